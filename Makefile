@@ -1,0 +1,110 @@
+# Everything that builds, tests and measures Tailscope. `make help` lists it.
+# On a fresh Debian 12: `make demo` and `make test`, with nothing installed by hand.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+STAMPS := target/make
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+TAILSCOPE := target/release/tailscope
+
+# The binary runs where it is copied to, whatever that machine's libc. Only the last compilation step
+# knows that it is linked statically, so it shares every dependency with a plain `cargo build`, and
+# build scripts and procedural macros, which can't be static, never see the flag.
+STATIC := -C target-feature=+crt-static
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Make reads the chosen toolchain as a makefile of one line, and makes it first where it is missing.
+ifneq ($(filter-out help clean,$(or $(MAKECMDGOALS),help)),)
+include $(STAMPS)/toolchain.mk
+endif
+
+$(STAMPS)/toolchain.mk: scripts/setup Cargo.toml
+	@mkdir -p $(@D)
+	@scripts/setup $(STAMPS)/toolchain
+	@echo 'export PATH := $(CURDIR)/$(VENV)/bin:'"$$(<$(STAMPS)/toolchain)"':$$(PATH)' >$@
+
+.PHONY: setup
+setup: $(STAMPS)/toolchain.mk $(VENV)/.installed ## install what building and testing need
+	@:
+
+LOCKS := $(wildcard python/requirements.lock python/requirements-dev.lock)
+
+# The system's interpreter where there is one: it is the one Debian keeps.
+$(VENV)/bin/python:
+	@echo "setup: making $(VENV)" >&2
+	@python=/usr/bin/python3; [[ -x $$python ]] || python=python3; $$python -m venv $(VENV)
+
+$(VENV)/.installed: $(LOCKS) | $(VENV)/bin/python $(STAMPS)/toolchain.mk
+	@echo "setup: installing $(LOCKS) into $(VENV)" >&2
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check $(addprefix -r ,$(LOCKS))
+	@touch $@
+
+.PHONY: build
+build: tailscope lab $(VENV)/.wheel ## build the tailscope binary, its Python part and the lab
+
+# Cargo knows best what is new, so it always runs; what hangs on its result looks at the file's date.
+.PHONY: tailscope
+tailscope: $(STAMPS)/toolchain.mk
+	cargo rustc --release --locked --quiet --package tailscope --bin tailscope -- $(STATIC)
+
+$(TAILSCOPE): tailscope
+
+$(VENV)/.wheel: $(TAILSCOPE) pyproject.toml $(shell find python -name '*.py' -o -name '*.html' -o -name '*.js' -o -name '*.css') $(VENV)/.installed
+	rm -rf target/wheels
+	$(VENV)/bin/maturin build --quiet --release --locked --out target/wheels -- $(STATIC)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall target/wheels/*.whl
+	@touch $@
+
+.PHONY: lab
+lab: tailscope
+	cargo build --release --locked --quiet --package tailscope-lab
+	$(MAKE) --no-print-directory --silent -C lab/c
+
+.PHONY: demo
+demo: build ## a recorded, explained tail in about two minutes
+	scripts/demo
+
+.PHONY: test
+test: build ## everything: format, lints, and the tests of all languages; the last line sums up
+	@scripts/run-tests lint rust c python e2e
+
+.PHONY: lint
+lint: setup ## check format and lints
+	@scripts/run-tests lint
+
+.PHONY: test-rust
+test-rust: setup ## the Rust crates' tests
+	@scripts/run-tests rust
+
+.PHONY: test-c
+test-c: setup ## the C SDK's tests
+	@scripts/run-tests c
+
+.PHONY: test-python
+test-python: build ## the Python part's tests
+	@scripts/run-tests python
+
+.PHONY: test-e2e
+test-e2e: build ## the tests through the command line
+	@scripts/run-tests e2e
+
+.PHONY: format
+format: setup ## rewrite the sources in this repository's format
+	cargo fmt --all
+	git ls-files -z '*.c' '*.h' | xargs -0 --no-run-if-empty clang-format -i
+	ruff check --fix --quiet . && ruff format --quiet .
+
+.PHONY: bench
+bench: build ## measure: speed and cost, side by side
+	bench/run
+
+.PHONY: clean
+clean: ## remove what was built, and the Python environment
+	rm -rf target $(VENV) dist
