@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Tailscope for C and C++: tell where a request begins and ends.
+ *
+ *	#include <tailscope.h>
+ *
+ *	ts_span span;
+ *	ts_span_begin(&span, "get");
+ *	... the work, on this thread ...
+ *	ts_span_end(&span);
+ *
+ * Nothing to link, nothing to initialise. Without a recorder both calls cost one load and a
+ * branch; with one they read the thread's meter, a few tens of nanoseconds, and make no system
+ * call. Spans may nest and overlap; a span begins and ends on the same thread. A name is a
+ * string that lives as long as the program; up to TS_NAMES names of 59 bytes a process.
+ *
+ * How it finds the recorder: the recorder attaches to the probe tailscope:thread below, whose
+ * semaphore the kernel then raises in this process and lowers when the recorder goes, however
+ * it goes. The first begin after that connects to the recorder's socket ($TAILSCOPE_SOCKET, else
+ * TS_SOCKET) and gets two pieces of shared memory: the meters and the region for rows. Each
+ * thread claims a meter and tells the kernel, through the probe, which one.
+ *
+ * Limits: in a signal handler a thread's first begin may go unmetered; a child made by clone() without
+ * fork()'s handlers must not use spans that were open in its parent.
+ */
+#ifndef TAILSCOPE_H
+#define TAILSCOPE_H
+
+#if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__)) || \
+    defined(TAILSCOPE_DISABLED)
+
+/* Elsewhere, or when switched off by -DTAILSCOPE_DISABLED, the same calls do nothing. The system
+ * headers that the rest includes are not there then: include what you use yourself. */
+#include <stdint.h>
+typedef struct {
+	char unused;
+} ts_span;
+static inline void ts_span_begin(ts_span *span, const char *name)
+{
+	(void)span;
+	(void)name;
+}
+static inline void ts_span_end(ts_span *span)
+{
+	(void)span;
+}
+static inline void ts_span_end_id(ts_span *span, int64_t id)
+{
+	(void)span;
+	(void)id;
+}
+
+#else
+
+#if !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)
+#define _DEFAULT_SOURCE /* mmap and syscall, under -std=c11 */
+#endif
+#include "tailscope_abi.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+#ifdef __x86_64__
+#include <x86intrin.h>
+#endif
+#ifndef MAP_ANONYMOUS
+#error "include tailscope.h before other headers, or compile with -D_DEFAULT_SOURCE"
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#define TS__THREAD_LOCAL thread_local
+#else
+#define TS__THREAD_LOCAL _Thread_local
+#endif
+
+/* One copy a program or shared library, however many files include this. */
+#define TS__ONE __attribute__((weak, visibility("hidden")))
+
+typedef struct {
+	struct ts_meter *meter; /* NULL: this span is not metered */
+	const char *name;
+	ts_u64 epoch; /* of the attachment that `meter` belongs to */
+	ts_u64 begin;
+	ts_u64 seq;
+	struct ts_totals totals;
+} ts_span;
+
+/* How many recorders listen: the kernel's number, raised and lowered through the probe. */
+TS__ONE __attribute__((section(".probes"))) volatile unsigned short tailscope_semaphore = 0;
+
+/* --- from here to the end of the block: not for callers ---------------------------------- */
+
+struct ts__process {
+	int locked;
+	int fork_handled;
+	ts_u64 epoch; /* 0: not attached */
+	ts_u64 next_epoch;
+	struct ts_region *region;
+	struct ts_meter *meters;
+	void *reserved;	    /* where both are mapped, once and for all */
+	ts_u64 retry_after; /* cycles */
+	ts_u64 retry_wait;  /* cycles */
+	ts_u64 check_after; /* cycles: when to ask again whether a silent recorder lives */
+	int socket;
+	dev_t socket_dev; /* to know it again before it is closed: programs close all they find */
+	ino_t socket_ino;
+};
+
+struct ts__thread {
+	ts_u64 epoch; /* of the process's attachment that the rest belongs to */
+	struct ts_meter *meter;
+	struct ts_chunk *chunk;
+	ts_u64 random;
+	ts_u32 chunk_index;
+	ts_u32 used;
+	ts_u32 skip;	       /* rows to lose before a free chunk is looked for again */
+	const char *names[16]; /* the last names used, and their numbers */
+	ts_u8 numbers[16];
+};
+
+TS__ONE struct ts__process ts__process = {0, 0, 0, 0, NULL, NULL, NULL, 0, 0, 0, -1, 0, 0};
+TS__ONE TS__THREAD_LOCAL struct ts__thread ts__thread = {0, NULL, NULL, 0, 0, 0, 0, {NULL}, {0}};
+
+#define TS__RETRY_FIRST (1ull << 28) /* cycles: about 0.1 s */
+#define TS__RETRY_LAST (1ull << 37)  /* about a minute */
+
+static inline ts_u64 ts__cycles(void)
+{
+#ifdef __x86_64__
+	return __rdtsc();
+#else
+	ts_u64 v;
+	__asm__ volatile("isb; mrs %0, cntvct_el0" : "=r"(v)::"memory");
+	return v;
+#endif
+}
+
+/* The clock at a span's end, after the work (rdtscp waits for it), and the CPU. */
+static inline ts_u64 ts__cycles_end(ts_u16 *cpu)
+{
+#ifdef __x86_64__
+	unsigned int aux;
+	ts_u64 v = __rdtscp(&aux);
+	*cpu = (ts_u16)(aux & 0xfff); /* arch/x86/kernel: node << 12 | cpu */
+	return v;
+#else
+	*cpu = 0xffff;
+	return ts__cycles();
+#endif
+}
+
+/* The probe that the recorder attaches to: a nop, and a note that says where it is. */
+#define TS__PROBE(slot)                                                                          \
+	__asm__ volatile("990: nop\n"                                                            \
+			 ".pushsection .note.stapsdt,\"?\",\"note\"\n"                           \
+			 ".balign 4\n"                                                           \
+			 ".4byte 992f-991f, 994f-993f, 3\n"                                      \
+			 "991: .asciz \"stapsdt\"\n"                                             \
+			 "992: .balign 4\n"                                                      \
+			 "993: .8byte 990b\n"                                                    \
+			 ".8byte _.stapsdt.base\n"                                               \
+			 ".8byte tailscope_semaphore\n"                                          \
+			 ".asciz \"tailscope\"\n"                                                \
+			 ".asciz \"thread\"\n"                                                   \
+			 ".asciz \"-8@%[arg]\"\n"                                                \
+			 "994: .balign 4\n"                                                      \
+			 ".popsection\n"                                                         \
+			 ".ifndef _.stapsdt.base\n"                                              \
+			 ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n" \
+			 ".weak _.stapsdt.base\n"                                                \
+			 ".hidden _.stapsdt.base\n"                                              \
+			 "_.stapsdt.base: .space 1\n"                                            \
+			 ".size _.stapsdt.base, 1\n"                                             \
+			 ".popsection\n"                                                         \
+			 ".endif\n" ::[arg] "r"((long)(slot))                                    \
+			 : "memory")
+
+TS__ONE __attribute__((noinline)) void ts__tell(long slot)
+{
+	TS__PROBE(slot);
+}
+
+/* Attaching is rare and short. A thread that waits longer than it should goes unmetered, so a
+ * signal handler that interrupts its own thread here can't hang it. */
+static inline int ts__lock(struct ts__process *p)
+{
+	int tries, unlocked;
+
+	for (tries = 0; tries < 5000; tries++) {
+		unlocked = 0;
+		if (__atomic_compare_exchange_n(&p->locked, &unlocked, 1, 0, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
+			return 1;
+		usleep(50);
+	}
+	return 0;
+}
+
+static inline void ts__unlock(struct ts__process *p)
+{
+	__atomic_store_n(&p->locked, 0, __ATOMIC_RELEASE);
+}
+
+/* In a child: nothing of the parent's attachment holds. Its mappings are the parent's too. */
+TS__ONE void ts__after_fork(void)
+{
+	struct ts__process *p = &ts__process;
+
+	memset(&ts__thread, 0, sizeof(ts__thread));
+	p->locked = 0;
+	p->epoch = 0;
+	p->retry_after = p->retry_wait = 0;
+	if (p->reserved)
+		mmap(p->reserved, TS_METERS_BYTES + TS_REGION_BYTES, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	p->socket = -1; /* the parent's: left open rather than closed under it */
+}
+
+static inline void ts__close_socket(struct ts__process *p)
+{
+	struct stat st;
+
+	if (p->socket >= 0 && !fstat(p->socket, &st) && st.st_dev == p->socket_dev &&
+	    st.st_ino == p->socket_ino)
+		close(p->socket);
+	p->socket = -1;
+}
+
+/* Connects, checks who answers, and takes the two descriptors. Returns 0 or an errno. */
+TS__ONE int ts__connect(struct ts__process *p, int fds[2])
+{
+	const char *path = getenv("TAILSCOPE_SOCKET");
+	struct timeval patience = {0, 200000};
+	struct sockaddr_un address;
+	struct ts_welcome welcome;
+	struct {
+		pid_t pid;
+		uid_t uid;
+		gid_t gid;
+	} peer; /* struct ucred, which asks for _GNU_SOURCE */
+	socklen_t length = sizeof(peer);
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec part = {&welcome, sizeof(welcome)};
+	struct msghdr message;
+	struct cmsghdr *c;
+	struct stat st;
+	int s, e = EPROTO;
+
+	memset(&address, 0, sizeof(address));
+	address.sun_family = AF_UNIX;
+	strncpy(address.sun_path, path ? path : TS_SOCKET, sizeof(address.sun_path) - 1);
+	s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (s < 0)
+		return errno;
+	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (connect(s, (struct sockaddr *)&address, sizeof(address)) ||
+	    getsockopt(s, SOL_SOCKET, SO_PEERCRED, &peer, &length)) {
+		e = errno;
+		goto fail;
+	}
+	if (peer.uid != 0 && peer.uid != geteuid()) { /* shared memory asks for trust */
+		e = EPERM;
+		goto fail;
+	}
+	memset(&message, 0, sizeof(message));
+	message.msg_iov = &part;
+	message.msg_iovlen = 1;
+	message.msg_control = control.space;
+	message.msg_controllen = sizeof(control.space);
+	if (recvmsg(s, &message, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(welcome)) {
+		e = errno ? errno : EPROTO;
+		goto fail;
+	}
+	c = CMSG_FIRSTHDR(&message);
+	if (welcome.magic != TS_MAGIC || welcome.abi != TS_ABI || welcome.status != TS_WELCOME ||
+	    !c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(2 * sizeof(int))) {
+		e = welcome.status == TS_NOT_WATCHED ? ESRCH : EPROTO;
+		goto fail;
+	}
+	memcpy(fds, CMSG_DATA(c), 2 * sizeof(int));
+	fstat(s, &st);
+	p->socket = s;
+	p->socket_dev = st.st_dev;
+	p->socket_ino = st.st_ino;
+	return 0;
+fail:
+	close(s);
+	return e;
+}
+
+/* Maps both into the one place reserved for them, so that a recorder after another leaves
+ * nothing behind. Returns 0 or an errno. */
+TS__ONE int ts__map(struct ts__process *p, const int fds[2])
+{
+	size_t whole = TS_METERS_BYTES + TS_REGION_BYTES;
+	char *at = (char *)p->reserved;
+
+	if (!at) {
+		at = (char *)mmap(NULL, whole, PROT_NONE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (at == (char *)MAP_FAILED)
+			return errno;
+		p->reserved = at;
+	}
+	if (mmap(at, TS_METERS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fds[0], 0) ==
+		MAP_FAILED ||
+	    mmap(at + TS_METERS_BYTES, TS_REGION_BYTES, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_FIXED, fds[1], 0) == MAP_FAILED)
+		return errno;
+	p->meters = (struct ts_meter *)at;
+	p->region = (struct ts_region *)(at + TS_METERS_BYTES);
+	if (p->region->magic != TS_MAGIC || p->region->abi != TS_ABI)
+		return EPROTO;
+	return 0;
+}
+
+/* Claims a meter for this thread and tells the kernel. Returns 0 or an errno. */
+TS__ONE int ts__claim(struct ts__process *p, struct ts__thread *t)
+{
+	ts_u32 self = (ts_u32)syscall(SYS_gettid), slot, mine = TS_METERS;
+
+	/* Another module of this program may have claimed one for this thread already. */
+	for (slot = 0; slot < TS_METERS; slot++)
+		if (__atomic_load_n(&p->meters[slot].tid, __ATOMIC_RELAXED) == self) {
+			if (p->meters[slot].kernel_tid) {
+				t->meter = &p->meters[slot];
+				return 0;
+			}
+			mine = slot;
+			break;
+		}
+	for (slot = 0; mine == TS_METERS && slot < TS_METERS; slot++) {
+		ts_u32 nobody = 0;
+
+		if (!__atomic_load_n(&p->meters[slot].tid, __ATOMIC_RELAXED) &&
+		    __atomic_compare_exchange_n(&p->meters[slot].tid, &nobody, self, 0,
+						__ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			mine = slot;
+	}
+	if (mine == TS_METERS)
+		return ENOSPC;
+	ts__tell((long)mine);
+	if (!__atomic_load_n(&p->meters[mine].kernel_tid, __ATOMIC_ACQUIRE)) {
+		__atomic_store_n(&p->meters[mine].tid, 0, __ATOMIC_RELEASE);
+		return ESRCH; /* nobody listened */
+	}
+	t->meter = &p->meters[mine];
+	return 0;
+}
+
+/* Attaches the process if it is not, and the thread. Returns whether this thread is metered. */
+TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
+{
+	struct ts__process *p = &ts__process;
+	struct ts__thread *t = &ts__thread;
+	ts_u64 now = ts__cycles();
+	int saved = errno, fds[2], e = 0;
+
+	if (now < __atomic_load_n(&p->retry_after, __ATOMIC_RELAXED) || !ts__lock(p)) {
+		errno = saved;
+		return 0;
+	}
+	if (!p->fork_handled) {
+		pthread_atfork(NULL, NULL, ts__after_fork);
+		p->fork_handled = 1;
+	}
+	if (!p->epoch) {
+		ts__close_socket(p);
+		e = ts__connect(p, fds);
+		if (!e) {
+			e = ts__map(p, fds);
+			close(fds[0]);
+			close(fds[1]);
+		}
+		if (!e) {
+			p->check_after = 0;
+			__atomic_store_n(&p->epoch, ++p->next_epoch, __ATOMIC_RELEASE);
+		}
+	}
+	if (!e) {
+		memset(t, 0, sizeof(*t));
+		e = ts__claim(p, t);
+		t->epoch = e ? 0 : p->epoch;
+		t->random = (now ^ ((ts_u64)(uintptr_t)t << 16)) | 1;
+	}
+	if (e) {
+		if (e != ESRCH)
+			ts__tell(-(long)e);
+		p->retry_wait = p->retry_wait ? p->retry_wait * 2 : TS__RETRY_FIRST;
+		if (p->retry_wait > TS__RETRY_LAST)
+			p->retry_wait = TS__RETRY_LAST;
+		__atomic_store_n(&p->retry_after, now + p->retry_wait, __ATOMIC_RELAXED);
+	} else {
+		p->retry_wait = 0;
+	}
+	ts__unlock(p);
+	errno = saved;
+	return !e;
+}
+
+/* The recorder has not been heard of for a while. Returns whether it still lives; if it does
+ * not, the next begin looks for another. */
+TS__ONE __attribute__((noinline, cold)) int ts__recorder_lives(ts_u64 now)
+{
+	struct ts__process *p = &ts__process;
+	struct pollfd hangup = {p->socket, 0, 0};
+	int saved = errno, lives;
+
+	if (now < __atomic_load_n(&p->check_after, __ATOMIC_RELAXED))
+		return 1;
+	if (!ts__lock(p))
+		return 1;
+	lives = p->epoch && p->socket >= 0 && poll(&hangup, 1, 0) == 0;
+	if (!lives)
+		__atomic_store_n(&p->epoch, 0, __ATOMIC_RELEASE);
+	else
+		__atomic_store_n(&p->check_after, now + p->region->heartbeat_overdue,
+				 __ATOMIC_RELAXED);
+	ts__unlock(p);
+	errno = saved;
+	return lives;
+}
+
+static inline ts_u32 ts__random(struct ts__thread *t)
+{
+	t->random ^= t->random << 13; /* xorshift64, Marsaglia 2003 */
+	t->random ^= t->random >> 7;
+	t->random ^= t->random << 17;
+	return (ts_u32)(t->random >> 32);
+}
+
+TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name)
+{
+	struct ts__process *p = &ts__process;
+	struct ts__thread *t = &ts__thread;
+	struct ts_meter *m;
+	ts_u32 seq;
+
+	if (__builtin_expect(
+		t->epoch == 0 || t->epoch != __atomic_load_n(&p->epoch, __ATOMIC_ACQUIRE), 0) &&
+	    !ts__attach())
+		return;
+	m = t->meter;
+	if (__builtin_expect(p->region->sample <= 0xffffffffu, 0)) {
+		if (ts__random(t) >= p->region->sample) {
+			m->spans++;
+			/* Nothing that happens to an unselected span may go unnoticed by the
+			 * check below for ever. */
+			if (__builtin_expect((m->spans & 0xfff) == 0, 0) &&
+			    ts__cycles() - p->region->heartbeat > p->region->heartbeat_overdue)
+				ts__recorder_lives(ts__cycles());
+			return;
+		}
+		m->open++;
+	}
+	span->name = name;
+	span->epoch = t->epoch;
+	do { /* again, if an interrupt or a switch came in between */
+		seq = *(volatile ts_u32 *)&m->seq;
+		__asm__ volatile("" ::: "memory");
+		span->begin = ts__cycles();
+		memcpy(&span->totals, &m->totals, sizeof(span->totals));
+		__asm__ volatile("" ::: "memory");
+	} while (__builtin_expect(*(volatile ts_u32 *)&m->seq != seq, 0));
+	span->seq = seq;
+	if (__builtin_expect((ts_u64)(span->begin - p->region->heartbeat) <
+				     p->region->heartbeat_overdue ||
+				 (long long)(span->begin - p->region->heartbeat) < 0,
+			     1) ||
+	    ts__recorder_lives(span->begin))
+		span->meter = m;
+}
+
+/* The number of a name in this region; TS_NAMES if there is no room. */
+TS__ONE __attribute__((noinline)) ts_u8 ts__number(struct ts__thread *t, const char *name)
+{
+	struct ts_region *r = ts__process.region;
+	size_t length = strlen(name), i;
+	unsigned place = (unsigned)((uintptr_t)name >> 2 & 15);
+	unsigned patience;
+
+	if (length > TS_NAME_BYTES - 5)
+		length = TS_NAME_BYTES - 5;
+	if (!length)
+		return TS_NAMES;
+	for (i = 0; i < TS_NAMES; i++) {
+		ts_u32 have = __atomic_load_n(&r->names[i].length, __ATOMIC_ACQUIRE);
+
+		if (!have && __atomic_compare_exchange_n(&r->names[i].length, &have, TS_NAME_BUSY,
+							 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			memcpy(r->names[i].text, name, length);
+			__atomic_store_n(&r->names[i].length, (ts_u32)length, __ATOMIC_RELEASE);
+			have = (ts_u32)length;
+		}
+		for (patience = 0; have == TS_NAME_BUSY && patience < 10000; patience++)
+			have = __atomic_load_n(&r->names[i].length, __ATOMIC_ACQUIRE);
+		if (have == length && !memcmp(r->names[i].text, name, length)) {
+			t->names[place] = name;
+			t->numbers[place] = (ts_u8)i;
+			return (ts_u8)i;
+		}
+	}
+	return TS_NAMES;
+}
+
+/* Hands over the full chunk and takes a free one. Returns 0 if there is none. */
+TS__ONE __attribute__((noinline)) int ts__next_chunk(struct ts__thread *t)
+{
+	struct ts_region *r = ts__process.region;
+	ts_u32 slot = (ts_u32)(t->meter - ts__process.meters), i;
+
+	if (t->chunk)
+		__atomic_store_n(&r->chunk_state[t->chunk_index], TS_CHUNK_FULL, __ATOMIC_RELEASE);
+	t->chunk = NULL;
+	if (t->skip) {
+		t->skip--;
+		__atomic_fetch_add(&r->lost, 1, __ATOMIC_RELAXED);
+		return 0;
+	}
+	for (i = 0; i < TS_CHUNKS; i++) {
+		ts_u32 state = __atomic_load_n(&r->chunk_state[i], __ATOMIC_RELAXED);
+
+		if (state == TS_CHUNK_FREE &&
+		    __atomic_compare_exchange_n(&r->chunk_state[i], &state,
+						TS_CHUNK_OWNED | slot << 8, 0, __ATOMIC_ACQ_REL,
+						__ATOMIC_RELAXED)) {
+			t->chunk = (struct ts_chunk *)((char *)r + TS_REGION_HEAD) + i;
+			t->chunk->tid = t->meter->kernel_tid;
+			t->chunk_index = i;
+			t->used = 0;
+			return 1;
+		}
+	}
+	t->skip = 255; /* looking costs more than a row: not each time */
+	__atomic_fetch_add(&r->lost, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* A span ended, kept or not. */
+static inline void ts__count(struct ts__process *p, struct ts_meter *m)
+{
+	m->spans++;
+	if (p->region->sample <= 0xffffffffu && m->open)
+		m->open--;
+}
+
+TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 flags)
+{
+	struct ts__process *p = &ts__process;
+	struct ts__thread *t = &ts__thread;
+	struct ts_meter *m = span->meter;
+	struct ts_share shares[TS_CAUSES];
+	struct ts_row *row;
+	ts_u32 seq, i, count, place;
+	ts_u16 cpu, causes;
+	ts_u64 end;
+
+	span->meter = NULL;
+	if (__builtin_expect(t->epoch != span->epoch || t->epoch != p->epoch, 0))
+		return; /* begun under another recorder, or before a fork */
+	if (p->region->keep <= 0xffffffffu && ts__random(t) >= p->region->keep) {
+		ts__count(p, m); /* not kept, whatever it was: nothing has to be read */
+		return;
+	}
+	do {
+		seq = *(volatile ts_u32 *)&m->seq;
+		__asm__ volatile("" ::: "memory");
+		end = ts__cycles_end(&cpu);
+		causes = 0;
+		count = 0;
+		if (seq != span->seq)
+			for (i = 0; i < TS_CAUSES; i++) {
+				ts_u64 ns = m->totals.ns[i] - span->totals.ns[i];
+				ts_u32 n = m->totals.n[i] - span->totals.n[i];
+
+				if (!ns && !n)
+					continue;
+				causes = (ts_u16)(causes | 1u << i);
+				shares[count].ns = ns;
+				shares[count].n = n;
+				shares[count++].reserved = 0;
+			}
+		__asm__ volatile("" ::: "memory");
+	} while (__builtin_expect(*(volatile ts_u32 *)&m->seq != seq, 0));
+	ts__count(p, m);
+	if ((!t->chunk || t->used + TS_ROW_MAX > sizeof(t->chunk->rows)) && !ts__next_chunk(t))
+		return;
+	row = (struct ts_row *)(void *)(t->chunk->rows + t->used);
+	row->begin = span->begin;
+	row->wall = end - span->begin;
+	row->id = id;
+	row->causes = causes;
+	row->cpu = cpu;
+	place = (ts_u32)((uintptr_t)span->name >> 2 & 15);
+	row->name = t->names[place] == span->name ? t->numbers[place] : ts__number(t, span->name);
+	row->flags = flags;
+	row->queue_ns = 0;
+	memcpy(row + 1, shares, count * sizeof(shares[0]));
+	t->used += (ts_u32)(sizeof(*row) + count * sizeof(shares[0]));
+	__atomic_store_n(&t->chunk->used, t->used, __ATOMIC_RELEASE);
+}
+
+/* --- the calls ------------------------------------------------------------------------------ */
+
+/* Begins a span of this thread. `name` must outlive the program's spans: a literal. */
+static inline void ts_span_begin(ts_span *span, const char *name)
+{
+	span->meter = NULL;
+	if (__builtin_expect(tailscope_semaphore != 0, 0))
+		ts__begin(span, name);
+}
+
+/* Ends it, on the thread that began it. */
+static inline void ts_span_end(ts_span *span)
+{
+	if (__builtin_expect(span->meter != NULL, 0))
+		ts__end(span, 0, 0);
+}
+
+/* Ends it and says which request it was part of: spans with one id are one request. */
+static inline void ts_span_end_id(ts_span *span, int64_t id)
+{
+	if (__builtin_expect(span->meter != NULL, 0))
+		ts__end(span, (ts_u64)id, TS_ROW_HAS_ID);
+}
+
+#undef TS__ONE
+#undef TS__THREAD_LOCAL
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the kernel's programs, the recorder and a measured process see in the same memory.
+ *
+ * Three readers share this one description: the BPF programs (crates/kernel), the SDK
+ * (tailscope.h) and Rust (crates/signals, generated from here). Everything is plain memory,
+ * little-endian, naturally aligned. A change of layout changes TS_ABI.
+ */
+#ifndef TAILSCOPE_ABI_H
+#define TAILSCOPE_ABI_H
+
+#ifndef __bpf__
+#include <stdint.h>
+typedef uint8_t ts_u8;
+typedef uint16_t ts_u16;
+typedef uint32_t ts_u32;
+typedef uint64_t ts_u64;
+#else
+typedef __u8 ts_u8;
+typedef __u16 ts_u16;
+typedef __u32 ts_u32;
+typedef __u64 ts_u64;
+#endif
+
+#define TS_ABI 1u
+
+/* The causes that the kernel meters. Numbers are those of docs/SCHEMA.md and never change. */
+enum ts_cause {
+	TS_RUNQUEUE = 0,
+	TS_PREEMPTED = 1,
+	TS_THROTTLED = 2,
+	TS_LOCK = 3,
+	TS_IO = 4,
+	TS_NETWORK = 5,
+	TS_SLEEP = 6,
+	TS_IRQ = 7,
+	TS_SOFTIRQ_NET = 8,
+	TS_SOFTIRQ_TIMER = 9,
+	TS_SOFTIRQ_OTHER = 10,
+	TS_FAULT = 11,
+	TS_CAUSES = 12,
+};
+
+/* Where a thread's time goes at this moment: a cause while it is off the CPU, or one of these. */
+enum {
+	TS_ON_CPU = 254,
+	TS_UNKNOWN =
+	    255, /* not followed so far, or passed over because no selected span was open */
+};
+
+/* What a thread's time went to so far. */
+struct ts_totals {
+	ts_u64 ns[TS_CAUSES];
+	ts_u32 n[TS_CAUSES];
+};
+
+/*
+ * The meter: the counters of one thread. Totals only grow.
+ *
+ * The kernel's programs write it only while the thread is switched out or from interrupts on
+ * the thread's own CPU, so to its own thread an update is atomic: read seq, read the rest,
+ * and if seq is the same again, nothing came in between. `open` belongs to the thread.
+ */
+struct ts_meter {
+	ts_u32 seq;
+	ts_u32 tid;	 /* SDK: who claimed the slot; 0: free */
+	ts_u64 since_ns; /* CLOCK_MONOTONIC: since when `pending` holds */
+	ts_u32 pending;	 /* enum ts_cause, TS_ON_CPU or TS_UNKNOWN */
+	ts_u32 open;	 /* selected spans that are open: read only under --sample */
+	struct ts_totals totals;
+	ts_u32 kernel_tid; /* the thread as the kernel numbers it; 0: not metered */
+	ts_u32 reserved;
+	ts_u64 spans; /* SDK: how many spans ended here, kept or not; never reset */
+	ts_u64 reserved2;
+} __attribute__((aligned(64)));
+
+/* How many threads of one process the SDK can serve at a time. */
+#define TS_METERS 2048u
+
+/*
+ * A row as it travels from where a span ended to the recorder: this head, then for each bit
+ * of `causes`, lowest first, one struct ts_share. Not the ledger's row: that is made from it.
+ */
+struct ts_row {
+	ts_u64 begin; /* SDK: cycles; kernel: CLOCK_MONOTONIC ns */
+	ts_u64 wall;  /* in the same unit */
+	ts_u64 id;    /* the request, if TS_ROW_HAS_ID */
+	ts_u32 pid;   /* kernel only: SDK rows are their process's and their chunk's */
+	ts_u32 tid;
+	ts_u16 causes; /* bit i: a share for cause i follows */
+	ts_u16 cpu;
+	ts_u8 name; /* SDK: index into the region's names; kernel: which span source */
+	ts_u8 flags;
+	ts_u8 reserved[2];
+	/* ready..send spans: how long the request was ready while its thread did other work */
+	ts_u64 queue_ns;
+};
+
+struct ts_share {
+	ts_u64 ns;
+	ts_u32 n;
+	ts_u32 reserved;
+};
+
+enum {
+	TS_ROW_HAS_ID = 1,
+};
+
+#define TS_ROW_MAX (sizeof(struct ts_row) + TS_CAUSES * sizeof(struct ts_share))
+
+#define TS_RING_HEAD 4096u
+#define TS_RING_SLACK 4096u
+
+/* One CPU's ring of rows: one producer, the programs on that CPU; one consumer, the recorder.
+ * Positions only grow. A row never wraps: where less than TS_ROW_MAX is left before the end,
+ * both sides go on at the begin. */
+struct ts_ring {
+	ts_u64 head; /* the producer's */
+	ts_u64 reserved[7];
+	ts_u64 tail; /* the consumer's */
+	ts_u64 reserved2[503];
+	/* from TS_RING_HEAD: the rows, a power of two of bytes, and TS_RING_SLACK */
+};
+
+/*
+ * The region: memory that one process shares with the recorder (a memfd from the recorder).
+ * Rows go into chunks. A thread owns the chunk that it writes; the recorder follows `used`
+ * while it grows and frees a full chunk once it has read it.
+ */
+#define TS_CHUNK_BYTES 4096u
+#define TS_CHUNKS 2048u
+#define TS_NAMES 255u
+#define TS_NAME_BYTES 64u
+#define TS_MAGIC 0x31656c6174ull /* "tale1" */
+
+enum ts_chunk_state {
+	TS_CHUNK_FREE = 0,
+	TS_CHUNK_OWNED = 1, /* | slot << 8 */
+	TS_CHUNK_FULL = 2,
+};
+
+struct ts_chunk {
+	ts_u32 used; /* bytes of rows that are whole */
+	ts_u32 tid;  /* the owner's kernel_tid */
+	ts_u8 rows[TS_CHUNK_BYTES - 8];
+};
+
+struct ts_name {
+	ts_u32 length; /* 0: free; TS_NAME_BUSY: being written */
+	char text[TS_NAME_BYTES - 4];
+};
+#define TS_NAME_BUSY 0xffffffffu
+
+struct ts_region {
+	ts_u64 magic;
+	ts_u32 abi;
+	/* A span is metered if a random 32-bit number is below `sample`, its row written if one is
+	 * below `keep`; 2^32 stands for always. */
+	ts_u32 reserved;
+	ts_u64 sample;
+	ts_u64 keep;
+	ts_u64 heartbeat;	  /* cycles: when the recorder last looked */
+	ts_u64 heartbeat_overdue; /* cycles after which to ask whether it is alive */
+	ts_u64 lost;		  /* rows for which no chunk was free */
+	ts_u64 unnamed;		  /* rows whose name found no place */
+	ts_u32 chunk_state[TS_CHUNKS];
+	struct ts_name names[TS_NAMES];
+	ts_u8 tail[64];
+};
+
+#define TS_REGION_HEAD 28672u /* struct ts_region, rounded up to pages */
+#define TS_REGION_BYTES (TS_REGION_HEAD + TS_CHUNKS * TS_CHUNK_BYTES)
+#define TS_METERS_BYTES (TS_METERS * sizeof(struct ts_meter))
+
+/* The recorder's answer to a process that connects, with two descriptors: the meters' map and
+ * the region. */
+struct ts_welcome {
+	ts_u64 magic;
+	ts_u32 abi;
+	ts_u32 status; /* 0, or why not */
+};
+
+enum {
+	TS_WELCOME = 0,
+	TS_NOT_WATCHED = 1,
+	TS_NO_ROOM = 2,
+};
+
+#define TS_SOCKET "/run/tailscope/sdk.sock"
+
+#endif
