@@ -1,0 +1,177 @@
+//! The clock of spans is the invariant cycle counter; it becomes nanoseconds only here.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A reading of the cycle counter: TSC on x86-64, CNTVCT on arm64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cycles(pub u64);
+
+impl Cycles {
+    /// The counter now, about 8 ns.
+    #[must_use]
+    pub fn now() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: rdtsc has no precondition; every x86-64 has it, and Linux leaves it enabled.
+        let cycles = unsafe { core::arch::x86_64::_rdtsc() };
+        #[cfg(target_arch = "aarch64")]
+        let cycles = {
+            let v: u64;
+            // SAFETY: Linux lets user space read the virtual counter.
+            unsafe { core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) v) };
+            v
+        };
+        Self(cycles)
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock of the kernel's programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Monotonic(pub u64);
+
+impl Monotonic {
+    /// The clock now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self(nanos(ClockId::Monotonic))
+    }
+}
+
+fn nanos(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// CPU time of this process, in ns.
+#[must_use]
+pub fn own_cpu_ns() -> u64 {
+    nanos(ClockId::ProcessCPUTime)
+}
+
+/// Unix time now, in ns.
+#[must_use]
+pub fn unix_ns() -> i64 {
+    nanos(ClockId::Realtime) as i64
+}
+
+/// Both clocks at one moment, as nearly as user space can tell.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    cycles: u64,
+    ns: u64,
+}
+
+impl Pair {
+    /// The best of a few tries: the one whose clock call took the fewest cycles.
+    fn read() -> Self {
+        (0..8)
+            .map(|_| {
+                let before = Cycles::now().0;
+                let ns = Monotonic::now().0;
+                let after = Cycles::now().0;
+                (
+                    after - before,
+                    Pair {
+                        cycles: before + (after - before) / 2,
+                        ns,
+                    },
+                )
+            })
+            .min_by_key(|(took, _)| *took)
+            .map(|(_, pair)| pair)
+            .expect("eight tries")
+    }
+}
+
+/// Converts cycles and the monotonic clock to Unix nanoseconds.
+///
+/// The rate is measured from the first pair of readings to the latest, so it sharpens as the
+/// recording goes on: 20 ms give it to a few millionths. The distance to Unix time is read once:
+/// a clock that is stepped in mid-recording bends nothing.
+#[derive(Debug)]
+pub struct Clock {
+    first: Pair,
+    latest: Pair,
+    ns_per_cycle: f64,
+    monotonic_to_unix: i64,
+}
+
+impl Clock {
+    /// Reads the clocks for 20 ms.
+    #[must_use]
+    pub fn calibrate() -> Self {
+        let first = Pair::read();
+        std::thread::sleep(Duration::from_millis(20));
+        let mut clock = Self {
+            first,
+            latest: first,
+            ns_per_cycle: 1.0,
+            monotonic_to_unix: unix_ns() - Monotonic::now().0 as i64,
+        };
+        clock.refine();
+        clock
+    }
+
+    /// Takes another pair of readings.
+    pub fn refine(&mut self) {
+        let latest = Pair::read();
+        let cycles = latest.cycles.saturating_sub(self.first.cycles);
+        if cycles > 0 {
+            self.ns_per_cycle = (latest.ns - self.first.ns) as f64 / cycles as f64;
+            self.latest = latest;
+        }
+    }
+
+    /// Cycles in a second.
+    #[must_use]
+    pub fn hz(&self) -> u64 {
+        (1e9 / self.ns_per_cycle).round() as u64
+    }
+
+    /// A length in cycles, in ns.
+    #[must_use]
+    pub fn length_ns(&self, cycles: u64) -> i64 {
+        (cycles as f64 * self.ns_per_cycle).round() as i64
+    }
+
+    /// A moment in cycles, as Unix ns.
+    #[must_use]
+    pub fn cycles_to_unix(&self, at: Cycles) -> i64 {
+        // The moment may be foreign: any number is some time, and none may panic.
+        let distance = at.0.wrapping_sub(self.latest.cycles) as i64;
+        let since = (distance as f64 * self.ns_per_cycle) as i64;
+        (self.latest.ns as i64)
+            .saturating_add(since)
+            .saturating_add(self.monotonic_to_unix)
+    }
+
+    /// A moment of the kernel's clock, as Unix ns.
+    #[must_use]
+    pub fn monotonic_to_unix(&self, at: Monotonic) -> i64 {
+        (at.0 as i64).saturating_add(self.monotonic_to_unix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cycles_and_monotonic_name_the_same_moment() {
+        let clock = Clock::calibrate();
+        let pair = Pair::read();
+        let by_cycles = clock.cycles_to_unix(Cycles(pair.cycles));
+        let by_monotonic = clock.monotonic_to_unix(Monotonic(pair.ns));
+        assert!(
+            (by_cycles - by_monotonic).abs() < 100_000,
+            "{by_cycles} {by_monotonic}"
+        );
+    }
+
+    #[test]
+    fn the_rate_is_that_of_a_real_counter() {
+        let hz = Clock::calibrate().hz();
+        assert!((1_000_000..20_000_000_000).contains(&hz), "{hz}");
+    }
+}

@@ -1,0 +1,14 @@
+//! What can be read in nanoseconds: the clock, the meters of threads, and the rows of spans that
+//! measured processes leave in shared memory.
+//!
+//! Everything here is memory that somebody else writes at the same time. The layout is described
+//! once, in `sdk/c/tailscope_abi.h`; [`abi`] is generated from it.
+
+pub mod abi;
+pub mod clock;
+pub mod meters;
+pub mod region;
+pub mod ring;
+pub mod row;
+
+mod mapping;

@@ -1,0 +1,186 @@
+//! The region that one SDK process shares with the recorder: its names, and chunks of rows.
+//!
+//! A thread owns the chunk that it writes and publishes how much of it is whole; the recorder
+//! reads up to there, and frees a chunk when its writer has left it. What the process writes is
+//! foreign: a wrong length loses rows, and is counted, and does nothing else.
+
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use crate::abi;
+use crate::clock::Cycles;
+use crate::mapping::Mapping;
+use crate::meters::Meters;
+use crate::row::Row;
+
+const CHUNK: usize = abi::TS_CHUNK_BYTES as usize;
+const CHUNKS: usize = abi::TS_CHUNKS as usize;
+const ROWS_AT: usize = offset_of!(abi::ts_chunk, rows);
+const ROWS_LEN: usize = CHUNK - ROWS_AT;
+const OWNED: u32 = abi::TS_CHUNK_OWNED;
+const FULL: u32 = abi::TS_CHUNK_FULL;
+const FREE: u32 = abi::TS_CHUNK_FREE;
+
+/// The recorder's side of one process's region.
+#[derive(Debug)]
+pub struct Region {
+    memory: Mapping,
+    file: OwnedFd,
+    /// For each chunk, how many bytes have been read.
+    read: Vec<u32>,
+    malformed: u64,
+}
+
+/// What the region lost so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RegionLoss {
+    /// Rows for which the process found no free chunk.
+    pub full: u64,
+    /// Chunks whose rest made no sense.
+    pub malformed: u64,
+}
+
+impl Region {
+    /// Makes a region in which spans are metered with probability `sample` and rows written with
+    /// probability `keep`, both of 2^32.
+    pub fn create(sample: u64, keep: u64) -> io::Result<Self> {
+        let len = abi::TS_REGION_HEAD as usize + CHUNKS * CHUNK;
+        let file = memfd_create("tailscope", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, len as u64)?;
+        // The process must not be able to shrink it under the recorder: that would be a SIGBUS.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let memory = Mapping::new(&file, len)?;
+        let region = Self {
+            memory,
+            file,
+            read: vec![0; CHUNKS],
+            malformed: 0,
+        };
+        region
+            .memory
+            .u32(offset_of!(abi::ts_region, abi))
+            .store(abi::TS_ABI, Relaxed);
+        region.word(offset_of!(abi::ts_region, sample), sample);
+        region.word(offset_of!(abi::ts_region, keep), keep);
+        region.word(
+            offset_of!(abi::ts_region, magic),
+            u64::from_le_bytes(*b"tale1\0\0\0"),
+        );
+        Ok(region)
+    }
+
+    fn word(&self, offset: usize, value: u64) {
+        self.memory.u64(offset).store(value, Release);
+    }
+
+    /// Says that the recorder is here; after `overdue` cycles without this the process asks.
+    pub fn beat(&self, now: Cycles, overdue: u64) {
+        self.word(offset_of!(abi::ts_region, heartbeat_overdue), overdue);
+        self.word(offset_of!(abi::ts_region, heartbeat), now.0);
+    }
+
+    /// What was lost here so far.
+    #[must_use]
+    pub fn loss(&self) -> RegionLoss {
+        RegionLoss {
+            full: self
+                .memory
+                .u64(offset_of!(abi::ts_region, lost))
+                .load(Relaxed),
+            malformed: self.malformed,
+        }
+    }
+
+    /// Reads what is new, and frees the chunks whose writers have left them. `meters` tells which
+    /// threads still live. Each row comes with the names that its number is one of.
+    pub fn drain(&mut self, meters: &Meters, mut each: impl FnMut(Names<'_>, Row)) {
+        let mut bytes = [0u8; ROWS_LEN];
+        for chunk in 0..CHUNKS {
+            let state_at = offset_of!(abi::ts_region, chunk_state) + chunk * 4;
+            let state = self.memory.u32(state_at).load(Acquire);
+            if state == FREE {
+                continue;
+            }
+            let base = abi::TS_REGION_HEAD as usize + chunk * CHUNK;
+            let tid = self
+                .memory
+                .u32(base + offset_of!(abi::ts_chunk, tid))
+                .load(Relaxed);
+            let slot = (state >> 8) % Meters::SLOTS;
+            // Asked before `used` is read: a writer that is gone by now writes no more.
+            let left = state & 0xff != OWNED || (tid != 0 && meters.kernel_tid(slot) != tid);
+            let used = self
+                .memory
+                .u32(base + offset_of!(abi::ts_chunk, used))
+                .load(Acquire);
+            let used = (used as usize).min(ROWS_LEN);
+            let from = (self.read[chunk] as usize).min(used);
+            let fresh = &mut bytes[..used - from];
+            self.memory.copy(base + ROWS_AT + from, fresh);
+            let mut at = 0;
+            while at < fresh.len() {
+                match Row::parse(&fresh[at..]) {
+                    Ok((mut row, len)) => {
+                        row.tid = tid;
+                        each(Names(&self.memory), row);
+                        at += len;
+                    }
+                    Err(_) => {
+                        self.malformed += 1;
+                        break;
+                    }
+                }
+            }
+            self.read[chunk] = used as u32;
+            if left {
+                self.free(chunk, base, state_at);
+            }
+        }
+    }
+
+    fn free(&mut self, chunk: usize, base: usize, state_at: usize) {
+        self.read[chunk] = 0;
+        self.memory
+            .u32(base + offset_of!(abi::ts_chunk, used))
+            .store(0, Relaxed);
+        self.memory
+            .u32(base + offset_of!(abi::ts_chunk, tid))
+            .store(0, Relaxed);
+        self.memory.u32(state_at).store(FREE, Release);
+    }
+}
+
+/// The names of spans in a region.
+#[derive(Debug, Clone, Copy)]
+pub struct Names<'r>(&'r Mapping);
+
+impl Names<'_> {
+    /// The name behind a row's number; `None` if the process had no room for it.
+    #[must_use]
+    pub fn get(&self, number: u8) -> Option<String> {
+        if u32::from(number) >= abi::TS_NAMES {
+            return None;
+        }
+        let at =
+            offset_of!(abi::ts_region, names) + usize::from(number) * size_of::<abi::ts_name>();
+        let len = self
+            .0
+            .u32(at + offset_of!(abi::ts_name, length))
+            .load(Acquire) as usize;
+        let mut text = vec![0; len.min(abi::TS_NAME_BYTES as usize - 4)];
+        self.0.copy(at + offset_of!(abi::ts_name, text), &mut text);
+        (len > 0).then(|| String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+const _: () = assert!(FULL != OWNED && size_of::<abi::ts_region>() <= abi::TS_REGION_HEAD as usize);

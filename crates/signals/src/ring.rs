@@ -1,0 +1,131 @@
+//! The rings in which the kernel's programs leave rows: one a CPU, in one mapped BPF array.
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::abi;
+use crate::mapping::Mapping;
+use crate::row::Row;
+
+const ROW_MAX: u64 =
+    (size_of::<abi::ts_row>() + abi::TS_CAUSES as usize * size_of::<abi::ts_share>()) as u64;
+
+/// The consumer's side of all CPUs' rings.
+#[derive(Debug)]
+pub struct Rings {
+    memory: Mapping,
+    cpus: usize,
+    bytes: u64,
+}
+
+impl Rings {
+    /// The size of a BPF array's value that holds a ring of `bytes` bytes, a power of two.
+    #[must_use]
+    pub const fn value_size(bytes: u32) -> u32 {
+        abi::TS_RING_HEAD + bytes + abi::TS_RING_SLACK
+    }
+
+    /// Maps the rings of `cpus` CPUs, of `bytes` bytes each.
+    pub fn map(array: impl AsFd, cpus: usize, bytes: u32) -> io::Result<Self> {
+        assert!(bytes.is_power_of_two(), "positions are masked");
+        let memory = Mapping::new(array, cpus * Self::value_size(bytes) as usize)?;
+        Ok(Self {
+            memory,
+            cpus,
+            bytes: bytes.into(),
+        })
+    }
+
+    /// Takes the rows that are there, CPU by CPU. What is no row ends that CPU's turn: the rest of
+    /// its ring is passed over.
+    pub fn drain(&mut self, mut each: impl FnMut(Row)) {
+        for cpu in 0..self.cpus {
+            let base = cpu * Self::value_size(self.bytes as u32) as usize;
+            let head = self
+                .memory
+                .u64(base + offset_of!(abi::ts_ring, head))
+                .load(Acquire);
+            let tail = self.memory.u64(base + offset_of!(abi::ts_ring, tail));
+            let mut at = tail.load(Acquire);
+            while at < head {
+                let offset = at & (self.bytes - 1);
+                if self.bytes - offset < ROW_MAX {
+                    at += self.bytes - offset; // a row never wraps
+                    continue;
+                }
+                let mut bytes = [0; ROW_MAX as usize];
+                self.memory.copy(
+                    base + abi::TS_RING_HEAD as usize + offset as usize,
+                    &mut bytes,
+                );
+                match Row::parse(&bytes) {
+                    Ok((row, len)) => {
+                        each(row);
+                        at += len as u64;
+                    }
+                    Err(_) => at = head,
+                }
+            }
+            tail.store(at, Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use proptest::prelude::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    const BYTES: u32 = 4096;
+
+    /// What the programs do (crates/kernel/src/bpf/sockets.h, write_row), in Rust.
+    fn produce(memory: &Mapping, begin: u64, causes: u16) -> bool {
+        let mask = u64::from(BYTES) - 1;
+        let head_at = offset_of!(abi::ts_ring, head);
+        let mut head = memory.u64(head_at).load(Relaxed);
+        let mut at = head & mask;
+        if mask + 1 - at < ROW_MAX {
+            head += mask + 1 - at;
+            at = 0;
+        }
+        let tail = memory.u64(offset_of!(abi::ts_ring, tail)).load(Relaxed);
+        if head + ROW_MAX - tail > mask + 1 {
+            return false;
+        }
+        let row = abi::TS_RING_HEAD as usize + at as usize;
+        memory.u64(row).store(begin, Relaxed);
+        let causes_at = row + offset_of!(abi::ts_row, causes);
+        memory.u32(causes_at).store(causes.into(), Relaxed);
+        let len =
+            size_of::<abi::ts_row>() + causes.count_ones() as usize * size_of::<abi::ts_share>();
+        memory.u64(head_at).store(head + len as u64, Relaxed);
+        true
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_comes_out_once_and_in_order(
+            rounds in proptest::collection::vec((0u16..1 << 12, 0usize..30), 1..60)
+        ) {
+            let file = memfd_create("ring", MemfdFlags::CLOEXEC).expect("a memfd");
+            let len = u64::from(Rings::value_size(BYTES));
+            ftruncate(&file, len).expect("sized");
+            let memory = Mapping::new(&file, len as usize).expect("mapped");
+            let mut rings = Rings::map(&file, 1, BYTES).expect("mapped again");
+            let (mut made, mut taken) = (0u64, Vec::new());
+            for (causes, burst) in rounds {
+                for _ in 0..burst {
+                    made += u64::from(produce(&memory, made, causes));
+                }
+                rings.drain(|row| taken.push(row.begin));
+            }
+            prop_assert_eq!(taken, (0..made).collect::<Vec<_>>());
+        }
+    }
+}

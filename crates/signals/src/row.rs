@@ -1,0 +1,157 @@
+//! Rows on their way from where a span ended to the recorder: `struct ts_row` and its shares.
+//!
+//! They come out of memory that a measured process can write, so nothing in them is trusted: a
+//! row that makes no sense is an error, never a panic or a read past its end.
+
+use std::mem::{offset_of, size_of};
+
+use crate::abi;
+
+/// How many causes the kernel meters.
+pub const CAUSES: usize = abi::TS_CAUSES as usize;
+
+/// One span as it was measured, times still in the unit of its source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Row {
+    /// When it began: cycles (SDK) or `CLOCK_MONOTONIC` ns (kernel).
+    pub begin: u64,
+    /// How long it took, in the same unit.
+    pub wall: u64,
+    /// The request it was part of.
+    pub id: Option<u64>,
+    /// Thread group; 0 in rows of the SDK, which are their region's.
+    pub pid: u32,
+    /// Thread, as the initial namespace numbers it.
+    pub tid: u32,
+    /// Where it ended; `u16::MAX` if not known.
+    pub cpu: u16,
+    /// Index into the region's names (SDK).
+    pub name: u8,
+    /// How long the request was ready while its thread did other work.
+    pub queue_ns: u64,
+    /// For each cause: ns.
+    pub ns: [u64; CAUSES],
+    /// For each cause: how many times.
+    pub n: [u32; CAUSES],
+}
+
+/// The bytes are not a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a row of {have} bytes that should have {want}, or with causes that don't exist")]
+pub struct Malformed {
+    have: usize,
+    want: usize,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+impl Row {
+    /// Reads the row at the front of `bytes`; returns it with its length.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
+        const HEAD: usize = size_of::<abi::ts_row>();
+        const SHARE: usize = size_of::<abi::ts_share>();
+        let have = bytes.len();
+        if have < HEAD {
+            return Err(Malformed { have, want: HEAD });
+        }
+        let causes = u16_at(bytes, offset_of!(abi::ts_row, causes));
+        let want = HEAD + causes.count_ones() as usize * SHARE;
+        if have < want || causes >> CAUSES != 0 {
+            return Err(Malformed { have, want });
+        }
+        let flags = u32::from(bytes[offset_of!(abi::ts_row, flags)]);
+        let mut row = Self {
+            begin: u64_at(bytes, offset_of!(abi::ts_row, begin)),
+            wall: u64_at(bytes, offset_of!(abi::ts_row, wall)),
+            id: (flags & abi::TS_ROW_HAS_ID != 0)
+                .then(|| u64_at(bytes, offset_of!(abi::ts_row, id))),
+            pid: u32_at(bytes, offset_of!(abi::ts_row, pid)),
+            tid: u32_at(bytes, offset_of!(abi::ts_row, tid)),
+            cpu: u16_at(bytes, offset_of!(abi::ts_row, cpu)),
+            name: bytes[offset_of!(abi::ts_row, name)],
+            queue_ns: u64_at(bytes, offset_of!(abi::ts_row, queue_ns)),
+            ..Self::default()
+        };
+        let mut left = causes;
+        let mut at = HEAD;
+        while left != 0 {
+            let cause = left.trailing_zeros() as usize;
+            row.ns[cause] = u64_at(bytes, at + offset_of!(abi::ts_share, ns));
+            row.n[cause] = u32_at(bytes, at + offset_of!(abi::ts_share, n));
+            at += SHARE;
+            left &= left - 1;
+        }
+        Ok((row, want))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encode(row: &Row) -> Vec<u8> {
+        let causes = (0..CAUSES).filter(|&c| row.ns[c] != 0 || row.n[c] != 0);
+        let mut bytes = Vec::new();
+        bytes.extend(row.begin.to_le_bytes());
+        bytes.extend(row.wall.to_le_bytes());
+        bytes.extend(row.id.unwrap_or(0).to_le_bytes());
+        bytes.extend(row.pid.to_le_bytes());
+        bytes.extend(row.tid.to_le_bytes());
+        bytes.extend(causes.clone().fold(0u16, |m, c| m | 1 << c).to_le_bytes());
+        bytes.extend(row.cpu.to_le_bytes());
+        bytes.extend([row.name, u8::from(row.id.is_some()), 0, 0]);
+        bytes.extend(row.queue_ns.to_le_bytes());
+        for c in causes {
+            bytes.extend(row.ns[c].to_le_bytes());
+            bytes.extend(row.n[c].to_le_bytes());
+            bytes.extend([0; 4]);
+        }
+        bytes
+    }
+
+    prop_compose! {
+        fn rows()(begin: u64, wall: u64, id: Option<u64>, pid: u32, tid: u32, cpu: u16, name: u8,
+                  queue_ns: u64, ns: [u64; CAUSES], n: [u32; CAUSES], mask: u16) -> Row {
+            let mut row = Row { begin, wall, id, pid, tid, cpu, name, queue_ns, ns, n };
+            for c in (0..CAUSES).filter(|c| mask & 1 << c == 0) {
+                row.ns[c] = 0;
+                row.n[c] = 0;
+            }
+            row
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_row_comes_back_as_it_went(row in rows(), tail: Vec<u8>) {
+            let mut bytes = encode(&row);
+            let len = bytes.len();
+            bytes.extend(tail);
+            prop_assert_eq!(Row::parse(&bytes), Ok((row, len)));
+        }
+
+        #[test]
+        fn foreign_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = Row::parse(&bytes);
+        }
+
+        #[test]
+        fn a_row_cut_short_is_an_error(row in rows(), cut in 0usize..1000) {
+            let bytes = encode(&row);
+            let cut = cut % bytes.len();
+            prop_assert!(Row::parse(&bytes[..cut]).is_err());
+        }
+    }
+}
