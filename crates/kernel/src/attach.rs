@@ -1,0 +1,73 @@
+//! Attaching the programs that were loaded.
+
+use libbpf_rs::{Link, Object};
+
+use crate::load::{LoadError, kernel, program};
+use crate::select::FaultRung;
+use crate::{Ladder, fault_events};
+
+/// Hard interrupts: each kind has its own pair of tracepoints, and not every machine all kinds.
+const INTERRUPTS: &[&str] = &[
+    "irq_handler",
+    "local_timer",
+    "reschedule",
+    "call_function",
+    "call_function_single",
+    "irq_work",
+    "x86_platform_ipi",
+    "thermal_apic",
+    "threshold_apic",
+    "deferred_error_apic",
+    "error_apic",
+    "spurious_apic",
+];
+
+/// Attaches everything; what can't be attached and need not be is said in the ladder.
+pub(crate) fn attach(
+    object: &mut Object,
+    faults: FaultRung,
+    ladder: &mut Ladder,
+) -> Result<Vec<Link>, LoadError> {
+    let mut links = Vec::new();
+    for program in object.progs_mut() {
+        let section = program.section().to_string_lossy().into_owned();
+        let traced = ["tp_btf/", "fentry/", "fexit/", "kprobe/", "kretprobe/"];
+        if traced.iter().any(|kind| section.starts_with(kind)) && program.autoload() {
+            links.push(program.attach().map_err(kernel("attach a program"))?);
+        }
+    }
+    let mut kinds = Vec::new();
+    for kind in INTERRUPTS {
+        let entry = program(object, "on_irq_entry").attach_raw_tracepoint(format!("{kind}_entry"));
+        let exit = program(object, "on_irq_exit").attach_raw_tracepoint(format!("{kind}_exit"));
+        if let (Ok(entry), Ok(exit)) = (entry, exit) {
+            links.extend([exit, entry]);
+            kinds.push(*kind);
+        }
+    }
+    match kinds.len() {
+        0 => ladder.set(
+            "irq",
+            None,
+            "no tracepoint of an interrupt could be attached to",
+        ),
+        _ => ladder.set("irq", Some("irq and irq_vectors tracepoints"), ""),
+    }
+    if faults == FaultRung::Exception {
+        for tracepoint in ["page_fault_user", "page_fault_kernel"] {
+            links.push(
+                program(object, "on_fault_exception")
+                    .attach_raw_tracepoint(tracepoint)
+                    .map_err(kernel("attach to page faults"))?,
+            );
+        }
+        let event = program(object, "on_fault_event");
+        links.extend(
+            fault_events::attach(&event).map_err(|source| LoadError::System {
+                what: "count page faults",
+                source,
+            })?,
+        );
+    }
+    Ok(links)
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * On top of the thread: interrupts and softirqs, each less what nested in it (VarMRI's shadow
+ * stack). A level is pushed before its clock is read and popped after, so that an interrupt
+ * between the two makes the level look shorter, never longer.
+ *
+ * No switch can happen between entry and exit, so both see the same thread: where nobody who
+ * is watched runs, both return at once.
+ */
+#include "meters.h"
+
+static __always_inline int push(void)
+{
+	struct cpu *cpu = this_cpu();
+	__u64 d = cpu->depth;
+
+	if (!cpu->map)
+		return 0;
+	cpu->depth = d + 1;
+	if (d >= NESTING)
+		return 0;
+	if (sampling()) {
+		struct ts_meter *m = meter_at(cpu->map, cpu->slot);
+
+		cpu->start[d] = 0;
+		if (!m || passed_over(m))
+			return 0;
+	}
+	cpu->nested[d] = 0;
+	cpu->start[d] = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int pop(__u32 cause)
+{
+	struct cpu *cpu = this_cpu();
+	__u64 d = cpu->depth, now, whole, own;
+	struct ts_meter *m;
+
+	/* depth 0: this level began before its thread was watched */
+	if (!cpu->map || !d)
+		return 0;
+	cpu->depth = --d;
+	if (d >= NESTING) {
+		__sync_fetch_and_add(&lost.nesting, 1);
+		return 0;
+	}
+	if (!cpu->start[d])
+		return 0;
+	now = bpf_ktime_get_ns();
+	whole = now - cpu->start[d];
+	own = whole > cpu->nested[d] ? whole - cpu->nested[d] : 0;
+	if (d && d <= NESTING)
+		cpu->nested[d - 1] += whole;
+	m = meter_at(cpu->map, cpu->slot);
+	if (m)
+		charge(m, cause, own);
+	return 0;
+}
+
+static __always_inline __u32 cause_of_softirq(unsigned int vector)
+{
+	switch (vector) { /* include/linux/interrupt.h */
+	case 2:		  /* NET_TX */
+	case 3:		  /* NET_RX */
+		return TS_SOFTIRQ_NET;
+	case 1: /* TIMER */
+	case 8: /* HRTIMER */
+		return TS_SOFTIRQ_TIMER;
+	default:
+		return TS_SOFTIRQ_OTHER;
+	}
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_entry, unsigned int vector)
+{
+	return push();
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_exit, unsigned int vector)
+{
+	return pop(cause_of_softirq(vector));
+}
+
+/* One pair of programs for all kinds of hard interrupt: the loader attaches it to
+ * irq_handler_* and to each vector that this machine has (irq_vectors/…, x86). */
+SEC("raw_tp")
+int on_irq_entry(void *ctx)
+{
+	return push();
+}
+
+SEC("raw_tp")
+int on_irq_exit(void *ctx)
+{
+	return pop(TS_IRQ);
+}

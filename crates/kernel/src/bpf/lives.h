@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Threads that come and go. Storage is only ever made here, in a task's own context or its
+ * parent's, never under the run queue's lock.
+ */
+#include "meters.h"
+#include <bpf/usdt.bpf.h>
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, EVENTS_BYTES);
+} events SEC(".maps");
+
+static __always_inline void report(__u32 kind, __u32 pid, __u32 detail)
+{
+	struct event e = {.kind = kind, .pid = pid, .detail = detail};
+
+	if (bpf_ringbuf_output(&events, &e, sizeof(e), 0))
+		__sync_fetch_and_add(&lost.events, 1);
+}
+
+/* Gives a thread a slot of the maps that are ours. `pending` is where its time goes now. */
+static __always_inline void begin_thread(struct task_struct *task, __u32 pending)
+{
+	struct thread *t;
+	struct ts_meter *m;
+	__u32 place;
+
+	t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t || (!t->map && bpf_map_pop_elem(&free_slots, &place))) {
+		__sync_fetch_and_add(&lost.threads, 1);
+		return;
+	}
+	if (t->map)
+		return;
+	m = meter_at(place >> 16, place & 0xffff);
+	if (!m)
+		return;
+	m->pending = pending;
+	m->open = 0;
+	m->kernel_tid = task->pid;
+	t->slot = place & 0xffff;
+	t->map = place >> 16;
+}
+
+static __always_inline void end_thread(struct thread *t)
+{
+	struct ts_meter *m = meter_at(t->map, t->slot);
+	__u32 place = t->map << 16 | t->slot;
+
+	if (m) {
+		m->kernel_tid = 0;
+		m->tid = 0; /* an SDK thread's claim */
+	}
+	if (t->map < FIRST_SDK_MAP)
+		bpf_map_push_elem(&free_slots, &place, 0);
+	t->map = 0;
+}
+
+/* Read once for each process that is to be watched: takes in the threads that it has. */
+SEC("iter/task")
+int take_in_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	__u32 tgid;
+
+	if (!task)
+		return 0;
+	tgid = task->tgid;
+	if (is_watched(tgid) && bpf_map_lookup_elem(&processes, &tgid))
+		begin_thread(task, TS_UNKNOWN);
+	return 0;
+}
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
+{
+	struct task_struct *parent = bpf_get_current_task_btf();
+	__u32 tgid = task->tgid, from = parent->tgid;
+	struct process fresh = {};
+
+	if (!is_watched(from) || !bpf_map_lookup_elem(&processes, &from))
+		return 0;
+	if (tgid != from) {
+		if (!config.follow_children)
+			return 0;
+		if (bpf_map_update_elem(&processes, &tgid, &fresh, BPF_ANY)) {
+			__sync_fetch_and_add(&lost.processes, 1);
+			return 0;
+		}
+		__sync_fetch_and_add(&watched[tgid & (WATCHED_BUCKETS - 1)], 1);
+		report(EVENT_CHILD, tgid, from);
+	}
+	begin_thread(task, TS_UNKNOWN);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+	struct process *p;
+	struct thread *t;
+
+	if (!is_watched(tgid))
+		return 0;
+	p = bpf_map_lookup_elem(&processes, &tgid);
+	t = thread_of(task);
+	if (!p)
+		return 0;
+	if (t && t->map >= FIRST_SDK_MAP) { /* its memory is gone, and the map with it */
+		end_thread(t);
+		begin_thread(task, TS_ON_CPU);
+		this_cpu()->map = t->map;
+		this_cpu()->slot = t->slot;
+	}
+	p->map = 0;
+	report(EVENT_EXEC, tgid, 0);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+	struct thread *t;
+
+	if (!is_watched(tgid))
+		return 0;
+	t = thread_of(task);
+	if (t) {
+		this_cpu()->map = 0;
+		end_thread(t);
+	}
+	if (task->signal->live.counter == 0 && !bpf_map_delete_elem(&processes, &tgid)) {
+		__sync_fetch_and_add(&watched[tgid & (WATCHED_BUCKETS - 1)], -1);
+		report(EVENT_EXIT, tgid, 0);
+	}
+	return 0;
+}
+
+/*
+ * The SDK's probe: a thread tells which slot of its process's map it claimed (or, as a negative
+ * number, with which errno it failed to attach). From here on its meter is there.
+ */
+SEC("usdt")
+int BPF_USDT(on_sdk_thread, long slot)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 tgid = task->tgid;
+	struct process *p;
+	struct thread *t;
+	struct ts_meter *m;
+	struct cpu *cpu;
+
+	if (!is_watched(tgid))
+		return 0;
+	p = bpf_map_lookup_elem(&processes, &tgid);
+	if (!p)
+		return 0;
+	if (slot < 0) {
+		if (!p->refused) {
+			p->refused = -slot;
+			report(EVENT_REFUSED, tgid, -slot);
+		}
+		return 0;
+	}
+	t = thread_of(task);
+	m = meter_at(p->map, slot);
+	if (!t || !m || slot >= TS_METERS || p->map < FIRST_SDK_MAP)
+		return 0;
+	end_thread(t);
+	m->pending = TS_ON_CPU;
+	m->open = 0;
+	m->kernel_tid = task->pid;
+	t->slot = slot;
+	t->map = p->map;
+	cpu = this_cpu();
+	cpu->slot = slot;
+	cpu->map = p->map;
+	return 0;
+}

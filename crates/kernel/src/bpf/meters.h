@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Who is watched, where its meter is, and how time is put on it.
+ *
+ * A watched thread has a `struct thread` in task storage, which names a slot of a map of
+ * meters. Map 1 is ours and belongs to threads that the kernel alone meters; an SDK process
+ * has a map of its own that it can see into. Per CPU, `struct cpu` says whose meter runs here,
+ * so that interrupts find it without a helper call.
+ */
+#ifndef TAILSCOPE_METERS_H
+#define TAILSCOPE_METERS_H
+
+#include "types.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include <tailscope_abi.h>
+#include "shared.h"
+
+/* Sections of their own, so that the loader finds each by its name. */
+SEC(".rodata.config") const volatile struct config config = {};
+SEC(".bss.lost") struct lost lost = {};
+
+/* --- who is watched ----------------------------------------------------------------------- */
+
+/* Counts of watched processes by the low bits of their id: one load rules out all others. */
+SEC(".bss.watched") __u32 watched[WATCHED_BUCKETS] = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PROCESSES);
+	__type(key, __u32); /* tgid */
+	__type(value, struct process);
+} processes SEC(".maps");
+
+/* One time off the CPU: blocked from `out` to `woken`, then waiting until `in`. */
+struct away {
+	__u64 out;
+	__u64 woken;
+	__u64 in;
+	__u64 throttled; /* of the waiting */
+	__u32 blocked;	 /* the cause of each part */
+	__u32 waited;
+};
+
+#define AWAYS 4 /* a power of two */
+
+struct thread {
+	__u32 map;  /* 0: gone */
+	__u32 slot; /* of that map */
+	__u64 fault_since;
+	__u64 fault_mark; /* the meter's sum at that moment */
+	__u64 cfs_rq;	  /* whose throttled time was read, and what it was */
+	__u64 throttled;
+	__u32 contended; /* inside a wait for a kernel lock */
+	__u32 aways;	 /* how many times it was off the CPU */
+	struct away now; /* the time off the CPU that goes on */
+	struct away last[AWAYS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* --- meters --------------------------------------------------------------------------------- */
+
+struct meter_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TS_METERS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct ts_meter));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_METER_MAPS);
+	__type(key, __u32);
+	__array(values, struct meter_map);
+} meters SEC(".maps");
+
+/* Free slots of the maps that are ours, as map << 16 | slot. */
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, OWN_SLOTS);
+	__type(value, __u32);
+} free_slots SEC(".maps");
+
+/* --- this CPU ------------------------------------------------------------------------------- */
+
+/* One cache line: whose meter runs here, and the shadow stack of what interrupted it
+ * (VarMRI §4): each level with its start and the time that levels above it took. */
+struct cpu {
+	__u32 map; /* 0: nobody who is watched */
+	__u32 slot;
+	__u64 depth;
+	__u64 start[NESTING];
+	__u64 nested[NESTING];
+} __attribute__((aligned(64)));
+
+SEC(".bss.cpus") struct cpu cpus[MAX_CPUS] = {};
+
+static __always_inline struct cpu *this_cpu(void)
+{
+	return &cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+}
+
+static __always_inline bool is_watched(__u32 tgid)
+{
+	return watched[tgid & (WATCHED_BUCKETS - 1)];
+}
+
+static __always_inline struct ts_meter *meter_at(__u32 map, __u32 slot)
+{
+	void *inner = bpf_map_lookup_elem(&meters, &map);
+
+	return inner ? bpf_map_lookup_elem(inner, &slot) : NULL;
+}
+
+static __always_inline struct thread *thread_of(struct task_struct *task)
+{
+	struct thread *t = bpf_task_storage_get(&threads, task, 0, 0);
+
+	return t && t->map ? t : NULL;
+}
+
+/* The sum of all causes: what a begin remembers to find the time that causes took since. */
+static __always_inline __u64 total_ns(const struct ts_meter *m)
+{
+	__u64 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < TS_CAUSES; i++)
+		sum += m->totals.ns[i];
+	return sum;
+}
+
+static __always_inline void charge(struct ts_meter *m, __u32 cause, __u64 ns)
+{
+	if (cause >= TS_CAUSES)
+		return;
+	m->totals.ns[cause] += ns;
+	m->totals.n[cause]++;
+	m->seq++;
+}
+
+static __always_inline bool chosen(__u64 probability)
+{
+	return probability > 0xffffffff || bpf_get_prandom_u32() < probability;
+}
+
+static __always_inline bool sampling(void)
+{
+	return config.sample <= 0xffffffff;
+}
+
+/* Under --sample, a thread without a selected open span is passed over. */
+static __always_inline bool passed_over(const struct ts_meter *m)
+{
+	return sampling() && !m->open;
+}
+
+#endif

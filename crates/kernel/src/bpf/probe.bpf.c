@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Programs that do nothing: whether they can be loaded and attached tells the loader which
+ * rung of the ladder for page faults this kernel has. */
+#include "types.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+SEC("fentry/handle_mm_fault")
+int BPF_PROG(probe_fentry)
+{
+	return 0;
+}
+
+SEC("kprobe/handle_mm_fault")
+int probe_kprobe(void *ctx)
+{
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

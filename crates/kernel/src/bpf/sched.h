@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Off the CPU: where a thread's time goes between a switch-out and the next switch-in.
+ *
+ *   switch-out, still runnable    preempted ............................. switch-in
+ *   switch-out, blocked           lock|io|network|sleep ... waking  runqueue ... switch-in
+ *
+ * `sched_waking` rather than `sched_wakeup`, because the wait for a CPU begins when the waker
+ * decides, not when the other CPU has taken the interrupt. Kernels >= 5.18 (prev_state).
+ */
+#ifndef TAILSCOPE_SCHED_H
+#define TAILSCOPE_SCHED_H
+
+#include "meters.h"
+
+#define TASK_UNINTERRUPTIBLE 2
+#define S_IFMT 0170000
+#define S_IFSOCK 0140000
+#define S_IFREG 0100000
+#define S_IFBLK 0060000
+
+/* read(2) and write(2) block on what their descriptor is. */
+static __noinline __u32 cause_of_file(struct task_struct *task, __u32 fd)
+{
+	struct fdtable *fdt = BPF_CORE_READ(task, files, fdt);
+	struct file **files = BPF_CORE_READ(fdt, fd);
+	struct file *file = NULL;
+	__u16 mode;
+
+	if (fd >= BPF_CORE_READ(fdt, max_fds) ||
+	    bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+		return TS_SLEEP;
+	mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+	if (mode == S_IFSOCK)
+		return TS_NETWORK;
+	return mode == S_IFREG || mode == S_IFBLK ? TS_IO : TS_SLEEP;
+}
+
+static __always_inline __u32 cause_of_block(struct task_struct *task, const struct thread *t,
+					    __u32 state)
+{
+	struct pt_regs___task *regs;
+	long nr;
+
+	if (t->contended)
+		return TS_LOCK;
+	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
+		return TS_IO;
+	regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
+	nr = SYSCALL_NR(regs);
+	if (nr < 0 || nr >= SYSCALLS) /* from an exception: a page that has to be read */
+		return state & TASK_UNINTERRUPTIBLE ? TS_IO : TS_SLEEP;
+	switch (config.syscall_kind[nr]) {
+	case KIND_LOCK:
+		return TS_LOCK;
+	case KIND_NETWORK:
+		return TS_NETWORK;
+	case KIND_IO:
+		return TS_IO;
+	case KIND_FILE:
+		return cause_of_file(task, SYSCALL_ARG0(regs));
+	default:
+		return TS_SLEEP;
+	}
+}
+
+static __always_inline __u64 throttled_clock(__u64 cfs_rq)
+{
+	struct cfs_rq *rq = (struct cfs_rq *)cfs_rq;
+
+	if (!bpf_core_field_exists(rq->throttled_clock_pelt_time))
+		return 0;
+	return BPF_CORE_READ(rq, throttled_clock_pelt_time);
+}
+
+/* A span that began when its data was ready looks back on times off the CPU before it was
+ * selected, so then no switch is passed over. */
+static __always_inline bool switch_passed_over(const struct ts_meter *m)
+{
+	return !config.from_ready && passed_over(m);
+}
+
+/* From now on the thread waits for a CPU. */
+static __always_inline void wait_begins(struct task_struct *task, struct thread *t,
+					struct ts_meter *m, __u32 cause, __u64 now)
+{
+	m->pending = cause;
+	m->since_ns = now;
+	m->seq++;
+	t->cfs_rq = (__u64)task->se.cfs_rq;
+	t->throttled = throttled_clock(t->cfs_rq);
+	t->now.waited = cause;
+	t->now.woken = now;
+}
+
+/* Charges what was pending, up to the switch-in at `now`, and remembers the time away. */
+static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u64 now)
+{
+	__u64 wait = now - m->since_ns, throttled = 0;
+
+	if (m->pending == TS_RUNQUEUE || m->pending == TS_PREEMPTED) {
+		throttled = throttled_clock(t->cfs_rq) - t->throttled;
+		if (throttled > wait)
+			throttled = wait;
+		if (throttled)
+			charge(m, TS_THROTTLED, throttled);
+		charge(m, m->pending, wait - throttled);
+	} else {
+		/* Blocked, and no waking was seen since: it came while the thread was on its way
+		 * out, before the switch. So it was runnable all the time. */
+		charge(m, TS_RUNQUEUE, wait);
+		t->now.woken = t->now.out;
+		t->now.waited = TS_RUNQUEUE;
+	}
+	m->pending = TS_ON_CPU;
+	t->now.in = now;
+	t->now.throttled = throttled;
+	t->last[t->aways++ & (AWAYS - 1)] = t->now;
+}
+
+/*
+ * Not every switch is told: some kernels keep the threads of a hypervisor's agent out of
+ * tracing, and then the switch from such a thread to ours is missing. Its pending time is then
+ * what it did not run, by the scheduler's own count.
+ */
+static __always_inline void settle_unseen(struct task_struct *task, struct thread *t,
+					  struct ts_meter *m, __u64 now)
+{
+	__u64 ran = task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+	__u64 away = now - m->since_ns;
+
+	__sync_fetch_and_add(&lost.switches, 1);
+	come_back(t, m, ran < away ? now - ran : m->since_ns);
+}
+
+/* The meter of the thread that runs here, if it is watched. */
+static __always_inline struct ts_meter *current_meter(struct cpu *cpu)
+{
+	struct task_struct *task;
+	struct ts_meter *m;
+	struct thread *t;
+
+	if (cpu->map)
+		return meter_at(cpu->map, cpu->slot);
+	task = bpf_get_current_task_btf();
+	if (!is_watched(task->tgid))
+		return NULL;
+	t = thread_of(task);
+	m = t ? meter_at(t->map, t->slot) : NULL;
+	if (!m)
+		return NULL;
+	if (m->pending < TS_CAUSES)
+		settle_unseen(task, t, m, bpf_ktime_get_ns());
+	m->pending = TS_ON_CPU;
+	cpu->slot = t->slot;
+	cpu->map = t->map;
+	return m;
+}
+
+static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, __u32 state,
+				      __u64 now)
+{
+	struct thread *t = thread_of(prev);
+	struct ts_meter *m = t ? meter_at(t->map, t->slot) : NULL;
+
+	if (!m)
+		return;
+	if (switch_passed_over(m)) {
+		m->pending = TS_UNKNOWN;
+		return;
+	}
+	if (m->pending < TS_CAUSES)
+		settle_unseen(prev, t, m, now);
+	t->now.out = now;
+	if (runnable) {
+		t->now.blocked = TS_PREEMPTED;
+		wait_begins(prev, t, m, TS_PREEMPTED, now);
+		return;
+	}
+	t->now.blocked = m->pending = cause_of_block(prev, t, state);
+	m->since_ns = now;
+	m->seq++;
+}
+
+static __always_inline void enter_cpu(struct task_struct *next, struct cpu *cpu, __u64 now)
+{
+	struct thread *t = thread_of(next);
+	struct ts_meter *m = t ? meter_at(t->map, t->slot) : NULL;
+
+	if (!m)
+		return;
+	cpu->map = t->map;
+	cpu->slot = t->slot;
+	if (m->pending < TS_CAUSES)
+		come_back(t, m, now);
+	m->pending = TS_ON_CPU;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	bool leaves = is_watched(prev->tgid), enters = is_watched(next->tgid);
+	struct cpu *cpu;
+	__u64 now;
+
+	if (!leaves && !enters)
+		return 0;
+	cpu = this_cpu();
+	now = bpf_ktime_get_ns();
+	cpu->map = 0;
+	cpu->depth = 0;
+	if (leaves)
+		leave_cpu(prev, preempt || !prev_state, prev_state, now);
+	if (enters)
+		enter_cpu(next, cpu, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *p)
+{
+	struct thread *t;
+	struct ts_meter *m;
+	__u64 now;
+
+	if (!is_watched(p->tgid))
+		return 0;
+	t = thread_of(p);
+	m = t ? meter_at(t->map, t->slot) : NULL;
+	if (!m)
+		return 0;
+	if (m->pending >= TS_LOCK && m->pending <= TS_SLEEP) {
+		now = bpf_ktime_get_ns();
+		charge(m, m->pending, now - m->since_ns);
+		wait_begins(p, t, m, TS_RUNQUEUE, now);
+	}
+	return 0;
+}
+
+/* In-kernel locks that sleep (mutex, rwsem, …), Linux >= 5.19: without these two the block
+ * counts by its system call. Spinning stays with `running`. */
+#define LCB_F_SPIN 1
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
+{
+	struct thread *t;
+
+	if (!this_cpu()->map || flags & LCB_F_SPIN)
+		return 0;
+	t = thread_of(bpf_get_current_task_btf());
+	if (t)
+		t->contended = 1;
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(on_contention_end, void *lock, int ret)
+{
+	struct thread *t;
+
+	if (!this_cpu()->map)
+		return 0;
+	t = thread_of(bpf_get_current_task_btf());
+	if (t)
+		t->contended = 0;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs and their loader (Rust, generated from here) must agree on. */
+#ifndef TAILSCOPE_SHARED_H
+#define TAILSCOPE_SHARED_H
+
+#define MAX_CPUS 1024
+#define NESTING 3
+#define WATCHED_BUCKETS 16384
+#define MAX_PROCESSES 4096
+#define MAX_METER_MAPS 256
+/* The first outer slots are ours: OWN_MAPS maps of TS_METERS slots. Slot 0 of the outer map
+ * stays empty, so that map 0 can mean "nobody". */
+#define FIRST_OWN_MAP 1
+#define OWN_MAPS 8
+#define FIRST_SDK_MAP (FIRST_OWN_MAP + OWN_MAPS)
+#define OWN_SLOTS (OWN_MAPS * TS_METERS)
+#define SYSCALLS 512
+#define EVENTS_BYTES (256 << 10)
+
+/* What a thread that blocks inside a system call waits for. */
+enum syscall_kind {
+	KIND_SLEEP = 0,
+	KIND_LOCK,
+	KIND_NETWORK,
+	KIND_IO,
+	KIND_FILE, /* the file behind its first argument decides */
+};
+
+/* What user space decides before loading. Probabilities are of 2^32. */
+struct config {
+	ts_u64 sample;	   /* which spans are metered at all */
+	ts_u64 keep;	   /* which rows are written */
+	ts_u64 ring_mask;  /* bytes of a CPU's ring of rows, less one */
+	ts_u32 skip_range; /* small samples: how many requests to pass over is drawn below this */
+	ts_u8 follow_children;
+	ts_u8 from_ready; /* ready..send rather than recv..send */
+	ts_u8 reserved[2];
+	ts_u8 syscall_kind[SYSCALLS]; /* enum syscall_kind, by the system call's number */
+};
+
+struct process {
+	ts_u32 map;	/* the SDK's map of meters, 0 without one */
+	ts_u32 refused; /* errno with which the SDK failed to attach */
+};
+
+/* What could not be metered or written, and why. */
+struct lost {
+	ts_u64 rows;	  /* the ring of rows was full */
+	ts_u64 threads;	  /* no free slot, or no memory for its state */
+	ts_u64 nesting;	  /* interrupts nested deeper than NESTING */
+	ts_u64 events;	  /* the ring of events was full */
+	ts_u64 sockets;	  /* no memory for a socket's state */
+	ts_u64 switches;  /* a thread ran whose switch-in was not seen; its wait was worked out */
+	ts_u64 processes; /* a child could not be followed: the table is full */
+};
+
+/* What the loader has to know about processes, in a ring of its own. */
+enum event_kind {
+	EVENT_CHILD = 1,   /* a watched process made another; now watched too */
+	EVENT_EXEC = 2,	   /* a watched process runs another program */
+	EVENT_EXIT = 3,	   /* the last thread of a watched process is gone */
+	EVENT_REFUSED = 4, /* its SDK could not reach the recorder: detail is the errno */
+};
+
+struct event {
+	ts_u32 kind;
+	ts_u32 pid;
+	ts_u32 detail;
+};
+
+#endif

@@ -1,0 +1,108 @@
+//! What is to be metered, and how the programs are told.
+
+use libbpf_rs::OpenObject;
+use tailscope_signals::ring::Rings;
+
+use crate::load::{LoadError, kernel};
+use crate::shared::{self, Plain};
+use crate::syscalls;
+
+/// Where the spans of unmodified servers begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketSpans {
+    /// At the return of the receive.
+    FromReceive,
+    /// When the data was ready at the socket.
+    FromReady,
+}
+
+/// What is to be metered.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Probability, of 2^32, that a span is metered at all.
+    pub sample: u64,
+    /// Probability, of 2^32, that the row of a metered span is written.
+    pub keep: u64,
+    /// Whether processes that watched ones make are watched too.
+    pub follow_children: bool,
+    /// Spans from sockets.
+    pub sockets: Option<SocketSpans>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sample: 1 << 32,
+            keep: 1 << 32,
+            follow_children: true,
+            sockets: None,
+        }
+    }
+}
+
+/// Bytes of a CPU's ring of rows: what all CPUs together may take, but enough for a look's rows.
+pub(crate) fn ring_bytes(cpus: usize) -> u32 {
+    const TOGETHER: usize = 16 << 20;
+    let share = (TOGETHER / cpus.max(1)).clamp(128 << 10, 1 << 20);
+    1 << share.ilog2()
+}
+
+impl Config {
+    /// Under a small sample, the number of requests to pass over is drawn evenly below this, so
+    /// that nothing but a counter is touched for them. 0: each request is drawn for.
+    fn skip_range(&self) -> u32 {
+        let p = self.sample as f64 / 4_294_967_296.0;
+        if p > 0.0 && p <= 0.1 {
+            (2.0 / p - 1.0).round() as u32
+        } else {
+            0
+        }
+    }
+
+    /// The probability with which requests from sockets are really metered: the sample's, to
+    /// the next one that whole numbers of requests to pass over can give.
+    #[must_use]
+    pub fn socket_sample(&self) -> f64 {
+        match self.skip_range() {
+            0 => self.sample as f64 / 4_294_967_296.0,
+            range => 1.0 / (1.0 + (f64::from(range) - 1.0) / 2.0),
+        }
+    }
+}
+
+/// Writes it where the programs read it, and sizes their rings, before they are loaded.
+pub(crate) fn configure(
+    open: &mut OpenObject,
+    config: &Config,
+    cpus: usize,
+) -> Result<(), LoadError> {
+    let ring = ring_bytes(cpus);
+    let values = shared::config {
+        sample: config.sample,
+        keep: config.keep,
+        ring_mask: u64::from(ring) - 1,
+        skip_range: config.skip_range(),
+        follow_children: config.follow_children.into(),
+        from_ready: (config.sockets == Some(SocketSpans::FromReady)).into(),
+        reserved: [0; 2],
+        syscall_kind: syscalls::kinds(),
+    };
+    let find = |map: &libbpf_rs::OpenMapMut<'_>, name: &str| map.name() == name;
+    let configured = open
+        .maps_mut()
+        .find(|map| find(map, ".rodata.config"))
+        .map(|mut map| map.set_initial_value(values.as_bytes()));
+    let sized = open
+        .maps_mut()
+        .find(|map| find(map, "rows"))
+        .map(|mut map| {
+            map.set_max_entries(cpus as u32)?;
+            map.set_value_size(Rings::value_size(ring))
+        });
+    for outcome in [configured, sized] {
+        outcome
+            .unwrap_or_else(|| unreachable!("see src/bpf/meters.h and sockets.h"))
+            .map_err(kernel("configure the programs"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! The eBPF programs that keep the meters of watched threads, and their loading.
+//!
+//! The programs are in `src/bpf/`, one family a file. [`Kernel::load`] finds out what this kernel
+//! offers, takes the best rung of the ladder for each measurement, and says which it took. All
+//! kernel objects are owned by the value it returns: nothing is pinned, so nothing outlives it,
+//! however the process ends.
+
+mod attach;
+mod config;
+mod fault_events;
+mod ladder;
+mod load;
+mod losses;
+mod news;
+mod privilege;
+mod select;
+mod shared;
+mod syscalls;
+mod watch;
+
+pub use config::{Config, SocketSpans};
+pub use ladder::{Ladder, Rung};
+pub use load::{Kernel, LoadError};
+pub use losses::Losses;
+pub use news::Event;
+pub use privilege::{Missing, missing_capabilities};
+pub use watch::WatchError;

@@ -1,0 +1,217 @@
+//! Loading: what this kernel has decides which programs run.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, Program, ProgramMut,
+};
+use tailscope_signals::abi;
+use tailscope_signals::ring::Rings;
+use tailscope_signals::row::Row;
+
+use crate::attach::attach;
+use crate::config::{configure, ring_bytes};
+use crate::losses::{self, Losses};
+use crate::news::{self, Event, Ring};
+use crate::privilege::{Missing, missing_capabilities};
+use crate::select::{choose_fault_rung, select};
+use crate::watch::{Watched, map_of, new_meters, place_meters};
+use crate::{Config, Ladder, shared};
+
+static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tailscope.bpf.o"));
+
+/// This machine, or this person, can't.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A privilege is missing.
+    #[error("{} not permitted: {} missing", purposes(.0), names(.0))]
+    Privilege(Vec<Missing>),
+    /// The kernel does not describe its own types.
+    #[error(
+        "this kernel has no type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)"
+    )]
+    NoBtf,
+    /// A hook without which nothing can be measured is not there.
+    #[error("this kernel has no tracepoint {0}")]
+    NoTracepoint(&'static str),
+    /// The kernel rejected the programs.
+    #[error("{what}: {source}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What libbpf said.
+        source: libbpf_rs::Error,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+fn names(missing: &[Missing]) -> String {
+    missing
+        .iter()
+        .map(|m| m.name)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn purposes(missing: &[Missing]) -> String {
+    missing
+        .iter()
+        .map(|m| m.purpose)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+pub(crate) fn kernel(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
+    move |source| LoadError::Kernel { what, source }
+}
+
+/// The loaded programs, and everything in the kernel that belongs to them.
+pub struct Kernel {
+    // Links first: dropped in this order, the programs stop before their maps go.
+    pub(crate) sdk_links: Vec<Link>,
+    _links: Vec<Link>,
+    pub(crate) take_in: Link,
+    rows: Option<Rings>,
+    events: Ring<Event>,
+    pub(crate) watched: Watched,
+    pub(crate) sdk_meters: HashMap<u32, (u32, MapHandle)>,
+    own_meters: Vec<MapHandle>,
+    programs: Vec<u32>,
+    ladder: Ladder,
+    pub(crate) object: Object,
+}
+
+impl Kernel {
+    /// Loads the programs and attaches them. Nobody is watched yet.
+    pub fn load(config: &Config) -> Result<Self, LoadError> {
+        libbpf_rs::set_print(Some((PrintLevel::Debug, log)));
+        let missing = missing_capabilities();
+        if !missing.is_empty() {
+            return Err(LoadError::Privilege(missing));
+        }
+        let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
+        let mut ladder = Ladder::default();
+        let mut open = ObjectBuilder::default()
+            .open_memory(PROGRAMS)
+            .map_err(kernel("read the programs"))?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?;
+        configure(&mut open, config, cpus)?;
+        select(&mut open, &btf, config, &mut ladder)?;
+        let faults = choose_fault_rung(&mut open, &btf, &mut ladder);
+        let mut object = open.load().map_err(kernel("load the programs"))?;
+        let own_meters = furnish(&object)?;
+        let links = attach(&mut object, faults, &mut ladder)?;
+        let take_in = program(&mut object, "take_in_threads")
+            .attach()
+            .map_err(kernel("attach the iterator over tasks"))?;
+        let watched = Watched::map(map_of(&object, ".bss.watched").as_fd()).map_err(|source| {
+            LoadError::System {
+                what: "map the table of the watched",
+                source,
+            }
+        })?;
+        let rows = config
+            .sockets
+            .map(|_| Rings::map(map_of(&object, "rows").as_fd(), cpus, ring_bytes(cpus)))
+            .transpose()
+            .map_err(|source| LoadError::System {
+                what: "map the rings of rows",
+                source,
+            })?;
+        let programs = object
+            .progs()
+            .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())
+            .collect();
+        Ok(Self {
+            sdk_links: Vec::new(),
+            _links: links,
+            take_in,
+            rows,
+            events: news::events(&map_of(&object, "events"))
+                .map_err(kernel("open the ring of events"))?,
+            watched,
+            sdk_meters: HashMap::new(),
+            own_meters,
+            programs,
+            ladder,
+            object,
+        })
+    }
+
+    /// Which mechanism measures what.
+    #[must_use]
+    pub fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    /// Takes the rows of spans that ended, oldest first on each CPU.
+    pub fn rows(&mut self, each: impl FnMut(Row)) {
+        if let Some(rows) = &mut self.rows {
+            rows.drain(each);
+        }
+    }
+
+    /// Takes the news of watched processes.
+    pub fn events(&mut self, each: impl FnMut(Event)) {
+        self.events.drain(each);
+    }
+
+    /// Becomes readable when there is news.
+    #[must_use]
+    pub fn events_fd(&self) -> BorrowedFd<'_> {
+        self.events.epoll_fd()
+    }
+
+    /// What was lost so far.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        losses::read(&self.object, &self.programs)
+    }
+
+    /// The meters of threads that only the kernel meters.
+    #[must_use]
+    pub fn own_meters(&self) -> &[MapHandle] {
+        &self.own_meters
+    }
+}
+
+/// libbpf tells much that is no trouble: a rung that is not there. TAILSCOPE_LIBBPF_LOG=1 shows it.
+fn log(_: PrintLevel, text: String) {
+    if std::env::var_os("TAILSCOPE_LIBBPF_LOG").is_some() {
+        eprint!("{text}");
+    }
+}
+
+/// Fills what the programs find when they first run: maps of meters, and their free slots.
+fn furnish(object: &Object) -> Result<Vec<MapHandle>, LoadError> {
+    let mut own = Vec::new();
+    let free = map_of(object, "free_slots");
+    for index in shared::FIRST_OWN_MAP..shared::FIRST_SDK_MAP {
+        let meters = new_meters().map_err(kernel("make a map of meters"))?;
+        place_meters(object, index, &meters).map_err(kernel("place a map of meters"))?;
+        for slot in 0..abi::TS_METERS {
+            let place: u32 = index << 16 | slot;
+            free.update(&[], &place.to_ne_bytes(), MapFlags::ANY)
+                .map_err(kernel("fill the stack of free meters"))?;
+        }
+        own.push(meters);
+    }
+    Ok(own)
+}
+
+pub(crate) fn program<'o>(object: &'o mut Object, name: &str) -> ProgramMut<'o> {
+    object
+        .progs_mut()
+        .find(|program| program.name() == name)
+        .unwrap_or_else(|| unreachable!("the object has no program {name}: see src/bpf"))
+}

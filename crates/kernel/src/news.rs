@@ -1,0 +1,109 @@
+//! News of processes, as the programs send it.
+
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
+
+use crate::shared::{self, Plain};
+
+/// News of a watched process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It made another process, which is watched from now on.
+    Child {
+        /// The new process.
+        pid: u32,
+        /// The one that made it.
+        parent: u32,
+    },
+    /// It runs another program now.
+    Exec {
+        /// The process.
+        pid: u32,
+    },
+    /// Its last thread is gone, and so is the watch.
+    Exit {
+        /// The process.
+        pid: u32,
+    },
+    /// Its SDK could not reach the recorder.
+    Refused {
+        /// The process.
+        pid: u32,
+        /// Why, as an errno.
+        errno: i32,
+    },
+}
+
+impl Event {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let event = shared::event::from_bytes(bytes)?;
+        let pid = event.pid;
+        Some(match event.kind {
+            shared::EVENT_CHILD => Self::Child {
+                pid,
+                parent: event.detail,
+            },
+            shared::EVENT_EXEC => Self::Exec { pid },
+            shared::EVENT_EXIT => Self::Exit { pid },
+            shared::EVENT_REFUSED => Self::Refused {
+                pid,
+                errno: event.detail as i32,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// A ring whose entries are parsed as they come out.
+pub(crate) struct Ring<T> {
+    ring: RingBuffer<'static>,
+    parsed: Rc<RefCell<Vec<T>>>,
+}
+
+/// How many entries are taken out before they are handed on: bounds the memory between.
+const BATCH: usize = 1024;
+
+impl<T: 'static> Ring<T> {
+    pub(crate) fn open(
+        map: &dyn MapCore,
+        parse: impl Fn(&[u8]) -> Option<T> + 'static,
+    ) -> libbpf_rs::Result<Self> {
+        let parsed = Rc::new(RefCell::new(Vec::with_capacity(BATCH)));
+        let sink = Rc::clone(&parsed);
+        let mut builder = RingBufferBuilder::new();
+        builder.add(map, move |bytes| {
+            sink.borrow_mut().extend(parse(bytes));
+            0
+        })?;
+        Ok(Self {
+            ring: builder.build()?,
+            parsed,
+        })
+    }
+
+    /// Hands on what is in the ring.
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(T)) {
+        loop {
+            let taken = self.ring.consume_raw_n(BATCH);
+            for entry in self.parsed.borrow_mut().drain(..) {
+                each(entry);
+            }
+            if taken < BATCH as i32 {
+                return;
+            }
+        }
+    }
+
+    /// Readable when something is in the ring whose program asked for a wake-up.
+    pub(crate) fn epoll_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring owns the descriptor and is borrowed for as long.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+    }
+}
+
+pub(crate) fn events(map: &dyn MapCore) -> libbpf_rs::Result<Ring<Event>> {
+    Ring::open(map, Event::parse)
+}

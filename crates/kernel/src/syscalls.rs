@@ -1,0 +1,106 @@
+//! What a thread that blocks inside a system call waits for, by the call's number on this
+//! architecture. Whatever is not listed is `sleep`.
+
+use libc as c;
+
+use crate::shared::{self, SYSCALLS};
+
+/// Locks between threads.
+const LOCK: &[i64] = &[c::SYS_futex, c::SYS_futex_waitv];
+
+/// Sockets, and waiting for any of several.
+const NETWORK: &[i64] = &[
+    c::SYS_accept,
+    c::SYS_accept4,
+    c::SYS_connect,
+    c::SYS_recvfrom,
+    c::SYS_recvmsg,
+    c::SYS_recvmmsg,
+    c::SYS_sendto,
+    c::SYS_sendmsg,
+    c::SYS_sendmmsg,
+    c::SYS_epoll_pwait,
+    c::SYS_epoll_pwait2,
+    c::SYS_ppoll,
+    c::SYS_pselect6,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_select,
+];
+
+/// Files that are brought to or from a device.
+const IO: &[i64] = &[
+    c::SYS_fsync,
+    c::SYS_fdatasync,
+    c::SYS_sync,
+    c::SYS_syncfs,
+    c::SYS_sync_file_range,
+    c::SYS_msync,
+    c::SYS_openat,
+    c::SYS_unlinkat,
+    c::SYS_renameat2,
+    c::SYS_ftruncate,
+    c::SYS_fallocate,
+    c::SYS_getdents64,
+    c::SYS_io_getevents,
+    c::SYS_readahead,
+    c::SYS_copy_file_range,
+];
+
+/// Whatever their descriptor is.
+const FILE: &[i64] = &[
+    c::SYS_read,
+    c::SYS_readv,
+    c::SYS_pread64,
+    c::SYS_preadv,
+    c::SYS_preadv2,
+    c::SYS_write,
+    c::SYS_writev,
+    c::SYS_pwrite64,
+    c::SYS_pwritev,
+    c::SYS_pwritev2,
+    c::SYS_sendfile,
+    c::SYS_splice,
+];
+
+/// The table for the programs.
+pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
+    let mut kinds = [shared::KIND_SLEEP as u8; SYSCALLS as usize];
+    for (calls, kind) in [
+        (LOCK, shared::KIND_LOCK),
+        (NETWORK, shared::KIND_NETWORK),
+        (IO, shared::KIND_IO),
+        (FILE, shared::KIND_FILE),
+    ] {
+        for &nr in calls {
+            if let Some(entry) = kinds.get_mut(nr as usize) {
+                *entry = kind as u8;
+            }
+        }
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_is_in_two_lists() {
+        let mut all: Vec<_> = [LOCK, NETWORK, IO, FILE].concat();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn every_listed_call_fits_the_table() {
+        for nr in [LOCK, NETWORK, IO, FILE].concat() {
+            assert!((0..i64::from(SYSCALLS)).contains(&nr), "{nr}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Which processes are watched, and the maps of meters that SDK processes get.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys::bpf_map_create_opts;
+use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, MapType, Object};
+use rustix::mm::{MapFlags as MmapFlags, ProtFlags};
+use tailscope_signals::abi;
+
+use crate::load::Kernel;
+use crate::shared::{self, Plain};
+
+/// A process can't be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// The table of processes is full.
+    #[error(
+        "no more than {} processes can be watched at a time",
+        shared::MAX_PROCESSES
+    )]
+    TooMany,
+    /// No further map of meters can be handed out.
+    #[error(
+        "no more than {} processes can use the SDK at a time",
+        max_sdk_processes()
+    )]
+    TooManySdk,
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: libbpf_rs::Error,
+    },
+}
+
+const fn max_sdk_processes() -> u32 {
+    shared::MAX_METER_MAPS - shared::FIRST_SDK_MAP
+}
+
+fn kernel(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> WatchError {
+    move |source| WatchError::Kernel { what, source }
+}
+
+/// The counts of watched processes by the low bits of their id, shared with the programs.
+#[derive(Debug)]
+pub(crate) struct Watched(std::ptr::NonNull<std::sync::atomic::AtomicU32>);
+
+impl Watched {
+    const BYTES: usize = shared::WATCHED_BUCKETS as usize * 4;
+
+    pub(crate) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
+        // SAFETY: a fresh shared mapping of the map's own memory aliases nothing of ours.
+        let at = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                Self::BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MmapFlags::SHARED,
+                map,
+                0,
+            )?
+        };
+        std::ptr::NonNull::new(at.cast())
+            .map(Self)
+            .ok_or_else(|| io::Error::other("mapped at null"))
+    }
+
+    fn add(&self, pid: u32, by: i32) {
+        let bucket = (pid % shared::WATCHED_BUCKETS) as usize;
+        // SAFETY: `bucket` is inside the mapping, which lives as long as `self`; the programs
+        // change the words only by atomic additions, and so do we.
+        let word = unsafe { self.0.add(bucket).as_ref() };
+        word.fetch_add(by as u32, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; `add` lends no reference out.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), Self::BYTES) };
+    }
+}
+
+pub(crate) fn map_of<'o>(object: &'o Object, name: &str) -> libbpf_rs::Map<'o> {
+    object
+        .maps()
+        .find(|map| map.name() == name)
+        .unwrap_or_else(|| unreachable!("the object has no map {name}: see src/bpf"))
+}
+
+/// A map of meters like those the programs were compiled for.
+pub(crate) fn new_meters() -> libbpf_rs::Result<MapHandle> {
+    let options = bpf_map_create_opts {
+        sz: size_of::<bpf_map_create_opts>() as libbpf_rs::libbpf_sys::size_t,
+        map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    MapHandle::create(
+        MapType::Array,
+        Some("ts_meters"),
+        4,
+        size_of::<abi::ts_meter>() as u32,
+        abi::TS_METERS,
+        &options,
+    )
+}
+
+pub(crate) fn place_meters(
+    object: &Object,
+    index: u32,
+    meters: &MapHandle,
+) -> libbpf_rs::Result<()> {
+    map_of(object, "meters").update(
+        &index.to_ne_bytes(),
+        &meters.as_fd().as_raw_fd().to_ne_bytes(),
+        MapFlags::ANY,
+    )
+}
+
+impl Kernel {
+    /// Watches a process: its threads are metered from now on, and those it makes.
+    pub fn watch(&mut self, pid: u32) -> Result<(), WatchError> {
+        let processes = map_of(&self.object, "processes");
+        let key = pid.to_ne_bytes();
+        if processes
+            .lookup(&key, MapFlags::ANY)
+            .ok()
+            .flatten()
+            .is_some()
+        {
+            return Ok(());
+        }
+        processes
+            .update(
+                &key,
+                shared::process::default().as_bytes(),
+                MapFlags::NO_EXIST,
+            )
+            .map_err(|_| WatchError::TooMany)?;
+        self.watched.add(pid, 1);
+        // Reading the iterator runs its program over all tasks; it has no text to give.
+        let mut text = Vec::new();
+        Iter::new(&self.take_in)
+            .map_err(kernel("open the iterator over tasks"))?
+            .read_to_end(&mut text)
+            .map_err(|e| kernel("take in its threads")(e.into()))?;
+        Ok(())
+    }
+
+    /// Stops watching it; what its threads cost afterwards is one load at each switch.
+    pub fn unwatch(&mut self, pid: u32) {
+        if map_of(&self.object, "processes")
+            .delete(&pid.to_ne_bytes())
+            .is_ok()
+        {
+            self.watched.add(pid, -1);
+        }
+        self.take_back_meters(pid);
+    }
+
+    /// Gives a process a map of meters that it can see into. The SDK's threads move there.
+    pub fn give_meters(&mut self, pid: u32) -> Result<BorrowedFd<'_>, WatchError> {
+        let index = (shared::FIRST_SDK_MAP..shared::MAX_METER_MAPS)
+            .find(|index| !self.sdk_meters.values().any(|(taken, _)| taken == index))
+            .ok_or(WatchError::TooManySdk)?;
+        let meters = new_meters().map_err(kernel("make a map of meters"))?;
+        place_meters(&self.object, index, &meters).map_err(kernel("place a map of meters"))?;
+        let process = shared::process {
+            map: index,
+            ..Default::default()
+        };
+        map_of(&self.object, "processes")
+            .update(&pid.to_ne_bytes(), process.as_bytes(), MapFlags::EXIST)
+            .map_err(kernel("tell the programs of a map of meters"))?;
+        self.sdk_meters.insert(pid, (index, meters));
+        Ok(self.sdk_meters[&pid].1.as_fd())
+    }
+
+    /// The map that a process was given.
+    #[must_use]
+    pub fn meters_of(&self, pid: u32) -> Option<BorrowedFd<'_>> {
+        self.sdk_meters.get(&pid).map(|(_, map)| map.as_fd())
+    }
+
+    /// Takes the map away from a process that is gone or runs another program.
+    pub fn take_back_meters(&mut self, pid: u32) {
+        if let Some((index, _)) = self.sdk_meters.remove(&pid) {
+            let _ = map_of(&self.object, "meters").delete(&index.to_ne_bytes());
+        }
+    }
+
+    /// Lets the SDK in this file know of the recorder, in every process that has it mapped.
+    /// Returns false if the file has no SDK in it.
+    pub fn call_sdk(&mut self, file: &Path) -> Result<bool, WatchError> {
+        let program = self
+            .object
+            .progs_mut()
+            .find(|program| program.name() == "on_sdk_thread")
+            .unwrap_or_else(|| unreachable!("see src/bpf/lives.h"));
+        match program.attach_usdt(-1, file, "tailscope", "thread") {
+            Ok(link) => {
+                self.sdk_links.push(link);
+                Ok(true)
+            }
+            Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(WatchError::Kernel {
+                what: "attach to the SDK's probe",
+                source,
+            }),
+        }
+    }
+
+    /// Lets every SDK know that the recorder goes: spans that begin from now on are not metered.
+    pub fn dismiss_sdk(&mut self) {
+        self.sdk_links.clear();
+    }
+}
