@@ -1,0 +1,106 @@
+//! The rows of one row group while they are collected, column by column.
+
+use crate::{Cause, CauseSet, SpanRow};
+
+/// One row group's rows. What nearly every row has is a flat vector; causes are kept as the list
+/// of the rows that they struck, because most of them strike one row in hundreds: that makes
+/// pushing, memory and encoding proportional to what happened and not to the number of causes.
+pub(crate) struct Columns {
+    pub(crate) start_ns: Vec<i64>,
+    pub(crate) wall_ns: Vec<i64>,
+    pub(crate) weight: Vec<f64>,
+    pub(crate) span: Vec<u32>,
+    pub(crate) pid: Vec<i32>,
+    pub(crate) tid: Vec<i32>,
+    pub(crate) cpu: Vec<i32>,
+    /// Ids of the rows that have one, in their order.
+    pub(crate) id: Vec<i64>,
+    /// Which rows those are.
+    pub(crate) id_rows: Vec<u32>,
+    pub(crate) strikes: [Strikes; Cause::COUNT],
+    measured: u32,
+}
+
+/// The rows that a cause struck, ascending, and how hard.
+#[derive(Default)]
+pub(crate) struct Strikes {
+    pub(crate) rows: Vec<u32>,
+    pub(crate) ns: Vec<i64>,
+    pub(crate) n: Vec<u32>,
+}
+
+impl Strikes {
+    fn push(&mut self, row: u32, ns: i64, n: u32) {
+        self.rows.push(row);
+        self.ns.push(ns);
+        self.n.push(n);
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.ns.clear();
+        self.n.clear();
+    }
+}
+
+impl Columns {
+    pub(crate) fn new(capacity: usize, measured: CauseSet) -> Columns {
+        Columns {
+            start_ns: Vec::with_capacity(capacity),
+            wall_ns: Vec::with_capacity(capacity),
+            weight: Vec::with_capacity(capacity),
+            span: Vec::with_capacity(capacity),
+            pid: Vec::with_capacity(capacity),
+            tid: Vec::with_capacity(capacity),
+            cpu: Vec::with_capacity(capacity),
+            id: Vec::new(),
+            id_rows: Vec::new(),
+            strikes: std::array::from_fn(|_| Strikes::default()),
+            measured: u32::from(measured.bits()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.start_ns.len()
+    }
+
+    pub(crate) fn push(&mut self, row: &SpanRow) {
+        // A row group holds far fewer rows than u32 counts.
+        let number = self.len() as u32;
+        self.start_ns.push(row.start_ns);
+        self.wall_ns.push(row.wall_ns);
+        self.weight.push(row.weight);
+        self.span.push(row.span.0);
+        self.pid.push(row.pid);
+        self.tid.push(row.tid);
+        self.cpu.push(row.cpu);
+        if let Some(id) = row.id {
+            self.id.push(id);
+            self.id_rows.push(number);
+        }
+        let mut struck = 0;
+        for cause in 0..Cause::COUNT {
+            let strikes = (row.cause_ns[cause] | i64::from(row.cause_n[cause])) != 0;
+            struck |= u32::from(strikes) << cause;
+        }
+        struck &= self.measured;
+        while struck != 0 {
+            let cause = struck.trailing_zeros() as usize;
+            self.strikes[cause].push(number, row.cause_ns[cause], row.cause_n[cause]);
+            struck &= struck - 1;
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.start_ns.clear();
+        self.wall_ns.clear();
+        self.weight.clear();
+        self.span.clear();
+        self.pid.clear();
+        self.tid.clear();
+        self.cpu.clear();
+        self.id.clear();
+        self.id_rows.clear();
+        self.strikes.iter_mut().for_each(Strikes::clear);
+    }
+}

@@ -1,0 +1,211 @@
+//! `ledger.json`: what is known of a recording beside its rows.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CauseSet, Error, Result};
+
+/// The name of the file in the ledger's folder.
+pub const LEDGER_JSON: &str = "ledger.json";
+
+/// The version of `docs/SCHEMA.md` that this crate writes, and the newest that it reads.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What is known when a recording begins.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// Version of the program that records.
+    pub tailscope: String,
+    /// Begin of the recording, in ns since the Unix epoch.
+    pub started_ns: i64,
+    /// The machine that is recorded.
+    pub machine: Machine,
+    /// Where times come from.
+    pub clock: Clock,
+    /// The arguments of `record`.
+    pub command: Vec<String>,
+    /// The `--span` sources.
+    pub spans: Vec<String>,
+    /// The probability with which a request is metered: 1.0 for every one.
+    pub sample: f64,
+    /// The probability with which a metered span is written at random: 1.0 for every one.
+    pub keep: f64,
+    /// For each measurement the mechanism that this kernel offered.
+    pub ladder: BTreeMap<String, Rung>,
+}
+
+/// The machine that is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name; also the ledger's `host=` partition, there with `_` for what a folder's name
+    /// can't hold.
+    pub host: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The architecture: `x86_64`, `aarch64`.
+    pub arch: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// The CPU's model name.
+    pub model: String,
+}
+
+/// Where times come from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// `tsc`, `cntvct` or `monotonic`.
+    pub source: String,
+    /// Ticks a second.
+    pub hz: f64,
+}
+
+/// The mechanism that a measurement took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rung {
+    /// The mechanism; `None` where this machine can't measure it.
+    pub rung: Option<String>,
+    /// Why not a better one, or empty.
+    pub why: String,
+}
+
+/// What is known when a recording ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// End of the recording, in ns since the Unix epoch.
+    pub ended_ns: i64,
+    /// Spans that ended, kept or not.
+    pub seen: u64,
+    /// For each place that can lose: how many rows or events it lost.
+    pub lost: BTreeMap<String, u64>,
+    /// What the recorder itself cost.
+    pub cost: Cost,
+}
+
+/// What the recorder itself cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// CPU time in ns.
+    pub cpu_ns: u64,
+    /// The most memory that was resident, in bytes.
+    pub max_rss_bytes: u64,
+}
+
+/// Whether a recording was ended properly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It is going on, or it was cut off by force.
+    Recording,
+    /// It was ended; everything that was kept is sealed.
+    Done,
+}
+
+/// The whole of `ledger.json`. What is known only at the end is `None` until then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LedgerInfo {
+    /// The version of `docs/SCHEMA.md`.
+    pub schema: u32,
+    /// Whether the recording was ended.
+    pub state: Option<State>,
+    /// What was known at the begin.
+    #[serde(flatten)]
+    pub metadata: Metadata,
+    /// End of the recording, in ns since the Unix epoch.
+    pub ended_ns: Option<i64>,
+    /// Names of the causes that are not null in this ledger.
+    pub causes: Vec<String>,
+    /// Rows in sealed files.
+    pub rows: Option<u64>,
+    /// Bytes of sealed files.
+    pub bytes: Option<u64>,
+    /// Sealed files.
+    pub files: Option<u64>,
+    /// Spans that ended, kept or not.
+    pub seen: Option<u64>,
+    /// For each place that can lose: how many rows or events it lost.
+    pub lost: Option<BTreeMap<String, u64>>,
+    /// What the recorder itself cost.
+    pub cost: Option<Cost>,
+}
+
+impl LedgerInfo {
+    pub(crate) fn recording(metadata: Metadata, measured: CauseSet) -> LedgerInfo {
+        LedgerInfo {
+            schema: SCHEMA_VERSION,
+            state: Some(State::Recording),
+            metadata,
+            ended_ns: None,
+            causes: measured
+                .iter()
+                .map(|cause| cause.name().to_owned())
+                .collect(),
+            rows: None,
+            bytes: None,
+            files: None,
+            seen: None,
+            lost: None,
+            cost: None,
+        }
+    }
+
+    /// Reads the `ledger.json` of the ledger in `folder`.
+    pub fn read(folder: &Path) -> Result<LedgerInfo> {
+        /// The version alone: a newer file may differ in everything else.
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        let path = folder.join(LEDGER_JSON);
+        let text = fs::read(&path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Error::NoLedger {
+                path: folder.to_path_buf(),
+            },
+            _ => Error::io("read", &path)(source),
+        })?;
+        let understood = |source| Error::Info {
+            path: path.clone(),
+            source,
+        };
+        let Version { schema } = serde_json::from_slice(&text).map_err(understood)?;
+        if schema > SCHEMA_VERSION {
+            return Err(Error::Newer {
+                path,
+                schema,
+                known: SCHEMA_VERSION,
+            });
+        }
+        serde_json::from_slice(&text).map_err(understood)
+    }
+
+    /// Replaces the `ledger.json` in `folder`: a reader sees the old one or the new one, whole.
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(LEDGER_JSON);
+        let tmp = folder.join(format!("{LEDGER_JSON}.tmp"));
+        let mut text = serde_json::to_vec_pretty(self).map_err(|source| Error::Info {
+            path: path.clone(),
+            source,
+        })?;
+        text.push(b'\n');
+        let written = File::create(&tmp)
+            .and_then(|mut file| {
+                file.write_all(&text)?;
+                file.sync_all()
+            })
+            .and_then(|()| fs::rename(&tmp, &path))
+            .and_then(|()| sync_folder(folder));
+        written.map_err(|source| {
+            // Best effort: the folder may be full or gone, and the first error tells more.
+            let _ = fs::remove_file(&tmp);
+            Error::losing_io("write", &path, 0, source)
+        })
+    }
+}
+
+/// Makes the names in a folder durable: a rename survives a power cut only after this.
+pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,28 @@
+//! The ledger: one wide row a span, in a folder of Parquet files with a `ledger.json` beside them.
+//!
+//! `docs/SCHEMA.md` is the contract of what is on disk. This crate is the only writer of it and
+//! holds the reader that the other commands (and the tests) use; analysis reads the same files
+//! with an engine of its own.
+//!
+//! * [`LedgerWriter`] takes [`SpanRow`]s and seals files by rename, so that a crash at any moment
+//!   loses the unsealed seconds at most and never leaves a file that can't be read.
+//! * [`read::Ledger`] opens a ledger, checks its files and iterates over its rows.
+//! * [`Cause`] is the persisted list of causes.
+
+mod cause;
+mod columns;
+mod error;
+mod info;
+mod partition;
+pub mod read;
+mod row;
+mod schema;
+mod write;
+
+pub use cause::{Cause, CauseSet};
+pub use error::{Error, Result};
+pub use info::{
+    Clock, Cost, LEDGER_JSON, LedgerInfo, Machine, Metadata, Rung, SCHEMA_VERSION, State, Summary,
+};
+pub use row::{SpanName, SpanRow};
+pub use write::{Existing, LedgerWriter, Sealing, Totals};

@@ -1,0 +1,60 @@
+//! One span as it is handed to the writer.
+
+use crate::Cause;
+
+/// The name of a span, as an index into the name table of the writer that interned it
+/// ([`LedgerWriter::intern`](crate::LedgerWriter::intern)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpanName(pub(crate) u32);
+
+impl SpanName {
+    /// The position in the name table, counted from 0 in the order of first interning.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.0
+    }
+}
+
+/// One span: a row of the ledger.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpanRow {
+    /// Begin, in ns since the Unix epoch.
+    pub start_ns: i64,
+    /// The span's name.
+    pub span: SpanName,
+    /// The request that the span belongs to, where the source knows it.
+    pub id: Option<i64>,
+    /// The process that ran it.
+    pub pid: i32,
+    /// The thread that ran it.
+    pub tid: i32,
+    /// The CPU on which it ended.
+    pub cpu: i32,
+    /// End − begin, in ns.
+    pub wall_ns: i64,
+    /// 1 / the probability that this row was kept.
+    pub weight: f64,
+    /// ns that went to each cause, by [`Cause::index`]. Causes that the writer was not told to be
+    /// measured are written as null, whatever stands here.
+    pub cause_ns: [i64; Cause::COUNT],
+    /// How many times each cause struck, likewise.
+    pub cause_n: [u32; Cause::COUNT],
+}
+
+impl Default for SpanRow {
+    /// An empty span of weight 1: a row that was sure to be kept.
+    fn default() -> Self {
+        SpanRow {
+            start_ns: 0,
+            span: SpanName(0),
+            id: None,
+            pid: 0,
+            tid: 0,
+            cpu: 0,
+            wall_ns: 0,
+            weight: 1.0,
+            cause_ns: [0; Cause::COUNT],
+            cause_n: [0; Cause::COUNT],
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The columns of a file, in their order on disk.
+
+use std::sync::Arc;
+
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::errors::Result;
+use parquet::schema::types::{Type, TypePtr};
+
+use crate::{Cause, CauseSet};
+
+/// A column of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    Start,
+    Span,
+    Id,
+    Pid,
+    Tid,
+    Cpu,
+    Wall,
+    Weight,
+    CauseNs(Cause),
+    CauseN(Cause),
+}
+
+impl Column {
+    /// Every column, in the order on disk.
+    pub(crate) fn all() -> impl Iterator<Item = Column> {
+        use Column::{CauseN, CauseNs, Cpu, Id, Pid, Span, Start, Tid, Wall, Weight};
+        [Start, Span, Id, Pid, Tid, Cpu, Wall, Weight]
+            .into_iter()
+            .chain(
+                Cause::ALL
+                    .into_iter()
+                    .flat_map(|cause| [CauseNs(cause), CauseN(cause)]),
+            )
+    }
+
+    pub(crate) fn name(self) -> String {
+        match self {
+            Column::Start => "start_ns".to_owned(),
+            Column::Span => "span".to_owned(),
+            Column::Id => "id".to_owned(),
+            Column::Pid => "pid".to_owned(),
+            Column::Tid => "tid".to_owned(),
+            Column::Cpu => "cpu".to_owned(),
+            Column::Wall => "wall_ns".to_owned(),
+            Column::Weight => "weight".to_owned(),
+            Column::CauseNs(cause) => format!("{cause}_ns"),
+            Column::CauseN(cause) => format!("{cause}_n"),
+        }
+    }
+
+    pub(crate) fn physical(self) -> Physical {
+        match self {
+            Column::Span => Physical::BYTE_ARRAY,
+            Column::Weight => Physical::DOUBLE,
+            _ => Physical::INT64,
+        }
+    }
+
+    /// A column that can't be null in this ledger is REQUIRED: it then has no definition levels
+    /// to write and to read. Engines treat both alike.
+    fn repetition(self, measured: CauseSet) -> Repetition {
+        match self {
+            Column::Id => Repetition::OPTIONAL,
+            Column::CauseNs(cause) | Column::CauseN(cause) if !measured.contains(cause) => {
+                Repetition::OPTIONAL
+            }
+            _ => Repetition::REQUIRED,
+        }
+    }
+
+    fn parquet_type(self, measured: CauseSet) -> Result<Type> {
+        let name = self.name();
+        let builder = Type::primitive_type_builder(&name, self.physical())
+            .with_repetition(self.repetition(measured));
+        match self {
+            // The converted type is for older readers.
+            Column::Span => builder
+                .with_logical_type(Some(LogicalType::String))
+                .with_converted_type(ConvertedType::UTF8)
+                .build(),
+            _ => builder.build(),
+        }
+    }
+}
+
+/// The schema of every file of a ledger in which those causes are measured.
+pub(crate) fn schema(measured: CauseSet) -> Result<TypePtr> {
+    let columns = Column::all()
+        .map(|column| column.parquet_type(measured).map(Arc::new))
+        .collect::<Result<Vec<_>>>()?;
+    Type::group_type_builder("span")
+        .with_fields(columns)
+        .build()
+        .map(Arc::new)
+}

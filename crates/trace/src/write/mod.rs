@@ -1,0 +1,323 @@
+//! Writing a ledger.
+
+mod encode;
+mod file;
+mod folder;
+mod names;
+mod sealer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parquet::file::properties::WriterProperties;
+use parquet::schema::types::TypePtr;
+
+use self::encode::Encoder;
+use self::file::UnsealedFile;
+use self::names::Names;
+use self::sealer::{Outcome, Sealer};
+use crate::columns::Columns;
+use crate::{
+    CauseSet, Error, LedgerInfo, Metadata, Result, SpanName, SpanRow, State, Summary, partition,
+    schema,
+};
+
+pub use self::folder::Existing;
+
+/// Rows that are collected before they are encoded. A row takes 48 bytes until then, and 16 more
+/// for each cause that struck it.
+const GROUP_ROWS: usize = 65_536;
+
+/// The key of [`Summary::lost`] for rows that could not be written.
+const LOST_UNWRITTEN: &str = "unwritten";
+
+/// When a file is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealing {
+    /// When it holds that many rows (files may be larger by less than a row group of 65,536).
+    pub max_rows: u64,
+    /// When its first row was pushed that long ago: what a crash loses at most.
+    pub max_age: Duration,
+}
+
+impl Default for Sealing {
+    /// A million rows or ten seconds.
+    fn default() -> Self {
+        Sealing {
+            max_rows: 1_000_000,
+            max_age: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What was sealed so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Rows in sealed files.
+    pub rows: u64,
+    /// Bytes of sealed files.
+    pub bytes: u64,
+    /// Sealed files.
+    pub files: u64,
+}
+
+/// Writes one ledger from one thread.
+///
+/// Rows are collected in memory, encoded by row groups into an unsealed file, and become readable
+/// when that is sealed: whole, synced, renamed. Syncing and renaming happen on a thread of the
+/// writer's own, so that a slow disk does not hold up the thread that pushes; that one waits only
+/// when two files are in the queue already.
+///
+/// A writer that is dropped without [`finish`](LedgerWriter::finish) removes its unsealed file and
+/// leaves `ledger.json` in the state `recording`, like one that was killed.
+pub struct LedgerWriter {
+    folder: PathBuf,
+    host: String,
+    info: LedgerInfo,
+    schema: TypePtr,
+    properties: Arc<WriterProperties>,
+    encoder: Encoder,
+    sealing: Sealing,
+    group_rows: usize,
+    names: Names,
+    columns: Columns,
+    file: Option<UnsealedFile>,
+    files_begun: u64,
+    /// When `tick` first saw the rows that are not sealed yet.
+    unsealed_since: Option<Instant>,
+    sealer: Sealer,
+    totals: Totals,
+    lost_rows: u64,
+}
+
+impl LedgerWriter {
+    /// Begins a ledger in `folder`, which is created if need be, and writes its `ledger.json`.
+    /// `measured` are the causes that this machine can measure; the others are null in every row.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if `folder` holds a ledger and `existing` does not allow to replace it;
+    /// [`Error::Io`] or [`Error::Full`] if the folder can't be written.
+    pub fn create(
+        folder: impl AsRef<Path>,
+        metadata: Metadata,
+        measured: CauseSet,
+        sealing: Sealing,
+        existing: Existing,
+    ) -> Result<LedgerWriter> {
+        let folder = folder.as_ref().to_path_buf();
+        folder::prepare(&folder, existing)?;
+        let host = partition::sanitized_host(&metadata.machine.host);
+        let info = LedgerInfo::recording(metadata, measured);
+        info.write(&folder)?;
+        let schema = schema::schema(measured).map_err(|source| Error::Encode {
+            path: folder.clone(),
+            source,
+        })?;
+        let sealer = Sealer::start().map_err(Error::io("start the thread that seals", &folder))?;
+        let group_rows = sealing.max_rows.clamp(1, GROUP_ROWS as u64) as usize;
+        Ok(LedgerWriter {
+            folder,
+            host,
+            info,
+            encoder: Encoder::new(schema.clone(), measured),
+            schema,
+            properties: Arc::new(encode::properties()),
+            sealing,
+            group_rows,
+            names: Names::default(),
+            columns: Columns::new(group_rows, measured),
+            file: None,
+            files_begun: 0,
+            unsealed_since: None,
+            sealer,
+            totals: Totals::default(),
+            lost_rows: 0,
+        })
+    }
+
+    /// The handle of a span's name. The same text gives the same handle.
+    pub fn intern(&mut self, name: &str) -> SpanName {
+        self.names.intern(name)
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] if the row's name is not of this writer: that row is not added.
+    /// Every other error means that the unsealed rows up to and with this one are lost (and
+    /// counted in [`lost_rows`](LedgerWriter::lost_rows)), and that the writer can go on with a
+    /// new file if the caller wants it to.
+    pub fn push(&mut self, row: &SpanRow) -> Result<()> {
+        if row.span.0 >= self.names.len() {
+            return Err(Error::UnknownName {
+                index: row.span.0,
+                known: self.names.len(),
+            });
+        }
+        self.columns.push(row);
+        if self.columns.len() >= self.group_rows {
+            self.encode_group()?;
+            if self
+                .file
+                .as_ref()
+                .is_some_and(|file| file.rows() >= self.sealing.max_rows)
+            {
+                self.close_file()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass: seals the file whose first row is older than [`Sealing::max_age`], and
+    /// reports what went wrong with files that were sealed in the background. To be called a few
+    /// times a second, also when there are no rows.
+    ///
+    /// # Errors
+    /// Those of [`push`](LedgerWriter::push).
+    pub fn tick(&mut self, now: Instant) -> Result<()> {
+        let outcomes = self.sealer.finished();
+        self.account(outcomes)?;
+        if self.columns.len() == 0 && self.file.is_none() {
+            self.unsealed_since = None;
+            return Ok(());
+        }
+        let since = *self.unsealed_since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= self.sealing.max_age {
+            self.close_file()?;
+        }
+        Ok(())
+    }
+
+    /// Seals what was pushed so far and waits until it is on disk.
+    ///
+    /// # Errors
+    /// Those of [`push`](LedgerWriter::push).
+    pub fn seal(&mut self) -> Result<()> {
+        let closed = self.close_file();
+        let outcomes = self.sealer.wait();
+        let sealed = self.account(outcomes);
+        closed.and(sealed)
+    }
+
+    /// Seals what was pushed and writes the final `ledger.json`, to whose `lost` the rows are
+    /// added (as `unwritten`) that this writer could not write.
+    ///
+    /// # Errors
+    /// Those of [`push`](LedgerWriter::push). `ledger.json` is written all the same if it can be.
+    pub fn finish(mut self, summary: Summary) -> Result<Totals> {
+        let sealed = self.seal();
+        let Summary {
+            ended_ns,
+            seen,
+            mut lost,
+            cost,
+        } = summary;
+        if self.lost_rows > 0 {
+            *lost.entry(LOST_UNWRITTEN.to_owned()).or_default() += self.lost_rows;
+        }
+        self.info.state = Some(State::Done);
+        self.info.ended_ns = Some(ended_ns);
+        self.info.rows = Some(self.totals.rows);
+        self.info.bytes = Some(self.totals.bytes);
+        self.info.files = Some(self.totals.files);
+        self.info.seen = Some(seen);
+        self.info.lost = Some(lost);
+        self.info.cost = Some(cost);
+        self.info.write(&self.folder)?;
+        sealed?;
+        Ok(self.totals)
+    }
+
+    /// What is sealed so far. A file counts from the first call after it was sealed.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Rows that were pushed and could not be written.
+    #[must_use]
+    pub fn lost_rows(&self) -> u64 {
+        self.lost_rows
+    }
+
+    /// The ledger's folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn encode_group(&mut self) -> Result<()> {
+        let Some(&first_start_ns) = self.columns.start_ns.first() else {
+            return Ok(());
+        };
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => self.begin_file(first_start_ns)?,
+        };
+        let encoded = file.encode(&mut self.encoder, &self.columns, &self.names);
+        let rows = file.rows() + self.columns.len() as u64;
+        if let Err(source) = encoded {
+            self.columns.clear();
+            self.unsealed_since = None;
+            self.lost_rows += rows;
+            return Err(Error::losing(file.sealed_path(), rows, source));
+        }
+        file.add_rows(self.columns.len() as u64);
+        self.columns.clear();
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn begin_file(&mut self, first_start_ns: i64) -> Result<UnsealedFile> {
+        let path = partition::file(&self.folder, &self.host, first_start_ns, self.files_begun);
+        self.files_begun += 1;
+        UnsealedFile::create(path.clone(), self.schema.clone(), self.properties.clone()).map_err(
+            |source| {
+                let rows = self.columns.len() as u64;
+                self.columns.clear();
+                self.unsealed_since = None;
+                self.lost_rows += rows;
+                Error::losing(&path, rows, source)
+            },
+        )
+    }
+
+    /// Ends the file and hands it to the thread that seals.
+    fn close_file(&mut self) -> Result<()> {
+        self.encode_group()?;
+        self.unsealed_since = None;
+        let Some(file) = self.file.take() else {
+            return Ok(());
+        };
+        let (path, rows) = (file.sealed_path().to_path_buf(), file.rows());
+        match file.close() {
+            Ok(closed) => self.sealer.submit(closed),
+            Err(source) => {
+                self.lost_rows += rows;
+                return Err(Error::losing(&path, rows, source));
+            }
+        }
+        let outcomes = self.sealer.finished();
+        self.account(outcomes)
+    }
+
+    /// Counts what became of files; the first error of several is returned.
+    fn account(&mut self, outcomes: Vec<Outcome>) -> Result<()> {
+        let mut first_error = Ok(());
+        for Outcome { rows, result } in outcomes {
+            match result {
+                Ok(bytes) => {
+                    self.totals.rows += rows;
+                    self.totals.bytes += bytes;
+                    self.totals.files += 1;
+                }
+                Err(error) => {
+                    self.lost_rows += rows;
+                    first_error = first_error.and(Err(error));
+                }
+            }
+        }
+        first_error
+    }
+}

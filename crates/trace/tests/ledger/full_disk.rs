@@ -1,0 +1,162 @@
+//! A disk that fills up while a ledger is written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tailscope_trace::read::Ledger;
+use tailscope_trace::{Error, LedgerWriter, Sealing, State, Summary};
+
+use crate::sample;
+
+/// A file system of a few hundred KiB, unmounted when it is dropped.
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// `None`, with the reason printed, where this process may not mount.
+    fn mount(kib: u32) -> Option<SmallDisk> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={kib}k"),
+                "tailscope-test",
+            ])
+            .arg(folder.path())
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(SmallDisk { folder }),
+            Ok(output) => {
+                let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                eprintln!("SKIPPED: needs to mount a tmpfs (run as root): {why}");
+                None
+            }
+            Err(error) => {
+                eprintln!("SKIPPED: needs the command mount: {error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
+/// Pushes until the disk is full; returns how many rows were pushed, and the error.
+fn fill(writer: &mut LedgerWriter) -> (i64, Error) {
+    let span = writer.intern("recv..send");
+    for number in 0..10_000_000 {
+        if let Err(error) = writer.push(&sample::row(span, number)) {
+            return (number + 1, error);
+        }
+    }
+    panic!("the disk never filled up");
+}
+
+fn unsealed_files(folder: &Path) -> Vec<String> {
+    sample::files(folder)
+        .into_iter()
+        .filter(|file| file.ends_with(".tmp"))
+        .collect()
+}
+
+#[test]
+fn a_full_disk_costs_the_unsealed_rows_and_says_so() {
+    let Some(disk) = SmallDisk::mount(512) else {
+        return;
+    };
+    let mut writer = sample::create(disk.path(), sample::every(10_000));
+    let (pushed, error) = fill(&mut writer);
+    let Error::Full {
+        lost_rows, path, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    assert!(error.to_string().contains("no space left"), "{error}");
+    assert!(!path.exists());
+    assert!(*lost_rows > 0 && *lost_rows == writer.lost_rows());
+    writer.seal().unwrap();
+    assert_eq!(unsealed_files(disk.path()), Vec::<String>::new());
+    assert_eq!(writer.totals().rows + writer.lost_rows(), pushed as u64);
+
+    let ledger = Ledger::open(disk.path()).unwrap();
+    assert!(ledger.files().len() > 1);
+    let sealed = ledger.count_rows().unwrap();
+    assert!(sample::numbers(&ledger).into_iter().eq(0..sealed as i64));
+
+    // With space again the same writer goes on.
+    fs::remove_file(&ledger.files()[0]).unwrap();
+    sample::push_rows(&mut writer, 0..100);
+    let lost = writer.lost_rows();
+    writer.finish(Summary::default()).unwrap();
+    let ledger = Ledger::open(disk.path()).unwrap();
+    assert_eq!(ledger.info().state, Some(State::Done));
+    let recorded: PathBuf = disk.path().join("ledger.json");
+    assert_eq!(
+        ledger.info().lost.as_ref().unwrap()["unwritten"],
+        lost,
+        "{}",
+        recorded.display()
+    );
+    assert_eq!(ledger.count_rows().unwrap(), sealed - 10_000 + 100);
+}
+
+#[test]
+fn a_disk_that_fills_up_at_the_end_leaves_a_finished_ledger() {
+    let Some(disk) = SmallDisk::mount(128) else {
+        return;
+    };
+    let mut writer = sample::create(disk.path(), Sealing::default());
+    sample::push_rows(&mut writer, 0..50_000);
+    let error = writer.finish(Summary::default()).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Full {
+                lost_rows: 50_000,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let ledger = Ledger::open(disk.path()).unwrap();
+    assert_eq!(ledger.info().state, Some(State::Done));
+    assert_eq!(
+        (ledger.info().rows, ledger.info().files),
+        (Some(0), Some(0))
+    );
+    assert_eq!(ledger.info().lost.as_ref().unwrap()["unwritten"], 50_000);
+    assert_eq!(sample::files(disk.path()), ["ledger.json"]);
+}
+
+#[test]
+fn a_folder_on_a_full_disk_is_refused() {
+    let Some(disk) = SmallDisk::mount(64) else {
+        return;
+    };
+    let mut ballast = fs::File::create(disk.path().join("ballast")).unwrap();
+    assert!(std::io::copy(&mut std::io::repeat(1), &mut ballast).is_err());
+    let created = LedgerWriter::create(
+        disk.path().join("ledger"),
+        sample::metadata(),
+        tailscope_trace::CauseSet::ALL,
+        Sealing::default(),
+        tailscope_trace::Existing::Refuse,
+    );
+    assert!(matches!(
+        created.err(),
+        Some(Error::Full { lost_rows: 0, .. })
+    ));
+}

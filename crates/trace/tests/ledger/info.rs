@@ -1,0 +1,43 @@
+//! What `ledger.json` looks like.
+
+use tailscope_trace::{
+    Cause, CauseSet, Cost, Existing, LEDGER_JSON, LedgerInfo, LedgerWriter, Sealing, Summary,
+};
+
+use crate::sample;
+
+#[test]
+fn ledger_json_tells_what_is_known_at_the_begin_and_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = || std::fs::read_to_string(folder.path().join(LEDGER_JSON)).unwrap();
+    let mut writer = LedgerWriter::create(
+        folder.path(),
+        sample::metadata(),
+        CauseSet::EMPTY.with(Cause::SoftirqNet).with(Cause::Lock),
+        Sealing::default(),
+        Existing::Refuse,
+    )
+    .unwrap();
+    insta::assert_snapshot!("recording", text());
+
+    sample::push_rows(&mut writer, 0..1_000);
+    let totals = writer
+        .finish(Summary {
+            ended_ns: sample::START_NS + 10_000_000_000,
+            seen: 4_000,
+            lost: [("ring_full".to_owned(), 3), ("slots".to_owned(), 0)].into(),
+            cost: Cost {
+                cpu_ns: 123_456,
+                max_rss_bytes: 20 << 20,
+            },
+        })
+        .unwrap();
+    // How many bytes it takes is up to the encoder.
+    let bytes = format!("\"bytes\": {}", totals.bytes);
+    assert!(text().contains(&bytes));
+    insta::assert_snapshot!("done", text().replace(&bytes, "\"bytes\": 12345"));
+    assert_eq!(
+        LedgerInfo::read(folder.path()).unwrap().metadata,
+        sample::metadata()
+    );
+}
