@@ -1,0 +1,149 @@
+//! From the row that was measured to the row of the ledger: pure, and the only place where one
+//! becomes the other.
+
+use tailscope_signals::clock::{Clock, Cycles, Monotonic};
+use tailscope_signals::row::{CAUSES, Row};
+use tailscope_trace::{Cause, SpanName, SpanRow};
+
+/// The unit of a row's times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Cycles: the SDK.
+    Cycles,
+    /// ns of the monotonic clock: the kernel.
+    Nanos,
+}
+
+/// What is the same for many rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context {
+    pub(crate) unit: Unit,
+    pub(crate) span: SpanName,
+    pub(crate) pid: u32,
+    pub(crate) weight: f64,
+}
+
+/// The books of a row don't balance: its causes add up to more than its wall time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overdrawn(pub(crate) i64);
+
+/// Makes the ledger's row. Where the causes exceed the wall time (an interrupt between two reads
+/// of the clock), the largest gives way, and the excess is told.
+pub(crate) fn convert(row: &Row, clock: &Clock, context: Context) -> (SpanRow, Option<Overdrawn>) {
+    let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+    let (start_ns, wall_ns) = match context.unit {
+        Unit::Cycles => (
+            clock.cycles_to_unix(Cycles(row.begin)),
+            clock.length_ns(row.wall),
+        ),
+        Unit::Nanos => (
+            clock.monotonic_to_unix(Monotonic(row.begin)),
+            signed(row.wall),
+        ),
+    };
+    let mut span = SpanRow {
+        start_ns,
+        span: context.span,
+        id: row.id.map(|id| id as i64),
+        pid: context.pid as i32,
+        tid: row.tid as i32,
+        cpu: if row.cpu == u16::MAX {
+            -1
+        } else {
+            i32::from(row.cpu)
+        },
+        wall_ns,
+        weight: context.weight,
+        ..SpanRow::default()
+    };
+    for cause in 0..CAUSES {
+        span.cause_ns[cause] = signed(row.ns[cause]).min(wall_ns);
+        span.cause_n[cause] = row.n[cause];
+    }
+    let queue = Cause::Queue.index();
+    span.cause_ns[queue] = signed(row.queue_ns).min(wall_ns);
+    span.cause_n[queue] = u32::from(row.queue_ns > 0);
+    let excess = balance(&mut span);
+    (span, (excess > 0).then_some(Overdrawn(excess)))
+}
+
+/// The span's own running time: what no cause took.
+pub(crate) fn running_ns(span: &SpanRow) -> i64 {
+    span.cause_ns
+        .iter()
+        .fold(span.wall_ns, |left, ns| left.saturating_sub(*ns))
+}
+
+fn balance(span: &mut SpanRow) -> i64 {
+    let excess = running_ns(span).saturating_neg().max(0);
+    let mut left = excess;
+    while left > 0 {
+        let Some(largest) = span.cause_ns.iter_mut().max() else {
+            break;
+        };
+        let taken = left.min(*largest);
+        if taken == 0 {
+            break;
+        }
+        *largest -= taken;
+        left -= taken;
+    }
+    excess
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::calibrate);
+
+    fn context() -> Context {
+        Context {
+            unit: Unit::Nanos,
+            span: SpanName::default(),
+            pid: 7,
+            weight: 1.0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_books_balance_for_any_row(
+            wall in 0..1u64 << 50,
+            ns in proptest::array::uniform12(0..1u64 << 48),
+            queue_ns in 0..1u64 << 48,
+        ) {
+            let row = Row { wall, ns, queue_ns, ..Row::default() };
+            let (span, overdrawn) = convert(&row, &CLOCK, context());
+            prop_assert!(running_ns(&span) >= 0);
+            prop_assert!(span.cause_ns.iter().all(|ns| *ns >= 0));
+            prop_assert_eq!(overdrawn.is_some(), ns.iter().map(|n| (*n).min(wall)).sum::<u64>()
+                + queue_ns.min(wall) > wall);
+        }
+
+        #[test]
+        fn foreign_numbers_never_panic(begin: u64, wall: u64, ns: [u64; CAUSES], queue_ns: u64) {
+            let row = Row { begin, wall, ns, queue_ns, ..Row::default() };
+            for unit in [Unit::Cycles, Unit::Nanos] {
+                let _ = convert(&row, &CLOCK, Context { unit, ..context() });
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_cause_gives_way() {
+        let mut row = Row {
+            wall: 100,
+            ..Row::default()
+        };
+        row.ns[0] = 80;
+        row.ns[7] = 30;
+        let (span, overdrawn) = convert(&row, &CLOCK, context());
+        assert_eq!((span.cause_ns[0], span.cause_ns[7]), (70, 30));
+        assert_eq!(overdrawn, Some(Overdrawn(10)));
+    }
+}

@@ -1,0 +1,81 @@
+//! What the ledger says of a recording before its first row.
+
+use std::collections::BTreeMap;
+
+use tailscope_kernel::{Kernel, SocketSpans};
+use tailscope_signals::clock::{Clock, unix_ns};
+use tailscope_trace::{Cause, CauseSet, Metadata, Rung};
+
+use crate::{Options, machine};
+
+/// Which causes this machine measures in this recording.
+pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans>) -> CauseSet {
+    let ladder = kernel.ladder();
+    Cause::ALL
+        .into_iter()
+        .filter(|cause| match cause {
+            Cause::Throttled => ladder.measures("throttled"),
+            Cause::Irq => ladder.measures("irq"),
+            Cause::SoftirqNet | Cause::SoftirqTimer | Cause::SoftirqOther => {
+                ladder.measures("softirq")
+            }
+            Cause::Fault => ladder.measures("fault"),
+            Cause::Steal => steal,
+            Cause::Queue => sockets == Some(SocketSpans::FromReady),
+            _ => true,
+        })
+        .collect()
+}
+
+/// What is known when it begins.
+pub(crate) fn metadata(options: &Options, kernel: &Kernel, clock: &Clock, steal: bool) -> Metadata {
+    let mut ladder: BTreeMap<String, Rung> = kernel
+        .ladder()
+        .iter()
+        .map(|(what, rung)| {
+            let mechanism = rung.mechanism.map(str::to_owned);
+            (
+                what.to_owned(),
+                Rung {
+                    rung: mechanism,
+                    why: rung.why.clone(),
+                },
+            )
+        })
+        .collect();
+    ladder.insert("steal".into(), steal_rung(steal));
+    Metadata {
+        tailscope: env!("CARGO_PKG_VERSION").into(),
+        started_ns: unix_ns(),
+        machine: machine::describe(),
+        clock: tailscope_trace::Clock {
+            source: if cfg!(target_arch = "x86_64") {
+                "tsc"
+            } else {
+                "cntvct"
+            }
+            .into(),
+            hz: clock.hz() as f64,
+        },
+        command: options.command.clone(),
+        spans: options.spans.iter().map(ToString::to_string).collect(),
+        sample: options.sample,
+        keep: options.keep,
+        ladder,
+    }
+}
+
+/// How stolen time is measured here, for the ledger and for `doctor`.
+fn steal_rung(told: bool) -> Rung {
+    if told {
+        Rung {
+            rung: Some("/proc/stat per CPU and 100 ms, shared out by running time".into()),
+            why: "the kernel's own steal_time is in no table of symbols".into(),
+        }
+    } else {
+        Rung {
+            rung: None,
+            why: "/proc/stat has never shown any: no hypervisor, or it is silent".into(),
+        }
+    }
+}
