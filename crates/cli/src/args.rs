@@ -1,0 +1,110 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use tailscope_record::SpanSource;
+
+use crate::units::{parse_duration, parse_probability};
+
+/// Why are my slow requests slow, what is each cause worth, and what can be done about it?
+#[derive(Debug, Parser)]
+#[command(
+    name = "tailscope",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "\
+Start with:
+  tailscope doctor                            what this machine can measure
+  tailscope record -p $(pidof -s memcached) -d 20s -o run
+  tailscope explain run                       the causes of its p99, in microseconds
+
+Exit codes: 0 done, 1 the answer is \"no\", 2 wrong usage, 3 this machine can't.")]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Record spans and where their time went, into a ledger
+    Record(Record),
+    /// Say what this machine can measure, what it can't, why, and what would change it
+    Doctor(Doctor),
+    /// explain, diff, …: programs named tailscope-NAME beside this one or on the PATH
+    #[command(external_subcommand)]
+    External(Vec<OsString>),
+}
+
+/// Record spans and where their time went, into a ledger.
+///
+/// Every request is metered: for each span the ledger says how much of its wall time went to
+/// waiting for a CPU, to locks, to disks, to interrupts, to page faults and so on, and how much
+/// the span ran itself. Ctrl-C ends a recording properly.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tailscope record -p 4711 -d 20s -o run      a running server, with no restart and no annotation
+  tailscope record -o run -- ./server --port 80
+  tailscope record -p 4711 --span sdk         spans that the program marks with tailscope.h
+
+Span sources (--span):
+  syscall:ready..send   a request of any server: from when its data was ready at the socket to the
+                        end of the next send on it; the wait for a busy thread is `queue`
+  syscall:recv..send    the same from the return of the receive
+  sdk                   ts_span_begin and ts_span_end of tailscope.h
+Without --span: sdk if the program has it, else syscall:ready..send.")]
+pub struct Record {
+    /// Process to record, with all its threads and children (repeatable)
+    #[arg(short, long = "pid", value_name = "PID")]
+    pub pids: Vec<u32>,
+
+    /// Where spans come from (repeatable)
+    #[arg(long = "span", value_name = "SOURCE")]
+    pub spans: Vec<SpanSource>,
+
+    /// How long to record: 20s, 500ms, 10m [default: until Ctrl-C or the end of the program]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// The ledger's folder
+    #[arg(short, long, value_name = "FOLDER", default_value = "ledger")]
+    pub output: PathBuf,
+
+    /// Replace a ledger that is in the folder
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Meter only this share of the requests, chosen at their begin: 1%, 0.01
+    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
+    pub sample: f64,
+
+    /// Write only this share of the metered spans, chosen at their end
+    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
+    pub keep: f64,
+
+    /// Record the named processes alone, not their children
+    #[arg(long)]
+    pub no_children: bool,
+
+    /// No progress line, no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Command to start and record
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Say what this machine can measure, what it can't, why, and what would change it.
+#[derive(Debug, ClapArgs)]
+pub struct Doctor {
+    /// For machines
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,112 @@
+//! `tailscope doctor`: the ladder, in words.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+use tailscope_kernel::{Config, Kernel, Ladder, LoadError, Rung, SocketSpans};
+use tailscope_record::{StealClock, describe_machine};
+
+use crate::args::Doctor;
+use crate::record::load_failure;
+
+/// What each entry of the ladder stands for, in the order in which it is shown.
+const MEASUREMENTS: &[(&str, &str)] = &[
+    ("runqueue", "waiting for a CPU: runqueue, preempted"),
+    ("throttled", "held back by a CPU quota"),
+    ("lock", "blocked on locks"),
+    (
+        "blocked",
+        "blocked on disks, sockets, sleep: io, network, sleep",
+    ),
+    ("irq", "interrupts"),
+    ("softirq", "softirqs: network, timer, other"),
+    ("fault", "page faults"),
+    ("steal", "time stolen by the hypervisor"),
+    (
+        "sockets",
+        "requests of unmodified servers: syscall:recv..send",
+    ),
+    (
+        "ready",
+        "and from when they were ready: syscall:ready..send",
+    ),
+];
+
+/// Prints what this machine can measure. Exit 3 if it can't record at all.
+pub fn run(args: &Doctor) -> Result<ExitCode> {
+    let config = Config {
+        sockets: Some(SocketSpans::FromReady),
+        ..Config::default()
+    };
+    let loaded = match Kernel::load(&config) {
+        Err(LoadError::NoTracepoint(_)) => Kernel::load(&Config::default()),
+        other => other,
+    };
+    let kernel = loaded.map_err(load_failure)?;
+    let mut ladder = kernel.ladder().clone();
+    ladder.set("blocked", Some("sched_switch, system call"), "");
+    if StealClock::start().is_some() {
+        ladder.set(
+            "steal",
+            Some("/proc/stat per CPU"),
+            "steal_time is in no table of symbols",
+        );
+    } else {
+        ladder.set("steal", None, "/proc/stat has never shown any");
+    }
+    if args.json {
+        println!("{:#}", as_json(&ladder));
+    } else {
+        print_text(&ladder);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(ladder: &Ladder) -> Value {
+    let entries: Map<String, Value> = ladder
+        .iter()
+        .map(|(what, rung)| {
+            (
+                what.into(),
+                json!({ "rung": rung.mechanism, "why": rung.why }),
+            )
+        })
+        .collect();
+    let machine = describe_machine();
+    json!({
+        "machine": {
+            "host": machine.host, "kernel": machine.kernel, "arch": machine.arch,
+            "cpus": machine.cpus, "model": machine.model,
+        },
+        "ladder": entries,
+    })
+}
+
+fn print_text(ladder: &Ladder) {
+    let machine = describe_machine();
+    println!(
+        "{} {}, {} CPUs, {}\n",
+        machine.kernel, machine.arch, machine.cpus, machine.model
+    );
+    for (what, words) in MEASUREMENTS {
+        let absent = Rung {
+            mechanism: None,
+            why: "not tried".into(),
+        };
+        let rung = ladder.get(what).unwrap_or(&absent);
+        let mark = if rung.mechanism.is_some() {
+            "yes"
+        } else {
+            "no "
+        };
+        println!("{mark}  {words}");
+        if let Some(mechanism) = rung.mechanism {
+            println!("       by {mechanism}");
+        }
+        if !rung.why.is_empty() {
+            println!("       because {}", rung.why);
+        }
+    }
+    println!("\nEverything above marked 'no' is null in a ledger, never 0.");
+}

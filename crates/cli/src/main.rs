@@ -1,0 +1,31 @@
+//! The `tailscope` command: arguments in, text out, nothing else.
+
+mod args;
+mod doctor;
+mod external;
+mod failure;
+mod record;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let outcome = match args.command {
+        Command::Record(record) => record::run(record),
+        Command::Doctor(doctor) => doctor::run(&doctor),
+        Command::External(words) => external::run(&words),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("tailscope: {e:#}");
+            ExitCode::from(Failure::code(&e))
+        }
+    }
+}

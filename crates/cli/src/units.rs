@@ -1,0 +1,120 @@
+//! Quantities as people type and read them.
+
+use std::time::Duration;
+
+/// Reads a duration: `20s`, `500ms`, `10m`, `2h`; a bare number is seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(format!("'{unit}' is no unit of time: use ms, s, m, h or d")),
+    };
+    let seconds = number
+        .parse::<f64>()
+        .map_err(|_| format!("'{text}' is no duration: try 20s"))?;
+    let duration = Duration::try_from_secs_f64(seconds * factor)
+        .map_err(|_| format!("'{text}' is too long"))?;
+    if duration.is_zero() {
+        return Err("a duration must be longer than nothing".into());
+    }
+    Ok(duration)
+}
+
+/// Reads a probability: `1%`, `0.01`; above 0, at most 1.
+pub fn parse_probability(text: &str) -> Result<f64, String> {
+    let wrong = || format!("'{text}' is no share: use one above 0 and up to 100%, like 1% or 0.01");
+    let p = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().map_err(|_| wrong())? / 100.0,
+        None => text.parse::<f64>().map_err(|_| wrong())?,
+    };
+    if p > 0.0 && p <= 1.0 {
+        Ok(p)
+    } else {
+        Err(wrong())
+    }
+}
+
+/// A length of time in the unit that suits it: `740 ns`, `12.3 µs`, `4.10 ms`, `2.00 s`.
+pub fn time(ns: u64) -> String {
+    let ns = ns as f64;
+    match ns {
+        n if n < 1e3 => format!("{n} ns"),
+        n if n < 1e6 => format!("{:.1} µs", n / 1e3),
+        n if n < 1e9 => format!("{:.2} ms", n / 1e6),
+        n => format!("{:.2} s", n / 1e9),
+    }
+}
+
+/// Bytes: `812 B`, `1.4 MB`.
+pub fn bytes(count: u64) -> String {
+    let n = count as f64;
+    match n {
+        n if n < 1e3 => format!("{count} B"),
+        n if n < 1e6 => format!("{:.1} kB", n / 1e3),
+        n if n < 1e9 => format!("{:.1} MB", n / 1e6),
+        _ => format!("{:.2} GB", n / 1e9),
+    }
+}
+
+/// A count with its thousands apart: `1,234,567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_in_every_unit() {
+        for (text, ms) in [
+            ("20s", 20_000),
+            ("500ms", 500),
+            ("1.5m", 90_000),
+            ("3", 3_000),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_millis(ms)),
+                "{text}"
+            );
+        }
+        for text in ["", "s", "-1s", "1y", "0s", "1e400s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_read_as_percent_or_plain() {
+        assert_eq!(parse_probability("1%"), Ok(0.01));
+        assert_eq!(parse_probability("0.25"), Ok(0.25));
+        for text in ["0", "101%", "-1%", "x", "nan"] {
+            assert!(parse_probability(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn quantities_are_short() {
+        assert_eq!(
+            [time(740), time(12_345), time(4_100_000)],
+            ["740 ns", "12.3 µs", "4.10 ms"]
+        );
+        assert_eq!([count(7), count(1_234_567)], ["7", "1,234,567"]);
+        assert_eq!([bytes(812), bytes(1_400_000)], ["812 B", "1.4 MB"]);
+    }
+}
