@@ -1,0 +1,28 @@
+"""The causes of docs/SCHEMA.md in their persisted order, each with its meaning in words."""
+
+from __future__ import annotations
+
+#: What is left of a span's wall time when all causes are taken away; computed, never stored.
+RUNNING = "running"
+
+#: Order and names are the schema's (docs/SCHEMA.md, "Causes"). The words finish the sentence
+#: "3.6 ms of it is runqueue: …".
+MEANING = {
+    "runqueue": "waiting for a CPU that other threads had",
+    "preempted": "put off its CPU with work left, waiting to get back",
+    "throttled": "held back by a CPU quota",
+    "lock": "waiting for a lock",
+    "io": "waiting for a block device or the page cache",
+    "network": "blocked in a socket, epoll or poll call",
+    "sleep": "asleep, or blocked on something else",
+    "irq": "interrupts on its CPU",
+    "softirq_net": "network packets handled on its CPU",
+    "softirq_timer": "kernel timers handled on its CPU",
+    "softirq_other": "other kernel work (softirqs) on its CPU",
+    "fault": "page faults",
+    "steal": "the hypervisor running something else",
+    "queue": "ready at its socket while its thread did other work",
+    RUNNING: "the span's own instructions",
+}
+
+CAUSES = tuple(name for name in MEANING if name != RUNNING)

@@ -1,0 +1,115 @@
+"""`tailscope explain`: arguments in, text, JSON or a report out, nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from tailscope import __version__
+from tailscope.errors import TailscopeError
+
+EXAMPLES = """\
+examples:
+  tailscope explain LEDGER                    why p99 is what it is
+  tailscope explain LEDGER -p p99.9           the same for p99.9
+  tailscope explain LEDGER --span get         for one span name
+  tailscope explain LEDGER --html tail.html   as a page with pictures
+  tailscope explain db1/ db2/ --json          two ledgers as one, for machines
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser(
+        prog="tailscope explain",
+        description="The causes of the tail, ranked, in time of the target percentile.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    found.add_argument("ledger", nargs="+", help="folder that tailscope record wrote")
+    found.add_argument("-p", "--target", default="p99", metavar="PERCENTILE", help="default: p99")
+    found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
+    found.add_argument("--json", action="store_true", help="print JSON; times in ns")
+    found.add_argument("--html", metavar="FILE", help="write a self-contained report as well")
+    found.add_argument("--seed", type=int, default=1, help="for the intervals; default: 1")
+    found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
+    found.add_argument("--version", action="version", version=f"tailscope {__version__}")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns 0 done, 2 wrong usage or ledger, 3 this machine can't."""
+    chosen = parser().parse_args(arguments)
+    try:
+        return run(chosen)
+    except TailscopeError as error:
+        complain(f"tailscope explain: {error}")
+        return error.code
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has seen enough; Python must not complain at exit
+        # either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Explain and present."""
+    from tailscope import target
+    from tailscope.ledger import open_ledger
+
+    goal = target.parse(chosen.target)
+    if chosen.seed < 0:
+        raise TailscopeError("the seed must not be negative")
+    ledger = open_ledger(chosen.ledger)
+    if not chosen.quiet:
+        for warning in ledger.warnings:
+            complain(f"tailscope explain: warning: {warning}")
+    from tailscope.explanation import explain
+
+    explanation = explain(ledger, goal, chosen.span, chosen.seed)
+    if chosen.json:
+        write(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    else:
+        from tailscope.text import render
+
+        write(render(explanation, wants_colour(sys.stdout)))
+    if chosen.html:
+        from tailscope.report import save
+
+        save(explanation, chosen.html)
+        if not chosen.quiet:
+            complain(f"tailscope explain: wrote {chosen.html}")
+    return 0
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Colours only on a terminal, and never under NO_COLOR (DESIGN §3)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write(text: str) -> None:
+    """To stdout, also where it knows no Unicode: then µs becomes us."""
+    encoding = sys.stdout.encoding or "ascii"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        for fancy, plain in (("µ", "u"), ("–", "-"), ("…", "...")):
+            text = text.replace(fancy, plain)
+        text = text.encode(encoding, "replace").decode(encoding)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def complain(line: str) -> None:
+    """One line to stderr."""
+    print(line.encode("utf-8", "replace").decode(), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""What spans' time is made of: by how slow they are, and over the recording.
+
+Spans are cut into latency classes at a few percentiles, around the median band, and at the target;
+over each class and time block the causes' times are summed. `running` is what the sums leave of the
+wall time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailscope import measure
+from tailscope.cause import RUNNING
+from tailscope.grid import Distribution, lower_edge
+from tailscope.measure import Spans
+from tailscope.target import Target
+from tailscope.timed import Counts
+
+#: The spans that stand for the median: from p45 to p55.
+MEDIAN_BAND = (0.45, 0.55)
+#: The latency classes of the report; the median band and the target are added.
+CLASS_EDGES = (0.1, 0.25, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999)
+
+Sums = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LatencyClass:
+    """The spans between two percentiles: their mean wall time and what it is made of."""
+
+    from_percentile: float
+    to_percentile: float
+    spans: float
+    mean_ns: float
+    causes_ns: dict[str, float]
+
+
+@dataclass(frozen=True)
+class TailBlock:
+    """What the spans at or above the target lost to each cause in one piece of the recording."""
+
+    block: int
+    spans: float
+    causes_ns: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Sums by time block (row) and latency class (column): spans, wall time, causes (ns)."""
+
+    edges: tuple[int, ...]
+    band: tuple[int, int]
+    tail_bin: int
+    whole: Distribution
+    spans: Sums
+    wall: Sums
+    causes: dict[str, Sums]
+
+    @classmethod
+    def of(
+        cls, spans: Spans, whole: Distribution, target: Target, causes: Sequence[str]
+    ) -> Composition:
+        """Cut the classes, and sum some causes over them."""
+        band = (whole.bin_at(MEDIAN_BAND[0]), whole.bin_at(MEDIAN_BAND[1]) + 1)
+        tail_bin = whole.bin_at(target.quantile)
+        edges = tuple(sorted({whole.bin_at(edge) for edge in CLASS_EDGES} | {*band, tail_bin}))
+        sums = measure.class_sums(spans, lower_edge(np.array(edges)).tolist(), causes)
+        return cls(edges, band, tail_bin, whole, sums.pop("weight"), sums.pop("wall"), sums)
+
+    def with_time(self, cause: str, time: Counts) -> Composition:
+        """With a cause's time, known by block and wall time's bin, added."""
+        number = np.searchsorted(self.edges, time.bin, side="right")
+        blocks, classes = self.wall.shape
+        cell = time.block * classes + number
+        sums = np.bincount(cell, time.weight, blocks * classes)
+        return self.with_sums(cause, sums.astype(np.float64, copy=False).reshape(blocks, classes))
+
+    def with_sums(self, cause: str, sums: Sums) -> Composition:
+        """With a cause's sums added."""
+        return Composition(
+            self.edges,
+            self.band,
+            self.tail_bin,
+            self.whole,
+            self.spans,
+            self.wall,
+            {**self.causes, cause: sums},
+        )
+
+    def with_rest(self) -> Composition:
+        """With `running`: what the causes leave of the wall time."""
+        return self.with_sums(RUNNING, np.maximum(self.wall - sum(self.causes.values()), 0.0))
+
+    def starts(self) -> NDArray[np.int64]:
+        """Each class' lowest bin; the lowest class begins at 0."""
+        return np.array([0, *self.edges])
+
+    def mean(self, sums: Sums, classes: NDArray[np.bool_]) -> float:
+        """The mean over the spans of some classes."""
+        spans = self.spans[:, classes].sum()
+        return float(sums[:, classes].sum() / spans) if spans else 0.0
+
+    def means(self, sums: Sums) -> tuple[float, float]:
+        """The mean in the tail and in the median band."""
+        start = self.starts()
+        inside = (start >= self.band[0]) & (start < self.band[1])
+        return self.mean(sums, start >= self.tail_bin), self.mean(sums, inside)
+
+    def classes(self) -> tuple[LatencyClass, ...]:
+        """The classes from fast to slow; empty ones are left out."""
+        cumulated = np.concatenate([[0.0], np.cumsum(self.whole.weights) / self.whole.total])
+        below = cumulated[np.searchsorted(self.whole.bins, self.starts())]
+        upto = np.append(below[1:], 1.0)
+        lines = []
+        for number in range(len(below)):
+            chosen = np.arange(len(below)) == number
+            if self.spans[:, chosen].any():
+                lines.append(
+                    LatencyClass(
+                        from_percentile=100 * float(below[number]),
+                        to_percentile=100 * float(upto[number]),
+                        spans=float(self.spans[:, chosen].sum()),
+                        mean_ns=self.mean(self.wall, chosen),
+                        causes_ns={n: self.mean(sums, chosen) for n, sums in self.causes.items()},
+                    )
+                )
+        return tuple(lines)
+
+    def timeline(self) -> tuple[TailBlock, ...]:
+        """What the tail lost in each block of time."""
+        tail = self.starts() >= self.tail_bin
+        spans = self.spans[:, tail].sum(axis=1)
+        causes = {name: sums[:, tail].sum(axis=1) for name, sums in self.causes.items()}
+        return tuple(
+            TailBlock(i, float(spans[i]), {name: float(ns[i]) for name, ns in causes.items()})
+            for i in range(len(spans))
+        )

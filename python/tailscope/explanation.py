@@ -1,0 +1,346 @@
+"""`explain` from end to end: a ledger in, an `Explanation` out, which text, JSON and the report
+only present.
+
+Times are float or whole nanoseconds in fields that end in `_ns`; shares are fractions, 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tailscope import bootstrap, counterfactual, measure
+from tailscope.bootstrap import Interval
+from tailscope.cause import MEANING, RUNNING
+from tailscope.composition import Composition, LatencyClass, TailBlock
+from tailscope.counterfactual import Baseline
+from tailscope.engine import Engine
+from tailscope.errors import LedgerError
+from tailscope.grid import Distribution, lower_edge
+from tailscope.impact import impact
+from tailscope.ledger import Ledger
+from tailscope.measure import Overview, Spans, Worst
+from tailscope.provenance import Provenance, provenance
+from tailscope.strike import Strike, strike
+from tailscope.target import Target
+from tailscope.timed import Timed
+
+if TYPE_CHECKING:
+    import pandas
+
+#: How many causes at most are fixed at once.
+TOGETHER = 3
+WORST = 20
+#: Below this many rows above the target, the percentile is one span's luck.
+FEW = 10
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One row of the table: what a cause has to do with the tail."""
+
+    name: str
+    meaning: str
+    #: Its part of the tail's excess over the median: mean ns in spans at or above the target less
+    #: the mean in the median band, over the same difference of wall time. None where the tail has
+    #: no excess.
+    share: float | None
+    tail_mean_ns: float
+    median_mean_ns: float
+    #: The cause's own median over all spans: what the counterfactual brings it down to.
+    median_ns: float
+    #: The target percentile with the cause fixed, and how much lower that is.
+    predicted: Interval
+    saving: Interval
+    #: VarMRI's impact value, a fraction of the target; and from how many ns a span was left out.
+    impact: float | None
+    high_from_ns: int | None
+    #: Spans with the cause (weighted), their part of all spans, and the cause's events.
+    spans: float
+    spans_share: float
+    events: float | None
+
+
+class Causes(tuple[Cause, ...]):
+    """The causes of one percentile, the most valuable first."""
+
+    __slots__ = ()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """As a data frame, a cause a row. Needs pandas, which tailscope does not install."""
+        import pandas
+
+        return pandas.DataFrame([flat(cause) for cause in self])
+
+
+@dataclass(frozen=True)
+class Together:
+    """The target percentile with several causes fixed at once."""
+
+    causes: tuple[str, ...]
+    predicted: Interval
+    saving: Interval
+
+
+@dataclass(frozen=True)
+class SpanName:
+    """One span name of the ledger in one line."""
+
+    name: str
+    spans: float
+    rows: int
+    p50_ns: float
+    target_ns: float
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything `explain` has to say about one span name."""
+
+    target: Target
+    span: SpanName
+    p50_ns: float
+    at_target: Interval
+    tail_mean_ns: float
+    median_mean_ns: float
+    causes: Causes
+    together: tuple[Together, ...]
+    #: Causes that were measured and took no time in any span.
+    never: tuple[str, ...]
+    others: tuple[SpanName, ...]
+    classes: tuple[LatencyClass, ...]
+    timeline: tuple[TailBlock, ...]
+    #: When the first span began, ns since the Unix epoch; and how long the recordings lasted.
+    first_ns: int
+    seconds: float
+    blocks: int
+    block_s: float
+    run_length: int
+    worst: tuple[Worst, ...]
+    #: Distributions of wall time: as measured (key ""), and with causes fixed ("lock", "lock +
+    #: io").
+    curves: dict[str, Distribution]
+    provenance: Provenance
+    notes: tuple[str, ...]
+
+    @property
+    def excess_ns(self) -> float:
+        """By how much the mean of the tail is above the mean of the median band."""
+        return self.tail_mean_ns - self.median_mean_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints; the keys are the dataclasses' fields."""
+        return {
+            "target": self.target.name,
+            "span": asdict(self.span),
+            "p50_ns": self.p50_ns,
+            "target_ns": asdict(self.at_target),
+            "excess_ns": self.excess_ns,
+            "seconds": self.seconds,
+            "causes": [flat(cause) for cause in self.causes],
+            "together": [flat(step) for step in self.together],
+            "never": list(self.never),
+            "not_measured": self.provenance.not_measured,
+            "others": [asdict(name) for name in self.others],
+            "classes": [asdict(chosen) for chosen in self.classes],
+            "worst": [asdict(span) for span in self.worst],
+            "method": {
+                "confidence": bootstrap.CONFIDENCE,
+                "replicates": bootstrap.REPLICATES,
+                "blocks": self.blocks,
+                "block_s": self.block_s,
+                "run_length": self.run_length,
+            },
+            "recordings": [asdict(recording) for recording in self.provenance.recordings],
+            "rows": self.provenance.rows,
+            "rows_left_out": self.provenance.rows_left_out,
+            "warnings": list(self.provenance.warnings),
+            "notes": list(self.notes),
+        }
+
+
+def flat(item: Cause | Together) -> dict[str, Any]:
+    """A dataclass with its intervals laid out as `saving_ns`, `saving_lo_ns`, `saving_hi_ns`."""
+    found: dict[str, Any] = {}
+    for name, value in asdict(item).items():
+        if name in ("predicted", "saving"):
+            found |= {
+                f"{name}_ns": value["ns"],
+                f"{name}_lo_ns": value["lo"],
+                f"{name}_hi_ns": value["hi"],
+            }
+        else:
+            found[name] = value
+    return found
+
+
+def explain(ledger: Ledger, target: Target, span: str | None, seed: int) -> Explanation:
+    """Explain the target percentile of one span name (default: the one with most spans)."""
+    with Engine(ledger) as engine:
+        overview, table = measure.overview(engine, ledger)
+        chosen = choose(overview, span)
+        spans = measure.spans_named(engine, table, overview, ledger, chosen)
+        baseline = start(spans, target, seed)
+        whole = baseline.whole
+        by_span = {chosen: whole}
+        if len({total.span for total in overview.totals}) > 1:
+            by_span |= measure.walls_by_span(engine, table)
+        struck, composition = strike_all(spans, baseline, target)
+        found = [weigh(baseline, name, struck[name], composition) for name in struck]
+        found.sort(key=lambda cause: (cause.saving.ns, cause.share or 0.0), reverse=True)
+        medians = {name: one.median_ns for name, one in struck.items()}
+        together = counterfactual.together(spans, baseline, medians, worth_fixing(found))
+        floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
+        worst = measure.worst(spans, int(lower_edge(floor)), WORST)
+    names = [name_line(overview, name, walls, target) for name, walls in by_span.items()]
+    names.sort(key=lambda line: line.spans, reverse=True)
+    mine = next(line for line in names if line.name == chosen)
+    tail_mean, band_mean = composition.means(composition.wall)
+    totals = [total for total in overview.totals if total.span == chosen]
+    return Explanation(
+        target=target,
+        span=mine,
+        p50_ns=mine.p50_ns,
+        at_target=baseline.target,
+        tail_mean_ns=tail_mean,
+        median_mean_ns=band_mean,
+        causes=Causes(found),
+        together=tuple(Together(names, one.predicted, one.saving) for names, one in together),
+        never=tuple(
+            name
+            for name in ledger.stored_causes
+            if name not in spans.active and not ledger.is_null(name)
+        ),
+        others=tuple(line for line in names if line.name != chosen),
+        classes=composition.classes(),
+        timeline=composition.timeline(),
+        first_ns=min(total.first_ns for total in totals),
+        seconds=length_s(totals),
+        blocks=spans.blocks,
+        block_s=spans.block_s,
+        run_length=baseline.draws.run,
+        worst=worst,
+        curves={"": whole}
+        | {name: one.without.walls for name, one in struck.items()}
+        | {" + ".join(names): one.walls for names, one in together},
+        provenance=provenance(ledger, overview),
+        notes=tuple(remarks(mine, target, baseline)),
+    )
+
+
+def start(spans: Spans, target: Target, seed: int) -> Baseline:
+    """The target percentile as it is, with the draws that all intervals share."""
+    walls = Timed.of(measure.relieved(spans, {}), spans.blocks)
+    tail_bin = walls.distribution().bin_at(target.quantile)
+    memory = bootstrap.memory(bootstrap.surplus(walls, tail_bin))
+    return Baseline.of(walls, target.quantile, bootstrap.draw(spans.blocks, memory, seed))
+
+
+def strike_all(
+    spans: Spans, baseline: Baseline, target: Target
+) -> tuple[dict[str, Strike], Composition]:
+    """Each cause's strikes, `running` last, and what spans are made of."""
+    usual = [cause for cause in spans.active if not measure.are_rare(spans, (cause,))]
+    composition = Composition.of(spans, baseline.whole, target, usual)
+    struck = {}
+    for name in spans.active:
+        struck[name] = strike(spans, baseline, name)
+        time = struck[name].time
+        if time is not None:
+            composition = composition.with_time(name, time)
+    struck[RUNNING] = strike(spans, baseline, RUNNING)
+    return struck, composition.with_rest()
+
+
+def choose(overview: Overview, span: str | None) -> str:
+    """The span name to explain; a wrong one is answered with the names there are."""
+    weights: dict[str, float] = {}
+    for total in overview.totals:
+        weights[total.span] = weights.get(total.span, 0.0) + total.weight
+    if not weights:
+        if overview.left_out:
+            raise LedgerError(
+                f"none of the ledger's {overview.left_out:,} rows makes sense: "
+                "wall times or weights are negative, null or not numbers"
+            )
+        raise LedgerError("the ledger is empty: no span was recorded")
+    if span is None:
+        return max(sorted(weights), key=lambda name: weights[name])
+    if span not in weights:
+        names = ", ".join(sorted(weights, key=lambda name: -weights[name])[:20])
+        more = f" and {len(weights) - 20} more" if len(weights) > 20 else ""
+        raise LedgerError(f"no span is named '{span}'; the ledger has: {names}{more}")
+    return span
+
+
+def weigh(baseline: Baseline, name: str, found: Strike, composition: Composition) -> Cause:
+    """One cause's row in the table."""
+    tail, band = composition.means(composition.causes[name])
+    tail_wall, band_wall = composition.means(composition.wall)
+    excess = tail_wall - band_wall
+    measurable = found.high_ns is not None and found.high.total > 0
+    return Cause(
+        name=name,
+        meaning=MEANING[name],
+        share=(tail - band) / excess if excess > 0 else None,
+        tail_mean_ns=tail,
+        median_mean_ns=band,
+        median_ns=found.median_ns,
+        predicted=found.without.predicted,
+        saving=found.without.saving,
+        impact=impact(baseline.whole, found.high, baseline.quantile) if measurable else None,
+        high_from_ns=found.high_ns,
+        spans=found.found.spans,
+        spans_share=found.found.spans / baseline.whole.total,
+        events=found.found.events,
+    )
+
+
+def worth_fixing(found: list[Cause]) -> list[str]:
+    """The causes to fix together: the largest parts of the tail's excess, running apart."""
+    candidates = [c for c in found if c.name != RUNNING and (c.share or 0.0) >= 0.02]
+    candidates.sort(key=lambda cause: cause.share or 0.0, reverse=True)
+    return [cause.name for cause in candidates[:TOGETHER]]
+
+
+def name_line(overview: Overview, name: str, walls: Distribution, target: Target) -> SpanName:
+    """A span name's counts and percentiles; no percentile is above the maximum."""
+    totals = [total for total in overview.totals if total.span == name]
+    most = max(total.max_ns for total in totals)
+    return SpanName(
+        name=name,
+        spans=sum(total.weight for total in totals),
+        rows=sum(total.rows for total in totals),
+        p50_ns=min(walls.value_at(0.5), most),
+        target_ns=min(walls.value_at(target.quantile), most),
+        max_ns=most,
+    )
+
+
+def length_s(totals: list[measure.Total]) -> float:
+    """How long the recordings lasted, from the first span's begin to the last's, in s."""
+    ranges: dict[int, tuple[int, int]] = {
+        total.ledger: (total.first_ns, total.last_ns) for total in totals
+    }
+    return sum(last - first for first, last in ranges.values()) / 1e9
+
+
+def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]:
+    """What the reader should know before trusting the figures."""
+    above = line.rows * (1 - target.quantile)
+    if line.rows == 1:
+        yield "there is one span only: it is its own median, percentile and maximum"
+    elif above < 1:
+        yield (
+            f"{line.rows:,} spans are too few for {target.name}: it is the slowest of them; "
+            f"{target.name} takes at least {round(1 / (1 - target.quantile)):,}"
+        )
+    elif above < FEW:
+        yield f"{target.name} rests on about {above:.0f} spans: record longer to trust it"
+    if line.rows > 1 and baseline.draws.too_few:
+        yield (
+            "the tail comes in few long bursts: the true interval is wider than shown; "
+            "a longer recording would tell"
+        )

@@ -1,0 +1,447 @@
+"""The O(rows) work: one plain group-by a question, over the ledger's rows, in the engine (DESIGN
+§5).
+
+Only filter, group-by, sum, count, min, max, order-by with a limit, and integer arithmetic are used,
+so each expression means the same on every engine. All results are weighted: a row stands for
+`weight` spans. Times are whole nanoseconds; bins are those of `grid`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ibis
+import numpy as np
+from numpy.typing import NDArray
+
+from tailscope.cause import RUNNING
+from tailscope.engine import Engine, filled
+from tailscope.grid import Bins, Distribution, Weights, bin_of
+from tailscope.ledger import IDENTITY, Ledger
+from tailscope.timed import Counts
+
+if TYPE_CHECKING:
+    from ibis.expr.types import BooleanValue, IntegerValue, Table
+
+#: Equal-time pieces of the recording at most; the bootstrap resamples them, the report draws them.
+BLOCKS = 256
+#: Causes in at most this part of the rows are rare: of 10 million rows that makes a million groups,
+#: about 100 MB in the engine.
+RARE = 0.1
+
+
+@dataclass(frozen=True)
+class Total:
+    """What one span name adds up to in one recording."""
+
+    ledger: int
+    span: str
+    rows: int
+    weight: float
+    first_ns: int
+    last_ns: int
+    min_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All span names of a ledger, and how many rows make no sense and are left out."""
+
+    totals: tuple[Total, ...]
+    rows: int
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Strikes:
+    """How often and how hard a cause strikes; spans without it are in bin 0 of `values`."""
+
+    values: Distribution
+    spans: float
+    events: float | None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Spans that causes struck: `gone` from one wall time, `come` to another, row by row."""
+
+    gone: Counts
+    come: Counts
+
+
+@dataclass(frozen=True)
+class Blows:
+    """One cause's strikes, row by row: the spans moved, the cause's bin, its weighted sum of ns.
+
+    `events` are those of all rows together.
+    """
+
+    moved: Moved
+    value: Bins
+    ns: Weights
+    events: float | None
+
+
+@dataclass(frozen=True)
+class Worst:
+    """One of the slowest spans, whole."""
+
+    start_ns: int
+    wall_ns: int
+    identity: dict[str, int]
+    causes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The spans that are explained: a filtered view, and the expression for a row's time block.
+
+    `struck` says for each cause that is above 0 in some rows what part of the rows that is; causes
+    that are nowhere above 0 cost no query. `partial` are the causes that are null in some rows.
+    """
+
+    engine: Engine
+    table: Table
+    block: IntegerValue
+    struck: dict[str, float]
+    partial: frozenset[str]
+    blocks: int
+    block_s: float
+    columns: frozenset[str]
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The causes that are above 0 in some row."""
+        return tuple(self.struck)
+
+    def value(self, cause: str) -> IntegerValue:
+        """A cause's ns in each span. `running` is what is left of the wall time, never below 0."""
+        if cause != RUNNING:
+            stored = self.table[f"{cause}_ns"]
+            return stored.fill_null(0) if cause in self.partial else stored
+        rest = self.table.wall_ns
+        for name in self.active:
+            rest = rest - self.value(name)
+        return ibis.greatest(rest, 0)
+
+
+def overview(engine: Engine, ledger: Ledger) -> tuple[Overview, Table]:
+    """Each span name's totals, and the view without the rows that make no sense.
+
+    A row makes sense if its wall time and causes are not negative and its weight is a positive
+    number. Filtering costs time in every query, so it is only done where a minimum, a count or the
+    files' statistics leave the possibility of such a row.
+    """
+    table = engine.table()
+    totals, rows, clean = total_up(engine, table)
+    causes = ledger.stored_causes
+    extents = [ledger.contents.extents.get(f"{cause}_ns") for cause in causes]
+    if clean and all(found and found.known and (found.least or 0) >= 0 for found in extents):
+        return Overview(tuple(totals), rows, 0), table
+    table = table.filter(sensible(table, causes))
+    totals, kept, _ = total_up(engine, table)
+    return Overview(tuple(totals), rows, rows - kept), table
+
+
+def sensible(table: Table, causes: Sequence[str]) -> list[BooleanValue]:
+    """What holds for each row that can be used."""
+    rules = [
+        table.span.notnull(),
+        table.start_ns.notnull(),
+        table.wall_ns >= 0,
+        table.weight > 0,
+        ~table.weight.isnan(),
+        ~table.weight.isinf(),
+    ]
+    return rules + [table[f"{cause}_ns"].fill_null(0) >= 0 for cause in causes]
+
+
+def total_up(engine: Engine, table: Table) -> tuple[list[Total], int, bool]:
+    """The totals by recording and name, the number of rows, and whether all make sense."""
+    found = engine.run(
+        table.group_by("ledger", "span")
+        .agg(
+            rows=ibis._.count(),
+            walls=ibis._.wall_ns.count(),
+            starts=ibis._.start_ns.count(),
+            weights=ibis._.weight.count(),
+            weight=ibis._.weight.sum(),
+            least=ibis._.weight.min(),
+            most=ibis._.weight.max(),
+            first_ns=ibis._.start_ns.min(),
+            last_ns=ibis._.start_ns.max(),
+            min_ns=ibis._.wall_ns.min(),
+            max_ns=ibis._.wall_ns.max(),
+        )
+        .order_by("ledger", "span")
+    )
+    found = {name: filled(values, None if name == "span" else -1) for name, values in found.items()}
+    totals = []
+    clean = True
+    for i, span in enumerate(found["span"]):
+        rows = found["rows"][i]
+        clean = (
+            clean
+            and span is not None
+            and rows == found["walls"][i] == found["starts"][i] == found["weights"][i]
+            and found["min_ns"][i] >= 0
+            and found["least"][i] > 0
+            and bool(np.isfinite(found["most"][i]))
+        )
+        numbers = ("ledger", "rows", "first_ns", "last_ns", "min_ns", "max_ns")
+        totals.append(
+            Total(
+                span=span,
+                weight=float(found["weight"][i]),
+                **{name: int(found[name][i]) for name in numbers},
+            )
+        )
+    return totals, int(found["rows"].sum()), clean
+
+
+def walls_by_span(engine: Engine, table: Table) -> dict[str, Distribution]:
+    """The distribution of wall time for each span name."""
+    found = engine.run(
+        table.group_by("span", bin=bin_of(table.wall_ns)).agg(weight=ibis._.weight.sum())
+    )
+    names = filled(found["span"], "")
+    return {
+        name: Distribution.of(found["bin"][names == name], found["weight"][names == name])
+        for name in sorted(set(names.tolist()))
+    }
+
+
+def strike_rows(
+    engine: Engine, table: Table, ledger: Ledger
+) -> tuple[dict[str, int], dict[str, int]]:
+    """In how many rows each cause is above 0, and in how many it is not null.
+
+    Only causes that the files' statistics do not rule out are looked at.
+    """
+    extents = ledger.contents.extents
+    sums: dict[str, Any] = {}
+    for cause in ledger.stored_causes:
+        extent = extents.get(f"{cause}_ns")
+        if extent is None or not extent.known or (extent.most or 0) > 0:
+            value = table[f"{cause}_ns"]
+            sums |= {f"{cause}_struck": (value > 0).sum(), f"{cause}_count": value.count()}
+    if not sums:
+        return {}, {}
+    found = {name: int(filled(values)[0]) for name, values in engine.run(table.agg(**sums)).items()}
+    causes = [name.removesuffix("_count") for name in found if name.endswith("_count")]
+    return (
+        {cause: found[f"{cause}_struck"] for cause in causes},
+        {cause: found[f"{cause}_count"] for cause in causes},
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a recording's time blocks begin: in time, and in the numbers of all blocks."""
+
+    ledger: int
+    first_ns: int
+    start: int
+
+
+def block_power(lengths_ns: Sequence[int]) -> int:
+    """The smallest power of two (ns) that cuts recordings into at most `BLOCKS` in all.
+
+    A power of two, so that a row's block is a shift; there are more than half of `BLOCKS`.
+    """
+    power = 0
+    while sum((length >> power) + 1 for length in lengths_ns) > max(BLOCKS, len(lengths_ns)):
+        power += 1
+    return power
+
+
+def time_blocks(totals: Sequence[Total]) -> tuple[list[Place], int, int]:
+    """Each recording's place, the blocks' common length as a power of two (ns), and their number.
+
+    The blocks of two recordings follow each other: a gap of days between them makes none.
+    """
+    ranges: dict[int, tuple[int, int]] = {}
+    for total in totals:
+        first, last = ranges.get(total.ledger, (total.first_ns, total.last_ns))
+        ranges[total.ledger] = (min(first, total.first_ns), max(last, total.last_ns))
+    power = block_power([last - first for first, last in ranges.values()])
+    places = []
+    start = 0
+    for ledger, (first, last) in sorted(ranges.items()):
+        places.append(Place(ledger, first, start))
+        start += ((last - first) >> power) + 1
+    return places, power, start
+
+
+def spans_named(
+    engine: Engine, table: Table, overview: Overview, ledger: Ledger, name: str
+) -> Spans:
+    """The rows of one span name, with their block."""
+    totals = [total for total in overview.totals if total.span == name]
+    if len({total.span for total in overview.totals}) > 1:
+        table = table.filter(table.span == name)
+    places, power, blocks = time_blocks(totals)
+    block = None
+    for place in reversed(places):
+        here = ((table.start_ns - place.first_ns) >> power) + place.start
+        block = here if block is None else ibis.ifelse(table.ledger == place.ledger, here, block)
+    rows = sum(total.rows for total in totals)
+    struck, measured = strike_rows(engine, table, ledger)
+    return Spans(
+        engine=engine,
+        table=table,
+        block=block,
+        struck={cause: count / rows for cause, count in struck.items() if count > 0},
+        partial=frozenset(cause for cause, count in measured.items() if count < rows),
+        blocks=blocks,
+        block_s=(1 << power) / 1e9,
+        columns=frozenset(engine.columns),
+    )
+
+
+def walls(spans: Spans) -> Counts:
+    """Wall time by block and bin."""
+    return relieved(spans, {})
+
+
+def relieved(spans: Spans, limits: dict[str, int]) -> Counts:
+    """The wall time of all spans, had no cause in `limits` been above its limit (ns)."""
+    table = spans.table
+    wall = table.wall_ns
+    for cause, limit in limits.items():
+        wall = wall - ibis.greatest(spans.value(cause) - limit, 0)
+    grouped = table.group_by(block=spans.block, bin=bin_of(wall))
+    found = spans.engine.run(grouped.agg(weight=ibis._.weight.sum()))
+    return Counts(found["block"], found["bin"], found["weight"])
+
+
+def are_rare(spans: Spans, causes: Sequence[str]) -> bool:
+    """Whether so few spans have the causes that each of them may be a group of its own."""
+    return sum(spans.struck.get(cause, 1.0) for cause in causes) <= RARE
+
+
+def moved(spans: Spans, causes: Sequence[str]) -> Moved:
+    """The spans that any of the causes struck, at the wall time they had and without these causes.
+
+    For causes that strike few spans: there is a group for nearly each of them.
+    """
+    struck = ibis.or_(*(spans.value(cause) > 0 for cause in causes))
+    table = spans.table.filter(struck)
+    found = spans.engine.run(table.group_by(**moves(spans, causes)).agg(weight=ibis._.weight.sum()))
+    return as_moved(found)
+
+
+def blows(spans: Spans, cause: str) -> Blows:
+    """The same for one cause, and by the cause itself."""
+    value = spans.value(cause)
+    sums = {"weight": ibis._.weight.sum(), "ns": (ibis._.weight * value).sum()}
+    counted = f"{cause}_n" in spans.columns
+    if counted:
+        sums["events"] = (ibis._.weight * ibis._[f"{cause}_n"].fill_null(0)).sum()
+    keys = {**moves(spans, (cause,)), "value": bin_of(value)}
+    found = spans.engine.run(spans.table.filter(value > 0).group_by(**keys).agg(**sums))
+    events = float(found["events"].sum()) if counted else None
+    return Blows(as_moved(found), found["value"], found["ns"], events)
+
+
+def moves(spans: Spans, causes: Sequence[str]) -> dict[str, IntegerValue]:
+    """Group by time block, the bin of the wall time, and the bin it has without the causes."""
+    wall = spans.table.wall_ns
+    without = wall
+    for cause in causes:
+        without = without - spans.value(cause)
+    return {"block": spans.block, "bin": bin_of(wall), "to": bin_of(without)}
+
+
+def as_moved(found: dict[str, NDArray]) -> Moved:
+    """The result of a query over `moves`."""
+    return Moved(
+        gone=Counts(found["block"], found["bin"], found["weight"]),
+        come=Counts(found["block"], found["to"], found["weight"]),
+    )
+
+
+def strikes(spans: Spans, cause: str, total: float) -> Strikes:
+    """The cause's own distribution; spans that don't have it are in bin 0."""
+    value = spans.value(cause)
+    sums = {"weight": ibis._.weight.sum()}
+    counted = f"{cause}_n" in spans.columns
+    if counted:
+        sums["events"] = (ibis._.weight * ibis._[f"{cause}_n"].fill_null(0)).sum()
+    table = spans.table.filter(value > 0)
+    found = spans.engine.run(table.group_by(bin=bin_of(value)).agg(**sums))
+    return Strikes(
+        values=with_zero(found["bin"], found["weight"], total),
+        spans=float(found["weight"].sum()),
+        events=float(found["events"].sum()) if counted else None,
+    )
+
+
+def with_zero(bins: NDArray, weights: NDArray, total: float) -> Distribution:
+    """A cause's distribution over all spans, from those that have it."""
+    rest = max(total - float(weights.sum()), 0.0)
+    return Distribution.of(np.append(bins, 0), np.append(weights, rest))
+
+
+def walls_from(spans: Spans, cause: str, high_ns: int) -> Distribution:
+    """The wall times of the spans with at least so much of a cause."""
+    table = spans.table.filter(spans.value(cause) >= high_ns)
+    found = spans.engine.run(
+        table.group_by(bin=bin_of(table.wall_ns)).agg(weight=ibis._.weight.sum())
+    )
+    return Distribution.of(found["bin"], found["weight"])
+
+
+def class_sums(
+    spans: Spans, edges_ns: Sequence[int], causes: Sequence[str]
+) -> dict[str, NDArray[np.float64]]:
+    """Weighted sums of `wall` and of some causes (ns), and `weight`, by time block and class.
+
+    Class i is the i-th interval between the edges. The arrays are blocks by classes.
+    """
+    table = spans.table
+    number = ibis.literal(0, "int64")
+    for edge in edges_ns:
+        number = number + (table.wall_ns >= edge).cast("int64")
+    weight = ibis._.weight
+    sums = {"weight": weight.sum(), "wall": (weight * ibis._.wall_ns).sum()}
+    sums |= {cause: (weight * spans.value(cause)).sum() for cause in causes}
+    found = spans.engine.run(table.group_by(block=spans.block, number=number).agg(**sums))
+    dense = {}
+    for name in sums:
+        dense[name] = np.zeros((spans.blocks, len(edges_ns) + 1))
+        dense[name][found["block"], found["number"]] = found[name]
+    return dense
+
+
+def worst(spans: Spans, floor_ns: int, limit: int) -> tuple[Worst, ...]:
+    """The slowest spans, slowest first; none is faster than `floor_ns`."""
+    table = spans.table
+    identity = [name for name in IDENTITY if name in spans.columns]
+    causes = [f"{cause}_ns" for cause in spans.active]
+    found = spans.engine.run(
+        table.filter(table.wall_ns >= floor_ns)
+        .order_by(table.wall_ns.desc(), table.start_ns)
+        .limit(limit)
+        .select("start_ns", "wall_ns", *identity, *causes)
+    )
+    rows = []
+    for i in range(len(found["wall_ns"])):
+        ns = {cause: int(filled(found[f"{cause}_ns"])[i]) for cause in spans.active}
+        wall = int(found["wall_ns"][i])
+        rows.append(
+            Worst(
+                start_ns=int(found["start_ns"][i]),
+                wall_ns=wall,
+                identity={
+                    name: int(found[name][i])
+                    for name in identity
+                    if not np.ma.getmaskarray(found[name])[i]
+                },
+                causes=ns | {RUNNING: max(wall - sum(ns.values()), 0)},
+            )
+        )
+    return tuple(rows)

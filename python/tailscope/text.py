@@ -1,0 +1,202 @@
+"""The explanation for the terminal: 80 columns, aligned, coloured only where asked."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from tailscope.answer import answer
+from tailscope.explanation import Cause, Explanation
+from tailscope.provenance import Measured
+from tailscope.quantity import count, duration, percent, ratio, span_of_time
+
+WIDTH = 80
+BOLD, DIM, ACCENT, RESET = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
+#: Causes below this share of the tail and of the target are summed up in one line. The grid's bins
+#: are 0.1 % wide: what is smaller than a few of them is mostly the grid.
+SMALL = 0.005
+
+
+def render(explanation: Explanation, coloured: bool) -> str:
+    """The whole text, with a line end."""
+    lines = [
+        *wrapped(answer(explanation), paint(BOLD, coloured)),
+        "",
+        *summary(explanation),
+        "",
+        *table(explanation, coloured),
+        *together(explanation),
+        *others(explanation),
+        "",
+        *measured(explanation, coloured),
+    ]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def paint(style: str, coloured: bool) -> tuple[str, str]:
+    """What to put before and after a line."""
+    return (style, RESET) if coloured else ("", "")
+
+
+def wrapped(
+    text: str, style: tuple[str, str] = ("", ""), indent: str = "", width: int = WIDTH
+) -> list[str]:
+    """A paragraph in lines."""
+    lines = textwrap.wrap(
+        text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+    return [style[0] + line + style[1] for line in lines]
+
+
+def summary(explanation: Explanation) -> Iterator[str]:
+    """Counts and percentiles of the span name."""
+    line = explanation.span
+    target = explanation.target.name
+    kept = f" (from {count(line.rows)} rows)" if round(line.spans) != line.rows else ""
+    yield f"{line.name}: {count(line.spans)} spans{kept} in {explanation.seconds:,.4g} s"
+    yield (
+        f"p50 {duration(line.p50_ns)}   {target} {duration(line.target_ns)} "
+        f"({span_of_time(explanation.at_target)})   max {duration(line.max_ns)}"
+    )
+
+
+def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
+    """The causes that matter, the most valuable first."""
+    header = ("cause", "saves", "95 % interval", "without it", "of tail", "impact", "spans")
+    widths = (13, 9, 15, 11, 8, 7, 8)
+    start, end = paint(DIM, coloured)
+    yield start + aligned(header, widths) + end
+    small: list[Cause] = []
+    for cause in explanation.causes:
+        if is_small(cause, explanation):
+            small.append(cause)
+            continue
+        cells = (
+            cause.name,
+            duration(cause.saving.ns),
+            span_of_time(cause.saving),
+            duration(cause.predicted.ns),
+            percent(cause.share),
+            ratio(cause.impact),
+            percent(cause.spans_share),
+        )
+        before, after = paint(ACCENT, coloured and cause is explanation.causes[0])
+        yield before + aligned(cells, widths) + after
+    if small:
+        names = ", ".join(cause.name for cause in small)
+        yield from wrapped(f"next to nothing: {names}", indent="  ")
+    if explanation.never:
+        yield from wrapped(f"never seen: {', '.join(explanation.never)}", indent="  ")
+    for name, why in explanation.provenance.not_measured.items():
+        yield from wrapped(f"not measured: {name} ({why})", indent="  ")
+
+
+def is_small(cause: Cause, explanation: Explanation) -> bool:
+    """Whether a cause plays no part in this tail."""
+    return (
+        cause.saving.hi <= SMALL * explanation.at_target.ns
+        and abs(cause.share or 0.0) < SMALL
+        and abs(cause.impact or 0.0) < 0.02
+    )
+
+
+def aligned(cells: Iterable[str], widths: Iterable[int]) -> str:
+    """The first cell to the left, the others to the right, a blank between."""
+    parts = [
+        cell.ljust(width) if number == 0 else cell.rjust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return " ".join(parts)
+
+
+def together(explanation: Explanation) -> Iterator[str]:
+    """What fixing several causes at once would bring."""
+    if explanation.together:
+        yield ""
+    for step in explanation.together:
+        yield from wrapped(
+            f"without {' + '.join(step.causes)}: {explanation.target.name} "
+            f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)})",
+            indent="  ",
+        )
+
+
+def others(explanation: Explanation) -> Iterator[str]:
+    """The ledger's other span names, a line each."""
+    if not explanation.others:
+        return
+    yield ""
+    yield f"other spans (--span NAME explains them), with p50, {explanation.target.name} and max:"
+    for line in explanation.others[:10]:
+        name = line.name if len(line.name) <= 34 else line.name[:33] + "…"
+        yield (
+            f"  {name:<34} {count(line.spans):>11} {duration(line.p50_ns):>9} "
+            f"{duration(line.target_ns):>9} {duration(line.max_ns):>9}"
+        )
+    if len(explanation.others) > 10:
+        yield f"  and {len(explanation.others) - 10} more"
+
+
+def measured(explanation: Explanation, coloured: bool) -> Iterator[str]:
+    """How it was measured, what was lost, and what to be careful about."""
+    style = paint(DIM, coloured)
+    provenance = explanation.provenance
+    yield from wrapped("how it was measured", style)
+    for recording in provenance.recordings:
+        for sentence in account(recording):
+            yield from wrapped("  " + sentence, style, indent="    ")
+    yield from wrapped(f"  {intervals(explanation)}", style, indent="    ")
+    for sentence in (*provenance.warnings, *explanation.notes):
+        yield from wrapped(f"  careful: {sentence}", paint(ACCENT, coloured), indent="    ")
+
+
+def account(recording: Measured) -> Iterator[str]:
+    """One recording's account in sentences."""
+    machine = [recording.host]
+    if recording.kernel:
+        machine.append(f"Linux {recording.kernel} {recording.arch or ''}".strip())
+    if recording.cpus:
+        machine.append(f"{recording.cpus} CPUs")
+    yield ", ".join(machine) + f": {recording.path}"
+    rungs: dict[str, list[str]] = {}
+    for name, step in recording.ladder.items():
+        if isinstance(step, dict) and step.get("rung"):
+            why = f" ({step['why']})" if step.get("why") else ""
+            rungs.setdefault(f"{step['rung']}{why}", []).append(name)
+    if rungs:
+        yield "; ".join(f"{', '.join(names)} by {rung}" for rung, names in rungs.items())
+    yield losses(recording)
+    if recording.recorder_cpu_ns is not None:
+        cost = f"the recorder used {duration(recording.recorder_cpu_ns)} of CPU"
+        if recording.seconds:
+            cost += f" ({percent(recording.recorder_cpu_ns / 1e9 / recording.seconds)} of one CPU)"
+        yield cost
+
+
+def losses(recording: Measured) -> str:
+    """What was recorded, kept and lost."""
+    words = []
+    if recording.sample is not None and recording.sample < 1:
+        words.append(f"{percent(recording.sample)} of requests were sampled")
+    if recording.keep is not None and recording.keep < 1:
+        words.append(f"kept: the slow spans and {percent(recording.keep)} of the others")
+    if recording.seen is not None:
+        words.append(f"{count(recording.seen)} spans seen")
+    lost = {name: number for name, number in recording.lost.items() if number}
+    if lost:
+        listed = ", ".join(f"{number:,} ({name})" for name, number in lost.items())
+        part = f", {percent(sum(lost.values()) / recording.seen)}" if recording.seen else ""
+        words.append(f"lost: {listed}{part}")
+    elif recording.lost:
+        words.append("nothing lost")
+    else:
+        words.append("what was lost is not known")
+    return "; ".join(words)
+
+
+def intervals(explanation: Explanation) -> str:
+    """How the intervals were made."""
+    return (
+        f"intervals: 95 %, from resampling the recording in {explanation.blocks} pieces of "
+        f"{explanation.block_s:.3g} s, {explanation.run_length} at a time"
+    )

@@ -1,0 +1,67 @@
+"""Distributions over time: how much weight lies in each time block and bin.
+
+Dense, because they are added to, taken from and multiplied as wholes: 256 blocks by the bins
+between the fastest and the slowest span, at most some 50 MB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailscope.grid import Bins, Distribution, Weights
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Weight by time block and bin as the engine returns it: one entry a group."""
+
+    block: NDArray[np.int64]
+    bin: Bins
+    weight: Weights
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Weight by time block (row) and bin (column); column 0 is the bin `first`."""
+
+    first: int
+    weight: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, counts: Counts, blocks: int) -> Timed:
+        """All groups in their places."""
+        first, last = int(counts.bin.min()), int(counts.bin.max())
+        return cls(first, spread(counts, blocks, first, last))
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.weight)
+
+    def moved(self, gone: Counts, come: Counts) -> Timed:
+        """With some spans taken out of their bins and put into others."""
+        first = min(self.first, int(come.bin.min()))
+        last = max(self.first + self.weight.shape[1] - 1, int(come.bin.max()))
+        weight = spread(come, self.blocks, first, last)
+        weight -= spread(gone, self.blocks, first, last)
+        begin = self.first - first
+        weight[:, begin : begin + self.weight.shape[1]] += self.weight
+        # What was taken out of a bin leaves the rounding of its weights behind.
+        weight[np.abs(weight) < 1e-9 * weight.max()] = 0.0
+        return Timed(first, weight)
+
+    def distribution(self) -> Distribution:
+        """All blocks together."""
+        total = self.weight.sum(axis=0)
+        return Distribution.of(self.first + np.arange(len(total)), total)
+
+
+def spread(counts: Counts, blocks: int, first: int, last: int) -> NDArray[np.float64]:
+    """Counts as a matrix of blocks by the bins from the first to the last."""
+    width = last - first + 1
+    cell = counts.block * width + (counts.bin - first)
+    sums = np.bincount(cell, counts.weight, blocks * width)
+    return sums.astype(np.float64, copy=False).reshape(blocks, width)

@@ -1,0 +1,65 @@
+"""Ledgers for the tests: small ones made by hand, larger ones made by the generator of `bench`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+
+from explain_synthetic import START_NS, World, describe, generate, write
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Write a ledger from columns; what isn't given is plain: weight 1, a span each millisecond."""
+
+    def ledger(
+        name: str = "ledger",
+        about: dict[str, Any] | None = None,
+        number: int = 0,
+        world: World | None = None,
+        **columns: list | np.ndarray,
+    ) -> Path:
+        rows = len(columns["wall_ns"])
+        world = world or World(rows, seconds=rows / 1000)
+        filled = {
+            "start_ns": START_NS + np.arange(rows, dtype=np.int64) * 1_000_000,
+            "weight": np.ones(rows),
+        }
+        for column, values in columns.items():
+            kind = float if column == "weight" else np.int64
+            filled[column] = np.asarray(values, dtype=kind)
+        folder = tmp_path / name
+        write(folder, filled, world, number)
+        said = describe(world, rows, number + 1) | (about or {})
+        (folder / "ledger.json").write_text(json.dumps(said))
+        return folder
+
+    return ledger
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, World]:
+    """A generated ledger with a planted run-queue wait, of which one span in ten was kept."""
+    world = World(150_000, seconds=300.0, keep=0.1, seed=3)
+    return generate(tmp_path_factory.mktemp("planted") / "ledger", world), world
+
+
+@pytest.fixture
+def two_values(make: Make) -> Path:
+    """980 spans of 100 µs, then 20 of 1 ms with 900 µs of lock, evenly among them."""
+    slow = np.arange(1000) % 50 == 49
+    return make(
+        wall_ns=np.where(slow, 1_000_000, 100_000),
+        lock_ns=np.where(slow, 900_000, 0),
+        lock_n=np.where(slow, 2, 0),
+    )

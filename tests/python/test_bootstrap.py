@@ -1,0 +1,70 @@
+"""The block bootstrap: exact quantiles of each draw, and the memory of bursts."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from tailscope import bootstrap
+from tailscope.grid import Distribution, bins_of
+from tailscope.timed import Counts, Timed
+
+
+def counts(seed: int, blocks: int, rows: int) -> Counts:
+    rng = np.random.default_rng(seed)
+    values = (rng.lognormal(11, 1, rows)).astype(np.int64)
+    return Counts(rng.integers(0, blocks, rows), bins_of(values), rng.random(rows) + 0.5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(some.integers(0, 1000), some.integers(1, 12), some.integers(1, 400), some.floats(0.5, 0.999))
+def test_the_two_steps_find_the_quantile_of_all_bins(
+    seed: int, blocks: int, rows: int, quantile: float
+) -> None:
+    counted = counts(seed, blocks, rows)
+    draws = bootstrap.draw(blocks, 1, seed, replicates=5).counts
+    found = bootstrap.quantiles(draws, Timed.of(counted, blocks), quantile)
+    for drawn, value in zip(draws, found, strict=True):
+        weights = counted.weight * drawn[counted.block]
+        if weights.sum() > 0:
+            held = Distribution.of(counted.bin[weights > 0], weights[weights > 0])
+            assert value == held.value_at(quantile)
+
+
+def test_every_block_drawn_once_is_the_recording_itself() -> None:
+    timed = Timed.of(counts(1, 10, 5_000), 10)
+    found = bootstrap.quantiles(np.ones((1, 10)), timed, 0.99)
+    assert found[0] == timed.distribution().value_at(0.99)
+
+
+def test_moving_spans_is_counting_them_elsewhere() -> None:
+    before, after = counts(1, 10, 3_000), counts(2, 10, 3_000)
+    after = Counts(before.block, after.bin, before.weight)
+    some = np.arange(3_000) % 3 == 0
+    gone = Counts(before.block[some], before.bin[some], before.weight[some])
+    come = Counts(before.block[some], after.bin[some], before.weight[some])
+    moved = Timed.of(before, 10).moved(gone, come).distribution()
+    bins = np.where(some, after.bin, before.bin)
+    expected = Distribution.of(bins, before.weight)
+    assert np.array_equal(moved.bins, expected.bins)
+    assert np.allclose(moved.weights, expected.weights)
+
+
+def test_the_same_seed_draws_the_same_blocks() -> None:
+    assert np.array_equal(bootstrap.draw(50, 2, 7).counts, bootstrap.draw(50, 2, 7).counts)
+    assert not np.array_equal(bootstrap.draw(50, 2, 7).counts, bootstrap.draw(50, 2, 8).counts)
+
+
+def test_independent_blocks_have_no_memory_and_bursts_have_theirs() -> None:
+    noise = np.random.default_rng(2).standard_normal(200)
+    assert bootstrap.memory(noise) <= 2
+    bursts = np.convolve(noise, np.ones(10), mode="same")
+    assert bootstrap.memory(bursts) >= 6
+    assert bootstrap.memory(np.zeros(200)) == 1
+
+
+def test_few_runs_make_a_wider_interval() -> None:
+    replicates = np.linspace(900, 1100, 1001)
+    many = bootstrap.interval(1000.0, replicates, bootstrap.draw(200, 1, 1))
+    few = bootstrap.interval(1000.0, replicates, bootstrap.draw(200, 10, 1))
+    assert few.lo < many.lo < 1000 < many.hi < few.hi
