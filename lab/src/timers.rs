@@ -1,0 +1,139 @@
+//! `timers`: the planted cause "interrupts" (`irq`): a storm of timers on one CPU.
+//!
+//! Two kinds. `interrupt` is a software clock event of perf on that CPU: a high-resolution timer
+//! that the kernel restarts in its own handler, so that the CPU takes nothing but interrupts.
+//! Rejected for it: a timerfd re-arms only when it is read, a POSIX timer only when its signal is
+//! delivered; both need a thread to run on the CPU, and the cause would be `preempted` as much as
+//! `irq`. That is the other kind, `timerfd`: what a program with many short timers does.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::FromRawFd as _;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use perf_event_open_sys as perf;
+use rustix::event::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use crate::clock::{Nanos, parse_duration};
+use crate::stop::Stop;
+use crate::{Usage, cpu};
+
+/// The kernel raises shorter periods to this one (perf_swevent_init_hrtimer).
+const SHORTEST: Nanos = Nanos(10_000);
+
+/// Make one CPU take many timer interrupts.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  tailscope-lab timers --cpu 1 --period 20us
+  tailscope-lab timers --cpu 1 --period 5ms --burst 100    rare, but some 100 µs in a row")]
+pub struct Timers {
+    /// The CPU that takes the interrupts
+    #[arg(long)]
+    cpu: usize,
+
+    /// Time between two interrupts of one timer, 10 µs or more
+    #[arg(long, default_value = "20us", value_parser = parse_duration)]
+    period: Duration,
+
+    /// How many timers fire one after the other each period
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    burst: u16,
+
+    /// What fires
+    #[arg(long, value_enum, default_value_t = Kind::Interrupt)]
+    kind: Kind,
+
+    /// Stop after this time [default: at Ctrl-C]
+    #[arg(short, long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Interrupts and nothing else
+    Interrupt,
+    /// Each timer also wakes a thread on that CPU
+    Timerfd,
+}
+
+impl Timers {
+    pub fn run(self) -> anyhow::Result<()> {
+        let period = Nanos::from(self.period);
+        if period < SHORTEST {
+            return Err(Usage(format!("--period must be at least {SHORTEST}")).into());
+        }
+        let stop = Stop::after(self.duration)?;
+        match self.kind {
+            Kind::Interrupt => {
+                let events = (0..self.burst)
+                    .map(|_| clock_event(self.cpu, period))
+                    .collect::<anyhow::Result<Vec<File>>>()?;
+                stop.wait();
+                drop(events);
+                Ok(())
+            }
+            Kind::Timerfd => {
+                cpu::pin(self.cpu)?;
+                thread::scope(|scope| {
+                    let threads: Vec<_> = (0..self.burst)
+                        .map(|_| scope.spawn(|| read_timer(period, &stop)))
+                        .collect();
+                    threads
+                        .into_iter()
+                        .try_for_each(|t| t.join().expect("it doesn't panic"))
+                })
+            }
+        }
+    }
+}
+
+/// A perf event that interrupts `cpu` every `period` for as long as the file is open. Nobody asked
+/// for its samples, so the kernel drops them.
+fn clock_event(cpu: usize, period: Nanos) -> anyhow::Result<File> {
+    let mut attr = perf::bindings::perf_event_attr {
+        type_: perf::bindings::PERF_TYPE_SOFTWARE,
+        size: size_of::<perf::bindings::perf_event_attr>() as u32,
+        config: u64::from(perf::bindings::PERF_COUNT_SW_CPU_CLOCK),
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = period.0;
+    let flags = perf::bindings::PERF_FLAG_FD_CLOEXEC.into();
+    // SAFETY: attr is a whole perf_event_attr of the size that it says, and outlives the call.
+    let fd = unsafe { perf::perf_event_open(&raw mut attr, -1, cpu as i32, -1, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error()).with_context(|| {
+            format!("can't open a clock event on CPU {cpu}: needs that CPU, and CAP_PERFMON")
+        });
+    }
+    // SAFETY: the kernel has just given this descriptor to us, and nobody else knows it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// A periodic timer, read each time that it fired: only reading starts it again.
+fn read_timer(period: Nanos, stop: &Stop) -> anyhow::Result<()> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)
+        .context("timerfd_create")?;
+    let every = Timespec {
+        tv_sec: (period.0 / 1_000_000_000) as i64,
+        tv_nsec: (period.0 % 1_000_000_000) as i64,
+    };
+    let periodic = Itimerspec {
+        it_interval: every,
+        it_value: every,
+    };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &periodic).context("timerfd_settime")?;
+    let mut expirations = [0; 8];
+    while !stop.due() {
+        match rustix::io::read(&timer, &mut expirations) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("can't read a timer"),
+        }
+    }
+    Ok(())
+}

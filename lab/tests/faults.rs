@@ -1,0 +1,168 @@
+//! Each fault does what it says, where it says, and leaves nothing behind.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A fault that is under way; it is ended, in order, when dropped.
+struct Fault(Child);
+
+impl Fault {
+    fn start(args: &[&str]) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_tailscope-lab"))
+            .args(args)
+            .args(["--duration", "20s"])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the lab was built");
+        thread::sleep(Duration::from_millis(500));
+        Self(child)
+    }
+
+    fn end(mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).expect("it runs");
+        self.0.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a line of /proc/interrupts or /proc/softirqs counts on one CPU.
+fn count(file: &str, line: &str, cpu: usize) -> u64 {
+    let text = fs::read_to_string(file).expect("procfs");
+    let fields = text
+        .lines()
+        .find_map(|l| l.trim().strip_prefix(line))
+        .expect("the line");
+    fields
+        .split_whitespace()
+        .nth(cpu)
+        .and_then(|n| n.parse().ok())
+        .expect("a number")
+}
+
+/// How much a count grows in a second.
+fn per_second(file: &str, line: &str, cpu: usize) -> f64 {
+    let (begin, before) = (Instant::now(), count(file, line, cpu));
+    thread::sleep(Duration::from_secs(1));
+    (count(file, line, cpu) - before) as f64 / begin.elapsed().as_secs_f64()
+}
+
+/// False, with the reason printed, where the machine can't.
+fn able() -> bool {
+    let reason = if !rustix::process::geteuid().is_root() {
+        "needs root"
+    } else if thread::available_parallelism().map_or(1, usize::from) < 2 {
+        "needs two CPUs"
+    } else {
+        return true;
+    };
+    eprintln!("skipped: {reason}");
+    false
+}
+
+#[test]
+fn timers_interrupt_the_cpu_asked_for() {
+    if !able() {
+        return;
+    }
+    let fault = Fault::start(&["timers", "--cpu", "1", "--period", "50us"]);
+    let rate = per_second("/proc/interrupts", "LOC:", 1);
+    assert_eq!(fault.end(), Some(0));
+    assert!(rate > 15_000.0, "{rate} of 20,000 interrupts a second");
+}
+
+#[test]
+fn packets_bring_softirqs_to_the_cpu_asked_for() {
+    if !able() {
+        return;
+    }
+    let lo = "/sys/class/net/lo/queues/rx-0/rps_cpus";
+    let steered = fs::read_to_string(lo).expect("sysfs");
+    let fault = Fault::start(&["packets", "--cpu", "1", "--rate", "5000"]);
+    let rate = per_second("/proc/softirqs", "NET_RX:", 1);
+    assert_eq!(fault.end(), Some(0));
+    assert!(rate > 2_000.0, "{rate} softirqs a second for 5,000 packets");
+    assert_eq!(
+        fs::read_to_string(lo).expect("sysfs"),
+        steered,
+        "the real loopback is left alone"
+    );
+}
+
+#[test]
+fn a_hog_takes_the_share_asked_for() {
+    let fault = Fault::start(&["hog", "--duty", "20%", "--period", "5ms"]);
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", fault.0.id())).expect("it runs");
+        let fields = stat.rsplit(')').next().expect("a name in parentheses");
+        fields
+            .split_whitespace()
+            .nth(11)
+            .and_then(|n| n.parse::<u64>().ok())
+            .expect("utime")
+    };
+    let before = ticks();
+    thread::sleep(Duration::from_secs(1));
+    // A tick is 10 ms. Less than asked for is the machine's doing; more would be the hog's.
+    let share = ticks() - before;
+    assert_eq!(fault.end(), Some(0));
+    assert!((4..=30).contains(&share), "{share} % of a CPU");
+}
+
+#[test]
+fn a_quota_throttles_and_is_removed() {
+    if !able() {
+        return;
+    }
+    let lab = || Command::new(env!("CARGO_BIN_EXE_tailscope-lab"));
+    let output = lab()
+        .args(["quota", "--quota-us", "2000", "--period-us", "20000", "--"])
+        .args([
+            env!("CARGO_BIN_EXE_tailscope-lab"),
+            "hog",
+            "--duration",
+            "1s",
+        ])
+        .output()
+        .expect("the lab was built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let throttled: u64 = said
+        .strip_prefix("throttled in ")
+        .and_then(|rest| rest.split(' ').next()?.parse().ok())
+        .expect("what the kernel counted");
+    assert!(throttled > 20, "{said}");
+
+    let mut hog = lab()
+        .args(["hog", "--duration", "10s"])
+        .spawn()
+        .expect("the lab was built");
+    let home = fs::read_to_string(format!("/proc/{}/cgroup", hog.id())).expect("it runs");
+    let fault = Fault::start(&[
+        "quota",
+        "--quota-us",
+        "2000",
+        "--pid",
+        &hog.id().to_string(),
+    ]);
+    let moved = fs::read_to_string(format!("/proc/{}/cgroup", hog.id())).expect("it runs");
+    assert!(moved.contains("tailscope-lab-"), "{moved}");
+    let group = format!("tailscope-lab-{}", fault.0.id());
+    assert_eq!(fault.end(), Some(0));
+    let back = fs::read_to_string(format!("/proc/{}/cgroup", hog.id())).expect("it runs");
+    hog.kill().expect("it runs");
+    hog.wait().expect("it ends");
+    assert_eq!(back, home);
+    for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"] {
+        assert!(!fs::exists(format!("{root}/{group}")).expect("cgroupfs"));
+    }
+}
