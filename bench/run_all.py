@@ -1,0 +1,110 @@
+"""Runs every measurement, one after the other, and sums up which bars are held.
+
+Each script writes bench/results/NAME.md and NAME.json; the bars of all of them become the table in
+bench/README.md. Takes about 40 minutes and wants the machine for itself; --quick takes about five
+and leaves the results in the repository alone.
+
+    bench/run
+    bench/run --only server_cost
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+
+from harness import RESULTS, ROOT, Bar, bars_table
+
+OURS = ["sdk_cost", "server_cost", "recorder_cost"]
+README = ROOT / "bench" / "README.md"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def measurements() -> list[str]:
+    """Ours, and those of `explain`: the scripts beside us that write a result of their name."""
+    others = [
+        path.stem
+        for path in sorted((ROOT / "bench").glob("explain_*.py"))
+        if f"{path.stem}.json" in path.read_text() or "Result(" in path.read_text()
+    ]
+    return OURS + others
+
+
+def run(name: str, quick: bool) -> bool:
+    """Runs one, in its own process; its output is ours."""
+    path = ROOT / "bench" / f"{name}.py"
+    options = ["--quick"] if quick else []
+    if quick and "--no-result" in path.read_text():
+        options.append("--no-result")
+    if quick and "--quick" not in path.read_text():
+        print(f"{name}: has no --quick, left out", flush=True)
+        return True
+    print(f"\n=== {name} ===", flush=True)
+    begin = time.monotonic()
+    child = subprocess.Popen([sys.executable, str(path), *options], cwd=ROOT)
+    try:
+        code = child.wait()
+    except BaseException:
+        child.terminate()
+        child.wait()
+        raise
+    print(f"=== {name}: {time.monotonic() - begin:.0f} s, exit code {code} ===", flush=True)
+    return code == 0
+
+
+def known_results() -> tuple[list[Bar], list[str]]:
+    """The bars of every result that is there, and the machines and loads they were measured at."""
+    bars, notes = [], []
+    for name in measurements():
+        path = RESULTS / f"{name}.json"
+        if not path.exists():
+            continue
+        found = json.loads(path.read_text())
+        bars += [Bar(**bar) for bar in found.get("bars", [])]
+        load = " to ".join(f"{x:.1f}" for x in found.get("load", []))
+        notes.append(f"- [{name}](results/{name}.md): {found.get('machine', '?')}; load {load}")
+    return bars, notes
+
+
+def update_readme() -> None:
+    """Puts the table between the markers."""
+    bars, notes = known_results()
+    if not bars:
+        return
+    text = README.read_text()
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    body = "\n\n".join([bars_table(bars), "\n".join(notes)])
+    README.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}")
+    print(f"\n{bars_table(bars)}\n\nwrote {README.relative_to(ROOT)}", flush=True)
+
+
+def main() -> None:
+    """Run, sum up."""
+    parser = argparse.ArgumentParser(
+        prog="bench/run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="short runs, nothing written")
+    parser.add_argument("--only", action="append", help="this one: " + ", ".join(measurements()))
+    parser.add_argument("--table", action="store_true", help="only write the table anew")
+    args = parser.parse_args()
+    unknown = set(args.only or []) - set(measurements())
+    if unknown:
+        parser.error(f"no measurement {', '.join(sorted(unknown))}")
+    failed = []
+    if not args.table:
+        chosen = [name for name in measurements() if not args.only or name in args.only]
+        failed = [name for name in chosen if not run(name, args.quick)]
+    if not args.quick:
+        update_readme()
+    if failed:
+        sys.exit(f"did not finish: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
