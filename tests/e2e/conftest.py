@@ -1,0 +1,101 @@
+"""What the end-to-end tests are given: a socket of their own, recorders, programs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from rig import bpf, installed
+from rig.processes import Started
+from rig.recorder import Recorder
+from rig.waiting import until
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which every part of the command is found."""
+    assert installed.tailscope().exists(), "nothing is built: make build"
+    return installed.environment(tmp_path_factory.mktemp("shims"))
+
+
+@pytest.fixture(autouse=True)
+def folder(commands: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short path that every user can reach, for the recorder's socket and for ledgers."""
+    made = Path(tempfile.mkdtemp(prefix="tailscope-"))
+    made.chmod(0o755)
+    for name, value in commands.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TAILSCOPE_SOCKET", str(made / "sdk.sock"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def recordable(commands: dict[str, str]) -> None:
+    """Skips where this user or this kernel can't record, with the doctor's reason."""
+    done = subprocess.run(
+        [installed.tailscope(), "doctor"], capture_output=True, text=True, timeout=60
+    )
+    if done.returncode == 3:
+        pytest.skip(f"can't record here: {done.stderr.splitlines()[0]}")
+    assert done.returncode == 0, done
+
+
+Record = Callable[..., Recorder]
+
+
+@pytest.fixture
+def record(recordable: None, folder: Path) -> Iterator[Record]:
+    """Starts recorders: `record("-p", pid)`. The ledger is folder/NAME. All are ended."""
+    with ExitStack() as stack:
+
+        def start(*arguments: object, name: str = "ledger", under: tuple = ()) -> Recorder:
+            recorder = Recorder(folder / name, *arguments, under=under)
+            stack.enter_context(recorder)
+            return recorder
+
+        yield start
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Started]]:
+    """Starts programs of the lab, by name, or others, by path. All are ended."""
+    with ExitStack() as stack:
+
+        def start(program: str | Path, *arguments: object) -> Started:
+            path = installed.LAB / program if isinstance(program, str) else program
+            return stack.enter_context(Started([path, *arguments]))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compiles a program of tests/c, once for each set of flags."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def compile_once(source: str, *flags: str, compiler: str = "cc") -> Path:
+        key = (source, compiler, *flags)
+        if key not in made:
+            output = tmp_path_factory.mktemp("program") / source.rsplit(".", 1)[0]
+            output.parent.chmod(0o755)
+            made[key] = installed.compile_program(source, output, *flags, compiler=compiler)
+        return made[key]
+
+    return compile_once
+
+
+@pytest.fixture
+def nothing_left(recordable: None) -> Iterator[None]:
+    """Afterwards the kernel holds no program, link or pin that was not there before."""
+    if not shutil.which("bpftool"):
+        pytest.skip("bpftool is not installed")
+    before, pinned = bpf.orphans(), bpf.pins()
+    yield
+    until(lambda: bpf.orphans() <= before, f"only {before} left in the kernel")
+    assert bpf.pins() == pinned

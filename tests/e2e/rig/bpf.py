@@ -1,0 +1,48 @@
+"""What recorders leave in the kernel."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+Kind = str  #: "prog" or "link"
+
+
+def listed() -> set[tuple[Kind, int]]:
+    """Every program and link in the kernel, as bpftool lists them."""
+    found = set()
+    for kind in ("prog", "link"):
+        done = subprocess.run(
+            ["bpftool", "--json", kind, "list"], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done
+        found |= {(kind, item["id"]) for item in json.loads(done.stdout or "[]")}
+    return found
+
+
+def held_by(pid: int | str) -> Iterator[tuple[Kind, int]]:
+    """The programs and links that a process has open."""
+    try:
+        for descriptor in Path(f"/proc/{pid}/fdinfo").iterdir():
+            for line in descriptor.read_text().splitlines():
+                if found := re.match(r"(prog|link)_id:\s*(\d+)", line):
+                    yield found[1], int(found[2])
+    except OSError:
+        return  # it ended meanwhile
+
+
+def orphans() -> set[tuple[Kind, int]]:
+    """Programs and links that no living process holds: left behind, or about to go."""
+    everything = listed()
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            everything -= set(held_by(process.name))
+    return everything
+
+
+def pins() -> set[str]:
+    """Whatever is pinned in the BPF file system."""
+    return {str(path) for path in Path("/sys/fs/bpf").glob("**/*")}

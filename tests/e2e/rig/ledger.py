@@ -1,0 +1,77 @@
+"""What a ledger holds, read by an engine that is not ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from rig import installed
+
+CAUSES = (
+    *("runqueue", "preempted", "throttled", "lock", "io", "network", "sleep"),
+    *("irq", "softirq_net", "softirq_timer", "softirq_other", "fault", "steal", "queue"),
+)
+WAIT_FOR_CPU = frozenset({"runqueue", "preempted"})
+INTERRUPTED = frozenset({"irq", "softirq_net", "softirq_timer", "softirq_other"})
+
+
+def sum_of(causes: tuple[str, ...] | list[str] | frozenset[str]) -> str:
+    """SQL for the time that these causes took together; what was not measured counts as 0."""
+    return " + ".join(f"coalesce({cause}_ns, 0)" for cause in sorted(causes))
+
+
+def query(ledger: Path, sql: str) -> list[tuple[Any, ...]]:
+    """The answer to SQL over `spans`."""
+    files = str(ledger / "**" / "*.parquet")
+    with duckdb.connect() as engine:
+        engine.read_parquet(files, hive_partitioning=False).create_view("spans")
+        return engine.execute(sql).fetchall()
+
+
+def count(ledger: Path, where: str = "true") -> int:
+    """How many rows; 0 also where no file was sealed."""
+    if not list(ledger.rglob("*.parquet")):
+        return 0
+    return query(ledger, f"SELECT count(*) FROM spans WHERE {where}")[0][0]
+
+
+def percentile_ns(ledger: Path, share: float) -> float:
+    """A quantile of the wall times."""
+    return query(ledger, f"SELECT quantile_cont(wall_ns, {share}) FROM spans")[0][0]
+
+
+def check_books(ledger: Path) -> None:
+    """No row may have lost more time to its causes than it took."""
+    bad = query(
+        ledger,
+        f"SELECT * FROM spans WHERE wall_ns <= 0 OR {sum_of(CAUSES)} > wall_ns "
+        f"OR least({', '.join(f'coalesce({cause}_ns, 0)' for cause in CAUSES)}) < 0 LIMIT 5",
+    )
+    assert not bad, f"the books don't balance: {bad}"
+
+
+def explain(*ledgers: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What `tailscope explain --json` says."""
+    done = subprocess.run(
+        [installed.tailscope(), "explain", *ledgers, *options, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
+
+
+def ranking(explanation: dict[str, Any]) -> str:
+    """The causes in their order, for a failure's message."""
+    lines = [f"p50 {explanation['p50_ns']:.0f} target {explanation['target_ns']['ns']:.0f} ns"]
+    lines += [
+        f"{c['name']}: saves {c['saving_ns']:.0f} ns, {(c['share'] or 0):.0%} of the excess, "
+        f"in {c['spans_share']:.2%} of the spans"
+        for c in explanation["causes"]
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,124 @@
+"""Processes that a test starts, and ends by their id."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+#: A prefix that runs a command, for root, as a user without rights.
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> dict[str, Any]:
+        """The JSON object that it printed last."""
+        return json.loads(self.out[self.out.rindex("\n{") if "\n{" in self.out else 0 :])
+
+    def clean(self) -> Ended:
+        """Itself, if it ended with 0."""
+        assert self.code == 0, self
+        return self
+
+
+class Started:
+    """A running process with its output in files; a context manager that ends it."""
+
+    def __init__(self, command: Sequence[object], **options: Any) -> None:  # noqa: ANN401
+        self._out = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._err = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=self._err,
+            **options,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def out(self) -> str:
+        return _text(self._out)
+
+    @property
+    def err(self) -> str:
+        return _text(self._err)
+
+    def status(self, field: str) -> str:
+        """A line of /proc/PID/status, without its name."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return line.split(":", 1)[1].strip()
+        raise KeyError(field)
+
+    def wait(self, seconds: float = 30) -> Ended:
+        """Waits for its own end."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            words = " ".join(self.process.args)
+            raise AssertionError(
+                f"after {seconds:g} s it still runs: {words}\n{self.out}\n{self.err}"
+            ) from None
+        return Ended(code, self.out, self.err)
+
+    def stop(self, how: int = signal.SIGTERM, seconds: float = 20) -> Ended:
+        """Asks it to end, and waits."""
+        if self.runs:
+            os.kill(self.pid, how)
+        return self.wait(seconds)
+
+    def __enter__(self) -> Started:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.runs:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._out.close()
+        self._err.close()
+
+
+def undisturbed() -> list[str]:
+    """A prefix that keeps a machine's other work from a program's CPU, where that is allowed.
+
+    What comes under it must sleep for more than 5 % of its time: the kernel stops real-time
+    threads that don't.
+    """
+    prefix = ["chrt", "--fifo", "50"]
+    allowed = subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
+    return prefix if allowed else []
+
+
+def _text(file: Any) -> str:  # noqa: ANN401
+    return os.pread(file.fileno(), 1 << 24, 0).decode(errors="replace")

@@ -1,0 +1,46 @@
+"""`tailscope record`, from its start to its ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rig import installed
+from rig.processes import Ended, Started
+from rig.waiting import until
+
+
+class Recorder(Started):
+    """A recorder that runs."""
+
+    def __init__(self, ledger: Path, *arguments: object, under: Sequence[object] = ()) -> None:
+        self.ledger = ledger
+        command = [*under, installed.tailscope(), "record", "-o", ledger, *arguments]
+        super().__init__(command, env=os.environ)
+
+    def ready(self) -> Recorder:
+        """Waits until it records what it was asked to."""
+        until(lambda: "recording " in self.err or not self.runs, "the recorder is ready")
+        assert "recording " in self.err, f"the recorder ended instead: {self.wait()}"
+        return self
+
+    def interrupt(self) -> Ended:
+        """Ctrl-C."""
+        return self.stop(signal.SIGINT)
+
+    def kill(self) -> Ended:
+        """kill -9."""
+        return self.stop(signal.SIGKILL)
+
+    def sealed(self) -> list[Path]:
+        """The ledger's files that are whole."""
+        return sorted(self.ledger.rglob("*.parquet"))
+
+
+def about(ledger: Path) -> dict[str, Any]:
+    """What a ledger's recorder says of itself."""
+    return json.loads((ledger / "ledger.json").read_text())

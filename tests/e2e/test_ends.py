@@ -1,0 +1,128 @@
+"""However a recording ends, what was recorded is kept and nothing stays behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+from conftest import Record
+from rig import bpf, installed, ledger
+from rig.processes import Started
+from rig.recorder import about
+from rig.waiting import until
+
+Run = Callable[..., Started]
+
+
+@pytest.fixture
+def busy(run: Run) -> Started:
+    """A program that runs spans until it is stopped."""
+    return run("loopbench", "--seconds", 120, "--think-us", 20)
+
+
+def cpu_ns(started: Started) -> int:
+    """The CPU time of all its threads."""
+    tasks = Path(f"/proc/{started.pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_recording_properly(
+    how: int, record: Record, busy: Started, nothing_left: None
+) -> None:
+    recorder = record("-p", busy.pid, "--span", "sdk").ready()
+    until(lambda: "memfd:" in Path(f"/proc/{busy.pid}/maps").read_text(), "it is recorded")
+    ended = recorder.stop(how).clean()
+    assert "stopped; what was recorded is kept" in ended.err
+    told = about(recorder.ledger)
+    assert told["state"] == "done"
+    assert 0 < told["rows"] == ledger.count(recorder.ledger)
+    assert busy.stop().clean()
+
+
+def test_a_program_that_ends_ends_its_recording(
+    record: Record, run: Run, nothing_left: None
+) -> None:
+    bench = run("loopbench", "--seconds", 2, "--think-us", 20)
+    recorder = record("-p", bench.pid, "--span", "sdk")
+    ended = recorder.wait().clean()
+    assert "every process has ended" in ended.err
+    assert about(recorder.ledger)["state"] == "done"
+    assert 1000 < ledger.count(recorder.ledger) <= bench.wait().clean().json()["spans"]
+
+
+def test_a_program_that_is_killed_keeps_its_spans(record: Record, busy: Started) -> None:
+    recorder = record("-p", busy.pid, "--span", "sdk").ready()
+    until(lambda: "memfd:" in Path(f"/proc/{busy.pid}/maps").read_text(), "it is recorded")
+    busy.stop(signal.SIGKILL)
+    recorder.wait().clean()
+    assert ledger.count(recorder.ledger) > 0
+
+
+def test_the_command_of_a_recording_ends_with_it(record: Record) -> None:
+    recorder = record("-d", "1s", "--", installed.LAB / "loopbench", "--seconds", 120)
+    said = recorder.wait().clean().json()
+    assert 0 < ledger.count(recorder.ledger) <= said["spans"]
+
+
+def test_a_recorder_that_is_killed_leaves_whole_files_and_a_clean_kernel(
+    record: Record, run: Run, nothing_left: None
+) -> None:
+    # Short spans, so that files are sealed for their number of rows and not for their age.
+    bench = run("loopbench", "--seconds", 120, "--iterations", 2000)
+    recorder = record("-p", bench.pid, "--span", "sdk").ready()
+    assert len(set(bpf.held_by(recorder.pid))) > 5
+    until(recorder.sealed, "the first file is sealed", 40)
+    recorder.kill()
+    files = recorder.sealed()
+    with duckdb.connect() as engine:
+        for file in files:
+            assert engine.execute(
+                "SELECT count(*) > 0 AND min(wall_ns) > 0 FROM read_parquet(?)", [str(file)]
+            ).fetchone() == (True,)
+    assert about(recorder.ledger)["state"] == "recording"
+    warned = ledger.explain(recorder.ledger)["warnings"]
+    assert any("not ended properly" in warning for warning in warned)
+    before = cpu_ns(bench)
+    until(lambda: cpu_ns(bench) > before + 10e6, "the program goes on as if nothing had been")
+    assert bench.stop().clean().json()["spans"] > 0
+
+
+def test_a_normal_end_leaves_nothing_and_tells_its_cost(
+    record: Record, run: Run, nothing_left: None
+) -> None:
+    """Four threads at full speed, far more than two CPUs and one recorder care for."""
+    bench = run("loopbench", "--seconds", 60, "--threads", 4, "--iterations", 2000)
+    recorder = record("-p", bench.pid, "--span", "sdk").ready()
+    peaks = []
+
+    def enough() -> bool:
+        peaks.append(int(recorder.status("VmHWM").split()[0]) / 1024)
+        return bool(recorder.sealed())
+
+    until(enough, "a file is sealed, after a million rows or ten seconds", 40)
+    recorder.interrupt().clean()
+    assert max(peaks) < 64, f"{max(peaks):.0f} MiB"
+    told = about(recorder.ledger)
+    assert 0 < told["cost"]["max_rss_bytes"] < 64 << 20, told["cost"]
+    assert told["cost"]["cpu_ns"] > 0
+    print(f"{told['rows']} rows, lost {told['lost']}, cost {told['cost']}")
+    assert told["rows"] == ledger.count(recorder.ledger)
+    ledger.check_books(recorder.ledger)
+    assert bench.stop().clean()
+
+
+@pytest.mark.parametrize("options", [["--keep", "10%"], ["--sample", "10%"]], ids=lambda o: o[0])
+def test_weights_stand_for_the_spans_that_were_not_written(
+    options: list[str], record: Record
+) -> None:
+    bench = [installed.LAB / "loopbench", "--spans", 40000, "--iterations", 5000]
+    recorder = record(*options, "--", *bench)
+    assert recorder.wait().clean().json()["spans"] == about(recorder.ledger)["seen"] == 40000
+    ((rows, weight),) = ledger.query(recorder.ledger, "SELECT count(*), sum(weight) FROM spans")
+    # 4,000 expected; its standard deviation is 60.
+    assert 3600 < rows < 4400
+    assert weight == pytest.approx(10 * rows)

@@ -1,0 +1,148 @@
+"""Whatever is planted must come out on top of `explain`'s ranking."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Record
+from rig import installed, ledger
+from rig.ledger import INTERRUPTED, WAIT_FOR_CPU
+from rig.processes import undisturbed
+from rig.servers import fault, load, memcached
+
+Program = Callable[..., Path]
+
+#: One CPU for what is measured and its neighbour, another for whoever plants and offers load.
+MEASURED, OTHER = 1, 0
+
+pytestmark = pytest.mark.skipif(
+    not {MEASURED, OTHER} <= os.sched_getaffinity(0), reason="needs two CPUs"
+)
+
+
+def check_top(recorded: Path, family: frozenset[str] | set[str], target: str = "p99") -> None:
+    """The first cause is one of these, and it is no close race."""
+    ledger.check_books(recorded)
+    explanation = ledger.explain(recorded, options=("-p", target))
+    top, *others = explanation["causes"]
+    told = ledger.ranking(explanation)
+    assert top["name"] in family, told
+    strangers = [cause["saving_ns"] for cause in others if cause["name"] not in family]
+    assert top["saving_ns"] > 1.5 * max(strangers, default=0), told
+    assert sum(c["share"] or 0 for c in explanation["causes"] if c["name"] in family) > 0.5, told
+
+
+def check_first_beside_running(recorded: Path, family: frozenset[str] | set[str]) -> None:
+    """The same for causes that the kernel can show in part only.
+
+    An interrupt from the other CPU costs a virtual machine an exit, and a small page fault about
+    as much for its exception's entry and return as for what lies between its tracepoints: both
+    count as `running`, which is then first or second.
+    """
+    ledger.check_books(recorded)
+    explanation = ledger.explain(recorded)
+    told = ledger.ranking(explanation)
+    first, *others = (c for c in explanation["causes"] if c["name"] != "running")
+    assert first["name"] in family, told
+    assert first["saving_ns"] > 3 * max((c["saving_ns"] for c in others), default=0), told
+    assert (first["share"] or 0) > 0.25, told
+
+
+def test_a_neighbour_on_memcacheds_cpu_is_a_wait_for_the_cpu(record: Record) -> None:
+    with (
+        memcached(MEASURED) as server,
+        fault("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms"),
+        load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client,
+    ):
+        recorder = record("-p", server.pid, "--span", "syscall:ready..send", "-d", "5s")
+        recorder.wait().clean()
+        client.wait().clean()
+    check_top(recorder.ledger, WAIT_FOR_CPU)
+
+
+def test_a_cpu_quota_is_throttling(record: Record) -> None:
+    throttled = [installed.FAULTS, "quota", "--quota-us", 5000, "--period-us", 20000, "--"]
+    loop = [installed.LAB / "loopbench", "--seconds", 4, "--iterations", 1000000]
+    recorder = record("--span", "sdk", "--", "nice", "-n", -20, *throttled, *loop)
+    recorder.wait().clean()
+    check_top(recorder.ledger, {"throttled"})
+
+
+def test_a_contended_mutex_is_a_lock(record: Record) -> None:
+    planted = [installed.LAB / "lockbench", "--seconds", 3, "--think-us", 20, "--every", 20]
+    recorder = record("--span", "sdk", "--", *undisturbed(), *planted, "--hold-us", 1000)
+    recorder.wait().clean()
+    check_top(recorder.ledger, {"lock"})
+
+
+def test_a_fresh_huge_page_is_a_page_fault(record: Record, program: Program) -> None:
+    modes = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not modes.exists() or "[never]" in modes.read_text():
+        pytest.skip("this kernel gives no huge pages")
+    recorder = record("--span", "sdk", "--", *undisturbed(), program("freshpages.c"))
+    recorder.wait().clean()
+    check_top(recorder.ledger, {"fault"})
+
+
+def test_fresh_pages_are_page_faults(record: Record) -> None:
+    planted = [installed.LAB / "faultbench", "--seconds", 3, "--think-us", 20, "--every", 20]
+    recorder = record("--span", "sdk", "--", *undisturbed(), *planted)
+    recorder.wait().clean()
+    check_first_beside_running(recorder.ledger, {"fault"})
+
+
+def test_fsync_is_io(record: Record, tmp_path: Path) -> None:
+    disk = next((d for d in (tmp_path, installed.ROOT / "target") if on_a_disk(d)), None)
+    if not disk:
+        pytest.skip("no folder on a disk: all are in memory")
+    planted = [installed.LAB / "fsyncbench", "--dir", disk, "--seconds", 4, "--every", 20]
+    recorder = record("--span", "sdk", "--", *undisturbed(), *planted, "--think-us", 20)
+    recorder.wait().clean()
+    check_first_beside_running(recorder.ledger, {"io"})
+
+
+def on_a_disk(folder: Path) -> bool:
+    kind = subprocess.run(
+        ["stat", "--file-system", "--format=%T", folder], capture_output=True, text=True
+    )
+    return kind.stdout.strip() not in ("tmpfs", "ramfs", "overlayfs", "")
+
+
+@pytest.fixture
+def storm(record: Record) -> Callable[..., Path]:
+    """Records spans on a CPU on which a fault of the lab rages now and then; gives the ledger."""
+
+    def raging(kind: str, *options: object) -> Path:
+        loop = [installed.LAB / "loopbench", "--seconds", 3, "--iterations", 200000]
+        loop += ["--cpu", MEASURED, "--think-us", 20]
+        with fault(kind, "--cpu", MEASURED, *options):
+            recorder = record("--span", "sdk", "--", *undisturbed(), *loop)
+            recorder.wait().clean()
+        return recorder.ledger
+
+    return raging
+
+
+def test_a_storm_of_timers_is_interrupts(storm: Callable[..., Path]) -> None:
+    recorded = storm("timers", "--period", "5ms", "--burst", 200)
+    check_first_beside_running(recorded, INTERRUPTED)
+
+
+def test_a_storm_of_packets_is_softirqs(storm: Callable[..., Path]) -> None:
+    recorded = storm("packets", "--rate", 25600, "--burst", 128)
+    check_first_beside_running(recorded, {"softirq_net"})
+
+
+def test_with_nothing_planted_no_other_cause_is_blamed(record: Record) -> None:
+    loop = [installed.LAB / "loopbench", "--spans", 20000, "--cpu", MEASURED]
+    recorder = record("--", *loop)
+    recorder.wait().clean()
+    explanation = ledger.explain(recorder.ledger)
+    # Neighbours on a shared machine do take the CPU; what only the program can do must be nil.
+    for cause in explanation["causes"]:
+        if cause["name"] in {"lock", "io", "network", "sleep", "throttled", "fault"}:
+            assert (cause["share"] or 0) < 0.05, ledger.ranking(explanation)

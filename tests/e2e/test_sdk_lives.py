@@ -1,0 +1,225 @@
+"""The SDK through the lives of programs and recorders: who comes first, goes, comes again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Record
+from rig import installed, ledger
+from rig.processes import NOBODY, Started
+from rig.recorder import about
+from rig.servers import kvserver, load
+from rig.waiting import until
+
+Run = Callable[..., Started]
+Program = Callable[..., Path]
+
+
+def spans_by_name(folder: Path) -> dict[str, int]:
+    return dict(ledger.query(folder, "SELECT span, count(*) FROM spans GROUP BY span"))
+
+
+def test_a_program_that_started_before_the_recorder_is_recorded(record: Record, run: Run) -> None:
+    loop = run("loopbench", "--seconds", 60)
+    recorder = record("-p", loop.pid, "--span", "sdk", "-d", "1s")
+    assert recorder.wait().clean()
+    assert ledger.count(recorder.ledger, f"span = 'loop' AND pid = {loop.pid}") > 1000
+    ledger.check_books(recorder.ledger)
+    assert loop.stop().code == 0
+
+
+def test_a_program_that_the_recorder_starts_is_recorded_from_its_first_span(
+    record: Record,
+) -> None:
+    recorder = record("--", installed.LAB / "loopbench", "--spans", 5000)
+    assert recorder.wait().clean().json()["spans"] == 5000
+    assert ledger.count(recorder.ledger) == 5000
+    first_id = ledger.query(recorder.ledger, "SELECT min(id) FROM spans")[0][0]
+    assert first_id == 0
+
+
+def test_without_a_recorder_a_program_runs_and_writes_nothing(run: Run, folder: Path) -> None:
+    before = set(folder.iterdir())
+    ended = run("loopbench", "--spans", 5000).wait().clean()
+    assert ended.json()["spans"] == 5000
+    assert not ended.err
+    assert set(folder.iterdir()) == before
+
+
+def test_a_second_recorder_is_found_after_the_first_has_gone(record: Record, run: Run) -> None:
+    loop = run("loopbench", "--seconds", 60, "--think-us", 50)
+    for name in ("first", "second"):
+        recorder = record("-p", loop.pid, "--span", "sdk", "-d", "1500ms", name=name)
+        recorder.wait().clean()
+        assert ledger.count(recorder.ledger) > 100, name
+    assert loop.stop().code == 0
+
+
+def test_a_recorder_that_is_killed_is_followed_by_another(
+    record: Record, run: Run, nothing_left: None
+) -> None:
+    loop = run("loopbench", "--seconds", 60, "--think-us", 50)
+    first = record("-p", loop.pid, "--span", "sdk", name="first").ready()
+    until(lambda: "memfd:" in Path(f"/proc/{loop.pid}/maps").read_text(), "the first is found")
+    first.kill()
+    second = record("-p", loop.pid, "--span", "sdk", "-d", "3s", name="second")
+    second.wait().clean()
+    assert ledger.count(second.ledger) > 100
+    assert loop.stop().code == 0
+
+
+def test_two_recorders_at_one_socket_are_told_apart(record: Record, run: Run) -> None:
+    loop = run("loopbench", "--seconds", 60, "--think-us", 50)
+    first = record("-p", loop.pid, "--span", "sdk").ready()
+    second = record("-p", loop.pid, "--span", "sdk", name="second").wait()
+    assert second.code == 3
+    assert "another recorder" in second.err and "TAILSCOPE_SOCKET" in second.err
+    first.interrupt().clean()
+    assert ledger.count(first.ledger) > 100
+
+
+def test_a_fork_in_mid_span_harms_neither_parent_nor_child(
+    record: Record, program: Program
+) -> None:
+    recorder = record("--", program("forking.c"))
+    pids = recorder.wait().clean().json()
+    found = ledger.query(recorder.ledger, "SELECT span, pid, count(*) FROM spans GROUP BY ALL")
+    assert set(found) == {
+        ("outer", pids["parent"], 1),
+        ("inner", pids["parent"], 1),
+        ("parent", pids["parent"], 1000),
+        ("child", pids["child"], 1000),
+    }
+
+
+def test_without_children_a_fork_leaves_only_the_parent(record: Record, program: Program) -> None:
+    recorder = record("--no-children", "--", program("forking.c"))
+    recorder.wait().clean()
+    assert spans_by_name(recorder.ledger) == {"outer": 1, "inner": 1, "parent": 1000}
+
+
+def test_every_span_of_a_thousand_threads_that_come_and_go_is_counted(record: Record) -> None:
+    recorder = record("--", installed.LAB / "threadstorm", "--threads", 1000, "--spans", 20)
+    said = recorder.wait(60).clean().json()
+    assert said["threads"] == 1000
+    told = about(recorder.ledger)
+    counted = ledger.count(recorder.ledger) + sum(
+        told["lost"][where] for where in ("ring_full", "region_full", "threads")
+    )
+    assert counted == said["spans"], told
+    assert told["seen"] == said["spans"]
+    assert ledger.query(recorder.ledger, "SELECT count(DISTINCT id) FROM spans")[0][0] == (
+        ledger.count(recorder.ledger)
+    )
+    ledger.check_books(recorder.ledger)
+
+
+def test_spans_nest_and_keep_their_names_and_ids(record: Record, program: Program) -> None:
+    recorder = record("--", program("nesting.c"))
+    recorder.wait().clean()
+    assert spans_by_name(recorder.ledger) == {"outer": 1500, "inner": 1500}
+    wrong = ledger.query(
+        recorder.ledger,
+        "SELECT * FROM spans AS o JOIN spans AS i USING (id) "
+        "WHERE o.span = 'outer' AND i.span = 'inner' AND NOT (o.tid = i.tid "
+        "AND i.start_ns >= o.start_ns - 1 "
+        "AND i.start_ns + i.wall_ns <= o.start_ns + o.wall_ns + 1)",
+    )
+    assert not wrong, wrong[:3]
+    ledger.check_books(recorder.ledger)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_spans_of_a_cplusplus_program_end_with_their_scope(
+    compiler: str, record: Record, program: Program
+) -> None:
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    recorder = record("--", program("scoped.cc", compiler=compiler))
+    recorder.wait().clean()
+    assert spans_by_name(recorder.ledger) == {"scoped": 1500}
+    assert ledger.query(recorder.ledger, "SELECT count(DISTINCT id) FROM spans") == [(1500,)]
+
+
+@pytest.fixture
+def modules(program: Program) -> Path:
+    """A program with spans of its own around those of a shared library."""
+    library = program("module.c", "-shared", "-fPIC")
+    return program("modules.c", str(library), f"-Wl,-rpath,{library.parent}")
+
+
+#: Pairs of spans of a program and its library that do not lie in each other on one thread.
+UNPAIRED = (
+    "SELECT * FROM spans AS p JOIN spans AS m USING (id) "
+    "WHERE p.span = 'program' AND m.span = 'module' AND (p.tid != m.tid OR m.wall_ns > p.wall_ns)"
+)
+
+
+def test_a_program_and_its_library_share_the_meters_of_their_threads(
+    record: Record, run: Run, modules: Path
+) -> None:
+    both = run(modules, 1 << 40)
+    recorder = record("-p", both.pid, "--span", "sdk", "-d", "1s")
+    recorder.wait().clean()
+    counts = spans_by_name(recorder.ledger)
+    assert counts.keys() == {"program", "module"}
+    # At the begin one may be called a moment before the other; at the end a pair may be open.
+    pairs = "SELECT count(*) FROM spans AS p JOIN spans AS m USING (id) WHERE p.span < m.span"
+    ((paired,),) = ledger.query(recorder.ledger, pairs)
+    assert paired > 1000
+    assert min(counts.values()) - paired <= 4
+    assert not ledger.query(recorder.ledger, UNPAIRED)
+    ledger.check_books(recorder.ledger)
+
+
+def test_a_library_that_is_loaded_after_the_start_is_recorded(
+    record: Record, modules: Path
+) -> None:
+    recorder = record("--", modules, 500)
+    recorder.wait().clean()
+    assert spans_by_name(recorder.ledger) == {"program": 1000, "module": 1000}
+    assert not ledger.query(recorder.ledger, UNPAIRED)
+
+
+def test_a_program_with_the_sdk_switched_off_has_no_spans(record: Record, program: Program) -> None:
+    off = program("nesting.c", "-DTAILSCOPE_DISABLED")
+    ended = record("--span", "sdk", "--", off, name="asked").wait().clean()
+    assert "no span ended" in ended.err
+    assert "syscall:ready..send" in record("--", off, name="unasked").wait().clean().err
+
+
+def test_an_annotated_server_is_recorded_without_being_asked_how(
+    record: Record,
+) -> None:
+    with kvserver() as server, load(server, "--rate", 2000, "-d", "2s") as client:
+        recorder = record("-p", server.pid, "-d", "2s")
+        assert "recording sdk" in recorder.wait().clean().err
+        client.wait().clean()
+    assert set(spans_by_name(recorder.ledger)) <= {"get", "set"}
+    assert ledger.count(recorder.ledger) > 1000
+    ledger.check_books(recorder.ledger)
+
+
+def test_a_program_that_can_not_reach_the_socket_is_named(
+    record: Record, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = folder / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setenv("TAILSCOPE_SOCKET", str(closed / "sdk.sock"))
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    loop = Started(
+        [*NOBODY, installed.LAB / "loopbench", "--seconds", 60, "--think-us", 50],
+        env=os.environ,
+    )
+    with loop:
+        recorder = record("-p", loop.pid, "--span", "sdk").ready()
+        until(lambda: "can't reach the recorder" in recorder.err, "the recorder tells of it")
+        ended = recorder.interrupt().clean()
+        assert loop.stop().code == 0
+    assert f"process {loop.pid}" in ended.err
+    assert "Permission denied" in ended.err and "SDK spans are not recorded" in ended.err
