@@ -40,7 +40,11 @@ static __always_inline int pop(__u32 cause)
 	/* depth 0: this level began before its thread was watched */
 	if (!cpu->map || !d)
 		return 0;
-	cpu->depth = --d;
+	/* One value from here on: from the one before it the compiler would work out an address
+	 * whose bound verifiers (seen in Linux 6.1 and 6.12) can't follow. */
+	d--;
+	barrier_var(d);
+	cpu->depth = d;
 	if (d >= NESTING) {
 		__sync_fetch_and_add(&lost.nesting, 1);
 		return 0;
