@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::FromRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::thread;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const SHORTEST: Nanos = Nanos(10_000);
 #[derive(Args)]
 #[command(after_help = "Examples:
   tailscope-lab timers --cpu 1 --period 20us
-  tailscope-lab timers --cpu 1 --period 5ms --burst 100    rare, but some 100 µs in a row")]
+  tailscope-lab timers --cpu 1 --period 5ms --burst 200    rare, but some 100 µs in a row")]
 pub struct Timers {
     /// The CPU that takes the interrupts
     #[arg(long)]
@@ -41,7 +41,7 @@ pub struct Timers {
     #[arg(long, default_value = "20us", value_parser = parse_duration)]
     period: Duration,
 
-    /// How many timers fire one after the other each period
+    /// How many timers are due each period, all at once
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     burst: u16,
 
@@ -71,9 +71,7 @@ impl Timers {
         let stop = Stop::after(self.duration)?;
         match self.kind {
             Kind::Interrupt => {
-                let events = (0..self.burst)
-                    .map(|_| clock_event(self.cpu, period))
-                    .collect::<anyhow::Result<Vec<File>>>()?;
+                let events = clock_events(self.cpu, period, self.burst)?;
                 stop.wait();
                 drop(events);
                 Ok(())
@@ -93,9 +91,25 @@ impl Timers {
     }
 }
 
+/// Timers of one phase: one interrupt finds them all due, and works them off one after the other.
+/// They are one group, so that the kernel starts them together, when its leader is enabled.
+fn clock_events(cpu: usize, period: Nanos, count: u16) -> anyhow::Result<Vec<File>> {
+    let leader = clock_event(cpu, period, None)?;
+    let mut events = Vec::with_capacity(count.into());
+    for _ in 1..count {
+        events.push(clock_event(cpu, period, Some(&leader))?);
+    }
+    // SAFETY: the request takes no pointer, and the descriptor is an open perf event.
+    if unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), 0) } != 0 {
+        return Err(io::Error::last_os_error()).context("can't start the timers");
+    }
+    events.push(leader);
+    Ok(events)
+}
+
 /// A perf event that interrupts `cpu` every `period` for as long as the file is open. Nobody asked
-/// for its samples, so the kernel drops them.
-fn clock_event(cpu: usize, period: Nanos) -> anyhow::Result<File> {
+/// for its samples, so the kernel drops them. A leader is made stopped, and its group with it.
+fn clock_event(cpu: usize, period: Nanos, leader: Option<&File>) -> anyhow::Result<File> {
     let mut attr = perf::bindings::perf_event_attr {
         type_: perf::bindings::PERF_TYPE_SOFTWARE,
         size: size_of::<perf::bindings::perf_event_attr>() as u32,
@@ -103,9 +117,11 @@ fn clock_event(cpu: usize, period: Nanos) -> anyhow::Result<File> {
         ..Default::default()
     };
     attr.__bindgen_anon_1.sample_period = period.0;
+    attr.set_disabled(leader.is_none().into());
+    let group = leader.map_or(-1, File::as_raw_fd);
     let flags = perf::bindings::PERF_FLAG_FD_CLOEXEC.into();
     // SAFETY: attr is a whole perf_event_attr of the size that it says, and outlives the call.
-    let fd = unsafe { perf::perf_event_open(&raw mut attr, -1, cpu as i32, -1, flags) };
+    let fd = unsafe { perf::perf_event_open(&raw mut attr, -1, cpu as i32, group, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error()).with_context(|| {
             format!("can't open a clock event on CPU {cpu}: needs that CPU, and CAP_PERFMON")

@@ -33,23 +33,11 @@ def check_top(recorded: Path, family: frozenset[str] | set[str], target: str = "
     assert top["name"] in family, told
     strangers = [cause["saving_ns"] for cause in others if cause["name"] not in family]
     assert top["saving_ns"] > 1.5 * max(strangers, default=0), told
-    assert sum(c["share"] or 0 for c in explanation["causes"] if c["name"] in family) > 0.5, told
-
-
-def check_first_beside_running(recorded: Path, family: frozenset[str] | set[str]) -> None:
-    """The same for causes that the kernel can show in part only.
-
-    An interrupt from the other CPU costs a virtual machine an exit, and a small page fault about
-    as much for its exception's entry and return as for what lies between its tracepoints: both
-    count as `running`, which is then first or second.
-    """
-    ledger.check_books(recorded)
-    explanation = ledger.explain(recorded)
-    told = ledger.ranking(explanation)
-    first, *others = (c for c in explanation["causes"] if c["name"] != "running")
-    assert first["name"] in family, told
-    assert first["saving_ns"] > 3 * max((c["saving_ns"] for c in others), default=0), told
-    assert (first["share"] or 0) > 0.25, told
+    # By quantiles, as a mean would hang on the few spans that the machine itself held up longest.
+    excess = explanation["target_ns"]["ns"] - explanation["p50_ns"]
+    assert sum(c["saving_ns"] for c in explanation["causes"] if c["name"] in family) > excess / 2, (
+        told
+    )
 
 
 def test_a_neighbour_on_memcacheds_cpu_is_a_wait_for_the_cpu(record: Record) -> None:
@@ -92,17 +80,18 @@ def test_fresh_pages_are_page_faults(record: Record) -> None:
     planted = [installed.LAB / "faultbench", "--seconds", 3, "--think-us", 20, "--every", 20]
     recorder = record("--span", "sdk", "--", *undisturbed(), *planted)
     recorder.wait().clean()
-    check_first_beside_running(recorder.ledger, {"fault"})
+    check_top(recorder.ledger, {"fault"})
 
 
-def test_fsync_is_io(record: Record, tmp_path: Path) -> None:
+def test_fsync_on_a_busy_disk_is_io(record: Record, tmp_path: Path) -> None:
     disk = next((d for d in (tmp_path, installed.ROOT / "target") if on_a_disk(d)), None)
     if not disk:
         pytest.skip("no folder on a disk: all are in memory")
     planted = [installed.LAB / "fsyncbench", "--dir", disk, "--seconds", 4, "--every", 20]
-    recorder = record("--span", "sdk", "--", *undisturbed(), *planted, "--think-us", 20)
-    recorder.wait().clean()
-    check_first_beside_running(recorder.ledger, {"io"})
+    with fault("fsync", "--dir", disk, "--cpu", OTHER):
+        recorder = record("--span", "sdk", "--", *undisturbed(), *planted, "--think-us", 20)
+        recorder.wait().clean()
+    check_top(recorder.ledger, {"io"})
 
 
 def on_a_disk(folder: Path) -> bool:
@@ -128,13 +117,13 @@ def storm(record: Record) -> Callable[..., Path]:
 
 
 def test_a_storm_of_timers_is_interrupts(storm: Callable[..., Path]) -> None:
-    recorded = storm("timers", "--period", "5ms", "--burst", 200)
-    check_first_beside_running(recorded, INTERRUPTED)
+    recorded = storm("timers", "--period", "2ms", "--burst", 200)
+    check_top(recorded, INTERRUPTED)
 
 
 def test_a_storm_of_packets_is_softirqs(storm: Callable[..., Path]) -> None:
-    recorded = storm("packets", "--rate", 25600, "--burst", 128)
-    check_first_beside_running(recorded, {"softirq_net"})
+    recorded = storm("packets", "--rate", 256000, "--burst", 512)
+    check_top(recorded, {"softirq_net"})
 
 
 def test_with_nothing_planted_no_other_cause_is_blamed(record: Record) -> None:
