@@ -70,7 +70,8 @@ impl Packets {
         if sender == self.cpu {
             return Err(Usage("--sender-cpu must be another than --cpu".to_owned()).into());
         }
-        if !(self.rate > 0.0 && self.rate.is_finite()) || !(1..=65_000).contains(&self.size) {
+        let rate_is_sane = self.rate > 0.0 && self.rate.is_finite();
+        if !rate_is_sane || !(1..=65_000).contains(&self.size) {
             return Err(
                 Usage("--rate must be above 0 and --size from 1 to 65000".to_owned()).into(),
             );

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tailscope_kernel::{Config, Kernel, Ladder, LoadError, Rung, SocketSpans};
+use tailscope_kernel::{Config, Kernel, Ladder, Rung, SocketSpans};
 use tailscope_record::{StealClock, describe_machine};
 
 use crate::args::Doctor;
@@ -39,11 +39,7 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         sockets: Some(SocketSpans::FromReady),
         ..Config::default()
     };
-    let loaded = match Kernel::load(&config) {
-        Err(LoadError::NoTracepoint(_)) => Kernel::load(&Config::default()),
-        other => other,
-    };
-    let kernel = loaded.map_err(load_failure)?;
+    let kernel = Kernel::load(&config).map_err(load_failure)?;
     let mut ladder = kernel.ladder().clone();
     ladder.set("blocked", Some("sched_switch, system call"), "");
     if StealClock::start().is_some() {

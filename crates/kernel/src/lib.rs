@@ -15,6 +15,7 @@ mod news;
 mod privilege;
 mod select;
 mod shared;
+mod socket_rung;
 mod syscalls;
 mod watch;
 

@@ -17,7 +17,8 @@ use crate::config::{configure, ring_bytes};
 use crate::losses::{self, Losses};
 use crate::news::{self, Event, Ring};
 use crate::privilege::{Missing, missing_capabilities};
-use crate::select::{choose_fault_rung, select};
+use crate::select::{choose_fault_rung, fentry_refused, select};
+use crate::socket_rung::choose_socket_rung;
 use crate::watch::{Watched, map_of, new_meters, place_meters};
 use crate::{Config, Ladder, shared};
 
@@ -107,7 +108,9 @@ impl Kernel {
         let cpus = libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?;
         configure(&mut open, config, cpus)?;
         select(&mut open, &btf, config, &mut ladder)?;
-        let faults = choose_fault_rung(&mut open, &btf, &mut ladder);
+        let fentry = fentry_refused();
+        let faults = choose_fault_rung(&mut open, &btf, fentry.as_deref(), &mut ladder);
+        choose_socket_rung(&mut open, &btf, config, fentry.as_deref(), &mut ladder);
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
         let links = attach(&mut object, faults, &mut ladder)?;

@@ -4,7 +4,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::{ObjectBuilder, OpenObject};
 
 use crate::load::{LoadError, program};
-use crate::{Config, Ladder, SocketSpans};
+use crate::{Config, Ladder};
 
 static PROBES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));
 
@@ -19,9 +19,6 @@ const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
     ("on_softirq_exit", "softirq_exit", Some("softirq")),
     ("on_contention_begin", "contention_begin", Some("lock")),
     ("on_contention_end", "contention_end", Some("lock")),
-    ("on_data_ready", "sk_data_ready", Some("ready")),
-    ("on_receive", "sock_recv_length", Some("sockets")),
-    ("on_send", "sock_send_length", Some("sockets")),
     (
         "on_socket_state",
         "inet_sock_set_state",
@@ -29,7 +26,7 @@ const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
     ),
 ];
 
-fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
+pub(crate) fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
     btf.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(&format!("btf_trace_{name}"))
         .is_some()
 }
@@ -44,14 +41,8 @@ pub(crate) fn select(
     ladder.set("runqueue", Some("sched_switch, sched_waking"), "");
     ladder.set("softirq", Some("softirq_entry, softirq_exit"), "");
     ladder.set("lock", Some("system call, contention_begin"), "");
-    if config.sockets.is_some() {
-        ladder.set("sockets", Some("sock_recv_length, sock_send_length"), "");
-        ladder.set("ready", Some("sk_data_ready"), "");
-    }
     for &(program, tracepoint, measures) in TRACEPOINTS {
         let wanted = match measures {
-            Some("sockets") => config.sockets.is_some(),
-            Some("ready") => config.sockets == Some(SocketSpans::FromReady),
             Some("socket-close") => config.sockets.is_some() && config.sample < 1 << 32,
             _ => true,
         };
@@ -61,8 +52,6 @@ pub(crate) fn select(
             match measures {
                 None => return Err(LoadError::NoTracepoint(tracepoint)),
                 Some("lock") => ladder.set("lock", Some("system call"), why),
-                Some("ready") => ladder.set("ready", None, why),
-                Some("sockets") => return Err(LoadError::NoTracepoint(tracepoint)),
                 Some(what) => ladder.set(what, None, why),
             }
         }
@@ -87,7 +76,7 @@ pub(crate) fn select(
     Ok(())
 }
 
-fn autoload(open: &mut OpenObject, name: &str, wanted: bool) {
+pub(crate) fn autoload(open: &mut OpenObject, name: &str, wanted: bool) {
     if let Some(mut program) = open.progs_mut().find(|program| program.name() == name) {
         program.set_autoload(wanted);
     }
@@ -113,28 +102,36 @@ fn works(name: &str) -> Result<(), libbpf_rs::Error> {
     program(&mut object, name).attach().map(drop)
 }
 
-pub(crate) fn choose_fault_rung(
-    open: &mut OpenObject,
-    btf: &Btf<'_>,
-    ladder: &mut Ladder,
-) -> FaultRung {
-    let reason = |e: libbpf_rs::Error| match e.kind() {
+/// Why this kernel attaches no programs to its functions; `None` if it does.
+pub(crate) fn fentry_refused() -> Option<String> {
+    works("probe_fentry").err().map(reason)
+}
+
+fn reason(e: libbpf_rs::Error) -> String {
+    match e.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => "not permitted".to_owned(),
         libbpf_rs::ErrorKind::NotFound => "not in this kernel".to_owned(),
         _ => format!("{e:#}"),
-    };
-    let (rung, mechanism, why) = match works("probe_fentry") {
-        Ok(()) => (FaultRung::Fentry, Some("fentry, fexit"), String::new()),
-        Err(fentry) => match works("probe_kprobe") {
+    }
+}
+
+pub(crate) fn choose_fault_rung(
+    open: &mut OpenObject,
+    btf: &Btf<'_>,
+    fentry: Option<&str>,
+    ladder: &mut Ladder,
+) -> FaultRung {
+    let (rung, mechanism, why) = match fentry {
+        None => (FaultRung::Fentry, Some("fentry, fexit"), String::new()),
+        Some(fentry) => match works("probe_kprobe") {
             Ok(()) => (
                 FaultRung::Kprobe,
                 Some("kprobe, kretprobe"),
-                format!("fentry refused: {}", reason(fentry)),
+                format!("fentry refused: {fentry}"),
             ),
             Err(kprobe) => {
                 let why = format!(
-                    "fentry refused: {}; kprobe refused: {}",
-                    reason(fentry),
+                    "fentry refused: {fentry}; kprobe refused: {}",
                     reason(kprobe)
                 );
                 if has_tracepoint(btf, "page_fault_user") {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tailscope_kernel::{Config, Event, Kernel, LoadError, SocketSpans, WatchError};
+use tailscope_kernel::{Config, Event, Kernel, Ladder, LoadError, SocketSpans, WatchError};
 use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns, unix_ns};
 use tailscope_signals::meters::Meters;
 use tailscope_trace::{Cost, Existing, LedgerWriter, Sealing, Summary};
@@ -100,6 +100,27 @@ pub struct Progress {
     pub lost: u64,
 }
 
+/// Whether this kernel tells of the requests that are asked for.
+fn check_sockets(asked: Option<SocketSpans>, ladder: &Ladder) -> Result<(), RecordError> {
+    let (source, rung, instead) = match asked {
+        None => return Ok(()),
+        Some(_) if !ladder.measures("sockets") => ("syscall:", "sockets", "annotate with the SDK"),
+        Some(SocketSpans::FromReady) => (
+            "syscall:ready..send",
+            "ready",
+            "use --span syscall:recv..send",
+        ),
+        Some(SocketSpans::FromReceive) => return Ok(()),
+    };
+    match ladder.get(rung) {
+        Some(rung) if rung.mechanism.is_none() => Err(RecordError::Source {
+            source_name: source.to_owned(),
+            why: format!("{}; {instead}", rung.why),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// A recording.
 pub struct Recorder {
     kernel: Kernel,
@@ -140,13 +161,7 @@ impl Recorder {
             sockets,
         };
         let kernel = Kernel::load(&config)?;
-        if sockets == Some(SocketSpans::FromReady) && !kernel.ladder().measures("ready") {
-            return Err(RecordError::Source {
-                source_name: SpanSource::ReadySend.to_string(),
-                why: "this kernel has no tracepoint sk_data_ready (Linux 6.4); use syscall:recv..send"
-                    .into(),
-            });
-        }
+        check_sockets(sockets, kernel.ladder())?;
         let sdk = options
             .spans
             .contains(&SpanSource::Sdk)

@@ -4,15 +4,21 @@
  * ready) to the end of the next send on the same socket. The state of a request lives with its
  * socket, so a thread may have any number open, and it is gone when the socket is.
  *
- * Tracepoints sock_recv_length and sock_send_length (Linux >= 6.3) and sk_data_ready (>= 6.4).
+ * From the tracepoints sock_recv_length and sock_send_length (Linux >= 6.3) and sk_data_ready
+ * (>= 6.4), else from the return of each protocol's own functions (fexit) and the function that
+ * sk_data_ready is in: the same moments, but TCP, UDP and Unix sockets only.
  */
 #include "meters.h"
 #include "sched.h"
 
+/* Rounded up, so that the verifier can follow an index by its mask: Linux 6.1 forgets a bound
+ * when the compiler moves the register aside. */
+#define CAUSES_MASK 15
+
 struct reading {
 	__u64 at;
-	__u64 ns[TS_CAUSES];
-	__u32 n[TS_CAUSES];
+	__u64 ns[CAUSES_MASK + 1];
+	__u32 n[CAUSES_MASK + 1];
 };
 
 struct request {
@@ -56,8 +62,8 @@ static __always_inline struct sampler *this_sampler(void)
 static __always_inline void read_meter(struct reading *r, const struct ts_meter *m, __u64 now)
 {
 	r->at = now;
-	__builtin_memcpy(r->ns, m->totals.ns, sizeof(r->ns));
-	__builtin_memcpy(r->n, m->totals.n, sizeof(r->n));
+	__builtin_memcpy(r->ns, m->totals.ns, sizeof(m->totals.ns));
+	__builtin_memcpy(r->n, m->totals.n, sizeof(m->totals.n));
 }
 
 static __always_inline bool is_reader(const struct request *r, const struct cpu *cpu)
@@ -93,8 +99,7 @@ static __always_inline bool select(struct sampler *s, __u64 socket)
 	return false;
 }
 
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(on_data_ready, struct sock *sk)
+static __always_inline int data_ready(struct sock *sk)
 {
 	struct request *r = bpf_sk_storage_get(&requests, sk, 0, 0);
 
@@ -103,11 +108,23 @@ int BPF_PROG(on_data_ready, struct sock *sk)
 	return 0;
 }
 
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_data_ready, struct sock *sk)
+{
+	return data_ready(sk);
+}
+
+SEC("fentry/sock_def_readable")
+int BPF_PROG(on_readable, struct sock *sk)
+{
+	return data_ready(sk);
+}
+
 static __always_inline void give_back(struct reading *r, __u32 cause, __u64 ns)
 {
-	if (cause < TS_CAUSES && ns) {
-		r->ns[cause] -= ns;
-		r->n[cause]--;
+	if (ns) {
+		r->ns[cause & CAUSES_MASK] -= ns;
+		r->n[cause & CAUSES_MASK]--;
 	}
 }
 
@@ -143,8 +160,7 @@ static __always_inline void begin_when_ready(struct request *r, __u64 now)
 	r->queue_ns = now - ready > off ? now - ready - off : 0;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
+static __always_inline int receive(struct sock *sk, int length, int flags)
 {
 	struct cpu *cpu = this_cpu();
 	struct sampler *s = this_sampler();
@@ -204,6 +220,24 @@ int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 	return 0;
 }
 
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
+{
+	return receive(sk, length, flags);
+}
+
+#define ON_RECEIVE(family)                                                                 \
+	SEC("fexit/" #family "_recvmsg")                                                   \
+	int BPF_PROG(on_##family##_receive, struct socket *socket, struct msghdr *message, \
+		     unsigned long size, int flags, int length)                            \
+	{                                                                                  \
+		return receive(socket->sk, length, flags);                                 \
+	}
+
+ON_RECEIVE(inet)
+ON_RECEIVE(inet6)
+ON_RECEIVE(unix_stream)
+
 static __always_inline void write_row(const struct request *r, const struct ts_meter *m, __u64 now)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), causes = 0, shares = 0;
@@ -255,8 +289,7 @@ static __always_inline void write_row(const struct request *r, const struct ts_m
 #endif
 }
 
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(on_send, struct sock *sk, int length, int flags)
+static __always_inline int send(struct sock *sk, int length)
 {
 	struct cpu *cpu = this_cpu();
 	struct ts_meter *m;
@@ -287,6 +320,24 @@ int BPF_PROG(on_send, struct sock *sk, int length, int flags)
 	close_span(r);
 	return 0;
 }
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_send, struct sock *sk, int length, int flags)
+{
+	return send(sk, length);
+}
+
+#define ON_SEND(family)                                                                 \
+	SEC("fexit/" #family "_sendmsg")                                                \
+	int BPF_PROG(on_##family##_send, struct socket *socket, struct msghdr *message, \
+		     unsigned long size, int length)                                    \
+	{                                                                               \
+		return send(socket->sk, length);                                        \
+	}
+
+ON_SEND(inet)
+ON_SEND(inet6)
+ON_SEND(unix_stream)
 
 /* A connection that ends with a request unanswered gives back its selection. */
 #define TCP_CLOSE 7

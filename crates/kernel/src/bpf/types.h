@@ -65,6 +65,11 @@ struct task_struct {
 } CORE;
 
 struct sock;
+struct msghdr;
+
+struct socket {
+	struct sock *sk;
+} CORE;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;

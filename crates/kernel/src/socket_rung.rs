@@ -1,0 +1,100 @@
+//! The ladder's rungs for requests of unmodified servers.
+
+use libbpf_rs::OpenObject;
+use libbpf_rs::btf::{Btf, types};
+
+use crate::select::{autoload, has_tracepoint};
+use crate::{Config, Ladder, SocketSpans};
+
+/// Families of sockets, as the kernel's functions are named after them. A kernel without the first
+/// has none of ours.
+const FAMILIES: &[&str] = &["inet", "inet6", "unix_stream"];
+
+fn has_function(btf: &Btf<'_>, name: &str) -> bool {
+    btf.type_by_name::<types::Func<'_>>(name).is_some()
+}
+
+/// Switches on the programs that see requests begin and end. `fentry` is why this kernel refuses
+/// to attach programs to its functions, if it does.
+pub(crate) fn choose_socket_rung(
+    open: &mut OpenObject,
+    btf: &Btf<'_>,
+    config: &Config,
+    fentry: Option<&str>,
+    ladder: &mut Ladder,
+) {
+    let wanted = config.sockets.is_some();
+    let from_ready = config.sockets == Some(SocketSpans::FromReady);
+    let told = has_tracepoint(btf, "sock_recv_length") && has_tracepoint(btf, "sock_send_length");
+    let returns = !told && fentry.is_none() && has_function(btf, "inet_recvmsg");
+    autoload(open, "on_receive", wanted && told);
+    autoload(open, "on_send", wanted && told);
+    for family in FAMILIES {
+        let there = has_function(btf, &format!("{family}_recvmsg"))
+            && has_function(btf, &format!("{family}_sendmsg"));
+        let use_it = wanted && returns && there;
+        autoload(open, &format!("on_{family}_receive"), use_it);
+        autoload(open, &format!("on_{family}_send"), use_it);
+    }
+    let ready_told = has_tracepoint(btf, "sk_data_ready");
+    let readable = !ready_told && fentry.is_none() && has_function(btf, "sock_def_readable");
+    autoload(open, "on_data_ready", from_ready && ready_told);
+    autoload(open, "on_readable", from_ready && readable);
+
+    if wanted {
+        let (mechanism, why) = rung(
+            told.then_some("sock_recv_length, sock_send_length"),
+            returns.then_some("fexit of recvmsg and sendmsg: TCP, UDP, Unix streams"),
+            "this kernel has no tracepoint sock_recv_length (Linux 6.3)",
+            fentry,
+        );
+        ladder.set("sockets", mechanism, why);
+        let (mechanism, why) = rung(
+            ready_told.then_some("sk_data_ready"),
+            readable.then_some("fentry of sock_def_readable"),
+            "this kernel has no tracepoint sk_data_ready (Linux 6.4)",
+            fentry,
+        );
+        ladder.set("ready", mechanism, why);
+    }
+}
+
+/// The better of two mechanisms, and why it is not the first.
+fn rung(
+    first: Option<&'static str>,
+    second: Option<&'static str>,
+    why_not_first: &str,
+    fentry: Option<&str>,
+) -> (Option<&'static str>, String) {
+    if first.is_some() {
+        return (first, String::new());
+    }
+    let why = match fentry {
+        Some(refused) => format!("{why_not_first}; fentry refused: {refused}"),
+        None => why_not_first.to_owned(),
+    };
+    (second, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rung_needs_no_reason() {
+        let chosen = rung(Some("a"), Some("b"), "no a", None);
+        assert_eq!(chosen, (Some("a"), String::new()));
+    }
+
+    #[test]
+    fn a_lower_rung_says_why_and_none_says_both() {
+        assert_eq!(
+            rung(None, Some("b"), "no a", None),
+            (Some("b"), "no a".to_owned())
+        );
+        assert_eq!(
+            rung(None, None, "no a", Some("not permitted")),
+            (None, "no a; fentry refused: not permitted".to_owned())
+        );
+    }
+}
