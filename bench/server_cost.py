@@ -24,10 +24,11 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from empty_hooks import empty_hooks
 from harness import (
     ROOT,
     SERVER_CPU,
@@ -45,28 +46,45 @@ from harness import (
     table,
 )
 
-SETTLE = 0.3  # seconds after a change, before a phase is measured
+SETTLE = 0.2  # seconds after a change, before a phase is measured
 PORT = 22400
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 
+#: What is hit with every request, whoever is recorded. sched_switch and sched_waking are too, but
+#: rarely: under this load the server hardly sleeps.
+SCHEDULER = ("sched_switch", "sched_waking", "softirq_entry", "softirq_exit")
+SOCKETS = (*SCHEDULER, "sock_recv_length", "sock_send_length")
+#: Keys of a get in a large cache: 24 a batch on average (Nishtala et al., Scaling Memcache at
+#: Facebook, NSDI 2013, section 3.1). One key is the cheapest request that memcached has.
+BATCH = 24
+
+
 @dataclass(frozen=True)
 class Case:
-    """A server, how it is recorded, and what must be left of its throughput."""
+    """A server, its requests, how it is recorded, and what must be left of its throughput."""
 
     name: str
     server: str
     options: tuple[str, ...]
     bar: float
+    hooks: tuple[str, ...]  # the tracepoints of the kernel programs
+    batch: int = 1  # keys in a request
 
 
-CASES = [
-    Case("recv..send", "memcached", ("--span", "syscall:recv..send"), 0.95),
-    Case("ready..send", "memcached", ("--span", "syscall:ready..send"), 0.95),
-    Case("recv..send, 1%", "memcached", ("--span", "syscall:recv..send", "--sample", "1%"), 0.98),
-    Case("ready..send, 1%", "memcached", ("--span", "syscall:ready..send", "--sample", "1%"), 0.98),
-    Case("sdk", "kvserver", ("--span", "sdk"), 0.99),
-]
+def _cases() -> Iterator[Case]:
+    for batch in (1, BATCH):
+        size = "" if batch == 1 else f", {batch} keys"
+        for source in ("recv..send", "ready..send"):
+            hooks = SOCKETS if source == "recv..send" else (*SOCKETS, "sk_data_ready")
+            every = ("--span", f"syscall:{source}")
+            yield Case(f"{source}{size}", "memcached", every, 0.95, hooks, batch)
+            some = (*every, "--sample", "1%")
+            yield Case(f"{source}, 1%{size}", "memcached", some, 0.98, hooks, batch)
+        yield Case(f"sdk{size}", "kvserver", ("--span", "sdk"), 0.99, SCHEDULER, batch)
+
+
+CASES = list(_cases())
 
 
 @dataclass(frozen=True)
@@ -83,11 +101,11 @@ class Phase:
 class Load:
     """The load generator, and how many requests were answered up to any moment."""
 
-    def __init__(self, bench: Bench, connections: int) -> None:
+    def __init__(self, bench: Bench, connections: int, batch: int) -> None:
         command = [bench.copy(ROOT / "target" / "release" / "tailscope-lab"), "load"]
         command += ["--memcached", f"127.0.0.1:{PORT}", "--closed-loop", "-c", str(connections)]
         command += ["-d", "24h", "--warmup", "1ms", "--cpu", str(SPARE_CPU)]
-        command += ["--report-every", "20ms"]
+        command += ["--report-every", "20ms", "--batch", str(batch)]
         self.process = bench.start(command, stdout=subprocess.PIPE)
         self.moments: list[int] = []  # Unix ns
         self.counts: list[int] = []  # requests answered until then
@@ -159,7 +177,7 @@ def measure(server: subprocess.Popen[str], load: Load, seconds: float) -> Phase:
 def under_load(b: Bench, case: Case, connections: int) -> Iterator[tuple[Any, Load]]:
     """A server and its load, both ended at the end."""
     server = start_server(b, case.server)
-    load = Load(b, connections)
+    load = Load(b, connections, case.batch)
     time.sleep(1.5)
     try:
         yield server, load
@@ -168,34 +186,44 @@ def under_load(b: Bench, case: Case, connections: int) -> Iterator[tuple[Any, Lo
         b.end(server)
 
 
-def compare(
-    b: Bench, case: Case, args: argparse.Namespace
-) -> tuple[list[tuple[Phase, Phase]], int, int]:
-    """Pairs of phases without and with a recorder, and the rows of all of them, seen and lost."""
-    pairs, rows, rows_lost = [], 0, 0
+@dataclass(frozen=True)
+class Round:
+    """Three phases next to each other."""
 
-    def without() -> Phase:
+    without: Phase
+    hooked: Phase  # programs that do nothing, on the recorder's tracepoints
+    recorded: Phase
+
+
+def compare(b: Bench, case: Case, args: argparse.Namespace) -> tuple[list[Round], int, int]:
+    """Rounds of phases, and the rows of all of them, seen and lost."""
+    rounds, rows, rows_lost = [], 0, 0
+
+    def phase() -> Phase:
         time.sleep(SETTLE)
         return measure(server, load, args.phase)
 
-    def with_recorder() -> Phase:
+    def hooked() -> Phase:
+        with empty_hooks(case.hooks):
+            return phase()
+
+    def recorded() -> Phase:
         nonlocal rows, rows_lost
         recording = Recording(b, server.pid, case.options, args.recorder_cpu)
-        time.sleep(SETTLE)
-        phase = measure(server, load, args.phase)
+        measured = phase()
         ledger = recording.stop()
         rows += ledger["rows"]
         rows_lost += lost(ledger)
-        return phase
+        return measured
 
     with under_load(b, case, args.connections) as (server, load):
         for i in range(args.pairs):
-            if i % 2:
-                second, first = with_recorder(), without()
-            else:
-                first, second = without(), with_recorder()
-            pairs.append((first, second))
-    return pairs, rows, rows_lost
+            # Each kind comes first, second and third equally often, and in both directions.
+            kinds = [("without", phase), ("hooked", hooked), ("recorded", recorded)]
+            order = kinds[i % 3 :] + kinds[: i % 3]
+            measured = {name: take() for name, take in (order[::-1] if i % 2 else order)}
+            rounds.append(Round(**measured))
+    return rounds, rows, rows_lost
 
 
 # --- what each program of the kernel side costs ---------------------------------------------------
@@ -303,22 +331,19 @@ def programs(b: Bench, case: Case, args: argparse.Namespace) -> str:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def report(
-    result: Result,
-    case: Case,
-    pairs: list[tuple[Phase, Phase]],
-    rows: int,
-    rows_lost: int,
-) -> None:
+def report(result: Result, case: Case, rounds: list[Round], rows: int, rows_lost: int) -> None:
     """One case's table and bar."""
-    throughput = spread([b.rate / a.rate for a, b in pairs])
-    cpu = spread([a.cpu_per_request / b.cpu_per_request for a, b in pairs])
+    throughput = spread([r.recorded.rate / r.without.rate for r in rounds])
+    by_cpu = spread([r.without.cpu_per_request / r.recorded.cpu_per_request for r in rounds])
+    floor = spread([r.without.cpu_per_request / r.hooked.cpu_per_request for r in rounds])
+    added = spread([r.recorded.cpu_per_request - r.without.cpu_per_request for r in rounds])
+    hooks = spread([r.hooked.cpu_per_request - r.without.cpu_per_request for r in rounds])
     lines = []
-    for name, index in (("no recorder", 0), ("recorded", 1)):
-        phases = [pair[index] for pair in pairs]
+    for name in ("without", "hooked", "recorded"):
+        phases: list[Phase] = [getattr(r, name) for r in rounds]
         lines.append(
             (
-                name,
+                {"without": "no recorder", "hooked": "empty programs"}.get(name, name),
                 spread([p.rate / 1000 for p in phases]).text(),
                 spread([p.cpu_per_request for p in phases]).text(0),
                 spread([100 * p.busy for p in phases]).text(0),
@@ -334,29 +359,32 @@ def report(
         "others % of it",
         "generator %",
     )
-    added = spread([b.cpu_per_request - a.cpu_per_request for a, b in pairs])
     text = [
         table(head, lines),
         "",
         f"- throughput, recorded ÷ not: {throughput.text(3)}, 95 % interval of the median "
-        f"{throughput.interval(3)}, {len(pairs)} pairs",
-        f"- the same by CPU time a request: {cpu.text(3)}, 95 % interval {cpu.interval(3)}; "
+        f"{throughput.interval(3)}, {len(rounds)} rounds",
+        f"- the same by CPU time a request: {by_cpu.text(3)}, 95 % interval {by_cpu.interval(3)}; "
         f"{added.text(0)} ns added to a request",
+        f"- of that the kernel's own cost of calling programs, measured with empty ones: "
+        f"{hooks.text(0)} ns, which leaves {floor.text(3)}, 95 % interval {floor.interval(3)}",
         f"- {rows} rows, {rows_lost} lost",
     ]
     result.say(f"{case.server}, {case.name}", "\n".join(text))
     what = f"{case.server}'s throughput, {case.name}"
     bar = at_least(what, case.bar, throughput, "of that without a recorder", 3)
-    by_cpu = f"by CPU time {cpu.median:.3f}"
-    bar.note = f"{bar.note}; {by_cpu}" if bar.note else by_cpu
+    by = f"by CPU time {by_cpu.median:.3f}, with empty programs {floor.median:.3f}"
+    bar.note = f"{bar.note}; {by}" if bar.note else by
     result.bars.append(bar)
     result.figures[case.name] = {
         "throughput": vars(throughput),
-        "by_cpu": vars(cpu),
+        "by_cpu": vars(by_cpu),
+        "by_cpu_empty_programs": vars(floor),
         "added_ns": vars(added),
+        "added_ns_empty_programs": vars(hooks),
         "rows": rows,
         "lost": rows_lost,
-        "pairs": [[vars(a), vars(b)] for a, b in pairs],
+        "rounds": [asdict(r) for r in rounds],
     }
 
 
@@ -370,8 +398,8 @@ def main() -> None:
         action="append",
         help="only this: " + ", ".join(repr(case.name).replace("%", "%%") for case in CASES),
     )
-    parser.add_argument("--pairs", type=int, default=24, help="of phases, for each case")
-    parser.add_argument("--phase", type=float, default=2.0, help="length in seconds")
+    parser.add_argument("--pairs", type=int, default=24, help="rounds of phases, for each case")
+    parser.add_argument("--phase", type=float, default=1.0, help="length in seconds")
     parser.add_argument("-c", "--connections", type=int, default=32)
     parser.add_argument(
         "--recorder-cpu",
@@ -380,11 +408,11 @@ def main() -> None:
         help="where the recorder runs, or 'any' (default: the generator's CPU)",
     )
     parser.add_argument("--programs", action="store_true", help="kernel programs, one by one")
-    parser.add_argument("--quick", action="store_true", help="5 short pairs a case, for trying")
+    parser.add_argument("--quick", action="store_true", help="5 rounds a case, for trying")
     parser.add_argument("--no-result", action="store_true", help="leave bench/results alone")
     args = parser.parse_args()
     if args.quick:
-        args.pairs, args.phase = 5, 1.0
+        args.pairs = 5
     cases = [case for case in CASES if not args.case or case.name in args.case]
     if not cases:
         parser.error(f"no case {args.case}")

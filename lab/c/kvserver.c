@@ -34,7 +34,7 @@ struct connection {
 
 struct request {
 	bool is_set;
-	const char *key;
+	const char *key; /* of a get: all keys, with spaces between them */
 	size_t key_length;
 	unsigned long flags;
 	const char *value;
@@ -70,6 +70,20 @@ static enum parsed parse_set(struct request *r, char *line, size_t head, size_t 
 	return used < r->length ? PARTIAL : WHOLE;
 }
 
+/* One or more keys, with a space between two. */
+static bool are_keys(const char *keys)
+{
+	for (;; keys++) {
+		size_t length = strcspn(keys, " ");
+
+		if (!length || length > LONGEST_KEY)
+			return false;
+		keys += length;
+		if (!*keys)
+			return true;
+	}
+}
+
 /* Looks at the first request of `used` bytes. */
 static enum parsed parse(struct request *r, char *bytes, size_t used)
 {
@@ -85,8 +99,8 @@ static enum parsed parse(struct request *r, char *bytes, size_t used)
 	if (r->is_set) {
 		result = parse_set(r, bytes, r->length, used);
 	} else if (!strncmp(bytes, "get ", 4)) {
-		r->key_length = strcspn(r->key, " ");
-		if (r->key_length && r->key_length <= LONGEST_KEY)
+		r->key_length = strlen(r->key);
+		if (are_keys(r->key))
 			result = WHOLE;
 	} else if (!strcmp(bytes, "version")) {
 		result = VERSION;
@@ -114,26 +128,41 @@ static bool send_all(int socket, const char *bytes, size_t length)
 	return true;
 }
 
-static bool answer(int socket, const struct request *r)
+/* Sends the values of the keys that are there. */
+static bool answer_get(int socket, const struct request *r)
 {
 	static _Thread_local char reply[INBOX], value[LARGEST_VALUE];
-	unsigned long flags;
-	size_t head;
-	long length;
+	const char *key = r->key, *end = r->key + r->key_length;
+	size_t used = 0;
 
-	if (r->is_set) {
-		if (store_set(r->key, r->key_length, r->flags, r->value, r->value_length))
+	for (size_t key_length; key < end; key += key_length + 1) {
+		unsigned long flags;
+		long length;
+
+		key_length = strcspn(key, " \r");
+		length = store_get(key, key_length, &flags, value, sizeof(value));
+		if (length < 0)
+			continue;
+		if (used + key_length + (size_t)length + 64 > sizeof(reply))
 			return send_all(socket, "SERVER_ERROR out of memory\r\n", 28);
-		return send_all(socket, "STORED\r\n", 8);
+		used += (size_t)snprintf(reply + used, sizeof(reply) - used,
+					 "VALUE %.*s %lu %ld\r\n", (int)key_length, key, flags,
+					 length);
+		memcpy(reply + used, value, (size_t)length);
+		memcpy(reply + used + length, "\r\n", 2);
+		used += (size_t)length + 2;
 	}
-	length = store_get(r->key, r->key_length, &flags, value, sizeof(value));
-	if (length < 0)
-		return send_all(socket, "END\r\n", 5);
-	head = (size_t)snprintf(reply, sizeof(reply), "VALUE %.*s %lu %ld\r\n", (int)r->key_length,
-				r->key, flags, length);
-	memcpy(reply + head, value, (size_t)length);
-	memcpy(reply + head + length, "\r\nEND\r\n", 7);
-	return send_all(socket, reply, head + (size_t)length + 7);
+	memcpy(reply + used, "END\r\n", 5);
+	return send_all(socket, reply, used + 5);
+}
+
+static bool answer(int socket, const struct request *r)
+{
+	if (!r->is_set)
+		return answer_get(socket, r);
+	if (store_set(r->key, r->key_length, r->flags, r->value, r->value_length))
+		return send_all(socket, "SERVER_ERROR out of memory\r\n", 28);
+	return send_all(socket, "STORED\r\n", 8);
 }
 
 static bool serve_request(int socket, const struct request *r)

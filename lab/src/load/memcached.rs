@@ -14,6 +14,8 @@ const PREFILL_BATCH: u64 = 256;
 /// Gets and sets of uniformly drawn keys.
 pub struct Memcached {
     pub keys: u64,
+    /// Keys in one `get`.
+    pub batch: u16,
     pub set_ratio: f64,
     pub value: Vec<u8>,
 }
@@ -29,57 +31,61 @@ impl Memcached {
 
 impl Protocol for Memcached {
     fn request(&self, random: &mut Random, out: &mut Vec<u8>) {
-        let key = random.below(self.keys);
         if self.set_ratio > 0.0 && random.chance(self.set_ratio) {
-            self.set(key, out);
-        } else {
-            write!(out, "get key-{key:010}\r\n").expect("a Vec takes every write");
+            return self.set(random.below(self.keys), out);
         }
+        out.extend_from_slice(b"get");
+        for _ in 0..self.batch {
+            let key = random.below(self.keys);
+            write!(out, " key-{key:010}").expect("a Vec takes every write");
+        }
+        out.extend_from_slice(b"\r\n");
     }
 
     fn reply(&self, received: &[u8]) -> Result<Option<Reply>, Garbled> {
         let garbled = |expected| Garbled::new("memcached's text protocol", expected, received);
-        let Some((head, body)) = line(received) else {
-            return if received.len() > LONGEST_LINE {
-                Err(garbled("a line"))
-            } else {
-                Ok(None)
+        let (mut at, mut values) = (0, 0);
+        loop {
+            let Some((head, body)) = line(&received[at..]) else {
+                return if received.len() - at > LONGEST_LINE {
+                    Err(garbled("a line"))
+                } else {
+                    Ok(None)
+                };
             };
-        };
-        let whole = |verdict, length| {
-            Ok(Some(Reply {
-                verdict,
-                length,
-                closes: false,
-            }))
-        };
-        let Some(value) = head.strip_prefix(b"VALUE ") else {
-            return match head {
-                b"STORED" => whole(Verdict::Ok, body),
-                b"END" | b"NOT_STORED" => whole(Verdict::Miss, body),
-                b"ERROR" => whole(Verdict::Error, body),
-                _ if head.starts_with(b"SERVER_ERROR") || head.starts_with(b"CLIENT_ERROR") => {
-                    whole(Verdict::Error, body)
-                }
-                _ => Err(garbled("VALUE, END, STORED or an error")),
+            at += body;
+            let Some(value) = head.strip_prefix(b"VALUE ") else {
+                let verdict = match head {
+                    b"END" if values > 0 => Verdict::Ok,
+                    b"STORED" if values == 0 => Verdict::Ok,
+                    b"END" | b"NOT_STORED" if values == 0 => Verdict::Miss,
+                    b"ERROR" => Verdict::Error,
+                    _ if head.starts_with(b"SERVER_ERROR") || head.starts_with(b"CLIENT_ERROR") => {
+                        Verdict::Error
+                    }
+                    _ if values > 0 => return Err(garbled("VALUE, END or an error")),
+                    _ => return Err(garbled("VALUE, END, STORED or an error")),
+                };
+                return Ok(Some(Reply {
+                    verdict,
+                    length: at,
+                    closes: false,
+                }));
             };
-        };
-        // VALUE <key> <flags> <bytes> [<cas>]
-        let size: usize = std::str::from_utf8(value)
-            .ok()
-            .and_then(|value| value.split(' ').nth(2)?.parse().ok())
-            .ok_or_else(|| garbled("VALUE <key> <flags> <bytes>"))?;
-        let tail: &[u8] = b"\r\nEND\r\n";
-        let length = size
-            .checked_add(body + tail.len())
-            .ok_or_else(|| garbled("a size"))?;
-        if received.len() < length {
-            return Ok(None);
+            // VALUE <key> <flags> <bytes> [<cas>]
+            let size: usize = std::str::from_utf8(value)
+                .ok()
+                .and_then(|value| value.split(' ').nth(2)?.parse().ok())
+                .ok_or_else(|| garbled("VALUE <key> <flags> <bytes>"))?;
+            let end = size.checked_add(at + 2).ok_or_else(|| garbled("a size"))?;
+            if received.len() < end {
+                return Ok(None);
+            }
+            if &received[end - 2..end] != b"\r\n" {
+                return Err(garbled("a new line after the value"));
+            }
+            (at, values) = (end, values + 1);
         }
-        if &received[length - tail.len()..length] != tail {
-            return Err(garbled("END after the value"));
-        }
-        whole(Verdict::Ok, length)
     }
 
     fn prepare(&self, step: usize, out: &mut Vec<u8>) -> Option<usize> {
@@ -98,6 +104,7 @@ mod tests {
     fn memcached() -> Memcached {
         Memcached {
             keys: 1_000,
+            batch: 3,
             set_ratio: 0.0,
             value: vec![b'x'; 10],
         }
@@ -132,6 +139,28 @@ mod tests {
             verdict(b"VALUE k 0 7\r\nEND\r\nab\r\nEND\r\n"),
             Some((Verdict::Ok, 27))
         );
+    }
+
+    #[test]
+    fn one_reply_carries_all_values_of_a_get() {
+        let two = b"VALUE a 0 1\r\nx\r\nVALUE b 0 2\r\nxy\r\nEND\r\n";
+        assert_eq!(verdict(two), Some((Verdict::Ok, two.len())));
+        assert_eq!(verdict(&two[..two.len() - 1]), None);
+        let cut = b"VALUE a 0 1\r\nx\r\nSERVER_ERROR out of memory\r\n";
+        assert_eq!(verdict(cut), Some((Verdict::Error, cut.len())));
+        assert!(
+            memcached()
+                .reply(b"VALUE a 0 1\r\nx\r\nSTORED\r\n")
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_get_asks_for_as_many_keys_as_told() {
+        let mut out = Vec::new();
+        memcached().request(&mut Random::seeded(1), &mut out);
+        assert!(out.starts_with(b"get key-") && out.ends_with(b"\r\n"));
+        assert_eq!(out.iter().filter(|byte| **byte == b' ').count(), 3);
     }
 
     #[test]

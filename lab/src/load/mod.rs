@@ -92,6 +92,10 @@ pub struct Load {
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
 
+    /// Keys that one get asks for (memcached)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    batch: u16,
+
     /// Bytes in a value (memcached)
     #[arg(long, default_value_t = 100)]
     value_size: usize,
@@ -171,6 +175,7 @@ impl Load {
         let value = vec![b'x'; self.value_size];
         let memcached = Memcached {
             keys: self.keys,
+            batch: self.batch,
             set_ratio: self.set_ratio,
             value,
         };
