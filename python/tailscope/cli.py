@@ -11,6 +11,7 @@ from typing import TextIO
 
 from tailscope import __version__
 from tailscope.errors import TailscopeError
+from tailscope.varmri import VarMRI
 
 EXAMPLES = """\
 examples:
@@ -19,6 +20,17 @@ examples:
   tailscope explain LEDGER --span get         for one span name
   tailscope explain LEDGER --html tail.html   as a page with pictures
   tailscope explain db1/ db2/ --json          two ledgers as one, for machines
+
+the columns:
+  saves        how much lower the percentile would be, had the cause never been worse than its
+               own median, all else the same; with the 95 % interval of that
+  fair share   its part of what all causes together save: causes that hide each other or come
+               together share it (Shapley); the shares add up
+  of tail      its part of the time that spans at or above the percentile take longer than
+               median ones
+  impact       VarMRI's impact value: by what fraction the percentile falls when the spans with
+               much of the cause are left out
+  spans        the part of the spans that have any of it
 """
 
 
@@ -35,7 +47,29 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--html", metavar="FILE", help="write a self-contained report as well")
-    found.add_argument("--seed", type=int, default=1, help="for the intervals; default: 1")
+    found.add_argument("--seed", type=int, default=1, help="for all that is drawn; default: 1")
+    usual = VarMRI()
+    method = found.add_argument_group("impact values (VarMRI's own numbers are the defaults)")
+    method.add_argument(
+        "--ranges",
+        type=int,
+        default=usual.ranges,
+        help=f"pieces that a cause's CDF is cut into; default: {usual.ranges}",
+    )
+    method.add_argument(
+        "--fit",
+        type=float,
+        default=usual.fit,
+        metavar="R2",
+        help=f"neighbouring pieces are one line above this R²; default: {usual.fit}",
+    )
+    method.add_argument(
+        "--proportion",
+        type=float,
+        default=usual.proportion,
+        metavar="R2",
+        help=f"a child in proportion to its parent is dropped; default: above {usual.proportion}",
+    )
     found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
     found.add_argument("--version", action="version", version=f"tailscope {__version__}")
     return found
@@ -66,13 +100,14 @@ def run(chosen: argparse.Namespace) -> int:
     goal = target.parse(chosen.target)
     if chosen.seed < 0:
         raise TailscopeError("the seed must not be negative")
+    method = VarMRI(chosen.ranges, chosen.fit, chosen.proportion)
     ledger = open_ledger(chosen.ledger)
     if not chosen.quiet:
         for warning in ledger.warnings:
             complain(f"tailscope explain: warning: {warning}")
     from tailscope.explanation import explain
 
-    explanation = explain(ledger, goal, chosen.span, chosen.seed)
+    explanation = explain(ledger, goal, chosen.span, chosen.seed, method)
     if chosen.json:
         write(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False) + "\n")
     else:

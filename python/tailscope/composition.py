@@ -79,6 +79,17 @@ class Composition:
         sums = np.bincount(cell, time.weight, blocks * classes)
         return self.with_sums(cause, sums.astype(np.float64, copy=False).reshape(blocks, classes))
 
+    def scaled_up(self, cause: str, known: Distribution) -> Composition:
+        """With a cause's sums, which are over the spans in which it was measured, for all spans.
+
+        `known` has those spans' wall times. Each class's mean is theirs.
+        """
+        number = np.searchsorted(self.edges, known.bins, side="right")
+        measured = np.bincount(number, known.weights, self.spans.shape[1])
+        everyone = self.spans.sum(axis=0)
+        factor = np.divide(everyone, measured, out=np.zeros_like(everyone), where=measured > 0)
+        return self.with_sums(cause, self.causes[cause] * factor)
+
     def with_sums(self, cause: str, sums: Sums) -> Composition:
         """With a cause's sums added."""
         return Composition(

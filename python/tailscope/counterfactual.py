@@ -3,6 +3,9 @@
 Each span's time above the cause's median is taken away and the percentile is computed again. The
 median, not zero: a fix brings a cause to what is usual, and for most causes the usual is 0 anyway.
 The prediction assumes that the spans' other causes stay as they are.
+
+A cause that was not measured in all rows (a counter that takes turns, a ledger that lacks it) is
+judged by those in which it was: what fixing it saves there is what it saves.
 """
 
 from __future__ import annotations
@@ -29,12 +32,26 @@ class Baseline:
     draws: Draws
     target: Interval
     replicates: np.ndarray
+    #: Where these are only the spans in which some causes were measured: the baseline of all.
+    of_all: Baseline | None = None
 
     @classmethod
-    def of(cls, walls: Timed, quantile: float, draws: Draws) -> Baseline:
+    def of(
+        cls, walls: Timed, quantile: float, draws: Draws, of_all: Baseline | None = None
+    ) -> Baseline:
         """The target percentile and its replicates."""
         target, replicates = interval_of(walls, draws, quantile)
-        return cls(walls, walls.distribution(), quantile, draws, target, replicates)
+        return cls(walls, walls.distribution(), quantile, draws, target, replicates, of_all)
+
+    @property
+    def everything(self) -> Baseline:
+        """The baseline of all spans."""
+        return self.of_all or self
+
+    @property
+    def known_share(self) -> float:
+        """The share of all spans (0 to 1) that these are."""
+        return self.whole.total / self.everything.whole.total
 
 
 @dataclass(frozen=True)
@@ -46,9 +63,23 @@ class Counterfactual:
     walls: Distribution
 
 
+def among(spans: Spans, baseline: Baseline, causes: Sequence[str]) -> tuple[Spans, Baseline] | None:
+    """The spans in which all of some causes were measured, with their baseline; None if none."""
+    known = spans.knowing(causes)
+    if known is spans:
+        return spans, baseline
+    counts = measure.walls(known)
+    if not len(counts.bin):
+        return None
+    walls = Timed.of(counts, spans.blocks)
+    return known, Baseline.of(walls, baseline.quantile, baseline.draws, of_all=baseline)
+
+
 def unchanged(baseline: Baseline) -> Counterfactual:
     """For a cause that no span has more of than the median."""
-    return Counterfactual(baseline.target, Interval(0.0, 0.0, 0.0), baseline.whole)
+    return Counterfactual(
+        baseline.everything.target, Interval(0.0, 0.0, 0.0), baseline.everything.whole
+    )
 
 
 def compare(baseline: Baseline, walls: Timed) -> Counterfactual:
@@ -56,17 +87,25 @@ def compare(baseline: Baseline, walls: Timed) -> Counterfactual:
     predicted, replicates = interval_of(walls, baseline.draws, baseline.quantile)
     # Both percentiles come from the same draws, so what the draw itself does to both cancels.
     saved = baseline.target.ns - predicted.ns
-    saving = interval(saved, baseline.replicates - replicates, baseline.draws)
+    savings = baseline.replicates - replicates
+    saving = interval(saved, savings, baseline.draws)
+    if whole := baseline.of_all:
+        left = interval(whole.target.ns - saved, whole.replicates - savings, baseline.draws)
+        predicted = Interval(*(max(ns, 0.0) for ns in (left.ns, left.lo, left.hi)))
     return Counterfactual(predicted, saving, walls.distribution())
 
 
 def together(
-    spans: Spans, baseline: Baseline, medians: dict[str, int], order: Sequence[str]
+    all_spans: Spans, whole: Baseline, medians: dict[str, int], order: Sequence[str]
 ) -> list[tuple[tuple[str, ...], Counterfactual]]:
     """The first two, three, … causes of `order` fixed at once."""
     found = []
     for count in range(2, len(order) + 1):
         causes = tuple(order[:count])
+        measured = among(all_spans, whole, causes)
+        if measured is None:
+            break
+        spans, baseline = measured
         if measure.are_rare(spans, causes) and not any(medians[cause] for cause in causes):
             moved = measure.moved(spans, causes)
             walls = baseline.walls.moved(moved.gone, moved.come)

@@ -98,6 +98,7 @@ def column_types(ledger: Ledger) -> dict[str, str]:
         types[f"{cause}_ns"] = "int64"
         if f"{cause}_n" in ledger.contents.columns:
             types[f"{cause}_n"] = "int64"
+    types |= dict.fromkeys(ledger.stored_counters, "int64")
     return types
 
 

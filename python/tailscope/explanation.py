@@ -7,24 +7,30 @@ Times are float or whole nanoseconds in fields that end in `_ns`; shares are fra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tailscope import bootstrap, counterfactual, measure
+from tailscope import bootstrap, counterfactual, measure, rules, shapley
 from tailscope.bootstrap import Interval
 from tailscope.cause import MEANING, RUNNING
 from tailscope.composition import Composition, LatencyClass, TailBlock
+from tailscope.counter import COUNTERS
 from tailscope.counterfactual import Baseline
+from tailscope.disagreement import disagreements
 from tailscope.engine import Engine
-from tailscope.errors import LedgerError
 from tailscope.grid import Distribution, lower_edge
 from tailscope.impact import impact
 from tailscope.ledger import Ledger
-from tailscope.measure import Overview, Spans, Worst
+from tailscope.measure import Spans, Worst
 from tailscope.provenance import Provenance, provenance
-from tailscope.strike import Strike, strike
+from tailscope.rules import Event, Pair, Verdict
+from tailscope.sample import sample
+from tailscope.shapley import Shares
+from tailscope.span_name import SpanName, choose, length_s, name_line
+from tailscope.strike import Strike, much, strike
 from tailscope.target import Target
 from tailscope.timed import Timed
+from tailscope.varmri import VarMRI
 
 if TYPE_CHECKING:
     import pandas
@@ -53,9 +59,17 @@ class Cause:
     #: The target percentile with the cause fixed, and how much lower that is.
     predicted: Interval
     saving: Interval
+    #: Its part of what all causes together save, by Shapley; None where it took no part in that.
+    fair_ns: float | None
     #: VarMRI's impact value, a fraction of the target; and from how many ns a span was left out.
     impact: float | None
     high_from_ns: int | None
+    #: What the rules leave of the impact: None where the cause only goes in proportion to another,
+    #: which is `follows`.
+    ranked_impact: float | None
+    follows: str | None
+    #: The part of the rows (0 to 1, weighted) in which it was measured: those judge it.
+    measured_share: float
     #: Spans with the cause (weighted), their part of all spans, and the cause's events.
     spans: float
     spans_share: float
@@ -75,24 +89,26 @@ class Causes(tuple[Cause, ...]):
 
 
 @dataclass(frozen=True)
+class CounterImpact:
+    """A hardware counter's impact value, and what the rules leave of it."""
+
+    name: str
+    group: str
+    impact: float | None
+    high_from: int | None
+    ranked_impact: float | None
+    cut_by: str | None
+    follows: str | None
+    measured_share: float
+
+
+@dataclass(frozen=True)
 class Together:
     """The target percentile with several causes fixed at once."""
 
     causes: tuple[str, ...]
     predicted: Interval
     saving: Interval
-
-
-@dataclass(frozen=True)
-class SpanName:
-    """One span name of the ledger in one line."""
-
-    name: str
-    spans: float
-    rows: int
-    p50_ns: float
-    target_ns: float
-    max_ns: int
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,13 @@ class Explanation:
     median_mean_ns: float
     causes: Causes
     together: tuple[Together, ...]
+    #: How what all causes together save is divided among them.
+    shares: Shares | None
+    counters: tuple[CounterImpact, ...]
+    #: Causes and counters that go together and that no rule tells apart.
+    pairs: tuple[Pair, ...]
+    #: Why the two methods rank some causes differently, a sentence each.
+    disagreements: tuple[str, ...]
     #: Causes that were measured and took no time in any span.
     never: tuple[str, ...]
     others: tuple[SpanName, ...]
@@ -118,6 +141,7 @@ class Explanation:
     blocks: int
     block_s: float
     run_length: int
+    method: VarMRI
     worst: tuple[Worst, ...]
     #: Distributions of wall time: as measured (key ""), and with causes fixed ("lock", "lock +
     #: io").
@@ -141,6 +165,10 @@ class Explanation:
             "seconds": self.seconds,
             "causes": [flat(cause) for cause in self.causes],
             "together": [flat(step) for step in self.together],
+            "shapley": asdict(self.shares) if self.shares else None,
+            "counters": [asdict(counter) for counter in self.counters],
+            "pairs": [asdict(pair) for pair in self.pairs],
+            "disagreements": list(self.disagreements),
             "never": list(self.never),
             "not_measured": self.provenance.not_measured,
             "others": [asdict(name) for name in self.others],
@@ -152,6 +180,7 @@ class Explanation:
                 "blocks": self.blocks,
                 "block_s": self.block_s,
                 "run_length": self.run_length,
+                **asdict(self.method),
             },
             "recordings": [asdict(recording) for recording in self.provenance.recordings],
             "rows": self.provenance.rows,
@@ -176,7 +205,13 @@ def flat(item: Cause | Together) -> dict[str, Any]:
     return found
 
 
-def explain(ledger: Ledger, target: Target, span: str | None, seed: int) -> Explanation:
+def explain(
+    ledger: Ledger,
+    target: Target,
+    span: str | None,
+    seed: int,
+    method: VarMRI = VarMRI(),  # noqa: B008 (it is frozen)
+) -> Explanation:
     """Explain the target percentile of one span name (default: the one with most spans)."""
     with Engine(ledger) as engine:
         overview, table = measure.overview(engine, ledger)
@@ -187,11 +222,17 @@ def explain(ledger: Ledger, target: Target, span: str | None, seed: int) -> Expl
         by_span = {chosen: whole}
         if len({total.span for total in overview.totals}) > 1:
             by_span |= measure.walls_by_span(engine, table)
-        struck, composition = strike_all(spans, baseline, target)
-        found = [weigh(baseline, name, struck[name], composition) for name in struck]
+        struck, composition = strike_all(spans, baseline, target, method)
+        events, known_shares = count_events(spans, baseline, method)
+        found = [weigh(name, one, composition) for name, one in struck.items()]
         found.sort(key=lambda cause: (cause.saving.ns, cause.share or 0.0), reverse=True)
         medians = {name: one.median_ns for name, one in struck.items()}
         together = counterfactual.together(spans, baseline, medians, worth_fixing(found))
+        drawn = sample(spans, whole, target.quantile, seed)
+        shares = shapley.shapley(drawn, medians, worth_sharing(found), target.quantile)
+        causes = [Event(cause.name, cause.impact, cause.high_from_ns) for cause in found]
+        verdicts, pairs = rules.judge([*causes, *events], drawn, method)
+        found = [ruled(cause, verdicts[cause.name], shares) for cause in found]
         floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
         worst = measure.worst(spans, int(lower_edge(floor)), WORST)
     names = [name_line(overview, name, walls, target) for name, walls in by_span.items()]
@@ -208,6 +249,12 @@ def explain(ledger: Ledger, target: Target, span: str | None, seed: int) -> Expl
         median_mean_ns=band_mean,
         causes=Causes(found),
         together=tuple(Together(names, one.predicted, one.saving) for names, one in together),
+        shares=shares,
+        counters=tuple(
+            counter_line(event, verdicts[event.name], known_shares[event.name]) for event in events
+        ),
+        pairs=pairs,
+        disagreements=disagreements(found, pairs, baseline.target.ns),
         never=tuple(
             name
             for name in ledger.stored_causes
@@ -221,6 +268,7 @@ def explain(ledger: Ledger, target: Target, span: str | None, seed: int) -> Expl
         blocks=spans.blocks,
         block_s=spans.block_s,
         run_length=baseline.draws.run,
+        method=method,
         worst=worst,
         curves={"": whole}
         | {name: one.without.walls for name, one in struck.items()}
@@ -239,48 +287,61 @@ def start(spans: Spans, target: Target, seed: int) -> Baseline:
 
 
 def strike_all(
-    spans: Spans, baseline: Baseline, target: Target
+    spans: Spans, baseline: Baseline, target: Target, method: VarMRI
 ) -> tuple[dict[str, Strike], Composition]:
     """Each cause's strikes, `running` last, and what spans are made of."""
     usual = [cause for cause in spans.active if not measure.are_rare(spans, (cause,))]
     composition = Composition.of(spans, baseline.whole, target, usual)
     struck = {}
     for name in spans.active:
-        struck[name] = strike(spans, baseline, name)
-        time = struck[name].time
-        if time is not None:
-            composition = composition.with_time(name, time)
-    struck[RUNNING] = strike(spans, baseline, RUNNING)
+        found = struck[name] = strike(spans, baseline, name, method)
+        if found.time is not None:
+            composition = composition.with_time(name, found.time)
+        if found.baseline is not baseline:
+            composition = composition.scaled_up(name, found.baseline.whole)
+    struck[RUNNING] = strike(spans, baseline, RUNNING, method)
     return struck, composition.with_rest()
 
 
-def choose(overview: Overview, span: str | None) -> str:
-    """The span name to explain; a wrong one is answered with the names there are."""
-    weights: dict[str, float] = {}
-    for total in overview.totals:
-        weights[total.span] = weights.get(total.span, 0.0) + total.weight
-    if not weights:
-        if overview.left_out:
-            raise LedgerError(
-                f"none of the ledger's {overview.left_out:,} rows makes sense: "
-                "wall times or weights are negative, null or not numbers"
-            )
-        raise LedgerError("the ledger is empty: no span was recorded")
-    if span is None:
-        return max(sorted(weights), key=lambda name: weights[name])
-    if span not in weights:
-        names = ", ".join(sorted(weights, key=lambda name: -weights[name])[:20])
-        more = f" and {len(weights) - 20} more" if len(weights) > 20 else ""
-        raise LedgerError(f"no span is named '{span}'; the ledger has: {names}{more}")
-    return span
+def count_events(
+    spans: Spans, baseline: Baseline, method: VarMRI
+) -> tuple[list[Event], dict[str, float]]:
+    """The hardware counters' impact values, and in what part of the spans each was measured."""
+    events, shares = [], {}
+    for name in spans.counters:
+        measured = counterfactual.among(spans, baseline, (name,))
+        if measured is None:
+            continue
+        known, base = measured
+        found = measure.strikes(known, name, base.whole.total)
+        high_from, high = much(known, base, found, name, method)
+        value = impact(base.whole, high, base.quantile) if high.total > 0 else None
+        events.append(Event(name, value, high_from))
+        shares[name] = base.known_share
+    return events, shares
 
 
-def weigh(baseline: Baseline, name: str, found: Strike, composition: Composition) -> Cause:
-    """One cause's row in the table."""
+def counter_line(event: Event, verdict: Verdict, known_share: float) -> CounterImpact:
+    """One counter's row."""
+    return CounterImpact(
+        name=event.name,
+        group=COUNTERS[event.name].group.name,
+        impact=event.impact,
+        high_from=event.high_from,
+        ranked_impact=verdict.impact,
+        cut_by=verdict.cut_by,
+        follows=verdict.follows,
+        measured_share=known_share,
+    )
+
+
+def weigh(name: str, found: Strike, composition: Composition) -> Cause:
+    """One cause's row in the table, before the rules and the fair shares."""
     tail, band = composition.means(composition.causes[name])
     tail_wall, band_wall = composition.means(composition.wall)
     excess = tail_wall - band_wall
-    measurable = found.high_ns is not None and found.high.total > 0
+    known = found.baseline.known_share
+    events = found.found.events
     return Cause(
         name=name,
         meaning=MEANING[name],
@@ -290,12 +351,32 @@ def weigh(baseline: Baseline, name: str, found: Strike, composition: Composition
         median_ns=found.median_ns,
         predicted=found.without.predicted,
         saving=found.without.saving,
-        impact=impact(baseline.whole, found.high, baseline.quantile) if measurable else None,
+        fair_ns=None,
+        impact=found.impact,
         high_from_ns=found.high_ns,
-        spans=found.found.spans,
-        spans_share=found.found.spans / baseline.whole.total,
-        events=found.found.events,
+        ranked_impact=found.impact,
+        follows=None,
+        measured_share=known,
+        spans=found.found.spans / known,
+        spans_share=found.found.spans / found.baseline.whole.total,
+        events=events / known if events is not None else None,
     )
+
+
+def ruled(cause: Cause, verdict: Verdict, shares: Shares | None) -> Cause:
+    """A cause with what needs the other causes: the rules, and its fair share."""
+    fair = shares.shares.get(cause.name) if shares else None
+    return replace(cause, ranked_impact=verdict.impact, follows=verdict.follows, fair_ns=fair)
+
+
+def worth_sharing(found: list[Cause]) -> list[str]:
+    """The causes in the order in which they get fair shares, `running` among them."""
+    weight = {
+        cause.name: max(cause.saving.ns, cause.tail_mean_ns - cause.median_mean_ns)
+        for cause in found
+    }
+    names = [name for name, ns in weight.items() if ns > 0]
+    return sorted(names, key=lambda name: weight[name], reverse=True)
 
 
 def worth_fixing(found: list[Cause]) -> list[str]:
@@ -303,28 +384,6 @@ def worth_fixing(found: list[Cause]) -> list[str]:
     candidates = [c for c in found if c.name != RUNNING and (c.share or 0.0) >= 0.02]
     candidates.sort(key=lambda cause: cause.share or 0.0, reverse=True)
     return [cause.name for cause in candidates[:TOGETHER]]
-
-
-def name_line(overview: Overview, name: str, walls: Distribution, target: Target) -> SpanName:
-    """A span name's counts and percentiles; no percentile is above the maximum."""
-    totals = [total for total in overview.totals if total.span == name]
-    most = max(total.max_ns for total in totals)
-    return SpanName(
-        name=name,
-        spans=sum(total.weight for total in totals),
-        rows=sum(total.rows for total in totals),
-        p50_ns=min(walls.value_at(0.5), most),
-        target_ns=min(walls.value_at(target.quantile), most),
-        max_ns=most,
-    )
-
-
-def length_s(totals: list[measure.Total]) -> float:
-    """How long the recordings lasted, from the first span's begin to the last's, in s."""
-    ranges: dict[int, tuple[int, int]] = {
-        total.ledger: (total.first_ns, total.last_ns) for total in totals
-    }
-    return sum(last - first for first, last in ranges.values()) / 1e9
 
 
 def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailscope.cause import CAUSES
+from tailscope.counter import COUNTERS
 from tailscope.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ class Ledger:
     def stored_causes(self) -> tuple[str, ...]:
         """The causes that have columns here; they may still be null throughout."""
         return tuple(cause for cause in CAUSES if f"{cause}_ns" in self.contents.columns)
+
+    @property
+    def stored_counters(self) -> tuple[str, ...]:
+        """The hardware counters that have columns here; they may still be null throughout."""
+        return tuple(name for name in COUNTERS if name in self.contents.columns)
 
     def is_null(self, cause: str) -> bool:
         """Whether a cause was not measured: its column is null throughout, or not there."""
@@ -271,6 +277,7 @@ def foreign(schema: dict[str, str]) -> str | None:
     wanted = dict(REQUIRED)
     for cause in CAUSES:
         wanted |= {f"{cause}_ns": "BIGINT", f"{cause}_n": "BIGINT"}
+    wanted |= dict.fromkeys(COUNTERS, "BIGINT")
     for name, kind in wanted.items():
         # A column that is null throughout may come with any type.
         if name in schema and schema[name] not in (kind, "INTEGER", '"NULL"'):

@@ -9,7 +9,7 @@ so each expression means the same on every engine. All results are weighted: a r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import ibis
@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.cause import RUNNING
+from tailscope.counter import COUNTERS
 from tailscope.engine import Engine, filled
 from tailscope.grid import Bins, Distribution, Weights, bin_of
-from tailscope.ledger import IDENTITY, Ledger
+from tailscope.ledger import IDENTITY, Extent, Ledger
 from tailscope.timed import Counts
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 #: Equal-time pieces of the recording at most; the bootstrap resamples them, the report draws them.
 BLOCKS = 256
+#: Times longer than 9 years, beginnings after the year 2116 and weights above a trillion are no
+#: measurements; below these bounds no sum or difference of a row's columns leaves 64 bits.
+LONGEST_NS = 1 << 58
+LATEST_NS = 1 << 62
+HEAVIEST = 1e12
 #: Causes in at most this part of the rows are rare: of 10 million rows that makes a million groups,
 #: about 100 MB in the engine.
 RARE = 0.1
@@ -101,6 +107,7 @@ class Spans:
 
     `struck` says for each cause that is above 0 in some rows what part of the rows that is; causes
     that are nowhere above 0 cost no query. `partial` are the causes that are null in some rows.
+    `counters` are the hardware counters that some rows have.
     """
 
     engine: Engine
@@ -111,6 +118,7 @@ class Spans:
     blocks: int
     block_s: float
     columns: frozenset[str]
+    counters: tuple[str, ...] = ()
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -120,43 +128,73 @@ class Spans:
     def value(self, cause: str) -> IntegerValue:
         """A cause's ns in each span. `running` is what is left of the wall time, never below 0."""
         if cause != RUNNING:
-            stored = self.table[f"{cause}_ns"]
+            stored = self.table[column(cause)]
             return stored.fill_null(0) if cause in self.partial else stored
         rest = self.table.wall_ns
         for name in self.active:
             rest = rest - self.value(name)
         return ibis.greatest(rest, 0)
 
+    def nullable(self, causes: Sequence[str]) -> tuple[str, ...]:
+        """Those of some causes that are null in some rows. `running` is known where all causes
+        are."""
+        asked = set(causes) | (set(self.active) if RUNNING in causes else set())
+        return tuple(sorted(asked & self.partial))
+
+    def knowing(self, causes: Sequence[str]) -> Spans:
+        """Only the spans in which all of some causes were measured."""
+        missing = self.nullable(causes)
+        if not missing:
+            return self
+        known = [self.table[column(cause)].notnull() for cause in missing]
+        return replace(self, table=self.table.filter(known))
+
+
+def column(cause: str) -> str:
+    """The ledger's column of a cause's time or of a counter."""
+    return cause if cause in COUNTERS else f"{cause}_ns"
+
 
 def overview(engine: Engine, ledger: Ledger) -> tuple[Overview, Table]:
     """Each span name's totals, and the view without the rows that make no sense.
 
-    A row makes sense if its wall time and causes are not negative and its weight is a positive
-    number. Filtering costs time in every query, so it is only done where a minimum, a count or the
-    files' statistics leave the possibility of such a row.
+    A row makes sense if its wall time and causes are not negative, its weight is a positive number,
+    and none of them is beyond all measure. Filtering costs time in every query, so it is only done
+    where a minimum, a maximum, a count or the files' statistics leave the possibility of such a
+    row.
     """
     table = engine.table()
     totals, rows, clean = total_up(engine, table)
     causes = ledger.stored_causes
     extents = [ledger.contents.extents.get(f"{cause}_ns") for cause in causes]
-    if clean and all(found and found.known and (found.least or 0) >= 0 for found in extents):
+    if clean and all(map(plausible, extents)):
         return Overview(tuple(totals), rows, 0), table
     table = table.filter(sensible(table, causes))
     totals, kept, _ = total_up(engine, table)
     return Overview(tuple(totals), rows, rows - kept), table
 
 
+def plausible(extent: Extent | None) -> bool:
+    """Whether the files' statistics rule out that a cause makes no sense in some row."""
+    return (
+        extent is not None
+        and extent.known
+        and (extent.least or 0) >= 0
+        and (extent.most or 0) <= LONGEST_NS
+    )
+
+
 def sensible(table: Table, causes: Sequence[str]) -> list[BooleanValue]:
     """What holds for each row that can be used."""
     rules = [
         table.span.notnull(),
-        table.start_ns.notnull(),
-        table.wall_ns >= 0,
+        table.start_ns.between(0, LATEST_NS),
+        table.wall_ns.between(0, LONGEST_NS),
         table.weight > 0,
         ~table.weight.isnan(),
-        ~table.weight.isinf(),
+        table.weight <= HEAVIEST,
     ]
-    return rules + [table[f"{cause}_ns"].fill_null(0) >= 0 for cause in causes]
+    return rules + [table[f"{cause}_ns"].fill_null(0).between(0, LONGEST_NS) for cause in causes]
 
 
 def total_up(engine: Engine, table: Table) -> tuple[list[Total], int, bool]:
@@ -187,9 +225,10 @@ def total_up(engine: Engine, table: Table) -> tuple[list[Total], int, bool]:
             clean
             and span is not None
             and rows == found["walls"][i] == found["starts"][i] == found["weights"][i]
-            and found["min_ns"][i] >= 0
+            and 0 <= found["first_ns"][i] <= found["last_ns"][i] <= LATEST_NS
+            and 0 <= found["min_ns"][i] <= found["max_ns"][i] <= LONGEST_NS
             and found["least"][i] > 0
-            and bool(np.isfinite(found["most"][i]))
+            and found["most"][i] <= HEAVIEST
         )
         numbers = ("ledger", "rows", "first_ns", "last_ns", "min_ns", "max_ns")
         totals.append(
@@ -217,12 +256,15 @@ def walls_by_span(engine: Engine, table: Table) -> dict[str, Distribution]:
 def strike_rows(
     engine: Engine, table: Table, ledger: Ledger
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """In how many rows each cause is above 0, and in how many it is not null.
+    """In how many rows each cause and counter is above 0, and in how many it is not null.
 
     Only causes that the files' statistics do not rule out are looked at.
     """
     extents = ledger.contents.extents
     sums: dict[str, Any] = {}
+    for counter in ledger.stored_counters:
+        value = table[counter]
+        sums |= {f"{counter}_struck": (value > 0).sum(), f"{counter}_count": value.count()}
     for cause in ledger.stored_causes:
         extent = extents.get(f"{cause}_ns")
         if extent is None or not extent.known or (extent.most or 0) > 0:
@@ -294,11 +336,16 @@ def spans_named(
         engine=engine,
         table=table,
         block=block,
-        struck={cause: count / rows for cause, count in struck.items() if count > 0},
+        struck={
+            cause: count / rows
+            for cause, count in struck.items()
+            if count > 0 and cause not in COUNTERS
+        },
         partial=frozenset(cause for cause, count in measured.items() if count < rows),
         blocks=blocks,
         block_s=(1 << power) / 1e9,
         columns=frozenset(engine.columns),
+        counters=tuple(name for name in COUNTERS if struck.get(name, 0) > 0),
     )
 
 

@@ -59,7 +59,7 @@ def provenance(ledger: Ledger, overview: Overview) -> Provenance:
         elif extent and extent.nulls:
             warnings.append(
                 f"{cause} was measured in {1 - extent.nulls / contents.rows:.0%} of the rows only; "
-                "it counts as 0 in the others"
+                "its figures are those rows', taken for all"
             )
     if overview.left_out:
         warnings.append(

@@ -25,7 +25,10 @@ def render(explanation: Explanation, coloured: bool) -> str:
         *summary(explanation),
         "",
         *table(explanation, coloured),
+        *fair(explanation),
         *together(explanation),
+        *counters(explanation),
+        *methods(explanation),
         *others(explanation),
         "",
         *measured(explanation, coloured),
@@ -62,7 +65,7 @@ def summary(explanation: Explanation) -> Iterator[str]:
 
 def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
     """The causes that matter, the most valuable first."""
-    header = ("cause", "saves", "95 % interval", "without it", "of tail", "impact", "spans")
+    header = ("cause", "saves", "95 % interval", "fair share", "of tail", "impact", "spans")
     widths = (13, 9, 15, 11, 8, 7, 8)
     start, end = paint(DIM, coloured)
     yield start + aligned(header, widths) + end
@@ -75,9 +78,9 @@ def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
             cause.name,
             duration(cause.saving.ns),
             span_of_time(cause.saving),
-            duration(cause.predicted.ns),
+            duration(cause.fair_ns) if cause.fair_ns is not None else "–",
             percent(cause.share),
-            ratio(cause.impact),
+            ratio(cause.ranked_impact),
             percent(cause.spans_share),
         )
         before, after = paint(ACCENT, coloured and cause is explanation.causes[0])
@@ -107,6 +110,62 @@ def aligned(cells: Iterable[str], widths: Iterable[int]) -> str:
         for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return " ".join(parts)
+
+
+def fair(explanation: Explanation) -> Iterator[str]:
+    """What the fair shares add up to, and what they rest on."""
+    shares = explanation.shares
+    if shares is None or len(shares.shares) < 2:
+        return
+    rest = ""
+    if shares.rows < shares.of_rows:
+        rest = f", from {count(shares.rows)} of {count(shares.of_rows)} rows"
+        rest += " drawn at random" if shares.is_sample else ": those that know all of them"
+    yield ""
+    yield from wrapped(
+        f"fair shares add up to {duration(shares.saving_ns)}, what all {len(shares.shares)} "
+        f"causes together save{rest}",
+        indent="  ",
+    )
+
+
+def counters(explanation: Explanation) -> Iterator[str]:
+    """The hardware counters' impact values, the largest first."""
+    ranked = [one for one in explanation.counters if one.ranked_impact is not None]
+    if not explanation.counters:
+        return
+    yield ""
+    yield "hardware counters, by impact:"
+    for one in sorted(ranked, key=lambda one: one.ranked_impact or 0.0, reverse=True):
+        line = f"{one.name} {ratio(one.ranked_impact)} ({one.group}"
+        if one.cut_by and round(one.impact or 0.0, 2) > round(one.ranked_impact or 0.0, 2):
+            line += f"; {ratio(one.impact)} before {one.cut_by}'s part was taken"
+        line += f"; in {percent(one.measured_share)} of the spans)"
+        yield from wrapped("  " + line, indent="    ")
+    dropped = [f"{one.name} (as {one.follows})" for one in explanation.counters if one.follows]
+    if dropped:
+        yield from wrapped(f"  in proportion to another: {', '.join(dropped)}", indent="    ")
+
+
+def methods(explanation: Explanation) -> Iterator[str]:
+    """Where saving and impact differ and why, and which causes can't be told apart."""
+    lines = list(explanation.disagreements)
+    for cause in explanation.causes:
+        if cause.follows:
+            lines.append(
+                f"{cause.name} goes in proportion to {cause.follows}: no impact of its own"
+            )
+    for pair in explanation.pairs:
+        found = f"{pair.correlation:.2f}" if pair.correlation is not None else "unknown"
+        lines.append(
+            f"{pair.events[0]} and {pair.events[1]} go together (correlation {found}, "
+            f"{percent(pair.overlap)} of their spans in common), and no rule says which leads"
+        )
+    if lines:
+        yield ""
+        yield "saving and impact:"
+    for line in lines:
+        yield from wrapped("  " + line, indent="    ")
 
 
 def together(explanation: Explanation) -> Iterator[str]:

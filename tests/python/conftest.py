@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -44,6 +45,16 @@ def make(tmp_path: Path) -> Make:
         (folder / "ledger.json").write_text(json.dumps(said))
         return folder
 
+    return ledger
+
+
+def rewrite(ledger: Path, select: str) -> Path:
+    """Put `SELECT …` over each file of a ledger in place of its rows; `row` counts them from 0."""
+    for file in sorted(ledger.rglob("*.parquet")):
+        rows = f"(SELECT *, row_number() OVER (ORDER BY start_ns) - 1 AS row FROM '{file}')"
+        text = select.format(rows=rows)
+        duckdb.execute(f"COPY ({text}) TO '{file}.new' (FORMAT parquet)")
+        Path(f"{file}.new").replace(file)
     return ledger
 
 

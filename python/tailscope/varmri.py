@@ -1,0 +1,28 @@
+"""The numbers of VarMRI's method, as published; options of `explain` can change them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailscope.errors import TailscopeError
+
+
+@dataclass(frozen=True)
+class VarMRI:
+    """How thresholds are found and when the rules apply (DESIGN §5.1 and §5.2)."""
+
+    #: A cause's CDF is cut into this many ranges of equal probability, which are then merged.
+    ranges: int = 1_000
+    #: Two neighbours are one line while it explains each of them better than this (R²).
+    fit: float = 0.95
+    #: A child event is in proportion to its parent above this R², and is then dropped.
+    proportion: float = 0.99
+
+    def __post_init__(self) -> None:
+        if not 10 <= self.ranges <= 100_000:
+            raise TailscopeError(
+                f"the CDF can be cut into 10 to 100,000 ranges, not into {self.ranges:,}"
+            )
+        for name, value in (("fit", self.fit), ("proportion", self.proportion)):
+            if not 0 < value < 1:
+                raise TailscopeError(f"the {name} is an R² between 0 and 1, and {value:g} is not")
