@@ -91,7 +91,7 @@ struct ts_row {
 	ts_u16 cpu;
 	ts_u8 name; /* SDK: index into the region's names; kernel: which span source */
 	ts_u8 flags;
-	ts_u8 reserved[2];
+	ts_u16 text; /* kernel: number of the name that an argument of a probe gave; 0: none */
 	/* ready..send spans: how long the request was ready while its thread did other work */
 	ts_u64 queue_ns;
 };

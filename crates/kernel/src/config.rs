@@ -27,6 +27,8 @@ pub struct Config {
     pub follow_children: bool,
     /// Spans from sockets.
     pub sockets: Option<SocketSpans>,
+    /// Whether spans come from probes in programs too.
+    pub probes: bool,
 }
 
 impl Default for Config {
@@ -36,6 +38,7 @@ impl Default for Config {
             keep: 1 << 32,
             follow_children: true,
             sockets: None,
+            probes: false,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::config::{configure, ring_bytes};
 use crate::losses::{self, Losses};
 use crate::news::{self, Event, Ring};
 use crate::privilege::{Missing, missing_capabilities};
+use crate::probes::{self, Uprobes};
 use crate::select::{choose_fault_rung, fentry_refused, select};
 use crate::socket_rung::choose_socket_rung;
 use crate::watch::{Watched, map_of, new_meters, place_meters};
@@ -80,9 +81,12 @@ pub(crate) fn kernel(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Loa
 pub struct Kernel {
     // Links first: dropped in this order, the programs stop before their maps go.
     pub(crate) sdk_links: Vec<Link>,
+    pub(crate) probe_links: Vec<Link>,
     _links: Vec<Link>,
     pub(crate) take_in: Link,
     rows: Option<Rings>,
+    probe_rows: Option<Ring<Row>>,
+    pub(crate) uprobes: Uprobes,
     events: Ring<Event>,
     pub(crate) watched: Watched,
     pub(crate) sdk_meters: HashMap<u32, (u32, MapHandle)>,
@@ -108,6 +112,7 @@ impl Kernel {
         let cpus = libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?;
         configure(&mut open, config, cpus)?;
         select(&mut open, &btf, config, &mut ladder)?;
+        let uprobes = probes::select(&mut open, config, &mut ladder);
         let fentry = fentry_refused();
         let faults = choose_fault_rung(&mut open, &btf, fentry.as_deref(), &mut ladder);
         choose_socket_rung(&mut open, &btf, config, fentry.as_deref(), &mut ladder);
@@ -131,15 +136,22 @@ impl Kernel {
                 what: "map the rings of rows",
                 source,
             })?;
+        let probe_rows = (uprobes != Uprobes::Nothing)
+            .then(|| news::rows(&map_of(&object, "probe_rows")))
+            .transpose()
+            .map_err(kernel("open the ring of rows from probes"))?;
         let programs = object
             .progs()
             .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())
             .collect();
         Ok(Self {
             sdk_links: Vec::new(),
+            probe_links: Vec::new(),
             _links: links,
             take_in,
             rows,
+            probe_rows,
+            uprobes,
             events: news::events(&map_of(&object, "events"))
                 .map_err(kernel("open the ring of events"))?,
             watched,
@@ -161,6 +173,15 @@ impl Kernel {
     pub fn rows(&mut self, each: impl FnMut(Row)) {
         if let Some(rows) = &mut self.rows {
             rows.drain(each);
+        }
+    }
+
+    /// Takes the rows of spans from probes that ended, about in that order.
+    /// Hands on with each a function that finds the name which its number stands for.
+    pub fn probe_rows(&mut self, mut each: impl FnMut(Row, &dyn Fn(u16) -> Option<String>)) {
+        let object = &self.object;
+        if let Some(rows) = &mut self.probe_rows {
+            rows.drain(|row| each(row, &|number| probes::text(object, number)));
         }
     }
 

@@ -22,6 +22,12 @@ pub struct Losses {
     pub switches: u64,
     /// Children that could not be followed.
     pub processes: u64,
+    /// Spans from probes whose end never came: left by a longjmp, an exception, an error.
+    pub abandoned: u64,
+    /// Begins that found too many spans from probes open on their thread.
+    pub depth: u64,
+    /// Spans whose name should come from an argument and could not.
+    pub names: u64,
     /// Runs of a program that the kernel skipped, because one was running on that CPU already.
     pub recursion: u64,
 }
@@ -49,6 +55,9 @@ pub(crate) fn read(object: &Object, programs: &[u32]) -> Losses {
         sockets: counted.sockets,
         switches: counted.switches,
         processes: counted.processes,
+        abandoned: counted.abandoned,
+        depth: counted.depth,
+        names: counted.names,
         recursion,
     }
 }

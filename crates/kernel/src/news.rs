@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
+use tailscope_signals::row::Row;
 
 use crate::shared::{self, Plain};
 
@@ -102,6 +103,11 @@ impl<T: 'static> Ring<T> {
         // SAFETY: the ring owns the descriptor and is borrowed for as long.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
+}
+
+/// Rows of spans from probes.
+pub(crate) fn rows(map: &dyn MapCore) -> libbpf_rs::Result<Ring<Row>> {
+    Ring::open(map, |bytes| Row::parse(bytes).ok().map(|(row, _)| row))
 }
 
 pub(crate) fn events(map: &dyn MapCore) -> libbpf_rs::Result<Ring<Event>> {

@@ -6,7 +6,7 @@ use libbpf_rs::{ObjectBuilder, OpenObject};
 use crate::load::{LoadError, program};
 use crate::{Config, Ladder};
 
-static PROBES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));
+pub(crate) static PROBES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));
 
 /// The tracepoints that carry programs, by the program's name. `None`: nothing works without it.
 const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[

@@ -18,6 +18,7 @@ fn load(config: &Config) -> Option<Kernel> {
 fn the_programs_load_and_attach_here() {
     let config = Config {
         sockets: Some(SocketSpans::FromReady),
+        probes: true,
         ..Config::default()
     };
     let Some(mut kernel) = load(&config) else {

@@ -27,6 +27,8 @@ pub struct Row {
     pub cpu: u16,
     /// Index into the region's names (SDK).
     pub name: u8,
+    /// Number of the name that an argument of a probe gave (kernel); 0: none.
+    pub text: u16,
     /// How long the request was ready while its thread did other work.
     pub queue_ns: u64,
     /// For each cause: ns.
@@ -79,6 +81,7 @@ impl Row {
             tid: u32_at(bytes, offset_of!(abi::ts_row, tid)),
             cpu: u16_at(bytes, offset_of!(abi::ts_row, cpu)),
             name: bytes[offset_of!(abi::ts_row, name)],
+            text: u16_at(bytes, offset_of!(abi::ts_row, text)),
             queue_ns: u64_at(bytes, offset_of!(abi::ts_row, queue_ns)),
             ..Self::default()
         };
@@ -111,7 +114,8 @@ mod tests {
         bytes.extend(row.tid.to_le_bytes());
         bytes.extend(causes.clone().fold(0u16, |m, c| m | 1 << c).to_le_bytes());
         bytes.extend(row.cpu.to_le_bytes());
-        bytes.extend([row.name, u8::from(row.id.is_some()), 0, 0]);
+        bytes.extend([row.name, u8::from(row.id.is_some())]);
+        bytes.extend(row.text.to_le_bytes());
         bytes.extend(row.queue_ns.to_le_bytes());
         for c in causes {
             bytes.extend(row.ns[c].to_le_bytes());
@@ -122,9 +126,9 @@ mod tests {
     }
 
     prop_compose! {
-        fn rows()(begin: u64, wall: u64, id: Option<u64>, pid: u32, tid: u32, cpu: u16, name: u8,
+        fn rows()(begin: u64, wall: u64, id: Option<u64>, pid: u32, tid: u32, cpu: u16, name: u8, text: u16,
                   queue_ns: u64, ns: [u64; CAUSES], n: [u32; CAUSES], mask: u16) -> Row {
-            let mut row = Row { begin, wall, id, pid, tid, cpu, name, queue_ns, ns, n };
+            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, ns, n };
             for c in (0..CAUSES).filter(|c| mask & 1 << c == 0) {
                 row.ns[c] = 0;
                 row.n[c] = 0;

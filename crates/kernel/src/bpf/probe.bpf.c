@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Programs that do nothing: whether they can be loaded and attached tells the loader which
- * rung of the ladder for page faults this kernel has. */
+ * rung of the ladder for page faults and for probes in programs this kernel has. */
 #include "types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -13,6 +13,18 @@ int BPF_PROG(probe_fentry)
 
 SEC("kprobe/handle_mm_fault")
 int probe_kprobe(void *ctx)
+{
+	return 0;
+}
+
+SEC("uprobe.multi")
+int probe_uprobe_multi(void *ctx)
+{
+	return 0;
+}
+
+SEC("uprobe")
+int probe_uprobe(void *ctx)
 {
 	return 0;
 }

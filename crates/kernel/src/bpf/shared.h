@@ -17,6 +17,17 @@
 #define SYSCALLS 512
 #define EVENTS_BYTES (256 << 10)
 
+/* Spans from probes. */
+#define MAX_SOURCES 16 /* a power of two */
+#define OPEN_SPANS 16  /* of one thread at a time */
+#define PROBE_ROWS_BYTES (16 << 20)
+#define TEXT_BYTES 64
+#define MAX_TEXTS 1024
+#define TEXT_OTHER 0xffff /* the name of all that came after the table was full */
+/* A probe's cookie: the source in its low bits, from these on one byte each: which argument. */
+#define COOKIE_ID 8
+#define COOKIE_NAME 16
+
 /* What a thread that blocks inside a system call waits for. */
 enum syscall_kind {
 	KIND_SLEEP = 0,
@@ -52,6 +63,9 @@ struct lost {
 	ts_u64 sockets;	  /* no memory for a socket's state */
 	ts_u64 switches;  /* a thread ran whose switch-in was not seen; its wait was worked out */
 	ts_u64 processes; /* a child could not be followed: the table is full */
+	ts_u64 abandoned; /* a span from probes began, and its end never came */
+	ts_u64 depth;	  /* more spans from probes were open than OPEN_SPANS */
+	ts_u64 names;	  /* an argument that should be the name could not be, see number_of */
 };
 
 /* What the loader has to know about processes, in a ring of its own. */

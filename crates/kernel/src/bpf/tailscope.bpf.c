@@ -9,5 +9,6 @@
 #include "interrupts.h"
 #include "faults.h"
 #include "sockets.h"
+#include "probes.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,296 @@
+//! Probes in programs: USDT notes and functions, where spans of unprepared programs begin and end.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{
+    ErrorKind, Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramAttachType,
+    UprobeMultiOpts, UprobeOpts, UsdtOpts,
+};
+
+use crate::load::{Kernel, program};
+use crate::select::{PROBES, autoload};
+use crate::watch::map_of;
+use crate::{Config, Ladder, shared};
+
+/// How many sources of spans can have probes at a time.
+pub const MAX_PROBE_SOURCES: usize = shared::MAX_SOURCES as usize;
+
+/// Programs that are loaded only where spans come from probes.
+const PROGRAMS: &[&str] = &[
+    "on_usdt_begin",
+    "on_usdt_end",
+    "on_uprobe_begin",
+    "on_uprobe_end",
+    "on_uprobe_return",
+    "on_exec_in_span",
+];
+
+/// Maps that only those programs use.
+const MAPS: &[&str] = &["open_spans", "probe_rows", "text_numbers", "texts"];
+
+/// Any process: which are recorded the programs decide, so that later children are too.
+const EVERYBODY: i32 = -1;
+
+/// What a probe stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// A span begins.
+    Begin,
+    /// The latest span of its source on this thread ends.
+    End,
+    /// The span that began at the entry of the same call ends.
+    Return,
+}
+
+/// Where in a file it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spot {
+    /// The notes of this provider and name.
+    Usdt {
+        /// The provider.
+        provider: String,
+        /// The probe.
+        name: String,
+    },
+    /// Instructions, by their offset in the file.
+    Code(Vec<u64>),
+}
+
+/// A probe to attach to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// Which source of spans it belongs to; below [`MAX_PROBE_SOURCES`].
+    pub source: u8,
+    /// What happens there.
+    pub edge: Edge,
+    /// The file, as a path that leads to it from here.
+    pub file: PathBuf,
+    /// Where in the file.
+    pub spot: Spot,
+    /// Which argument is the span's id.
+    pub id: Option<u8>,
+    /// Which argument is a string that is the span's name.
+    pub name: Option<u8>,
+}
+
+/// The kernel refuses a probe.
+#[derive(Debug, thiserror::Error)]
+#[error("can't attach a probe to {file}: {why}", file = .file.display())]
+pub struct ProbeError {
+    file: PathBuf,
+    why: String,
+}
+
+/// How a probe in a program is attached here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uprobes {
+    /// All places of one probe with one link, without perf events.
+    Multi,
+    /// A perf event each.
+    Single,
+    Nothing,
+}
+
+/// Finds out how, and switches off what is not needed.
+pub(crate) fn select(open: &mut OpenObject, config: &Config, ladder: &mut Ladder) -> Uprobes {
+    let uprobes = if config.probes {
+        choose(ladder)
+    } else {
+        Uprobes::Nothing
+    };
+    let wanted = uprobes != Uprobes::Nothing;
+    for name in PROGRAMS {
+        autoload(open, name, wanted);
+    }
+    for mut map in open.maps_mut() {
+        if MAPS.iter().any(|name| map.name() == *name) {
+            map.set_autocreate(wanted)
+                .unwrap_or_else(|e| unreachable!("the object is not loaded yet: {e}"));
+        }
+    }
+    if uprobes == Uprobes::Multi {
+        for mut program in open.progs_mut() {
+            if program.name().to_string_lossy().starts_with("on_uprobe_") {
+                program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+            }
+        }
+    }
+    uprobes
+}
+
+/// Tries both ways on a function of our own that nobody calls.
+fn choose(ladder: &mut Ladder) -> Uprobes {
+    let (uprobes, mechanism, why) = match attach_to_ourselves("probe_uprobe_multi") {
+        Ok(()) => (Uprobes::Multi, Some("uprobe_multi"), String::new()),
+        Err(multi) => match attach_to_ourselves("probe_uprobe") {
+            Ok(()) => (
+                Uprobes::Single,
+                Some("uprobe perf events"),
+                format!("uprobe_multi refused (Linux 6.6): {}", reason(&multi)),
+            ),
+            Err(single) => (
+                Uprobes::Nothing,
+                None,
+                format!("uprobes refused: {}", reason(&single)),
+            ),
+        },
+    };
+    ladder.set("uprobe", mechanism, why.clone());
+    ladder.set("usdt", mechanism, why);
+    uprobes
+}
+
+fn reason(error: &libbpf_rs::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "not permitted".into(),
+        ErrorKind::NotFound => "not in this kernel".into(),
+        _ => format!("{error:#}"),
+    }
+}
+
+fn attach_to_ourselves(name: &str) -> libbpf_rs::Result<()> {
+    let offset = own_code()?;
+    let mut open = ObjectBuilder::default().open_memory(PROBES)?;
+    for mut program in open.progs_mut() {
+        let wanted = program.name() == name;
+        program.set_autoload(wanted);
+    }
+    let mut object = open.load()?;
+    let program = program(&mut object, name);
+    let file = "/proc/self/exe";
+    if name == "probe_uprobe_multi" {
+        attach_multi(&program, Path::new(file), &[offset], 0, false).map(drop)
+    } else {
+        program
+            .attach_uprobe(false, EVERYBODY, file, offset as usize)
+            .map(drop)
+    }
+}
+
+/// Where in our own file a function is: the mapping that holds it says.
+fn own_code() -> io::Result<u64> {
+    let address = own_code as *const () as u64;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    fs::read_to_string("/proc/self/maps")?
+        .lines()
+        .find_map(|line| {
+            let mut fields = line.split_whitespace();
+            let (from, to) = fields.next()?.split_once('-')?;
+            let offset = fields.nth(1)?;
+            let (from, to) = (number(from)?, number(to)?);
+            (from..to)
+                .contains(&address)
+                .then(|| Some(address - from + number(offset)?))?
+        })
+        .ok_or_else(|| io::Error::other("our own code is in none of our mappings"))
+}
+
+fn attach_multi(
+    program: &libbpf_rs::ProgramMut<'_>,
+    file: &Path,
+    offsets: &[u64],
+    cookie: u64,
+    retprobe: bool,
+) -> libbpf_rs::Result<Link> {
+    let options = UprobeMultiOpts {
+        offsets: offsets.iter().map(|offset| *offset as usize).collect(),
+        cookies: vec![cookie; offsets.len()],
+        retprobe,
+        ..Default::default()
+    };
+    program.attach_uprobe_multi_with_opts(EVERYBODY, file, "", options)
+}
+
+impl Probe {
+    /// What its program learns of it at each run.
+    fn cookie(&self) -> u64 {
+        let argument = |number: Option<u8>| number.map_or(0, |n| u64::from(n) + 1);
+        u64::from(self.source)
+            | argument(self.id) << shared::COOKIE_ID
+            | argument(self.name) << shared::COOKIE_NAME
+    }
+}
+
+impl Kernel {
+    /// Attaches to a probe, in every process that has the file mapped now or later. Only in those
+    /// that are watched does it begin or end spans; the others pay the kernel's own cost of it.
+    pub fn attach_probe(&mut self, probe: &Probe) -> Result<(), ProbeError> {
+        let cookie = probe.cookie();
+        let name = match (&probe.spot, probe.edge) {
+            (Spot::Usdt { .. }, Edge::Begin) => "on_usdt_begin",
+            (Spot::Usdt { .. }, _) => "on_usdt_end",
+            (Spot::Code(_), Edge::Begin) => "on_uprobe_begin",
+            (Spot::Code(_), Edge::End) => "on_uprobe_end",
+            (Spot::Code(_), Edge::Return) => "on_uprobe_return",
+        };
+        let retprobe = probe.edge == Edge::Return;
+        let program = program(&mut self.object, name);
+        let links: libbpf_rs::Result<Vec<Link>> = match &probe.spot {
+            Spot::Usdt { provider, name } => {
+                let options = UsdtOpts {
+                    cookie,
+                    ..Default::default()
+                };
+                program
+                    .attach_usdt_with_opts(EVERYBODY, &probe.file, provider, name, options)
+                    .map(|link| vec![link])
+            }
+            Spot::Code(offsets) if self.uprobes == Uprobes::Multi => {
+                attach_multi(&program, &probe.file, offsets, cookie, retprobe)
+                    .map(|link| vec![link])
+            }
+            Spot::Code(offsets) => offsets
+                .iter()
+                .map(|offset| {
+                    let options = UprobeOpts {
+                        cookie,
+                        retprobe,
+                        ..Default::default()
+                    };
+                    program.attach_uprobe_with_opts(
+                        EVERYBODY,
+                        &probe.file,
+                        *offset as usize,
+                        options,
+                    )
+                })
+                .collect(),
+        };
+        let links = links.map_err(|e| ProbeError {
+            file: probe.file.clone(),
+            why: reason(&e),
+        })?;
+        self.probe_links.extend(links);
+        Ok(())
+    }
+
+    /// Detaches from all probes.
+    pub fn detach_probes(&mut self) {
+        self.probe_links.clear();
+    }
+}
+
+/// The name that an argument gave, by the number in a row. `None`: there were too many.
+pub(crate) fn text(object: &Object, number: u16) -> Option<String> {
+    let bytes = map_of(object, "texts")
+        .lookup(&u32::from(number).to_ne_bytes(), MapFlags::ANY)
+        .ok()??;
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_code_is_found_in_our_own_file() {
+        let offset = own_code().expect("our maps can be read") as usize;
+        let file = fs::read("/proc/self/exe").expect("our file can be read");
+        // SAFETY: a function's first bytes are mapped and readable.
+        let code = unsafe { std::slice::from_raw_parts(own_code as *const u8, 16) };
+        assert_eq!(&file[offset..offset + 16], code);
+    }
+}
