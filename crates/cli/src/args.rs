@@ -58,7 +58,19 @@ Span sources (--span):
                         end of the next send on it; the wait for a busy thread is `queue`
   syscall:recv..send    the same from the return of the receive
   sdk                   ts_span_begin and ts_span_end of tailscope.h
-Without --span: sdk if the program has it, else syscall:ready..send.")]
+  usdt:PATH:PROVIDER:BEGIN..END
+                        from one USDT probe to another on the same thread
+  uprobe:PATH:SYMBOL    from a function's entry to its return; SYMBOL as `nm` shows it
+  uprobe:PATH:BEGIN..END
+                        from the entry of one function to the entry of another
+Without --span: sdk if the program has it, else syscall:ready..send.
+
+PATH has a / in it and is read as the recorded process sees it, in its container too; or it is the
+bare name of the program that a process runs, of a library that it has mapped, or of a program on
+the PATH. NAME=SOURCE names the spans. An argument of a probe can be the span's id (a number) or its
+name (a string): BEGIN(id=arg0,name=arg1), also at END; quote it for the shell.
+  tailscope record -p $(pidof -s postgres) --span query=usdt:postgres:postgresql:query__start..query__done
+Spans of one source may nest on a thread; one whose end never comes (longjmp, an error) is dropped.")]
 pub struct Record {
     /// Process to record, with all its threads and children (repeatable)
     #[arg(short, long = "pid", value_name = "PID")]

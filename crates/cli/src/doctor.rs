@@ -31,12 +31,15 @@ const MEASUREMENTS: &[(&str, &str)] = &[
         "ready",
         "and from when they were ready: syscall:ready..send",
     ),
+    ("usdt", "probes that a program has: usdt:…"),
+    ("uprobe", "functions of any program: uprobe:…"),
 ];
 
 /// Prints what this machine can measure. Exit 3 if it can't record at all.
 pub fn run(args: &Doctor) -> Result<ExitCode> {
     let config = Config {
         sockets: Some(SocketSpans::FromReady),
+        probes: true,
         ..Config::default()
     };
     let kernel = Kernel::load(&config).map_err(load_failure)?;

@@ -10,7 +10,7 @@ use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tailscope_kernel::{LoadError, missing_capabilities};
 use tailscope_record::{
-    End, LaunchError, Launched, Options, Process, Progress, RecordError, Recorder, SpanSource,
+    Aim, End, LaunchError, Launched, Options, Process, Progress, RecordError, Recorder, SpanSource,
 };
 use tailscope_trace::Existing;
 
@@ -27,6 +27,7 @@ pub fn run(args: Record) -> Result<ExitCode> {
     let processes = targets(&args)?;
     let mut launched = launch(&args)?;
     let spans = sources(&args, &processes, launched.as_ref())?;
+    let aims = aims(&spans, &processes, launched.as_ref())?;
     let options = Options {
         spans: spans.clone(),
         sample: args.sample,
@@ -40,7 +41,7 @@ pub fn run(args: Record) -> Result<ExitCode> {
         },
         command: env::args().collect(),
     };
-    let mut recorder = Recorder::start(&options).map_err(record_failure)?;
+    let mut recorder = Recorder::start(&options, aims).map_err(record_failure)?;
     for process in &processes {
         recorder.watch(process).map_err(record_failure)?;
     }
@@ -123,6 +124,22 @@ fn sources(
     }
     SpanSource::check(&args.spans).map_err(Failure::usage)?;
     Ok(args.spans.clone())
+}
+
+/// Finds the probes of those sources that have some.
+fn aims(
+    spans: &[SpanSource],
+    processes: &[Process],
+    launched: Option<&Launched>,
+) -> Result<Vec<Aim>> {
+    SpanSource::probes(spans)
+        .enumerate()
+        .map(|(number, source)| {
+            let number = u8::try_from(number)?;
+            let program = launched.map(Launched::program);
+            Aim::take(number, source, processes, program).map_err(Failure::usage)
+        })
+        .collect()
 }
 
 /// The exit code and the remedy for each way in which a recording fails.

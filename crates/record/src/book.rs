@@ -1,5 +1,7 @@
 //! The ledger while it is written, and what is known of its rows so far.
 
+use std::collections::HashMap;
+
 use tailscope_signals::clock::Clock;
 use tailscope_signals::row::Row;
 use tailscope_trace::{Cause, Error, LedgerWriter, SpanName};
@@ -18,26 +20,43 @@ pub(crate) struct Book {
     /// Rows whose causes had to be cut to their wall time.
     pub(crate) overdrawn: u64,
     socket_span: SpanName,
+    /// The names of the sources that are probes, in their order.
+    probe_spans: Vec<SpanName>,
+    /// Names that arguments gave, by their number.
+    texts: HashMap<u16, SpanName>,
     weights: Weights,
 }
+
+/// The name of spans whose own came when the table of names was full.
+const OTHER_NAMES: &str = "(other)";
 
 /// The weight of each row: 1 / the probability with which it is there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weights {
     pub(crate) socket: f64,
     pub(crate) sdk: f64,
+    pub(crate) probe: f64,
 }
 
 impl Book {
-    /// `socket_span`: the name of spans that come from sockets.
-    pub(crate) fn new(mut ledger: LedgerWriter, socket_span: &str, weights: Weights) -> Self {
+    /// `socket_span`: the name of spans that come from sockets; `probe_spans`: of those that come
+    /// from probes, source by source.
+    pub(crate) fn new(
+        mut ledger: LedgerWriter,
+        socket_span: &str,
+        probe_spans: &[String],
+        weights: Weights,
+    ) -> Self {
         let socket_span = ledger.intern(socket_span);
+        let probe_spans = probe_spans.iter().map(|name| ledger.intern(name)).collect();
         Self {
             ledger,
             live: Live::new(),
             rows: 0,
             overdrawn: 0,
             socket_span,
+            probe_spans,
+            texts: HashMap::new(),
             weights,
         }
     }
@@ -69,6 +88,32 @@ impl Page<'_> {
     /// A row from a socket.
     pub(crate) fn enter_socket(&mut self, row: &Row) {
         let (span, weight) = (self.book.socket_span, self.book.weights.socket);
+        self.write(
+            row,
+            Context {
+                unit: Unit::Nanos,
+                span,
+                pid: row.pid,
+                weight,
+            },
+        );
+    }
+
+    /// A row from a probe. `text` says what name an argument gave, by its number; what it does
+    /// not know is one of too many.
+    pub(crate) fn enter_probe(&mut self, row: &Row, text: impl FnOnce(u16) -> Option<String>) {
+        let book = &mut *self.book;
+        let span = match row.text {
+            0 => book.probe_spans.get(usize::from(row.name)).copied(),
+            number => Some(*book.texts.entry(number).or_insert_with(|| {
+                let text = text(number);
+                book.ledger.intern(text.as_deref().unwrap_or(OTHER_NAMES))
+            })),
+        };
+        let Some(span) = span else {
+            return; // of a source that there is not
+        };
+        let weight = book.weights.probe;
         self.write(
             row,
             Context {

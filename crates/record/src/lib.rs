@@ -3,21 +3,29 @@
 //! [`Recorder`] watches processes, takes the rows of spans that the kernel's programs and the
 //! SDK's processes leave, and writes them to a ledger until it is told to stop.
 
+mod aim;
 mod book;
 mod convert;
+mod elf;
 mod files;
 mod launch;
 mod live;
+mod locate;
 mod machine;
 mod metadata;
+mod nearest;
+mod probe;
 mod process;
 mod recorder;
 mod sdk;
 mod source;
 mod steal;
+mod symbols;
 
+pub use aim::{Aim, AimError};
 pub use launch::{LaunchError, Launched};
 pub use machine::{describe as describe_machine, max_resident_bytes};
+pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};
 pub use process::{Process, ProcessError};
 pub use recorder::{End, Options, Progress, RecordError, Recorder};
 pub use source::{SourceError, SpanSource};

@@ -122,19 +122,41 @@ impl Process {
             .any(|file| files::has_sdk(file).unwrap_or(false))
     }
 
+    /// The root of the files that it sees.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.pid))
+    }
+
+    /// The files whose code it has mapped, by their names in its own files.
+    pub(crate) fn mapped_paths(&self) -> io::Result<Vec<PathBuf>> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
+        let mut paths: Vec<PathBuf> = code_mappings(&maps)
+            .filter(|(_, path)| !path.ends_with(DELETED))
+            .map(|(_, path)| PathBuf::from(path))
+            .collect();
+        paths.sort_unstable();
+        paths.dedup();
+        Ok(paths)
+    }
+
+    /// Those of them whose names lead elsewhere by now, each with a path that leads to it still.
+    pub(crate) fn deleted_files(&self) -> io::Result<HashMap<PathBuf, PathBuf>> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
+        Ok(code_mappings(&maps)
+            .filter_map(|(range, path)| {
+                let handle = format!("/proc/{}/map_files/{range}", self.pid);
+                let path = path.strip_suffix(DELETED)?;
+                Some((PathBuf::from(path), PathBuf::from(handle)))
+            })
+            .collect())
+    }
+
     /// The files whose code it has mapped, each as a path that leads to the very file even in
     /// another mount namespace or after it was replaced.
     pub fn code_files(&self) -> io::Result<Vec<PathBuf>> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
-        let mut paths: Vec<&str> = maps
-            .lines()
-            .filter(|line| {
-                line.split_whitespace()
-                    .nth(1)
-                    .is_some_and(|mode| mode.contains('x'))
-            })
-            .filter_map(|line| line.find('/').map(|at| &line[at..]))
-            .collect();
+        let mut paths: Vec<&str> = code_mappings(&maps).map(|(_, path)| path).collect();
         paths.sort_unstable();
         paths.dedup();
         Ok(paths
@@ -142,6 +164,19 @@ impl Process {
             .map(|path| PathBuf::from(format!("/proc/{}/root{path}", self.pid)))
             .collect())
     }
+}
+
+/// What the kernel puts behind the name of a mapped file that was removed or replaced.
+const DELETED: &str = " (deleted)";
+
+/// The address range and the file of each mapping of code.
+fn code_mappings(maps: &str) -> impl Iterator<Item = (&str, &str)> {
+    maps.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (range, mode) = (fields.next()?, fields.next()?);
+        let path = line.find('/').map(|at| &line[at..])?;
+        mode.contains('x').then_some((range, path))
+    })
 }
 
 fn all_processes() -> Vec<u32> {

@@ -15,7 +15,7 @@ use tailscope_trace::{Cost, Existing, LedgerWriter, Sealing, Summary};
 use crate::book::{Book, Weights};
 use crate::metadata::{measured, metadata};
 use crate::sdk::{SdkServer, ServeError};
-use crate::{Process, SpanSource, StealClock, files, machine};
+use crate::{Aim, Process, SpanSource, StealClock, files, machine};
 
 /// How often the recorder looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -100,6 +100,26 @@ pub struct Progress {
     pub lost: u64,
 }
 
+/// Attaches to all probes, if this kernel can.
+fn attach_probes(kernel: &mut Kernel, aims: &[Aim]) -> Result<(), RecordError> {
+    for aim in aims {
+        let failed = |why| RecordError::Source {
+            source_name: aim.source.to_string(),
+            why,
+        };
+        let rung = kernel.ladder().get("uprobe");
+        if let Some(rung) = rung.filter(|rung| rung.mechanism.is_none()) {
+            return Err(failed(rung.why.clone()));
+        }
+        for probe in &aim.probes {
+            kernel
+                .attach_probe(probe)
+                .map_err(|e| failed(e.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether this kernel tells of the requests that are asked for.
 fn check_sockets(asked: Option<SocketSpans>, ladder: &Ladder) -> Result<(), RecordError> {
     let (source, rung, instead) = match asked {
@@ -125,6 +145,7 @@ fn check_sockets(asked: Option<SocketSpans>, ladder: &Ladder) -> Result<(), Reco
 pub struct Recorder {
     kernel: Kernel,
     sdk: Option<SdkServer>,
+    aims: Vec<Aim>,
     /// Files that were looked into for the SDK.
     inspected: HashSet<PathBuf>,
     clock: Clock,
@@ -138,8 +159,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Loads the programs and begins the ledger. Nobody is recorded yet.
-    pub fn start(options: &Options) -> Result<Self, RecordError> {
+    /// Loads the programs and begins the ledger. Nobody is recorded yet. `aims`: the probes of
+    /// those sources that have some.
+    pub fn start(options: &Options, aims: Vec<Aim>) -> Result<Self, RecordError> {
         let of_all = |p: f64| {
             if p >= 1.0 {
                 1 << 32
@@ -151,7 +173,7 @@ impl Recorder {
         let sockets = options.spans.iter().find_map(|source| match source {
             SpanSource::RecvSend => Some(SocketSpans::FromReceive),
             SpanSource::ReadySend => Some(SocketSpans::FromReady),
-            SpanSource::Sdk => None,
+            SpanSource::Sdk | SpanSource::Probes(_) => None,
         });
         let cpu_at_start = own_cpu_ns();
         let config = Config {
@@ -159,9 +181,11 @@ impl Recorder {
             keep,
             follow_children: options.children,
             sockets,
+            probes: !aims.is_empty(),
         };
-        let kernel = Kernel::load(&config)?;
+        let mut kernel = Kernel::load(&config)?;
         check_sockets(sockets, kernel.ladder())?;
+        attach_probes(&mut kernel, &aims)?;
         let sdk = options
             .spans
             .contains(&SpanSource::Sdk)
@@ -185,7 +209,11 @@ impl Recorder {
         let weights = Weights {
             socket: 1.0 / (config.socket_sample() * options.keep),
             sdk: 1.0 / (options.sample * options.keep),
+            probe: 1.0 / (options.sample * options.keep),
         };
+        let probe_names: Vec<String> = SpanSource::probes(&options.spans)
+            .map(|source| source.span_name())
+            .collect();
         Ok(Self {
             kernel,
             sdk,
@@ -193,10 +221,11 @@ impl Recorder {
             clock,
             steal,
             cpu_at_start,
-            book: Book::new(ledger, name, weights),
+            book: Book::new(ledger, &name, &probe_names, weights),
             processes: HashSet::new(),
             started: Instant::now(),
-            notices: Vec::new(),
+            notices: aims.iter().flat_map(Aim::notices).collect(),
+            aims,
             sample: options.sample,
         })
     }
@@ -256,6 +285,7 @@ impl Recorder {
                 told = Instant::now();
                 self.clock.refine();
                 self.call_sdk_in_all()?;
+                self.look_for_replaced_files();
                 let notices = std::mem::take(&mut self.notices);
                 tell(&self.progress(), &notices);
             }
@@ -267,6 +297,20 @@ impl Recorder {
             }
             if self.processes.is_empty() {
                 return Ok(End::Exited);
+            }
+        }
+    }
+
+    /// Says once of each file with probes that another has taken its place.
+    fn look_for_replaced_files(&mut self) {
+        for file in self.aims.iter_mut().flat_map(|aim| &mut aim.files) {
+            if !file.replaced && file.is_replaced_now() {
+                file.replaced = true;
+                self.notices.push(format!(
+                    "{} was replaced: processes that start from the new file are not probed; \
+                     record anew for those",
+                    file.shown.display()
+                ));
             }
         }
     }
@@ -309,6 +353,8 @@ impl Recorder {
         }
         let mut page = self.book.open(&self.clock, self.steal.as_ref());
         self.kernel.rows(|row| page.enter_socket(&row));
+        let kernel = &mut self.kernel;
+        kernel.probe_rows(|row, text| page.enter_probe(&row, text));
         if let Some(sdk) = &mut self.sdk {
             sdk.drain(&mut page);
         }
@@ -383,6 +429,9 @@ impl Recorder {
                 ("sockets", kernel.sockets),
                 ("switches", kernel.switches),
                 ("processes", kernel.processes),
+                ("abandoned", kernel.abandoned),
+                ("depth", kernel.depth),
+                ("names", kernel.names),
                 ("recursion", kernel.recursion),
                 ("strangers", sdk.strangers),
                 ("region_full", sdk.full),
@@ -396,6 +445,7 @@ impl Recorder {
     /// it cost.
     pub fn finish(mut self) -> Result<Progress, RecordError> {
         self.kernel.dismiss_sdk();
+        self.kernel.detach_probes();
         let looked = self.look();
         let progress = self.progress();
         let mut lost = self.lost();

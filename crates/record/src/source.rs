@@ -3,8 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use tailscope_kernel::MAX_PROBE_SOURCES;
+
+use crate::probe::{ProbeSource, ProbeSyntax};
+
 /// A source of spans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpanSource {
     /// `sdk`: the program says where its spans begin and end.
     Sdk,
@@ -14,30 +18,50 @@ pub enum SpanSource {
     /// `syscall:ready..send`: the same from the moment when the request was ready at its socket,
     /// so that the wait for the thread is part of the span.
     ReadySend,
+    /// `usdt:…` and `uprobe:…`: probes in a program begin and end it.
+    Probes(ProbeSource),
 }
 
 /// What `--span` was given is no source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// It is not known.
-    #[error("unknown span source '{0}': use sdk, syscall:recv..send or syscall:ready..send")]
+    #[error(
+        "unknown span source '{0}': use sdk, syscall:recv..send, syscall:ready..send, \
+         usdt:PATH:PROVIDER:BEGIN..END or uprobe:PATH:SYMBOL"
+    )]
     Unknown(String),
+    /// It names no probes.
+    #[error(transparent)]
+    Probes(#[from] ProbeSyntax),
     /// Both kinds of socket spans at once.
     #[error(
         "syscall:recv..send and syscall:ready..send exclude each other: the second holds the first"
     )]
     TwoSockets,
+    /// More than can be told apart.
+    #[error("{0} sources of spans by probes, and no more than {MAX_PROBE_SOURCES} go at a time")]
+    TooManyProbes(usize),
 }
 
 impl SpanSource {
-    /// The name that spans of this source have in the ledger; the SDK's have their own.
+    /// The name that spans of this source have in the ledger, where they have none of their own.
     #[must_use]
-    pub const fn span_name(self) -> &'static str {
+    pub fn span_name(&self) -> String {
         match self {
-            Self::Sdk => "sdk",
-            Self::RecvSend => "recv..send",
-            Self::ReadySend => "ready..send",
+            Self::Sdk => "sdk".into(),
+            Self::RecvSend => "recv..send".into(),
+            Self::ReadySend => "ready..send".into(),
+            Self::Probes(source) => source.span_name(),
         }
+    }
+
+    /// Those that are probes, in their order.
+    pub fn probes(sources: &[Self]) -> impl Iterator<Item = &ProbeSource> {
+        sources.iter().filter_map(|source| match source {
+            Self::Probes(probes) => Some(probes),
+            _ => None,
+        })
     }
 
     /// Checks that sources go together.
@@ -45,7 +69,10 @@ impl SpanSource {
         if sources.contains(&Self::RecvSend) && sources.contains(&Self::ReadySend) {
             return Err(SourceError::TwoSockets);
         }
-        Ok(())
+        match Self::probes(sources).count() {
+            count if count > MAX_PROBE_SOURCES => Err(SourceError::TooManyProbes(count)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -57,6 +84,7 @@ impl FromStr for SpanSource {
             "sdk" => Ok(Self::Sdk),
             "syscall:recv..send" => Ok(Self::RecvSend),
             "syscall:ready..send" => Ok(Self::ReadySend),
+            probes if ProbeSource::is_meant(probes) => Ok(Self::Probes(probes.parse()?)),
             _ => Err(SourceError::Unknown(text.to_owned())),
         }
     }
@@ -64,11 +92,12 @@ impl FromStr for SpanSource {
 
 impl fmt::Display for SpanSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sdk => "sdk",
-            Self::RecvSend => "syscall:recv..send",
-            Self::ReadySend => "syscall:ready..send",
-        })
+        match self {
+            Self::Sdk => f.write_str("sdk"),
+            Self::RecvSend => f.write_str("syscall:recv..send"),
+            Self::ReadySend => f.write_str("syscall:ready..send"),
+            Self::Probes(source) => source.fmt(f),
+        }
     }
 }
 
@@ -78,17 +107,35 @@ mod tests {
 
     #[test]
     fn every_source_reads_its_own_text() {
-        for source in [SpanSource::Sdk, SpanSource::RecvSend, SpanSource::ReadySend] {
+        let probes = "work=usdt:/bin/server:server:begin(id=arg0)..end".parse();
+        for source in [
+            SpanSource::Sdk,
+            SpanSource::RecvSend,
+            SpanSource::ReadySend,
+            SpanSource::Probes(probes.expect("it is one")),
+        ] {
             assert_eq!(source.to_string().parse(), Ok(source));
         }
     }
 
     #[test]
     fn an_unknown_source_names_the_known_ones() {
-        let error = "usdt:x"
+        let error = "jvm:x"
             .parse::<SpanSource>()
             .expect_err("it is unknown")
             .to_string();
         assert!(error.contains("syscall:recv..send"), "{error}");
+        assert!(error.contains("usdt:PATH"), "{error}");
+    }
+
+    #[test]
+    fn more_probes_than_can_be_told_apart_are_refused() {
+        let source: SpanSource = "uprobe:server:work".parse().expect("it is one");
+        let sources = vec![source; MAX_PROBE_SOURCES + 1];
+        assert_eq!(SpanSource::check(&sources[..MAX_PROBE_SOURCES]), Ok(()));
+        assert_eq!(
+            SpanSource::check(&sources),
+            Err(SourceError::TooManyProbes(MAX_PROBE_SOURCES + 1))
+        );
     }
 }

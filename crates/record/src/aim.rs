@@ -1,0 +1,141 @@
+//! From what `--span` says to probes that the kernel can attach to.
+
+use std::path::Path;
+
+use tailscope_kernel::{Edge, Probe, Spot};
+
+use crate::Process;
+use crate::elf;
+use crate::locate::{Located, locate};
+use crate::nearest::nearest;
+use crate::probe::{Ends, Point, ProbeSource};
+use crate::symbols::offsets_of;
+
+/// A source's probes, found in the files that they are in.
+#[derive(Debug)]
+pub struct Aim {
+    /// As it was asked for.
+    pub(crate) source: ProbeSource,
+    pub(crate) files: Vec<Located>,
+    /// Ends before begins, so that none begins that can't end.
+    pub(crate) probes: Vec<Probe>,
+}
+
+/// A source's probes are not where it says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("--span {source_text}: {why}")]
+pub struct AimError {
+    source_text: String,
+    why: String,
+}
+
+impl Aim {
+    /// Finds the probes of the source with this number. `launched`: the program of the command
+    /// that is about to start.
+    pub fn take(
+        number: u8,
+        source: &ProbeSource,
+        processes: &[Process],
+        launched: Option<&Path>,
+    ) -> Result<Self, AimError> {
+        let failed = |why| AimError {
+            source_text: source.to_string(),
+            why,
+        };
+        let files = locate(&source.file, processes, launched).map_err(failed)?;
+        let mut probes = Vec::new();
+        for file in &files {
+            probes.extend(probes_in(number, &source.ends, file).map_err(failed)?);
+        }
+        probes.sort_by_key(|probe| probe.edge == Edge::Begin);
+        Ok(Self {
+            source: source.clone(),
+            files,
+            probes,
+        })
+    }
+
+    /// What a person should know before the recording begins.
+    pub(crate) fn notices(&self) -> impl Iterator<Item = String> {
+        self.files.iter().filter(|file| file.replaced).map(|file| {
+            format!(
+                "{} was replaced since a process started from it: the file that runs is probed too",
+                file.shown.display()
+            )
+        })
+    }
+}
+
+fn probes_in(source: u8, ends: &Ends, file: &Located) -> Result<Vec<Probe>, String> {
+    let probe = |edge, point: &Point, spot| Probe {
+        source,
+        edge,
+        file: file.path(),
+        spot,
+        id: point.id,
+        name: point.name,
+    };
+    let code = |point: &Point| offsets_of(file, &point.symbol).map(Spot::Code);
+    Ok(match ends {
+        Ends::Usdt {
+            provider,
+            begin,
+            end,
+        } => {
+            let note = |point: &Point| usdt(file, provider, &point.symbol);
+            vec![
+                probe(Edge::End, end, note(end)?),
+                probe(Edge::Begin, begin, note(begin)?),
+            ]
+        }
+        Ends::Functions { begin, end } => vec![
+            probe(Edge::End, end, code(end)?),
+            probe(Edge::Begin, begin, code(begin)?),
+        ],
+        Ends::Call(point) => {
+            let spot = code(point)?;
+            let mut back = probe(Edge::Return, point, spot.clone());
+            (back.id, back.name) = (None, None); // a function's arguments are gone by then
+            vec![back, probe(Edge::Begin, point, spot)]
+        }
+    })
+}
+
+fn usdt(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
+    let shown = file.shown.display();
+    let notes = elf::notes(&file.file).map_err(|e| format!("can't read {shown}: {e}"))?;
+    if notes
+        .iter()
+        .any(|note| note.provider == provider && note.name == name)
+    {
+        return Ok(Spot::Usdt {
+            provider: provider.to_owned(),
+            name: name.to_owned(),
+        });
+    }
+    if notes.is_empty() {
+        return Err(format!(
+            "{shown} has no USDT probes at all: try uprobe:{shown}:SYMBOL"
+        ));
+    }
+    let mut providers: Vec<&str> = notes.iter().map(|note| note.provider.as_str()).collect();
+    providers.sort_unstable();
+    providers.dedup();
+    if !providers.contains(&provider) {
+        return Err(format!(
+            "{shown} has no probes of '{provider}', but of {}",
+            providers.join(", ")
+        ));
+    }
+    let of_it = notes.iter().filter(|note| note.provider == provider);
+    let mut names: Vec<&str> = of_it.map(|note| note.name.as_str()).collect();
+    // Documents write with one dash what a note's name has two underlines for.
+    let near = nearest(&name.replace('-', "__"), names.iter().copied());
+    let like = if near.is_empty() {
+        names.sort_unstable();
+        format!("it has {}", names.join(", "))
+    } else {
+        format!("like it there are {}", near.join(", "))
+    };
+    Err(format!("no probe '{provider}:{name}' in {shown}; {like}"))
+}

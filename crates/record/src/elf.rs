@@ -1,0 +1,215 @@
+//! What a program file says of its own code: its functions, and its USDT notes.
+
+use std::fs::File;
+use std::io;
+
+use object::read::elf::ElfFile64;
+use object::{
+    Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SymbolFlags, elf,
+};
+
+type Parsed<'c, 'f> = ElfFile64<'c, Endianness, &'c ReadCache<&'f File>>;
+
+/// A function, by its address in the file's own numbering.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) address: u64,
+    /// Not the function itself, but one that chooses it when the program starts (IFUNC).
+    pub(crate) chooses: bool,
+}
+
+/// A USDT probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) provider: String,
+    pub(crate) name: String,
+}
+
+/// What tells one build of a program from another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) build_id: Option<Vec<u8>>,
+    /// The file that holds its symbols, and the CRC of that.
+    pub(crate) debug_link: Option<(String, u32)>,
+}
+
+fn parsed<T>(file: &File, read: impl FnOnce(&Parsed<'_, '_>) -> T) -> io::Result<T> {
+    let cache = ReadCache::new(file);
+    let elf = ElfFile64::parse(&cache)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("no 64-bit ELF: {e}")))?;
+    Ok(read(&elf))
+}
+
+/// The functions that a file names.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    pub(crate) all: Vec<Function>,
+    /// Its own table of symbols was taken out: here are only those that others link to.
+    pub(crate) stripped: bool,
+}
+
+/// All functions of the file's table of symbols and of its dynamic one.
+pub(crate) fn functions(file: &File) -> io::Result<Functions> {
+    parsed(file, |elf| Functions {
+        stripped: elf.symbols().next().is_none(),
+        all: elf
+            .symbols()
+            .chain(elf.dynamic_symbols())
+            .filter(|symbol| !symbol.is_undefined() && symbol.address() != 0)
+            .filter_map(|symbol| {
+                let SymbolFlags::Elf { st_info, .. } = symbol.flags() else {
+                    return None;
+                };
+                let kind = st_info.st_type();
+                let chooses = kind == elf::STT_GNU_IFUNC;
+                if kind != elf::STT_FUNC && !chooses {
+                    return None;
+                }
+                // In some tables a name carries its version: memcpy@@GLIBC_2.14.
+                let name = symbol.name().ok()?;
+                Some(Function {
+                    name: name.split('@').next()?.to_owned(),
+                    address: symbol.address(),
+                    chooses,
+                })
+            })
+            .collect(),
+    })
+}
+
+/// Where in the file the code of these addresses is; `None` for what is not loaded from it.
+pub(crate) fn offsets(file: &File, addresses: &[u64]) -> io::Result<Vec<Option<u64>>> {
+    parsed(file, |elf| {
+        let offset = |address: u64| {
+            elf.segments().find_map(|segment| {
+                let (offset, size) = segment.file_range();
+                let into = address.checked_sub(segment.address())?;
+                (into < size).then_some(offset + into)
+            })
+        };
+        addresses.iter().map(|address| offset(*address)).collect()
+    })
+}
+
+/// Its build id, and where its symbols are.
+pub(crate) fn identity(file: &File) -> io::Result<Identity> {
+    parsed(file, |elf| Identity {
+        build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
+        debug_link: elf.gnu_debuglink().ok().flatten().map(|(name, crc)| {
+            let name = String::from_utf8_lossy(name).into_owned();
+            (name, crc)
+        }),
+    })
+}
+
+/// Its USDT probes, each once.
+pub(crate) fn notes(file: &File) -> io::Result<Vec<Note>> {
+    parsed(file, |elf| {
+        let section = elf.section_by_name(".note.stapsdt");
+        let bytes = section.and_then(|s| s.data().ok()).unwrap_or_default();
+        let mut notes = Vec::new();
+        let mut at = 0;
+        while let Some((note, next)) = note_at(bytes, at) {
+            at = next;
+            if let Some(note) = note.filter(|note| !notes.contains(note)) {
+                notes.push(note);
+            }
+        }
+        notes
+    })
+}
+
+/// The note at `at` (if it is a probe's) and where the next one begins: three lengths, the owner,
+/// then three addresses and three strings, each part padded to four bytes.
+fn note_at(bytes: &[u8], at: usize) -> Option<(Option<Note>, usize)> {
+    let word = |at: usize| {
+        let word = bytes.get(at..at.checked_add(4)?)?;
+        Some(u32::from_le_bytes(word.try_into().ok()?) as usize)
+    };
+    let (owner_length, length) = (word(at)?, word(at + 4)?);
+    let owner_at = at + 12;
+    let described_at = owner_at.checked_add(owner_length.checked_next_multiple_of(4)?)?;
+    let next = described_at.checked_add(length.checked_next_multiple_of(4)?)?;
+    let owner = bytes.get(owner_at..owner_at + owner_length)?;
+    let described = bytes.get(described_at..described_at.checked_add(length)?)?;
+    let note = (owner == b"stapsdt\0")
+        .then(|| {
+            let mut strings = described.get(24..)?.split(|byte| *byte == 0);
+            let mut text = || Some(String::from_utf8_lossy(strings.next()?).into_owned());
+            Some(Note {
+                provider: text()?,
+                name: text()?,
+            })
+        })
+        .flatten();
+    Some((note, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ourselves() -> File {
+        File::open("/proc/self/exe").expect("our own file")
+    }
+
+    #[test]
+    fn a_function_of_ours_is_where_its_symbol_says() {
+        let file = ourselves();
+        let main = functions(&file)
+            .expect("our file is read")
+            .all
+            .into_iter()
+            .find(|function| function.name == "main")
+            .expect("a program has main");
+        let offset = offsets(&file, &[main.address]).expect("read")[0];
+        assert!(offset.is_some_and(|o| o > 0 && o < file.metadata().expect("ours").len()));
+        assert_eq!(offsets(&file, &[u64::MAX]).expect("read"), [None]);
+    }
+
+    #[test]
+    fn what_is_no_program_is_an_error() {
+        let text = File::open("Cargo.toml").expect("the manifest");
+        let error = functions(&text).expect_err("it is no program");
+        assert!(error.to_string().contains("no 64-bit ELF"), "{error}");
+    }
+
+    fn note(provider: &str, name: &str) -> Vec<u8> {
+        let described = [
+            &[0; 24],
+            format!("{provider}\0{name}\0-8@%rax\0").as_bytes(),
+        ]
+        .concat();
+        let mut bytes = Vec::new();
+        for word in [8, described.len() as u32, 3] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(b"stapsdt\0");
+        bytes.extend(&described);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn notes_come_back_as_they_went(
+            names in proptest::collection::vec(("[a-z]{1,9}", "[a-z_]{1,20}"), 1..5),
+        ) {
+            let bytes: Vec<u8> = names.iter().flat_map(|(p, n)| note(p, n)).collect();
+            let (mut at, mut found) = (0, Vec::new());
+            while let Some((note, next)) = note_at(&bytes, at) {
+                found.extend(note.map(|n| (n.provider, n.name)));
+                at = next;
+            }
+            prop_assert_eq!(found, names);
+        }
+
+        #[test]
+        fn foreign_notes_never_panic(bytes: Vec<u8>, at in 0usize..64) {
+            let _ = note_at(&bytes, at);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Where a function's code is in a file, also where the file's own symbols were taken out.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::elf::{self, Function, Identity};
+use crate::locate::Located;
+use crate::nearest::nearest;
+
+/// The offsets of all functions of this name: one, but for local functions of several files.
+pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, String> {
+    let shown = located.shown.display();
+    let unread = |e: io::Error| format!("can't read {shown}: {e}");
+    let own = elf::functions(&located.file).map_err(unread)?;
+    let mut functions = own.all;
+    let mut looked_at = Vec::new();
+    if own.stripped && !functions.iter().any(|function| function.name == name) {
+        let identity = elf::identity(&located.file).map_err(unread)?;
+        let (debug, tried) = debug_file(located, &identity);
+        looked_at = tried;
+        if let Some(debug) = debug {
+            functions.extend(elf::functions(&debug).map_err(unread)?.all);
+            looked_at.clear();
+        }
+    }
+    let mut addresses: Vec<u64> = Vec::new();
+    for function in functions.iter().filter(|function| function.name == name) {
+        if function.chooses {
+            return Err(format!(
+                "'{name}' in {shown} is chosen among several when a program starts (IFUNC): \
+                 name the one that this machine takes"
+            ));
+        }
+        addresses.push(function.address);
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    let offsets: Vec<u64> = elf::offsets(&located.file, &addresses)
+        .map_err(unread)?
+        .into_iter()
+        .flatten()
+        .collect();
+    if offsets.is_empty() {
+        return Err(unknown(located, name, &functions, &looked_at));
+    }
+    Ok(offsets)
+}
+
+fn unknown(located: &Located, name: &str, functions: &[Function], tried: &[PathBuf]) -> String {
+    let mut text = format!("no function '{name}' in {}", located.shown.display());
+    let near = nearest(
+        name,
+        functions.iter().map(|function| function.name.as_str()),
+    );
+    if !near.is_empty() {
+        text += &format!("; like it there are: {}", near.join(", "));
+    }
+    if let Some(first) = tried.first() {
+        text += &format!(
+            ".\nIt is stripped down to the {} functions that other programs may link to, and its \
+             debug symbols are not installed (not {}, nor in {} other places); Debian has them in \
+             packages whose names end in -dbgsym",
+            functions.len(),
+            first.display(),
+            tried.len() - 1
+        );
+    }
+    text
+}
+
+/// Its file of debug symbols: by the build id, then by the name that it links to (gdb's order). If
+/// there is none, where one was looked for.
+fn debug_file(located: &Located, identity: &Identity) -> (Option<File>, Vec<PathBuf>) {
+    let mut candidates = Vec::new();
+    if let Some([first, rest @ ..]) = identity.build_id.as_deref() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let name = format!("{}.debug", hex(rest));
+        let folder = Path::new("/usr/lib/debug/.build-id").join(hex(&[*first]));
+        candidates.push(folder.join(name));
+    }
+    if let Some((name, _)) = &identity.debug_link {
+        let folder = located.shown.parent().unwrap_or(Path::new("/"));
+        let inside = folder.strip_prefix("/").unwrap_or(folder);
+        candidates.push(folder.join(name));
+        candidates.push(folder.join(".debug").join(name));
+        candidates.push(Path::new("/usr/lib/debug").join(inside).join(name));
+    }
+    for candidate in &candidates {
+        // In the process's own files, else in ours: symbols of a container's program may be here.
+        for root in [&located.root, Path::new("/")] {
+            let inside = candidate.strip_prefix("/").unwrap_or(candidate);
+            let Ok(file) = File::open(root.join(inside)) else {
+                continue;
+            };
+            if belongs(&file, identity) {
+                return (Some(file), Vec::new());
+            }
+        }
+    }
+    (None, candidates)
+}
+
+/// Whether debug symbols are of that very build.
+fn belongs(debug: &File, identity: &Identity) -> bool {
+    let Ok(own) = elf::identity(debug) else {
+        return false;
+    };
+    match (&own.build_id, &identity.build_id, &identity.debug_link) {
+        (Some(own), Some(wanted), _) => own == wanted,
+        (_, _, Some((_, crc))) => crc_of(debug).is_ok_and(|own| own == *crc),
+        _ => false,
+    }
+}
+
+/// The CRC-32 that `.gnu_debuglink` holds (polynomial 0xedb88320, as zlib's).
+fn crc_of(file: &File) -> io::Result<u32> {
+    let mut bytes = vec![0; 1 << 16];
+    let (mut crc, mut at) = (!0u32, 0);
+    loop {
+        let count = file.read_at(&mut bytes, at)?;
+        if count == 0 {
+            return Ok(!crc);
+        }
+        at += count as u64;
+        for byte in &bytes[..count] {
+            crc ^= u32::from(*byte);
+            for _ in 0..8 {
+                crc = crc >> 1 ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::locate::locate;
+
+    #[test]
+    fn the_crc_is_zlibs() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), b"123456789").expect("written");
+        let read = File::open(file.path()).expect("there");
+        assert_eq!(crc_of(&read).expect("read"), 0xcbf4_3926);
+    }
+
+    fn run(folder: &Path, program: &str, arguments: &[&str]) {
+        let done = Command::new(program)
+            .args(arguments)
+            .current_dir(folder)
+            .status();
+        assert!(done.expect(program).success(), "{program} {arguments:?}");
+    }
+
+    fn located(folder: &Path) -> Located {
+        let path = folder.join("program");
+        locate(path.to_str().expect("plain"), &[], None)
+            .expect("there")
+            .remove(0)
+    }
+
+    #[test]
+    fn a_stripped_programs_function_is_found_through_its_debug_link() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let here = folder.path();
+        std::fs::write(
+            here.join("program.c"),
+            "static int hidden_work(int n) { return n + 1; }\n\
+             int (*volatile work)(int) = hidden_work;\n\
+             int main(void) { return work(-1); }\n",
+        )
+        .expect("written");
+        run(
+            here,
+            "cc",
+            &["-g", "-Wl,--build-id=none", "-o", "program", "program.c"],
+        );
+        let whole = offsets_of(&located(here), "hidden_work").expect("not stripped");
+        run(
+            here,
+            "objcopy",
+            &["--only-keep-debug", "program", "program.debug"],
+        );
+        run(here, "strip", &["program"]);
+        let stripped = offsets_of(&located(here), "hidden_work").expect_err("stripped");
+        assert!(stripped.contains("no function 'hidden_work'"), "{stripped}");
+        run(
+            here,
+            "objcopy",
+            &["--add-gnu-debuglink=program.debug", "program"],
+        );
+        assert_eq!(offsets_of(&located(here), "hidden_work"), Ok(whole));
+        let near = offsets_of(&located(here), "hidden_wrok").expect_err("misspelt");
+        assert!(near.contains("hidden_work"), "{near}");
+        // Symbols of another build would lead anywhere.
+        std::fs::copy(here.join("program"), here.join("program.debug")).expect("copied");
+        let other = offsets_of(&located(here), "hidden_work").expect_err("another build's");
+        assert!(other.contains("not installed"), "{other}");
+    }
+
+    #[test]
+    fn a_function_that_is_chosen_at_the_start_is_refused() {
+        let libc = locate(
+            "libc",
+            &[crate::Process {
+                pid: std::process::id(),
+            }],
+            None,
+        )
+        .expect("tests are linked with libc");
+        let chosen = offsets_of(&libc[0], "memcpy");
+        if cfg!(target_arch = "x86_64") {
+            let error = chosen.expect_err("it is an IFUNC");
+            assert!(error.contains("IFUNC"), "{error}");
+        }
+        assert_eq!(
+            offsets_of(&libc[0], "malloc")
+                .expect("it is exported")
+                .len(),
+            1
+        );
+    }
+}
