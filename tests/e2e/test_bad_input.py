@@ -42,7 +42,7 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
     ("arguments", "words"),
     [
         (["record"], ["nothing to record", "-p PID", "command"]),
-        (["record", "-p", "1", "--span", "usdt:nope"], ["unknown span source", "usdt:nope", "sdk"]),
+        (["record", "-p", "1", "--span", "jvm:nope"], ["unknown span source", "jvm:nope", "sdk"]),
         (["record", "-p", "1", "--sapn", "sdk"], ["--sapn", "--span"]),
         (["record", "-p", "me"], ["'me'", "--pid"]),
         (["record", "-p", "1", "-d", "10y"], ["'y' is no unit of time", "ms, s, m, h or d"]),
