@@ -18,8 +18,6 @@ from tailscope.svg import box, dot, label, line, path, picture
 ORDER = (RUNNING, *CAUSES)
 #: Points of one CDF line: two to a pixel of the widest picture.
 STEPS = 500
-#: Curves of single causes in the CDF picture.
-CURVES = 3
 #: A part of a bar narrower than this (px) can't be seen and is not drawn.
 VISIBLE = 0.15
 DECADES = "123456789"
@@ -72,7 +70,8 @@ def plain(ns: float) -> str:
 def shown_curves(explanation: Explanation) -> list[str]:
     """The causes whose absence is worth a line."""
     floor = 0.01 * explanation.at_target.ns
-    return [c.name for c in explanation.causes if c.saving.ns > floor][:CURVES]
+    drawn = explanation.curves
+    return [c.name for c in explanation.causes if c.name in drawn and c.saving.ns > floor]
 
 
 def joint_curve(explanation: Explanation) -> str | None:

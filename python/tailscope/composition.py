@@ -18,7 +18,6 @@ from tailscope.cause import RUNNING
 from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans
 from tailscope.target import Target
-from tailscope.timed import Counts
 
 #: The spans that stand for the median: from p45 to p55.
 MEDIAN_BAND = (0.45, 0.55)
@@ -70,14 +69,6 @@ class Composition:
         edges = tuple(sorted({whole.bin_at(edge) for edge in CLASS_EDGES} | {*band, tail_bin}))
         sums = measure.class_sums(spans, lower_edge(np.array(edges)).tolist(), causes)
         return cls(edges, band, tail_bin, whole, sums.pop("weight"), sums.pop("wall"), sums)
-
-    def with_time(self, cause: str, time: Counts) -> Composition:
-        """With a cause's time, known by block and wall time's bin, added."""
-        number = np.searchsorted(self.edges, time.bin, side="right")
-        blocks, classes = self.wall.shape
-        cell = time.block * classes + number
-        sums = np.bincount(cell, time.weight, blocks * classes)
-        return self.with_sums(cause, sums.astype(np.float64, copy=False).reshape(blocks, classes))
 
     def scaled_up(self, cause: str, known: Distribution) -> Composition:
         """With a cause's sums, which are over the spans in which it was measured, for all spans.

@@ -6,18 +6,21 @@ The prediction assumes that the spans' other causes stay as they are.
 
 A cause that was not measured in all rows (a counter that takes turns, a ledger that lacks it) is
 judged by those in which it was: what fixing it saves there is what it saves.
+
+A fix only makes spans faster. So of the spans that were below some wall time only their number
+matters, as long as the percentile and all of its replicates stay above it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tailscope import measure
 from tailscope.bootstrap import Draws, Interval, interval, interval_of
-from tailscope.grid import Distribution
+from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans
 from tailscope.timed import Timed
 
@@ -60,7 +63,8 @@ class Counterfactual:
 
     predicted: Interval
     saving: Interval
-    walls: Distribution
+    #: The lowest percentile (ns) of all replicates: how deep the spans matter.
+    lowest_ns: float
 
 
 def among(spans: Spans, baseline: Baseline, causes: Sequence[str]) -> tuple[Spans, Baseline] | None:
@@ -77,9 +81,9 @@ def among(spans: Spans, baseline: Baseline, causes: Sequence[str]) -> tuple[Span
 
 def unchanged(baseline: Baseline) -> Counterfactual:
     """For a cause that no span has more of than the median."""
-    return Counterfactual(
-        baseline.everything.target, Interval(0.0, 0.0, 0.0), baseline.everything.whole
-    )
+    whole = baseline.everything
+    nothing = Interval(0.0, 0.0, 0.0)
+    return Counterfactual(whole.target, nothing, float(whole.replicates.min()))
 
 
 def compare(baseline: Baseline, walls: Timed) -> Counterfactual:
@@ -89,10 +93,35 @@ def compare(baseline: Baseline, walls: Timed) -> Counterfactual:
     saved = baseline.target.ns - predicted.ns
     savings = baseline.replicates - replicates
     saving = interval(saved, savings, baseline.draws)
+    lowest_ns = min(predicted.ns, float(replicates.min()))
     if whole := baseline.of_all:
         left = interval(whole.target.ns - saved, whole.replicates - savings, baseline.draws)
         predicted = Interval(*(max(ns, 0.0) for ns in (left.ns, left.lo, left.hi)))
-    return Counterfactual(predicted, saving, walls.distribution())
+    return Counterfactual(predicted, saving, lowest_ns)
+
+
+def slow_first(spans: Spans) -> Iterator[Spans]:
+    """Where to ask what a percentile becomes: the tail, then, if it leaves that, all spans."""
+    if spans.tail is not None:
+        yield spans.tail
+    yield spans
+
+
+def without(spans: Spans, baseline: Baseline, limits: dict[str, int]) -> Counterfactual:
+    """The percentile, had no cause in `limits` been above its limit (ns)."""
+    for rows in slow_first(spans):
+        moved = measure.moved(rows, limits)
+        walls = baseline.walls.from_bin(rows.floor_bin).moved(moved.gone, moved.come)
+        found = compare(baseline, walls)
+        if found.lowest_ns >= lower_edge(rows.floor_bin):
+            break
+    return found
+
+
+def curve(spans: Spans, baseline: Baseline, limits: dict[str, int]) -> Distribution:
+    """All wall times, had no cause in `limits` been above its limit (ns)."""
+    known, base = among(spans, baseline, tuple(limits)) or (spans, baseline)
+    return measure.relieved(known, base.whole, limits)
 
 
 def together(
@@ -106,11 +135,6 @@ def together(
         if measured is None:
             break
         spans, baseline = measured
-        if measure.are_rare(spans, causes) and not any(medians[cause] for cause in causes):
-            moved = measure.moved(spans, causes)
-            walls = baseline.walls.moved(moved.gone, moved.come)
-        else:
-            limits = {cause: medians[cause] for cause in causes}
-            walls = Timed.of(measure.relieved(spans, limits), spans.blocks)
-        found.append((causes, compare(baseline, walls)))
+        limits = {cause: medians[cause] for cause in causes}
+        found.append((causes, without(spans, baseline, limits)))
     return found

@@ -19,11 +19,12 @@ from tailscope.errors import LedgerError, MachineError
 from tailscope.ledger import IDENTITY, Ledger
 
 if TYPE_CHECKING:
+    import duckdb
     import ibis
 
 #: Group-bys of a few 100,000 groups need about 100 MB; the rest is read-ahead. With numpy and the
 #: interpreter the process stays below 1 GiB.
-MEMORY_LIMIT = "600MB"
+MEMORY_LIMIT = "2GB"
 VIEW = "spans"
 
 
@@ -46,6 +47,7 @@ class Engine:
             }
         )
         self.columns = column_types(ledger)
+        self.kept = 0
         selects = []
         for number, recording in enumerate(ledger.recordings):
             files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in recording.files)
@@ -63,12 +65,20 @@ class Engine:
 
     def run(self, query: ibis.Table) -> dict[str, NDArray]:
         """The query's result, a column an array; nulls become a masked array's masked places."""
-        import duckdb
+        return self.execute(self.sql(query)).fetchnumpy()
+
+    def sql(self, query: ibis.Table) -> str:
+        """The query in the engine's language."""
         import ibis
 
-        text = str(ibis.to_sql(query, dialect="duckdb", pretty=False))
+        return str(ibis.to_sql(query, dialect="duckdb", pretty=False))
+
+    def execute(self, text: str) -> duckdb.DuckDBPyConnection:
+        """Run a statement."""
+        import duckdb
+
         try:
-            return self.connection.execute(text).fetchnumpy()
+            return self.connection.execute(text)
         except duckdb.OutOfMemoryException as error:
             raise MachineError(
                 f"the analysis needs more than {MEMORY_LIMIT}: explain fewer files at once"
@@ -76,6 +86,15 @@ class Engine:
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             raise LedgerError(f"a file of this ledger is damaged inside: {first}") from error
+
+    def keep(self, query: ibis.Table) -> ibis.Table:
+        """The query's rows, kept until the engine is closed; beyond its memory, on disk."""
+        import ibis
+
+        self.kept += 1
+        name = f"kept_{self.kept}"
+        self.execute(f"CREATE TEMP TABLE {name} AS {self.sql(query)}")
+        return ibis.table(query.schema(), name=name)
 
     def __enter__(self) -> Engine:
         return self

@@ -15,11 +15,10 @@ from tailscope.bootstrap import Interval
 from tailscope.cause import MEANING, RUNNING
 from tailscope.composition import Composition, LatencyClass, TailBlock
 from tailscope.counter import COUNTERS
-from tailscope.counterfactual import Baseline
+from tailscope.counterfactual import Baseline, Counterfactual, curve
 from tailscope.disagreement import disagreements
 from tailscope.engine import Engine
 from tailscope.grid import Distribution, lower_edge
-from tailscope.impact import impact
 from tailscope.ledger import Ledger
 from tailscope.measure import Spans, Worst
 from tailscope.provenance import Provenance, provenance
@@ -38,6 +37,11 @@ if TYPE_CHECKING:
 #: How many causes at most are fixed at once.
 TOGETHER = 3
 WORST = 20
+#: The tail that most questions go to holds so many times the spans above the target: a fix that
+#: brings the percentile below them costs passes over all spans.
+TAIL = 5
+#: Causes whose absence is drawn.
+CURVES = 3
 #: Below this many rows above the target, the percentile is one span's luck.
 FEW = 10
 
@@ -143,8 +147,8 @@ class Explanation:
     run_length: int
     method: VarMRI
     worst: tuple[Worst, ...]
-    #: Distributions of wall time: as measured (key ""), and with causes fixed ("lock", "lock +
-    #: io").
+    #: Distributions of wall time: as measured (key ""), and with the top causes fixed ("lock",
+    #: "lock + io").
     curves: dict[str, Distribution]
     provenance: Provenance
     notes: tuple[str, ...]
@@ -219,6 +223,8 @@ def explain(
         spans = measure.spans_named(engine, table, overview, ledger, chosen)
         baseline = start(spans, target, seed)
         whole = baseline.whole
+        floor = whole.bin_at(max(0.0, 1 - TAIL * (1 - target.quantile)))
+        spans = measure.with_tail(spans, floor)
         by_span = {chosen: whole}
         if len({total.span for total in overview.totals}) > 1:
             by_span |= measure.walls_by_span(engine, table)
@@ -233,6 +239,10 @@ def explain(
         causes = [Event(cause.name, cause.impact, cause.high_from_ns) for cause in found]
         verdicts, pairs = rules.judge([*causes, *events], drawn, method)
         found = [ruled(cause, verdicts[cause.name], shares) for cause in found]
+        curves = {"": whole} | {
+            " + ".join(names): curve(spans, baseline, {name: medians[name] for name in names})
+            for names in worth_drawing(found, together)
+        }
         floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
         worst = measure.worst(spans, int(lower_edge(floor)), WORST)
     names = [name_line(overview, name, walls, target) for name, walls in by_span.items()]
@@ -270,9 +280,7 @@ def explain(
         run_length=baseline.draws.run,
         method=method,
         worst=worst,
-        curves={"": whole}
-        | {name: one.without.walls for name, one in struck.items()}
-        | {" + ".join(names): one.walls for names, one in together},
+        curves=curves,
         provenance=provenance(ledger, overview),
         notes=tuple(remarks(mine, target, baseline)),
     )
@@ -280,7 +288,7 @@ def explain(
 
 def start(spans: Spans, target: Target, seed: int) -> Baseline:
     """The target percentile as it is, with the draws that all intervals share."""
-    walls = Timed.of(measure.relieved(spans, {}), spans.blocks)
+    walls = Timed.of(measure.walls(spans), spans.blocks)
     tail_bin = walls.distribution().bin_at(target.quantile)
     memory = bootstrap.memory(bootstrap.surplus(walls, tail_bin))
     return Baseline.of(walls, target.quantile, bootstrap.draw(spans.blocks, memory, seed))
@@ -290,13 +298,10 @@ def strike_all(
     spans: Spans, baseline: Baseline, target: Target, method: VarMRI
 ) -> tuple[dict[str, Strike], Composition]:
     """Each cause's strikes, `running` last, and what spans are made of."""
-    usual = [cause for cause in spans.active if not measure.are_rare(spans, (cause,))]
-    composition = Composition.of(spans, baseline.whole, target, usual)
+    composition = Composition.of(spans, baseline.whole, target, spans.active)
     struck = {}
     for name in spans.active:
         found = struck[name] = strike(spans, baseline, name, method)
-        if found.time is not None:
-            composition = composition.with_time(name, found.time)
         if found.baseline is not baseline:
             composition = composition.scaled_up(name, found.baseline.whole)
     struck[RUNNING] = strike(spans, baseline, RUNNING, method)
@@ -314,8 +319,7 @@ def count_events(
             continue
         known, base = measured
         found = measure.strikes(known, name, base.whole.total)
-        high_from, high = much(known, base, found, name, method)
-        value = impact(base.whole, high, base.quantile) if high.total > 0 else None
+        high_from, value = much(known, base, found, name, method)
         events.append(Event(name, value, high_from))
         shares[name] = base.known_share
     return events, shares
@@ -384,6 +388,14 @@ def worth_fixing(found: list[Cause]) -> list[str]:
     candidates = [c for c in found if c.name != RUNNING and (c.share or 0.0) >= 0.02]
     candidates.sort(key=lambda cause: cause.share or 0.0, reverse=True)
     return [cause.name for cause in candidates[:TOGETHER]]
+
+
+def worth_drawing(
+    found: list[Cause], together: list[tuple[tuple[str, ...], Counterfactual]]
+) -> list[tuple[str, ...]]:
+    """The top causes and the largest set of them: what would be left gets a curve."""
+    top = [(cause.name,) for cause in found[:CURVES] if cause.saving.ns > 0]
+    return [*top, *(names for names, _ in together[-1:])]
 
 
 def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]:

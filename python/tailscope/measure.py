@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tailscope.cause import RUNNING
 from tailscope.counter import COUNTERS
 from tailscope.engine import Engine, filled
-from tailscope.grid import Bins, Distribution, Weights, bin_of
+from tailscope.grid import Distribution, bin_of, lower_edge
 from tailscope.ledger import IDENTITY, Extent, Ledger
 from tailscope.timed import Counts
 
@@ -33,9 +33,6 @@ BLOCKS = 256
 LONGEST_NS = 1 << 58
 LATEST_NS = 1 << 62
 HEAVIEST = 1e12
-#: Causes in at most this part of the rows are rare: of 10 million rows that makes a million groups,
-#: about 100 MB in the engine.
-RARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -72,23 +69,10 @@ class Strikes:
 
 @dataclass(frozen=True)
 class Moved:
-    """Spans that causes struck: `gone` from one wall time, `come` to another, row by row."""
+    """Spans that a fix makes faster: `gone` from one wall time, `come` to another."""
 
     gone: Counts
     come: Counts
-
-
-@dataclass(frozen=True)
-class Blows:
-    """One cause's strikes, row by row: the spans moved, the cause's bin, its weighted sum of ns.
-
-    `events` are those of all rows together.
-    """
-
-    moved: Moved
-    value: Bins
-    ns: Weights
-    events: float | None
 
 
 @dataclass(frozen=True)
@@ -105,25 +89,26 @@ class Worst:
 class Spans:
     """The spans that are explained: a filtered view, and the expression for a row's time block.
 
-    `struck` says for each cause that is above 0 in some rows what part of the rows that is; causes
-    that are nowhere above 0 cost no query. `partial` are the causes that are null in some rows.
-    `counters` are the hardware counters that some rows have.
+    `active` are the causes that are above 0 in some rows; the others cost no query. `partial` are
+    the causes and counters that are null in some rows. `counters` are the hardware counters that
+    some rows have.
+
+    Percentiles are decided by the slow spans, and a fix only makes spans faster. So the few spans
+    at and above `floor_bin` are kept apart in `tail`, a small table, and most questions go there.
     """
 
     engine: Engine
     table: Table
     block: IntegerValue
-    struck: dict[str, float]
+    active: tuple[str, ...]
     partial: frozenset[str]
     blocks: int
     block_s: float
     columns: frozenset[str]
     counters: tuple[str, ...] = ()
-
-    @property
-    def active(self) -> tuple[str, ...]:
-        """The causes that are above 0 in some row."""
-        return tuple(self.struck)
+    #: The bin of wall time below which the table has no rows.
+    floor_bin: int = 0
+    tail: Spans | None = None
 
     def value(self, cause: str) -> IntegerValue:
         """A cause's ns in each span. `running` is what is left of the wall time, never below 0."""
@@ -147,7 +132,8 @@ class Spans:
         if not missing:
             return self
         known = [self.table[column(cause)].notnull() for cause in missing]
-        return replace(self, table=self.table.filter(known))
+        tail = self.tail and self.tail.knowing(causes)
+        return replace(self, table=self.table.filter(known), tail=tail)
 
 
 def column(cause: str) -> str:
@@ -254,30 +240,32 @@ def walls_by_span(engine: Engine, table: Table) -> dict[str, Distribution]:
 
 
 def strike_rows(
-    engine: Engine, table: Table, ledger: Ledger
-) -> tuple[dict[str, int], dict[str, int]]:
-    """In how many rows each cause and counter is above 0, and in how many it is not null.
+    engine: Engine, table: Table, ledger: Ledger, whole: bool
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The causes and counters that are above 0 in some rows, and those that are null in some.
 
-    Only causes that the files' statistics do not rule out are looked at.
+    `whole` says that the table is all rows of the ledger: then the files' statistics tell, where
+    there are any, and no row needs to be looked at.
     """
     extents = ledger.contents.extents
-    sums: dict[str, Any] = {}
-    for counter in ledger.stored_counters:
-        value = table[counter]
-        sums |= {f"{counter}_struck": (value > 0).sum(), f"{counter}_count": value.count()}
-    for cause in ledger.stored_causes:
-        extent = extents.get(f"{cause}_ns")
-        if extent is None or not extent.known or (extent.most or 0) > 0:
-            value = table[f"{cause}_ns"]
-            sums |= {f"{cause}_struck": (value > 0).sum(), f"{cause}_count": value.count()}
-    if not sums:
-        return {}, {}
-    found = {name: int(filled(values)[0]) for name, values in engine.run(table.agg(**sums)).items()}
-    causes = [name.removesuffix("_count") for name in found if name.endswith("_count")]
-    return (
-        {cause: found[f"{cause}_struck"] for cause in causes},
-        {cause: found[f"{cause}_count"] for cause in causes},
-    )
+    names = (*ledger.stored_causes, *ledger.stored_counters)
+    active, partial = set(), set()
+    sums: dict[str, Any] = {"rows": ibis._.count()}
+    for name in names:
+        extent = extents.get(column(name))
+        if extent is not None and extent.known and (whole or (extent.most or 0) <= 0):
+            active |= {name} if (extent.most or 0) > 0 else set()
+            partial |= {name} if extent.nulls else set()
+        else:
+            value = table[column(name)]
+            sums |= {f"{name}_most": value.max(), f"{name}_count": value.count()}
+    if len(sums) > 1:
+        found = {name: int(filled(v)[0]) for name, v in engine.run(table.agg(**sums)).items()}
+        active |= {name for name in names if found.get(f"{name}_most", 0) > 0}
+        partial |= {
+            name for name in names if found.get(f"{name}_count", found["rows"]) < found["rows"]
+        }
+    return tuple(name for name in names if name in active), frozenset(partial & active)
 
 
 @dataclass(frozen=True)
@@ -323,92 +311,76 @@ def spans_named(
 ) -> Spans:
     """The rows of one span name, with their block."""
     totals = [total for total in overview.totals if total.span == name]
-    if len({total.span for total in overview.totals}) > 1:
+    alone = len({total.span for total in overview.totals}) == 1
+    if not alone:
         table = table.filter(table.span == name)
     places, power, blocks = time_blocks(totals)
     block = None
     for place in reversed(places):
         here = ((table.start_ns - place.first_ns) >> power) + place.start
         block = here if block is None else ibis.ifelse(table.ledger == place.ledger, here, block)
-    rows = sum(total.rows for total in totals)
-    struck, measured = strike_rows(engine, table, ledger)
+    active, partial = strike_rows(engine, table, ledger, alone and not overview.left_out)
     return Spans(
         engine=engine,
         table=table,
         block=block,
-        struck={
-            cause: count / rows
-            for cause, count in struck.items()
-            if count > 0 and cause not in COUNTERS
-        },
-        partial=frozenset(cause for cause, count in measured.items() if count < rows),
+        active=tuple(name for name in active if name not in COUNTERS),
+        partial=partial,
         blocks=blocks,
         block_s=(1 << power) / 1e9,
         columns=frozenset(engine.columns),
-        counters=tuple(name for name in COUNTERS if struck.get(name, 0) > 0),
+        counters=tuple(name for name in COUNTERS if name in active),
     )
 
 
 def walls(spans: Spans) -> Counts:
     """Wall time by block and bin."""
-    return relieved(spans, {})
-
-
-def relieved(spans: Spans, limits: dict[str, int]) -> Counts:
-    """The wall time of all spans, had no cause in `limits` been above its limit (ns)."""
-    table = spans.table
-    wall = table.wall_ns
-    for cause, limit in limits.items():
-        wall = wall - ibis.greatest(spans.value(cause) - limit, 0)
-    grouped = table.group_by(block=spans.block, bin=bin_of(wall))
+    grouped = spans.table.group_by(block=spans.block, bin=bin_of(spans.table.wall_ns))
     found = spans.engine.run(grouped.agg(weight=ibis._.weight.sum()))
     return Counts(found["block"], found["bin"], found["weight"])
 
 
-def are_rare(spans: Spans, causes: Sequence[str]) -> bool:
-    """Whether so few spans have the causes that each of them may be a group of its own."""
-    return sum(spans.struck.get(cause, 1.0) for cause in causes) <= RARE
+def with_tail(spans: Spans, floor_bin: int) -> Spans:
+    """The spans with those at and above a bin of wall time kept apart."""
+    table = spans.table
+    causes = [column(name) for name in (*spans.active, *spans.counters)]
+    slow = table.filter(table.wall_ns >= int(lower_edge(floor_bin)))
+    kept = spans.engine.keep(slow.select("wall_ns", "weight", *causes, block=spans.block))
+    return replace(spans, tail=replace(spans, table=kept, block=kept.block, floor_bin=floor_bin))
 
 
-def moved(spans: Spans, causes: Sequence[str]) -> Moved:
-    """The spans that any of the causes struck, at the wall time they had and without these causes.
+def moved(spans: Spans, limits: dict[str, int]) -> Moved:
+    """The spans in which a cause in `limits` is above its limit (ns), with and without the excess.
 
-    For causes that strike few spans: there is a group for nearly each of them.
+    Spans that fall below the table's floor come to the bin beneath it.
     """
-    struck = ibis.or_(*(spans.value(cause) > 0 for cause in causes))
-    table = spans.table.filter(struck)
-    found = spans.engine.run(table.group_by(**moves(spans, causes)).agg(weight=ibis._.weight.sum()))
-    return as_moved(found)
+    rows, without = excess(spans, limits)
+
+    def counts(wall: IntegerValue) -> Counts:
+        grouped = rows.group_by(block=spans.block, bin=bin_of(wall))
+        found = spans.engine.run(grouped.agg(weight=ibis._.weight.sum()))
+        bins = np.maximum(found["bin"], spans.floor_bin - 1)
+        return Counts(found["block"], bins, found["weight"])
+
+    return Moved(gone=counts(spans.table.wall_ns), come=counts(without))
 
 
-def blows(spans: Spans, cause: str) -> Blows:
-    """The same for one cause, and by the cause itself."""
-    value = spans.value(cause)
-    sums = {"weight": ibis._.weight.sum(), "ns": (ibis._.weight * value).sum()}
-    counted = f"{cause}_n" in spans.columns
-    if counted:
-        sums["events"] = (ibis._.weight * ibis._[f"{cause}_n"].fill_null(0)).sum()
-    keys = {**moves(spans, (cause,)), "value": bin_of(value)}
-    found = spans.engine.run(spans.table.filter(value > 0).group_by(**keys).agg(**sums))
-    events = float(found["events"].sum()) if counted else None
-    return Blows(as_moved(found), found["value"], found["ns"], events)
-
-
-def moves(spans: Spans, causes: Sequence[str]) -> dict[str, IntegerValue]:
-    """Group by time block, the bin of the wall time, and the bin it has without the causes."""
+def excess(spans: Spans, limits: dict[str, int]) -> tuple[Table, IntegerValue]:
+    """The spans with more than the limits (ns) of some causes, and their wall time without it."""
+    over = {cause: spans.value(cause) - limit for cause, limit in limits.items()}
     wall = spans.table.wall_ns
-    without = wall
-    for cause in causes:
-        without = without - spans.value(cause)
-    return {"block": spans.block, "bin": bin_of(wall), "to": bin_of(without)}
+    for more in over.values():
+        wall = wall - ibis.greatest(more, 0)
+    return spans.table.filter(ibis.or_(*(more > 0 for more in over.values()))), wall
 
 
-def as_moved(found: dict[str, NDArray]) -> Moved:
-    """The result of a query over `moves`."""
-    return Moved(
-        gone=Counts(found["block"], found["bin"], found["weight"]),
-        come=Counts(found["block"], found["to"], found["weight"]),
-    )
+def relieved(spans: Spans, whole: Distribution, limits: dict[str, int]) -> Distribution:
+    """The wall times (`whole`), had no cause in `limits` been above its limit (ns)."""
+    rows, without = excess(spans, limits)
+    for wall, sign in ((spans.table.wall_ns, -1.0), (without, 1.0)):
+        found = spans.engine.run(rows.group_by(bin=bin_of(wall)).agg(weight=ibis._.weight.sum()))
+        whole = whole.merge(Distribution.of(found["bin"], found["weight"]), sign)
+    return whole
 
 
 def strikes(spans: Spans, cause: str, total: float) -> Strikes:

@@ -41,8 +41,18 @@ class Timed:
         """How many blocks there are."""
         return len(self.weight)
 
+    def from_bin(self, floor: int) -> Timed:
+        """With all that lies below a bin summed up in the bin beneath it."""
+        below = floor - self.first
+        if below <= 0:
+            return self
+        fast = self.weight[:, :below].sum(axis=1, keepdims=True)
+        return Timed(floor - 1, np.hstack([fast, self.weight[:, below:]]))
+
     def moved(self, gone: Counts, come: Counts) -> Timed:
         """With some spans taken out of their bins and put into others."""
+        if not len(gone.bin):
+            return self
         first = min(self.first, int(come.bin.min()))
         last = max(self.first + self.weight.shape[1] - 1, int(come.bin.max()))
         weight = spread(come, self.blocks, first, last)
