@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from tailscope import __version__
@@ -24,8 +24,9 @@ examples:
 the columns:
   saves        how much lower the percentile would be, had the cause never been worse than its
                own median, all else the same; with the 95 % interval of that
-  fair share   its part of what all causes together save: causes that hide each other or come
-               together share it (Shapley); the shares add up
+  fair         its fair share of what all causes together save: causes that hide each other or
+               come together share it (Shapley); the shares add up
+  without      what the percentile would be then: the percentile less what the cause saves
   of tail      its part of the time that spans at or above the percentile take longer than
                median ones
   impact       VarMRI's impact value: by what fraction the percentile falls when the spans with
@@ -77,11 +78,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns 0 done, 2 wrong usage or ledger, 3 this machine can't."""
-    chosen = parser().parse_args(arguments)
+    return guarded("tailscope explain", run, parser().parse_args(arguments))
+
+
+def guarded(
+    name: str, command: Callable[[argparse.Namespace], int], chosen: argparse.Namespace
+) -> int:
+    """Run a command; what ends it becomes one line and an exit code."""
     try:
-        return run(chosen)
+        return command(chosen)
     except TailscopeError as error:
-        complain(f"tailscope explain: {error}")
+        complain(f"{name}: {error}")
         return error.code
     except BrokenPipeError:
         # The reader of a pipe (head, less) has seen enough; Python must not complain at exit

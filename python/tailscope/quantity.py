@@ -33,6 +33,18 @@ def duration(ns: float, count: int = 3) -> str:
     return f"{round(ns) if size == 1 else figures(ns / size, count)} {unit}"
 
 
+def signed(ns: float) -> str:
+    """A change: +41.2 µs, -3.64 ms, 0 ns."""
+    return f"+{duration(ns)}" if round(ns) > 0 else duration(ns if round(ns) else 0.0)
+
+
+def growth(share: float) -> str:
+    """A relative change: +5.1 %, -12 %, +250 %."""
+    value = 100 * share
+    digits = 0 if abs(value) >= 9.95 else 1
+    return f"{value:+,.{digits}f} %" if round(value, digits) else "0 %"
+
+
 def span_of_time(interval: Interval) -> str:
     """An interval in the unit of its larger end: 3.28–3.89 ms."""
     size, unit = scale(max(abs(interval.lo), abs(interval.hi)))

@@ -65,8 +65,8 @@ def summary(explanation: Explanation) -> Iterator[str]:
 
 def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
     """The causes that matter, the most valuable first."""
-    header = ("cause", "saves", "95 % interval", "fair share", "of tail", "impact", "spans")
-    widths = (13, 9, 15, 11, 8, 7, 8)
+    header = ("cause", "saves", "95 % interval", "fair", "without", "of tail", "impact", "spans")
+    widths = (13, 8, 15, 8, 8, 7, 6, 6)
     start, end = paint(DIM, coloured)
     yield start + aligned(header, widths) + end
     small: list[Cause] = []
@@ -79,6 +79,7 @@ def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
             duration(cause.saving.ns),
             span_of_time(cause.saving),
             duration(cause.fair_ns) if cause.fair_ns is not None else "–",
+            duration(cause.predicted.ns),
             percent(cause.share),
             ratio(cause.ranked_impact),
             percent(cause.spans_share),

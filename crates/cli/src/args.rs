@@ -22,6 +22,7 @@ Start with:
   tailscope doctor                            what this machine can measure
   tailscope record -p $(pidof -s memcached) -d 20s -o run
   tailscope explain run                       the causes of its p99, in microseconds
+  tailscope diff run other                    what changed, and which causes carry it
 
 Exit codes: 0 done, 1 the answer is \"no\", 2 wrong usage, 3 this machine can't.")]
 pub struct Args {

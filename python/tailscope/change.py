@@ -1,0 +1,142 @@
+"""How the percentiles of two sets of spans differ, and which causes carry the difference.
+
+Both sets are resampled on their own, so the interval of a difference holds the chance of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailscope.bootstrap import Draws, Interval, interval, interval_of
+from tailscope.cause import CAUSES, MEANING, RUNNING
+from tailscope.contribution import Contributions, Side, contributions
+from tailscope.target import Target
+
+
+@dataclass(frozen=True)
+class PercentileChange:
+    """One percentile on both sides; `relative` is of the first, a fraction."""
+
+    name: str
+    base: Interval
+    new: Interval
+    change: Interval
+    relative: Interval | None
+    #: Whether one side has too few rows for it: then it is that side's slowest span.
+    too_few: bool
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves no doubt that it changed."""
+        return self.change.lo > 0 or self.change.hi < 0
+
+
+@dataclass(frozen=True)
+class CauseChange:
+    """A cause's contribution to the target on both sides; None where it was not measured."""
+
+    name: str
+    meaning: str
+    base_ns: float | None
+    new_ns: float | None
+    change: Interval | None
+    #: Its part of the change of all; None where the target has not surely changed.
+    carries: float | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """All that differs between two sets of spans of one name."""
+
+    base_spans: float
+    new_spans: float
+    base_rows: int
+    new_rows: int
+    base_seconds: float
+    new_seconds: float
+    percentiles: tuple[PercentileChange, ...]
+    target: PercentileChange
+    #: The largest change first.
+    causes: tuple[CauseChange, ...]
+
+
+def change(base: Side, new: Side, target: Target, percentiles: Sequence[Target]) -> Change:
+    """Compare two sides at some percentiles, and their causes at the target."""
+    found = tuple(percentile_change(base, new, one) for one in percentiles)
+    goal = percentile_change(base, new, target)
+    parts = contributions(base, target.quantile), contributions(new, target.quantile)
+    causes = [
+        cause
+        for name in (*CAUSES, RUNNING)
+        if (cause := cause_change(name, base, new, parts, goal)) is not None
+    ]
+    causes.sort(key=lambda cause: abs(cause.change.ns) if cause.change else -1.0, reverse=True)
+    return Change(
+        base_spans=base.weight,
+        new_spans=new.weight,
+        base_rows=base.rows,
+        new_rows=new.rows,
+        base_seconds=base.seconds,
+        new_seconds=new.seconds,
+        percentiles=found,
+        target=goal,
+        causes=tuple(causes),
+    )
+
+
+def wider(base: Draws, new: Draws) -> Draws:
+    """The draws from fewer runs: their intervals need more widening."""
+    return max(base, new, key=lambda draws: draws.widening)
+
+
+def percentile_change(base: Side, new: Side, target: Target) -> PercentileChange:
+    """One percentile's change with its interval."""
+    before, before_draws = interval_of(base.walls, base.draws, target.quantile)
+    after, after_draws = interval_of(new.walls, new.draws, target.quantile)
+    draws = wider(base.draws, new.draws)
+    relative = None
+    if before.ns > 0 and np.all(before_draws > 0):
+        relative = interval(after.ns / before.ns - 1, after_draws / before_draws - 1, draws)
+    return PercentileChange(
+        name=target.name,
+        base=before,
+        new=after,
+        change=interval(after.ns - before.ns, after_draws - before_draws, draws),
+        relative=relative,
+        too_few=min(base.rows, new.rows) * (1 - target.quantile) < 1,
+    )
+
+
+def cause_change(
+    name: str,
+    base: Side,
+    new: Side,
+    parts: tuple[Contributions, Contributions],
+    goal: PercentileChange,
+) -> CauseChange | None:
+    """One cause's change; None where it is in no span of either side."""
+    before, before_draws = contribution(name, base, parts[0])
+    after, after_draws = contribution(name, new, parts[1])
+    if not before and not after:
+        return None
+    changed = carries = None
+    if before is not None and after is not None:
+        changed = interval(after - before, after_draws - before_draws, wider(base.draws, new.draws))
+        total = parts[1].wall_ns - parts[0].wall_ns
+        if goal.is_sure and total:
+            carries = (after - before) / total
+    return CauseChange(name, MEANING[name], before, after, changed, carries)
+
+
+def contribution(
+    name: str, side: Side, parts: Contributions
+) -> tuple[float | None, NDArray[np.float64]]:
+    """A cause's contribution on one side: None where it was not measured, 0 where never seen."""
+    nothing = np.zeros(len(parts.wall_draws))
+    if name in side.unknown:
+        return None, nothing
+    return parts.causes_ns.get(name, 0.0), parts.causes_draws.get(name, nothing)

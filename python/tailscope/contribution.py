@@ -1,0 +1,124 @@
+"""What a percentile is made of: each cause's mean over the spans around it.
+
+For a sum of parts, the parts' means over the spans at a percentile add up to the percentile (its
+Euler allocation, known from risk as contributions to value at risk). "At" is a band of spans: for
+p99 those from p98.5 to p99.5, always half of what is beyond the percentile to either side. So the
+contributions add up to the band's mean, which is near the percentile and not the same.
+
+In a resampled recording the percentile lies elsewhere, and its band with it. So the spans are cut
+into narrow classes around the percentile, and each replicate takes the classes that are its band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailscope import bootstrap, measure
+from tailscope.bootstrap import Draws
+from tailscope.cause import RUNNING
+from tailscope.grid import lower_edge
+from tailscope.measure import Spans
+from tailscope.timed import Timed
+
+Sums = NDArray[np.float64]
+
+#: The band, as multiples of what is beyond the percentile.
+BAND = (0.5, 1.5)
+#: The classes: eight to each doubling of what is beyond, three doublings to either side.
+CLASSES = 2.0 ** (np.arange(24, -25, -1) / 8)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two sets of spans that are compared, with its own draws."""
+
+    spans: Spans
+    walls: Timed
+    draws: Draws
+    rows: int
+    seconds: float
+    #: Causes that were not measured here at all.
+    unknown: frozenset[str]
+
+    @classmethod
+    def of(
+        cls, spans: Spans, rows: int, seconds: float, unknown: frozenset[str], q: float, seed: int
+    ) -> Side:
+        """Count the spans' wall times, and draw blocks as long as the tail's memory at `q`."""
+        walls = Timed.of(measure.walls(spans), spans.blocks)
+        tail_bin = walls.distribution().bin_at(q)
+        memory = bootstrap.memory(bootstrap.surplus(walls, tail_bin))
+        draws = bootstrap.draw(spans.blocks, memory, seed)
+        return cls(spans, walls, draws, rows, seconds, unknown)
+
+    @property
+    def weight(self) -> float:
+        """How many spans the rows stand for."""
+        return float(self.walls.weight.sum())
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Means (ns) in the band around a percentile, and the same of each replicate."""
+
+    wall_ns: float
+    wall_draws: NDArray[np.float64]
+    causes_ns: dict[str, float]
+    causes_draws: dict[str, NDArray[np.float64]]
+
+
+def contributions(side: Side, quantile: float) -> Contributions:
+    """What the percentile of one side is made of, `running` included."""
+    whole = side.walls.distribution()
+    beyond = np.minimum((1 - quantile) * CLASSES, 1.0)
+    bins = sorted({whole.bin_at(1 - share) for share in beyond})
+    edges = [int(edge) for edge in lower_edge(np.array(bins))]
+    spans = side.spans
+    near = replace(spans, table=spans.table.filter(spans.table.wall_ns >= edges[0]))
+    usual = [cause for cause in spans.active if not spans.nullable((cause,))]
+    sums = measure.class_sums(near, edges, usual)
+    weight, wall = sums.pop("weight"), sums.pop("wall")
+    for cause in set(spans.active) - set(usual):
+        sums[cause] = for_all(cause, near, edges, weight)
+    total = side.walls.weight.sum(axis=1)
+    once = np.ones((1, spans.blocks))
+    estimate = means(once, (wall, *sums.values()), weight, total, quantile)
+    drawn = means(side.draws.counts, (wall, *sums.values()), weight, total, quantile)
+    causes_ns = {cause: float(ns[0]) for cause, ns in zip(sums, estimate[1:], strict=True)}
+    causes_draws = dict(zip(sums, drawn[1:], strict=True))
+    causes_ns[RUNNING] = max(float(estimate[0][0]) - sum(causes_ns.values()), 0.0)
+    rest = drawn[0] - sum(causes_draws.values(), np.zeros_like(drawn[0]))
+    causes_draws[RUNNING] = np.maximum(rest, 0.0)
+    return Contributions(float(estimate[0][0]), drawn[0], causes_ns, causes_draws)
+
+
+def for_all(cause: str, near: Spans, edges: Sequence[int], weight: Sums) -> Sums:
+    """The sums of a cause that some rows lack, as if they had as much as the others of a class."""
+    known = measure.class_sums(near.knowing((cause,)), edges, (cause,))
+    measured, everyone = known["weight"].sum(axis=0), weight.sum(axis=0)
+    factor = np.divide(everyone, measured, out=np.zeros_like(everyone), where=measured > 0)
+    return known[cause] * factor
+
+
+def means(
+    counts: Sums, sums: Sequence[Sums], weight: Sums, total: NDArray[np.float64], quantile: float
+) -> list[NDArray[np.float64]]:
+    """Means in the band of each replicate (a row of `counts`): of each of the sums."""
+    held = counts @ weight
+    everything = np.maximum(counts @ total, 1e-300)[:, None]
+    upto = np.cumsum(held[:, ::-1], axis=1)[:, ::-1] / everything
+    share = held / everything
+    low, high = ((1 - quantile) * multiple for multiple in BAND)
+    inside = np.minimum(upto, high) - np.maximum(upto - share, low)
+    part = np.divide(np.maximum(inside, 0.0), share, out=np.zeros_like(share), where=share > 0)
+    spans = (part * held).sum(axis=1)
+    return [
+        np.divide(
+            (part * (counts @ one)).sum(axis=1), spans, out=np.zeros_like(spans), where=spans > 0
+        )
+        for one in sums
+    ]

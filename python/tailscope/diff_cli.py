@@ -1,0 +1,101 @@
+"""`tailscope diff`: arguments in, text or JSON and an exit code out, nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+
+from tailscope import __version__
+from tailscope.cli import complain, guarded, wants_colour, write
+from tailscope.errors import TailscopeError
+
+EXAMPLES = """\
+examples:
+  tailscope diff before/ after/                   what changed, and which causes carry it
+  tailscope diff before/ after/ -p p99.9          explain the change of p99.9
+  tailscope diff before/ after/ --span get        of one kind of span
+  tailscope diff main/ branch/ --fail-over 5%     exit 1 if p99 surely grew by more than 5 %
+  tailscope diff before/ after/ --json            for machines; times in ns
+
+Spans are matched by their kind, which is their name. A cause's figures are its mean in the spans
+around the percentile, so that they add up to about the percentile itself; `carries` is its part of
+what changed.
+
+--fail-over is careful with noise. Each change has a 95 % interval, from resampling both recordings.
+A kind is over the limit only if that whole interval is: at a growth of exactly the limit, about one
+run in 40 is. Where the limit lies inside the interval the answer is "may have grown": exit 0, and
+longer recordings would tell. Every kind of span is judged; --span NAME judges one.
+
+exit codes: 0 done, 1 over the limit, 2 wrong usage or ledger, 3 this machine can't
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser(
+        prog="tailscope diff",
+        description="What changed between two ledgers: percentiles, and the causes that carry it.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    found.add_argument("base", metavar="BASE", help="folder that tailscope record wrote, before")
+    found.add_argument("new", metavar="NEW", help="the same, after")
+    found.add_argument("-p", "--target", default="p99", metavar="PERCENTILE", help="default: p99")
+    found.add_argument("--span", metavar="NAME", help="default: all kinds that both ledgers have")
+    found.add_argument(
+        "--fail-over",
+        metavar="LIMIT",
+        help="exit 1 if the percentile surely grew by more: 5%%, 0.5%%",
+    )
+    found.add_argument("--json", action="store_true", help="print JSON; times in ns")
+    found.add_argument("--seed", type=int, default=1, help="for the intervals; default: 1")
+    found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
+    found.add_argument("--version", action="version", version=f"tailscope {__version__}")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns 0 done, 1 over the limit, 2 wrong usage or ledger, 3 can't."""
+    return guarded("tailscope diff", run, parser().parse_args(arguments))
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Compare and present."""
+    from tailscope import target
+    from tailscope.ledger import open_ledger
+
+    goal = target.parse(chosen.target)
+    limit = None if chosen.fail_over is None else parse_limit(chosen.fail_over)
+    if chosen.seed < 0:
+        raise TailscopeError("the seed must not be negative")
+    base, new = open_ledger([chosen.base]), open_ledger([chosen.new])
+    if not chosen.quiet:
+        for warning in (*base.warnings, *new.warnings):
+            complain(f"tailscope diff: warning: {warning}")
+    from tailscope.diff import diff
+
+    found = diff(base, new, goal, chosen.span, limit, chosen.seed)
+    if chosen.json:
+        write(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    else:
+        from tailscope.diff_text import render
+
+        write(render(found, wants_colour(sys.stdout)))
+    return 1 if found.is_over else 0
+
+
+def parse_limit(text: str) -> float:
+    """A growth as a fraction: `5%` and `5` are 0.05."""
+    found = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", text.strip())
+    value = float(found[1]) / 100 if found else math.inf
+    if not math.isfinite(value):
+        raise TailscopeError(f"'{text}' is no limit for a growth: write 5% or 0.5%")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
