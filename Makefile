@@ -73,7 +73,8 @@ demo: build ## a recorded, explained tail in about two minutes
 
 .PHONY: test
 test: build ## everything: format, lints, and the tests of all languages; the last line sums up
-	@scripts/run-tests lint rust c python e2e
+	@scripts/setup --guests amd64
+	@scripts/run-tests lint rust c python e2e guests
 
 .PHONY: lint
 lint: setup ## check format and lints
@@ -94,6 +95,13 @@ test-python: build ## the Python part's tests
 .PHONY: test-e2e
 test-e2e: build ## the tests through the command line
 	@scripts/run-tests e2e
+
+GUESTS ?= all
+
+.PHONY: test-guests
+test-guests: build ## the recorder on other kernels, emulated: all guests, or GUESTS="6.1 7.2"
+	@scripts/setup --guests amd64 arm64
+	@GUESTS="$(GUESTS)" scripts/run-tests guests
 
 .PHONY: format
 format: setup ## rewrite the sources in this repository's format

@@ -1,4 +1,4 @@
-"""What all tests share. Whatever lives in tests/e2e goes through the command line: marked `e2e`."""
+"""What all tests share: those in tests/e2e and tests/guests are marked by their folder's name."""
 
 from pathlib import Path
 
@@ -9,5 +9,6 @@ HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE / "e2e"):
-            item.add_marker(pytest.mark.e2e)
+        for folder in ("e2e", "guests"):
+            if item.path.is_relative_to(HERE / folder):
+                item.add_marker(folder)

@@ -28,7 +28,9 @@ fn main() {
                 &format!("-D__TARGET_ARCH_{kernel_arch}"),
             ])
             .args(["-I", "../../sdk/c", "-isystem", &libbpf])
+            // Debian's headers of this machine, and of another that is compiled for.
             .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
+            .args(["-idirafter", &format!("/usr/{arch}-linux-gnu/include")])
             .args(["-c", &format!("src/bpf/{name}.bpf.c"), "-o"])
             .arg(out.join(format!("{name}.bpf.o")))
             .status()

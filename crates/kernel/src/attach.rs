@@ -45,12 +45,14 @@ pub(crate) fn attach(
             kinds.push(*kind);
         }
     }
-    match kinds.len() {
-        0 => ladder.set(
+    match kinds.as_slice() {
+        [] => ladder.set(
             "irq",
             None,
             "no tracepoint of an interrupt could be attached to",
         ),
+        // Where there are no vectors, as on arm64, every interrupt has a handler.
+        ["irq_handler"] => ladder.set("irq", Some("irq tracepoints"), ""),
         _ => ladder.set("irq", Some("irq and irq_vectors tracepoints"), ""),
     }
     if faults == FaultRung::Exception {

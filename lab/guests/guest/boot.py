@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from guest import STORE, Unavailable
+from guest import STORE, Unavailable, cross
 from guest.kernels import Kernel
 from guest.packages import Archive, members
 
@@ -29,7 +29,9 @@ class Boot:
 
 
 def prepare(kernel: Kernel) -> Boot:
-    """Downloads and unpacks the newest kernel of a line, unless it is there already."""
+    """Has the programs of another architecture, and the newest kernel of the line, unpacked."""
+    if kernel.architecture != "amd64":
+        cross.build(kernel.architecture)
     archive = Archive(kernel.architecture, kernel.suites)
     package = current(archive, kernel)
     release = package.removeprefix("linux-image-")

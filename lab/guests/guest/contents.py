@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from guest import ROOT, STORE, Unavailable
+from guest import ROOT, STORE, Unavailable, cross
 from guest.boot import Boot
 from guest.initramfs import Initramfs
 from guest.packages import Archive, members
@@ -15,6 +15,8 @@ from guest.packages import Archive, members
 INIT = Path(__file__).resolve().parents[1] / "init"
 #: The release whose busybox guests have, whatever their kernel.
 USERLAND = ("bookworm",)
+#: This machine's own programs that its architecture's guests have too, where they are installed.
+TOOLS = ("memcached", "bpftool")
 ACCOUNTS = {
     "/etc/passwd": "root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
     "/etc/group": "root:x:0:\nnogroup:x:65534:\n",
@@ -34,7 +36,7 @@ def write(path: Path, boot: Boot, architecture: str, command: str | None) -> Non
         for module in boot.modules:
             archive.copy(f"/modules/{module.name}", module)
         archive.file("/modules/order", "".join(f"{m.name}\n" for m in boot.modules).encode())
-        for name, source in programs().items():
+        for name, source in programs(architecture).items():
             archive.copy(name, source)
         if command is not None:
             archive.file("/command", command.encode())
@@ -54,19 +56,24 @@ def busybox(architecture: str) -> Path:
     return kept
 
 
-def programs() -> dict[str, Path]:
-    """What was built, and memcached, by their names in the guest, with their libraries."""
-    built = ROOT / "target" / "release"
-    found = {f"/bin/{name}": built / name for name in ("tailscope", "tailscope-lab")}
-    for program in sorted((ROOT / "target" / "lab").glob("*")):
+def programs(architecture: str) -> dict[str, Path]:
+    """What was built, with its libraries, by the names in the guest; and what else is here."""
+    if architecture == "amd64":
+        release, lab = ROOT / "target" / "release", ROOT / "target" / "lab"
+    else:
+        release, lab = cross.release(architecture), cross.lab(architecture)
+    found = {f"/bin/{name}": release / name for name in ("tailscope", "tailscope-lab")}
+    for program in sorted(lab.glob("*")):
         found[f"/lab/{program.name}"] = program
     missing = [str(path) for path in found.values() if not path.exists()]
     if missing:
         raise Unavailable(f"not built yet: {', '.join(missing)}; run make build")
-    if memcached := shutil.which("memcached"):
-        found["/bin/memcached"] = Path(memcached)
-    for program in list(found.values()):
-        found |= libraries(program)
+    if architecture == "amd64":
+        for name in TOOLS:
+            if tool := shutil.which(name):
+                found[f"/bin/{name}"] = Path(tool)
+        for program in list(found.values()):
+            found |= libraries(program)
     return found
 
 

@@ -43,7 +43,8 @@ KERNELS = {
             "arm64-6.1",
             "arm64",
             ("bookworm", "bookworm-security"),
-            "another architecture, with hardware counters that are exact",
+            "another architecture; kprobes, as it has no trampolines for fentry yet",
         ),
+        Kernel("arm64-6.12", "arm64", ("bookworm-backports",), "fentry on that architecture"),
     )
 }

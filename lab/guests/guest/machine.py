@@ -1,13 +1,13 @@
-"""One run of a guest: from its boot to the exit code of its command."""
+"""A guest that runs: QEMU's process, the kernel's log, and the command's exit code."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from guest import Unavailable, contents
 from guest.boot import Boot
@@ -15,10 +15,7 @@ from guest.kernels import Kernel
 
 #: What the guest's init writes as it ends, in the folder that it shares with the host.
 EXIT_CODE = ".exit-code"
-#: As of timeout(1).
-TIMED_OUT = 124
-#: The guest's own end, without the code of its command: it panicked, or was switched off.
-DIED = 125
+LOG_LINES = 30
 
 
 @dataclass(frozen=True)
@@ -26,101 +23,100 @@ class Hardware:
     """How QEMU makes a machine of one architecture."""
 
     emulator: str
+    #: Debian's package that has the emulator.
     package: str
     options: tuple[str, ...]
     serial_console: str
 
 
-# Four CPUs are two cores of two threads each: the recorder meets siblings, and a host of two
-# CPUs can still carry it. `mitigations=off` spares the emulation what it could not gain from.
-HARDWARE = {
-    "amd64": Hardware(
-        "qemu-system-x86_64",
-        "qemu-system-x86",
-        (
-            "-M",
-            "q35",
-            "-cpu",
-            "max,vendor=GenuineIntel",
-            "-accel",
-            "tcg,thread=multi",
-            "-smp",
-            "4,sockets=1,cores=2,threads=2",
-            "-m",
-            "1024",
-        ),
-        "ttyS0",
+X86_64 = Hardware(
+    "qemu-system-x86_64",
+    "qemu-system-x86",
+    (
+        # One thread for all CPUs: with one for each, CPUs now and then run into the middle of an
+        # instruction that the kernel is patching (ftrace does for fentry), and the kernel panics.
+        *("-M", "q35", "-accel", "tcg,thread=single", "-m", "1024"),
+        # QEMU's own vendor is AMD's, whose processors of this model have no siblings.
+        *("-cpu", "max,vendor=GenuineIntel", "-smp", "4,sockets=1,cores=2,threads=2"),
     ),
-    # `icount` counts guest time in instructions, which makes the counters of the PMU exact.
-    "arm64": Hardware(
-        "qemu-system-aarch64",
-        "qemu-system-arm",
-        ("-M", "virt", "-cpu", "max", "-icount", "shift=0,sleep=off", "-smp", "1", "-m", "1024"),
-        "ttyAMA0",
-    ),
-}
+    "ttyS0",
+)
+# With `icount` time is counted in instructions, which makes the counters of the PMU exact.
+ARM64 = Hardware(
+    "qemu-system-aarch64",
+    "qemu-system-arm",
+    ("-M", "virt", "-cpu", "max", "-icount", "shift=0,sleep=off", "-m", "1024"),
+    "ttyAMA0",
+)
+HARDWARE = {"amd64": X86_64, "arm64": ARM64}
 
 
-def run(kernel: Kernel, boot: Boot, command: str | None, share: Path, seconds: float) -> int:
-    """Runs the command, or a shell for a person, in a new guest; its output goes to stdout.
+class Machine:
+    """A guest from its boot to its end; a context manager that ends it.
 
-    `share` is the guest's /share, the command's folder. Returns the command's exit code,
-    `TIMED_OUT` or `DIED`; with the latter two the end of the kernel's log goes to stderr.
+    It runs `command`, a shell's script, with the guest's console as its standard streams, which
+    are those of QEMU's process here. Without a command it runs a shell for a person.
     """
-    hardware = HARDWARE[kernel.architecture]
-    if not shutil.which(hardware.emulator):
-        raise Unavailable(f"{hardware.emulator} is missing: apt-get install {hardware.package}")
-    share = share.resolve()
-    share.mkdir(parents=True, exist_ok=True)
-    (share / EXIT_CODE).unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="guest-") as name:
-        folder = Path(name)
-        log = folder / "kernel.log"
+
+    def __init__(
+        self, kernel: Kernel, boot: Boot, command: str | None, share: Path, **streams: int | None
+    ) -> None:
+        hardware = HARDWARE[kernel.architecture]
+        if not shutil.which(hardware.emulator):
+            raise Unavailable(f"{hardware.emulator} is missing: apt-get install {hardware.package}")
+        self.kernel = kernel
+        share.mkdir(parents=True, exist_ok=True)
+        self._code = share.resolve() / EXIT_CODE
+        self._code.unlink(missing_ok=True)
+        self._files = tempfile.TemporaryDirectory(prefix="guest-")
+        folder = Path(self._files.name)
+        self._log = folder / "kernel.log"
         initramfs = folder / "initramfs"
         contents.write(initramfs, boot, kernel.architecture, command)
-        process = subprocess.Popen(
-            [*invocation(hardware, boot, initramfs, log, share, interactive=command is None)],
-            stdin=None if command is None else subprocess.DEVNULL,
+        options = [
+            *hardware.options,
+            *("-kernel", str(boot.image), "-initrd", str(initramfs)),
+            # An emulated processor gains nothing from mitigations, and pays for them.
+            *("-append", f"console={hardware.serial_console} panic=-1 mitigations=off"),
+            *("-serial", f"file:{self._log}"),
+            *("-chardev", f"stdio,id=terminal,signal={'on' if command else 'off'}"),
+            *("-device", "virtio-serial-pci", "-device", "virtconsole,chardev=terminal"),
+            *("-fsdev", f"local,id=share,path={share.resolve()},security_model=none"),
+            *("-device", "virtio-9p-pci,fsdev=share,mount_tag=share"),
+        ]
+        self.process = subprocess.Popen(
+            # QEMU must not outlive us, however we end.
+            ["setpriv", "--pdeathsig", "KILL", hardware.emulator, *EMULATION, *options],
+            bufsize=0,
+            **streams,
         )
+
+    def exit_code(self) -> int | None:
+        """The command's exit code; none if the machine ended without it, or still runs."""
         try:
-            process.wait(seconds if command is not None else None)
-        except subprocess.TimeoutExpired:
-            print(f"guest {kernel.name}: ended after {seconds:g} s", file=sys.stderr)
-            _show_end(log)
-            return TIMED_OUT
-        finally:
-            process.kill()
-            process.wait()
-        try:
-            code = int((share / EXIT_CODE).read_text())
+            return int(self._code.read_text())
         except (OSError, ValueError):
-            print(f"guest {kernel.name} ended before its command did", file=sys.stderr)
-            _show_end(log)
-            return DIED
-        finally:
-            (share / EXIT_CODE).unlink(missing_ok=True)
-        return code
+            return None
+
+    def end_of_log(self) -> str:
+        """The last lines that the kernel said."""
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return "\n".join(f"  {line}" for line in text.splitlines()[-LOG_LINES:])
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._code.unlink(missing_ok=True)
+        self._files.cleanup()
 
 
-def invocation(
-    hardware: Hardware, boot: Boot, initramfs: Path, log: Path, share: Path, *, interactive: bool
-) -> list[str]:
-    """QEMU's command line; QEMU dies with us, however we end."""
-    kernel_options = f"console={hardware.serial_console} panic=-1 mitigations=off"
-    return [
-        *("setpriv", "--pdeathsig", "KILL", hardware.emulator),
-        *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
-        *hardware.options,
-        *("-kernel", str(boot.image), "-initrd", str(initramfs), "-append", kernel_options),
-        *("-serial", f"file:{log}"),
-        *("-chardev", f"stdio,id=terminal,signal={'off' if interactive else 'on'}"),
-        *("-device", "virtio-serial-pci", "-device", "virtconsole,chardev=terminal"),
-        *("-fsdev", f"local,id=share,path={share},security_model=none"),
-        *("-device", "virtio-9p-pci,fsdev=share,mount_tag=share"),
-    ]
-
-
-def _show_end(log: Path, lines: int = 30) -> None:
-    if log.exists():
-        for line in log.read_text(errors="replace").splitlines()[-lines:]:
-            print(f"  {line}", file=sys.stderr)
+#: No device that is not named, no window, and no second boot: a panic ends the machine.
+EMULATION = ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot")

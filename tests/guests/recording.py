@@ -1,0 +1,69 @@
+"""Recordings that are made in a guest, and looked at here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from guest.session import Ended, Session
+
+#: Losses that leave every row there, and that emulation provokes: books that a read of the clock
+#: made too big and that were cut, and a hook that a thread met while another one, switched out on
+#: this CPU, was inside the same program.
+NOT_ROWS = frozenset({"overdrawn", "recursion"})
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording that a guest made, and its ledger, here."""
+
+    ended: Ended
+    ledger: Path
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The ledger's own metadata."""
+        return json.loads((self.ledger / "ledger.json").read_text())
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The JSON object that the recorded program printed last."""
+        return json.loads(self.ended.out.splitlines()[-1])
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """What was lost of rows and of threads."""
+        lost = self.about["lost"].items()
+        return {name: count for name, count in lost if count and name not in NOT_ROWS}
+
+
+class Record:
+    """Records in a guest. The ledger is written to the guest's memory, then copied to the host."""
+
+    def __init__(self, guest: Session) -> None:
+        self.guest = guest
+
+    def __call__(self, *arguments: object) -> Recording:
+        """A recording that ends by itself, as that of a command does."""
+        return self._run(f"tailscope record -q -o /tmp/ledger {' '.join(map(str, arguments))}")
+
+    def server(self, start: str, span: str, client: str) -> Recording:
+        """A recording of a server, in shell: `start` sets $server, `client` is what it serves."""
+        return self._run(f"""{start}
+tailscope record -o /tmp/ledger -p $server --span {span} 2>said & recorder=$!
+until grep -q '^recording' said
+do kill -0 $recorder || {{ cat said >&2; exit 9; }}; usleep 20000; done
+{client}
+kill -INT $recorder
+wait $recorder""")
+
+    def _run(self, script: str) -> Recording:
+        number = len(list(self.guest.share.glob("ledger-*")))
+        name = f"ledger-{number}"
+        ended = self.guest.shell(
+            f"rm -rf /tmp/ledger\n{script}\ncode=$?\ncp -r /tmp/ledger /share/{name}\nexit $code",
+            120,
+        )
+        return Recording(ended.clean(), self.guest.share / name)
