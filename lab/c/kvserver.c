@@ -145,9 +145,9 @@ static bool answer_get(int socket, const struct request *r)
 			continue;
 		if (used + key_length + (size_t)length + 64 > sizeof(reply))
 			return send_all(socket, "SERVER_ERROR out of memory\r\n", 28);
-		used += (size_t)snprintf(reply + used, sizeof(reply) - used,
-					 "VALUE %.*s %lu %ld\r\n", (int)key_length, key, flags,
-					 length);
+		used +=
+		    (size_t)snprintf(reply + used, sizeof(reply) - used, "VALUE %.*s %lu %ld\r\n",
+				     (int)key_length, key, flags, length);
 		memcpy(reply + used, value, (size_t)length);
 		memcpy(reply + used + length, "\r\n", 2);
 		used += (size_t)length + 2;
