@@ -6,7 +6,8 @@ Both sets are resampled on their own, so the interval of a difference holds the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,3 +141,44 @@ def contribution(
     if name in side.unknown:
         return None, nothing
     return parts.causes_ns.get(name, 0.0), parts.causes_draws.get(name, nothing)
+
+
+def change_dict(found: Change) -> dict[str, Any]:
+    """A change, its intervals laid out as `change_ns`, `change_lo_ns`, `change_hi_ns`."""
+    plain = ("base_spans", "new_spans", "base_rows", "new_rows", "base_seconds", "new_seconds")
+    return {
+        **{name: getattr(found, name) for name in plain},
+        "percentiles": [percentile_dict(one) for one in found.percentiles],
+        "target": percentile_dict(found.target),
+        "causes": [cause_dict(cause) for cause in found.causes],
+    }
+
+
+def percentile_dict(one: PercentileChange) -> dict[str, Any]:
+    """One percentile's change."""
+    return {
+        "percentile": one.name,
+        **laid_out("base", one.base),
+        **laid_out("new", one.new),
+        **laid_out("change", one.change),
+        "relative": one.relative.ns if one.relative else None,
+        "relative_lo": one.relative.lo if one.relative else None,
+        "relative_hi": one.relative.hi if one.relative else None,
+        "too_few": one.too_few,
+    }
+
+
+def cause_dict(cause: CauseChange) -> dict[str, Any]:
+    """One cause's change."""
+    found = asdict(cause)
+    del found["change"]
+    return found | laid_out("change", cause.change)
+
+
+def laid_out(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """An interval as three fields."""
+    return {
+        f"{name}_ns": interval.ns if interval else None,
+        f"{name}_lo_ns": interval.lo if interval else None,
+        f"{name}_hi_ns": interval.hi if interval else None,
+    }

@@ -18,6 +18,7 @@ examples:
   tailscope explain LEDGER                    why p99 is what it is
   tailscope explain LEDGER -p p99.9           the same for p99.9
   tailscope explain LEDGER --span get         for one span name
+  tailscope explain LEDGER --segment 10m      is it always so, or now and then, and why
   tailscope explain LEDGER --html tail.html   as a page with pictures
   tailscope explain db1/ db2/ --json          two ledgers as one, for machines
 
@@ -46,6 +47,11 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("ledger", nargs="+", help="folder that tailscope record wrote")
     found.add_argument("-p", "--target", default="p99", metavar="PERCENTILE", help="default: p99")
     found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
+    found.add_argument(
+        "--segment",
+        metavar="LENGTH",
+        help="cut the recording by time (30s, 10m, 1h): typical, worst and best segment, and why",
+    )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--html", metavar="FILE", help="write a self-contained report as well")
     found.add_argument("--seed", type=int, default=1, help="for all that is drawn; default: 1")
@@ -102,19 +108,21 @@ def guarded(
 def run(chosen: argparse.Namespace) -> int:
     """Explain and present."""
     from tailscope import target
+    from tailscope.explanation import explain
     from tailscope.ledger import open_ledger
+    from tailscope.segments import parse_length
 
     goal = target.parse(chosen.target)
     if chosen.seed < 0:
         raise TailscopeError("the seed must not be negative")
     method = VarMRI(chosen.ranges, chosen.fit, chosen.proportion)
+    segment_ns = parse_length(chosen.segment) if chosen.segment else None
     ledger = open_ledger(chosen.ledger)
     if not chosen.quiet:
         for warning in ledger.warnings:
             complain(f"tailscope explain: warning: {warning}")
-    from tailscope.explanation import explain
 
-    explanation = explain(ledger, goal, chosen.span, chosen.seed, method)
+    explanation = explain(ledger, goal, chosen.span, chosen.seed, method, segment_ns)
     if chosen.json:
         write(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False) + "\n")
     else:

@@ -7,14 +7,14 @@ its target percentile is made of (`contribution`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from tailscope import compatible, measure
-from tailscope.bootstrap import CONFIDENCE, REPLICATES, Interval
+from tailscope.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.cause import CAUSES
-from tailscope.change import CauseChange, Change, PercentileChange, change
+from tailscope.change import Change, PercentileChange, change, change_dict
 from tailscope.contribution import Side
 from tailscope.engine import Engine
 from tailscope.errors import LedgerError
@@ -98,47 +98,6 @@ def kind_dict(kind: Kind) -> dict[str, Any]:
         "span": kind.name,
         "verdict": kind.verdict.value if kind.verdict else None,
         **change_dict(found),
-    }
-
-
-def change_dict(found: Change) -> dict[str, Any]:
-    """A change, its intervals laid out as `change_ns`, `change_lo_ns`, `change_hi_ns`."""
-    plain = ("base_spans", "new_spans", "base_rows", "new_rows", "base_seconds", "new_seconds")
-    return {
-        **{name: getattr(found, name) for name in plain},
-        "percentiles": [percentile_dict(one) for one in found.percentiles],
-        "target": percentile_dict(found.target),
-        "causes": [cause_dict(cause) for cause in found.causes],
-    }
-
-
-def percentile_dict(one: PercentileChange) -> dict[str, Any]:
-    """One percentile's change."""
-    return {
-        "percentile": one.name,
-        **laid_out("base", one.base),
-        **laid_out("new", one.new),
-        **laid_out("change", one.change),
-        "relative": one.relative.ns if one.relative else None,
-        "relative_lo": one.relative.lo if one.relative else None,
-        "relative_hi": one.relative.hi if one.relative else None,
-        "too_few": one.too_few,
-    }
-
-
-def cause_dict(cause: CauseChange) -> dict[str, Any]:
-    """One cause's change."""
-    found = asdict(cause)
-    del found["change"]
-    return found | laid_out("change", cause.change)
-
-
-def laid_out(name: str, interval: Interval | None) -> dict[str, float | None]:
-    """An interval as three fields."""
-    return {
-        f"{name}_ns": interval.ns if interval else None,
-        f"{name}_lo_ns": interval.lo if interval else None,
-        f"{name}_hi_ns": interval.hi if interval else None,
     }
 
 

@@ -24,7 +24,7 @@ def render(diff: Diff, coloured: bool) -> str:
     for kind in diff.kinds[:WHOLE]:
         lines += [*wrapped(sentence(kind, diff), paint(BOLD, coloured)), ""]
         lines += [*percentiles(kind, coloured), ""]
-        lines += [*causes(kind.change, diff, coloured), ""]
+        lines += [*causes(kind.change, coloured), ""]
     lines += others(diff)
     lines += asked(diff)
     lines += unmatched(diff)
@@ -103,9 +103,11 @@ def percentiles(kind: Kind, coloured: bool) -> Iterator[str]:
         yield "  * one side has too few spans for it: there it is its slowest span"
 
 
-def causes(found: Change, diff: Diff, coloured: bool) -> Iterator[str]:
-    """What the target percentile is made of, before and after."""
-    header = (f"in {diff.target.name}", "BASE", "NEW", "change", "95 % interval", "carries")
+def causes(
+    found: Change, coloured: bool, sides: tuple[str, str] = ("BASE", "NEW")
+) -> Iterator[str]:
+    """What the target percentile is made of, on both sides."""
+    header = (f"in {found.target.name}", *sides, "change", "95 % interval", "carries")
     start, end = paint(DIM, coloured)
     yield start + aligned(header, CAUSE_WIDTHS) + end
     floor = SMALL * max(found.target.base.ns, found.target.new.ns)

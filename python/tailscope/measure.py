@@ -239,6 +239,29 @@ def walls_by_span(engine: Engine, table: Table) -> dict[str, Distribution]:
     }
 
 
+def walls_by_segment(
+    spans: Spans, first_ns: int, length_ns: int
+) -> dict[int, tuple[int, Distribution]]:
+    """Rows and wall times of each piece of time of a length, by the piece's begin (Unix ns).
+
+    Pieces without any span are missing.
+    """
+    table = spans.table
+    since = table.start_ns - first_ns
+    begin = since - since % length_ns
+    found = spans.engine.run(
+        table.group_by(begin=begin, bin=bin_of(table.wall_ns)).agg(
+            rows=ibis._.count(), weight=ibis._.weight.sum()
+        )
+    )
+    pieces = {}
+    for begin in np.unique(found["begin"]).tolist():
+        mine = found["begin"] == begin
+        walls = Distribution.of(found["bin"][mine], found["weight"][mine])
+        pieces[first_ns + begin] = int(found["rows"][mine].sum()), walls
+    return pieces
+
+
 def strike_rows(
     engine: Engine, table: Table, ledger: Ledger, whole: bool
 ) -> tuple[tuple[str, ...], frozenset[str]]:
@@ -319,7 +342,24 @@ def spans_named(
     for place in reversed(places):
         here = ((table.start_ns - place.first_ns) >> power) + place.start
         block = here if block is None else ibis.ifelse(table.ledger == place.ledger, here, block)
-    active, partial = strike_rows(engine, table, ledger, alone and not overview.left_out)
+    whole = alone and not overview.left_out
+    return spans_of(engine, table, ledger, block, blocks, power, whole)
+
+
+def spans_of(
+    engine: Engine,
+    table: Table,
+    ledger: Ledger,
+    block: IntegerValue,
+    blocks: int,
+    power: int,
+    whole: bool = False,
+) -> Spans:
+    """The rows of a table, which is `whole` if it is all rows of the ledger.
+
+    `block` numbers the rows' blocks of 2^power ns from 0.
+    """
+    active, partial = strike_rows(engine, table, ledger, whole)
     return Spans(
         engine=engine,
         table=table,

@@ -29,6 +29,7 @@ def render(explanation: Explanation, coloured: bool) -> str:
         *together(explanation),
         *counters(explanation),
         *methods(explanation),
+        *segments(explanation, coloured),
         *others(explanation),
         "",
         *measured(explanation, coloured),
@@ -179,6 +180,17 @@ def together(explanation: Explanation) -> Iterator[str]:
             f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)})",
             indent="  ",
         )
+
+
+def segments(explanation: Explanation, coloured: bool) -> Iterator[str]:
+    """The recording in pieces of time."""
+    if explanation.segments is None:
+        return
+    # It builds on this module.
+    from tailscope import segments_text
+
+    yield ""
+    yield from segments_text.render(explanation.segments, explanation.target, coloured)
 
 
 def others(explanation: Explanation) -> Iterator[str]:

@@ -1,0 +1,242 @@
+"""What each cause of a set of spans is worth, by both methods: savings with fair shares, and impact
+values under their rules.
+
+Times are float or whole nanoseconds in fields that end in `_ns`; shares are fractions, 0 to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tailscope import bootstrap, counterfactual, measure, rules, shapley
+from tailscope.bootstrap import Interval
+from tailscope.cause import MEANING, RUNNING
+from tailscope.composition import Composition
+from tailscope.counter import COUNTERS
+from tailscope.counterfactual import Baseline, Counterfactual
+from tailscope.measure import Spans
+from tailscope.rules import Event, Pair, Verdict
+from tailscope.sample import sample
+from tailscope.shapley import Shares
+from tailscope.strike import Strike, much, strike
+from tailscope.target import Target
+from tailscope.timed import Timed
+from tailscope.varmri import VarMRI
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+#: How many causes at most are fixed at once.
+TOGETHER = 3
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One row of the table: what a cause has to do with the tail."""
+
+    name: str
+    meaning: str
+    #: Its part of the tail's excess over the median: mean ns in spans at or above the target less
+    #: the mean in the median band, over the same difference of wall time. None where the tail has
+    #: no excess.
+    share: float | None
+    tail_mean_ns: float
+    median_mean_ns: float
+    #: The cause's own median over all spans: what the counterfactual brings it down to.
+    median_ns: float
+    #: The target percentile with the cause fixed, and how much lower that is.
+    predicted: Interval
+    saving: Interval
+    #: Its part of what all causes together save, by Shapley; None where it took no part in that.
+    fair_ns: float | None
+    #: VarMRI's impact value, a fraction of the target; and from how many ns a span was left out.
+    impact: float | None
+    high_from_ns: int | None
+    #: What the rules leave of the impact: None where the cause only goes in proportion to another,
+    #: which is `follows`.
+    ranked_impact: float | None
+    follows: str | None
+    #: The part of the rows (0 to 1, weighted) in which it was measured: those judge it.
+    measured_share: float
+    #: Spans with the cause (weighted), their part of all spans, and the cause's events.
+    spans: float
+    spans_share: float
+    events: float | None
+
+
+@dataclass(frozen=True)
+class CounterImpact:
+    """A hardware counter's impact value, and what the rules leave of it."""
+
+    name: str
+    group: str
+    impact: float | None
+    high_from: int | None
+    ranked_impact: float | None
+    cut_by: str | None
+    follows: str | None
+    measured_share: float
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """All causes of a set of spans."""
+
+    #: The most valuable first.
+    causes: tuple[Cause, ...]
+    #: How what all causes together save is divided among them.
+    shares: Shares | None
+    counters: tuple[CounterImpact, ...]
+    #: Causes and counters that go together and that no rule tells apart.
+    pairs: tuple[Pair, ...]
+    #: The percentile with several causes fixed at once.
+    together: tuple[tuple[tuple[str, ...], Counterfactual], ...]
+    medians: dict[str, int]
+    composition: Composition
+
+
+def weigh_all(
+    spans: Spans, baseline: Baseline, target: Target, seed: int, method: VarMRI
+) -> Weighed:
+    """Weigh every cause and counter of some spans."""
+    struck, composition = strike_all(spans, baseline, target, method)
+    events, known_shares = count_events(spans, baseline, method)
+    found = [weigh(name, one, composition) for name, one in struck.items()]
+    found.sort(key=lambda cause: (cause.saving.ns, cause.share or 0.0), reverse=True)
+    medians = {name: one.median_ns for name, one in struck.items()}
+    together = counterfactual.together(spans, baseline, medians, worth_fixing(found))
+    drawn = sample(spans, baseline.whole, target.quantile, seed)
+    shares = shapley.shapley(drawn, medians, worth_sharing(found), target.quantile)
+    causes = [Event(cause.name, cause.impact, cause.high_from_ns) for cause in found]
+    verdicts, pairs = rules.judge([*causes, *events], drawn, method)
+    return Weighed(
+        causes=tuple(ruled(cause, verdicts[cause.name], shares) for cause in found),
+        shares=shares,
+        counters=tuple(
+            counter_line(event, verdicts[event.name], known_shares[event.name]) for event in events
+        ),
+        pairs=pairs,
+        together=tuple(together),
+        medians=medians,
+        composition=composition,
+    )
+
+
+def start(spans: Spans, target: Target, seed: int) -> Baseline:
+    """The target percentile as it is, with the draws that all intervals share."""
+    walls = Timed.of(measure.walls(spans), spans.blocks)
+    tail_bin = walls.distribution().bin_at(target.quantile)
+    memory = bootstrap.memory(bootstrap.surplus(walls, tail_bin))
+    return Baseline.of(walls, target.quantile, bootstrap.draw(spans.blocks, memory, seed))
+
+
+def strike_all(
+    spans: Spans, baseline: Baseline, target: Target, method: VarMRI
+) -> tuple[dict[str, Strike], Composition]:
+    """Each cause's strikes, `running` last, and what spans are made of."""
+    composition = Composition.of(spans, baseline.whole, target, spans.active)
+    struck = {}
+    for name in spans.active:
+        found = struck[name] = strike(spans, baseline, name, method)
+        if found.baseline is not baseline:
+            composition = composition.scaled_up(name, found.baseline.whole)
+    struck[RUNNING] = strike(spans, baseline, RUNNING, method)
+    return struck, composition.with_rest()
+
+
+def count_events(
+    spans: Spans, baseline: Baseline, method: VarMRI
+) -> tuple[list[Event], dict[str, float]]:
+    """The hardware counters' impact values, and in what part of the spans each was measured."""
+    events, shares = [], {}
+    for name in spans.counters:
+        measured = counterfactual.among(spans, baseline, (name,))
+        if measured is None:
+            continue
+        known, base = measured
+        found = measure.strikes(known, name, base.whole.total)
+        high_from, value = much(known, base, found, name, method)
+        events.append(Event(name, value, high_from))
+        shares[name] = base.known_share
+    return events, shares
+
+
+def counter_line(event: Event, verdict: Verdict, known_share: float) -> CounterImpact:
+    """One counter's row."""
+    return CounterImpact(
+        name=event.name,
+        group=COUNTERS[event.name].group.name,
+        impact=event.impact,
+        high_from=event.high_from,
+        ranked_impact=verdict.impact,
+        cut_by=verdict.cut_by,
+        follows=verdict.follows,
+        measured_share=known_share,
+    )
+
+
+def weigh(name: str, found: Strike, composition: Composition) -> Cause:
+    """One cause's row in the table, before the rules and the fair shares."""
+    tail, band = composition.means(composition.causes[name])
+    tail_wall, band_wall = composition.means(composition.wall)
+    excess = tail_wall - band_wall
+    known = found.baseline.known_share
+    events = found.found.events
+    return Cause(
+        name=name,
+        meaning=MEANING[name],
+        share=(tail - band) / excess if excess > 0 else None,
+        tail_mean_ns=tail,
+        median_mean_ns=band,
+        median_ns=found.median_ns,
+        predicted=found.without.predicted,
+        saving=found.without.saving,
+        fair_ns=None,
+        impact=found.impact,
+        high_from_ns=found.high_ns,
+        ranked_impact=found.impact,
+        follows=None,
+        measured_share=known,
+        spans=found.found.spans / known,
+        spans_share=found.found.spans / found.baseline.whole.total,
+        events=events / known if events is not None else None,
+    )
+
+
+def ruled(cause: Cause, verdict: Verdict, shares: Shares | None) -> Cause:
+    """A cause with what needs the other causes: the rules, and its fair share."""
+    fair = shares.shares.get(cause.name) if shares else None
+    return replace(cause, ranked_impact=verdict.impact, follows=verdict.follows, fair_ns=fair)
+
+
+def worth_sharing(found: list[Cause]) -> list[str]:
+    """The causes in the order in which they get fair shares, `running` among them."""
+    weight = {
+        cause.name: max(cause.saving.ns, cause.tail_mean_ns - cause.median_mean_ns)
+        for cause in found
+    }
+    names = [name for name, ns in weight.items() if ns > 0]
+    return sorted(names, key=lambda name: weight[name], reverse=True)
+
+
+def worth_fixing(found: list[Cause]) -> list[str]:
+    """The causes to fix together: the largest parts of the tail's excess, running apart."""
+    candidates = [c for c in found if c.name != RUNNING and (c.share or 0.0) >= 0.02]
+    candidates.sort(key=lambda cause: cause.share or 0.0, reverse=True)
+    return [cause.name for cause in candidates[:TOGETHER]]
+
+
+def flat(item: DataclassInstance) -> dict[str, Any]:
+    """A dataclass with its intervals laid out as `saving_ns`, `saving_lo_ns`, `saving_hi_ns`."""
+    found: dict[str, Any] = {}
+    for name, value in asdict(item).items():
+        if name in ("predicted", "saving"):
+            found |= {
+                f"{name}_ns": value["ns"],
+                f"{name}_lo_ns": value["lo"],
+                f"{name}_hi_ns": value["hi"],
+            }
+        else:
+            found[name] = value
+    return found
