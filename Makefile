@@ -47,7 +47,7 @@ $(VENV)/.installed: $(LOCKS) | $(VENV)/bin/python $(STAMPS)/toolchain.mk
 	@touch $@
 
 .PHONY: build
-build: tailscope lab $(VENV)/.wheel ## build the tailscope binary, its Python part and the lab
+build: tailscope lab sdk $(VENV)/.wheel ## build the tailscope binary, its Python part and the lab
 
 # Cargo knows best what is new, so it always runs; what hangs on its result looks at the file's date.
 .PHONY: tailscope
@@ -66,6 +66,10 @@ $(VENV)/.wheel: $(TAILSCOPE) pyproject.toml $(shell find python -name '*.py' -o 
 lab: tailscope
 	cargo build --release --locked --quiet --package tailscope-lab
 	$(MAKE) --no-print-directory --silent -C lab/c
+
+.PHONY: sdk
+sdk: tailscope
+	cargo build --release --locked --quiet --package tailscope-sdk --examples
 
 .PHONY: demo
 demo: build ## a recorded, explained tail in about two minutes

@@ -95,8 +95,12 @@ typedef struct {
 	struct ts_totals totals;
 } ts_span;
 
-/* How many recorders listen: the kernel's number, raised and lowered through the probe. */
-TS__ONE __attribute__((section(".probes"))) volatile unsigned short tailscope_semaphore = 0;
+/* How many recorders listen: the kernel's number, raised and lowered through the probe. On a page
+ * of its own, because lld maps the page on which two kinds of data meet twice, and the kernel would
+ * find the wrong one when a program starts. */
+TS__ONE
+    __attribute__((section(".probes"), aligned(4096))) volatile unsigned short tailscope_semaphore =
+	0;
 
 /* --- from here to the end of the block: not for callers ---------------------------------- */
 
@@ -362,6 +366,13 @@ TS__ONE int ts__claim(struct ts__process *p, struct ts__thread *t)
 	return 0;
 }
 
+static inline int ts__hung_up(struct ts__process *p)
+{
+	struct pollfd hangup = {p->socket, 0, 0};
+
+	return p->socket < 0 || poll(&hangup, 1, 0) != 0;
+}
+
 /* Attaches the process if it is not, and the thread. Returns whether this thread is metered. */
 TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
 {
@@ -378,6 +389,10 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
 		pthread_atfork(NULL, NULL, ts__after_fork);
 		p->fork_handled = 1;
 	}
+	/* A thread that has just begun has no span that could have noticed the recorder's end. */
+	if (p->epoch && (long long)(now - p->region->heartbeat) > 0 &&
+	    now - p->region->heartbeat >= p->region->heartbeat_overdue && ts__hung_up(p))
+		__atomic_store_n(&p->epoch, 0, __ATOMIC_RELEASE);
 	if (!p->epoch) {
 		ts__close_socket(p);
 		e = ts__connect(p, fds);
@@ -417,14 +432,13 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
 TS__ONE __attribute__((noinline, cold)) int ts__recorder_lives(ts_u64 now)
 {
 	struct ts__process *p = &ts__process;
-	struct pollfd hangup = {p->socket, 0, 0};
 	int saved = errno, lives;
 
 	if (now < __atomic_load_n(&p->check_after, __ATOMIC_RELAXED))
 		return 1;
 	if (!ts__lock(p))
 		return 1;
-	lives = p->epoch && p->socket >= 0 && poll(&hangup, 1, 0) == 0;
+	lives = p->epoch && !ts__hung_up(p);
 	if (!lives)
 		__atomic_store_n(&p->epoch, 0, __ATOMIC_RELEASE);
 	else

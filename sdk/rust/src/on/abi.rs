@@ -1,0 +1,113 @@
+//! The memory that this process shares with the recorder and the kernel: `tailscope_abi.h`, where the
+//! words on each field are. A test holds sizes and places against that header.
+//!
+//! Everything is an atomic, because others write it at the same time; relaxed loads are plain ones.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+pub(super) const ABI: u32 = 1;
+pub(super) const MAGIC: u64 = 0x31_656c_6174;
+pub(super) const CAUSES: usize = 12;
+pub(super) const METERS: u32 = 2048;
+pub(super) const CHUNKS: u32 = 2048;
+pub(super) const CHUNK_BYTES: usize = 4096;
+pub(super) const NAMES: u8 = 255;
+pub(super) const NAME_BYTES: usize = 64;
+pub(super) const NAME_BUSY: u32 = u32::MAX;
+pub(super) const REGION_HEAD: usize = 28672;
+pub(super) const REGION_BYTES: usize = REGION_HEAD + CHUNKS as usize * CHUNK_BYTES;
+pub(super) const METERS_BYTES: usize = METERS as usize * size_of::<Meter>();
+pub(super) const SOCKET: &str = "/run/tailscope/sdk.sock";
+
+pub(super) const CHUNK_FREE: u32 = 0;
+pub(super) const CHUNK_OWNED: u32 = 1;
+pub(super) const CHUNK_FULL: u32 = 2;
+
+pub(super) const WELCOME: u32 = 0;
+pub(super) const NOT_WATCHED: u32 = 1;
+pub(super) const ROW_HAS_ID: u8 = 1;
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Totals {
+    pub ns: [AtomicU64; CAUSES],
+    pub n: [AtomicU32; CAUSES],
+}
+
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(super) struct Meter {
+    pub seq: AtomicU32,
+    pub tid: AtomicU32,
+    pub since_ns: AtomicU64,
+    pub pending: AtomicU32,
+    pub open: AtomicU32,
+    pub totals: Totals,
+    pub kernel_tid: AtomicU32,
+    pub reserved: AtomicU32,
+    pub spans: AtomicU64,
+    pub reserved2: AtomicU64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub begin: u64,
+    pub wall: u64,
+    pub id: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub causes: u16,
+    pub cpu: u16,
+    pub name: u8,
+    pub flags: u8,
+    pub text: u16,
+    pub queue_ns: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    pub ns: u64,
+    pub n: u32,
+    pub reserved: u32,
+}
+
+pub(super) const ROW_MAX: usize = size_of::<Row>() + CAUSES * size_of::<Share>();
+
+#[repr(C)]
+pub(super) struct Chunk {
+    pub used: AtomicU32,
+    pub tid: AtomicU32,
+    pub rows: [AtomicU8; CHUNK_BYTES - 8],
+}
+
+#[repr(C)]
+pub(super) struct Name {
+    pub length: AtomicU32,
+    pub text: [AtomicU8; NAME_BYTES - 4],
+}
+
+#[repr(C)]
+pub(super) struct Region {
+    pub magic: AtomicU64,
+    pub abi: AtomicU32,
+    pub reserved: AtomicU32,
+    pub sample: AtomicU64,
+    pub keep: AtomicU64,
+    pub heartbeat: AtomicU64,
+    pub heartbeat_overdue: AtomicU64,
+    pub lost: AtomicU64,
+    pub unnamed: AtomicU64,
+    pub chunk_state: [AtomicU32; CHUNKS as usize],
+    pub names: [Name; NAMES as usize],
+    pub tail: [AtomicU8; 64],
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Welcome {
+    pub magic: u64,
+    pub abi: u32,
+    pub status: u32,
+}

@@ -1,0 +1,63 @@
+//! The layout against the header, as Rust sees that in the recorder.
+
+use std::mem::{align_of, offset_of, size_of};
+
+use tailscope_signals::abi as header;
+
+use super::abi;
+
+macro_rules! same {
+    ($ours:ty, $theirs:ty: $($field:ident),+) => {
+        assert_eq!(size_of::<$ours>(), size_of::<$theirs>(), stringify!($ours));
+        assert_eq!(align_of::<$ours>(), align_of::<$theirs>(), stringify!($ours));
+        $(assert_eq!(
+            offset_of!($ours, $field),
+            offset_of!($theirs, $field),
+            concat!(stringify!($ours), ".", stringify!($field)),
+        );)+
+    };
+}
+
+#[test]
+fn the_layout_is_that_of_the_header() {
+    same!(abi::Totals, header::ts_totals: ns, n);
+    same!(abi::Meter, header::ts_meter: seq, tid, since_ns, pending, open, totals, kernel_tid, spans);
+    same!(abi::Row, header::ts_row: begin, wall, id, pid, tid, causes, cpu, name, flags, queue_ns);
+    same!(abi::Share, header::ts_share: ns, n);
+    same!(abi::Chunk, header::ts_chunk: used, tid, rows);
+    same!(abi::Name, header::ts_name: length, text);
+    same!(abi::Region, header::ts_region: magic, abi, sample, keep, heartbeat, heartbeat_overdue,
+        lost, unnamed, chunk_state, names);
+    same!(abi::Welcome, header::ts_welcome: magic, abi, status);
+}
+
+#[test]
+fn the_numbers_are_those_of_the_header() {
+    assert_eq!(abi::ABI, header::TS_ABI);
+    assert_eq!(abi::MAGIC, header::TS_MAGIC);
+    assert_eq!(abi::CAUSES, header::TS_CAUSES as usize);
+    assert_eq!(abi::METERS, header::TS_METERS);
+    assert_eq!(abi::CHUNKS, header::TS_CHUNKS);
+    assert_eq!(u32::from(abi::NAMES), header::TS_NAMES);
+    assert_eq!(abi::REGION_HEAD, header::TS_REGION_HEAD as usize);
+    assert_eq!(abi::CHUNK_BYTES, header::TS_CHUNK_BYTES as usize);
+    assert_eq!(abi::NAME_BYTES, header::TS_NAME_BYTES as usize);
+    assert_eq!(abi::NAME_BUSY, header::TS_NAME_BUSY);
+    assert_eq!(u32::from(abi::ROW_HAS_ID), header::TS_ROW_HAS_ID);
+    assert_eq!(
+        abi::SOCKET.as_bytes(),
+        &header::TS_SOCKET[..abi::SOCKET.len()]
+    );
+    assert_eq!(
+        [abi::CHUNK_FREE, abi::CHUNK_OWNED, abi::CHUNK_FULL],
+        [
+            header::TS_CHUNK_FREE,
+            header::TS_CHUNK_OWNED,
+            header::TS_CHUNK_FULL
+        ]
+    );
+    assert_eq!(
+        [abi::WELCOME, abi::NOT_WATCHED],
+        [header::TS_WELCOME, header::TS_NOT_WATCHED]
+    );
+}

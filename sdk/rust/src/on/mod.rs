@@ -1,0 +1,13 @@
+//! Where recorders can listen.
+
+mod abi;
+mod clock;
+#[cfg(test)]
+mod layout;
+mod probe;
+mod process;
+mod rows;
+mod sys;
+
+pub(crate) use probe::is_heard;
+pub(crate) use rows::{Reading, begin, end};

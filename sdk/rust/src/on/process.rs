@@ -1,0 +1,326 @@
+//! Attaching: what this process, and each thread of it, shares with the recorder.
+//!
+//! What a process knows lies in one page that is all zeros in its children, so that a child, however
+//! it was made, begins like a program that has just started.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use super::abi::{self, Meter, Region, Welcome};
+use super::clock::cycles;
+use super::probe::tell;
+use super::sys::{self, AfterFork, Errno};
+
+/// In cycles: about 0.1 s, and about a minute.
+const RETRY_FIRST: u64 = 1 << 28;
+const RETRY_LAST: u64 = 1 << 37;
+const PAGE: usize = 4096;
+
+/// What the page holds. Zeros: not attached.
+#[repr(C)]
+pub(crate) struct Process {
+    locked: AtomicU32,
+    /// Of the connection, plus one.
+    socket: AtomicU32,
+    /// The attachment's number, never used twice; 0: not attached.
+    pub(crate) epoch: AtomicU64,
+    /// Where meters and region are mapped, once and for all recorders to come.
+    reserved: AtomicPtr<u8>,
+    retry_after: AtomicU64,
+    retry_wait: AtomicU64,
+    /// When to ask again whether a silent recorder lives.
+    check_after: AtomicU64,
+    socket_device: AtomicU64,
+    socket_inode: AtomicU64,
+}
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+static EPOCHS: AtomicU64 = AtomicU64::new(0);
+
+/// This process's page, once one was made.
+#[inline(always)]
+pub(crate) fn process() -> Option<&'static Process> {
+    // SAFETY: null, or the page that `make_process` put there, which is never unmapped.
+    unsafe { PROCESS.load(Acquire).as_ref() }
+}
+
+fn make_process() -> Result<&'static Process, Errno> {
+    if let Some(process) = process() {
+        return Ok(process);
+    }
+    let page = sys::map_private(PAGE)?;
+    // SAFETY: the page that was just made.
+    unsafe { sys::after_fork(page, PAGE, AfterFork::Zeros) }?;
+    // Where another thread was first, a page is left over, once.
+    let _ = PROCESS.compare_exchange(null_mut(), page.cast(), AcqRel, Acquire);
+    process().ok_or(sys::EPROTO)
+}
+
+/// What a thread knows of its attachment; never freed, as the kernel takes the meter back itself.
+pub(crate) struct Thread {
+    pub(crate) epoch: Cell<u64>,
+    pub(crate) meter: Cell<Option<&'static Meter>>,
+    pub(crate) chunk: Cell<Option<(&'static abi::Chunk, u32)>>,
+    pub(crate) used: Cell<u32>,
+    /// Rows to lose before a free chunk is looked for again.
+    pub(crate) skip: Cell<u32>,
+    random: Cell<u64>,
+    /// The last names used, by their address, and their numbers.
+    pub(crate) names: [Cell<(usize, u8)>; 16],
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            epoch: Cell::new(0),
+            meter: Cell::new(None),
+            chunk: Cell::new(None),
+            used: Cell::new(0),
+            skip: Cell::new(0),
+            random: Cell::new(1),
+            names: [const { Cell::new((0, 0)) }; 16],
+        }
+    };
+}
+
+/// Runs it with this thread's part.
+#[inline(always)]
+pub(crate) fn with_thread<T>(run: impl FnOnce(&Thread) -> T) -> T {
+    THREAD.with(run)
+}
+
+impl Thread {
+    /// xorshift64 (Marsaglia 2003), its upper half.
+    pub(crate) fn random(&self) -> u64 {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        x >> 32
+    }
+
+    fn forget(&self, seed: u64) {
+        self.epoch.set(0);
+        self.meter.set(None);
+        self.chunk.set(None);
+        self.used.set(0);
+        self.skip.set(0);
+        self.random.set(seed | 1);
+        for name in &self.names {
+            name.set((0, 0));
+        }
+    }
+}
+
+impl Process {
+    /// Only while attached.
+    pub(crate) fn region(&self) -> &'static Region {
+        let at = self.reserved.load(Relaxed);
+        // SAFETY: whoever has seen an epoch has seen the place, where a region is mapped for good;
+        // a later recorder's takes the place of an earlier one's.
+        unsafe { &*at.add(abi::METERS_BYTES).cast() }
+    }
+
+    /// Only while attached.
+    pub(crate) fn meters(&self) -> &'static [Meter] {
+        let at = self.reserved.load(Relaxed).cast();
+        // SAFETY: as for the region; there are so many meters before it.
+        unsafe { core::slice::from_raw_parts(at, abi::METERS as usize) }
+    }
+
+    /// Only while attached, and below `abi::CHUNKS`.
+    pub(crate) fn chunk(&self, index: u32) -> &'static abi::Chunk {
+        let start = abi::METERS_BYTES + abi::REGION_HEAD;
+        let at = start + index.min(abi::CHUNKS - 1) as usize * abi::CHUNK_BYTES;
+        // SAFETY: inside the region, as for the region.
+        unsafe { &*self.reserved.load(Relaxed).add(at).cast() }
+    }
+
+    /// Attaching is rare and short. A thread that waits longer than it should goes unmetered, so a
+    /// signal handler that interrupts its own thread here can't hang it.
+    fn lock(&self) -> bool {
+        for _ in 0..5000 {
+            let free = self.locked.compare_exchange(0, 1, Acquire, Relaxed);
+            if free.is_ok() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        false
+    }
+
+    fn unlock(&self) {
+        self.locked.store(0, Release);
+    }
+
+    fn close_socket(&self) {
+        if let Some(fd) = self.socket.swap(0, Relaxed).checked_sub(1) {
+            let was = (
+                self.socket_device.load(Relaxed),
+                self.socket_inode.load(Relaxed),
+            );
+            if sys::identity(fd as i32) == Ok(was) {
+                drop(sys::Fd(fd as i32));
+            }
+        }
+    }
+
+    fn connect(&self) -> Result<[sys::Fd; 2], Errno> {
+        let path = std::env::var_os("TAILSCOPE_SOCKET");
+        let path = path
+            .as_ref()
+            .map_or(abi::SOCKET.as_bytes(), |p| p.as_bytes());
+        let socket = sys::connect(path)?;
+        let mut bytes = [0; size_of::<Welcome>()];
+        let fds = sys::receive(&socket, &mut bytes)?;
+        let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let magic = u64::from(word(0)) | u64::from(word(4)) << 32;
+        let (abi, status) = (word(8), word(12));
+        if status == abi::NOT_WATCHED {
+            return Err(sys::ESRCH);
+        }
+        if (magic, abi, status) != (abi::MAGIC, abi::ABI, abi::WELCOME) {
+            return Err(sys::EPROTO);
+        }
+        let fds = fds.ok_or(sys::EPROTO)?;
+        let (device, inode) = sys::identity(socket.0)?;
+        self.socket_device.store(device, Relaxed);
+        self.socket_inode.store(inode, Relaxed);
+        self.socket.store(socket.0 as u32 + 1, Relaxed);
+        core::mem::forget(socket); // its end tells of the recorder's: kept until then
+        Ok(fds)
+    }
+
+    fn map(&self, [meters, region]: &[sys::Fd; 2]) -> Result<(), Errno> {
+        let mut at = self.reserved.load(Relaxed);
+        if at.is_null() {
+            at = sys::reserve(abi::METERS_BYTES + abi::REGION_BYTES)?;
+            self.reserved.store(at, Relaxed);
+        }
+        // SAFETY: both lie in what was reserved, which has room for both.
+        unsafe {
+            let rows = at.add(abi::METERS_BYTES);
+            sys::map_over(at, abi::METERS_BYTES, meters)?;
+            sys::map_over(rows, abi::REGION_BYTES, region)?;
+            let whole = abi::METERS_BYTES + abi::REGION_BYTES;
+            sys::after_fork(at, whole, AfterFork::Nothing)?;
+        }
+        let region = self.region();
+        if region.magic.load(Relaxed) != abi::MAGIC || region.abi.load(Relaxed) != abi::ABI {
+            return Err(sys::EPROTO);
+        }
+        Ok(())
+    }
+
+    /// Whether the recorder was not heard of at `now` for longer than it said it would be silent.
+    pub(crate) fn is_silent(&self, now: u64) -> bool {
+        let region = self.region();
+        // A heartbeat may be from a moment after `now`.
+        let since = now.wrapping_sub(region.heartbeat.load(Relaxed)) as i64;
+        since > 0 && since as u64 >= region.heartbeat_overdue.load(Relaxed)
+    }
+
+    fn has_hung_up(&self) -> bool {
+        let socket = self.socket.load(Relaxed).checked_sub(1);
+        !socket.is_some_and(|fd| sys::is_quiet(fd as i32))
+    }
+
+    fn attach_process(&self, now: u64) -> Result<(), Errno> {
+        if self.epoch.load(Relaxed) != 0 {
+            // A thread that has just begun has no span that could have noticed.
+            if !(self.is_silent(now) && self.has_hung_up()) {
+                return Ok(());
+            }
+            self.epoch.store(0, Release);
+        }
+        self.close_socket();
+        let fds = self.connect()?;
+        self.map(&fds)?;
+        self.check_after.store(0, Relaxed);
+        self.epoch.store(EPOCHS.fetch_add(1, Relaxed) + 1, Release);
+        Ok(())
+    }
+
+    /// Claims a meter for this thread and tells the kernel.
+    fn claim(&self, thread: &Thread) -> Result<(), Errno> {
+        let me = sys::thread_id();
+        let meters = self.meters();
+        // Another module of this program may have claimed one for this thread already.
+        let mine = meters.iter().position(|m| m.tid.load(Relaxed) == me);
+        if let Some(meter) = mine.map(|slot| &meters[slot])
+            && meter.kernel_tid.load(Relaxed) != 0
+        {
+            thread.meter.set(Some(meter));
+            return Ok(());
+        }
+        let claimed = |m: &Meter| {
+            m.tid.load(Relaxed) == 0 && m.tid.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
+        };
+        let slot = mine
+            .or_else(|| meters.iter().position(claimed))
+            .ok_or(sys::ENOSPC)?;
+        tell(slot as i64);
+        let meter = &meters[slot];
+        if meter.kernel_tid.load(Acquire) == 0 {
+            meter.tid.store(0, Release);
+            return Err(sys::ESRCH); // nobody listened
+        }
+        thread.meter.set(Some(meter));
+        Ok(())
+    }
+
+    /// The recorder has not been heard of for a while: whether it still lives. If it does not, the
+    /// next begin looks for another.
+    #[cold]
+    pub(crate) fn recorder_lives(&self, now: u64) -> bool {
+        if now < self.check_after.load(Relaxed) || !self.lock() {
+            return true;
+        }
+        let lives = self.epoch.load(Relaxed) != 0 && !self.has_hung_up();
+        if lives {
+            let patience = self.region().heartbeat_overdue.load(Relaxed);
+            self.check_after.store(now.wrapping_add(patience), Relaxed);
+        } else {
+            self.epoch.store(0, Release);
+        }
+        self.unlock();
+        lives
+    }
+}
+
+/// Attaches the process if it is not, and this thread. Returns whether the thread is metered now.
+#[cold]
+#[inline(never)]
+pub(crate) fn attach(thread: &Thread) -> bool {
+    let now = cycles();
+    let Ok(process) = make_process() else {
+        return false;
+    };
+    if now < process.retry_after.load(Relaxed) || !process.lock() {
+        return false;
+    }
+    let attached = process.attach_process(now).and_then(|()| {
+        thread.forget(now ^ (&raw const *thread as u64) << 16);
+        process.claim(thread)?;
+        thread.epoch.set(process.epoch.load(Relaxed));
+        Ok(())
+    });
+    match attached {
+        Ok(()) => process.retry_wait.store(0, Relaxed),
+        Err(errno) => {
+            if errno != sys::ESRCH {
+                tell(-errno.0);
+            }
+            let wait = (process.retry_wait.load(Relaxed) * 2).clamp(RETRY_FIRST, RETRY_LAST);
+            process.retry_wait.store(wait, Relaxed);
+            process.retry_after.store(now.wrapping_add(wait), Relaxed);
+        }
+    }
+    process.unlock();
+    attached.is_ok()
+}

@@ -1,0 +1,90 @@
+"""The Rust SDK, recorded end to end: what its examples do is known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Record
+from rig import installed, ledger
+from rig.processes import Started
+from rig.recorder import about
+from rig.waiting import until
+
+Run = Callable[..., Started]
+
+EXAMPLES = installed.ROOT / "target" / "release" / "examples"
+THREADS = 3
+
+
+@pytest.fixture
+def nested() -> Path:
+    program = EXAMPLES / "nested"
+    assert program.exists(), "make build makes it"
+    return program
+
+
+def spans_by_name(folder: Path) -> dict[str, int]:
+    return dict(ledger.query(folder, "SELECT span, count(*) FROM spans GROUP BY span"))
+
+
+def test_spans_nest_and_keep_their_names_and_ids(record: Record, nested: Path) -> None:
+    recorder = record("--", nested, 500)
+    pairs = recorder.wait().clean().json()["pairs"]
+    assert pairs == THREADS * 500
+    assert spans_by_name(recorder.ledger) == {"outer": pairs, "scoped": pairs, "inner": pairs}
+    ids = "SELECT span, count(DISTINCT id) FROM spans GROUP BY span"
+    assert dict(ledger.query(recorder.ledger, ids)) == {"outer": pairs, "scoped": 0, "inner": pairs}
+    apart = ledger.query(
+        recorder.ledger,
+        "SELECT * FROM spans AS o JOIN spans AS i USING (id) "
+        "WHERE o.span = 'outer' AND i.span = 'inner' AND NOT (o.tid = i.tid "
+        "AND i.start_ns >= o.start_ns - 1 "
+        "AND i.start_ns + i.wall_ns <= o.start_ns + o.wall_ns + 1)",
+    )
+    assert not apart, apart[:3]
+    assert about(recorder.ledger)["seen"] == 3 * pairs
+    ledger.check_books(recorder.ledger)
+
+
+def test_a_program_that_started_before_the_recorder_is_recorded(
+    record: Record, run: Run, nested: Path
+) -> None:
+    busy = run(nested, 500, 60)
+    recorder = record("-p", busy.pid, "--span", "sdk", "-d", "1s")
+    recorder.wait().clean()
+    assert ledger.count(recorder.ledger, f"pid = {busy.pid}") > 1000
+    ledger.check_books(recorder.ledger)
+
+
+def test_a_recorder_that_is_killed_is_followed_by_another(
+    record: Record, run: Run, nested: Path, nothing_left: None
+) -> None:
+    busy = run(nested, 500, 120)
+    first = record("-p", busy.pid, "--span", "sdk", name="first").ready()
+    until(lambda: "memfd:" in Path(f"/proc/{busy.pid}/maps").read_text(), "the first is found")
+    first.kill()
+    second = record("-p", busy.pid, "--span", "sdk", "-d", "4s", name="second")
+    second.wait().clean()
+    assert ledger.count(second.ledger) > 1000
+
+
+def test_a_sample_is_drawn_in_the_program(record: Record, nested: Path) -> None:
+    recorder = record("--sample", "20%", "--", nested, 5000)
+    spans = 3 * recorder.wait().clean().json()["pairs"]
+    rows = ledger.count(recorder.ledger)
+    # Binomial: a fifth, give or take six times its deviation.
+    assert abs(rows - spans / 5) < 6 * (spans * 0.16) ** 0.5
+    assert about(recorder.ledger)["seen"] == spans
+
+
+def test_a_fork_in_mid_span_harms_neither_parent_nor_child(record: Record) -> None:
+    recorder = record("--", EXAMPLES / "forking")
+    pids = recorder.wait().clean().json()
+    found = ledger.query(recorder.ledger, "SELECT span, pid, count(*) FROM spans GROUP BY ALL")
+    assert set(found) == {
+        ("outer", pids["parent"], 1),
+        ("parent", pids["parent"], 1000),
+        ("child", pids["child"], 1000),
+    }
