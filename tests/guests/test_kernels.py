@@ -16,9 +16,11 @@ from rig import ledger
 Ladder = dict[str, dict[str, Any]]
 
 #: The rungs that kernels take, by a word of each. arm64 has no trampolines for BPF programs before
-#: Linux 6.4, so none of fentry; the tracepoints of sockets came with Linux 6.3.
+#: Linux 6.4, so none of fentry; the tracepoints of sockets came with Linux 6.3,
+#: uprobes attached many at a time with Linux 6.6.
 FAULT_RUNG = {"arm64-6.1": "kprobe"}
 SOCKETS_RUNG = {"6.1": "fexit", "arm64-6.1": None}
+UPROBE_RUNG = dict.fromkeys(("6.1", "arm64-6.1"), "uprobe perf events")
 SPANS = 5000
 KEYS, CONNECTIONS = 100, 2
 #: Shell that starts a server without annotation and waits until it listens: on port 11300, which
@@ -81,6 +83,16 @@ def test_every_page_fault_is_counted(record: Record) -> None:
     said = recording.said
     assert ledger.count(recording.ledger) == said["spans"]
     assert ledger.count(recording.ledger, "fault_n >= 64") == said["planted"]["spans"] > 0
+
+
+def test_every_call_of_a_function_is_a_row(record: Record, guest: Session, ladder: Ladder) -> None:
+    unmodified = ["loopbench", "--bare", "--spans", 2000]
+    recording = record("--span", "uprobe:loopbench:work", "--", *unmodified)
+    ledger.check_books(recording.ledger)
+    assert ledger.count(recording.ledger) == recording.said["spans"] == 2000
+    assert not recording.lost
+    rung = recording.about["ladder"]["uprobe"]["rung"]
+    assert rung == UPROBE_RUNG.get(guest.kernel.name, "uprobe_multi")
 
 
 def test_a_quota_is_counted_as_throttling(record: Record) -> None:
