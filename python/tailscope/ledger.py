@@ -195,6 +195,11 @@ def read_about(path: Path, warnings: list[str]) -> dict[str, Any]:
         warnings.append(f"{path} is not a JSON object: it is passed over")
         return {}
     schema = number(about, "schema")
+    if "schema" in about and (schema is None or schema < 1):
+        raise LedgerError(
+            f"{path} says that its schema is {about['schema']!r}, which is no version of it: "
+            "tailscope did not write this ledger"
+        )
     if schema is not None and schema > SCHEMA:
         raise LedgerError(
             f"{path.parent} has schema {schema} and this tailscope reads up to {SCHEMA}: "

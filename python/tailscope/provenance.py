@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tailscope import compatible
 from tailscope.cause import CAUSES
 from tailscope.ledger import Ledger, Recording, number, part
 from tailscope.measure import Overview
@@ -49,7 +50,11 @@ def provenance(ledger: Ledger, overview: Overview) -> Provenance:
     """The account of a ledger whose rows have been seen."""
     measured = tuple(account(recording) for recording in ledger.recordings)
     rows = sum(total.rows for total in overview.totals)
-    warnings = list(ledger.warnings)
+    warnings = [
+        *ledger.warnings,
+        *compatible.differences(ledger.recordings),
+        *compatible.clocks(ledger.recordings, overview.totals),
+    ]
     absent: dict[str, str] = {}
     contents = ledger.contents
     for cause in CAUSES:
@@ -63,8 +68,8 @@ def provenance(ledger: Ledger, overview: Overview) -> Provenance:
             )
     if overview.left_out:
         warnings.append(
-            f"{overview.left_out:,} of {overview.rows:,} rows make no sense (negative, null or "
-            "not a number) and are left out"
+            f"{overview.left_out:,} of {overview.rows:,} rows make no sense (negative, null, not "
+            "a number or beyond all measure) and are left out"
         )
     return Provenance(measured, absent, rows, overview.left_out, tuple(warnings))
 
