@@ -38,7 +38,9 @@ class Plant:
     """One cause: how often it strikes, for how long, and how bursty it is.
 
     `probability` holds inside a burst; bursts cover `coverage` of the time and last `burst_s` on
-    average (coverage 1: always on). Lengths are `floor_ns` plus an exponential of mean `mean_ns`.
+    average (coverage 1: always on). Lengths are `floor_ns` plus an exponential of mean `mean_ns`,
+    or, with a `tail`, a Lomax of that mean and tail index (above 1; at 2 and below the variance is
+    infinite). `along` names an earlier plant: then it strikes only spans that one strikes.
     """
 
     cause: str
@@ -47,6 +49,16 @@ class Plant:
     floor_ns: float = 0.0
     coverage: float = 1.0
     burst_s: float = 0.5
+    tail: float | None = None
+    along: str | None = None
+
+    def lengths(self, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """How long it lasts in each row that it strikes, in ns."""
+        if self.tail is None:
+            drawn = rng.exponential(self.mean_ns, rows)
+        else:
+            drawn = rng.pareto(self.tail, rows) * self.mean_ns * (self.tail - 1)
+        return (self.floor_ns + drawn).astype(np.int64)
 
 
 #: A server on a shared machine: noise that every span may have, and one planted cause of the tail.
@@ -84,7 +96,11 @@ WIDE = (
 
 @dataclass(frozen=True)
 class World:
-    """What a synthetic recording is made of; lengths in ns, or in s where the name says so."""
+    """What a synthetic recording is made of; lengths in ns, or in s where the name says so.
+
+    `missing` is the share of epochs of one second in which a cause is not measured, drawn for each
+    cause on its own: counters that take turns.
+    """
 
     rows: int
     seconds: float = 300.0
@@ -96,6 +112,7 @@ class World:
     span: str = "recv..send"
     host: str = "db1"
     seed: int = 1
+    missing: float = 0.0
     absent: dict[str, str] = field(
         default_factory=lambda: {
             "steal": "no steal-time symbol, and /proc/stat shows none on this machine",
@@ -128,11 +145,19 @@ def simulate(world: World, without: Sequence[str] = ()) -> Columns:
     )
     wall = running.astype(np.int64)
     columns: Columns = {"start_ns": START_NS + (times * 1e9).astype(np.int64)}
+    hits: dict[str, NDArray] = {}
+    gone = np.random.default_rng([world.seed, 3])
     for plant in world.plants:
         stream = np.random.default_rng(streams[3 + (CAUSES + EXTRA).index(plant.cause)])
         on = bursts(times, plant, world.seconds, stream)
         hit = (stream.random(world.rows) < plant.probability) & on
-        length = (plant.floor_ns + stream.exponential(plant.mean_ns, world.rows)).astype(np.int64)
+        if plant.along:
+            hit &= hits[plant.along]
+        hits[plant.cause] = hit
+        length = plant.lengths(world.rows, stream)
+        if world.missing:
+            epochs = gone.random(int(world.seconds) + 1) < world.missing
+            columns[f"{plant.cause}_gone"] = epochs[times.astype(np.int64)]
         if plant.cause in without:
             continue
         ns = np.where(hit, length, 0)
@@ -188,7 +213,10 @@ def write(
     for cause in (*CAUSES, *extra):
         for name in (f"{cause}_ns", f"{cause}_n"):
             absent = "NULL" if cause in world.absent else "0"
-            select.append(name if name in columns else f"{absent}::BIGINT AS {name}")
+            if f"{cause}_gone" in columns:
+                select.append(f"CASE WHEN NOT {cause}_gone THEN {name} END AS {name}")
+            else:
+                select.append(name if name in columns else f"{absent}::BIGINT AS {name}")
     with duckdb.connect() as engine:
         engine.execute("SET threads = 2")
         engine.register("columns", columns)
