@@ -46,6 +46,13 @@ $(VENV)/.installed: $(LOCKS) | $(VENV)/bin/python $(STAMPS)/toolchain.mk
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check $(addprefix -r ,$(LOCKS))
 	@touch $@
 
+# Spark (470 MB) and a browser are for tests only, so building and the demo don't wait for them.
+$(VENV)/.for-tests: python/requirements-spark.lock scripts/setup $(VENV)/.installed
+	@scripts/setup --for-tests
+	@echo "setup: installing $< into $(VENV)" >&2
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
 .PHONY: build
 build: tailscope lab sdk $(VENV)/.wheel ## build the tailscope binary, its Python part and the lab
 
@@ -76,7 +83,7 @@ demo: build ## a recorded, explained tail in about two minutes
 	scripts/demo
 
 .PHONY: test
-test: build ## everything: format, lints, and the tests of all languages; the last line sums up
+test: build $(VENV)/.for-tests ## everything: format, lints, and the tests of all languages; the last line sums up
 	@scripts/setup --guests amd64
 	@scripts/run-tests lint rust c python e2e guests
 
@@ -93,7 +100,7 @@ test-c: setup ## the C SDK's tests
 	@scripts/run-tests c
 
 .PHONY: test-python
-test-python: build ## the Python part's tests
+test-python: build $(VENV)/.for-tests ## the Python part's tests
 	@scripts/run-tests python
 
 .PHONY: test-e2e

@@ -221,8 +221,13 @@ def write(
         engine.execute("SET threads = 2")
         engine.register("columns", columns)
         rows = f"SELECT {', '.join(select)} FROM columns"
-        engine.execute(f"COPY ({rows}) TO '{path}' (FORMAT parquet, CODEC zstd)")
+        engine.execute(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet, CODEC zstd)")
     return path
+
+
+def quoted(path: Path) -> str:
+    """A path inside a statement."""
+    return "'" + str(path).replace("'", "''") + "'"
 
 
 def describe(world: World, rows: int, files: int) -> dict:

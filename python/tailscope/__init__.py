@@ -20,8 +20,11 @@ __all__ = ["open"]
 __version__ = "0.1.0"
 
 
-def open(*paths: str | PathLike[str]) -> Ledger:
-    """The ledger at one or several paths, checked; raises `tailscope.errors.LedgerError`."""
+def open(*paths: str | PathLike[str], engine: str = "duckdb") -> Ledger:
+    """The ledger at one or several paths, checked; raises `tailscope.errors.LedgerError`.
+
+    `engine` reads the rows: `duckdb`, or the address of another (`tailscope explain --help`).
+    """
     from tailscope.ledger import open_ledger
 
-    return open_ledger(paths)
+    return open_ledger(paths, engine)

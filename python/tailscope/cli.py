@@ -21,6 +21,7 @@ examples:
   tailscope explain LEDGER --segment 10m      is it always so, or now and then, and why
   tailscope explain LEDGER --html tail.html   as a page with pictures
   tailscope explain db1/ db2/ --json          two ledgers as one, for machines
+  tailscope explain LEDGER --engine sc://spark:15002   the rows are read by a Spark cluster
 
 the columns:
   saves        how much lower the percentile would be, had the cause never been worse than its
@@ -55,6 +56,13 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--html", metavar="FILE", help="write a self-contained report as well")
     found.add_argument("--seed", type=int, default=1, help="for all that is drawn; default: 1")
+    found.add_argument(
+        "--engine",
+        default="duckdb",
+        metavar="ENGINE",
+        help="who reads the rows: duckdb (the default), spark://HOST:PORT, sc://HOST:PORT (Spark "
+        "Connect) or spark://local",
+    )
     usual = VarMRI()
     method = found.add_argument_group("impact values (VarMRI's own numbers are the defaults)")
     method.add_argument(
@@ -117,7 +125,7 @@ def run(chosen: argparse.Namespace) -> int:
         raise TailscopeError("the seed must not be negative")
     method = VarMRI(chosen.ranges, chosen.fit, chosen.proportion)
     segment_ns = parse_length(chosen.segment) if chosen.segment else None
-    ledger = open_ledger(chosen.ledger)
+    ledger = open_ledger(chosen.ledger, chosen.engine)
     if not chosen.quiet:
         for warning in ledger.warnings:
             complain(f"tailscope explain: warning: {warning}")

@@ -16,7 +16,7 @@ from tailscope.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.cause import CAUSES
 from tailscope.change import Change, PercentileChange, change, change_dict
 from tailscope.contribution import Side
-from tailscope.engine import Engine
+from tailscope.engine import Engine, connect
 from tailscope.errors import LedgerError
 from tailscope.explanation import FEW
 from tailscope.ledger import Ledger
@@ -110,7 +110,7 @@ def diff(
     seed: int = 1,
 ) -> Diff:
     """Compare two ledgers, kind by kind."""
-    with Engine(base) as first, Engine(new) as second:
+    with connect(base) as first, connect(new) as second:
         before = measure.overview(first, base)
         after = measure.overview(second, new)
         weights = weights_by_name(before[0]), weights_by_name(after[0])

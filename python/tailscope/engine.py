@@ -1,102 +1,67 @@
-"""The engine: expressions in, arrays out. DuckDB in the process; the expressions are Ibis and run
-elsewhere too.
+"""The engine: expressions in, arrays out. DuckDB in the process, unless another is named.
 
-Ibis translates; DuckDB runs the text. Going through Ibis' own connection would bring pandas and
-pyarrow (180 MB) for results that numpy holds as well.
+The expressions are Ibis', so every engine of `tailscope.engines` runs the same ones. Ibis only
+translates; each engine runs the text in its own way and hands back numpy arrays.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
+import socket
+from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.errors import LedgerError, MachineError
-from tailscope.ledger import IDENTITY, Ledger
+from tailscope.errors import MachineError, TailscopeError
+from tailscope.ledger import DUCKDB, IDENTITY, Ledger
 
 if TYPE_CHECKING:
-    import duckdb
     import ibis
 
-#: Group-bys of a few 100,000 groups need about 100 MB; the rest is read-ahead. With numpy and the
-#: interpreter the process stays below 1 GiB.
-MEMORY_LIMIT = "2GB"
+#: The name of the table that holds a ledger's rows.
 VIEW = "spans"
+#: How long an engine elsewhere may take to accept a connection, in s.
+PATIENCE_S = 5.0
 
 
-class Engine:
-    """A DuckDB with one view, `spans`: the ledger's rows and `ledger`, the recording's number."""
+class Engine(ABC):
+    """A table `spans`: the ledger's rows with `ledger`, the recording's number."""
 
     def __init__(self, ledger: Ledger) -> None:
-        import duckdb
-
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self.connection = duckdb.connect(
-            config={
-                "threads": cpus or 1,
-                "memory_limit": MEMORY_LIMIT,
-                "temp_directory": os.path.join(tempfile.gettempdir(), f"tailscope-{os.getpid()}"),
-                "preserve_insertion_order": False,
-                # Nothing is fetched from anywhere: what explain needs is built in.
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            }
-        )
         self.columns = column_types(ledger)
         self.kept = 0
-        selects = []
-        for number, recording in enumerate(ledger.recordings):
-            files = ", ".join("'" + str(path).replace("'", "''") + "'" for path in recording.files)
-            selects.append(
-                f"SELECT {number}::BIGINT AS ledger, * FROM "
-                f"read_parquet([{files}], hive_partitioning = false, union_by_name = true)"
-            )
-        self.connection.execute(f"CREATE VIEW {VIEW} AS " + " UNION ALL BY NAME ".join(selects))
 
     def table(self) -> ibis.Table:
-        """The view as an expression."""
+        """The rows as an expression."""
         import ibis
 
         return ibis.table(self.columns, name=VIEW)
 
+    @abstractmethod
     def run(self, query: ibis.Table) -> dict[str, NDArray]:
         """The query's result, a column an array; nulls become a masked array's masked places."""
-        return self.execute(self.sql(query)).fetchnumpy()
-
-    def sql(self, query: ibis.Table) -> str:
-        """The query in the engine's language."""
-        import ibis
-
-        return str(ibis.to_sql(query, dialect="duckdb", pretty=False))
-
-    def execute(self, text: str) -> duckdb.DuckDBPyConnection:
-        """Run a statement."""
-        import duckdb
-
-        try:
-            return self.connection.execute(text)
-        except duckdb.OutOfMemoryException as error:
-            raise MachineError(
-                f"the analysis needs more than {MEMORY_LIMIT}: explain fewer files at once"
-            ) from error
-        except duckdb.Error as error:
-            first = str(error).splitlines()[0]
-            raise LedgerError(f"a file of this ledger is damaged inside: {first}") from error
 
     def keep(self, query: ibis.Table) -> ibis.Table:
-        """The query's rows, kept until the engine is closed; beyond its memory, on disk."""
+        """The query's rows as a table of their own, until the engine is closed."""
         import ibis
 
         self.kept += 1
         name = f"kept_{self.kept}"
-        self.execute(f"CREATE TEMP TABLE {name} AS {self.sql(query)}")
+        self.store(name, query)
         return ibis.table(query.schema(), name=name)
 
-    def __enter__(self) -> Engine:
+    @abstractmethod
+    def store(self, name: str, query: ibis.Table) -> None:
+        """Make a table of the query's rows that only this engine sees."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything that was kept."""
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -105,7 +70,47 @@ class Engine:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.connection.close()
+        self.close()
+
+
+def connect(ledger: Ledger) -> Engine:
+    """The engine that a ledger was opened for, with the ledger's rows in it."""
+    kind = ledger.engine.partition("://")[0]
+    if ledger.engine == DUCKDB:
+        from tailscope.engines.duckdb import DuckDB
+
+        return DuckDB(ledger)
+    if kind in ("spark", "sc"):
+        from tailscope.engines.spark import Spark
+
+        return Spark(ledger)
+    raise TailscopeError(
+        f"there is no engine '{ledger.engine}': it is duckdb, spark://HOST:PORT, spark://local or "
+        "sc://HOST:PORT"
+    )
+
+
+def reach(address: str, port: int) -> tuple[str, int]:
+    """Host and port of an engine's address, once somebody has answered there.
+
+    Asked before the engine's own client is: those try for minutes.
+    """
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port or port
+    except ValueError as error:
+        raise TailscopeError(f"'{address}' is no address of an engine: {error}") from error
+    if not host:
+        raise TailscopeError(f"'{address}' is no address of an engine: it has no host")
+    try:
+        socket.create_connection((host, port), PATIENCE_S).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MachineError(
+            f"the engine at {host}:{port} can't be reached ({reason}): see that it runs, or leave "
+            "--engine out to analyse on this machine"
+        ) from error
+    return host, port
 
 
 def column_types(ledger: Ledger) -> dict[str, str]:

@@ -15,7 +15,7 @@ from tailscope.bootstrap import Interval
 from tailscope.composition import LatencyClass, TailBlock
 from tailscope.counterfactual import Baseline, Counterfactual, curve
 from tailscope.disagreement import disagreements
-from tailscope.engine import Engine
+from tailscope.engine import connect
 from tailscope.grid import Distribution, lower_edge
 from tailscope.ledger import Ledger
 from tailscope.measure import Worst
@@ -156,7 +156,7 @@ def explain(
 
     With a length the recording is also cut into segments of so many ns.
     """
-    with Engine(ledger) as engine:
+    with connect(ledger) as engine:
         overview, table = measure.overview(engine, ledger)
         chosen = choose(overview, span)
         totals = [total for total in overview.totals if total.span == chosen]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tailscope.cause import CAUSES
 from tailscope.counter import COUNTERS
 from tailscope.errors import LedgerError
+from tailscope.parquet import exact
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,6 +32,8 @@ REQUIRED = {"start_ns": "BIGINT", "span": "VARCHAR", "wall_ns": "BIGINT", "weigh
 #: Read where they are there; they identify a span in the list of the worst.
 IDENTITY = ("id", "pid", "tid", "cpu")
 MAGIC = b"PAR1"
+#: The engine that is there without anything else.
+DUCKDB = "duckdb"
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Recording:
     """One recording: its folder (or single file), its readable files, and its ledger.json."""
 
     path: Path
-    files: tuple[Path, ...]
+    files: tuple[str, ...]
     about: dict[str, Any]
 
     @property
@@ -100,6 +103,8 @@ class Ledger:
     recordings: tuple[Recording, ...]
     contents: Contents
     warnings: tuple[str, ...] = field(default=())
+    #: Who does the O(rows) work: `duckdb`, or the address of an engine (`tailscope.engine`).
+    engine: str = DUCKDB
 
     @property
     def stored_causes(self) -> tuple[str, ...]:
@@ -140,8 +145,8 @@ def number(about: dict[str, Any], key: str) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def open_ledger(paths: Sequence[str | os.PathLike[str]]) -> Ledger:
-    """Find, check and describe the files of one or several ledgers."""
+def open_ledger(paths: Sequence[str | os.PathLike[str]], engine: str = DUCKDB) -> Ledger:
+    """Find, check and describe the files of one or several ledgers; `engine` will read them."""
     if not paths:
         raise LedgerError("no ledger was named")
     warnings: list[str] = []
@@ -156,7 +161,7 @@ def open_ledger(paths: Sequence[str | os.PathLike[str]]) -> Ledger:
             check_completeness(recording, len(recording.files), found.rows, warnings)
     if not readable:
         raise LedgerError(warnings[-1])
-    return Ledger(tuple(readable), contents, tuple(warnings))
+    return Ledger(tuple(readable), contents, tuple(warnings), engine)
 
 
 def open_recording(path: Path, warnings: list[str]) -> Recording:
@@ -166,9 +171,9 @@ def open_recording(path: Path, warnings: list[str]) -> Recording:
     if not path.exists():
         raise LedgerError(f"there is no ledger at {path}")
     if path.is_file():
-        return Recording(path, (path,), {})
+        return Recording(path, (str(path),), {})
     try:
-        files = tuple(sorted(file for file in path.rglob("*.parquet") if file.is_file()))
+        files = tuple(sorted(str(file) for file in path.rglob("*.parquet") if file.is_file()))
     except OSError as error:
         raise LedgerError(f"{path} can't be read: {error.strerror}") from error
     about = read_about(path / "ledger.json", warnings)
@@ -208,9 +213,9 @@ def read_about(path: Path, warnings: list[str]) -> dict[str, Any]:
     return about
 
 
-def is_whole(path: Path) -> bool:
+def is_whole(path: str) -> bool:
     """Whether a file starts and ends as Parquet does; a truncated one lacks its end."""
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         if file.read(4) != MAGIC:
             return False
         size = file.seek(0, os.SEEK_END)
@@ -221,11 +226,11 @@ def is_whole(path: Path) -> bool:
     return footer[4:] == MAGIC and int.from_bytes(footer[:4], "little") <= size - 12
 
 
-def check_files(recording: Recording, warnings: list[str]) -> tuple[tuple[Path, ...], Contents]:
+def check_files(recording: Recording, warnings: list[str]) -> tuple[tuple[str, ...], Contents]:
     """The files that can be used, and what is in them."""
     import duckdb
 
-    usable: list[Path] = []
+    usable: list[str] = []
     contents = NOTHING
     with duckdb.connect() as engine:
         for path in recording.files:
@@ -237,7 +242,7 @@ def check_files(recording: Recording, warnings: list[str]) -> tuple[tuple[Path, 
                     str(name): str(kind)
                     for name, kind, *_ in engine.execute(
                         "DESCRIBE SELECT * FROM read_parquet(?, hive_partitioning = false)",
-                        [str(path)],
+                        [exact(path)],
                     ).fetchall()
                 }
                 if complaint := foreign(schema):
@@ -252,10 +257,10 @@ def check_files(recording: Recording, warnings: list[str]) -> tuple[tuple[Path, 
     return tuple(usable), contents
 
 
-def read_contents(engine: DuckDBPyConnection, path: Path, schema: dict[str, str]) -> Contents:
+def read_contents(engine: DuckDBPyConnection, path: str, schema: dict[str, str]) -> Contents:
     """What a file's footer says of it; costs no look at the rows."""
     rows = engine.execute(
-        "SELECT coalesce(sum(num_rows), 0)::BIGINT FROM parquet_file_metadata(?)", [str(path)]
+        "SELECT coalesce(sum(num_rows), 0)::BIGINT FROM parquet_file_metadata(?)", [exact(path)]
     ).fetchall()[0][0]
     found = engine.execute(
         """
@@ -268,7 +273,7 @@ def read_contents(engine: DuckDBPyConnection, path: Path, schema: dict[str, str]
                          OR stats_null_count = num_values))
         FROM parquet_metadata(?) WHERE path_in_schema LIKE '%_ns' GROUP BY ALL
         """,
-        [str(path)],
+        [exact(path)],
     ).fetchall()
     extents = {name: Extent(low, high, nulls, known) for name, low, high, nulls, known in found}
     return Contents(rows, frozenset(schema), extents)

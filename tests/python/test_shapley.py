@@ -12,7 +12,7 @@ from explain_synthetic import BUSY, World, generate
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from tailscope import measure, shapley
-from tailscope.engine import Engine
+from tailscope.engine import connect
 from tailscope.explanation import Cause, Explanation
 from tailscope.grid import Distribution, bins_of
 from tailscope.sample import Sample, sample
@@ -79,7 +79,7 @@ def test_shares_sum_to_the_saving_that_the_engine_finds_for_all_at_once(tmp_path
     assert len(shares.shares) == shapley.MOST
     assert sum(shares.shares.values()) == pytest.approx(shares.saving_ns)
     limits = {one.name: int(one.median_ns) for one in found.causes if one.name in shares.shares}
-    with Engine(ledger) as engine:
+    with connect(ledger) as engine:
         overview, table = measure.overview(engine, ledger)
         spans = measure.spans_named(engine, table, overview, ledger, found.span.name)
         whole = Timed.of(measure.walls(spans), spans.blocks).distribution()
@@ -102,7 +102,7 @@ def test_a_sample_weighs_what_all_rows_weigh_and_shares_alike(
     first = whole.causes[0].name
     assert part.shares.shares[first] == pytest.approx(whole.shares.shares[first], rel=0.15)
     assert part.shares == again.shares
-    with Engine(ledger) as engine:
+    with connect(ledger) as engine:
         overview, table = measure.overview(engine, ledger)
         spans = measure.spans_named(engine, table, overview, ledger, whole.span.name)
         drawn = sample(spans, whole.curves[""], 0.99, seed=1)
