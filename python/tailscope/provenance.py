@@ -24,6 +24,8 @@ class Measured:
     seconds: float | None
     sample: float | None
     keep: float | None
+    tail: float | None
+    budget: int | None
     seen: int | None
     rows: int | None
     #: measurement → how it was taken (`rung`, null: not at all) and `why`.
@@ -101,6 +103,8 @@ def account(recording: Recording) -> Measured:
         seconds=(ended - started) / 1e9 if started is not None and ended is not None else None,
         sample=fraction(about, "sample"),
         keep=fraction(about, "keep"),
+        tail=fraction(about, "tail"),
+        budget=number(about, "budget"),
         seen=number(about, "seen"),
         rows=number(about, "rows"),
         ladder=part(about, "ladder"),

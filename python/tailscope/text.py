@@ -245,13 +245,23 @@ def account(recording: Measured) -> Iterator[str]:
         yield cost
 
 
+def kept(recording: Measured) -> str:
+    """Which spans were written."""
+    some = percent(recording.keep or 1)
+    if recording.tail is None:
+        return f"{some} of the spans, drawn at random"
+    return f"the spans above p{100 * recording.tail:g} of their kind and {some} of the others"
+
+
 def losses(recording: Measured) -> str:
     """What was recorded, kept and lost."""
     words = []
     if recording.sample is not None and recording.sample < 1:
         words.append(f"{percent(recording.sample)} of requests were sampled")
-    if recording.keep is not None and recording.keep < 1:
-        words.append(f"kept: the slow spans and {percent(recording.keep)} of the others")
+    if recording.budget is not None:
+        words.append(f"kept: what {recording.budget / 1000:g} kB/s allow, half of it the tail")
+    elif recording.keep is not None and recording.keep < 1:
+        words.append(f"kept: {kept(recording)}")
     if recording.seen is not None:
         words.append(f"{count(recording.seen)} spans seen")
     lost = {name: number for name, number in recording.lost.items() if number}

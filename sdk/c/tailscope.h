@@ -578,17 +578,28 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	struct ts__thread *t = &ts__thread;
 	struct ts_meter *m = span->meter;
 	struct ts_share shares[TS_CAUSES];
+	const struct ts_keeping *keeping;
 	struct ts_row *row;
 	ts_u32 seq, i, count, place;
-	ts_u16 cpu, causes;
+	ts_u16 cpu, causes, code;
 	ts_u64 end;
+	ts_u8 number;
 
 	span->meter = NULL;
 	if (__builtin_expect(t->epoch != span->epoch || t->epoch != p->epoch, 0))
 		return; /* begun under another recorder, or before a fork */
-	if (p->region->keep <= 0xffffffffu && ts__random(t) >= p->region->keep) {
-		ts__count(p, m); /* not kept, whatever it was: nothing has to be read */
-		return;
+	place = (ts_u32)((uintptr_t)span->name >> 2 & 15);
+	number = t->names[place] == span->name ? t->numbers[place] : ts__number(t, span->name);
+	keeping = &p->region->keeping[number];
+	code = (ts_u16)keeping->others;
+	if (__builtin_expect(code != 0, 0)) {
+		if (keeping->always_from != ~0ull &&
+		    ts__cycles_end(&cpu) - span->begin >= keeping->always_from) {
+			code = 0;
+		} else if (ts__random(t) >= TS_KEEP_PROBABILITY(code)) {
+			ts__count(p, m); /* not kept: nothing more has to be read */
+			return;
+		}
 	}
 	do {
 		seq = *(volatile ts_u32 *)&m->seq;
@@ -619,10 +630,10 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	row->id = id;
 	row->causes = causes;
 	row->cpu = cpu;
-	place = (ts_u32)((uintptr_t)span->name >> 2 & 15);
-	row->name = t->names[place] == span->name ? t->numbers[place] : ts__number(t, span->name);
+	row->name = number;
 	row->flags = flags;
 	row->queue_ns = 0;
+	row->kept = code;
 	memcpy(row + 1, shares, count * sizeof(shares[0]));
 	t->used += (ts_u32)(sizeof(*row) + count * sizeof(shares[0]));
 	__atomic_store_n(&t->chunk->used, t->used, __ATOMIC_RELEASE);

@@ -22,7 +22,7 @@ typedef __u32 ts_u32;
 typedef __u64 ts_u64;
 #endif
 
-#define TS_ABI 1u
+#define TS_ABI 2u
 
 /* The causes that the kernel meters. Numbers are those of docs/SCHEMA.md and never change. */
 enum ts_cause {
@@ -94,6 +94,8 @@ struct ts_row {
 	ts_u16 text; /* kernel: number of the name that an argument of a probe gave; 0: none */
 	/* ready..send spans: how long the request was ready while its thread did other work */
 	ts_u64 queue_ns;
+	ts_u16 kept; /* the code of the probability with which it was; 0: for certain */
+	ts_u16 reserved[3];
 };
 
 struct ts_share {
@@ -105,6 +107,20 @@ struct ts_share {
 enum {
 	TS_ROW_HAS_ID = 1,
 };
+
+/*
+ * Which rows are written, decided when a span ends: all that took `always_from` or longer, and
+ * of the others those for which a random 32-bit number is below TS_KEEP_PROBABILITY(others), or
+ * all if `others` is 0. A row carries the code that it was drawn with, so the recorder may
+ * change both words at any time, one after the other, and every row's weight stays right.
+ */
+struct ts_keeping {
+	ts_u64 always_from; /* wall time in the row's unit; all ones: never */
+	ts_u64 others;	    /* a code of 16 bits */
+};
+
+/* Eleven bits of mantissa below five of exponent, of 2^32. */
+#define TS_KEEP_PROBABILITY(code) ((ts_u64)((code)&2047u) << ((code) >> 11 & 31u))
 
 #define TS_ROW_MAX (sizeof(struct ts_row) + TS_CAUSES * sizeof(struct ts_share))
 
@@ -154,21 +170,19 @@ struct ts_name {
 struct ts_region {
 	ts_u64 magic;
 	ts_u32 abi;
-	/* A span is metered if a random 32-bit number is below `sample`, its row written if one is
-	 * below `keep`; 2^32 stands for always. */
 	ts_u32 reserved;
-	ts_u64 sample;
-	ts_u64 keep;
+	ts_u64 sample;		  /* a span is metered if a random 32-bit number is below it */
 	ts_u64 heartbeat;	  /* cycles: when the recorder last looked */
 	ts_u64 heartbeat_overdue; /* cycles after which to ask whether it is alive */
 	ts_u64 lost;		  /* rows for which no chunk was free */
 	ts_u64 unnamed;		  /* rows whose name found no place */
 	ts_u32 chunk_state[TS_CHUNKS];
 	struct ts_name names[TS_NAMES];
+	struct ts_keeping keeping[TS_NAMES + 1]; /* by name; the last for spans without one */
 	ts_u8 tail[64];
 };
 
-#define TS_REGION_HEAD 28672u /* struct ts_region, rounded up to pages */
+#define TS_REGION_HEAD 32768u /* struct ts_region, rounded up to pages */
 #define TS_REGION_BYTES (TS_REGION_HEAD + TS_CHUNKS * TS_CHUNK_BYTES)
 #define TS_METERS_BYTES (TS_METERS * sizeof(struct ts_meter))
 

@@ -125,4 +125,5 @@ def test_weights_stand_for_the_spans_that_were_not_written(
     ((rows, weight),) = ledger.query(recorder.ledger, "SELECT count(*), sum(weight) FROM spans")
     # 4,000 expected; its standard deviation is 60.
     assert 3600 < rows < 4400
-    assert weight == pytest.approx(10 * rows)
+    # What is drawn with is the nearest probability that a row can carry.
+    assert weight == pytest.approx(10 * rows, rel=1e-3)

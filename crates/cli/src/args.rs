@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use tailscope_record::SpanSource;
 
-use crate::units::{parse_duration, parse_probability};
+use crate::units::{parse_byte_rate, parse_duration, parse_percentile, parse_probability};
 
 /// Why are my slow requests slow, what is each cause worth, and what can be done about it?
 #[derive(Debug, Parser)]
@@ -97,9 +97,17 @@ pub struct Record {
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
     pub sample: f64,
 
-    /// Write only this share of the metered spans, chosen at their end
-    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
-    pub keep: f64,
+    /// Write only this share of the metered spans, chosen at their end [default: 100%, with --tail 1%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
+    pub keep: Option<f64>,
+
+    /// Write all spans that are slower than this percentile of their kind's latest: p99, p99.9
+    #[arg(long, value_name = "PERCENTILE", value_parser = parse_percentile)]
+    pub tail: Option<f64>,
+
+    /// Write no more than so many bytes a second, half of it for the tail: 100KB/s, 2MB/s
+    #[arg(long, value_name = "BYTES", value_parser = parse_byte_rate)]
+    pub budget: Option<u64>,
 
     /// Record the named processes alone, not their children
     #[arg(long)]

@@ -10,7 +10,8 @@ use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tailscope_kernel::{LoadError, missing_capabilities};
 use tailscope_record::{
-    Aim, End, LaunchError, Launched, Options, Process, Progress, RecordError, Recorder, SpanSource,
+    Aim, End, LaunchError, Launched, Options, Policy, Process, Progress, RecordError, Recorder,
+    SpanSource,
 };
 use tailscope_trace::Existing;
 
@@ -31,7 +32,13 @@ pub fn run(args: Record) -> Result<ExitCode> {
     let options = Options {
         spans: spans.clone(),
         sample: args.sample,
-        keep: args.keep,
+        keep: Policy {
+            others: args
+                .keep
+                .unwrap_or(if args.tail.is_some() { 0.01 } else { 1.0 }),
+            tail: args.tail,
+            budget: args.budget,
+        },
         children: !args.no_children,
         output: args.output.clone(),
         existing: if args.overwrite {

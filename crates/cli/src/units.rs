@@ -41,6 +41,45 @@ pub fn parse_probability(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads a percentile: `p99`, `99.9%`; between 0 and 100, neither of both.
+pub fn parse_percentile(text: &str) -> Result<f64, String> {
+    let wrong = || format!("'{text}' is no percentile: try p99 or p99.9");
+    let number = text.strip_prefix('p').unwrap_or(text);
+    let percent: f64 = number
+        .strip_suffix('%')
+        .unwrap_or(number)
+        .parse()
+        .map_err(|_| wrong())?;
+    if percent > 0.0 && percent < 100.0 {
+        Ok(percent / 100.0)
+    } else {
+        Err(wrong())
+    }
+}
+
+/// Reads bytes a second: `100KB/s`, `2MB/s`, `500000`; a unit is a thousand of the one before.
+pub fn parse_byte_rate(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no number of bytes a second: try 100KB/s");
+    let amount = text.strip_suffix("/s").unwrap_or(text);
+    let end = amount
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(amount.len());
+    let (number, unit) = amount.split_at(end);
+    let factor = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 1.0,
+        "K" | "KB" => 1e3,
+        "M" | "MB" => 1e6,
+        "G" | "GB" => 1e9,
+        _ => return Err(wrong()),
+    };
+    let bytes = number.parse::<f64>().map_err(|_| wrong())? * factor;
+    if bytes >= 1.0 {
+        Ok(bytes as u64)
+    } else {
+        Err(wrong())
+    }
+}
+
 /// A length of time in the unit that suits it: `740 ns`, `12.3 µs`, `4.10 ms`, `2.00 s`.
 pub fn time(ns: u64) -> String {
     let ns = ns as f64;

@@ -21,8 +21,6 @@ pub enum SocketSpans {
 pub struct Config {
     /// Probability, of 2^32, that a span is metered at all.
     pub sample: u64,
-    /// Probability, of 2^32, that the row of a metered span is written.
-    pub keep: u64,
     /// Whether processes that watched ones make are watched too.
     pub follow_children: bool,
     /// Spans from sockets.
@@ -35,7 +33,6 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             sample: 1 << 32,
-            keep: 1 << 32,
             follow_children: true,
             sockets: None,
             probes: false,
@@ -82,7 +79,6 @@ pub(crate) fn configure(
     let ring = ring_bytes(cpus);
     let values = shared::config {
         sample: config.sample,
-        keep: config.keep,
         ring_mask: u64::from(ring) - 1,
         skip_range: config.skip_range(),
         follow_children: config.follow_children.into(),

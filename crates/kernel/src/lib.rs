@@ -8,6 +8,7 @@
 mod attach;
 mod config;
 mod fault_events;
+mod keeping;
 mod ladder;
 mod load;
 mod losses;
@@ -21,6 +22,7 @@ mod syscalls;
 mod watch;
 
 pub use config::{Config, SocketSpans};
+pub use keeping::Source;
 pub use ladder::{Ladder, Rung};
 pub use load::{Kernel, LoadError};
 pub use losses::Losses;

@@ -14,6 +14,7 @@ use tailscope_signals::row::Row;
 
 use crate::attach::attach;
 use crate::config::{configure, ring_bytes};
+use crate::keeping::Keepings;
 use crate::losses::{self, Losses};
 use crate::news::{self, Event, Ring};
 use crate::privilege::{Missing, missing_capabilities};
@@ -92,6 +93,7 @@ pub struct Kernel {
     pub(crate) sdk_meters: HashMap<u32, (u32, MapHandle)>,
     own_meters: Vec<MapHandle>,
     programs: Vec<u32>,
+    pub(crate) keepings: Keepings,
     ladder: Ladder,
     pub(crate) object: Object,
 }
@@ -158,6 +160,7 @@ impl Kernel {
             sdk_meters: HashMap::new(),
             own_meters,
             programs,
+            keepings: Keepings::all(),
             ladder,
             object,
         })

@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 
+use tailscope_kernel::Source;
 use tailscope_signals::clock::Clock;
+use tailscope_signals::keeping::Keeping;
 use tailscope_signals::row::Row;
 use tailscope_trace::{Cause, Error, LedgerWriter, SpanName};
 
 use crate::StealClock;
 use crate::convert::{Context, Unit, convert, running_ns};
+use crate::keeping::Keeper;
 use crate::live::Live;
 use crate::sdk::Sink;
 
@@ -25,12 +28,13 @@ pub(crate) struct Book {
     /// Names that arguments gave, by their number.
     texts: HashMap<u16, SpanName>,
     weights: Weights,
+    pub(crate) keeper: Keeper,
 }
 
 /// The name of spans whose own came when the table of names was full.
 const OTHER_NAMES: &str = "(other)";
 
-/// The weight of each row: 1 / the probability with which it is there.
+/// How many spans each metered one stands for, by its source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weights {
     pub(crate) socket: f64,
@@ -46,6 +50,7 @@ impl Book {
         socket_span: &str,
         probe_spans: &[String],
         weights: Weights,
+        keeper: Keeper,
     ) -> Self {
         let socket_span = ledger.intern(socket_span);
         let probe_spans = probe_spans.iter().map(|name| ledger.intern(name)).collect();
@@ -58,7 +63,17 @@ impl Book {
             probe_spans,
             texts: HashMap::new(),
             weights,
+            keeper,
         }
+    }
+
+    /// What is kept of each source of the kernel's programs.
+    pub(crate) fn keepings(&self) -> impl Iterator<Item = (Source, Keeping)> {
+        let probes = self.probe_spans.iter().enumerate();
+        let of_probes = probes.map(|(place, kind)| (Source::Probes(place as u8), *kind));
+        std::iter::once((Source::Sockets, self.socket_span))
+            .chain(of_probes)
+            .map(|(source, kind)| (source, self.keeper.of(kind)))
     }
 
     /// Opens it for the rows of one look.
@@ -90,6 +105,7 @@ impl Page<'_> {
         let (span, weight) = (self.book.socket_span, self.book.weights.socket);
         self.write(
             row,
+            span,
             Context {
                 unit: Unit::Nanos,
                 span,
@@ -103,19 +119,20 @@ impl Page<'_> {
     /// not know is one of too many.
     pub(crate) fn enter_probe(&mut self, row: &Row, text: impl FnOnce(u16) -> Option<String>) {
         let book = &mut *self.book;
+        let Some(&kind) = book.probe_spans.get(usize::from(row.name)) else {
+            return; // of a source that there is not
+        };
         let span = match row.text {
-            0 => book.probe_spans.get(usize::from(row.name)).copied(),
-            number => Some(*book.texts.entry(number).or_insert_with(|| {
+            0 => kind,
+            number => *book.texts.entry(number).or_insert_with(|| {
                 let text = text(number);
                 book.ledger.intern(text.as_deref().unwrap_or(OTHER_NAMES))
-            })),
-        };
-        let Some(span) = span else {
-            return; // of a source that there is not
+            }),
         };
         let weight = book.weights.probe;
         self.write(
             row,
+            kind,
             Context {
                 unit: Unit::Nanos,
                 span,
@@ -125,7 +142,9 @@ impl Page<'_> {
         );
     }
 
-    fn write(&mut self, row: &Row, context: Context) {
+    /// `kind` is what its keeping is decided by: its name, or its source's.
+    fn write(&mut self, row: &Row, kind: SpanName, mut context: Context) {
+        context.weight /= row.kept.probability();
         let (mut span, overdrawn) = convert(row, self.clock, context);
         if let Some(steal) = self.steal {
             let stolen = steal.of(row.cpu, running_ns(&span));
@@ -134,7 +153,8 @@ impl Page<'_> {
         }
         self.book.overdrawn += u64::from(overdrawn.is_some());
         self.book.rows += 1;
-        self.book.live.add(span.wall_ns);
+        self.book.live.add(span.wall_ns, span.weight);
+        self.book.keeper.add(kind, span.wall_ns, span.weight);
         if let Err(e) = self.book.ledger.push(&span) {
             self.failed = Some(e);
         }
@@ -155,6 +175,7 @@ impl Sink for Page<'_> {
         let weight = self.book.weights.sdk;
         self.write(
             row,
+            span,
             Context {
                 unit: Unit::Cycles,
                 span,

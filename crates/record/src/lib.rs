@@ -8,6 +8,7 @@ mod book;
 mod convert;
 mod elf;
 mod files;
+mod keeping;
 mod launch;
 mod live;
 mod locate;
@@ -23,6 +24,7 @@ mod steal;
 mod symbols;
 
 pub use aim::{Aim, AimError};
+pub use keeping::Policy;
 pub use launch::{LaunchError, Launched};
 pub use machine::{describe as describe_machine, max_resident_bytes};
 pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-/// The latencies of all rows so far, to 1 %.
+/// The latencies of all spans so far, to 1 %.
 #[derive(Debug)]
 pub(crate) struct Live(Histogram<u64>);
 
@@ -14,8 +14,10 @@ impl Live {
         Self(Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("constant bounds are valid"))
     }
 
-    pub(crate) fn add(&mut self, wall_ns: i64) {
-        self.0.saturating_record(wall_ns.max(0) as u64);
+    /// A row, and how many spans it stands for.
+    pub(crate) fn add(&mut self, wall_ns: i64, weight: f64) {
+        let spans = weight.round().max(1.0) as u64;
+        self.0.saturating_record_n(wall_ns.max(0) as u64, spans);
     }
 
     pub(crate) fn quantile(&self, q: f64) -> Option<u64> {

@@ -60,7 +60,9 @@ pub(crate) fn metadata(options: &Options, kernel: &Kernel, clock: &Clock, steal:
         command: options.command.clone(),
         spans: options.spans.iter().map(ToString::to_string).collect(),
         sample: options.sample,
-        keep: options.keep,
+        keep: options.keep.others,
+        tail: options.keep.tail,
+        budget: options.keep.budget,
         ladder,
     }
 }

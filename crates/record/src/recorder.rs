@@ -9,16 +9,20 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::{Config, Event, Kernel, Ladder, LoadError, SocketSpans, WatchError};
 use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns, unix_ns};
+use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
 use tailscope_trace::{Cost, Existing, LedgerWriter, Sealing, Summary};
 
 use crate::book::{Book, Weights};
+use crate::keeping::{Flow, Keeper, Policy, row_bytes};
 use crate::metadata::{measured, metadata};
 use crate::sdk::{SdkServer, ServeError};
 use crate::{Aim, Process, SpanSource, StealClock, files, machine};
 
 /// How often the recorder looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often it decides anew what to keep.
+const STEER_EVERY: Duration = Duration::from_millis(200);
 /// How often it tells of its progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -32,8 +36,8 @@ pub struct Options {
     pub spans: Vec<SpanSource>,
     /// Probability that a request is metered at all.
     pub sample: f64,
-    /// Probability that a metered span is written.
-    pub keep: f64,
+    /// Which metered spans are written.
+    pub keep: Policy,
     /// Whether the processes' children are recorded too.
     pub children: bool,
     /// The ledger's folder.
@@ -169,7 +173,8 @@ impl Recorder {
                 (p * 4_294_967_296.0) as u64
             }
         };
-        let (sample, keep) = (of_all(options.sample), of_all(options.keep));
+        let sample = of_all(options.sample);
+        let keeper = Keeper::new(options.keep);
         let sockets = options.spans.iter().find_map(|source| match source {
             SpanSource::RecvSend => Some(SocketSpans::FromReceive),
             SpanSource::ReadySend => Some(SocketSpans::FromReady),
@@ -178,7 +183,6 @@ impl Recorder {
         let cpu_at_start = own_cpu_ns();
         let config = Config {
             sample,
-            keep,
             follow_children: options.children,
             sockets,
             probes: !aims.is_empty(),
@@ -189,7 +193,7 @@ impl Recorder {
         let sdk = options
             .spans
             .contains(&SpanSource::Sdk)
-            .then(|| SdkServer::open(sample, keep))
+            .then(|| SdkServer::open(sample, keeper.of_unknown()))
             .transpose()?;
         let steal = StealClock::start();
         let clock = Clock::calibrate();
@@ -207,27 +211,65 @@ impl Recorder {
             _ => SpanSource::ReadySend.span_name(),
         };
         let weights = Weights {
-            socket: 1.0 / (config.socket_sample() * options.keep),
-            sdk: 1.0 / (options.sample * options.keep),
-            probe: 1.0 / (options.sample * options.keep),
+            socket: 1.0 / config.socket_sample(),
+            sdk: 1.0 / options.sample,
+            probe: 1.0 / options.sample,
         };
         let probe_names: Vec<String> = SpanSource::probes(&options.spans)
             .map(|source| source.span_name())
             .collect();
-        Ok(Self {
+        let mut recorder = Self {
             kernel,
             sdk,
             inspected: HashSet::new(),
             clock,
             steal,
             cpu_at_start,
-            book: Book::new(ledger, &name, &probe_names, weights),
+            book: Book::new(ledger, &name, &probe_names, weights, keeper),
             processes: HashSet::new(),
             started: Instant::now(),
             notices: aims.iter().flat_map(Aim::notices).collect(),
             aims,
             sample: options.sample,
-        })
+        };
+        recorder.tell_what_to_keep()?;
+        Ok(recorder)
+    }
+
+    /// Tells all who write rows which.
+    fn tell_what_to_keep(&mut self) -> Result<(), RecordError> {
+        for (source, keeping) in self.book.keepings() {
+            self.kernel.keep(source, keeping)?;
+        }
+        if let Some(sdk) = &self.sdk {
+            let hz = u128::from(self.clock.hz());
+            let cycles = |ns: u64| (u128::from(ns) * hz / 1_000_000_000) as u64;
+            sdk.keep(|name| {
+                let keeping = self.book.keeper.of(name);
+                Keeping {
+                    always_from: keeping.always_from.map(cycles),
+                    ..keeping
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Decides anew what to keep, from what came since the last time.
+    fn steer(&mut self) -> Result<(), RecordError> {
+        if !self.book.keeper.steers() {
+            return Ok(());
+        }
+        let flow = Flow {
+            at: Instant::now(),
+            spans: self.metered(),
+            rows: self.book.rows,
+        };
+        let sealed = self.book.ledger.totals();
+        self.book
+            .keeper
+            .steer(flow, row_bytes(sealed.rows, sealed.bytes));
+        self.tell_what_to_keep()
     }
 
     /// Records a process from now on.
@@ -277,10 +319,14 @@ impl Recorder {
         mut tell: impl FnMut(&Progress, &[String]),
     ) -> Result<End, RecordError> {
         self.started = Instant::now();
-        let mut told = Instant::now();
+        let (mut told, mut steered) = (Instant::now(), Instant::now());
         loop {
             self.wait()?;
             self.look()?;
+            if steered.elapsed() >= STEER_EVERY {
+                steered = Instant::now();
+                self.steer()?;
+            }
             if told.elapsed() >= TELL_EVERY || !self.notices.is_empty() {
                 told = Instant::now();
                 self.clock.refine();
@@ -475,9 +521,21 @@ impl Recorder {
         })
     }
 
-    /// Metered spans that ended, kept or not; under `--sample` an estimate from the metered.
+    /// Spans that ended, kept or not; under `--sample` those from the kernel are an estimate.
     fn seen(&self) -> u64 {
-        let kernel: u64 = self
+        let (kernel, sdk) = self.ended();
+        (kernel as f64 / self.sample.clamp(f64::MIN_POSITIVE, 1.0)) as u64 + sdk
+    }
+
+    /// Metered spans that ended, kept or not.
+    fn metered(&self) -> u64 {
+        let (kernel, sdk) = self.ended();
+        kernel + (sdk as f64 * self.sample) as u64
+    }
+
+    /// Metered spans that ended in the kernel's programs, and all that ended in the SDK.
+    fn ended(&self) -> (u64, u64) {
+        let kernel = self
             .kernel
             .own_meters()
             .iter()
@@ -485,6 +543,6 @@ impl Recorder {
             .map(|meters| meters.spans())
             .sum();
         let sdk = self.sdk.as_ref().map_or(0, |sdk| sdk.counts().spans);
-        (kernel as f64 / self.sample.clamp(f64::MIN_POSITIVE, 1.0)) as u64 + sdk
+        (kernel, sdk)
     }
 }

@@ -21,6 +21,7 @@ use rustix::net::{
 use tailscope_kernel::Kernel;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
+use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
 use tailscope_signals::region::{Region, RegionLoss};
 use tailscope_signals::row::Row;
@@ -77,7 +78,8 @@ pub(crate) struct SdkServer {
     listener: OwnedFd,
     clients: HashMap<u32, Client>,
     sample: u64,
-    keep: u64,
+    /// Of spans whose names are not known yet; times in cycles.
+    unknown: Keeping,
     past: Counts,
 }
 
@@ -90,7 +92,7 @@ impl SdkServer {
         )
     }
 
-    pub(crate) fn open(sample: u64, keep: u64) -> Result<Self, ServeError> {
+    pub(crate) fn open(sample: u64, unknown: Keeping) -> Result<Self, ServeError> {
         let path = Self::path();
         let listener = listen_at(&path)?;
         Ok(Self {
@@ -98,7 +100,7 @@ impl SdkServer {
             listener,
             clients: HashMap::new(),
             sample,
-            keep,
+            unknown,
             past: Counts::default(),
         })
     }
@@ -154,7 +156,7 @@ impl SdkServer {
     }
 
     fn furnish(&self, kernel: &mut Kernel, pid: u32) -> io::Result<Client> {
-        let region = Region::create(self.sample, self.keep)?;
+        let region = Region::create(self.sample, self.unknown)?;
         let map = kernel.give_meters(pid).map_err(io::Error::other)?;
         let meters = Meters::map(map)?;
         let names = vec![None; usize::from(u8::MAX) + 1];
@@ -170,6 +172,17 @@ impl SdkServer {
     pub(crate) fn beat(&self, now: Cycles, overdue: u64) {
         for client in self.clients.values() {
             client.region.beat(now, overdue);
+        }
+    }
+
+    /// Tells every process which rows to write; times in cycles.
+    pub(crate) fn keep(&self, of: impl Fn(SpanName) -> Keeping) {
+        for client in self.clients.values() {
+            for (number, name) in (0..=u8::MAX).zip(&client.names) {
+                if let Some(name) = name {
+                    client.region.keep(number, of(*name));
+                }
+            }
         }
     }
 

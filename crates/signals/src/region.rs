@@ -13,6 +13,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use crate::abi;
 use crate::clock::Cycles;
+use crate::keeping::Keeping;
 use crate::mapping::Mapping;
 use crate::meters::Meters;
 use crate::row::Row;
@@ -45,9 +46,9 @@ pub struct RegionLoss {
 }
 
 impl Region {
-    /// Makes a region in which spans are metered with probability `sample` and rows written with
-    /// probability `keep`, both of 2^32.
-    pub fn create(sample: u64, keep: u64) -> io::Result<Self> {
+    /// Makes a region in which spans are metered with probability `sample`, of 2^32, and rows of
+    /// all names kept as told.
+    pub fn create(sample: u64, keeping: Keeping) -> io::Result<Self> {
         let len = abi::TS_REGION_HEAD as usize + CHUNKS * CHUNK;
         let file = memfd_create("tailscope", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
@@ -65,7 +66,7 @@ impl Region {
             .u32(offset_of!(abi::ts_region, abi))
             .store(abi::TS_ABI, Relaxed);
         region.word(offset_of!(abi::ts_region, sample), sample);
-        region.word(offset_of!(abi::ts_region, keep), keep);
+        (0..=u8::MAX).for_each(|number| region.keep(number, keeping));
         region.word(
             offset_of!(abi::ts_region, magic),
             u64::from_le_bytes(*b"tale1\0\0\0"),
@@ -75,6 +76,18 @@ impl Region {
 
     fn word(&self, offset: usize, value: u64) {
         self.memory.u64(offset).store(value, Release);
+    }
+
+    /// From now on keeps of the spans with this number what is told; times in cycles.
+    pub fn keep(&self, number: u8, keeping: Keeping) {
+        let at = offset_of!(abi::ts_region, keeping)
+            + usize::from(number) * size_of::<abi::ts_keeping>();
+        let words = abi::ts_keeping::from(keeping);
+        self.word(
+            at + offset_of!(abi::ts_keeping, always_from),
+            words.always_from,
+        );
+        self.word(at + offset_of!(abi::ts_keeping, others), words.others);
     }
 
     /// Says that the recorder is here; after `overdue` cycles without this the process asks.

@@ -6,6 +6,7 @@
 use std::mem::{offset_of, size_of};
 
 use crate::abi;
+use crate::keeping::Kept;
 
 /// How many causes the kernel meters.
 pub const CAUSES: usize = abi::TS_CAUSES as usize;
@@ -31,6 +32,8 @@ pub struct Row {
     pub text: u16,
     /// How long the request was ready while its thread did other work.
     pub queue_ns: u64,
+    /// The probability with which this row is here.
+    pub kept: Kept,
     /// For each cause: ns.
     pub ns: [u64; CAUSES],
     /// For each cause: how many times.
@@ -83,6 +86,7 @@ impl Row {
             name: bytes[offset_of!(abi::ts_row, name)],
             text: u16_at(bytes, offset_of!(abi::ts_row, text)),
             queue_ns: u64_at(bytes, offset_of!(abi::ts_row, queue_ns)),
+            kept: Kept::from_code(u16_at(bytes, offset_of!(abi::ts_row, kept))),
             ..Self::default()
         };
         let mut left = causes;
@@ -117,6 +121,8 @@ mod tests {
         bytes.extend([row.name, u8::from(row.id.is_some())]);
         bytes.extend(row.text.to_le_bytes());
         bytes.extend(row.queue_ns.to_le_bytes());
+        bytes.extend(row.kept.code().to_le_bytes());
+        bytes.extend([0; 6]);
         for c in causes {
             bytes.extend(row.ns[c].to_le_bytes());
             bytes.extend(row.n[c].to_le_bytes());
@@ -127,8 +133,8 @@ mod tests {
 
     prop_compose! {
         fn rows()(begin: u64, wall: u64, id: Option<u64>, pid: u32, tid: u32, cpu: u16, name: u8, text: u16,
-                  queue_ns: u64, ns: [u64; CAUSES], n: [u32; CAUSES], mask: u16) -> Row {
-            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, ns, n };
+                  queue_ns: u64, kept: u16, ns: [u64; CAUSES], n: [u32; CAUSES], mask: u16) -> Row {
+            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, kept: Kept::from_code(kept), ns, n };
             for c in (0..CAUSES).filter(|c| mask & 1 << c == 0) {
                 row.ns[c] = 0;
                 row.n[c] = 0;

@@ -34,6 +34,12 @@ pub struct Metadata {
     pub sample: f64,
     /// The probability with which a metered span is written at random: 1.0 for every one.
     pub keep: f64,
+    /// The quantile of its kind's latest spans above which every span is written.
+    #[serde(default)]
+    pub tail: Option<f64>,
+    /// Bytes a second that the ledger may grow by.
+    #[serde(default)]
+    pub budget: Option<u64>,
     /// For each measurement the mechanism that this kernel offered.
     pub ladder: BTreeMap<String, Rung>,
 }

@@ -20,6 +20,7 @@
 /* Sections of their own, so that the loader finds each by its name. */
 SEC(".rodata.config") const volatile struct config config = {};
 SEC(".bss.lost") struct lost lost = {};
+SEC(".bss.keepings") struct ts_keeping keepings[SOURCES] = {};
 
 /* --- who is watched ----------------------------------------------------------------------- */
 
@@ -150,6 +151,19 @@ static __always_inline void charge(struct ts_meter *m, __u32 cause, __u64 ns)
 static __always_inline bool chosen(__u64 probability)
 {
 	return probability > 0xffffffff || bpf_get_prandom_u32() < probability;
+}
+
+/* Whether the row of a span that ends now is written; `kept` is the code that it then carries. */
+static __always_inline bool keeps(__u32 source, __u64 begin, __u16 *kept)
+{
+	const volatile struct ts_keeping *k = &keepings[source & (SOURCES - 1)];
+	__u64 code = k->others, always_from = k->always_from;
+
+	*kept = 0;
+	if (!code || (always_from != ~0ull && bpf_ktime_get_ns() - begin >= always_from))
+		return true;
+	*kept = code;
+	return bpf_get_prandom_u32() < TS_KEEP_PROBABILITY(code);
 }
 
 static __always_inline bool sampling(void)

@@ -130,7 +130,7 @@ static __always_inline int begin_span(struct pt_regs *ctx, enum probe_kind kind,
 }
 
 static __always_inline void write_probe_row(const struct open_span *span, const struct ts_meter *m,
-					    __u32 source)
+					    __u32 source, __u16 kept)
 {
 	__u64 self = bpf_get_current_pid_tgid(), now = 0;
 	struct ts_share *share;
@@ -167,6 +167,7 @@ static __always_inline void write_probe_row(const struct open_span *span, const 
 	row->name = source;
 	row->flags = span->flags;
 	row->text = span->text;
+	row->kept = kept;
 	row->queue_ns = 0;
 	bpf_ringbuf_submit(row, BPF_RB_NO_WAKEUP);
 }
@@ -177,6 +178,7 @@ static __always_inline void end_at(struct pt_regs *ctx, enum probe_kind kind, st
 {
 	struct cpu *cpu = this_cpu();
 	struct open_span *span;
+	__u16 kept;
 
 	if (at >= OPEN_SPANS)
 		return;
@@ -186,10 +188,10 @@ static __always_inline void end_at(struct pt_regs *ctx, enum probe_kind kind, st
 			abandon(s, at); /* begun under another meter, which has another history */
 		} else {
 			m->spans++;
-			if (chosen(config.keep)) {
+			if (keeps(source_of(cookie), span->begin, &kept)) {
 				if (cookie >> COOKIE_ID)
 					take_arguments(ctx, kind, span, cookie);
-				write_probe_row(span, m, source_of(cookie));
+				write_probe_row(span, m, source_of(cookie), kept);
 			}
 			deselect(span);
 		}

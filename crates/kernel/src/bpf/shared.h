@@ -15,6 +15,9 @@
 #define FIRST_SDK_MAP (FIRST_OWN_MAP + OWN_MAPS)
 #define OWN_SLOTS (OWN_MAPS * TS_METERS)
 #define SYSCALLS 512
+/* Sources of spans by the name in their rows: probes from 0 on, and sockets. */
+#define SOURCES 256
+#define SOCKET_SOURCE 255
 #define EVENTS_BYTES (256 << 10)
 
 /* Spans from probes. */
@@ -40,7 +43,6 @@ enum syscall_kind {
 /* What user space decides before loading. Probabilities are of 2^32. */
 struct config {
 	ts_u64 sample;	   /* which spans are metered at all */
-	ts_u64 keep;	   /* which rows are written */
 	ts_u64 ring_mask;  /* bytes of a CPU's ring of rows, less one */
 	ts_u32 skip_range; /* small samples: how many requests to pass over is drawn below this */
 	ts_u8 follow_children;

@@ -238,7 +238,8 @@ ON_RECEIVE(inet)
 ON_RECEIVE(inet6)
 ON_RECEIVE(unix_stream)
 
-static __always_inline void write_row(const struct request *r, const struct ts_meter *m, __u64 now)
+static __always_inline void write_row(const struct request *r, const struct ts_meter *m, __u64 now,
+				      __u16 kept)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), causes = 0, shares = 0;
 	struct ts_ring *ring = bpf_map_lookup_elem(&rows, &cpu);
@@ -280,6 +281,7 @@ static __always_inline void write_row(const struct request *r, const struct ts_m
 	row->cpu = cpu;
 	row->name = row->flags = 0;
 	row->queue_ns = r->queue_ns;
+	row->kept = kept;
 	head += sizeof(*row) + shares * sizeof(*share);
 #if defined(__TARGET_ARCH_x86)
 	barrier(); /* stores are not reordered with later stores */
@@ -294,6 +296,7 @@ static __always_inline int send(struct sock *sk, int length)
 	struct cpu *cpu = this_cpu();
 	struct ts_meter *m;
 	struct request *r;
+	__u16 kept;
 
 	if (length <= 0)
 		return 0;
@@ -314,8 +317,8 @@ static __always_inline int send(struct sock *sk, int length)
 	/* Answered by another thread than received it: its meter has another history. */
 	if (is_reader(r, cpu)) {
 		m->spans++;
-		if (chosen(config.keep))
-			write_row(r, m, bpf_ktime_get_ns());
+		if (keeps(SOCKET_SOURCE, r->begin.at, &kept))
+			write_row(r, m, bpf_ktime_get_ns(), kept);
 	}
 	close_span(r);
 	return 0;

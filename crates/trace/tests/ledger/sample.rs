@@ -35,6 +35,8 @@ pub fn metadata() -> Metadata {
         spans: vec!["syscall:recv..send".to_owned()],
         sample: 1.0,
         keep: 0.25,
+        tail: Some(0.99),
+        budget: Some(100_000),
         ladder: [
             (
                 "fault".to_owned(),

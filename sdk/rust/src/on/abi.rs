@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-pub(super) const ABI: u32 = 1;
+pub(super) const ABI: u32 = 2;
 pub(super) const MAGIC: u64 = 0x31_656c_6174;
 pub(super) const CAUSES: usize = 12;
 pub(super) const METERS: u32 = 2048;
@@ -14,7 +14,7 @@ pub(super) const CHUNK_BYTES: usize = 4096;
 pub(super) const NAMES: u8 = 255;
 pub(super) const NAME_BYTES: usize = 64;
 pub(super) const NAME_BUSY: u32 = u32::MAX;
-pub(super) const REGION_HEAD: usize = 28672;
+pub(super) const REGION_HEAD: usize = 32768;
 pub(super) const REGION_BYTES: usize = REGION_HEAD + CHUNKS as usize * CHUNK_BYTES;
 pub(super) const METERS_BYTES: usize = METERS as usize * size_of::<Meter>();
 pub(super) const SOCKET: &str = "/run/tailscope/sdk.sock";
@@ -63,6 +63,8 @@ pub(super) struct Row {
     pub flags: u8,
     pub text: u16,
     pub queue_ns: u64,
+    pub kept: u16,
+    pub reserved: [u16; 3],
 }
 
 #[repr(C)]
@@ -89,18 +91,29 @@ pub(super) struct Name {
 }
 
 #[repr(C)]
+pub(super) struct Keeping {
+    pub always_from: AtomicU64,
+    pub others: AtomicU64,
+}
+
+/// The probability, of 2^32, that a code stands for.
+pub(super) fn keep_probability(code: u16) -> u64 {
+    u64::from(code & 2047) << (code >> 11)
+}
+
+#[repr(C)]
 pub(super) struct Region {
     pub magic: AtomicU64,
     pub abi: AtomicU32,
     pub reserved: AtomicU32,
     pub sample: AtomicU64,
-    pub keep: AtomicU64,
     pub heartbeat: AtomicU64,
     pub heartbeat_overdue: AtomicU64,
     pub lost: AtomicU64,
     pub unnamed: AtomicU64,
     pub chunk_state: [AtomicU32; CHUNKS as usize],
     pub names: [Name; NAMES as usize],
+    pub keeping: [Keeping; NAMES as usize + 1],
     pub tail: [AtomicU8; 64],
 }
 

@@ -22,12 +22,14 @@ macro_rules! same {
 fn the_layout_is_that_of_the_header() {
     same!(abi::Totals, header::ts_totals: ns, n);
     same!(abi::Meter, header::ts_meter: seq, tid, since_ns, pending, open, totals, kernel_tid, spans);
-    same!(abi::Row, header::ts_row: begin, wall, id, pid, tid, causes, cpu, name, flags, queue_ns);
+    same!(abi::Row, header::ts_row: begin, wall, id, pid, tid, causes, cpu, name, flags, queue_ns,
+        kept);
+    same!(abi::Keeping, header::ts_keeping: always_from, others);
     same!(abi::Share, header::ts_share: ns, n);
     same!(abi::Chunk, header::ts_chunk: used, tid, rows);
     same!(abi::Name, header::ts_name: length, text);
-    same!(abi::Region, header::ts_region: magic, abi, sample, keep, heartbeat, heartbeat_overdue,
-        lost, unnamed, chunk_state, names);
+    same!(abi::Region, header::ts_region: magic, abi, sample, heartbeat, heartbeat_overdue,
+        lost, unnamed, chunk_state, names, keeping);
     same!(abi::Welcome, header::ts_welcome: magic, abi, status);
 }
 

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use super::abi::{self, CAUSES, Meter, Row, Share};
+use super::abi::{self, CAUSES, Keeping, Meter, Row, Share};
 use super::clock::{cycles, cycles_after_work};
 use super::process::{Process, Thread, attach, process, with_thread};
 
@@ -84,6 +84,20 @@ fn count(meter: &Meter, sample: u64) {
     }
 }
 
+/// The code that the row of a span that ends now carries; `None` if none is written.
+fn kept(keeping: &Keeping, thread: &Thread, reading: &Reading) -> Option<u16> {
+    let code = keeping.others.load(Relaxed) as u16;
+    if code == 0 {
+        return Some(0);
+    }
+    let always_from = keeping.always_from.load(Relaxed);
+    let is_tail = || cycles_after_work().0.wrapping_sub(reading.begin) >= always_from;
+    if always_from != u64::MAX && is_tail() {
+        return Some(0);
+    }
+    (thread.random() < abi::keep_probability(code)).then_some(code)
+}
+
 /// Subtracts, and writes a row.
 #[inline(never)]
 pub(crate) fn end(reading: &Reading, name: &'static str, id: Option<i64>) {
@@ -95,11 +109,11 @@ pub(crate) fn end(reading: &Reading, name: &'static str, id: Option<i64>) {
         }
         let (region, meter) = (process.region(), reading.meter);
         let sample = region.sample.load(Relaxed);
-        let keep = region.keep.load(Relaxed);
-        if keep < ALWAYS && thread.random() >= keep {
+        let number = number(process, thread, name);
+        let Some(kept) = kept(&region.keeping[usize::from(number)], thread, reading) else {
             count(meter, sample);
             return;
-        }
+        };
         let mut shares = [Share {
             ns: 0,
             n: 0,
@@ -140,10 +154,12 @@ pub(crate) fn end(reading: &Reading, name: &'static str, id: Option<i64>) {
             tid: 0,
             causes,
             cpu,
-            name: number(process, thread, name),
+            name: number,
             flags: if id.is_some() { abi::ROW_HAS_ID } else { 0 },
             text: 0,
             queue_ns: 0,
+            kept,
+            reserved: [0; 3],
         };
         write(process, thread, meter, &row, &shares[..used]);
     });
