@@ -122,6 +122,7 @@ format: setup ## rewrite the sources in this repository's format
 
 .PHONY: bench
 bench: build ## measure: speed and cost, side by side
+	cargo build --release --locked --quiet --package tailscope-kernel --example empty_uprobes
 	bench/run
 
 .PHONY: clean

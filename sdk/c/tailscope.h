@@ -98,9 +98,8 @@ typedef struct {
 /* How many recorders listen: the kernel's number, raised and lowered through the probe. On a page
  * of its own, because lld maps the page on which two kinds of data meet twice, and the kernel would
  * find the wrong one when a program starts. */
-TS__ONE
-    __attribute__((section(".probes"), aligned(4096))) volatile unsigned short tailscope_semaphore =
-	0;
+#define TS__OWN_PAGE __attribute__((section(".probes"), aligned(4096)))
+TS__ONE TS__OWN_PAGE volatile unsigned short tailscope_semaphore = 0;
 
 /* --- from here to the end of the block: not for callers ---------------------------------- */
 
@@ -664,6 +663,7 @@ static inline void ts_span_end_id(ts_span *span, int64_t id)
 }
 
 #undef TS__ONE
+#undef TS__OWN_PAGE
 #undef TS__THREAD_LOCAL
 #ifdef __cplusplus
 }

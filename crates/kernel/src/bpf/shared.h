@@ -23,7 +23,7 @@
 /* Spans from probes. */
 #define MAX_SOURCES 16 /* a power of two */
 #define OPEN_SPANS 16  /* of one thread at a time */
-#define PROBE_ROWS_BYTES (16 << 20)
+#define PROBE_ROWS_BYTES (8 << 20)
 #define TEXT_BYTES 64
 #define MAX_TEXTS 1024
 #define TEXT_OTHER 0xffff /* the name of all that came after the table was full */
