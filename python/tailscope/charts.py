@@ -56,7 +56,8 @@ def clock_ticks(seconds: float, most: int) -> list[float]:
     """Round times from 0 up to a length: minutes and hours where there are some."""
     if seconds < 100:
         return round_ticks(seconds, most)
-    steps = [60.0 * m for m in (1, 2, 5, 10, 15, 30, 60, 120, 240, 480, 720)]
+    steps = [10.0, 15.0, 20.0, 30.0]
+    steps += [60.0 * m for m in (1, 2, 5, 10, 15, 30, 60, 120, 240, 480, 720)]
     steps += [86_400.0 * days for days in (1, 2, 5, 10, 20, 50, 100, 200, 500)]
     step = next((size for size in steps if size * most >= seconds), seconds)
     return [step * number for number in range(int(seconds / step + 1e-9) + 1)]

@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from tailscope import __version__, charts
+from tailscope import __version__, charts, figures
 from tailscope.answer import answer
 from tailscope.cause import MEANING
 from tailscope.errors import TailscopeError
@@ -49,6 +49,7 @@ def page(explanation: Explanation) -> str:
         *composition(explanation),
         *timeline(explanation),
         "</div>",
+        *segments(explanation),
         *worst(explanation),
         *others(explanation),
         *how(explanation),
@@ -112,7 +113,8 @@ def causes(explanation: Explanation) -> Iterator[str]:
     yield (
         f'<p class="say">“Saves” is how much lower {escape(target)} would be had the cause never '
         "been worse than usual, everything else the same. “Of the tail” is the cause's part of the "
-        f"time that spans beyond {escape(target)} take longer than median ones.</p>"
+        f"time that spans beyond {escape(target)} take longer than median ones. “Fair share” "
+        "divides what all causes together save among them.</p>"
     )
     shown = [cause for cause in explanation.causes if not is_small(cause, explanation)]
     if shown:
@@ -123,6 +125,7 @@ def causes(explanation: Explanation) -> Iterator[str]:
                 ("cause", ""),
                 ("saves (95 % interval)", "saves"),
                 (f"{target} without it", ""),
+                ("fair share", ""),
                 ("of the tail", ""),
                 ("impact value", ""),
                 ("spans with it", ""),
@@ -141,6 +144,8 @@ def causes(explanation: Explanation) -> Iterator[str]:
     ]
     if steps:
         yield f'<p class="rest">{" ".join(steps)}</p>'
+    for sentence in explanation.disagreements:
+        yield f'<p class="rest">{escape(sentence[:1].upper() + sentence[1:].rstrip("."))}.</p>'
     if small:
         yield f'<p class="rest">Next to nothing here: {escape(", ".join(small))}.</p>'
     if explanation.never:
@@ -154,6 +159,7 @@ def causes(explanation: Explanation) -> Iterator[str]:
 def row(cause: Cause, target: str, most: float) -> str:
     """One cause."""
     share = max(cause.saving.ns, 0.0) / most if most > 0 else 0.0
+    fair = duration(cause.fair_ns) if cause.fair_ns is not None else "–"
     events = (
         f'<small class="also">{count(cause.events)} times</small>'
         if cause.events is not None
@@ -167,6 +173,7 @@ def row(cause: Cause, target: str, most: float) -> str:
         f'<span class="bar"><i class="b-{cause.name}" style="width:{100 * share:.1f}%"></i></span>'
         "</td>"
         f'<td data-of="{escape(target)} without">{duration(cause.predicted.ns)}</td>'
+        f'<td data-of="fair share">{fair}</td>'
         f'<td data-of="of the tail">{percent(cause.share)}</td>'
         f'<td data-of="impact">{ratio(cause.impact)}</td>'
         f'<td data-of="spans">{percent(cause.spans_share)}{events}</td></tr>'
@@ -209,6 +216,7 @@ def composition(explanation: Explanation) -> Iterator[str]:
     bars = [chosen.causes_ns for chosen in explanation.classes]
     yield legend(charts.seen_causes(bars, 0.01))
     yield drawn(lambda width: charts.composition(explanation, width), HALF)
+    yield from figures.classes(explanation)
     yield "</section>"
 
 
@@ -224,6 +232,26 @@ def timeline(explanation: Explanation) -> Iterator[str]:
     yield "</section>"
 
 
+def segments(explanation: Explanation) -> Iterator[str]:
+    """The recording's pieces, where it was cut into some."""
+    found = explanation.segments
+    if found is None:
+        return
+    target = escape(explanation.target.name)
+    yield "<section><h2>Is it always so?</h2>"
+    yield (
+        f'<p class="say">The recording in {len(found.segments)} pieces of '
+        f"{duration(1e9 * found.length_s)}. From piece to piece {target} varies by "
+        f"{percent(found.variation)} of its mean (coefficient of variation).</p>"
+    )
+    yield from figures.segments(found, explanation.target.name)
+    top = [cause for cause in found.within[:3] if cause.saving.ns > 0]
+    if top:
+        worth = ", ".join(f"{duration(cause.saving.ns)} {cause.name}" for cause in top)
+        yield f'<p class="rest">Worth fixing in the typical piece: {escape(worth)}.</p>'
+    yield "</section>"
+
+
 def worst(explanation: Explanation) -> Iterator[str]:
     """The slowest spans one by one."""
     yield "<section><h2>The slowest spans</h2>"
@@ -231,6 +259,7 @@ def worst(explanation: Explanation) -> Iterator[str]:
     bars = [{name: float(ns) for name, ns in span.causes.items()} for span in explanation.worst]
     yield legend(charts.seen_causes(bars, 0.01))
     yield drawn(lambda width: charts.worst(explanation, width, 15), WIDE)
+    yield from figures.slowest(explanation)
     yield "</section>"
 
 
@@ -240,7 +269,8 @@ def others(explanation: Explanation) -> Iterator[str]:
         return
     yield "<section><h2>Other spans in this ledger</h2>"
     yield '<p class="say"><code>--span NAME</code> explains one of them.</p>'
-    yield '<div class="scroll"><table><tr><th>name</th><th>spans</th><th>p50</th>'
+    yield '<div class="scroll" tabindex="0" role="region" aria-label="other spans">'
+    yield "<table><tr><th>name</th><th>spans</th><th>p50</th>"
     yield f"<th>{escape(explanation.target.name)}</th><th>max</th></tr>"
     for line in explanation.others[:30]:
         yield (
