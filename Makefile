@@ -46,8 +46,8 @@ $(VENV)/.installed: $(LOCKS) | $(VENV)/bin/python $(STAMPS)/toolchain.mk
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check $(addprefix -r ,$(LOCKS))
 	@touch $@
 
-# Spark (470 MB) and a browser are for tests only, so building and the demo don't wait for them.
-$(VENV)/.for-tests: python/requirements-spark.lock scripts/setup $(VENV)/.installed
+# Spark (470 MB), notebooks' tools and a browser are for tests only, so building and the demo don't wait for them.
+$(VENV)/.for-tests: python/requirements-extras.lock scripts/setup $(VENV)/.installed
 	@scripts/setup --for-tests
 	@echo "setup: installing $< into $(VENV)" >&2
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r $<

@@ -2,8 +2,11 @@
 
     import tailscope
 
-    for cause in tailscope.open("LEDGER").causes("p99"):
-        print(cause.name, cause.saving.ns)
+    causes = tailscope.open("LEDGER").causes("p99")
+    causes                    # in a notebook, a table; print(causes) the same as text
+    causes[0].saving.ns       # what the most valuable one is worth
+    causes.to_pandas()        # a data frame, and
+    causes.chart()            # a chart, with pip install 'tailscope[notebook]'
 
 Importing this package is cheap; the engine is loaded when a ledger is opened.
 """

@@ -139,11 +139,12 @@ def crossings(explanation, names, x, y, edge) -> list[str]:  # noqa: ANN001
     """Dots where the curves cross the target, and what the first cause is worth between them."""
     parts = []
     at = x(explanation.at_target.ns)
+    named = False
     if names:
         first = next(c for c in explanation.causes if c.name == names[0])
         to = x(max(first.predicted.ns, 1.0))
         parts.append(line(to, y, at, y, f"arrow s-{first.name}"))
-        if at - to > 190:
+        if named := at - to > 190:
             text = f"{duration(first.saving.ns)} {first.name}"
             parts.append(label((at + to) / 2, y - 8, text, "worth", "middle"))
         parts.append(dot(to, y, f"f-{first.name}"))
@@ -151,7 +152,9 @@ def crossings(explanation, names, x, y, edge) -> list[str]:  # noqa: ANN001
     parts.append(dot(at, y, "ink"))
     anchor = "end" if at > edge - 70 else "start"
     shift = -8 if anchor == "end" else 8
-    parts.append(label(at + shift, y + 18, duration(explanation.at_target.ns), "value", anchor))
+    # To the left below it is the curve itself.
+    drop = -8 if anchor == "end" and not named else 18
+    parts.append(label(at + shift, y + drop, duration(explanation.at_target.ns), "value", anchor))
     return parts
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tailscope import bootstrap, measure
@@ -29,6 +30,7 @@ from tailscope.varmri import VarMRI
 from tailscope.weighing import Cause, CounterImpact, flat, start, weigh_all
 
 if TYPE_CHECKING:
+    import altair
     import pandas
 
 WORST = 20
@@ -46,11 +48,27 @@ class Causes(tuple[Cause, ...]):
 
     __slots__ = ()
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """As a data frame, a cause a row. Needs pandas, which tailscope does not install."""
-        import pandas
+    def __repr__(self) -> str:
+        from tailscope import frames
 
-        return pandas.DataFrame([flat(cause) for cause in self])
+        return frames.plain(self)
+
+    def _repr_html_(self) -> str:
+        from tailscope import frames
+
+        return frames.html(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """As a data frame, a cause a row. Needs the extra `notebook`."""
+        from tailscope import frames
+
+        return frames.frame(self)
+
+    def chart(self) -> altair.LayerChart:
+        """What each cause is worth, as a chart. Needs the extra `notebook`."""
+        from tailscope import frames
+
+        return frames.savings(self)
 
 
 @dataclass(frozen=True)
@@ -106,6 +124,18 @@ class Explanation:
     def excess_ns(self) -> float:
         """By how much the mean of the tail is above the mean of the median band."""
         return self.tail_mean_ns - self.median_mean_ns
+
+    def _repr_html_(self) -> str:
+        from tailscope.answer import answer
+        from tailscope.frames import html
+
+        return f"<p>{escape(answer(self))}</p>{html(self.causes)}"
+
+    def chart(self) -> altair.Chart:
+        """The latency CDF, as measured and without each of the top causes; needs `notebook`."""
+        from tailscope.frames import distribution
+
+        return distribution(self)
 
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints; the keys are the dataclasses' fields."""

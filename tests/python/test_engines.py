@@ -25,7 +25,7 @@ LOCAL = "spark://local"
 @pytest.fixture(scope="module")
 def spark() -> Iterator[str]:
     """One Spark on this machine for all tests: a new one takes seconds each time."""
-    pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-spark.lock)")
+    pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-extras.lock)")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java, and there is none")
     from tailscope.engines.spark import session
@@ -117,7 +117,7 @@ def nobody() -> int:
 def test_an_engine_that_is_not_there_is_one_sentence(
     scheme: str, nobody: int, two_values: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-spark.lock)")
+    pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-extras.lock)")
     assert main([str(two_values), "--engine", f"{scheme}://127.0.0.1:{nobody}"]) == 3
     said = capsys.readouterr()
     assert said.out == ""
@@ -129,7 +129,7 @@ def test_an_engine_that_is_not_there_is_one_sentence(
 def test_an_engine_that_nobody_knows_is_one_sentence(
     engine: str, two_values: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-spark.lock)")
+    pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-extras.lock)")
     assert main([str(two_values), "--engine", engine]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
