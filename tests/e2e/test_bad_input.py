@@ -190,6 +190,10 @@ def test_explain_says_what_is_no_ledger(
     check_message(tailscope("explain", ledger), 2, *words)
 
 
+def test_diff_is_found_and_says_what_is_no_ledger(tailscope: Tailscope, folder: Path) -> None:
+    check_message(tailscope("diff", folder / "a", folder / "b"), 2, "tailscope diff:", "no ledger")
+
+
 def test_explain_says_that_a_ledger_is_empty(
     tailscope: Tailscope, record: Record, folder: Path
 ) -> None:
