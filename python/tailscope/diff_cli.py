@@ -53,6 +53,12 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--seed", type=int, default=1, help="for the intervals; default: 1")
+    found.add_argument(
+        "--engine",
+        default="duckdb",
+        metavar="ENGINE",
+        help="who reads the rows, as of tailscope explain; default: duckdb",
+    )
     found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
     found.add_argument("--version", action="version", version=f"tailscope {__version__}")
     return found
@@ -72,7 +78,7 @@ def run(chosen: argparse.Namespace) -> int:
     limit = None if chosen.fail_over is None else parse_limit(chosen.fail_over)
     if chosen.seed < 0:
         raise TailscopeError("the seed must not be negative")
-    base, new = open_ledger([chosen.base]), open_ledger([chosen.new])
+    base, new = (open_ledger([path], chosen.engine) for path in (chosen.base, chosen.new))
     if not chosen.quiet:
         for warning in (*base.warnings, *new.warnings):
             complain(f"tailscope diff: warning: {warning}")

@@ -121,10 +121,8 @@ class Spans:
         return ibis.greatest(rest, 0)
 
     def nullable(self, causes: Sequence[str]) -> tuple[str, ...]:
-        """Those of some causes that are null in some rows. `running` is known where all causes
-        are."""
-        asked = set(causes) | (set(self.active) if RUNNING in causes else set())
-        return tuple(sorted(asked & self.partial))
+        """Those of some causes that are null in some rows."""
+        return tuple(sorted(set(causes) & self.partial))
 
     def knowing(self, causes: Sequence[str]) -> Spans:
         """Only the spans in which all of some causes were measured."""
@@ -437,6 +435,17 @@ def strikes(spans: Spans, cause: str, total: float) -> Strikes:
         spans=float(found["weight"].sum()),
         events=float(found["events"].sum()) if counted else None,
     )
+
+
+def known_rows(spans: Spans, causes: Sequence[str]) -> list[int]:
+    """In how many rows the first, the first two, … of some causes were measured."""
+    sums = {}
+    known = ibis.literal(True)
+    for number, cause in enumerate(causes):
+        known = known & spans.table[column(cause)].notnull()
+        sums[f"known_{number}"] = known.cast("int64").sum()
+    found = spans.engine.run(spans.table.agg(**sums))
+    return [int(filled(found[name])[0]) for name in sums]
 
 
 def with_zero(bins: NDArray, weights: NDArray, total: float) -> Distribution:

@@ -57,8 +57,13 @@ class Sample:
         return known
 
 
-def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sample:
-    """Draw rows with all causes and counters; `whole` is the distribution of their wall times."""
+def sample(
+    spans: Spans, whole: Distribution, quantile: float, seed: int, rest_known: Sequence[str] = ()
+) -> Sample:
+    """Draw rows with all causes and counters; `whole` is the distribution of their wall times.
+
+    `running` is taken for known where the causes in `rest_known` are.
+    """
     table = spans.table
     middle, target = (int(lower_edge(whole.bin_at(share))) for share in (0.5, quantile))
     stratum = (table.wall_ns >= middle).cast("int64") + (table.wall_ns >= target).cast("int64")
@@ -90,9 +95,8 @@ def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sam
         if name in spans.partial or name in spans.counters
     }
     rest = wall - sum((values[name] for name in spans.active), np.zeros_like(wall))
-    partial = [known[name] for name in spans.active if name in known]
-    if partial and (everywhere := np.logical_and.reduce(partial)).any():
-        known[RUNNING] = everywhere
+    if rest_known:
+        known[RUNNING] = np.logical_and.reduce([known[name] for name in rest_known])
     return Sample(
         wall=wall,
         weight=weighed(wall, filled(found["weight"])[order], (middle, target), total),

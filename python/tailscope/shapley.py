@@ -65,18 +65,20 @@ def shapley(
 
 
 def tellable(sample: Sample, causes: list[str], quantile: float) -> list[str]:
-    """The causes less those that are so seldom known with the others that nothing can be told."""
+    """The causes less those that are so seldom known with the others that nothing can be told.
+
+    The least valuable of those that stand in the way goes first.
+    """
     known = sample.where_known(causes).sum()
     while len(causes) > 1 and known * (1 - quantile) < FEWEST:
-        left = {
-            cause: sample.where_known([one for one in causes if one != cause]).sum()
-            for cause in causes
-        }
-        least = max(causes, key=lambda cause: left[cause])
-        if left[least] <= known:
+        for cause in reversed(causes):
+            others = [one for one in causes if one != cause]
+            left = sample.where_known(others).sum()
+            if left > known:
+                causes, known = others, left
+                break
+        else:
             break
-        causes = [cause for cause in causes if cause != least]
-        known = left[least]
     return causes
 
 

@@ -6,6 +6,7 @@ would do is asked of the tail alone, and of all rows only where the answer lies 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,10 +37,11 @@ class Strike:
     without: Counterfactual
 
 
-def strike(spans: Spans, baseline: Baseline, cause: str, method: VarMRI) -> Strike:
-    """Measure one cause."""
-    # Where no span has all causes measured, `running` is what is left of those that were.
-    spans, baseline = counterfactual.among(spans, baseline, (cause,)) or (spans, baseline)
+def strike(
+    spans: Spans, baseline: Baseline, cause: str, method: VarMRI, known: Sequence[str] = ()
+) -> Strike:
+    """Measure one cause, in the spans in which it and those in `known` were measured."""
+    spans, baseline = counterfactual.among(spans, baseline, (cause, *known)) or (spans, baseline)
     found = measure.strikes(spans, cause, baseline.whole.total)
     median_ns = int(found.values.value_at(0.5))
     high_ns, value = much(spans, baseline, found, cause, method)

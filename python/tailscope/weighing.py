@@ -27,6 +27,8 @@ from tailscope.varmri import VarMRI
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+#: Rows above the target that are enough to judge by.
+ENOUGH = 100
 #: How many causes at most are fixed at once.
 TOGETHER = 3
 
@@ -100,13 +102,13 @@ def weigh_all(
     spans: Spans, baseline: Baseline, target: Target, seed: int, method: VarMRI
 ) -> Weighed:
     """Weigh every cause and counter of some spans."""
-    struck, composition = strike_all(spans, baseline, target, method)
+    struck, composition, rest_known = strike_all(spans, baseline, target, method)
     events, known_shares = count_events(spans, baseline, method)
     found = [weigh(name, one, composition) for name, one in struck.items()]
     found.sort(key=lambda cause: (cause.saving.ns, cause.share or 0.0), reverse=True)
     medians = {name: one.median_ns for name, one in struck.items()}
     together = counterfactual.together(spans, baseline, medians, worth_fixing(found))
-    drawn = sample(spans, baseline.whole, target.quantile, seed)
+    drawn = sample(spans, baseline.whole, target.quantile, seed, rest_known)
     shares = shapley.shapley(drawn, medians, worth_sharing(found), target.quantile)
     causes = [Event(cause.name, cause.impact, cause.high_from_ns) for cause in found]
     verdicts, pairs = rules.judge([*causes, *events], drawn, method)
@@ -133,16 +135,37 @@ def start(spans: Spans, target: Target, seed: int) -> Baseline:
 
 def strike_all(
     spans: Spans, baseline: Baseline, target: Target, method: VarMRI
-) -> tuple[dict[str, Strike], Composition]:
-    """Each cause's strikes, `running` last, and what spans are made of."""
+) -> tuple[dict[str, Strike], Composition, list[str]]:
+    """Each cause's strikes, `running` last, what spans are made of, and what `running` rests on."""
     composition = Composition.of(spans, baseline.whole, target, spans.active)
     struck = {}
     for name in spans.active:
         found = struck[name] = strike(spans, baseline, name, method)
         if found.baseline is not baseline:
             composition = composition.scaled_up(name, found.baseline.whole)
-    struck[RUNNING] = strike(spans, baseline, RUNNING, method)
-    return struck, composition.with_rest()
+    rest_known = judges(spans, composition, target)
+    struck[RUNNING] = strike(spans, baseline, RUNNING, method, rest_known)
+    return struck, composition.with_rest(), rest_known
+
+
+def judges(spans: Spans, composition: Composition, target: Target) -> list[str]:
+    """The causes that must be known where `running` is judged.
+
+    What was not measured is left in `running`, so each cause that some rows lack should be known.
+    Where many take turns, hardly a row knows them all: then those that take most of the tail, as
+    many as leave enough rows.
+    """
+    partial = [name for name in spans.active if name in spans.partial]
+    if not partial:
+        return []
+    partial.sort(key=lambda name: composition.means(composition.causes[name])[0], reverse=True)
+    rows = measure.known_rows(spans, partial)
+    count = 1
+    while count < len(partial) and (
+        rows[count] == rows[count - 1] or rows[count] * (1 - target.quantile) >= ENOUGH
+    ):
+        count += 1
+    return partial[:count]
 
 
 def count_events(

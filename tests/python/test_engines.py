@@ -15,9 +15,12 @@ import tailscope
 from conftest import Make
 from explain_synthetic import START_NS, World
 from tailscope.cli import main
+from tailscope.diff import diff
 from tailscope.engine import connect
 from tailscope.errors import MachineError, TailscopeError
+from tailscope.explanation import explain
 from tailscope.grid import bin_of, bins_of
+from tailscope.target import Target
 
 LOCAL = "spark://local"
 
@@ -81,6 +84,32 @@ def test_spark_explains_as_duckdb_does(spark: str, make: Make) -> None:
     expected = tailscope.open(*ledgers).explain("p99").to_dict()
     found = tailscope.open(*ledgers, engine=spark).explain("p99").to_dict()
     assert expected["causes"][0]["name"] == "lock"
+    same(expected, found)
+
+
+def test_spark_draws_the_same_rows_and_cuts_the_same_segments(
+    spark: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailscope.sample.QUOTA", (300, 400, 20))
+    (first, _) = two_hosts(make)
+    expected, found = (
+        explain(
+            tailscope.open(first, engine=engine), Target(99), None, 1, segment_ns=10**9
+        ).to_dict()
+        for engine in ("duckdb", spark)
+    )
+    assert expected["shapley"]["is_sample"]
+    assert len(expected["segments"]["segments"]) == 4
+    same(expected, found)
+
+
+def test_spark_compares_two_ledgers_as_duckdb_does(spark: str, make: Make) -> None:
+    ledgers = two_hosts(make)
+    expected, found = (
+        diff(*(tailscope.open(ledger, engine=engine) for ledger in ledgers), Target(99)).to_dict()
+        for engine in ("duckdb", spark)
+    )
+    assert expected["kinds"][0]["causes"]
     same(expected, found)
 
 

@@ -80,3 +80,21 @@ def test_two_causes_that_are_never_known_together(make: Make) -> None:
     assert cause(found, "io").saving.ns == pytest.approx(900_000, rel=0.001)
     assert found.together == ()
     assert cause(found, "running").saving.ns >= 0
+
+
+def test_running_is_not_blamed_for_what_took_turns_at_being_measured(make: Make) -> None:
+    # Five causes take turns: no span knows all of them, and 2 % of the spans wait for a lock.
+    rng = np.random.default_rng(2)
+    rows = 60_000
+    lock = np.where(np.arange(rows) % 50 == 7, 900_000, 0)
+    small = {f"{name}_ns": rng.integers(100, 900, rows) for name in ("irq", "fault", "io", "sleep")}
+    ledger = make(wall_ns=100_000 + lock + sum(small.values()), lock_ns=lock, **small)
+    for number, name in enumerate(("irq", "fault", "io", "sleep", "lock")):
+        without(ledger, name, f"(row // 1000) % 5 = {number}")
+    found = tailscope.open(ledger).explain("p99")
+    lock_cause, running = cause(found, "lock"), cause(found, "running")
+    assert found.causes[0] is lock_cause
+    assert lock_cause.saving.ns == pytest.approx(900_000, rel=0.01)
+    assert running.measured_share < 1
+    assert running.saving.ns < 5_000
+    assert lock_cause.fair_ns == pytest.approx(900_000, rel=0.02)
