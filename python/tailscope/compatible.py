@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tailscope.ledger import Recording, number, part
-from tailscope.measure import Total
+from tailscope.overview import Total
 
 #: A recording's spans may begin so much before its own begin and after its end, in s: the recorder
 #: writes both down when it gets to it.

@@ -20,7 +20,7 @@ from tailscope.engine import Engine, connect
 from tailscope.errors import LedgerError
 from tailscope.explanation import FEW
 from tailscope.ledger import Ledger
-from tailscope.measure import Overview
+from tailscope.overview import Overview, look_over
 from tailscope.quantity import percent
 from tailscope.span_name import length_s, weights_by_name
 from tailscope.target import Target
@@ -111,8 +111,8 @@ def diff(
 ) -> Diff:
     """Compare two ledgers, kind by kind."""
     with connect(base) as first, connect(new) as second:
-        before = measure.overview(first, base)
-        after = measure.overview(second, new)
+        before = look_over(first, base)
+        after = look_over(second, new)
         weights = weights_by_name(before[0]), weights_by_name(after[0])
         names = matched(weights, span)
         percentiles = (

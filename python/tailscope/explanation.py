@@ -20,6 +20,7 @@ from tailscope.engine import connect
 from tailscope.grid import Distribution, lower_edge
 from tailscope.ledger import Ledger
 from tailscope.measure import Worst
+from tailscope.overview import look_over, walls_by_span
 from tailscope.provenance import Provenance, provenance
 from tailscope.rules import Pair
 from tailscope.segments import Segments, cut, segments_dict
@@ -187,7 +188,7 @@ def explain(
     With a length the recording is also cut into segments of so many ns.
     """
     with connect(ledger) as engine:
-        overview, table = measure.overview(engine, ledger)
+        overview, table = look_over(engine, ledger)
         chosen = choose(overview, span)
         totals = [total for total in overview.totals if total.span == chosen]
         spans = measure.spans_named(engine, table, overview, ledger, chosen)
@@ -197,7 +198,7 @@ def explain(
         spans = measure.with_tail(spans, floor)
         by_span = {chosen: whole}
         if len({total.span for total in overview.totals}) > 1:
-            by_span |= measure.walls_by_span(engine, table)
+            by_span |= walls_by_span(engine, table)
         weighed = weigh_all(spans, baseline, target, seed, method)
         found, medians = list(weighed.causes), weighed.medians
         curves = {"": whole} | {

@@ -20,42 +20,15 @@ from tailscope.cause import RUNNING
 from tailscope.counter import COUNTERS
 from tailscope.engine import Engine, filled
 from tailscope.grid import Distribution, bin_of, lower_edge
-from tailscope.ledger import IDENTITY, Extent, Ledger
+from tailscope.ledger import IDENTITY, Ledger
+from tailscope.overview import Overview, Total
 from tailscope.timed import Counts
 
 if TYPE_CHECKING:
-    from ibis.expr.types import BooleanValue, IntegerValue, Table
+    from ibis.expr.types import IntegerValue, Table
 
 #: Equal-time pieces of the recording at most; the bootstrap resamples them, the report draws them.
 BLOCKS = 256
-#: Times longer than 9 years, beginnings after the year 2116 and weights above a trillion are no
-#: measurements; below these bounds no sum or difference of a row's columns leaves 64 bits.
-LONGEST_NS = 1 << 58
-LATEST_NS = 1 << 62
-HEAVIEST = 1e12
-
-
-@dataclass(frozen=True)
-class Total:
-    """What one span name adds up to in one recording."""
-
-    ledger: int
-    span: str
-    rows: int
-    weight: float
-    first_ns: int
-    last_ns: int
-    min_ns: int
-    max_ns: int
-
-
-@dataclass(frozen=True)
-class Overview:
-    """All span names of a ledger, and how many rows make no sense and are left out."""
-
-    totals: tuple[Total, ...]
-    rows: int
-    left_out: int
 
 
 @dataclass(frozen=True)
@@ -137,104 +110,6 @@ class Spans:
 def column(cause: str) -> str:
     """The ledger's column of a cause's time or of a counter."""
     return cause if cause in COUNTERS else f"{cause}_ns"
-
-
-def overview(engine: Engine, ledger: Ledger) -> tuple[Overview, Table]:
-    """Each span name's totals, and the view without the rows that make no sense.
-
-    A row makes sense if its wall time and causes are not negative, its weight is a positive number,
-    and none of them is beyond all measure. Filtering costs time in every query, so it is only done
-    where a minimum, a maximum, a count or the files' statistics leave the possibility of such a
-    row.
-    """
-    table = engine.table()
-    totals, rows, clean = total_up(engine, table)
-    causes = ledger.stored_causes
-    extents = [ledger.contents.extents.get(f"{cause}_ns") for cause in causes]
-    if clean and all(map(plausible, extents)):
-        return Overview(tuple(totals), rows, 0), table
-    table = table.filter(sensible(table, causes))
-    totals, kept, _ = total_up(engine, table)
-    return Overview(tuple(totals), rows, rows - kept), table
-
-
-def plausible(extent: Extent | None) -> bool:
-    """Whether the files' statistics rule out that a cause makes no sense in some row."""
-    return (
-        extent is not None
-        and extent.known
-        and (extent.least or 0) >= 0
-        and (extent.most or 0) <= LONGEST_NS
-    )
-
-
-def sensible(table: Table, causes: Sequence[str]) -> list[BooleanValue]:
-    """What holds for each row that can be used."""
-    rules = [
-        table.span.notnull(),
-        table.start_ns.between(0, LATEST_NS),
-        table.wall_ns.between(0, LONGEST_NS),
-        table.weight > 0,
-        ~table.weight.isnan(),
-        table.weight <= HEAVIEST,
-    ]
-    return rules + [table[f"{cause}_ns"].fill_null(0).between(0, LONGEST_NS) for cause in causes]
-
-
-def total_up(engine: Engine, table: Table) -> tuple[list[Total], int, bool]:
-    """The totals by recording and name, the number of rows, and whether all make sense."""
-    found = engine.run(
-        table.group_by("ledger", "span")
-        .agg(
-            rows=ibis._.count(),
-            walls=ibis._.wall_ns.count(),
-            starts=ibis._.start_ns.count(),
-            weights=ibis._.weight.count(),
-            weight=ibis._.weight.sum(),
-            least=ibis._.weight.min(),
-            most=ibis._.weight.max(),
-            first_ns=ibis._.start_ns.min(),
-            last_ns=ibis._.start_ns.max(),
-            min_ns=ibis._.wall_ns.min(),
-            max_ns=ibis._.wall_ns.max(),
-        )
-        .order_by("ledger", "span")
-    )
-    found = {name: filled(values, None if name == "span" else -1) for name, values in found.items()}
-    totals = []
-    clean = True
-    for i, span in enumerate(found["span"]):
-        rows = found["rows"][i]
-        clean = (
-            clean
-            and span is not None
-            and rows == found["walls"][i] == found["starts"][i] == found["weights"][i]
-            and 0 <= found["first_ns"][i] <= found["last_ns"][i] <= LATEST_NS
-            and 0 <= found["min_ns"][i] <= found["max_ns"][i] <= LONGEST_NS
-            and found["least"][i] > 0
-            and found["most"][i] <= HEAVIEST
-        )
-        numbers = ("ledger", "rows", "first_ns", "last_ns", "min_ns", "max_ns")
-        totals.append(
-            Total(
-                span=span,
-                weight=float(found["weight"][i]),
-                **{name: int(found[name][i]) for name in numbers},
-            )
-        )
-    return totals, int(found["rows"].sum()), clean
-
-
-def walls_by_span(engine: Engine, table: Table) -> dict[str, Distribution]:
-    """The distribution of wall time for each span name."""
-    found = engine.run(
-        table.group_by("span", bin=bin_of(table.wall_ns)).agg(weight=ibis._.weight.sum())
-    )
-    names = filled(found["span"], "")
-    return {
-        name: Distribution.of(found["bin"][names == name], found["weight"][names == name])
-        for name in sorted(set(names.tolist()))
-    }
 
 
 def walls_by_segment(

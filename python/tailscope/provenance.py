@@ -8,7 +8,7 @@ from typing import Any
 from tailscope import compatible
 from tailscope.cause import CAUSES
 from tailscope.ledger import Ledger, Recording, number, part
-from tailscope.measure import Overview
+from tailscope.overview import Overview
 
 
 @dataclass(frozen=True)

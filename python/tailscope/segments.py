@@ -20,7 +20,8 @@ from tailscope.change import Change, change, change_dict
 from tailscope.contribution import Side
 from tailscope.errors import TailscopeError
 from tailscope.ledger import Ledger
-from tailscope.measure import Spans, Total
+from tailscope.measure import Spans
+from tailscope.overview import Total
 from tailscope.target import Target
 from tailscope.varmri import VarMRI
 from tailscope.weighing import Cause, flat, start, weigh_all

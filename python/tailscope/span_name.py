@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tailscope.errors import LedgerError
 from tailscope.grid import Distribution
-from tailscope.measure import Overview, Total
+from tailscope.overview import Overview, Total
 from tailscope.target import Target
 
 

@@ -10,11 +10,12 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,9 @@ def chromium() -> Iterator[Browser]:
     assert program, "there is no chromium"
     reads, to = os.pipe()
     back, writes = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="tailscope-browser-") as profile:
+    # Its helpers may still write while the folder is removed: what is left is in /tmp.
+    cleaned = tempfile.TemporaryDirectory(prefix="tailscope-browser-", ignore_cleanup_errors=True)
+    with cleaned as profile:
         # The shell puts the pipes where Chromium looks for them, and becomes Chromium.
         command = f'exec "$0" "$@" {READS}<&{reads} {WRITES}>&{writes}'
         child = subprocess.Popen(
@@ -127,6 +130,7 @@ def chromium() -> Iterator[Browser]:
             pass_fds=(reads, writes),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         os.close(reads)
         os.close(writes)
@@ -141,3 +145,5 @@ def chromium() -> Iterator[Browser]:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # its helpers

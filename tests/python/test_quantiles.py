@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 from tailscope import measure
 from tailscope.engine import connect
 from tailscope.grid import Distribution, bins_of, lower_edge
+from tailscope.overview import look_over
 from tailscope.timed import Counts, Timed
 
 BOUND = 0.002
@@ -96,7 +97,7 @@ def test_from_the_engine_too(make: Make) -> None:
     weight = rng.integers(1, 6, 30_000).astype(float)
     ledger = tailscope.open(make(wall_ns=wall, lock_ns=lock, weight=weight))
     with connect(ledger) as engine:
-        overview, table = measure.overview(engine, ledger)
+        overview, table = look_over(engine, ledger)
         found = measure.spans_named(engine, table, overview, ledger, "recv..send")
         walls = Timed.of(measure.walls(found), found.blocks).distribution()
         check(walls, wall, weight)

@@ -15,6 +15,7 @@ from tailscope import measure, shapley
 from tailscope.engine import connect
 from tailscope.explanation import Cause, Explanation
 from tailscope.grid import Distribution, bins_of
+from tailscope.overview import look_over
 from tailscope.sample import Sample, sample
 from tailscope.timed import Timed
 
@@ -80,7 +81,7 @@ def test_shares_sum_to_the_saving_that_the_engine_finds_for_all_at_once(tmp_path
     assert sum(shares.shares.values()) == pytest.approx(shares.saving_ns)
     limits = {one.name: int(one.median_ns) for one in found.causes if one.name in shares.shares}
     with connect(ledger) as engine:
-        overview, table = measure.overview(engine, ledger)
+        overview, table = look_over(engine, ledger)
         spans = measure.spans_named(engine, table, overview, ledger, found.span.name)
         whole = Timed.of(measure.walls(spans), spans.blocks).distribution()
         without = measure.relieved(spans, whole, limits)
@@ -103,7 +104,7 @@ def test_a_sample_weighs_what_all_rows_weigh_and_shares_alike(
     assert part.shares.shares[first] == pytest.approx(whole.shares.shares[first], rel=0.15)
     assert part.shares == again.shares
     with connect(ledger) as engine:
-        overview, table = measure.overview(engine, ledger)
+        overview, table = look_over(engine, ledger)
         spans = measure.spans_named(engine, table, overview, ledger, whole.span.name)
         drawn = sample(spans, whole.curves[""], 0.99, seed=1)
         other = sample(spans, whole.curves[""], 0.99, seed=2)

@@ -7,16 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tailscope_kernel::{Config, Event, Kernel, Ladder, LoadError, SocketSpans, WatchError};
+use tailscope_kernel::{Config, Event, Kernel, SocketSpans};
 use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns, unix_ns};
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
-use tailscope_trace::{Cost, Existing, LedgerWriter, Sealing, Summary};
+use tailscope_trace::{Cost, LedgerWriter, Sealing, Summary};
 
 use crate::book::{Book, Weights};
-use crate::keeping::{Flow, Keeper, Policy, row_bytes};
+use crate::keeping::{Flow, Keeper, row_bytes};
 use crate::metadata::{measured, metadata};
-use crate::sdk::{SdkServer, ServeError};
+use crate::options::{End, Options, Progress, RecordError};
+use crate::rungs::{attach_probes, check_sockets};
+use crate::sdk::SdkServer;
 use crate::{Aim, Process, SpanSource, StealClock, files, machine};
 
 /// How often the recorder looks.
@@ -28,122 +30,6 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// In how many processes it looks, once a second, for libraries loaded since.
 const SCANNED: usize = 64;
-
-/// What to record.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Where spans come from.
-    pub spans: Vec<SpanSource>,
-    /// Probability that a request is metered at all.
-    pub sample: f64,
-    /// Which metered spans are written.
-    pub keep: Policy,
-    /// Whether the processes' children are recorded too.
-    pub children: bool,
-    /// The ledger's folder.
-    pub output: PathBuf,
-    /// What to do with a ledger that is there.
-    pub existing: Existing,
-    /// The command line, for the ledger.
-    pub command: Vec<String>,
-}
-
-/// A recording can't begin or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The kernel's programs.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// A process.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
-    /// The SDK's socket.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The ledger.
-    #[error(transparent)]
-    Ledger(#[from] tailscope_trace::Error),
-    /// A source of spans that this kernel has not.
-    #[error("{source_name} can't be recorded here: {why}")]
-    Source {
-        /// The source.
-        source_name: String,
-        /// Why not, and what to use instead.
-        why: String,
-    },
-    /// A system call.
-    #[error("can't wait for news: {0}")]
-    Wait(io::Error),
-}
-
-/// Why a recording ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Its time was over.
-    Duration,
-    /// It was told to stop.
-    Stopped,
-    /// No process is left.
-    Exited,
-}
-
-/// How a recording goes.
-#[derive(Debug, Clone, Default)]
-pub struct Progress {
-    /// Since the begin.
-    pub elapsed: Duration,
-    /// Rows so far.
-    pub rows: u64,
-    /// Median of their wall times, in ns.
-    pub p50_ns: Option<u64>,
-    /// 99th percentile, in ns.
-    pub p99_ns: Option<u64>,
-    /// Bytes on disk.
-    pub bytes: u64,
-    /// Rows and measurements that were lost, all kinds together.
-    pub lost: u64,
-}
-
-/// Attaches to all probes, if this kernel can.
-fn attach_probes(kernel: &mut Kernel, aims: &[Aim]) -> Result<(), RecordError> {
-    for aim in aims {
-        let failed = |why| RecordError::Source {
-            source_name: aim.source.to_string(),
-            why,
-        };
-        let rung = kernel.ladder().get("uprobe");
-        if let Some(rung) = rung.filter(|rung| rung.mechanism.is_none()) {
-            return Err(failed(rung.why.clone()));
-        }
-        for probe in &aim.probes {
-            kernel
-                .attach_probe(probe)
-                .map_err(|e| failed(e.to_string()))?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether this kernel tells of the requests that are asked for.
-fn check_sockets(asked: Option<SocketSpans>, ladder: &Ladder) -> Result<(), RecordError> {
-    let (source, rung, instead) = match asked {
-        None => return Ok(()),
-        Some(_) if !ladder.measures("sockets") => ("syscall:", "sockets", "annotate with the SDK"),
-        Some(SocketSpans::FromReady) => (
-            "syscall:ready..send",
-            "ready",
-            "use --span syscall:recv..send",
-        ),
-        Some(SocketSpans::FromReceive) => return Ok(()),
-    };
-    match ladder.get(rung) {
-        Some(rung) if rung.mechanism.is_none() => Err(RecordError::Source {
-            source_name: source.to_owned(),
-            why: format!("{}; {instead}", rung.why),
-        }),
-        _ => Ok(()),
-    }
-}
 
 /// A recording.
 pub struct Recorder {

@@ -1,0 +1,87 @@
+//! What a recording is asked for, and what it tells: while it goes on, at its end, and where it can't.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tailscope_kernel::{LoadError, WatchError};
+use tailscope_trace::Existing;
+
+use crate::SpanSource;
+use crate::keeping::Policy;
+use crate::sdk::ServeError;
+
+/// What to record.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where spans come from.
+    pub spans: Vec<SpanSource>,
+    /// Probability that a request is metered at all.
+    pub sample: f64,
+    /// Which metered spans are written.
+    pub keep: Policy,
+    /// Whether the processes' children are recorded too.
+    pub children: bool,
+    /// The ledger's folder.
+    pub output: PathBuf,
+    /// What to do with a ledger that is there.
+    pub existing: Existing,
+    /// The command line, for the ledger.
+    pub command: Vec<String>,
+}
+
+/// A recording can't begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The kernel's programs.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A process.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// The SDK's socket.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] tailscope_trace::Error),
+    /// A source of spans that this kernel has not.
+    #[error("{source_name} can't be recorded here: {why}")]
+    Source {
+        /// The source.
+        source_name: String,
+        /// Why not, and what to use instead.
+        why: String,
+    },
+    /// A system call.
+    #[error("can't wait for news: {0}")]
+    Wait(io::Error),
+}
+
+/// Why a recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its time was over.
+    Duration,
+    /// It was told to stop.
+    Stopped,
+    /// No process is left.
+    Exited,
+}
+
+/// How a recording goes.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// Since the begin.
+    pub elapsed: Duration,
+    /// Rows so far.
+    pub rows: u64,
+    /// Median of their wall times, in ns.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile, in ns.
+    pub p99_ns: Option<u64>,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Rows and measurements that were lost, all kinds together.
+    pub lost: u64,
+}
