@@ -25,15 +25,15 @@ def check_weights(recorded: Path) -> None:
 
 
 def test_every_span_of_the_tail_is_written(record: Record) -> None:
-    naps = [installed.LAB / "sleepbench", "--spans", 60000, "--every", 500, "--nap-us", 2000]
+    naps = [installed.LAB / "sleepbench", "--spans", 60000, "--every", 500, "--nap-us", 5000]
     recorder = record("--span", "sdk", *TAIL_AND_SOME, "--", *naps)
     planted = recorder.wait().clean().json()["planted"]["spans"]
     told = about(recorder.ledger)
     assert (told["tail"], told["keep"], told["seen"]) == (0.99, 0.02, 60000)
     assert told["rows"] < told["seen"] / 2, told
-    napped = "sleep_ns >= 1000000"
-    assert ledger.count(recorder.ledger, napped) == planted
-    assert ledger.count(recorder.ledger, f"{napped} AND weight = 1") == planted
+    # By their length: the machine may add others as long, but can't make a nap shorter.
+    assert ledger.count(recorder.ledger, "wall_ns >= 5000000 AND weight = 1") >= planted
+    assert ledger.count(recorder.ledger, "wall_ns >= 5000000 AND weight > 1") == 0
     check_weights(recorder.ledger)
 
 
