@@ -1,10 +1,12 @@
-"""What recording costs a server: phases with and without a recorder, alternating in one run.
+"""What recording costs a server: phases without a recorder, with empty programs on its tracepoints,
+and with it, alternating in one run.
 
 The server has one thread and CPU 0, the load generator (closed loop, so the server is always busy)
-and the recorder share the other CPU. A pair is one phase without and one with a recorder next to
-each other, in an order that alternates; a recorder's start and end lie between phases. Two figures
-come from each pair: throughput with ÷ without, and the same from the server's CPU time per request,
-which other work on the machine disturbs far less.
+and the recorder share the other CPU. A round is one phase of each kind next to each other, in an
+order that changes; a recorder's start and end lie between phases. From each round come throughput
+with ÷ without, and the same from the server's CPU time per request, which other work on the
+machine disturbs far less. The empty programs tell what part of that is the kernel's own price of
+calling a program. Requests are gets of one key, memcached's cheapest, and of many.
 
     .venv/bin/python bench/server_cost.py
     .venv/bin/python bench/server_cost.py --case recv..send --pairs 40

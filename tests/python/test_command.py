@@ -7,42 +7,29 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import command
 import duckdb
 import numpy as np
 import pytest
+from command import Command, Run, runner
 from conftest import Make
 from explain_synthetic import START_NS, World
 from tailscope.cli import main
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-Run = tuple[int, str, str]
-Command = Callable[..., Run]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Command:
-    def command(*arguments: str | Path) -> Run:
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as left:
-            code = int(left.code or 0)
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return code, said.out, said.err
-
-    return command
+    return runner(main, capsys)
 
 
 def sentence(found: Run, code: int = 2) -> str:
     """The one line of an error."""
-    assert (found[0], found[1]) == (code, "")
-    lines = found[2].strip().splitlines()
-    assert lines[-1].startswith("tailscope explain: ")
-    return lines[-1]
+    return command.sentence(found, "tailscope explain", code)
 
 
 def parquet(path: Path, select: str) -> Path:
