@@ -125,6 +125,21 @@ bench: build ## measure: speed and cost, side by side
 	cargo build --release --locked --quiet --package tailscope-kernel --example empty_uprobes
 	bench/run
 
+$(STAMPS)/for-proof: scripts/setup
+	@scripts/setup --for-proof
+	@touch $@
+
+.PHONY: java
+java: target/lab/java/HttpBench.class
+
+target/lab/java/%.class: lab/java/%.java | $(STAMPS)/for-proof
+	@mkdir -p $(@D)
+	javac -XDignore.symbol.file -d $(@D) $<
+
+.PHONY: proof
+proof: build $(STAMPS)/for-proof java ## faults planted in real servers: are they found, and priced right; PROOF="--help"
+	@PYTHONPATH=lab $(PYTHON) -m proof $(PROOF)
+
 .PHONY: clean
 clean: ## remove what was built, and the Python environment
 	rm -rf target $(VENV) dist

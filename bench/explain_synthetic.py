@@ -206,9 +206,9 @@ def write(
     path = place / f"{number:06}.parquet"
     select = [
         f"start_ns + {offset_ns} AS start_ns", f"'{world.span}' AS span", "NULL::BIGINT AS id",
-        "4711::BIGINT AS pid", "4711::BIGINT AS tid", "(start_ns // 1000 % 2)::BIGINT AS cpu",
-        "wall_ns", "weight",
+        "(start_ns // 1000 % 2)::BIGINT AS cpu", "wall_ns", "weight",
     ]  # fmt: skip
+    select += [name if name in columns else f"4711::BIGINT AS {name}" for name in ("pid", "tid")]
     extra = [plant.cause for plant in world.plants if plant.cause in EXTRA]
     for cause in (*CAUSES, *extra):
         for name in (f"{cause}_ns", f"{cause}_n"):

@@ -4,7 +4,8 @@
  * object at the end that says what the spans took by the program's own clock.
  *
  * A program may plant a cause: one span in `every`, drawn at random, has it. Spans are otherwise
- * alike, so at the default of 1 in 50 the cause is what p99 is made of, by design.
+ * alike, so at the default of 1 in 50 the cause is what p99 is made of, by design. SIGUSR1 stops
+ * the planting, SIGUSR2 goes on with it: with and without alternate in one process.
  */
 #ifndef LAB_BENCH_H
 #define LAB_BENCH_H
@@ -51,7 +52,7 @@ static struct {
 	uint64_t spans, threads, cpu, every;
 	bool bare, json;
 	uint64_t deadline; /* on the monotonic clock */
-	volatile sig_atomic_t over;
+	volatile sig_atomic_t over, resting;
 	const struct bench *bench;
 } bench_run = {.seconds = 10, .spans = UINT64_MAX, .threads = 1, .cpu = UINT64_MAX, .every = 50};
 
@@ -65,6 +66,11 @@ static void bench_interrupt(int signal)
 {
 	(void)signal;
 	bench_run.over = 1;
+}
+
+static void bench_switch(int signal)
+{
+	bench_run.resting = signal == SIGUSR1;
 }
 
 static void bench_pin(uint64_t cpu)
@@ -86,7 +92,8 @@ static void *bench_thread(void *argument)
 
 	cpu_begin = thread_cpu_ns();
 	for (i = 0; i < bench_run.spans && !bench_run.over; i++) {
-		bool planted = bench_run.every && next_random(&w->random) % bench_run.every == 0;
+		bool planted = bench_run.every && next_random(&w->random) % bench_run.every == 0 &&
+			       !bench_run.resting;
 		bool struck;
 		ts_span span;
 
@@ -166,6 +173,7 @@ static int bench_main(int argc, char **argv, const struct bench *bench)
 	const struct option *const tables[] = {common, bench_run.every ? plant : &none,
 					       bench->options ? bench->options : &none, NULL};
 	struct sigaction interrupt = {.sa_handler = bench_interrupt};
+	struct sigaction change = {.sa_handler = bench_switch, .sa_flags = SA_RESTART};
 	struct worker *workers;
 	uint64_t begin;
 
@@ -179,6 +187,8 @@ static int bench_main(int argc, char **argv, const struct bench *bench)
 		bench_pin(bench_run.cpu);
 	sigaction(SIGINT, &interrupt, NULL);
 	sigaction(SIGTERM, &interrupt, NULL);
+	sigaction(SIGUSR1, &change, NULL);
+	sigaction(SIGUSR2, &change, NULL);
 	if (bench->prepare)
 		bench->prepare();
 	workers = calloc(bench_run.threads, sizeof(*workers));

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Planted cause: page faults. A struck span touches pages that are not there. */
+/*
+ * Planted cause: page faults. A struck span reads shared memory that is not in its page table, where
+ * the kernel maps the 16 pages around each fault: that takes longer than to enter and leave the
+ * kernel, which no tracepoint sees. With --huge they are fresh huge pages: few faults, and each
+ * waits until the kernel has zeroed 2 MiB.
+ */
 #include "bench.h"
 
 #include <sys/mman.h>
 
-#define PAGE 4096u
+#define AROUND (64u << 10) /* fault_around_bytes */
+#define HUGE_PAGE (2u << 20)
 
 static double work_us = 30;
+static bool huge;
 static uint64_t pages = 64;
 static uint64_t iterations;
 static __thread volatile uint8_t *region;
@@ -16,6 +23,11 @@ static void prepare(void)
 	iterations = (uint64_t)(work_us * iterations_per_us());
 }
 
+static size_t page_size(void)
+{
+	return huge ? HUGE_PAGE : AROUND;
+}
+
 /* Takes the worker's pages away, outside the span: only touching them is the plant. */
 static void before(struct worker *w, bool planted)
 {
@@ -23,14 +35,24 @@ static void before(struct worker *w, bool planted)
 	if (!planted)
 		return;
 	if (!region) {
-		region = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (region == MAP_FAILED)
+		size_t size = pages * page_size() + HUGE_PAGE;
+		int kind = huge ? MAP_PRIVATE : MAP_SHARED;
+		uint8_t *mapped =
+		    mmap(NULL, size, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
+
+		if (mapped == MAP_FAILED)
 			fail("no memory for --pages");
-		/* One fault a page, not one a huge page. */
-		madvise((void *)region, pages * PAGE, MADV_NOHUGEPAGE);
+		/* A huge page begins where its own size divides the address. */
+		region = mapped + (HUGE_PAGE - (uintptr_t)mapped % HUGE_PAGE) % HUGE_PAGE;
+		if (madvise((void *)region, pages * page_size(),
+			    huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) &&
+		    huge)
+			fail("this kernel gives no huge pages");
+		/* The memory itself stays when its pages leave the page table. */
+		if (!huge)
+			memset((void *)region, 1, pages * page_size());
 	}
-	if (madvise((void *)region, pages * PAGE, MADV_DONTNEED))
+	if (madvise((void *)region, pages * page_size(), MADV_DONTNEED))
 		fail("can't give back the pages");
 }
 
@@ -38,8 +60,15 @@ static bool work(struct worker *w, bool planted)
 {
 	(void)w;
 	loop(iterations);
-	for (uint64_t page = 0; planted && page < pages; page++)
-		region[page * PAGE] = 1;
+	for (uint64_t page = 0; planted && page < pages; page++) {
+		/* Another line of each page, so that they don't put each other out of the cache. */
+		volatile uint8_t *byte = region + page * page_size() + page * 64 % 4096;
+
+		if (huge)
+			*byte = 1;
+		else
+			(void)*byte;
+	}
 	return planted;
 }
 
@@ -47,7 +76,8 @@ int main(int argc, char **argv)
 {
 	const struct option options[] = {
 	    {"work-us", "computation in each span, in µs", .real = &work_us},
-	    {"pages", "pages that a struck span touches for the first time", .number = &pages},
+	    {"pages", "faults of a struck span", .number = &pages},
+	    {"huge", "huge pages, of 2 MiB each", .flag = &huge},
 	    {0},
 	};
 	const struct bench bench = {

@@ -9,6 +9,7 @@ mod cpu;
 mod fsync;
 mod hog;
 mod load;
+mod memory;
 mod packets;
 mod quota;
 mod random;
@@ -35,6 +36,8 @@ enum Command {
     Packets(packets::Packets),
     Fsync(fsync::Fsync),
     Quota(quota::Quota),
+    Shootdowns(memory::Shootdowns),
+    Evict(memory::Evict),
 }
 
 /// Arguments that parse one by one but make no sense together. Exit code 2, as clap's own.
@@ -50,6 +53,8 @@ fn main() -> ExitCode {
         Command::Packets(packets) => packets.run(),
         Command::Fsync(fsync) => fsync.run(),
         Command::Quota(quota) => quota.run(),
+        Command::Shootdowns(shootdowns) => shootdowns.run(),
+        Command::Evict(evict) => evict.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,7 @@
 //! `quota`: the planted cause "out of CPU quota" (`throttled`): a cgroup with a CPU limit, made for
 //! one process and removed with it.
 
+use std::fs;
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
   tailscope-lab quota --quota-us 20000 --period-us 100000 -- memcached -u nobody -p 11300
   tailscope-lab quota --quota-us 5000 --period-us 10000 --pid 4711 --duration 30s
 
-With --pid the process goes back to where it was at the end. Needs root.")]
+With --pid the processes go back to where they were at the end. Needs root.")]
 pub struct Quota {
     /// CPU time that the process may use in each period, in µs
     #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
@@ -35,7 +36,7 @@ pub struct Quota {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000))]
     period_us: u64,
 
-    /// A running process, all its threads
+    /// A running process, all its threads and children
     #[arg(long, conflicts_with = "command", required_unless_present = "command")]
     pid: Option<u32>,
 
@@ -61,7 +62,8 @@ impl Quota {
     }
 }
 
-/// Puts a running process into the group until the end, then back to its own.
+/// Puts a running process and its children into the group until the end, then back to their own.
+/// What they start meanwhile is in the group from its birth.
 fn hold(group: &Group, pid: u32, stop: &Stop) -> anyhow::Result<()> {
     let process = i32::try_from(pid)
         .ok()
@@ -69,13 +71,38 @@ fn hold(group: &Group, pid: u32, stop: &Stop) -> anyhow::Result<()> {
         .context("no such process")?;
     let home = group.hierarchy.group_of(pid)?;
     group.hierarchy.put(pid, &group.path)?;
+    let mut homes = vec![(pid, home)];
+    for child in children(pid) {
+        // One that has just ended needs no quota.
+        if let Ok(home) = group.hierarchy.group_of(child) {
+            let _ = group.hierarchy.put(child, &group.path);
+            homes.push((child, home));
+        }
+    }
     while !stop.due() && test_kill_process(process).is_ok() {
         thread::sleep(GLANCE);
     }
-    if test_kill_process(process).is_ok() {
-        group.hierarchy.put(pid, &home)?;
+    for (pid, home) in homes {
+        let _ = group.hierarchy.put(pid, &home);
     }
     Ok(())
+}
+
+/// The processes that a process has started, and those that they have.
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_ascii_whitespace()
+                .filter_map(|child| child.parse().ok())
+                .collect::<Vec<u32>>()
+        })
+        .flat_map(|child| [vec![child], children(child)].concat())
+        .collect()
 }
 
 /// Runs a command in the group from its first instruction on.

@@ -8,6 +8,12 @@
     causes.to_pandas()        # a data frame, and
     causes.chart()            # a chart, with pip install 'tailscope[notebook]'
 
+    ledger = tailscope.open("s3://runs/today", engine="clickhouse://host")
+    ledger.segments("10m")             # typical, worst and best piece of the time
+    ledger.explain("p99").impacts()    # VarMRI's impact values, and what its rules leave
+
+docs/ENGINES.md has the engines, the addresses of ledgers and the columns of the data frames.
+
 Importing this package is cheap; the engine is loaded when a ledger is opened.
 """
 
@@ -24,7 +30,7 @@ __version__ = "0.1.0"
 
 
 def open(*paths: str | PathLike[str], engine: str = "duckdb") -> Ledger:
-    """The ledger at one or several paths, checked; raises `tailscope.errors.LedgerError`.
+    """The ledger at one or several paths or `s3://` URLs, checked; raises `errors.LedgerError`.
 
     `engine` reads the rows: `duckdb`, or the address of another (`tailscope explain --help`).
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailscope.blame import mostly
 from tailscope.cause import RUNNING
 from tailscope.explanation import Cause, Explanation
 from tailscope.quantity import duration, percent
@@ -26,7 +27,9 @@ def answer(explanation: Explanation) -> str:
     first = f"{target} of {name} is {duration(at_target)}"
     top = explanation.causes[0]
     if top.saving.ns >= ENOUGH * (at_target - p50):
-        return f"{first}; {duration(top.saving.ns)} of it is {top.name}: {top.meaning}."
+        who = mostly(top.name, top.blame)
+        meaning = f"{top.meaning}, {who}" if who else top.meaning
+        return f"{first}; {duration(top.saving.ns)} of it is {top.name}: {meaning}."
     return f"{first}; {several(explanation)}."
 
 

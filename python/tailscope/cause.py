@@ -26,3 +26,9 @@ MEANING = {
 }
 
 CAUSES = tuple(name for name in MEANING if name != RUNNING)
+
+#: Those for which a ledger names who is to blame, in the column `<cause>_by`.
+BLAMED = (
+    *("runqueue", "preempted", "lock"),
+    *("irq", "softirq_net", "softirq_timer", "softirq_other"),
+)

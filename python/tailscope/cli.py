@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from tailscope import __version__
+from tailscope.cause import MEANING
 from tailscope.errors import TailscopeError
 from tailscope.varmri import VarMRI
 
@@ -19,13 +20,17 @@ examples:
   tailscope explain LEDGER -p p99.9           the same for p99.9
   tailscope explain LEDGER --span get         for one span name
   tailscope explain LEDGER --segment 10m      is it always so, or now and then, and why
+  tailscope explain LEDGER --without runqueue,preempted   what if both were fixed
   tailscope explain LEDGER --html tail.html   as a page with pictures
   tailscope explain db1/ db2/ --json          two ledgers as one, for machines
+  tailscope explain s3://runs/today           a ledger in a bucket (pip install 'tailscope[s3]')
   tailscope explain LEDGER --engine sc://spark:15002   the rows are read by a Spark cluster
 
 the columns:
   saves        how much lower the percentile would be, had the cause never been worse than its
-               own median, all else the same; with the 95 % interval of that
+               own median, all else the same but the queue that built up behind it (requests are
+               replayed in their thread's order, where all are in the ledger with the moment
+               from which they were ready); with the 95 % interval of that
   fair         its fair share of what all causes together save: causes that hide each other or
                come together share it (Shapley); the shares add up
   without      what the percentile would be then: the percentile less what the cause saves
@@ -34,6 +39,9 @@ the columns:
   impact       VarMRI's impact value: by what fraction the percentile falls when the spans with
                much of the cause are left out
   spans        the part of the spans that have any of it
+below a cause  who is to blame for it in spans at or above the percentile: who ran instead, who let
+               the lock go, which interrupt or softirq; each span's time is put down to whose part
+               of it was the largest
 """
 
 
@@ -45,13 +53,20 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("ledger", nargs="+", help="folder that tailscope record wrote")
+    found.add_argument("ledger", nargs="+", help="folder that tailscope record wrote, or s3://…")
     found.add_argument("-p", "--target", default="p99", metavar="PERCENTILE", help="default: p99")
     found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
     found.add_argument(
         "--segment",
         metavar="LENGTH",
         help="cut the recording by time (30s, 10m, 1h): typical, worst and best segment, and why",
+    )
+    found.add_argument(
+        "--without",
+        type=causes,
+        default=(),
+        metavar="CAUSE,…",
+        help="also predict the percentile with all of these causes fixed at once",
     )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--html", metavar="FILE", help="write a self-contained report as well")
@@ -61,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
         default="duckdb",
         metavar="ENGINE",
         help="who reads the rows: duckdb (the default), spark://HOST:PORT, sc://HOST:PORT (Spark "
-        "Connect) or spark://local",
+        "Connect), spark://local or clickhouse://HOST:PORT",
     )
     usual = VarMRI()
     method = found.add_argument_group("impact values (VarMRI's own numbers are the defaults)")
@@ -88,6 +103,17 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
     found.add_argument("--version", action="version", version=f"tailscope {__version__}")
     return found
+
+
+def causes(text: str) -> tuple[str, ...]:
+    """Causes by their names, with commas between."""
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in MEANING:
+            raise argparse.ArgumentTypeError(
+                f"there is no cause '{name}'; there are {', '.join(MEANING)}"
+            )
+    return names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -130,7 +156,9 @@ def run(chosen: argparse.Namespace) -> int:
         for warning in ledger.warnings:
             complain(f"tailscope explain: warning: {warning}")
 
-    explanation = explain(ledger, goal, chosen.span, chosen.seed, method, segment_ns)
+    explanation = explain(
+        ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without
+    )
     if chosen.json:
         write(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False) + "\n")
     else:

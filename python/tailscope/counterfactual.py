@@ -2,7 +2,8 @@
 
 Each span's time above the cause's median is taken away and the percentile is computed again. The
 median, not zero: a fix brings a cause to what is usual, and for most causes the usual is 0 anyway.
-The prediction assumes that the spans' other causes stay as they are.
+The prediction assumes that the spans' other causes stay as they are, but for the queue that built
+up behind the cause, which goes with it where that can be replayed (`replay`).
 
 A cause that was not measured in all rows (a counter that takes turns, a ledger that lacks it) is
 judged by those in which it was: what fixing it saves there is what it saves.
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailscope import measure
-from tailscope.bootstrap import Draws, Interval, interval, interval_of
+from tailscope import fix, measure
+from tailscope.bootstrap import Draws, Interval, again, interval, interval_of
 from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans
 from tailscope.timed import Timed
@@ -63,6 +64,8 @@ class Counterfactual:
 
     predicted: Interval
     saving: Interval
+    #: Where the percentile would lie in another recording, as long as this one.
+    again: Interval
     #: The lowest percentile (ns) of all replicates: how deep the spans matter.
     lowest_ns: float
 
@@ -83,7 +86,8 @@ def unchanged(baseline: Baseline) -> Counterfactual:
     """For a cause that no span has more of than the median."""
     whole = baseline.everything
     nothing = Interval(0.0, 0.0, 0.0)
-    return Counterfactual(whole.target, nothing, float(whole.replicates.min()))
+    same = again(whole.target.ns, whole.replicates, whole.draws)
+    return Counterfactual(whole.target, nothing, same, float(whole.replicates.min()))
 
 
 def compare(baseline: Baseline, walls: Timed) -> Counterfactual:
@@ -95,9 +99,11 @@ def compare(baseline: Baseline, walls: Timed) -> Counterfactual:
     saving = interval(saved, savings, baseline.draws)
     lowest_ns = min(predicted.ns, float(replicates.min()))
     if whole := baseline.of_all:
-        left = interval(whole.target.ns - saved, whole.replicates - savings, baseline.draws)
+        replicates = whole.replicates - savings
+        left = interval(whole.target.ns - saved, replicates, baseline.draws)
         predicted = Interval(*(max(ns, 0.0) for ns in (left.ns, left.lo, left.hi)))
-    return Counterfactual(predicted, saving, lowest_ns)
+    next_time = again(predicted.ns, replicates, baseline.draws)
+    return Counterfactual(predicted, saving, next_time, lowest_ns)
 
 
 def slow_first(spans: Spans) -> Iterator[Spans]:
@@ -110,7 +116,7 @@ def slow_first(spans: Spans) -> Iterator[Spans]:
 def without(spans: Spans, baseline: Baseline, limits: dict[str, int]) -> Counterfactual:
     """The percentile, had no cause in `limits` been above its limit (ns)."""
     for rows in slow_first(spans):
-        moved = measure.moved(rows, limits)
+        moved = fix.moved(rows, limits, median_ns(baseline))
         walls = baseline.walls.from_bin(rows.floor_bin).moved(moved.gone, moved.come)
         found = compare(baseline, walls)
         if found.lowest_ns >= lower_edge(rows.floor_bin):
@@ -121,7 +127,24 @@ def without(spans: Spans, baseline: Baseline, limits: dict[str, int]) -> Counter
 def curve(spans: Spans, baseline: Baseline, limits: dict[str, int]) -> Distribution:
     """All wall times, had no cause in `limits` been above its limit (ns)."""
     known, base = among(spans, baseline, tuple(limits)) or (spans, baseline)
-    return measure.relieved(known, base.whole, limits)
+    return fix.relieved(known, base.whole, limits, median_ns(base))
+
+
+def median_ns(baseline: Baseline) -> int:
+    """The spans' median: a faster one has nobody wait behind it who counts for the tail."""
+    return int(baseline.whole.value_at(0.5))
+
+
+def fixed(
+    all_spans: Spans, whole: Baseline, medians: dict[str, int], causes: Sequence[str]
+) -> Counterfactual:
+    """The percentile with all of some causes fixed; those that no span met change nothing."""
+    met = [cause for cause in causes if cause in medians]
+    measured = among(all_spans, whole, met) if met else None
+    if measured is None:
+        return unchanged(whole)
+    spans, baseline = measured
+    return without(spans, baseline, {cause: medians[cause] for cause in met})
 
 
 def together(
@@ -131,10 +154,7 @@ def together(
     found = []
     for count in range(2, len(order) + 1):
         causes = tuple(order[:count])
-        measured = among(all_spans, whole, causes)
-        if measured is None:
+        if among(all_spans, whole, causes) is None:
             break
-        spans, baseline = measured
-        limits = {cause: medians[cause] for cause in causes}
-        found.append((causes, without(spans, baseline, limits)))
+        found.append((causes, fixed(all_spans, whole, medians, causes)))
     return found

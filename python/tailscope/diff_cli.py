@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("base", metavar="BASE", help="folder that tailscope record wrote, before")
+    found.add_argument("base", metavar="BASE", help="ledger (a folder, or s3://…), before")
     found.add_argument("new", metavar="NEW", help="the same, after")
     found.add_argument("-p", "--target", default="p99", metavar="PERCENTILE", help="default: p99")
     found.add_argument("--span", metavar="NAME", help="default: all kinds that both ledgers have")

@@ -6,6 +6,7 @@ translates; each engine runs the text in its own way and hands back numpy arrays
 
 from __future__ import annotations
 
+import re
 import socket
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from tailscope.cause import BLAMED
 from tailscope.errors import MachineError, TailscopeError
 from tailscope.ledger import DUCKDB, IDENTITY, Ledger
 
@@ -38,7 +40,11 @@ class Engine(ABC):
         """The rows as an expression."""
         import ibis
 
-        return ibis.table(self.columns, name=VIEW)
+        return ibis.table(self.columns, name=self.named(VIEW))
+
+    def named(self, name: str) -> str:
+        """What a table is called in the engine."""
+        return name
 
     @abstractmethod
     def run(self, query: ibis.Table) -> dict[str, NDArray]:
@@ -51,7 +57,7 @@ class Engine(ABC):
         self.kept += 1
         name = f"kept_{self.kept}"
         self.store(name, query)
-        return ibis.table(query.schema(), name=name)
+        return ibis.table(query.schema(), name=self.named(name))
 
     @abstractmethod
     def store(self, name: str, query: ibis.Table) -> None:
@@ -84,10 +90,19 @@ def connect(ledger: Ledger) -> Engine:
         from tailscope.engines.spark import Spark
 
         return Spark(ledger)
+    if kind in ("clickhouse", "clickhouses"):
+        from tailscope.engines.clickhouse import ClickHouse
+
+        return ClickHouse(ledger)
     raise TailscopeError(
-        f"there is no engine '{ledger.engine}': it is duckdb, spark://HOST:PORT, spark://local or "
-        "sc://HOST:PORT"
+        f"there is no engine '{shown(ledger.engine)}': it is duckdb, spark://HOST:PORT, "
+        "spark://local, sc://HOST:PORT or clickhouse://HOST:PORT"
     )
+
+
+def shown(address: str) -> str:
+    """An engine's address without the password that may be in it."""
+    return re.sub(r"(//[^/@]*?):[^/@]*@", r"\1:…@", address)
 
 
 def reach(address: str, port: int) -> tuple[str, int]:
@@ -99,9 +114,9 @@ def reach(address: str, port: int) -> tuple[str, int]:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port or port
     except ValueError as error:
-        raise TailscopeError(f"'{address}' is no address of an engine: {error}") from error
+        raise TailscopeError(f"'{shown(address)}' is no address of an engine: {error}") from error
     if not host:
-        raise TailscopeError(f"'{address}' is no address of an engine: it has no host")
+        raise TailscopeError(f"'{shown(address)}' is no address of an engine: it has no host")
     try:
         socket.create_connection((host, port), PATIENCE_S).close()
     except OSError as error:
@@ -122,6 +137,9 @@ def column_types(ledger: Ledger) -> dict[str, str]:
         types[f"{cause}_ns"] = "int64"
         if f"{cause}_n" in ledger.contents.columns:
             types[f"{cause}_n"] = "int64"
+    for cause in BLAMED:
+        if f"{cause}_by" in ledger.contents.columns:
+            types[f"{cause}_by"] = "string"
     types |= dict.fromkeys(ledger.stored_counters, "int64")
     return types
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tailscope import bootstrap, measure
+from tailscope import bootstrap, counterfactual, measure
 from tailscope.bootstrap import Interval
 from tailscope.composition import LatencyClass, TailBlock
 from tailscope.counterfactual import Baseline, Counterfactual, curve
@@ -79,6 +79,8 @@ class Together:
     causes: tuple[str, ...]
     predicted: Interval
     saving: Interval
+    #: Where the percentile would lie in another recording, as long as this one.
+    again: Interval
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class Explanation:
     median_mean_ns: float
     causes: Causes
     together: tuple[Together, ...]
+    #: With those fixed at once that were asked for.
+    without: Together | None
     #: How what all causes together save is divided among them.
     shares: Shares | None
     counters: tuple[CounterImpact, ...]
@@ -111,6 +115,8 @@ class Explanation:
     blocks: int
     block_s: float
     run_length: int
+    #: Whether savings contain the queue behind a cause: requests were replayed.
+    replayed: bool
     method: VarMRI
     worst: tuple[Worst, ...]
     #: The recording in pieces of time, where that was asked for.
@@ -132,6 +138,12 @@ class Explanation:
 
         return f"<p>{escape(answer(self))}</p>{html(self.causes)}"
 
+    def impacts(self) -> pandas.DataFrame:
+        """VarMRI's impact values and what its rules leave of them; needs `notebook`."""
+        from tailscope.frames import impacts
+
+        return impacts(self)
+
     def chart(self) -> altair.Chart:
         """The latency CDF, as measured and without each of the top causes; needs `notebook`."""
         from tailscope.frames import distribution
@@ -149,6 +161,7 @@ class Explanation:
             "seconds": self.seconds,
             "causes": [flat(cause) for cause in self.causes],
             "together": [flat(step) for step in self.together],
+            "without": flat(self.without) if self.without else None,
             "shapley": asdict(self.shares) if self.shares else None,
             "counters": [asdict(counter) for counter in self.counters],
             "pairs": [asdict(pair) for pair in self.pairs],
@@ -165,6 +178,7 @@ class Explanation:
                 "blocks": self.blocks,
                 "block_s": self.block_s,
                 "run_length": self.run_length,
+                "replayed": self.replayed,
                 **asdict(self.method),
             },
             "recordings": [asdict(recording) for recording in self.provenance.recordings],
@@ -182,10 +196,12 @@ def explain(
     seed: int,
     method: VarMRI = VarMRI(),  # noqa: B008 (it is frozen)
     segment_ns: int | None = None,
+    without: Sequence[str] = (),
 ) -> Explanation:
     """Explain the target percentile of one span name (default: the one with most spans).
 
-    With a length the recording is also cut into segments of so many ns.
+    With a length the recording is also cut into segments of so many ns. The percentile is also
+    predicted with the causes in `without` fixed, all of them at once.
     """
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
@@ -200,6 +216,7 @@ def explain(
         if len({total.span for total in overview.totals}) > 1:
             by_span |= walls_by_span(engine, table)
         weighed = weigh_all(spans, baseline, target, seed, method)
+        fixed = counterfactual.fixed(spans, baseline, weighed.medians, without)
         found, medians = list(weighed.causes), weighed.medians
         curves = {"": whole} | {
             " + ".join(names): curve(spans, baseline, {name: medians[name] for name in names})
@@ -224,7 +241,12 @@ def explain(
         median_mean_ns=band_mean,
         causes=Causes(found),
         together=tuple(
-            Together(names, one.predicted, one.saving) for names, one in weighed.together
+            Together(names, one.predicted, one.saving, one.again) for names, one in weighed.together
+        ),
+        without=(
+            Together(tuple(without), fixed.predicted, fixed.saving, fixed.again)
+            if without
+            else None
         ),
         shares=weighed.shares,
         counters=weighed.counters,
@@ -243,6 +265,7 @@ def explain(
         blocks=spans.blocks,
         block_s=spans.block_s,
         run_length=baseline.draws.run,
+        replayed=spans.replayable,
         method=method,
         worst=worst,
         segments=segments,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from tailscope.blame import of_span
 from tailscope.cause import CAUSES, RUNNING
 from tailscope.charts import class_name
 from tailscope.explanation import Explanation
@@ -59,18 +60,19 @@ def slowest(explanation: Explanation) -> Iterator[str]:
     bars = [{name: float(ns) for name, ns in span.causes.items()} for span in spans]
     names = of(bars)
     who = [name for name in ("id", "tid", "cpu") if any(name in span.identity for span in spans)]
+    blamed = any(span.culprits for span in spans)
     rows = [
         [
             f"{(span.start_ns - explanation.first_ns) / 1e9:.6f} s",
             *(str(span.identity.get(name, "–")) for name in who),
             duration(span.wall_ns),
+            *([of_span(span.causes, span.culprits) or "–"] if blamed else []),
             *cells(bar, names),
         ]
         for span, bar in zip(spans, bars, strict=True)
     ]
-    yield from table(
-        "The figures: the slowest spans' ledgers", ("begin", *who, "wall", *names), rows
-    )
+    head = ("begin", *who, "wall", *(["to blame"] if blamed else []), *names)
+    yield from table("The figures: the slowest spans' ledgers", head, rows)
 
 
 def segments(found: Segments, target: str) -> Iterator[str]:

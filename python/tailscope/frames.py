@@ -7,6 +7,7 @@ Times are ns in columns that end in `_ns`, shares are fractions.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from html import escape
 from importlib import import_module
 from types import ModuleType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tailscope.blame import words
 from tailscope.errors import MachineError
 from tailscope.grid import middle
 from tailscope.quantity import duration, percent, ratio, span_of_time
@@ -24,8 +26,19 @@ if TYPE_CHECKING:
     import pandas
 
     from tailscope.explanation import Explanation
+    from tailscope.segments import Segments
 
-HEAD = ("cause", "saves", "95 % interval", "without it", "fair share", "of tail", "impact", "spans")
+HEAD = (
+    "cause",
+    "saves",
+    "95 % interval",
+    "without it",
+    "fair share",
+    "of tail",
+    "impact",
+    "spans",
+    "to blame",
+)
 
 
 def needed(name: str) -> ModuleType:
@@ -49,6 +62,7 @@ def row(cause: Cause) -> tuple[str, ...]:
         percent(cause.share),
         ratio(cause.impact),
         percent(cause.spans_share),
+        words(cause.name, cause.blame) or "–",
     )
 
 
@@ -76,7 +90,9 @@ def html(causes: Iterable[Cause]) -> str:
 
 def frame(causes: Iterable[Cause]) -> pandas.DataFrame:
     """A cause a row, with all its figures."""
-    return needed("pandas").DataFrame([flat(cause) for cause in causes])
+    return needed("pandas").DataFrame(
+        [flat(cause) | {"blame": words(cause.name, cause.blame) or None} for cause in causes]
+    )
 
 
 def savings(causes: Iterable[Cause]) -> altair.LayerChart:
@@ -136,6 +152,95 @@ def classes(explanation: Explanation) -> pandas.DataFrame:
             for chosen in explanation.classes
         ]
     )
+
+
+#: The columns of `impacts`, after the event's name.
+IMPACT = ("group", "impact", "high_from", "ranked_impact", "cut_by", "follows", "measured_share")
+
+
+def impacts(explanation: Explanation) -> pandas.DataFrame:
+    """An event a row, causes first: VarMRI's impact value and the outcome of its rules."""
+    rows = [
+        (
+            cause.name,
+            "cause",
+            cause.impact,
+            cause.high_from_ns,
+            cause.ranked_impact,
+            None,
+            cause.follows,
+            cause.measured_share,
+        )
+        for cause in explanation.causes
+    ]
+    rows += [
+        (counter.name, *(getattr(counter, name) for name in IMPACT))
+        for counter in explanation.counters
+    ]
+    return needed("pandas").DataFrame(rows, columns=["event", *IMPACT])
+
+
+def pairs(explanation: Explanation) -> pandas.DataFrame:
+    """Two events a row that go together and that no rule tells apart."""
+    return needed("pandas").DataFrame(
+        [
+            {
+                "one": pair.events[0],
+                "other": pair.events[1],
+                "correlation": pair.correlation,
+                "overlap": pair.overlap,
+            }
+            for pair in explanation.pairs
+        ],
+        columns=["one", "other", "correlation", "overlap"],
+    )
+
+
+def roles(found: Segments) -> dict[int, str]:
+    """Which segment, by its begin, is the best, the typical and the worst."""
+    return {
+        found.best.start_ns: "best",
+        found.typical.start_ns: "typical",
+        found.worst.start_ns: "worst",
+    }
+
+
+def segments(found: Segments) -> pandas.DataFrame:
+    """A segment a row, in order of time; `role` says which is best, typical and worst."""
+    role = roles(found)
+    return needed("pandas").DataFrame(
+        [{**asdict(one), "role": role.get(one.start_ns, "")} for one in found.segments]
+    )
+
+
+def segments_html(found: Segments) -> str:
+    """The segments as a table, and the causes within the typical one."""
+    role = roles(found)
+    lines = "".join(
+        f"<tr><td>{one.start_s:g} s</td><td>{one.rows:,}</td>"
+        f"<td>{escape(duration(one.p50_ns))}</td><td>{escape(duration(one.target_ns))}</td>"
+        f"<td>{role.get(one.start_ns, '')}</td></tr>"
+        for one in found.segments
+    )
+    head = "<tr><th>begins</th><th>spans</th><th>p50</th><th>target</th><th></th></tr>"
+    return (
+        f"<table><thead>{head}</thead><tbody>{lines}</tbody></table>"
+        f"<p>within the typical segment:</p>{html(found.within)}"
+    )
+
+
+def course(found: Segments) -> altair.LayerChart:
+    """The target percentile over time, a step a segment, with the median below it."""
+    alt = needed("altair")
+    rows = [
+        {"begins (s)": one.start_s, "µs": ns / 1e3, "percentile": name}
+        for one in found.segments
+        for name, ns in (("median", one.p50_ns), ("target", one.target_ns))
+    ]
+    lines = alt.Chart(alt.Data(values=rows)).encode(
+        x="begins (s):Q", y="µs:Q", color=alt.Color("percentile:N", sort=None, title=None)
+    )
+    return lines.mark_line(interpolate="step-after") + lines.mark_point()
 
 
 def distribution(explanation: Explanation) -> altair.Chart:

@@ -12,10 +12,10 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailscope.cause import CAUSES
+from tailscope import storage
+from tailscope.cause import BLAMED, CAUSES
 from tailscope.counter import COUNTERS
 from tailscope.errors import LedgerError
 from tailscope.parquet import exact
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from tailscope.explanation import Causes, Explanation
+    from tailscope.segments import Segments
 
 #: The newest version of docs/SCHEMA.md that this reader knows.
 SCHEMA = 1
@@ -84,9 +85,12 @@ NOTHING = Contents(0, frozenset(), {})
 
 @dataclass(frozen=True)
 class Recording:
-    """One recording: its folder (or single file), its readable files, and its ledger.json."""
+    """One recording: its folder (or single file), its readable files, and its ledger.json.
 
-    path: Path
+    Names are paths, or URLs of a bucket (`tailscope.storage`).
+    """
+
+    path: str
     files: tuple[str, ...]
     about: dict[str, Any]
 
@@ -121,16 +125,32 @@ class Ledger:
         extent = self.contents.extents.get(f"{cause}_ns")
         return extent is None or (extent.known and extent.nulls == self.contents.rows)
 
-    def explain(self, target: str = "p99", span: str | None = None, seed: int = 1) -> Explanation:
-        """Everything that `tailscope explain` says, as data."""
+    def explain(
+        self,
+        target: str = "p99",
+        span: str | None = None,
+        seed: int = 1,
+        segment: str | None = None,
+    ) -> Explanation:
+        """Everything that `tailscope explain` says, as data; `segment` as its `--segment`."""
         from tailscope.explanation import explain
+        from tailscope.segments import parse_length
         from tailscope.target import parse
 
-        return explain(self, parse(target), span, seed)
+        length_ns = parse_length(segment) if segment else None
+        return explain(self, parse(target), span, seed, segment_ns=length_ns)
 
     def causes(self, target: str = "p99", span: str | None = None, seed: int = 1) -> Causes:
         """The causes of the target percentile, the most valuable first."""
         return self.explain(target, span, seed).causes
+
+    def segments(
+        self, length: str, target: str = "p99", span: str | None = None, seed: int = 1
+    ) -> Segments:
+        """The recording in pieces of a length (30s, 10m, 1h): typical, worst, best, and why."""
+        found = self.explain(target, span, seed, segment=length).segments
+        assert found is not None, "a length was given"
+        return found
 
 
 def part(about: dict[str, Any], key: str) -> dict[str, Any]:
@@ -150,7 +170,7 @@ def open_ledger(paths: Sequence[str | os.PathLike[str]], engine: str = DUCKDB) -
     if not paths:
         raise LedgerError("no ledger was named")
     warnings: list[str] = []
-    recordings = [open_recording(Path(path), warnings) for path in paths]
+    recordings = [open_recording(storage.normal(path), warnings) for path in paths]
     contents = NOTHING
     readable = []
     for recording in recordings:
@@ -164,19 +184,14 @@ def open_ledger(paths: Sequence[str | os.PathLike[str]], engine: str = DUCKDB) -
     return Ledger(tuple(readable), contents, tuple(warnings), engine)
 
 
-def open_recording(path: Path, warnings: list[str]) -> Recording:
+def open_recording(path: str, warnings: list[str]) -> Recording:
     """The files below a path, unchecked, and what ledger.json says."""
-    if path.name == "ledger.json" and path.is_file():
-        path = path.parent
-    if not path.exists():
+    files = storage.parquet_files(path)
+    if files is None:
         raise LedgerError(f"there is no ledger at {path}")
-    if path.is_file():
-        return Recording(path, (str(path),), {})
-    try:
-        files = tuple(sorted(str(file) for file in path.rglob("*.parquet") if file.is_file()))
-    except OSError as error:
-        raise LedgerError(f"{path} can't be read: {error.strerror}") from error
-    about = read_about(path / "ledger.json", warnings)
+    if files == (path,):
+        return Recording(path, files, {})
+    about = read_about(path, warnings)
     if not files:
         if about:
             raise LedgerError(f"the ledger at {path} is empty: no file has been sealed yet")
@@ -184,13 +199,14 @@ def open_recording(path: Path, warnings: list[str]) -> Recording:
     return Recording(path, files, about)
 
 
-def read_about(path: Path, warnings: list[str]) -> dict[str, Any]:
+def read_about(folder: str, warnings: list[str]) -> dict[str, Any]:
     """ledger.json as an object; empty (with a warning) where it can't be read."""
+    path = f"{folder.rstrip('/')}/ledger.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(storage.read_text(path))
     except FileNotFoundError:
         warnings.append(
-            f"{path.parent} has no ledger.json: what was measured and what was lost is unknown"
+            f"{folder} has no ledger.json: what was measured and what was lost is unknown"
         )
         return {}
     except (OSError, ValueError):
@@ -207,7 +223,7 @@ def read_about(path: Path, warnings: list[str]) -> dict[str, Any]:
         )
     if schema is not None and schema > SCHEMA:
         raise LedgerError(
-            f"{path.parent} has schema {schema} and this tailscope reads up to {SCHEMA}: "
+            f"{folder} has schema {schema} and this tailscope reads up to {SCHEMA}: "
             "install a newer tailscope"
         )
     return about
@@ -215,7 +231,7 @@ def read_about(path: Path, warnings: list[str]) -> dict[str, Any]:
 
 def is_whole(path: str) -> bool:
     """Whether a file starts and ends as Parquet does; a truncated one lacks its end."""
-    with open(path, "rb") as file:
+    with storage.open_file(path) as file:
         if file.read(4) != MAGIC:
             return False
         size = file.seek(0, os.SEEK_END)
@@ -233,6 +249,8 @@ def check_files(recording: Recording, warnings: list[str]) -> tuple[tuple[str, .
     usable: list[str] = []
     contents = NOTHING
     with duckdb.connect() as engine:
+        if storage.is_bucket(recording.path):
+            engine.register_filesystem(storage.buckets())
         for path in recording.files:
             try:
                 if not is_whole(path):
@@ -288,6 +306,7 @@ def foreign(schema: dict[str, str]) -> str | None:
     for cause in CAUSES:
         wanted |= {f"{cause}_ns": "BIGINT", f"{cause}_n": "BIGINT"}
     wanted |= dict.fromkeys(COUNTERS, "BIGINT")
+    wanted |= {f"{cause}_by": "VARCHAR" for cause in BLAMED}
     for name, kind in wanted.items():
         # A column that is null throughout may come with any type.
         if name in schema and schema[name] not in (kind, "INTEGER", '"NULL"'):

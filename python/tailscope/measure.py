@@ -22,6 +22,7 @@ from tailscope.engine import Engine, filled
 from tailscope.grid import Distribution, bin_of, lower_edge
 from tailscope.ledger import IDENTITY, Ledger
 from tailscope.overview import Overview, Total
+from tailscope.replay import MOST_ROWS, QUEUE, THREAD
 from tailscope.timed import Counts
 
 if TYPE_CHECKING:
@@ -41,14 +42,6 @@ class Strikes:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """Spans that a fix makes faster: `gone` from one wall time, `come` to another."""
-
-    gone: Counts
-    come: Counts
-
-
-@dataclass(frozen=True)
 class Worst:
     """One of the slowest spans, whole."""
 
@@ -56,6 +49,8 @@ class Worst:
     wall_ns: int
     identity: dict[str, int]
     causes: dict[str, int]
+    #: Who is to blame for the causes of which that is known.
+    culprits: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -79,6 +74,8 @@ class Spans:
     block_s: float
     columns: frozenset[str]
     counters: tuple[str, ...] = ()
+    #: Whether all requests are there, from when their data was ready: they can be replayed.
+    replayable: bool = False
     #: The bin of wall time below which the table has no rows.
     floor_bin: int = 0
     tail: Spans | None = None
@@ -216,7 +213,18 @@ def spans_named(
         here = ((table.start_ns - place.first_ns) >> power) + place.start
         block = here if block is None else ibis.ifelse(table.ledger == place.ledger, here, block)
     whole = alone and not overview.left_out
-    return spans_of(engine, table, ledger, block, blocks, power, whole)
+    spans = spans_of(engine, table, ledger, block, blocks, power, whole)
+    return replace(spans, replayable=can_replay(spans, totals))
+
+
+def can_replay(spans: Spans, totals: Sequence[Total]) -> bool:
+    """Whether every request is a row, says how long it was ready, and whose thread answered it."""
+    return (
+        QUEUE in spans.active
+        and spans.columns.issuperset(THREAD)
+        and all(total.weight == total.rows for total in totals)
+        and sum(total.rows for total in totals) <= MOST_ROWS
+    )
 
 
 def spans_of(
@@ -257,43 +265,16 @@ def with_tail(spans: Spans, floor_bin: int) -> Spans:
     """The spans with those at and above a bin of wall time kept apart."""
     table = spans.table
     causes = [column(name) for name in (*spans.active, *spans.counters)]
+    causes += culprit_columns(spans)
     slow = table.filter(table.wall_ns >= int(lower_edge(floor_bin)))
-    kept = spans.engine.keep(slow.select("wall_ns", "weight", *causes, block=spans.block))
+    order = ("start_ns", *THREAD) if spans.replayable else ()
+    kept = spans.engine.keep(slow.select("wall_ns", "weight", *order, *causes, block=spans.block))
     return replace(spans, tail=replace(spans, table=kept, block=kept.block, floor_bin=floor_bin))
 
 
-def moved(spans: Spans, limits: dict[str, int]) -> Moved:
-    """The spans in which a cause in `limits` is above its limit (ns), with and without the excess.
-
-    Spans that fall below the table's floor come to the bin beneath it.
-    """
-    rows, without = excess(spans, limits)
-
-    def counts(wall: IntegerValue) -> Counts:
-        grouped = rows.group_by(block=spans.block, bin=bin_of(wall))
-        found = spans.engine.run(grouped.agg(weight=ibis._.weight.sum()))
-        bins = np.maximum(found["bin"], spans.floor_bin - 1)
-        return Counts(found["block"], bins, found["weight"])
-
-    return Moved(gone=counts(spans.table.wall_ns), come=counts(without))
-
-
-def excess(spans: Spans, limits: dict[str, int]) -> tuple[Table, IntegerValue]:
-    """The spans with more than the limits (ns) of some causes, and their wall time without it."""
-    over = {cause: spans.value(cause) - limit for cause, limit in limits.items()}
-    wall = spans.table.wall_ns
-    for more in over.values():
-        wall = wall - ibis.greatest(more, 0)
-    return spans.table.filter(ibis.or_(*(more > 0 for more in over.values()))), wall
-
-
-def relieved(spans: Spans, whole: Distribution, limits: dict[str, int]) -> Distribution:
-    """The wall times (`whole`), had no cause in `limits` been above its limit (ns)."""
-    rows, without = excess(spans, limits)
-    for wall, sign in ((spans.table.wall_ns, -1.0), (without, 1.0)):
-        found = spans.engine.run(rows.group_by(bin=bin_of(wall)).agg(weight=ibis._.weight.sum()))
-        whole = whole.merge(Distribution.of(found["bin"], found["weight"]), sign)
-    return whole
+def culprit_columns(spans: Spans) -> list[str]:
+    """The columns that name who is to blame for causes that struck."""
+    return [f"{cause}_by" for cause in spans.active if f"{cause}_by" in spans.columns]
 
 
 def strikes(spans: Spans, cause: str, total: float) -> Strikes:
@@ -369,7 +350,7 @@ def worst(spans: Spans, floor_ns: int, limit: int) -> tuple[Worst, ...]:
         table.filter(table.wall_ns >= floor_ns)
         .order_by(table.wall_ns.desc(), table.start_ns)
         .limit(limit)
-        .select("start_ns", "wall_ns", *identity, *causes)
+        .select("start_ns", "wall_ns", *identity, *causes, *culprit_columns(spans))
     )
     rows = []
     for i in range(len(found["wall_ns"])):
@@ -385,6 +366,11 @@ def worst(spans: Spans, floor_ns: int, limit: int) -> tuple[Worst, ...]:
                     if not np.ma.getmaskarray(found[name])[i]
                 },
                 causes=ns | {RUNNING: max(wall - sum(ns.values()), 0)},
+                culprits={
+                    name.removesuffix("_by"): str(found[name][i])
+                    for name in culprit_columns(spans)
+                    if not np.ma.getmaskarray(found[name])[i]
+                },
             )
         )
     return tuple(rows)

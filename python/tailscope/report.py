@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tailscope import __version__, charts, figures
 from tailscope.answer import answer
+from tailscope.blame import words
 from tailscope.cause import MEANING
 from tailscope.errors import TailscopeError
 from tailscope.explanation import Cause, Explanation
@@ -139,7 +140,8 @@ def causes(explanation: Explanation) -> Iterator[str]:
     small = [cause.name for cause in explanation.causes if is_small(cause, explanation)]
     steps = [
         f"Without <b>{escape(' + '.join(step.causes))}</b> together, {escape(target)} would be "
-        f"<b>{duration(step.predicted.ns)}</b> ({span_of_time(step.predicted)})."
+        f"<b>{duration(step.predicted.ns)}</b> ({span_of_time(step.predicted)}); "
+        f"measured anew for as long, {span_of_time(step.again)}."
         for step in explanation.together
     ]
     if steps:
@@ -165,9 +167,11 @@ def row(cause: Cause, target: str, most: float) -> str:
         if cause.events is not None
         else ""
     )
+    who = words(cause.name, cause.blame)
+    blamed = f'<small class="by">{escape(who)}</small>' if who else ""
     return (
         f'<tr><td class="cause"><span class="key b-{cause.name}"></span>'
-        f'<span class="name">{cause.name}</span><small>{escape(cause.meaning)}</small></td>'
+        f'<span class="name">{cause.name}</span><small>{escape(cause.meaning)}</small>{blamed}</td>'
         f'<td class="saves"><b>{duration(cause.saving.ns)}</b>'
         f"<small>{span_of_time(cause.saving)}</small>"
         f'<span class="bar"><i class="b-{cause.name}" style="width:{100 * share:.1f}%"></i></span>'

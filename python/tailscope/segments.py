@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from tailscope.overview import Total
 from tailscope.target import Target
 from tailscope.varmri import VarMRI
 from tailscope.weighing import Cause, flat, start, weigh_all
+
+if TYPE_CHECKING:
+    import altair
+    import pandas
 
 #: Segments at most: each brings its own distribution to Python.
 MOST = 500
@@ -62,6 +66,23 @@ class Segments:
     within: tuple[Cause, ...]
     #: What differs from the typical to the worst segment; None where they are the same.
     across: Change | None
+
+    def _repr_html_(self) -> str:
+        from tailscope import frames
+
+        return frames.segments_html(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """As a data frame, a segment a row. Needs the extra `notebook`."""
+        from tailscope import frames
+
+        return frames.segments(self)
+
+    def chart(self) -> altair.LayerChart:
+        """Each segment's median and target percentile. Needs the extra `notebook`."""
+        from tailscope import frames
+
+        return frames.course(self)
 
 
 def parse_length(text: str) -> int:
@@ -149,7 +170,8 @@ def window(spans: Spans, ledger: Ledger, segment: Segment, length_ns: int) -> Sp
     power = measure.block_power([length_ns - 1])
     block = (table.start_ns - segment.start_ns) >> power
     blocks = ((length_ns - 1) >> power) + 1
-    return measure.spans_of(spans.engine, table, ledger, block, blocks, power)
+    cut = measure.spans_of(spans.engine, table, ledger, block, blocks, power)
+    return replace(cut, replayable=spans.replayable)
 
 
 def side(

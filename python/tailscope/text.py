@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from tailscope.answer import answer
+from tailscope.blame import words
 from tailscope.explanation import Cause, Explanation
 from tailscope.provenance import Measured
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
@@ -87,6 +88,8 @@ def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
         )
         before, after = paint(ACCENT, coloured and cause is explanation.causes[0])
         yield before + aligned(cells, widths) + after
+        if who := words(cause.name, cause.blame):
+            yield from wrapped(f"  {who}", (start, end), indent="    ")
     if small:
         names = ", ".join(cause.name for cause in small)
         yield from wrapped(f"next to nothing: {names}", indent="  ")
@@ -172,12 +175,15 @@ def methods(explanation: Explanation) -> Iterator[str]:
 
 def together(explanation: Explanation) -> Iterator[str]:
     """What fixing several causes at once would bring."""
-    if explanation.together:
+    asked = (explanation.without,) if explanation.without else ()
+    steps = list(dict.fromkeys((*explanation.together, *asked)))
+    if steps:
         yield ""
-    for step in explanation.together:
+    for step in steps:
         yield from wrapped(
             f"without {' + '.join(step.causes)}: {explanation.target.name} "
-            f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)})",
+            f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)}; measured anew for as "
+            f"long {span_of_time(step.again)})",
             indent="  ",
         )
 

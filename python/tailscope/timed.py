@@ -22,6 +22,14 @@ class Counts:
     bin: Bins
     weight: Weights
 
+    def plus(self, other: Counts) -> Counts:
+        """Both: a group may then have two entries, which are added up."""
+        return Counts(
+            np.concatenate([self.block, other.block]),
+            np.concatenate([self.bin, other.bin]),
+            np.concatenate([self.weight, other.weight]),
+        )
+
 
 @dataclass(frozen=True)
 class Timed:

@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tailscope import bootstrap, counterfactual, measure, rules, shapley
+from tailscope.blame import Blame, blame
 from tailscope.bootstrap import Interval
 from tailscope.cause import MEANING, RUNNING
 from tailscope.composition import Composition
 from tailscope.counter import COUNTERS
 from tailscope.counterfactual import Baseline, Counterfactual
+from tailscope.grid import lower_edge
 from tailscope.measure import Spans
 from tailscope.rules import Event, Pair, Verdict
 from tailscope.sample import sample
@@ -65,6 +67,8 @@ class Cause:
     spans: float
     spans_share: float
     events: float | None
+    #: Who is to blame for it in the tail; None where nobody is named.
+    blame: Blame | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ def weigh_all(
     together = counterfactual.together(spans, baseline, medians, worth_fixing(found))
     drawn = sample(spans, baseline.whole, target.quantile, seed, rest_known)
     shares = shapley.shapley(drawn, medians, worth_sharing(found), target.quantile)
+    floor_ns = int(lower_edge(baseline.whole.bin_at(target.quantile)))
+    found = [replace(cause, blame=blame(spans, floor_ns, cause.name)) for cause in found]
     causes = [Event(cause.name, cause.impact, cause.high_from_ns) for cause in found]
     verdicts, pairs = rules.judge([*causes, *events], drawn, method)
     return Weighed(
@@ -254,7 +260,7 @@ def flat(item: DataclassInstance) -> dict[str, Any]:
     """A dataclass with its intervals laid out as `saving_ns`, `saving_lo_ns`, `saving_hi_ns`."""
     found: dict[str, Any] = {}
     for name, value in asdict(item).items():
-        if name in ("predicted", "saving"):
+        if name in ("predicted", "saving", "again"):
             found |= {
                 f"{name}_ns": value["ns"],
                 f"{name}_lo_ns": value["lo"],

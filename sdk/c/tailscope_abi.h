@@ -22,7 +22,7 @@ typedef __u32 ts_u32;
 typedef __u64 ts_u64;
 #endif
 
-#define TS_ABI 2u
+#define TS_ABI 3u
 
 /* The causes that the kernel meters. Numbers are those of docs/SCHEMA.md and never change. */
 enum ts_cause {
@@ -55,6 +55,32 @@ struct ts_totals {
 };
 
 /*
+ * Who is to blame: for the causes that have culprits, the latest large episodes with the culprit
+ * of each, by a number that the recorder knows a name for. `n` is the low half of the cause's
+ * count with this episode, so how far back it is, needs no clock. Of two episodes the longer is
+ * the earlier, and empty ones (ns == 0) are last: the first that lies within a span is the
+ * largest that the span met, unless more than TS_EPISODES ever smaller ones have followed it.
+ */
+#define TS_EPISODES 4
+
+struct ts_episode {
+	ts_u32 ns; /* at most 4.29 s: it is only compared */
+	ts_u16 n;
+	ts_u16 who;
+};
+
+struct ts_recent {
+	struct ts_episode episode[TS_EPISODES];
+};
+
+/* Runqueue to lock are their own number here; the place of throttled stays empty. */
+#define TS_RECENTS 8
+#define TS_RECENT(cause) ((cause) <= TS_LOCK ? (cause) : (cause)-TS_IRQ + TS_LOCK + 1)
+#define TS_CULPRIT_CAUSES                                                        \
+	(1u << TS_RUNQUEUE | 1u << TS_PREEMPTED | 1u << TS_LOCK | 1u << TS_IRQ | \
+	 1u << TS_SOFTIRQ_NET | 1u << TS_SOFTIRQ_TIMER | 1u << TS_SOFTIRQ_OTHER)
+
+/*
  * The meter: the counters of one thread. Totals only grow.
  *
  * The kernel's programs write it only while the thread is switched out or from interrupts on
@@ -72,7 +98,22 @@ struct ts_meter {
 	ts_u32 reserved;
 	ts_u64 spans; /* SDK: how many spans ended here, kept or not; never reset */
 	ts_u64 reserved2;
+	struct ts_recent recent[TS_RECENTS]; /* from a cache line's begin on */
 } __attribute__((aligned(64)));
+
+/* Whose the largest of a cause's `n` latest episodes was, if `count` is how many there were so
+ * far; 0: nobody is known. */
+static inline ts_u16 ts_culprit(const struct ts_recent *recent, ts_u32 count, ts_u32 n)
+{
+	const struct ts_episode *e = recent->episode;
+	ts_u16 who = 0;
+	int i;
+
+	for (i = TS_EPISODES - 1; i >= 0; i--)
+		if (e[i].ns && (ts_u16)(count - e[i].n) < n)
+			who = e[i].who;
+	return who;
+}
 
 /* How many threads of one process the SDK can serve at a time. */
 #define TS_METERS 2048u
@@ -101,7 +142,8 @@ struct ts_row {
 struct ts_share {
 	ts_u64 ns;
 	ts_u32 n;
-	ts_u32 reserved;
+	ts_u16 who; /* whose the largest of these times was; 0: nobody is known */
+	ts_u16 reserved;
 };
 
 enum {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from rig import bpf, installed
+from rig.agent import Agent, configuration
 from rig.processes import Started
 from rig.recorder import Recorder
 from rig.waiting import until
@@ -58,6 +59,18 @@ def record(recordable: None, folder: Path) -> Iterator[Record]:
             recorder = Recorder(folder / name, *arguments, under=under)
             stack.enter_context(recorder)
             return recorder
+
+        yield start
+
+
+@pytest.fixture
+def agent(recordable: None, folder: Path) -> Iterator[Callable[..., Agent]]:
+    """Starts agents: `agent(LOOPBENCH, ledger="…")`. All are ended."""
+    with ExitStack() as stack:
+
+        def start(*processes: str, under: tuple = (), **sections: str) -> Agent:
+            config = configuration(folder, *processes, **sections)
+            return stack.enter_context(Agent(folder, config, under=under))
 
         yield start
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,21 +19,35 @@ Program = Callable[..., Path]
 
 #: One CPU for what is measured and its neighbour, another for whoever plants and offers load.
 MEASURED, OTHER = 1, 0
+#: The hog's name, as the kernel cuts it to 15 bytes.
+HOG = "tailscope-lab"
 
 pytestmark = pytest.mark.skipif(
     not {MEASURED, OTHER} <= os.sched_getaffinity(0), reason="needs two CPUs"
 )
 
 
-def check_top(recorded: Path, family: frozenset[str] | set[str], target: str = "p99") -> None:
-    """The first cause is one of these, and it is no close race."""
+def check_top(
+    recorded: Path,
+    family: frozenset[str] | set[str],
+    target: str = "p99",
+    culprit: str = "",
+    lead: float = 1.5,
+) -> None:
+    """The first cause is one of these, and it is no close race. `culprit` is to blame for it.
+
+    It saves `lead` times what any other does.
+    """
     ledger.check_books(recorded)
     explanation = ledger.explain(recorded, options=("-p", target))
     top, *others = explanation["causes"]
     told = ledger.ranking(explanation)
     assert top["name"] in family, told
+    if culprit:
+        named = ledger.culprits(explanation, family)
+        assert named[:1] == [culprit], f"{named}\n{told}"
     strangers = [cause["saving_ns"] for cause in others if cause["name"] not in family]
-    assert top["saving_ns"] > 1.5 * max(strangers, default=0), told
+    assert top["saving_ns"] > lead * max(strangers, default=0), told
     # By quantiles, as a mean would hang on the few spans that the machine itself held up longest.
     excess = explanation["target_ns"]["ns"] - explanation["p50_ns"]
     assert sum(c["saving_ns"] for c in explanation["causes"] if c["name"] in family) > excess / 2, (
@@ -52,6 +67,21 @@ def test_a_neighbour_on_memcacheds_cpu_is_a_wait_for_the_cpu(record: Record) -> 
     check_top(recorder.ledger, WAIT_FOR_CPU)
 
 
+def test_the_neighbour_that_took_the_cpu_is_named(record: Record) -> None:
+    if not undisturbed():
+        pytest.skip("real-time priorities are not allowed here")
+    # So that nobody but the neighbour can be in the server's way, whatever else the machine does.
+    with (
+        memcached(MEASURED, under=["chrt", "--fifo", 10]) as server,
+        fault("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms", under=undisturbed()),
+        load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client,
+    ):
+        recorder = record("-p", server.pid, "--span", "syscall:ready..send", "-d", "5s")
+        recorder.wait().clean()
+        client.wait().clean()
+    check_top(recorder.ledger, WAIT_FOR_CPU, culprit=HOG)
+
+
 def test_a_cpu_quota_is_throttling(record: Record) -> None:
     throttled = [installed.FAULTS, "quota", "--quota-us", 5000, "--period-us", 20000, "--"]
     loop = [installed.LAB / "loopbench", "--seconds", 4, "--iterations", 1000000]
@@ -61,10 +91,12 @@ def test_a_cpu_quota_is_throttling(record: Record) -> None:
 
 
 def test_a_contended_mutex_is_a_lock(record: Record) -> None:
+    # With one thread of spans only the holder can keep the mutex.
     planted = [installed.LAB / "lockbench", "--seconds", 3, "--think-us", 20, "--every", 20]
+    planted += ["--threads", 1]
     recorder = record("--span", "sdk", "--", *undisturbed(), *planted, "--hold-us", 1000)
     recorder.wait().clean()
-    check_top(recorder.ledger, {"lock"})
+    check_top(recorder.ledger, {"lock"}, culprit="lockbench/holder")
 
 
 def test_a_fresh_huge_page_is_a_page_fault(record: Record, program: Program) -> None:
@@ -80,7 +112,9 @@ def test_fresh_pages_are_page_faults(record: Record) -> None:
     planted = [installed.LAB / "faultbench", "--seconds", 3, "--think-us", 20, "--every", 20]
     recorder = record("--span", "sdk", "--", *undisturbed(), *planted)
     recorder.wait().clean()
-    check_top(recorder.ledger, {"fault"})
+    # Entering and leaving the kernel is before and after what the tracepoints see, on some CPUs
+    # half of a small fault: it stays with `running`.
+    check_top(recorder.ledger, {"fault"}, lead=1.2)
 
 
 def test_fsync_on_a_busy_disk_is_io(record: Record, tmp_path: Path) -> None:
@@ -117,13 +151,15 @@ def storm(record: Record) -> Callable[..., Path]:
 
 
 def test_a_storm_of_timers_is_interrupts(storm: Callable[..., Path]) -> None:
-    recorded = storm("timers", "--period", "2ms", "--burst", 200)
+    recorded = storm("timers", "--period", "2ms", "--burst", 800)
     check_top(recorded, INTERRUPTED)
+    if platform.machine() == "x86_64":  # elsewhere the timer is a line, with its device's name
+        assert "local timer" in ledger.culprits(ledger.explain(recorded), {"irq"})[:1]
 
 
 def test_a_storm_of_packets_is_softirqs(storm: Callable[..., Path]) -> None:
     recorded = storm("packets", "--rate", 256000, "--burst", 512)
-    check_top(recorded, {"softirq_net"})
+    check_top(recorded, {"softirq_net"}, culprit="NET_RX")
 
 
 def test_with_nothing_planted_no_other_cause_is_blamed(record: Record) -> None:

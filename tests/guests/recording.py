@@ -52,8 +52,9 @@ class Record:
     def server(self, start: str, span: str, client: str) -> Recording:
         """A recording of a server, in shell: `start` sets $server, `client` is what it serves."""
         return self._run(f"""{start}
+rm -f said
 tailscope record -o /tmp/ledger -p $server --span {span} 2>said & recorder=$!
-until grep -q '^recording' said
+until grep -qs '^recording' said
 do kill -0 $recorder || {{ cat said >&2; exit 9; }}; usleep 20000; done
 {client}
 kill -INT $recorder

@@ -131,9 +131,10 @@ def test_nothing_is_left_after_kill_9(guest: Session) -> None:
     if guest.run("which", "bpftool").code != 0:
         pytest.skip(f"there is no bpftool of {guest.kernel.architecture} here")
     script = """
+rm -f said # of a test before: it would be read until the recorder's own is there
 bpftool -j prog list >before
 tailscope record -o /tmp/killed --span sdk -- loopbench --seconds 60 2>said & recorder=$!
-until grep -q '^recording' said; do kill -0 $recorder || exit 9; usleep 20000; done
+until grep -qs '^recording' said; do kill -0 $recorder || exit 9; usleep 20000; done
 bpftool -j prog list >during
 kill -9 $recorder
 wait $recorder

@@ -68,3 +68,22 @@ def test_few_runs_make_a_wider_interval() -> None:
     many = bootstrap.interval(1000.0, replicates, bootstrap.draw(200, 1, 1))
     few = bootstrap.interval(1000.0, replicates, bootstrap.draw(200, 10, 1))
     assert few.lo < many.lo < 1000 < many.hi < few.hi
+
+
+def test_the_next_recording_lies_in_its_own_interval_and_not_so_often_in_the_estimates() -> None:
+    rng = np.random.default_rng(11)
+
+    def recorded() -> Timed:
+        values = rng.lognormal(11, 1, 4_000).astype(np.int64)
+        return Timed.of(Counts(rng.integers(0, 100, 4_000), bins_of(values), np.ones(4_000)), 100)
+
+    inside, inside_next = 0, 0
+    for seed in range(200):
+        draws = bootstrap.draw(100, 1, seed, replicates=300)
+        found, replicates = bootstrap.interval_of(recorded(), draws, 0.99)
+        wider = bootstrap.again(found.ns, replicates, draws)
+        came = recorded().distribution().value_at(0.99)
+        inside += found.lo <= came <= found.hi
+        inside_next += wider.lo <= came <= wider.hi
+    assert 0.91 <= inside_next / 200 <= 0.99
+    assert inside / 200 <= 0.9

@@ -289,3 +289,15 @@ def test_very_long_and_very_old_spans(make: Make, run: Command) -> None:
     code, out, _ = run(ledger)
     assert code == 0
     assert "2592000 s" in out or "2,592,000 s" in out
+
+
+def test_a_prediction_without_chosen_causes_is_printed(beside: str, run: Command) -> None:
+    code, out, _ = run(beside, "--without", "lock,steal")
+    assert code == 0
+    assert "without lock + steal: p99 " in " ".join(out.split())
+
+
+def test_a_cause_that_is_none_is_refused_with_those_that_are(beside: str, run: Command) -> None:
+    code, _, err = run(beside, "--without", "lock,dread")
+    assert code == 2
+    assert "there is no cause 'dread'; there are runqueue, preempted" in err

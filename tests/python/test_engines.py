@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,31 +14,69 @@ import duckdb
 import ibis
 import numpy as np
 import pytest
+import servers
 import tailscope
 from conftest import Make
 from explain_synthetic import START_NS, World
+from expressions import QUESTIONS, Question
 from tailscope.cli import main
 from tailscope.diff import diff
+from tailscope.diff_cli import main as diff_main
 from tailscope.engine import connect
 from tailscope.errors import MachineError, TailscopeError
 from tailscope.explanation import explain
 from tailscope.grid import bin_of, bins_of
+from tailscope.overview import look_over
 from tailscope.target import Target
 
-LOCAL = "spark://local"
+#: Spark as a cluster of its own with a master and a worker; ClickHouse's engine behind a door.
+KINDS = ("clickhouse", "spark")
+#: What nulls are shown as where answers are compared.
+NULL = -(1 << 62)
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[str]:
-    """One Spark on this machine for all tests: a new one takes seconds each time."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where servers keep their logs and files."""
+    return tmp_path_factory.mktemp("servers")
+
+
+@pytest.fixture(scope="module")
+def spark(folder: Path) -> Iterator[tuple[str, str]]:
+    """The addresses of a cluster's master and of a Connect server."""
     pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-extras.lock)")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java, and there is none")
+    with servers.spark_cluster(folder) as addresses:
+        yield addresses
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """The address of each engine in turn."""
+    if request.param == "clickhouse":
+        pytest.importorskip("chdb", reason="chDB is not installed (requirements-extras.lock)")
+        with servers.clickhouse(folder) as address:
+            yield address
+        return
+    master, _ = request.getfixturevalue("spark")
     from tailscope.engines.spark import session
 
-    made, _ = session(LOCAL)
-    yield LOCAL
+    # One for all tests: a new one takes seconds each time.
+    made, _ = session(master)
+    yield master
     made.stop()
+
+
+def whole(values: np.ndarray) -> list:
+    """Whole numbers as such: DuckDB's sums are 128 bits wide and come as floats."""
+    return [int(v) if isinstance(v, float) and v.is_integer() else v for v in values.tolist()]
+
+
+def elsewhere(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own: one process has one Spark."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 def two_hosts(make: Make) -> list[Path]:
@@ -79,59 +120,135 @@ def same(one: object, other: object, where: str = "") -> None:
         assert one == other, where
 
 
-def test_spark_explains_as_duckdb_does(spark: str, make: Make) -> None:
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS.keys())
+def test_an_engine_answers_each_kind_of_expression_as_duckdb_does(
+    engine: str, question: Question, make: Make
+) -> None:
     ledgers = two_hosts(make)
-    expected = tailscope.open(*ledgers).explain("p99").to_dict()
-    found = tailscope.open(*ledgers, engine=spark).explain("p99").to_dict()
-    assert expected["causes"][0]["name"] == "lock"
-    same(expected, found)
+    answers = []
+    for address in ("duckdb", engine):
+        with connect(tailscope.open(*ledgers, engine=address)) as opened:
+            found = opened.run(question(opened.keep(opened.table())))
+        columns = {name: whole(np.ma.filled(found[name], NULL)) for name in found}
+        answers.append(sorted(zip(*columns.values(), strict=True), key=repr))
+        assert all(values.dtype.kind in "ifO" for values in found.values())
+    assert len(answers[0]) > 0
+    same(*answers)
 
 
-def test_spark_draws_the_same_rows_and_cuts_the_same_segments(
-    spark: str, make: Make, monkeypatch: pytest.MonkeyPatch
+def test_an_engine_explains_as_duckdb_does(
+    engine: str, make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(ledger) for ledger in two_hosts(make)] + ["--json", "--quiet"]
+    found = []
+    for chosen in ([], ["--engine", engine]):
+        assert main(arguments + chosen) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["causes"][0]["name"] == "lock"
+    same(*found)
+
+
+def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
+    engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailscope.sample.QUOTA", (300, 400, 20))
     (first, _) = two_hosts(make)
     expected, found = (
         explain(
-            tailscope.open(first, engine=engine), Target(99), None, 1, segment_ns=10**9
+            tailscope.open(first, engine=address), Target(99), None, 1, segment_ns=10**9
         ).to_dict()
-        for engine in ("duckdb", spark)
+        for address in ("duckdb", engine)
     )
     assert expected["shapley"]["is_sample"]
     assert len(expected["segments"]["segments"]) == 4
     same(expected, found)
 
 
-def test_spark_compares_two_ledgers_as_duckdb_does(spark: str, make: Make) -> None:
+def test_an_engine_compares_two_ledgers_as_duckdb_does(engine: str, make: Make) -> None:
     ledgers = two_hosts(make)
     expected, found = (
-        diff(*(tailscope.open(ledger, engine=engine) for ledger in ledgers), Target(99)).to_dict()
-        for engine in ("duckdb", spark)
+        diff(*(tailscope.open(ledger, engine=address) for ledger in ledgers), Target(99)).to_dict()
+        for address in ("duckdb", engine)
     )
     assert expected["kinds"][0]["causes"]
     same(expected, found)
 
 
-def test_spark_counts_each_value_in_the_same_bin(spark: str, make: Make) -> None:
+def test_an_engine_counts_each_value_in_the_same_bin(engine: str, make: Make) -> None:
     around = [(1 << power) + step for power in range(0, 55) for step in (-2, -1, 0, 1, 2)]
     random = np.random.default_rng(5).integers(0, 1 << 55, 2_000) >> np.arange(2_000) % 50
     walls = np.unique(np.maximum(np.concatenate([np.array(around), random]), 0))
-    with connect(tailscope.open(make(wall_ns=walls), engine=spark)) as engine:
-        table = engine.table()
-        found = engine.run(
+    with connect(tailscope.open(make(wall_ns=walls), engine=engine)) as opened:
+        table = opened.table()
+        found = opened.run(
             table.group_by("wall_ns", bin=bin_of(table.wall_ns)).agg(n=ibis._.count())
         )
     assert len(found["bin"]) == len(walls)
     assert np.array_equal(found["bin"], bins_of(found["wall_ns"]))
 
 
-def test_what_spark_can_not_read_is_one_sentence(spark: str, make: Make) -> None:
-    ledger = tailscope.open(make(wall_ns=[1, 2, 3]), engine=spark)
+@pytest.mark.parametrize("weight", [np.nan, np.inf, 0.0, -1.0])
+def test_an_engine_leaves_out_the_same_rows_that_make_no_sense(
+    engine: str, weight: float, make: Make
+) -> None:
+    weights = np.ones(100)
+    weights[50] = weight
+    ledger = tailscope.open(make(wall_ns=np.arange(100), weight=weights), engine=engine)
+    with connect(ledger) as opened:
+        overview, rows = look_over(opened, ledger)
+        kept = opened.run(rows.agg(n=ibis._.count()))
+    assert (overview.left_out, overview.totals[0].weight, kept["n"].tolist()) == (1, 99.0, [99])
+
+
+def test_what_an_engine_can_not_read_is_one_sentence(engine: str, make: Make) -> None:
+    ledger = tailscope.open(make(wall_ns=[1, 2, 3]), engine=engine)
     for file in ledger.recordings[0].files:
         Path(file).unlink()
-    with pytest.raises(TailscopeError, match=r"^Spark can't answer: [^\n]+$"):
+    with pytest.raises(
+        TailscopeError, match=r"^(Spark can't answer|.*\.parquet can't be read): [^\n]+$"
+    ):
         ledger.explain()
+
+
+def test_spark_connect_compares_as_duckdb_does(
+    spark: tuple[str, str], make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*map(str, two_hosts(make)), "--json", "--quiet"]
+    assert diff_main(arguments) == 0
+    expected = json.loads(capsys.readouterr().out)
+    code = "import sys, tailscope.diff_cli; sys.exit(tailscope.diff_cli.main())"
+    answer = elsewhere(code, *arguments, "--engine", spark[1])
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert expected["kinds"][0]["causes"]
+    same(expected, json.loads(answer.stdout))
+
+
+#: The command, with less patience than a user's.
+IMPATIENT = """
+import sys
+from tailscope import cli
+from tailscope.engines import spark
+setattr(spark, sys.argv.pop(1), float(sys.argv.pop(1)))
+sys.exit(cli.main())
+"""
+
+
+def test_a_cluster_that_gives_no_worker_is_one_sentence(folder: Path, two_values: Path) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-extras.lock)")
+    with servers.spark_master(folder) as master:
+        answer = elsewhere(IMPATIENT, "WORKER_S", "1", two_values, "--quiet", "--engine", master)
+    assert answer.returncode == 3
+    assert "gave no worker within" in answer.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_what_listens_and_is_no_spark_is_one_sentence(scheme: str, two_values: Path) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-extras.lock)")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        answer = elsewhere(IMPATIENT, "ANSWER_S", "5", two_values, "--quiet", "--engine", address)
+    assert answer.returncode == 3
+    assert "does not answer as Spark does" in answer.stderr.splitlines()[-1]
 
 
 @pytest.fixture
@@ -171,7 +288,7 @@ def test_without_pyspark_the_sentence_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
     monkeypatch.setitem(__import__("sys").modules, "pyspark.errors", None)
     with pytest.raises(MachineError, match=r"pip install 'tailscope\[spark\]'"):
-        tailscope.open(two_values, engine=LOCAL).explain()
+        tailscope.open(two_values, engine="spark://local").explain()
 
 
 def test_duckdb_reads_the_named_files_only(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 import tailscope
 from conftest import Make
 from explain_synthetic import QUIET, START_NS, Plant, World, generate, simulate, truth
-from tailscope.explanation import Cause, Explanation
+from tailscope.explanation import Cause, Explanation, explain
+from tailscope.target import parse
 
 
 def cause(explanation: Explanation, name: str) -> Cause:
@@ -52,6 +53,24 @@ def test_two_causes_that_hide_each_other_are_worth_more_together(make: Make) -> 
     assert cause(found, "lock").share == near(0.5)
     assert set(found.together[0].causes) == {"lock", "io"}
     assert found.together[0].predicted.ns == near(100_000)
+
+
+def test_the_causes_that_were_asked_for_are_fixed_at_once(make: Make) -> None:
+    kind = np.arange(1000) % 50
+    lock, io, fault = kind == 10, kind == 30, kind == 40
+    ledger = make(
+        wall_ns=np.where(lock | io, 1_000_000, np.where(fault, 500_000, 100_000)),
+        lock_ns=np.where(lock, 900_000, 0),
+        io_ns=np.where(io, 900_000, 0),
+        fault_ns=np.where(fault, 400_000, 0),
+    )
+    with_all = tailscope.open(ledger)
+    asked = explain(with_all, parse("p99"), None, 1, without=("io", "lock")).without
+    assert asked is not None
+    assert asked.predicted.ns == near(500_000)
+    never = explain(with_all, parse("p99"), None, 1, without=("steal",)).without
+    assert never is not None
+    assert (never.predicted.ns, never.saving.ns) == (near(1_000_000), 0)
 
 
 def test_a_cause_is_brought_down_to_its_median_not_to_zero(make: Make) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tailscope
+from conftest import Make
 from tailscope import frames
 from tailscope.errors import MachineError
 from tailscope.explanation import Explanation
@@ -47,6 +49,32 @@ def test_data_frames_have_the_figures(explanation: Explanation) -> None:
     classes = frames.classes(explanation)
     assert classes["spans"].sum() == 1000
     assert classes["lock_ns"].max() == pytest.approx(900_000)
+
+
+def test_segments_are_a_table_and_a_chart(two_values: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed (requirements-extras.lock)")
+    found = tailscope.open(two_values).segments("250ms")
+    frame = found.to_pandas()
+    assert frame["rows"].tolist() == [250] * 4
+    assert set(frame["role"]) >= {"typical"}
+    assert frame["target_ns"].to_numpy() == pytest.approx(1_000_000, rel=0.001)
+    assert found._repr_html_().count("<tr>") >= 5
+    marks = [layer["mark"]["type"] for layer in found.chart().to_dict()["layer"]]
+    assert marks == ["line", "point"]
+
+
+def test_impacts_are_a_data_frame_with_what_the_rules_say(make: Make) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed (requirements-extras.lock)")
+    slow = np.arange(1000) % 50 == 49
+    softirq = np.where(slow, 300_000, 0)
+    explanation = tailscope.open(
+        make(wall_ns=100_000 + 3 * softirq, irq_ns=2 * softirq, softirq_net_ns=softirq)
+    ).explain("p99")
+    impacts = explanation.impacts().set_index("event")
+    assert impacts.loc["irq", "ranked_impact"] == pytest.approx(0.9, rel=0.01)
+    assert impacts.loc["softirq_net", "impact"] == pytest.approx(0.9, rel=0.01)
+    assert impacts.loc["softirq_net", "follows"] == "irq"
+    assert list(frames.pairs(explanation).columns) == ["one", "other", "correlation", "overlap"]
 
 
 def test_charts_hold_the_causes_and_the_curves(explanation: Explanation) -> None:

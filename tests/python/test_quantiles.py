@@ -7,7 +7,7 @@ import tailscope
 from conftest import Make
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from tailscope import measure
+from tailscope import fix, measure
 from tailscope.engine import connect
 from tailscope.grid import Distribution, bins_of, lower_edge
 from tailscope.overview import look_over
@@ -104,4 +104,4 @@ def test_from_the_engine_too(make: Make) -> None:
         locks = measure.strikes(found, "lock", walls.total)
         check(locks.values, lock, weight)
         fixed = wall - np.maximum(lock - 5_000, 0)
-        check(measure.relieved(found, walls, {"lock": 5_000}), fixed, weight)
+        check(fix.relieved(found, walls, {"lock": 5_000}), fixed, weight)

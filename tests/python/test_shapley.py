@@ -11,7 +11,7 @@ from conftest import Make
 from explain_synthetic import BUSY, World, generate
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from tailscope import measure, shapley
+from tailscope import fix, measure, shapley
 from tailscope.engine import connect
 from tailscope.explanation import Cause, Explanation
 from tailscope.grid import Distribution, bins_of
@@ -84,7 +84,7 @@ def test_shares_sum_to_the_saving_that_the_engine_finds_for_all_at_once(tmp_path
         overview, table = look_over(engine, ledger)
         spans = measure.spans_named(engine, table, overview, ledger, found.span.name)
         whole = Timed.of(measure.walls(spans), spans.blocks).distribution()
-        without = measure.relieved(spans, whole, limits)
+        without = fix.relieved(spans, whole, limits)
     assert shares.saving_ns == pytest.approx(found.at_target.ns - without.value_at(0.99))
 
 

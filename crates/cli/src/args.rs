@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use tailscope_record::SpanSource;
+use tailscope_record::quantity::{
+    parse_byte_rate, parse_duration, parse_percentile, parse_probability,
+};
 
-use crate::units::{parse_byte_rate, parse_duration, parse_percentile, parse_probability};
+use crate::top::Column;
 
 /// Why are my slow requests slow, what is each cause worth, and what can be done about it?
 #[derive(Debug, Parser)]
@@ -20,6 +23,7 @@ use crate::units::{parse_byte_rate, parse_duration, parse_percentile, parse_prob
 #[command(after_help = "\
 Start with:
   tailscope doctor                            what this machine can measure
+  tailscope top -p $(pidof -s memcached)      live, in the terminal
   tailscope record -p $(pidof -s memcached) -d 20s -o run
   tailscope explain run                       the causes of its p99, in microseconds
   tailscope diff run other                    what changed, and which causes carry it
@@ -35,6 +39,10 @@ pub struct Args {
 pub enum Command {
     /// Record spans and where their time went, into a ledger
     Record(Record),
+    /// Record for weeks, as a service: rotation, quota, Prometheus, OpenTelemetry
+    Agent(Agent),
+    /// Show live, by kind of span, how long spans take and what the slow ones are made of
+    Top(Top),
     /// Say what this machine can measure, what it can't, why, and what would change it
     Doctor(Doctor),
     /// explain, diff, …: programs named tailscope-NAME beside this one or on the PATH
@@ -73,13 +81,8 @@ name (a string): BEGIN(id=arg0,name=arg1), also at END; quote it for the shell.
   tailscope record -p $(pidof -s postgres) --span query=usdt:postgres:postgresql:query__start..query__done
 Spans of one source may nest on a thread; one whose end never comes (longjmp, an error) is dropped.")]
 pub struct Record {
-    /// Process to record, with all its threads and children (repeatable)
-    #[arg(short, long = "pid", value_name = "PID")]
-    pub pids: Vec<u32>,
-
-    /// Where spans come from (repeatable)
-    #[arg(long = "span", value_name = "SOURCE")]
-    pub spans: Vec<SpanSource>,
+    #[command(flatten)]
+    pub subject: Subject,
 
     /// How long to record: 20s, 500ms, 10m [default: until Ctrl-C or the end of the program]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
@@ -93,33 +96,124 @@ pub struct Record {
     #[arg(long)]
     pub overwrite: bool,
 
+    /// Write no more than so many bytes a second, half of it for the tail: 100KB/s, 2MB/s
+    #[arg(long, value_name = "BYTES", value_parser = parse_byte_rate)]
+    pub budget: Option<u64>,
+
+    /// No progress line, no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Which processes, and which of their spans.
+#[derive(Debug, ClapArgs)]
+pub struct Subject {
+    /// Process to record, with all its threads and children (repeatable)
+    #[arg(short, long = "pid", value_name = "PID")]
+    pub pids: Vec<u32>,
+
+    /// Where spans come from (repeatable)
+    #[arg(long = "span", value_name = "SOURCE")]
+    pub spans: Vec<SpanSource>,
+
     /// Meter only this share of the requests, chosen at their begin: 1%, 0.01
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
     pub sample: f64,
 
-    /// Write only this share of the metered spans, chosen at their end [default: 100%, with --tail 1%]
+    /// Keep only this share of the metered spans, chosen at their end [default: 100%, with --tail 1%]
     #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
     pub keep: Option<f64>,
 
-    /// Write all spans that are slower than this percentile of their kind's latest: p99, p99.9
+    /// Keep all spans that are slower than this percentile of their kind's latest: p99, p99.9
     #[arg(long, value_name = "PERCENTILE", value_parser = parse_percentile)]
     pub tail: Option<f64>,
-
-    /// Write no more than so many bytes a second, half of it for the tail: 100KB/s, 2MB/s
-    #[arg(long, value_name = "BYTES", value_parser = parse_byte_rate)]
-    pub budget: Option<u64>,
 
     /// Record the named processes alone, not their children
     #[arg(long)]
     pub no_children: bool,
 
-    /// No progress line, no summary
-    #[arg(short, long)]
-    pub quiet: bool,
-
     /// Command to start and record
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// Record for weeks, as a service.
+///
+/// What is recorded, where to and how much of it is in a file (docs/agent.md). SIGHUP reads it
+/// again; SIGTERM and SIGINT end the agent properly.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tailscope agent --check /etc/tailscope/agent.toml    is it valid?
+  tailscope agent                                      run it; as a service: packaging/tailscope-agent.service
+  curl http://127.0.0.1:9745/metrics                   how it goes
+  tailscope explain /var/lib/tailscope/2026-11-21T120000Z-000007")]
+pub struct Agent {
+    /// Its configuration
+    #[arg(value_name = "CONFIG", default_value = "/etc/tailscope/agent.toml")]
+    pub config: PathBuf,
+
+    /// Say whether the configuration is valid, and do nothing else
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Show live, by kind of span, how long spans take and what the slow ones are made of.
+///
+/// A row a kind of span: how many a second, p50, p99 and p99.9, and a bar of the tail: of all the
+/// time of the spans at or above p99, which part went to which cause. The figures are of the last
+/// 8 to 10 seconds (w: since the begin). Nothing is written to disk.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tailscope top -p $(pidof -s memcached)
+  tailscope top -- ./server --port 80         what the server prints is dropped while it is shown
+  tailscope top -p 4711 --batch -n 3 -i 5s    three pictures as text, every five seconds one
+  tailscope top -p 4711 --json -n 1 | jq '.kinds[] | {name, p99_ns}'
+
+Keys:
+  up down         choose a kind           enter    its causes in microseconds, and its p99 over time
+  < > s           sort by another column  r        the other way round
+  /               only kinds with a text  esc      all again
+  space f         freeze, and go on       w        the last seconds, or all since the begin
+  t               bars of the tail, or of all spans
+  c               with colours or without ?        what the letters mean
+  q ctrl-c        end
+
+~ before a percentile: so few spans that it is simply the slowest one.
+See `tailscope record --help` for the span sources. NO_COLOR and the locale (ASCII or UTF-8) are
+honoured.")]
+pub struct Top {
+    #[command(flatten)]
+    pub subject: Subject,
+
+    /// How often a new picture comes: 1s, 500ms
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub interval: Duration,
+
+    /// How long to go on [default: until q, Ctrl-C or the end of the program]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// End after this many pictures
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+
+    /// Sort by this column
+    #[arg(short, long, value_enum, default_value_t = Column::P99)]
+    pub sort: Column,
+
+    /// Only kinds whose name holds this text, whatever its case
+    #[arg(short, long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+
+    /// Print pictures as text, one below the other; so it is too where there is no terminal
+    #[arg(short, long)]
+    pub batch: bool,
+
+    /// Print a line of JSON for each picture
+    #[arg(long, conflicts_with = "batch")]
+    pub json: bool,
 }
 
 /// Say what this machine can measure, what it can't, why, and what would change it.

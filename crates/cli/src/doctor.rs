@@ -8,7 +8,7 @@ use tailscope_kernel::{Config, Kernel, Ladder, Rung, SocketSpans};
 use tailscope_record::{StealClock, describe_machine};
 
 use crate::args::Doctor;
-use crate::record::load_failure;
+use crate::subject::load_failure;
 
 /// What each entry of the ladder stands for, in the order in which it is shown.
 const MEASUREMENTS: &[(&str, &str)] = &[

@@ -1,10 +1,13 @@
 //! The `tailscope` command: arguments in, text out, nothing else.
 
+mod agent;
 mod args;
 mod doctor;
 mod external;
 mod failure;
 mod record;
+mod subject;
+mod top;
 mod units;
 
 use std::process::ExitCode;
@@ -18,6 +21,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match args.command {
         Command::Record(record) => record::run(record),
+        Command::Agent(agent) => agent::run(&agent),
+        Command::Top(top) => top::run(top),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) => external::run(&words),
     };

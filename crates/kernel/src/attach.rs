@@ -39,7 +39,11 @@ pub(crate) fn attach(
     let mut kinds = Vec::new();
     for kind in INTERRUPTS {
         let entry = program(object, "on_irq_entry").attach_raw_tracepoint(format!("{kind}_entry"));
-        let exit = program(object, "on_irq_exit").attach_raw_tracepoint(format!("{kind}_exit"));
+        let on_exit = match *kind {
+            "irq_handler" => "on_irq_exit",
+            _ => "on_vector_exit",
+        };
+        let exit = program(object, on_exit).attach_raw_tracepoint(format!("{kind}_exit"));
         if let (Ok(entry), Ok(exit)) = (entry, exit) {
             links.extend([exit, entry]);
             kinds.push(*kind);

@@ -23,6 +23,8 @@ pub struct Config {
     pub sample: u64,
     /// Whether processes that watched ones make are watched too.
     pub follow_children: bool,
+    /// Whether there is news of every program that starts, so that it can be watched.
+    pub tell_programs: bool,
     /// Spans from sockets.
     pub sockets: Option<SocketSpans>,
     /// Whether spans come from probes in programs too.
@@ -34,6 +36,7 @@ impl Default for Config {
         Self {
             sample: 1 << 32,
             follow_children: true,
+            tell_programs: false,
             sockets: None,
             probes: false,
         }
@@ -83,7 +86,8 @@ pub(crate) fn configure(
         skip_range: config.skip_range(),
         follow_children: config.follow_children.into(),
         from_ready: (config.sockets == Some(SocketSpans::FromReady)).into(),
-        reserved: [0; 2],
+        tell_programs: config.tell_programs.into(),
+        reserved: 0,
         syscall_kind: syscalls::kinds(),
     };
     let find = |map: &libbpf_rs::OpenMapMut<'_>, name: &str| map.name() == name;

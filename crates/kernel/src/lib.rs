@@ -7,6 +7,7 @@
 
 mod attach;
 mod config;
+mod culprits;
 mod fault_events;
 mod keeping;
 mod ladder;
@@ -22,9 +23,10 @@ mod syscalls;
 mod watch;
 
 pub use config::{Config, SocketSpans};
+pub use culprits::Names;
 pub use keeping::Source;
 pub use ladder::{Ladder, Rung};
-pub use load::{Kernel, LoadError};
+pub use load::{Ended, Kernel, LoadError};
 pub use losses::Losses;
 pub use news::Event;
 pub use privilege::{Missing, missing_capabilities};

@@ -14,6 +14,7 @@ use tailscope_signals::row::Row;
 
 use crate::attach::attach;
 use crate::config::{configure, ring_bytes};
+use crate::culprits::Names;
 use crate::keeping::Keepings;
 use crate::losses::{self, Losses};
 use crate::news::{self, Event, Ring};
@@ -98,6 +99,28 @@ pub struct Kernel {
     pub(crate) object: Object,
 }
 
+/// Rows that wait to be taken.
+pub struct Ended<'k> {
+    sockets: Option<&'k mut Rings>,
+    probes: Option<&'k mut Ring<Row>>,
+}
+
+impl Ended<'_> {
+    /// Takes the rows of spans from sockets, oldest first on each CPU.
+    pub fn sockets(&mut self, each: impl FnMut(Row)) {
+        if let Some(rows) = &mut self.sockets {
+            rows.drain(each);
+        }
+    }
+
+    /// Takes the rows of spans from probes, about in the order in which they ended.
+    pub fn probes(&mut self, each: impl FnMut(Row)) {
+        if let Some(rows) = &mut self.probes {
+            rows.drain(each);
+        }
+    }
+}
+
 impl Kernel {
     /// Loads the programs and attaches them. Nobody is watched yet.
     pub fn load(config: &Config) -> Result<Self, LoadError> {
@@ -172,20 +195,19 @@ impl Kernel {
         &self.ladder
     }
 
-    /// Takes the rows of spans that ended, oldest first on each CPU.
-    pub fn rows(&mut self, each: impl FnMut(Row)) {
-        if let Some(rows) = &mut self.rows {
-            rows.drain(each);
-        }
+    /// The spans that ended since the last look, and the names that their rows' numbers stand for.
+    pub fn ended(&mut self) -> (Ended<'_>, Names<'_>) {
+        let ended = Ended {
+            sockets: self.rows.as_mut(),
+            probes: self.probe_rows.as_mut(),
+        };
+        (ended, Names::of(&self.object))
     }
 
-    /// Takes the rows of spans from probes that ended, about in that order.
-    /// Hands on with each a function that finds the name which its number stands for.
-    pub fn probe_rows(&mut self, mut each: impl FnMut(Row, &dyn Fn(u16) -> Option<String>)) {
-        let object = &self.object;
-        if let Some(rows) = &mut self.probe_rows {
-            rows.drain(|row| each(row, &|number| probes::text(object, number)));
-        }
+    /// The names that the numbers in rows stand for.
+    #[must_use]
+    pub fn names(&self) -> Names<'_> {
+        Names::of(&self.object)
     }
 
     /// Takes the news of watched processes.
@@ -203,6 +225,12 @@ impl Kernel {
     #[must_use]
     pub fn losses(&self) -> Losses {
         losses::read(&self.object, &self.programs)
+    }
+
+    /// News that were lost so far: cheaper than all [`losses`](Kernel::losses).
+    #[must_use]
+    pub fn lost_news(&self) -> u64 {
+        losses::counted(&self.object).events
     }
 
     /// The meters of threads that only the kernel meters.

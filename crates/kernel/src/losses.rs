@@ -28,12 +28,15 @@ pub struct Losses {
     pub depth: u64,
     /// Spans whose name should come from an argument and could not.
     pub names: u64,
+    /// Episodes whose culprit's name found no room in the table.
+    pub culprits: u64,
     /// Runs of a program that the kernel skipped, because one was running on that CPU already.
     pub recursion: u64,
 }
 
-pub(crate) fn read(object: &Object, programs: &[u32]) -> Losses {
-    let counted = object
+/// What the programs count themselves.
+pub(crate) fn counted(object: &Object) -> shared::lost {
+    object
         .maps()
         .find(|map| map.name() == ".bss.lost")
         .and_then(|map| {
@@ -42,7 +45,11 @@ pub(crate) fn read(object: &Object, programs: &[u32]) -> Losses {
                 .flatten()
         })
         .and_then(|bytes| shared::lost::from_bytes(&bytes))
-        .unwrap_or_default();
+        .unwrap_or_default()
+}
+
+pub(crate) fn read(object: &Object, programs: &[u32]) -> Losses {
+    let counted = counted(object);
     let recursion = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default())
         .filter(|info| programs.contains(&info.id))
         .map(|info| info.recursion_misses)
@@ -58,6 +65,7 @@ pub(crate) fn read(object: &Object, programs: &[u32]) -> Losses {
         abandoned: counted.abandoned,
         depth: counted.depth,
         names: counted.names,
+        culprits: counted.culprits,
         recursion,
     }
 }

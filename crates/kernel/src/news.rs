@@ -9,7 +9,7 @@ use tailscope_signals::row::Row;
 
 use crate::shared::{self, Plain};
 
-/// News of a watched process.
+/// News of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// It made another process, which is watched from now on.
@@ -26,6 +26,13 @@ pub enum Event {
     },
     /// Its last thread is gone, and so is the watch.
     Exit {
+        /// The process.
+        pid: u32,
+    },
+    /// It is not watched, and runs another program now. Only where [`Config`] asks for it.
+    ///
+    /// [`Config`]: crate::Config
+    Program {
         /// The process.
         pid: u32,
     },
@@ -49,6 +56,7 @@ impl Event {
             },
             shared::EVENT_EXEC => Self::Exec { pid },
             shared::EVENT_EXIT => Self::Exit { pid },
+            shared::EVENT_PROGRAM => Self::Program { pid },
             shared::EVENT_REFUSED => Self::Refused {
                 pid,
                 errno: event.detail as i32,

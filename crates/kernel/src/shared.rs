@@ -32,4 +32,5 @@ pub(crate) trait Plain: Default + Sized {
 impl Plain for config {}
 impl Plain for process {}
 impl Plain for lost {}
+impl Plain for culprit {}
 impl Plain for event {}

@@ -1,22 +1,24 @@
-//! The ledger while it is written, and what is known of its rows so far.
+//! The rows on their way to the ledger, and what is known of them so far.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
-use tailscope_kernel::Source;
+use tailscope_kernel::{Names, Source};
 use tailscope_signals::clock::Clock;
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::row::Row;
-use tailscope_trace::{Cause, Error, LedgerWriter, SpanName};
+use tailscope_trace::{Cause, Error, SpanName, SpanRow};
 
 use crate::StealClock;
 use crate::convert::{Context, Unit, convert, running_ns};
 use crate::keeping::Keeper;
 use crate::live::Live;
+use crate::output::Output;
 use crate::sdk::Sink;
 
-/// The ledger and its running figures.
+/// Where rows go, and their running figures.
 pub(crate) struct Book {
-    pub(crate) ledger: LedgerWriter,
+    pub(crate) output: Output,
     pub(crate) live: Live,
     /// Rows entered.
     pub(crate) rows: u64,
@@ -27,9 +29,20 @@ pub(crate) struct Book {
     probe_spans: Vec<SpanName>,
     /// Names that arguments gave, by their number.
     texts: HashMap<u16, SpanName>,
+    /// Who is to blame, by their number.
+    culprits: HashMap<u16, SpanName>,
     weights: Weights,
     pub(crate) keeper: Keeper,
+    /// The first thing that went wrong with the ledger since somebody asked.
+    pub(crate) trouble: Option<Error>,
+    pub(crate) tap: Option<Tap>,
 }
+
+/// Gets every row that is written, with its span's name.
+pub type Tap = Box<dyn FnMut(&SpanRow, &str) + Send>;
+
+/// So many names a recording knows: programs make them, and must not fill the memory.
+const MOST_NAMES: u32 = 2048;
 
 /// The name of spans whose own came when the table of names was full.
 const OTHER_NAMES: &str = "(other)";
@@ -46,25 +59,33 @@ impl Book {
     /// `socket_span`: the name of spans that come from sockets; `probe_spans`: of those that come
     /// from probes, source by source.
     pub(crate) fn new(
-        mut ledger: LedgerWriter,
+        mut output: Output,
         socket_span: &str,
         probe_spans: &[String],
         weights: Weights,
         keeper: Keeper,
     ) -> Self {
-        let socket_span = ledger.intern(socket_span);
-        let probe_spans = probe_spans.iter().map(|name| ledger.intern(name)).collect();
+        let mut intern = |name: &str| output.intern(name, MOST_NAMES, OTHER_NAMES);
+        let socket_span = intern(socket_span);
+        let probe_spans = probe_spans.iter().map(|name| intern(name)).collect();
         Self {
-            ledger,
-            live: Live::new(),
+            output,
+            live: Live::default(),
             rows: 0,
             overdrawn: 0,
             socket_span,
             probe_spans,
             texts: HashMap::new(),
+            culprits: HashMap::new(),
             weights,
             keeper,
+            trouble: None,
+            tap: None,
         }
+    }
+
+    fn intern(&mut self, name: &str) -> SpanName {
+        self.output.intern(name, MOST_NAMES, OTHER_NAMES)
     }
 
     /// What is kept of each source of the kernel's programs.
@@ -81,22 +102,24 @@ impl Book {
         &'b mut self,
         clock: &'b Clock,
         steal: Option<&'b StealClock>,
+        names: &'b Names<'b>,
     ) -> Page<'b> {
+        self.live.turn(Instant::now());
         Page {
             book: self,
             clock,
             steal,
-            failed: None,
+            names,
         }
     }
 }
 
-/// The rows of one look. What fails is told when it is closed.
+/// The rows of one look. What fails is the book's trouble.
 pub(crate) struct Page<'b> {
     book: &'b mut Book,
     clock: &'b Clock,
     steal: Option<&'b StealClock>,
-    failed: Option<Error>,
+    names: &'b Names<'b>,
 }
 
 impl Page<'_> {
@@ -115,19 +138,24 @@ impl Page<'_> {
         );
     }
 
-    /// A row from a probe. `text` says what name an argument gave, by its number; what it does
-    /// not know is one of too many.
-    pub(crate) fn enter_probe(&mut self, row: &Row, text: impl FnOnce(u16) -> Option<String>) {
+    /// A row from a probe.
+    pub(crate) fn enter_probe(&mut self, row: &Row) {
+        let names = self.names;
         let book = &mut *self.book;
         let Some(&kind) = book.probe_spans.get(usize::from(row.name)) else {
             return; // of a source that there is not
         };
         let span = match row.text {
             0 => kind,
-            number => *book.texts.entry(number).or_insert_with(|| {
-                let text = text(number);
-                book.ledger.intern(text.as_deref().unwrap_or(OTHER_NAMES))
-            }),
+            number => match book.texts.get(&number) {
+                Some(name) => *name,
+                None => {
+                    let text = names.text(number);
+                    let name = book.intern(text.as_deref().unwrap_or(OTHER_NAMES));
+                    book.texts.insert(number, name);
+                    name
+                }
+            },
         };
         let weight = book.weights.probe;
         self.write(
@@ -151,24 +179,45 @@ impl Page<'_> {
             span.cause_ns[Cause::Steal.index()] = stolen;
             span.cause_n[Cause::Steal.index()] = u32::from(stolen > 0);
         }
+        self.blame(row, &mut span);
         self.book.overdrawn += u64::from(overdrawn.is_some());
         self.book.rows += 1;
-        self.book.live.add(span.wall_ns, span.weight);
         self.book.keeper.add(kind, span.wall_ns, span.weight);
-        if let Err(e) = self.book.ledger.push(&span) {
-            self.failed = Some(e);
+        let Book {
+            live,
+            output,
+            tap,
+            trouble,
+            ..
+        } = &mut *self.book;
+        live.enter(&span, |name| output.name(name));
+        if let Some(tap) = tap {
+            tap(&span, &output.name(span.span));
+        }
+        if let Err(e) = output.push(&span) {
+            trouble.get_or_insert(e);
         }
     }
 
-    /// Ends the look.
-    pub(crate) fn close(self) -> Result<(), Error> {
-        self.failed.map_or(Ok(()), Err)
+    /// Names who is to blame. A process may have written any number: what nobody has yet is
+    /// looked for again.
+    fn blame(&mut self, row: &Row, span: &mut SpanRow) {
+        let (book, names) = (&mut *self.book, self.names);
+        for (cause, &who) in row.who.iter().enumerate() {
+            if who != 0 && span.cause_ns[cause] > 0 {
+                span.cause_by[cause] = book.culprits.get(&who).copied().or_else(|| {
+                    let name = book.intern(&names.culprit(who)?);
+                    book.culprits.insert(who, name);
+                    Some(name)
+                });
+            }
+        }
     }
 }
 
 impl Sink for Page<'_> {
     fn intern(&mut self, name: &str) -> SpanName {
-        self.book.ledger.intern(name)
+        self.book.intern(name)
     }
 
     fn enter(&mut self, pid: u32, span: SpanName, row: &Row) {

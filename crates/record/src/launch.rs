@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::files;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 pub struct Launched {
     child: Child,
     program: PathBuf,
+    runs: bool,
 }
 
 /// The command can't be started.
@@ -34,9 +35,18 @@ pub enum LaunchError {
     },
 }
 
+/// What becomes of what a command prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prints {
+    /// It goes where ours does.
+    Through,
+    /// It is dropped: the terminal is in use.
+    Nowhere,
+}
+
 impl Launched {
     /// Starts a command and stops it before its program begins.
-    pub fn stopped(command: &[OsString]) -> Result<Self, LaunchError> {
+    pub fn stopped(command: &[OsString], prints: Prints) -> Result<Self, LaunchError> {
         let name = command
             .first()
             .map(|n| n.to_string_lossy().into_owned())
@@ -46,13 +56,24 @@ impl Launched {
             program: name.clone(),
             source,
         };
-        let child = Command::new("/bin/sh")
+        let mut shell = Command::new("/bin/sh");
+        if prints == Prints::Nowhere {
+            shell
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+        }
+        let child = shell
             .args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""])
             .args(command)
             .process_group(0)
             .spawn()
             .map_err(system)?;
-        let launched = Self { child, program };
+        let launched = Self {
+            child,
+            program,
+            runs: false,
+        };
         if let Some(pid) = launched.pid_for_wait() {
             waitpid(Some(pid), WaitOptions::UNTRACED).map_err(|e| system(e.into()))?;
         }
@@ -82,13 +103,25 @@ impl Launched {
     }
 
     /// Lets it run.
-    pub fn go(&self) -> io::Result<()> {
+    pub fn go(&mut self) -> io::Result<()> {
+        self.runs = true;
         self.signal(Signal::CONT)
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
         self.pid_for_wait()
             .map_or(Ok(()), |pid| Ok(kill_process(pid, signal)?))
+    }
+
+    /// Asks it to end, and waits for two seconds at most.
+    fn ends_when_asked(&mut self) -> bool {
+        let _ = self.signal(Signal::TERM);
+        // Where something has stopped it meanwhile: it wakes with the request already there.
+        let _ = self.signal(Signal::CONT);
+        (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            matches!(self.ended(), Ok(Some(_)))
+        })
     }
 
     /// How it ended, if it has.
@@ -98,18 +131,11 @@ impl Launched {
 }
 
 impl Drop for Launched {
-    /// What we started we end: asked first, so that it can save what it has.
+    /// What we started we end: asked first, so that it can save what it has. What was never let go
+    /// has nothing to save, and must not run an instruction of its program now.
     fn drop(&mut self) {
-        if matches!(self.ended(), Ok(Some(_))) {
+        if matches!(self.ended(), Ok(Some(_))) || (self.runs && self.ends_when_asked()) {
             return;
-        }
-        let _ = self.signal(Signal::CONT);
-        let _ = self.signal(Signal::TERM);
-        for _ in 0..100 {
-            if matches!(self.ended(), Ok(Some(_))) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -138,7 +164,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let mark = dir.path().join("mark");
         let mut launched =
-            Launched::stopped(&["touch".into(), mark.clone().into()]).expect("touch is there");
+            Launched::stopped(&["touch".into(), mark.clone().into()], Prints::Through)
+                .expect("touch is there");
         assert!(!mark.exists());
         launched.go().expect("our child");
         let status = loop {
@@ -151,8 +178,22 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_is_never_let_go_never_runs() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let mark = dir.path().join("mark");
+        for _ in 0..20 {
+            drop(Launched::stopped(
+                &["touch".into(), mark.clone().into()],
+                Prints::Through,
+            ));
+            assert!(!mark.exists());
+        }
+    }
+
+    #[test]
     fn a_program_that_is_not_there_is_named() {
-        let error = Launched::stopped(&["no-such-program".into()]).expect_err("it is not there");
+        let error = Launched::stopped(&["no-such-program".into()], Prints::Nowhere)
+            .expect_err("it is not there");
         assert!(error.to_string().contains("'no-such-program'"));
     }
 }

@@ -1,7 +1,8 @@
 //! From live processes to a ledger: where spans come from and which are kept.
 //!
 //! [`Recorder`] watches processes, takes the rows of spans that the kernel's programs and the
-//! SDK's processes leave, and writes them to a ledger until it is told to stop.
+//! SDK's processes leave, and writes them to a ledger until it is told to stop. [`Live`] has the
+//! statistics meanwhile, with a ledger or without one.
 
 mod aim;
 mod book;
@@ -16,22 +17,28 @@ mod machine;
 mod metadata;
 mod nearest;
 mod options;
+mod output;
 mod probe;
 mod process;
+pub mod quantity;
 mod recorder;
 mod rungs;
 mod sdk;
 mod source;
 mod steal;
 mod symbols;
+mod tally;
 
 pub use aim::{Aim, AimError};
+pub use book::Tap;
 pub use keeping::Policy;
-pub use launch::{LaunchError, Launched};
+pub use launch::{LaunchError, Launched, Prints};
+pub use live::{Kind, Live};
 pub use machine::{describe as describe_machine, max_resident_bytes};
-pub use options::{End, Options, Progress, RecordError};
+pub use options::{End, Listener, Options, Place, Progress, RecordError};
 pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};
 pub use process::{Process, ProcessError};
-pub use recorder::Recorder;
+pub use recorder::{Closing, NextLedger, Recorder};
 pub use source::{SourceError, SpanSource};
 pub use steal::StealClock;
+pub use tally::{Makeup, Tally};

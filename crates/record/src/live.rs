@@ -1,26 +1,279 @@
-//! Quantiles while it runs: for the progress line, not for estimates.
+//! Statistics while it runs, by kind of span: of the last seconds, and since the begin. They are
+//! for looking at; estimates with intervals are made from a ledger.
 
-use hdrhistogram::Histogram;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// The latencies of all spans so far, to 1 %.
+use tailscope_trace::{SpanName, SpanRow};
+
+use crate::tally::Tally;
+
+/// The last seconds are held in slices of this length, so that old ones can be let go.
+const SLICE: Duration = Duration::from_secs(2);
+/// Of which there are so many: the last seconds are 8 to 10.
+const SLICES: usize = 5;
+/// So many kinds have figures of their own. A kind takes some 200 KiB, 0.5 MiB at the very most.
+const MOST_KINDS: usize = 64;
+/// The name of all further kinds together.
+const OTHER_KINDS: &str = "(other)";
+
+/// The figures of all kinds of spans.
+#[derive(Debug, Default)]
+pub struct Live {
+    kinds: Vec<Kind>,
+    /// The kind of each span's name, as far as they were met.
+    by_name: Vec<Option<u8>>,
+    /// Kinds that are counted as `(other)`.
+    folded: usize,
+    began: Option<Instant>,
+    turned: Option<Instant>,
+    /// The slice that rows are entered into, and how many of the others were, up to all.
+    now: usize,
+    full: u32,
+}
+
+/// The figures of the spans of one name.
 #[derive(Debug)]
-pub(crate) struct Live(Histogram<u64>);
-
-/// An hour; what is longer counts as an hour.
-const LONGEST_NS: u64 = 3_600_000_000_000;
+pub struct Kind {
+    name: Arc<str>,
+    past: Tally,
+    slices: [Tally; SLICES],
+    /// What was rounded off the weights so far.
+    carry: f64,
+}
 
 impl Live {
-    pub(crate) fn new() -> Self {
-        Self(Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("constant bounds are valid"))
+    /// Enters a row. `name`: what its kind is called, asked when it comes for the first time.
+    pub(crate) fn enter(&mut self, row: &SpanRow, name: impl FnOnce(SpanName) -> Arc<str>) {
+        let place = row.span.index() as usize;
+        if self.by_name.len() <= place {
+            self.by_name.resize(place + 1, None);
+        }
+        let kind = match self.by_name[place] {
+            Some(kind) => kind,
+            None => *self.by_name[place]
+                .insert(meet(&mut self.kinds, &mut self.folded, || name(row.span))),
+        };
+        self.kinds[usize::from(kind)].enter(row, self.now);
     }
 
-    /// A row, and how many spans it stands for.
-    pub(crate) fn add(&mut self, wall_ns: i64, weight: f64) {
-        let spans = weight.round().max(1.0) as u64;
-        self.0.saturating_record_n(wall_ns.max(0) as u64, spans);
+    /// Lets time pass: to be called at every look, before its rows.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        let (_, turned) = (
+            self.began.get_or_insert(now),
+            self.turned.get_or_insert(now),
+        );
+        let mut passed = 0;
+        while now.saturating_duration_since(*turned) >= SLICE {
+            *turned += SLICE;
+            passed += 1;
+            if passed <= SLICES {
+                self.now = (self.now + 1) % SLICES;
+                self.full = (self.full + 1).min(SLICES as u32 - 1);
+                self.kinds.iter_mut().for_each(|kind| kind.let_go(self.now));
+            }
+        }
     }
 
-    pub(crate) fn quantile(&self, q: f64) -> Option<u64> {
-        (!self.0.is_empty()).then(|| self.0.value_at_quantile(q))
+    /// All kinds, in the order in which they came.
+    #[must_use]
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// How many kinds are counted together as `(other)`, for want of room.
+    #[must_use]
+    pub fn folded(&self) -> usize {
+        self.folded
+    }
+
+    /// How long the last seconds are that [`Kind::recent`] counts.
+    #[must_use]
+    pub fn window(&self, now: Instant) -> Duration {
+        self.turned.map_or(Duration::ZERO, |turned| {
+            SLICE * self.full + now.saturating_duration_since(turned)
+        })
+    }
+
+    /// Since when [`Kind::total`] counts.
+    #[must_use]
+    pub fn age(&self, now: Instant) -> Duration {
+        self.began
+            .map_or(Duration::ZERO, |began| now.saturating_duration_since(began))
+    }
+
+    /// All kinds together since the begin.
+    #[must_use]
+    pub fn total(&self) -> Tally {
+        self.kinds.iter().fold(Tally::default(), |mut sum, kind| {
+            kind.add_total(&mut sum);
+            sum
+        })
+    }
+}
+
+/// A place for a new kind, or that of all others.
+fn meet(kinds: &mut Vec<Kind>, folded: &mut usize, name: impl FnOnce() -> Arc<str>) -> u8 {
+    let kind = kinds.len().min(MOST_KINDS);
+    if kinds.len() <= MOST_KINDS {
+        kinds.push(Kind::new(if kind < MOST_KINDS {
+            name()
+        } else {
+            OTHER_KINDS.into()
+        }));
+    }
+    *folded += usize::from(kind == MOST_KINDS);
+    kind as u8
+}
+
+impl Kind {
+    fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            past: Tally::default(),
+            slices: Default::default(),
+            carry: 0.0,
+        }
+    }
+
+    fn enter(&mut self, row: &SpanRow, slice: usize) {
+        // Counts are whole: what is rounded off here is counted with a later row.
+        self.carry += row.weight;
+        let spans = self.carry.floor();
+        self.carry -= spans;
+        self.slices[slice].enter(row, spans as u64);
+    }
+
+    /// Empties the oldest slice for what comes.
+    fn let_go(&mut self, slice: usize) {
+        self.past.add(&self.slices[slice]);
+        self.slices[slice].clear();
+    }
+
+    fn add_total(&self, sum: &mut Tally) {
+        sum.add(&self.past);
+        self.slices.iter().for_each(|slice| sum.add(slice));
+    }
+
+    /// The spans' name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The spans that came in the last seconds, as many as [`Live::window`] says.
+    #[must_use]
+    pub fn recent(&self) -> Tally {
+        self.slices.iter().fold(Tally::default(), |mut sum, slice| {
+            sum.add(slice);
+            sum
+        })
+    }
+
+    /// All since the begin.
+    #[must_use]
+    pub fn total(&self) -> Tally {
+        let mut sum = Tally::default();
+        self.add_total(&mut sum);
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailscope_trace::Names;
+
+    use super::*;
+
+    struct Stage {
+        live: Live,
+        names: Names,
+        start: Instant,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let start = Instant::now();
+            let mut live = Live::default();
+            live.turn(start);
+            Self {
+                live,
+                names: Names::default(),
+                start,
+            }
+        }
+
+        fn at(&self, seconds: f64) -> Instant {
+            self.start + Duration::from_secs_f64(seconds)
+        }
+
+        fn enter(&mut self, name: &str, wall_ns: i64, weight: f64) {
+            let row = SpanRow {
+                span: self.names.intern(name),
+                wall_ns,
+                weight,
+                ..SpanRow::default()
+            };
+            self.live.enter(&row, |span| self.names.text(span).clone());
+        }
+    }
+
+    #[test]
+    fn kinds_are_apart_and_what_is_old_is_let_go() {
+        let mut stage = Stage::new();
+        for second in 0..20 {
+            stage.live.turn(stage.at(f64::from(second)));
+            stage.enter("get", 1000 * i64::from(second + 1), 1.0);
+            stage.enter("set", 7, 2.0);
+        }
+        let now = stage.at(19.5);
+        stage.live.turn(now);
+        let [get, set] = stage.live.kinds() else {
+            panic!("two kinds: {:?}", stage.live.kinds().len());
+        };
+        assert_eq!((get.name(), set.name()), ("get", "set"));
+        // Slices begin at 10, 12, 14, 16 and 18 s.
+        assert_eq!(stage.live.window(now), Duration::from_secs_f64(9.5));
+        assert_eq!(stage.live.age(now), Duration::from_secs_f64(19.5));
+        assert_eq!((get.recent().spans(), set.recent().spans()), (10, 20));
+        assert_eq!((get.total().spans(), set.total().spans()), (20, 40));
+        let oldest = get.recent().quantile(0.0).expect("there are spans");
+        assert!((10_900..=11_100).contains(&oldest), "{oldest}");
+        assert_eq!(stage.live.total().spans(), 60);
+    }
+
+    #[test]
+    fn a_long_pause_empties_the_last_seconds() {
+        let mut stage = Stage::new();
+        stage.enter("get", 1000, 1.0);
+        stage.live.turn(stage.at(3601.0));
+        assert_eq!(stage.live.kinds()[0].recent().spans(), 0);
+        assert_eq!(stage.live.kinds()[0].total().spans(), 1);
+        assert_eq!(stage.live.window(stage.at(3601.0)), Duration::from_secs(9));
+    }
+
+    #[test]
+    fn weights_that_are_not_whole_add_up() {
+        let mut stage = Stage::new();
+        (0..1000).for_each(|_| stage.enter("get", 1000, 1.25));
+        let total = stage.live.kinds()[0].total();
+        assert_eq!((total.rows(), total.spans()), (1000, 1250));
+        assert_eq!(total.whole().spans, 1250.0);
+    }
+
+    #[test]
+    fn kinds_without_room_are_counted_together() {
+        let mut stage = Stage::new();
+        for kind in 0..MOST_KINDS + 3 {
+            stage.enter(&format!("kind {kind}"), 1000, 1.0);
+        }
+        stage.enter("kind 0", 1000, 1.0);
+        stage.enter(&format!("kind {}", MOST_KINDS + 1), 1000, 1.0);
+        let kinds = stage.live.kinds();
+        assert_eq!(kinds.len(), MOST_KINDS + 1);
+        assert_eq!(kinds[0].total().spans(), 2);
+        let other = kinds.last().expect("there are kinds");
+        assert_eq!((other.name(), other.total().spans()), (OTHER_KINDS, 4));
+        assert_eq!(stage.live.folded(), 3);
     }
 }

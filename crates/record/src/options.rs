@@ -7,9 +7,9 @@ use std::time::Duration;
 use tailscope_kernel::{LoadError, WatchError};
 use tailscope_trace::Existing;
 
-use crate::SpanSource;
 use crate::keeping::Policy;
 use crate::sdk::ServeError;
+use crate::{Live, SpanSource};
 
 /// What to record.
 #[derive(Debug, Clone)]
@@ -22,12 +22,34 @@ pub struct Options {
     pub keep: Policy,
     /// Whether the processes' children are recorded too.
     pub children: bool,
-    /// The ledger's folder.
-    pub output: PathBuf,
-    /// What to do with a ledger that is there.
-    pub existing: Existing,
+    /// Whether it tells of every program that starts on this machine, so that it can be watched.
+    pub tell_programs: bool,
+    /// Whether it takes over the SDK's socket from a recorder of this same process.
+    pub takes_over: bool,
+    /// Where the ledger is written; `None`: no row is written at all.
+    pub ledger: Option<Place>,
     /// The command line, for the ledger.
     pub command: Vec<String>,
+}
+
+/// A place for a ledger.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// What to do with a ledger that is there.
+    pub existing: Existing,
+}
+
+/// Who hears of a recording while it goes on.
+pub trait Listener {
+    /// After each look, twenty times a second or more: what the spans so far were like.
+    fn look(&mut self, live: &Live) {
+        let _ = live;
+    }
+
+    /// Once a second, and when there are `notices`: what the person should know.
+    fn tell(&mut self, progress: &Progress, notices: &[String]);
 }
 
 /// A recording can't begin or go on.

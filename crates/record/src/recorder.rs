@@ -1,25 +1,32 @@
 //! The recorder: one thread that looks, twenty times a second, at what spans have ended.
 
-use std::collections::{BTreeMap, HashSet};
-use std::io;
-use std::path::{Path, PathBuf};
+mod counts;
+mod lives;
+mod turn;
+
+pub use turn::{Closing, NextLedger};
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tailscope_kernel::{Config, Event, Kernel, SocketSpans};
-use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns, unix_ns};
+use tailscope_kernel::{Config, Kernel, SocketSpans};
+use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns};
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::meters::Meters;
-use tailscope_trace::{Cost, LedgerWriter, Sealing, Summary};
+use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
 
-use crate::book::{Book, Weights};
+use crate::book::{Book, Tap, Weights};
 use crate::keeping::{Flow, Keeper, row_bytes};
 use crate::metadata::{measured, metadata};
-use crate::options::{End, Options, Progress, RecordError};
+use crate::options::{End, Listener, Options, RecordError};
+use crate::output::Output;
 use crate::rungs::{attach_probes, check_sockets};
 use crate::sdk::SdkServer;
-use crate::{Aim, Process, SpanSource, StealClock, files, machine};
+use crate::{Aim, Live, Policy, SpanSource, StealClock};
+use lives::FileId;
+use turn::Sums;
 
 /// How often the recorder looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -28,16 +35,13 @@ const STEER_EVERY: Duration = Duration::from_millis(200);
 /// How often it tells of its progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// In how many processes it looks, once a second, for libraries loaded since.
-const SCANNED: usize = 64;
-
 /// A recording.
 pub struct Recorder {
     kernel: Kernel,
     sdk: Option<SdkServer>,
     aims: Vec<Aim>,
-    /// Files that were looked into for the SDK.
-    inspected: HashSet<PathBuf>,
+    /// Files that were looked into for the SDK, and whether they have it.
+    inspected: HashMap<FileId, bool>,
     clock: Clock,
     steal: Option<StealClock>,
     book: Book,
@@ -45,6 +49,19 @@ pub struct Recorder {
     started: Instant,
     notices: Vec<String>,
     sample: f64,
+    measured: CauseSet,
+    metadata: Metadata,
+    /// Programs that started and are not watched.
+    programs: Vec<u32>,
+    /// Who knocked while it was not decided yet whether those are to be watched.
+    knocks: Vec<OwnedFd>,
+    lost_news: u64,
+    steered: Instant,
+    refreshed: Instant,
+    /// What was counted until the present ledger began.
+    before: Sums,
+    /// What a row took on disk in the ledger before.
+    row_bytes: Option<f64>,
     cpu_at_start: u64,
 }
 
@@ -70,6 +87,7 @@ impl Recorder {
         let config = Config {
             sample,
             follow_children: options.children,
+            tell_programs: options.tell_programs,
             sockets,
             probes: !aims.is_empty(),
         };
@@ -79,19 +97,22 @@ impl Recorder {
         let sdk = options
             .spans
             .contains(&SpanSource::Sdk)
-            .then(|| SdkServer::open(sample, keeper.of_unknown()))
+            .then(|| SdkServer::open(sample, keeper.of_unknown(), options.takes_over))
             .transpose()?;
         let steal = StealClock::start();
         let clock = Clock::calibrate();
         let measured = measured(&kernel, steal.is_some(), sockets);
         let metadata = metadata(options, &kernel, &clock, steal.is_some());
-        let ledger = LedgerWriter::create(
-            &options.output,
-            metadata,
-            measured,
-            Sealing::default(),
-            options.existing,
-        )?;
+        let output = match &options.ledger {
+            Some(place) => Output::Ledger(Box::new(LedgerWriter::create(
+                &place.folder,
+                metadata.clone(),
+                measured,
+                Sealing::default(),
+                place.existing,
+            )?)),
+            None => Output::Nowhere(Names::default()),
+        };
         let name = match sockets {
             Some(SocketSpans::FromReceive) => SpanSource::RecvSend.span_name(),
             _ => SpanSource::ReadySend.span_name(),
@@ -107,19 +128,34 @@ impl Recorder {
         let mut recorder = Self {
             kernel,
             sdk,
-            inspected: HashSet::new(),
+            inspected: HashMap::new(),
             clock,
             steal,
             cpu_at_start,
-            book: Book::new(ledger, &name, &probe_names, weights, keeper),
+            book: Book::new(output, &name, &probe_names, weights, keeper),
             processes: HashSet::new(),
             started: Instant::now(),
             notices: aims.iter().flat_map(Aim::notices).collect(),
             aims,
             sample: options.sample,
+            measured,
+            metadata,
+            programs: Vec::new(),
+            knocks: Vec::new(),
+            lost_news: 0,
+            steered: Instant::now(),
+            refreshed: Instant::now(),
+            before: Sums::default(),
+            row_bytes: None,
         };
         recorder.tell_what_to_keep()?;
         Ok(recorder)
+    }
+
+    /// The causes that this machine measures in this recording.
+    #[must_use]
+    pub fn measured(&self) -> CauseSet {
+        self.measured
     }
 
     /// Tells all who write rows which.
@@ -151,75 +187,28 @@ impl Recorder {
             spans: self.metered(),
             rows: self.book.rows,
         };
-        let sealed = self.book.ledger.totals();
-        self.book
-            .keeper
-            .steer(flow, row_bytes(sealed.rows, sealed.bytes));
+        let sealed = self.book.output.totals();
+        let row_bytes = row_bytes(sealed.rows, sealed.bytes).or(self.row_bytes);
+        self.book.keeper.steer(flow, row_bytes);
         self.tell_what_to_keep()
     }
 
-    /// Records a process from now on.
-    pub fn watch(&mut self, process: &Process) -> Result<(), RecordError> {
-        self.kernel.watch(process.pid)?;
-        self.processes.insert(process.pid);
-        self.call_sdk_in(process)
-    }
-
-    /// Lets the SDK in a program file know of us, before a process runs it or while it does.
-    pub fn call_sdk(&mut self, file: &Path) -> Result<(), RecordError> {
-        let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        if self.sdk.is_none() || self.inspected.contains(&real) {
-            return Ok(());
-        }
-        if files::has_sdk(file).unwrap_or(false) {
-            self.kernel.call_sdk(&real)?;
-        }
-        self.inspected.insert(real);
-        Ok(())
-    }
-
-    /// Looks for the SDK in what a process has mapped by now.
-    fn call_sdk_in(&mut self, process: &Process) -> Result<(), RecordError> {
-        if self.sdk.is_some() {
-            for file in process.code_files().unwrap_or_default() {
-                self.call_sdk(&file)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks for it in libraries that were loaded since.
-    fn call_sdk_in_all(&mut self) -> Result<(), RecordError> {
-        let processes: Vec<u32> = self.processes.iter().copied().take(SCANNED).collect();
-        processes
-            .into_iter()
-            .try_for_each(|pid| self.call_sdk_in(&Process { pid }))
-    }
-
-    /// Records until `duration` is over, `stop` is set, or no process is left. `tell` hears of
-    /// the progress once a second.
+    /// Records until `duration` is over, `stop` is set, or no process is left.
     pub fn run(
         &mut self,
         duration: Option<Duration>,
         stop: &AtomicBool,
-        mut tell: impl FnMut(&Progress, &[String]),
+        listener: &mut impl Listener,
     ) -> Result<End, RecordError> {
         self.started = Instant::now();
-        let (mut told, mut steered) = (Instant::now(), Instant::now());
+        let mut told = Instant::now();
         loop {
-            self.wait()?;
-            self.look()?;
-            if steered.elapsed() >= STEER_EVERY {
-                steered = Instant::now();
-                self.steer()?;
-            }
+            self.round(None)?;
+            listener.look(&self.book.live);
             if told.elapsed() >= TELL_EVERY || !self.notices.is_empty() {
                 told = Instant::now();
-                self.clock.refine();
-                self.call_sdk_in_all()?;
-                self.look_for_replaced_files();
-                let notices = std::mem::take(&mut self.notices);
-                tell(&self.progress(), &notices);
+                let notices = self.take_notices();
+                listener.tell(&self.progress(), &notices);
             }
             if stop.load(Ordering::Relaxed) {
                 return Ok(End::Stopped);
@@ -247,18 +236,90 @@ impl Recorder {
         }
     }
 
+    /// Waits for the next look, takes what came since the last, and does what is due. While no
+    /// process is watched it looks only when there is news, or `wake` is readable, or once a second.
+    ///
+    /// # Errors
+    /// Those of the ledger mean that rows were lost, and are counted; everything else went on, and
+    /// so may the caller.
+    pub fn round(&mut self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
+        self.wait(wake)?;
+        let looked = self.look();
+        if self.steered.elapsed() >= STEER_EVERY {
+            self.steered = Instant::now();
+            self.steer()?;
+        }
+        if self.refreshed.elapsed() >= TELL_EVERY {
+            self.refreshed = Instant::now();
+            self.clock.refine();
+            self.call_sdk_in_all()?;
+            self.look_for_replaced_files();
+        }
+        looked
+    }
+
+    /// What the person should know, since the last time.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Programs that started since the last time and are not watched, if it was asked to tell.
+    pub fn take_programs(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.programs)
+    }
+
+    /// The processes that are watched.
+    #[must_use]
+    pub fn processes(&self) -> &HashSet<u32> {
+        &self.processes
+    }
+
+    /// The statistics so far.
+    #[must_use]
+    pub fn live(&self) -> &Live {
+        &self.book.live
+    }
+
+    /// Has somebody else get every row too.
+    pub fn tap(&mut self, tap: Option<Tap>) {
+        self.book.tap = tap;
+    }
+
+    /// Keeps other rows from now on.
+    pub fn keep(&mut self, policy: Policy) -> Result<(), RecordError> {
+        self.metadata.keep = policy.others;
+        self.metadata.tail = policy.tail;
+        self.metadata.budget = policy.budget;
+        self.book.keeper = Keeper::new(policy);
+        if let Some(sdk) = &mut self.sdk {
+            sdk.keep_unknown(self.book.keeper.of_unknown());
+        }
+        self.tell_what_to_keep()
+    }
+
     /// Waits for the next look, or for a process that knocks or ends.
-    fn wait(&self) -> Result<(), RecordError> {
+    fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         let mut fds = vec![PollFd::from_borrowed_fd(
             self.kernel.events_fd(),
             PollFlags::IN,
         )];
-        if let Some(sdk) = &self.sdk {
-            fds.push(PollFd::from_borrowed_fd(sdk.fd(), PollFlags::IN));
-        }
+        fds.extend(
+            self.sdk
+                .iter()
+                .map(SdkServer::fd)
+                .chain(wake)
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+        );
+        let patience = if !self.knocks.is_empty() {
+            Duration::ZERO
+        } else if self.processes.is_empty() {
+            TELL_EVERY
+        } else {
+            LOOK_EVERY
+        };
         let patience = Timespec {
-            tv_sec: 0,
-            tv_nsec: LOOK_EVERY.as_nanos() as i64,
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: patience.subsec_nanos().into(),
         };
         match poll(&mut fds, Some(&patience)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -270,8 +331,15 @@ impl Recorder {
         // The kernel tells of a child or a new program before that can knock, so the news are
         // heard between the knock and the answer: a child would be turned away as a stranger,
         // and an exec heard later would throw out the program that has just come in.
-        let knocks = self.sdk.as_ref().map(SdkServer::knocks).unwrap_or_default();
+        let mut knocks = std::mem::take(&mut self.knocks);
+        let fresh: Vec<_> = self.sdk.iter().flat_map(SdkServer::knocks).collect();
         self.hear_news()?;
+        if self.programs.is_empty() {
+            knocks.extend(fresh);
+        } else {
+            // One of the programs that have just started, perhaps, and about to be watched.
+            self.knocks = fresh;
+        }
         if !knocks.is_empty() {
             self.call_sdk_in_all()?;
         }
@@ -280,155 +348,22 @@ impl Recorder {
             sdk.welcome(knocks, &mut self.kernel, |pid| processes.contains(&pid));
             sdk.beat(Cycles::now(), self.clock.hz());
         }
-        if let Some(steal) = &mut self.steal {
+        if let Some(steal) = &mut self.steal
+            && !self.processes.is_empty()
+        {
             steal.tick();
         }
-        let mut page = self.book.open(&self.clock, self.steal.as_ref());
-        self.kernel.rows(|row| page.enter_socket(&row));
-        let kernel = &mut self.kernel;
-        kernel.probe_rows(|row, text| page.enter_probe(&row, text));
+        let (mut ended, names) = self.kernel.ended();
+        let mut page = self.book.open(&self.clock, self.steal.as_ref(), &names);
+        ended.sockets(|row| page.enter_socket(&row));
+        ended.probes(|row| page.enter_probe(&row));
         if let Some(sdk) = &mut self.sdk {
             sdk.drain(&mut page);
         }
-        page.close()?;
-        self.book.ledger.tick(Instant::now())?;
-        Ok(())
-    }
-
-    fn hear_news(&mut self) -> Result<(), RecordError> {
-        let mut news = Vec::new();
-        self.kernel.events(|event| news.push(event));
-        for event in news {
-            match event {
-                Event::Child { pid, .. } => {
-                    self.processes.insert(pid);
-                }
-                Event::Exec { pid } => {
-                    self.forget(pid)?;
-                    self.call_sdk_in(&Process { pid })?;
-                }
-                Event::Exit { pid } => {
-                    self.processes.remove(&pid);
-                    self.forget(pid)?;
-                }
-                Event::Refused { pid, errno } => {
-                    let error = io::Error::from_raw_os_error(errno);
-                    let path = SdkServer::path();
-                    self.notices.push(format!(
-                        "process {pid} can't reach the recorder at {}: {error}; its SDK spans are not recorded",
-                        path.display()
-                    ));
-                }
-            }
+        let ticked = self.book.output.tick(Instant::now());
+        match self.book.trouble.take() {
+            Some(e) => Err(e.into()),
+            None => Ok(ticked?),
         }
-        Ok(())
-    }
-
-    fn forget(&mut self, pid: u32) -> Result<(), RecordError> {
-        if let Some(sdk) = &mut self.sdk
-            && sdk.serves(pid)
-        {
-            let mut page = self.book.open(&self.clock, self.steal.as_ref());
-            sdk.forget(pid, &mut page);
-            page.close()?;
-            self.kernel.take_back_meters(pid);
-        }
-        Ok(())
-    }
-
-    /// How it goes.
-    #[must_use]
-    pub fn progress(&self) -> Progress {
-        Progress {
-            elapsed: self.started.elapsed(),
-            rows: self.book.rows,
-            p50_ns: self.book.live.quantile(0.5),
-            p99_ns: self.book.live.quantile(0.99),
-            bytes: self.book.ledger.totals().bytes,
-            lost: self.lost().values().sum(),
-        }
-    }
-
-    fn lost(&self) -> BTreeMap<String, u64> {
-        let kernel = self.kernel.losses();
-        let sdk = self.sdk.as_ref().map(SdkServer::counts).unwrap_or_default();
-        BTreeMap::from(
-            [
-                ("ring_full", kernel.rows),
-                ("threads", kernel.threads),
-                ("nesting", kernel.nesting),
-                ("events", kernel.events),
-                ("sockets", kernel.sockets),
-                ("switches", kernel.switches),
-                ("processes", kernel.processes),
-                ("abandoned", kernel.abandoned),
-                ("depth", kernel.depth),
-                ("names", kernel.names),
-                ("recursion", kernel.recursion),
-                ("strangers", sdk.strangers),
-                ("region_full", sdk.full),
-                ("region_malformed", sdk.malformed),
-            ]
-            .map(|(name, count)| (name.to_owned(), count)),
-        )
-    }
-
-    /// Ends the recording: takes what is left, seals it, and writes down what was lost and what
-    /// it cost.
-    pub fn finish(mut self) -> Result<Progress, RecordError> {
-        self.kernel.dismiss_sdk();
-        self.kernel.detach_probes();
-        let looked = self.look();
-        let progress = self.progress();
-        let mut lost = self.lost();
-        lost.insert("overdrawn".into(), self.book.overdrawn);
-        let seen = self.seen();
-        let Self {
-            kernel,
-            sdk,
-            book,
-            cpu_at_start,
-            ..
-        } = self;
-        drop((sdk, kernel));
-        let totals = book.ledger.finish(Summary {
-            ended_ns: unix_ns(),
-            seen,
-            lost,
-            cost: Cost {
-                cpu_ns: own_cpu_ns() - cpu_at_start,
-                max_rss_bytes: machine::max_resident_bytes(),
-            },
-        })?;
-        looked?;
-        Ok(Progress {
-            bytes: totals.bytes,
-            ..progress
-        })
-    }
-
-    /// Spans that ended, kept or not; under `--sample` those from the kernel are an estimate.
-    fn seen(&self) -> u64 {
-        let (kernel, sdk) = self.ended();
-        (kernel as f64 / self.sample.clamp(f64::MIN_POSITIVE, 1.0)) as u64 + sdk
-    }
-
-    /// Metered spans that ended, kept or not.
-    fn metered(&self) -> u64 {
-        let (kernel, sdk) = self.ended();
-        kernel + (sdk as f64 * self.sample) as u64
-    }
-
-    /// Metered spans that ended in the kernel's programs, and all that ended in the SDK.
-    fn ended(&self) -> (u64, u64) {
-        let kernel = self
-            .kernel
-            .own_meters()
-            .iter()
-            .filter_map(|map| Meters::map(map).ok())
-            .map(|meters| meters.spans())
-            .sum();
-        let sdk = self.sdk.as_ref().map_or(0, |sdk| sdk.counts().spans);
-        (kernel, sdk)
     }
 }

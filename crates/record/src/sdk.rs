@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::net::sockopt::socket_peercred;
@@ -75,6 +75,8 @@ impl Counts {
 /// The recorder's side of all SDK processes.
 pub(crate) struct SdkServer {
     path: PathBuf,
+    /// Device and inode of the socket that is ours.
+    bound: Option<(u64, u64)>,
     listener: OwnedFd,
     clients: HashMap<u32, Client>,
     sample: u64,
@@ -92,10 +94,16 @@ impl SdkServer {
         )
     }
 
-    pub(crate) fn open(sample: u64, unknown: Keeping) -> Result<Self, ServeError> {
+    /// `takes_over`: whoever serves the socket now is of this process, and about to end.
+    pub(crate) fn open(
+        sample: u64,
+        unknown: Keeping,
+        takes_over: bool,
+    ) -> Result<Self, ServeError> {
         let path = Self::path();
-        let listener = listen_at(&path)?;
+        let listener = listen_at(&path, takes_over)?;
         Ok(Self {
+            bound: inode(&path),
             path,
             listener,
             clients: HashMap::new(),
@@ -186,6 +194,11 @@ impl SdkServer {
         }
     }
 
+    /// The same for names that are not known yet, in processes that come from now on.
+    pub(crate) fn keep_unknown(&mut self, keeping: Keeping) {
+        self.unknown = keeping;
+    }
+
     /// Takes what processes wrote.
     pub(crate) fn drain(&mut self, sink: &mut impl Sink) {
         for (pid, client) in &mut self.clients {
@@ -217,8 +230,16 @@ impl SdkServer {
 
 impl Drop for SdkServer {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        // Another recorder may have taken the place.
+        if inode(&self.path) == self.bound {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// Where rows go.
@@ -242,7 +263,7 @@ impl Client {
     }
 }
 
-fn listen_at(path: &Path) -> Result<OwnedFd, ServeError> {
+fn listen_at(path: &Path, takes_over: bool) -> Result<OwnedFd, ServeError> {
     let system = |source: io::Error| ServeError::System {
         path: path.to_owned(),
         source,
@@ -256,8 +277,8 @@ fn listen_at(path: &Path) -> Result<OwnedFd, ServeError> {
     if path.exists() {
         // Left by a recorder that was killed, or of one that lives?
         match connect(&socket()?, &address) {
-            Ok(()) => return Err(ServeError::Taken(path.to_owned())),
-            Err(_) => fs::remove_file(path).map_err(system)?,
+            Ok(()) if !takes_over => return Err(ServeError::Taken(path.to_owned())),
+            _ => fs::remove_file(path).map_err(system)?,
         }
     } else if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(system)?;

@@ -88,7 +88,8 @@ impl Pair {
 ///
 /// The rate is measured from the first pair of readings to the latest, so it sharpens as the
 /// recording goes on: 20 ms give it to a few millionths. The distance to Unix time is read once:
-/// a clock that is stepped in mid-recording bends nothing.
+/// a clock that is stepped in mid-recording bends nothing. Who records for weeks looks at
+/// [`step_ns`](Clock::step_ns) and [`restart`](Clock::restart)s it between two ledgers.
 #[derive(Debug)]
 pub struct Clock {
     first: Pair,
@@ -117,10 +118,26 @@ impl Clock {
     pub fn refine(&mut self) {
         let latest = Pair::read();
         let cycles = latest.cycles.saturating_sub(self.first.cycles);
-        if cycles > 0 {
+        // Two readings that lie close together say nothing of the rate.
+        if latest.ns.saturating_sub(self.first.ns) >= 10_000_000 && cycles > 0 {
             self.ns_per_cycle = (latest.ns - self.first.ns) as f64 / cycles as f64;
             self.latest = latest;
         }
+    }
+
+    /// How far Unix time has moved since the start against the clock of the kernel's programs, in
+    /// ns: by a step of the wall clock, or while the machine was suspended.
+    #[must_use]
+    pub fn step_ns(&self) -> i64 {
+        (unix_ns() - Monotonic::now().0 as i64).saturating_sub(self.monotonic_to_unix)
+    }
+
+    /// Reads both distances anew, to Unix time and to the cycles, which a suspended machine may
+    /// have set back. The rate stays until it is measured again.
+    pub fn restart(&mut self) {
+        self.first = Pair::read();
+        self.latest = self.first;
+        self.monotonic_to_unix = unix_ns() - Monotonic::now().0 as i64;
     }
 
     /// Cycles in a second.

@@ -38,6 +38,9 @@ pub struct Row {
     pub ns: [u64; CAUSES],
     /// For each cause: how many times.
     pub n: [u32; CAUSES],
+    /// For each cause: who is to blame for the largest, as a number that the kernel's programs
+    /// gave out; 0: nobody is known.
+    pub who: [u16; CAUSES],
 }
 
 /// The bytes are not a row.
@@ -95,6 +98,7 @@ impl Row {
             let cause = left.trailing_zeros() as usize;
             row.ns[cause] = u64_at(bytes, at + offset_of!(abi::ts_share, ns));
             row.n[cause] = u32_at(bytes, at + offset_of!(abi::ts_share, n));
+            row.who[cause] = u16_at(bytes, at + offset_of!(abi::ts_share, who));
             at += SHARE;
             left &= left - 1;
         }
@@ -126,18 +130,20 @@ mod tests {
         for c in causes {
             bytes.extend(row.ns[c].to_le_bytes());
             bytes.extend(row.n[c].to_le_bytes());
-            bytes.extend([0; 4]);
+            bytes.extend(row.who[c].to_le_bytes());
+            bytes.extend([0; 2]);
         }
         bytes
     }
 
     prop_compose! {
         fn rows()(begin: u64, wall: u64, id: Option<u64>, pid: u32, tid: u32, cpu: u16, name: u8, text: u16,
-                  queue_ns: u64, kept: u16, ns: [u64; CAUSES], n: [u32; CAUSES], mask: u16) -> Row {
-            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, kept: Kept::from_code(kept), ns, n };
+                  queue_ns: u64, kept: u16, ns: [u64; CAUSES], n: [u32; CAUSES], who: [u16; CAUSES], mask: u16) -> Row {
+            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, kept: Kept::from_code(kept), ns, n, who };
             for c in (0..CAUSES).filter(|c| mask & 1 << c == 0) {
                 row.ns[c] = 0;
                 row.n[c] = 0;
+                row.who[c] = 0;
             }
             row
         }

@@ -80,6 +80,21 @@ impl Cause {
         }
     }
 
+    /// Whether the ledger says who is to blame for it, in the column `<name>_by`.
+    #[must_use]
+    pub const fn has_culprits(self) -> bool {
+        matches!(
+            self,
+            Cause::Runqueue
+                | Cause::Preempted
+                | Cause::Lock
+                | Cause::Irq
+                | Cause::SoftirqNet
+                | Cause::SoftirqTimer
+                | Cause::SoftirqOther
+        )
+    }
+
     /// The cause's number as an index into the arrays of a [`SpanRow`](crate::SpanRow).
     #[must_use]
     pub const fn index(self) -> usize {

@@ -1,6 +1,6 @@
 //! The rows of one row group while they are collected, column by column.
 
-use crate::{Cause, CauseSet, SpanRow};
+use crate::{Cause, CauseSet, SpanName, SpanRow};
 
 /// One row group's rows. What nearly every row has is a flat vector; causes are kept as the list
 /// of the rows that they struck, because most of them strike one row in hundreds: that makes
@@ -27,19 +27,28 @@ pub(crate) struct Strikes {
     pub(crate) rows: Vec<u32>,
     pub(crate) ns: Vec<i64>,
     pub(crate) n: Vec<u32>,
+    /// The names of those to blame, and which rows have one.
+    pub(crate) by: Vec<u32>,
+    pub(crate) by_rows: Vec<u32>,
 }
 
 impl Strikes {
-    fn push(&mut self, row: u32, ns: i64, n: u32) {
+    fn push(&mut self, row: u32, ns: i64, n: u32, by: Option<SpanName>) {
         self.rows.push(row);
         self.ns.push(ns);
         self.n.push(n);
+        if let Some(by) = by {
+            self.by.push(by.0);
+            self.by_rows.push(row);
+        }
     }
 
     fn clear(&mut self) {
         self.rows.clear();
         self.ns.clear();
         self.n.clear();
+        self.by.clear();
+        self.by_rows.clear();
     }
 }
 
@@ -86,7 +95,12 @@ impl Columns {
         struck &= self.measured;
         while struck != 0 {
             let cause = struck.trailing_zeros() as usize;
-            self.strikes[cause].push(number, row.cause_ns[cause], row.cause_n[cause]);
+            self.strikes[cause].push(
+                number,
+                row.cause_ns[cause],
+                row.cause_n[cause],
+                row.cause_by[cause],
+            );
             struck &= struck - 1;
         }
     }

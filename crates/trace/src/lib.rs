@@ -24,5 +24,6 @@ pub use error::{Error, Result};
 pub use info::{
     Clock, Cost, LEDGER_JSON, LedgerInfo, Machine, Metadata, Rung, SCHEMA_VERSION, State, Summary,
 };
+pub use partition::utc;
 pub use row::{SpanName, SpanRow};
-pub use write::{Existing, LedgerWriter, Sealing, Totals};
+pub use write::{Existing, LedgerWriter, Names, Sealing, Totals, clear};

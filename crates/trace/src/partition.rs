@@ -32,6 +32,14 @@ pub(crate) fn hour(unix_ns: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}", hours.rem_euclid(24))
 }
 
+/// A time in ns since the Unix epoch, to the second and in UTC, as folders are named by it:
+/// `2026-11-20T235901Z`.
+#[must_use]
+pub fn utc(unix_ns: i64) -> String {
+    let seconds = unix_ns.div_euclid(1_000_000_000).rem_euclid(3600);
+    format!("{}{:02}{:02}Z", hour(unix_ns), seconds / 60, seconds % 60)
+}
+
 /// Year, month and day of a number of days since the Unix epoch, in the Gregorian calendar.
 ///
 /// Counts from 1 March of year 0, so that the leap day is the last of its year, in eras of 400
@@ -85,6 +93,7 @@ mod tests {
         ] {
             assert_eq!(hour(seconds * 1_000_000_000), expected, "{seconds}");
         }
+        assert_eq!(utc(1_795_215_661 * 1_000_000_000), "2026-11-20T230101Z");
         // No time panics.
         assert_eq!(hour(i64::MAX), "2262-04-11T23");
         assert_eq!(hour(i64::MIN), "1677-09-21T00");

@@ -2,7 +2,7 @@
 
 use crate::Cause;
 
-/// The name of a span, as an index into the name table of the writer that interned it
+/// The name of a span or of a culprit, as an index into the name table of the writer that interned it
 /// ([`LedgerWriter::intern`](crate::LedgerWriter::intern)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpanName(pub(crate) u32);
@@ -39,6 +39,9 @@ pub struct SpanRow {
     pub cause_ns: [i64; Cause::COUNT],
     /// How many times each cause struck, likewise.
     pub cause_n: [u32; Cause::COUNT],
+    /// Who is to blame for the largest part of each, likewise; only where
+    /// [`Cause::has_culprits`]. Written where the cause struck.
+    pub cause_by: [Option<SpanName>; Cause::COUNT],
 }
 
 impl Default for SpanRow {
@@ -55,6 +58,7 @@ impl Default for SpanRow {
             weight: 1.0,
             cause_ns: [0; Cause::COUNT],
             cause_n: [0; Cause::COUNT],
+            cause_by: [None; Cause::COUNT],
         }
     }
 }

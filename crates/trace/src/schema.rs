@@ -21,18 +21,25 @@ pub(crate) enum Column {
     Weight,
     CauseNs(Cause),
     CauseN(Cause),
+    CauseBy(Cause),
 }
 
 impl Column {
     /// Every column, in the order on disk.
     pub(crate) fn all() -> impl Iterator<Item = Column> {
-        use Column::{CauseN, CauseNs, Cpu, Id, Pid, Span, Start, Tid, Wall, Weight};
+        use Column::{CauseBy, CauseN, CauseNs, Cpu, Id, Pid, Span, Start, Tid, Wall, Weight};
         [Start, Span, Id, Pid, Tid, Cpu, Wall, Weight]
             .into_iter()
             .chain(
                 Cause::ALL
                     .into_iter()
                     .flat_map(|cause| [CauseNs(cause), CauseN(cause)]),
+            )
+            .chain(
+                Cause::ALL
+                    .into_iter()
+                    .filter(|cause| cause.has_culprits())
+                    .map(CauseBy),
             )
     }
 
@@ -48,22 +55,28 @@ impl Column {
             Column::Weight => "weight".to_owned(),
             Column::CauseNs(cause) => format!("{cause}_ns"),
             Column::CauseN(cause) => format!("{cause}_n"),
+            Column::CauseBy(cause) => format!("{cause}_by"),
         }
     }
 
     pub(crate) fn physical(self) -> Physical {
         match self {
-            Column::Span => Physical::BYTE_ARRAY,
+            Column::Span | Column::CauseBy(_) => Physical::BYTE_ARRAY,
             Column::Weight => Physical::DOUBLE,
             _ => Physical::INT64,
         }
+    }
+
+    /// Whether ledgers of earlier versions lack it. It is then null throughout.
+    pub(crate) fn may_be_missing(self) -> bool {
+        matches!(self, Column::CauseBy(_))
     }
 
     /// A column that can't be null in this ledger is REQUIRED: it then has no definition levels
     /// to write and to read. Engines treat both alike.
     fn repetition(self, measured: CauseSet) -> Repetition {
         match self {
-            Column::Id => Repetition::OPTIONAL,
+            Column::Id | Column::CauseBy(_) => Repetition::OPTIONAL,
             Column::CauseNs(cause) | Column::CauseN(cause) if !measured.contains(cause) => {
                 Repetition::OPTIONAL
             }
@@ -77,7 +90,7 @@ impl Column {
             .with_repetition(self.repetition(measured));
         match self {
             // The converted type is for older readers.
-            Column::Span => builder
+            Column::Span | Column::CauseBy(_) => builder
                 .with_logical_type(Some(LogicalType::String))
                 .with_converted_type(ConvertedType::UTF8)
                 .build(),

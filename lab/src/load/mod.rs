@@ -13,6 +13,7 @@ mod interval;
 mod memcached;
 mod plan;
 mod protocol;
+mod redis;
 mod report;
 mod tally;
 
@@ -30,6 +31,7 @@ use http::{Http, Url};
 use memcached::Memcached;
 use plan::{Pace, Plan};
 use protocol::Protocol;
+use redis::Redis;
 use report::{Report, json};
 
 /// Offer load to a server and measure the latency of each request.
@@ -88,19 +90,19 @@ pub struct Load {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Number of keys, all of them set before the load begins (memcached)
+    /// Number of keys, all of them set before the load begins (memcached, redis)
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
 
-    /// Keys that one get asks for (memcached)
+    /// Keys that one request for values asks for (memcached, redis)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
 
-    /// Bytes in a value (memcached)
+    /// Bytes in a value (memcached, redis)
     #[arg(long, default_value_t = 100)]
     value_size: usize,
 
-    /// Share of requests that are sets (memcached)
+    /// Share of requests that are sets (memcached, redis)
     #[arg(long, default_value_t = 0.0)]
     set_ratio: f64,
 }
@@ -111,6 +113,10 @@ struct Target {
     /// A memcached server, text protocol
     #[arg(long, value_name = "HOST:PORT")]
     memcached: Option<String>,
+
+    /// A Redis server
+    #[arg(long, value_name = "HOST:PORT")]
+    redis: Option<String>,
 
     /// A page of an HTTP/1.1 server, fetched over and over
     #[arg(long, value_name = "URL")]
@@ -167,12 +173,21 @@ impl Load {
             let name = format!("http {}", url.address);
             return Ok((name, resolve(&url.address)?, Box::new(Http::new(url))));
         }
+        let value = vec![b'x'; self.value_size];
+        if let Some(host) = &self.target.redis {
+            let redis = Redis {
+                keys: self.keys,
+                batch: self.batch,
+                set_ratio: self.set_ratio,
+                value,
+            };
+            return Ok((format!("redis {host}"), resolve(host)?, Box::new(redis)));
+        }
         let host = self
             .target
             .memcached
             .as_deref()
-            .expect("clap asks for one of the two");
-        let value = vec![b'x'; self.value_size];
+            .expect("clap asks for one of the three");
         let memcached = Memcached {
             keys: self.keys,
             batch: self.batch,

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import duckdb
 from numpy.typing import NDArray
 
+from tailscope import storage
 from tailscope.engine import VIEW, Engine
 from tailscope.errors import LedgerError, MachineError
 from tailscope.ledger import Ledger
@@ -45,14 +47,27 @@ class DuckDB(Engine):
                 "autoload_known_extensions": False,
             }
         )
+        # It would go to stdout, where the answer goes.
+        self.connection.execute("SET enable_progress_bar = false")
         selects = []
         for number, recording in enumerate(ledger.recordings):
-            files = ", ".join(literal(file) for file in recording.files)
+            here = self.fetch(recording.files, number)
+            files = ", ".join(literal(file) for file in here)
             selects.append(
                 f"SELECT {number}::BIGINT AS ledger, * FROM "
                 f"read_parquet([{files}], hive_partitioning = false, union_by_name = true)"
             )
         self.connection.execute(f"CREATE VIEW {VIEW} AS " + " UNION ALL BY NAME ".join(selects))
+
+    def fetch(self, files: Sequence[str], number: int) -> list[str]:
+        """The files' names on this machine; from a bucket they are copied, once."""
+        folder = os.path.join(self.overflow, f"recording-{number}")
+        os.mkdir(folder)
+        try:
+            return storage.fetch(files, folder)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, query: ibis.Table) -> dict[str, NDArray]:
         """See `Engine.run`."""

@@ -7,24 +7,32 @@ an extra of the wheel: `pip install 'tailscope[spark]'`; but for Spark Connect i
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.engine import VIEW, Engine, reach
-from tailscope.errors import LedgerError, MachineError
+from tailscope.engines.arrow import as_arrays
+from tailscope.errors import LedgerError, MachineError, TailscopeError
 from tailscope.ledger import Ledger
 
 if TYPE_CHECKING:
     import ibis
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
 LOCAL = "spark://local"
 #: Ports where Spark listens unless it was told another.
 CONNECT_PORT, MASTER_PORT = 15_002, 7_077
+#: How long Spark may take to answer at all (its Java has to start first), and a cluster to give the
+#: first worker, in s.
+ANSWER_S, WORKER_S = 30.0, 60.0
+#: Pieces that a group-by's result is put together in. Spark's usual 200 are for results that are
+#: large; these are counts, and each piece is a task to start.
+PIECES = 4
 SPARK_TYPES = {"int64": "BIGINT", "float64": "DOUBLE", "string": "STRING"}
 
 
@@ -34,6 +42,7 @@ class Spark(Engine):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self.session, self.ours = session(ledger.engine)
+        self.session.conf.set("spark.sql.shuffle.partitions", PIECES)
         self.frames: list[DataFrame] = []
         try:
             rows: DataFrame | None = None
@@ -57,10 +66,9 @@ class Spark(Engine):
     def run(self, query: ibis.Table) -> dict[str, NDArray]:
         """See `Engine.run`."""
         try:
-            found = self.session.sql(sql(query)).toArrow()
+            return as_arrays(self.session.sql(sql(query)).toArrow())
         except failures() as error:
             raise complaint(error) from error
-        return {name: as_numpy(found.column(name)) for name in found.column_names}
 
     def store(self, name: str, query: ibis.Table) -> None:
         """As a cached view, in the cluster's memory or on its disks."""
@@ -90,23 +98,22 @@ def session(address: str) -> tuple[SparkSession, bool]:
         raise MachineError(
             f"the engine {address} needs {error.name}: pip install 'tailscope[spark]'"
         ) from error
-    if address.startswith("sc://"):
-        reach(address, CONNECT_PORT)
-    elif address != LOCAL:
-        reach(address, MASTER_PORT)
+    if address != LOCAL:
+        reach(address, CONNECT_PORT if address.startswith("sc://") else MASTER_PORT)
     try:
-        if active := SparkSession.getActiveSession():
-            return active.newSession(), False
-        maker = SparkSession.builder.appName("tailscope explain")
         if address.startswith("sc://"):
-            return maker.remote(address).getOrCreate(), True
+            # A session of its own, whatever others this process has.
+            return answering(address, SparkSession.builder.remote(address).create), True
+        if active := existing():
+            return shared(active, address), False
+        maker = SparkSession.builder.appName("tailscope explain").master(master(address))
         maker = maker.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
         maker = maker.config("spark.ui.showConsoleProgress", "false")
         if address == LOCAL:
-            # Spark's usual 200 pieces of a group-by are 200 tasks to start, for a machine of a few.
-            maker = maker.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
-            address = "local[*]"
-        return maker.master(address).getOrCreate(), True
+            return maker.getOrCreate(), True
+        made = answering(address, maker.getOrCreate)
+    except TailscopeError:
+        raise
     except PySparkException as error:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise MachineError(
@@ -114,6 +121,78 @@ def session(address: str) -> tuple[SparkSession, bool]:
                 "or leave --engine out"
             ) from error
         raise complaint(error) from error
+    except Exception as error:
+        # Spark's client lets through what its bridges to Java and to gRPC raise.
+        raise MachineError(f"no Spark answers at {address}: {first_line(error)}") from error
+    await_worker(made, address)
+    return made, True
+
+
+def master(address: str) -> str:
+    """An address as Spark writes it."""
+    return "local[*]" if address == LOCAL else address
+
+
+def existing() -> SparkSession | None:
+    """The session that this process has, whichever thread made it."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if active := SparkSession.getActiveSession():
+        return active
+    # Java knows the active one for each thread, and `answering` has a thread of its own.
+    return SparkSession.builder.getOrCreate() if SparkContext._active_spark_context else None
+
+
+def shared(active: SparkSession, address: str) -> SparkSession:
+    """A session beside the one that this process has: PySpark has one cluster a process."""
+    if active.sparkContext.master != master(address):
+        raise MachineError(
+            f"this process already works with the Spark at {active.sparkContext.master}, and can't "
+            f"with the one at {address} too: stop that session first"
+        )
+    return active.newSession()
+
+
+def answering(address: str, connect: Callable[[], SparkSession]) -> SparkSession:
+    """What `connect` returns, if Spark answers in time: its own client tries for minutes."""
+    done: queue.Queue[SparkSession | Exception] = queue.Queue()
+
+    def ask() -> None:
+        try:
+            made = connect()
+            made.version  # noqa: B018 (asks the other side)
+            done.put(made)
+        except Exception as error:
+            done.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        found = done.get(timeout=ANSWER_S)
+    except queue.Empty:
+        raise MachineError(
+            f"something listens at {address.partition('://')[2]}, and does not answer as Spark "
+            f"does within {ANSWER_S:g} s: see that the address is a master's (spark://) or a "
+            "Connect server's (sc://)"
+        ) from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def await_worker(made: SparkSession, address: str) -> None:
+    """Wait for a worker; without one a question would wait for ever."""
+    until = time.monotonic() + WORKER_S
+    tracker = made.sparkContext._jsc.sc().statusTracker()
+    # The driver itself is one of them.
+    while len(tracker.getExecutorInfos()) < 2:
+        if time.monotonic() > until:
+            made.stop()
+            raise MachineError(
+                f"the Spark master at {address} gave no worker within {WORKER_S:g} s: see that it "
+                "has workers, and that they are not busy with something else"
+            )
+        time.sleep(0.1)
 
 
 def where(file: str) -> str:
@@ -131,17 +210,6 @@ def sql(query: ibis.Table) -> str:
     return str(ibis.to_sql(query, dialect=translator.name, pretty=False))
 
 
-def as_numpy(column: pyarrow.ChunkedArray) -> NDArray:
-    """A column of a result; nulls are masked."""
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    if not missing.any():
-        return column.to_numpy()
-    values: Any = column.to_pylist()
-    plain = next((value for value in values if value is not None), 0)
-    held = [plain if value is None else value for value in values]
-    return np.ma.masked_array(np.array(held), mask=missing)
-
-
 def failures() -> tuple[type[Exception], ...]:
     """What Spark's client raises: its own errors, and those of its bridge to Java."""
     from py4j.protocol import Py4JError
@@ -150,7 +218,12 @@ def failures() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JError
 
 
+def first_line(error: Exception) -> str:
+    """The line of Spark's words that says what is wrong."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def complaint(error: Exception) -> LedgerError:
-    """Spark's own words, of which the first line says what is wrong."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return LedgerError(f"Spark can't answer: {first}")
+    """Spark's own words."""
+    return LedgerError(f"Spark can't answer: {first_line(error)}")

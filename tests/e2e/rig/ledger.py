@@ -66,6 +66,17 @@ def explain(*ledgers: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+def culprits(explanation: dict[str, Any], causes: frozenset[str] | set[str]) -> list[str]:
+    """Who is to blame for these causes in the tail, the one with most of their time first."""
+    time: dict[str, float] = {}
+    for cause in explanation["causes"]:
+        if cause["name"] in causes:
+            for culprit in (cause["blame"] or {"culprits": []})["culprits"]:
+                ns = culprit["share"] * cause["tail_mean_ns"]
+                time[culprit["name"]] = time.get(culprit["name"], 0) + ns
+    return sorted(time, key=lambda name: time[name], reverse=True)
+
+
 def ranking(explanation: dict[str, Any]) -> str:
     """The causes in their order, for a failure's message."""
     lines = [f"p50 {explanation['p50_ns']:.0f} target {explanation['target_ns']['ns']:.0f} ns"]

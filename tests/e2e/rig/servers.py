@@ -55,6 +55,6 @@ def load(server: Server, *options: object, under: Sequence[object] = ()) -> Star
     return Started([*under, installed.FAULTS, "load", "--memcached", target, "--json", *options])
 
 
-def fault(kind: str, *options: object) -> Started:
+def fault(kind: str, *options: object, under: Sequence[object] = ()) -> Started:
     """A fault of the lab that goes on until it is stopped."""
-    return Started([installed.FAULTS, kind, *options])
+    return Started([*under, installed.FAULTS, kind, *options])

@@ -31,7 +31,7 @@ static __always_inline int push(void)
 	return 0;
 }
 
-static __always_inline int pop(__u32 cause)
+static __always_inline int pop(__u32 cause, __u16 who)
 {
 	struct cpu *cpu = this_cpu();
 	__u64 d = cpu->depth, now, whole, own;
@@ -58,7 +58,7 @@ static __always_inline int pop(__u32 cause)
 		cpu->nested[d - 1] += whole;
 	m = meter_at(cpu->map, cpu->slot);
 	if (m)
-		charge(m, cause, own);
+		charge_to(m, cause, own, who);
 	return 0;
 }
 
@@ -85,11 +85,19 @@ int BPF_PROG(on_softirq_entry, unsigned int vector)
 SEC("tp_btf/softirq_exit")
 int BPF_PROG(on_softirq_exit, unsigned int vector)
 {
-	return pop(cause_of_softirq(vector));
+	/* Each by its own: the cause is then a constant. */
+	switch (cause_of_softirq(vector)) {
+	case TS_SOFTIRQ_NET:
+		return pop(TS_SOFTIRQ_NET, WHO_SOFTIRQ | (vector & 0xf));
+	case TS_SOFTIRQ_TIMER:
+		return pop(TS_SOFTIRQ_TIMER, WHO_SOFTIRQ | (vector & 0xf));
+	default:
+		return pop(TS_SOFTIRQ_OTHER, WHO_SOFTIRQ | (vector & 0xf));
+	}
 }
 
-/* One pair of programs for all kinds of hard interrupt: the loader attaches it to
- * irq_handler_* and to each vector that this machine has (irq_vectors/…, x86). */
+/* For all kinds of hard interrupt: the loader attaches them to irq_handler_* and to each vector
+ * that this machine has (irq_vectors/…, x86). The first argument of each tells which it is. */
 SEC("raw_tp")
 int on_irq_entry(void *ctx)
 {
@@ -97,7 +105,15 @@ int on_irq_entry(void *ctx)
 }
 
 SEC("raw_tp")
-int on_irq_exit(void *ctx)
+int on_irq_exit(struct bpf_raw_tracepoint_args *ctx)
 {
-	return pop(TS_IRQ);
+	__u64 irq = ctx->args[0];
+
+	return pop(TS_IRQ, irq < WHO_VECTOR - WHO_IRQ ? WHO_IRQ | irq : WHO_NOBODY);
+}
+
+SEC("raw_tp")
+int on_vector_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	return pop(TS_IRQ, WHO_VECTOR | (ctx->args[0] & 0xff));
 }

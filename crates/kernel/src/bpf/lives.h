@@ -102,12 +102,13 @@ int BPF_PROG(on_exec, struct task_struct *task)
 	struct process *p;
 	struct thread *t;
 
-	if (!is_watched(tgid))
+	p = is_watched(tgid) ? bpf_map_lookup_elem(&processes, &tgid) : NULL;
+	if (!p) {
+		if (config.tell_programs)
+			report(EVENT_PROGRAM, tgid, 0);
 		return 0;
-	p = bpf_map_lookup_elem(&processes, &tgid);
+	}
 	t = thread_of(task);
-	if (!p)
-		return 0;
 	if (t && t->map >= FIRST_SDK_MAP) { /* its memory is gone, and the map with it */
 		end_thread(t);
 		begin_thread(task, TS_ON_CPU);

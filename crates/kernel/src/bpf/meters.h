@@ -53,7 +53,8 @@ struct thread {
 	__u64 fault_mark; /* the meter's sum at that moment */
 	__u64 cfs_rq;	  /* whose throttled time was read, and what it was */
 	__u64 throttled;
-	__u32 contended; /* inside a wait for a kernel lock */
+	__u16 contended; /* inside a wait for a kernel lock */
+	__u16 preemptor; /* who took its CPU, at the last involuntary switch-out */
 	__u32 aways;	 /* how many times it was off the CPU */
 	struct away now; /* the time off the CPU that goes on */
 	struct away last[AWAYS];
@@ -146,6 +147,52 @@ static __always_inline void charge(struct ts_meter *m, __u32 cause, __u64 ns)
 	m->totals.ns[cause] += ns;
 	m->totals.n[cause]++;
 	m->seq++;
+}
+
+/* Keeps an episode in place of the shorter ones before it; in a full row the longest gives way,
+ * which is the oldest. */
+static __always_inline void remember(struct ts_episode *e, struct ts_episode this)
+{
+	if (!this.n) /* the count has gone round */
+		e[0].ns = e[1].ns = e[2].ns = e[3].ns = 0;
+	if (!this.ns)
+		return;
+	if (this.ns >= e[0].ns) {
+		e[0] = this;
+		e[1].ns = e[2].ns = e[3].ns = 0;
+	} else if (this.ns >= e[1].ns) {
+		e[1] = this;
+		e[2].ns = e[3].ns = 0;
+	} else if (this.ns >= e[2].ns) {
+		e[2] = this;
+		e[3].ns = 0;
+	} else {
+		if (this.ns < e[3].ns) {
+			e[0] = e[1];
+			e[1] = e[2];
+			e[2] = e[3];
+		}
+		e[3] = this;
+	}
+}
+
+/* Puts time on a cause whose culprits are kept. */
+static __always_inline void charge_to(struct ts_meter *m, __u32 cause, __u64 ns, __u16 who)
+{
+	struct ts_episode *e = m->recent[TS_RECENT(cause) & (TS_RECENTS - 1)].episode;
+	__u32 count = m->totals.n[cause] + 1;
+	struct ts_episode this = {.ns = ns >> 32 ? ~0u : ns, .n = count, .who = who};
+
+	m->totals.ns[cause] += ns;
+	m->totals.n[cause] = count;
+	remember(e, this);
+	m->seq++;
+}
+
+/* A function of its own: it is called only for causes that struck. */
+__noinline int culprit_of(const struct ts_recent *recent, __u32 count, __u32 n)
+{
+	return recent ? ts_culprit(recent, count, n) : WHO_NOBODY;
 }
 
 static __always_inline bool chosen(__u64 probability)

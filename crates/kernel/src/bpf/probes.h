@@ -187,6 +187,11 @@ static __always_inline void write_probe_row(const struct open_span *span, const 
 		for (int i = 0; i < TS_CAUSES; i++) {
 			share[i].ns = m->totals.ns[i] - span->totals.ns[i];
 			share[i].n = m->totals.n[i] - span->totals.n[i];
+			share[i].who = WHO_NOBODY;
+			if (TS_CULPRIT_CAUSES & 1u << i && share[i].n)
+				share[i].who =
+				    culprit_of(&m->recent[TS_RECENT(i) & (TS_RECENTS - 1)],
+					       m->totals.n[i], share[i].n);
 		}
 		barrier();
 		if (*(volatile __u32 *)&m->seq == seq)

@@ -7,10 +7,15 @@
  *
  * `sched_waking` rather than `sched_wakeup`, because the wait for a CPU begins when the waker
  * decides, not when the other CPU has taken the interrupt. Kernels >= 5.18 (prev_state).
+ *
+ * To blame for a wait for the CPU is who ran there before, at the switch-in. After an involuntary
+ * switch that may be a short neighbour of the one who took the CPU; that one then is. For a lock
+ * it is the waker, who held it last.
  */
 #ifndef TAILSCOPE_SCHED_H
 #define TAILSCOPE_SCHED_H
 
+#include "culprits.h"
 #include "meters.h"
 
 #define TASK_UNINTERRUPTIBLE 2
@@ -93,8 +98,27 @@ static __always_inline void wait_begins(struct task_struct *task, struct thread 
 	t->now.woken = now;
 }
 
-/* Charges what was pending, up to the switch-in at `now`, and remembers the time away. */
-static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u64 now)
+/* How long a thread that now leaves its CPU has run there. */
+static __always_inline __u64 stint(struct task_struct *task)
+{
+	return task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+}
+
+/* Who ran while this thread waited so long for the CPU that `prev` leaves to it. */
+static __always_inline __u16 who_ran(const struct thread *t, __u32 cause, __u64 wait,
+				     struct task_struct *prev)
+{
+	if (!prev)
+		return WHO_NOBODY;
+	if (cause == TS_PREEMPTED && t->preemptor && (!prev->pid || stint(prev) < wait / 2))
+		return t->preemptor;
+	return number_of_thread(prev);
+}
+
+/* Charges what was pending, up to the switch-in at `now`, and remembers the time away. `prev`
+ * leaves the CPU to it; NULL where that is not known. */
+static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u64 now,
+				      struct task_struct *prev)
 {
 	__u64 wait = now - m->since_ns, throttled = 0;
 
@@ -104,11 +128,17 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 			throttled = wait;
 		if (throttled)
 			charge(m, TS_THROTTLED, throttled);
-		charge(m, m->pending, wait - throttled);
+		/* Each by its own, as the verifier of Linux 6.1 forgets that it is one of two. */
+		if (m->pending == TS_PREEMPTED)
+			charge_to(m, TS_PREEMPTED, wait - throttled,
+				  who_ran(t, TS_PREEMPTED, wait, prev));
+		else
+			charge_to(m, TS_RUNQUEUE, wait - throttled,
+				  who_ran(t, TS_RUNQUEUE, wait, prev));
 	} else {
 		/* Blocked, and no waking was seen since: it came while the thread was on its way
 		 * out, before the switch. So it was runnable all the time. */
-		charge(m, TS_RUNQUEUE, wait);
+		charge_to(m, TS_RUNQUEUE, wait, who_ran(t, TS_RUNQUEUE, wait, prev));
 		t->now.woken = t->now.out;
 		t->now.waited = TS_RUNQUEUE;
 	}
@@ -126,11 +156,11 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 static __always_inline void settle_unseen(struct task_struct *task, struct thread *t,
 					  struct ts_meter *m, __u64 now)
 {
-	__u64 ran = task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
+	__u64 ran = stint(task);
 	__u64 away = now - m->since_ns;
 
 	__sync_fetch_and_add(&lost.switches, 1);
-	come_back(t, m, ran < away ? now - ran : m->since_ns);
+	come_back(t, m, ran < away ? now - ran : m->since_ns, NULL);
 }
 
 /* The meter of the thread that runs here, if it is watched. */
@@ -157,8 +187,8 @@ static __always_inline struct ts_meter *current_meter(struct cpu *cpu)
 	return m;
 }
 
-static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, __u32 state,
-				      __u64 now)
+static __always_inline void leave_cpu(struct task_struct *prev, struct task_struct *next,
+				      bool runnable, __u32 state, __u64 now)
 {
 	struct thread *t = thread_of(prev);
 	struct ts_meter *m = t ? meter_at(t->map, t->slot) : NULL;
@@ -174,6 +204,7 @@ static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, _
 	t->now.out = now;
 	if (runnable) {
 		t->now.blocked = TS_PREEMPTED;
+		t->preemptor = next->pid ? number_of_thread(next) : WHO_NOBODY;
 		wait_begins(prev, t, m, TS_PREEMPTED, now);
 		return;
 	}
@@ -182,7 +213,8 @@ static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, _
 	m->seq++;
 }
 
-static __always_inline void enter_cpu(struct task_struct *next, struct cpu *cpu, __u64 now)
+static __always_inline void enter_cpu(struct task_struct *next, struct task_struct *prev,
+				      struct cpu *cpu, __u64 now)
 {
 	struct thread *t = thread_of(next);
 	struct ts_meter *m = t ? meter_at(t->map, t->slot) : NULL;
@@ -192,7 +224,7 @@ static __always_inline void enter_cpu(struct task_struct *next, struct cpu *cpu,
 	cpu->map = t->map;
 	cpu->slot = t->slot;
 	if (m->pending < TS_CAUSES)
-		come_back(t, m, now);
+		come_back(t, m, now, prev);
 	m->pending = TS_ON_CPU;
 }
 
@@ -211,10 +243,35 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	cpu->map = 0;
 	cpu->depth = 0;
 	if (leaves)
-		leave_cpu(prev, preempt || !prev_state, prev_state, now);
+		leave_cpu(prev, next, preempt || !prev_state, prev_state, now);
 	if (enters)
-		enter_cpu(next, cpu, now);
+		enter_cpu(next, prev, cpu, now);
 	return 0;
+}
+
+/*
+ * Who lets this thread go on, which waits for a lock. Interrupts wake by timeout: on a CPU where a
+ * watched thread runs, the stack of levels tells one. Elsewhere nothing does (the kernel's own count
+ * is in no table of symbols on some), so there a waker is believed if it is in a system call for
+ * locks, or lets a lock of the kernel go, which has no timeouts.
+ */
+static __always_inline __u16 releaser(const struct thread *t)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct pt_regs___task *regs;
+	long nr;
+
+	if (!current->pid)
+		return WHO_INTERRUPT;
+	if (this_cpu()->map)
+		return this_cpu()->depth ? WHO_INTERRUPT : number_of_thread(current);
+	if (t->contended)
+		return number_of_thread(current);
+	regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
+	nr = SYSCALL_NR(regs);
+	if (nr < 0 || nr >= SYSCALLS || config.syscall_kind[nr] != KIND_LOCK)
+		return WHO_NOBODY;
+	return number_of_thread(current);
 }
 
 SEC("tp_btf/sched_waking")
@@ -232,7 +289,10 @@ int BPF_PROG(on_waking, struct task_struct *p)
 		return 0;
 	if (m->pending >= TS_LOCK && m->pending <= TS_SLEEP) {
 		now = bpf_ktime_get_ns();
-		charge(m, m->pending, now - m->since_ns);
+		if (m->pending == TS_LOCK)
+			charge_to(m, TS_LOCK, now - m->since_ns, releaser(t));
+		else
+			charge(m, m->pending, now - m->since_ns);
 		wait_begins(p, t, m, TS_RUNQUEUE, now);
 	}
 	return 0;

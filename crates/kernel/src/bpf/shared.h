@@ -31,6 +31,35 @@
 #define COOKIE_ID 8
 #define COOKIE_NAME 16
 
+/*
+ * Who is to blame, as 16 bits: one of these, or a kind with a number in its low bits. A thread's
+ * number is its place in the table of culprits, in which a name stands once, whoever bears it.
+ */
+#define WHO_NOBODY 0	/* not known */
+#define WHO_OTHER 1	/* a thread for whose name the table had no room */
+#define WHO_IDLE 2	/* nobody ran: the CPU was idle, and slow to wake up */
+#define WHO_INTERRUPT 3 /* woken by an interrupt: a timeout, a device */
+#define WHO_THREAD 0x1000
+#define WHO_IRQ 0x4000
+#define WHO_VECTOR 0x8000
+#define WHO_SOFTIRQ 0xc000
+#define MAX_CULPRITS 1024 /* a power of two, at most WHO_IRQ - WHO_THREAD */
+#define CULPRIT_PROBES 8  /* places in which a name may stand */
+#define COMM_BYTES 16
+
+enum culprit_state {
+	CULPRIT_FREE = 0,
+	CULPRIT_BUSY,
+	CULPRIT_READY,
+};
+
+struct culprit {
+	ts_u32 state;
+	ts_u32 reserved;
+	ts_u8 comm[COMM_BYTES];	   /* the thread's name, */
+	ts_u8 process[COMM_BYTES]; /* and its process's: that of the thread which began it */
+};
+
 /* What a thread that blocks inside a system call waits for. */
 enum syscall_kind {
 	KIND_SLEEP = 0,
@@ -46,8 +75,9 @@ struct config {
 	ts_u64 ring_mask;  /* bytes of a CPU's ring of rows, less one */
 	ts_u32 skip_range; /* small samples: how many requests to pass over is drawn below this */
 	ts_u8 follow_children;
-	ts_u8 from_ready; /* ready..send rather than recv..send */
-	ts_u8 reserved[2];
+	ts_u8 from_ready;    /* ready..send rather than recv..send */
+	ts_u8 tell_programs; /* of every program that starts, watched or not */
+	ts_u8 reserved;
 	ts_u8 syscall_kind[SYSCALLS]; /* enum syscall_kind, by the system call's number */
 };
 
@@ -68,6 +98,7 @@ struct lost {
 	ts_u64 abandoned; /* a span from probes began, and its end never came */
 	ts_u64 depth;	  /* more spans from probes were open than OPEN_SPANS */
 	ts_u64 names;	  /* an argument that should be the name could not be, see number_of */
+	ts_u64 culprits; /* a thread ran instead, or held a lock, that found no room in the table */
 };
 
 /* What the loader has to know about processes, in a ring of its own. */
@@ -76,6 +107,7 @@ enum event_kind {
 	EVENT_EXEC = 2,	   /* a watched process runs another program */
 	EVENT_EXIT = 3,	   /* the last thread of a watched process is gone */
 	EVENT_REFUSED = 4, /* its SDK could not reach the recorder: detail is the errno */
+	EVENT_PROGRAM = 5, /* a process that is not watched runs another program */
 };
 
 struct event {

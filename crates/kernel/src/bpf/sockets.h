@@ -270,6 +270,10 @@ static __always_inline void write_row(const struct request *r, const struct ts_m
 			continue;
 		share[shares & 15].ns = ns;
 		share[shares & 15].n = n;
+		share[shares & 15].who = 0;
+		if (TS_CULPRIT_CAUSES & 1u << i)
+			share[shares & 15].who =
+			    culprit_of(&m->recent[TS_RECENT(i)], m->totals.n[i], n);
 		shares++;
 		causes |= 1u << i;
 	}

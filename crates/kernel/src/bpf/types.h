@@ -62,6 +62,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct files_struct *files;
 	struct task_struct *group_leader;
+	char comm[16];
 } CORE;
 
 struct sock;

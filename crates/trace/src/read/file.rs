@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::StoredSpan;
@@ -24,8 +25,8 @@ const BATCH: usize = 4_096;
 pub struct LedgerFile {
     path: PathBuf,
     reader: SerializedFileReader<File>,
-    /// Where each of [`Column::all`] is in the file.
-    positions: Vec<usize>,
+    /// The columns that it has, and where in it each is.
+    positions: Vec<(Column, usize)>,
 }
 
 impl LedgerFile {
@@ -130,26 +131,51 @@ fn check_ends(file: &mut File, path: &Path) -> Result<()> {
 }
 
 /// Where each of the ledger's columns is, or what is wrong with it.
-fn positions(reader: &SerializedFileReader<File>) -> std::result::Result<Vec<usize>, String> {
+fn positions(
+    reader: &SerializedFileReader<File>,
+) -> std::result::Result<Vec<(Column, usize)>, String> {
     let schema = reader.metadata().file_metadata().schema_descr();
     Column::all()
-        .map(|column| {
+        .filter_map(|column| {
             let name = column.name();
-            let (position, found) = schema
+            let found = schema
                 .columns()
                 .iter()
                 .enumerate()
-                .find(|(_, found)| found.path().parts() == [name.as_str()])
-                .ok_or_else(|| format!("it has no column {name}"))?;
+                .find(|(_, found)| found.path().parts() == [name.as_str()]);
+            match found {
+                Some((position, found)) => Some(Ok((column, position, found))),
+                None if column.may_be_missing() => None,
+                None => Some(Err(format!("it has no column {name}"))),
+            }
+        })
+        .map(|found| {
+            let (column, position, found) = found?;
+            let name = column.name();
             if found.physical_type() != column.physical() || found.max_rep_level() > 0 {
                 return Err(format!(
                     "its column {name} is not a plain {}",
                     column.physical()
                 ));
             }
-            Ok(position)
+            Ok((column, position))
         })
         .collect()
+}
+
+/// The library takes it for granted that a footer has no negative places.
+fn check_place(column: Column, chunk: &ColumnChunkMetaData) -> parquet::errors::Result<()> {
+    let starts = [
+        chunk.dictionary_page_offset(),
+        Some(chunk.data_page_offset()),
+    ];
+    if starts.into_iter().flatten().any(|start| start < 0) || chunk.compressed_size() < 0 {
+        return Err(ParquetError::General(format!(
+            "{} begins or ends before the file",
+            column.name()
+        )));
+    }
+    Ok(())
 }
 
 /// Decodes a file, row group by row group, some thousand rows at a time.
@@ -157,7 +183,7 @@ struct Batches {
     file: LedgerFile,
     /// The next row group.
     group: usize,
-    /// Readers of the current one, by [`Column::all`].
+    /// Readers of the current one, by the file's `positions`.
     columns: Vec<ColumnReader>,
     /// Rows of it that were not decoded yet.
     left: usize,
@@ -176,14 +202,17 @@ impl Batches {
                 .file
                 .positions
                 .iter()
-                .map(|&position| group.get_column_reader(position))
+                .map(|&(column, position)| {
+                    check_place(column, group.metadata().column(position))?;
+                    group.get_column_reader(position)
+                })
                 .collect::<parquet::errors::Result<_>>()?;
         }
         let count = self.left.min(BATCH);
         self.left -= count;
         let mut rows = vec![StoredSpan::blank(); count];
-        for (column, reader) in Column::all().zip(&mut self.columns) {
-            decode(column, reader, &mut rows)?;
+        for ((column, _), reader) in self.file.positions.iter().zip(&mut self.columns) {
+            decode(*column, reader, &mut rows)?;
         }
         Ok(Some(rows))
     }
@@ -220,15 +249,25 @@ fn decode(
         }
         ColumnReader::ByteArrayColumnReader(reader) => {
             let mut values: Vec<ByteArray> = Vec::with_capacity(rows.len());
-            let (read, ..) = reader.read_records(rows.len(), None, None, &mut values)?;
-            all_of(rows.len(), read.min(values.len()))?;
+            let mut levels = Vec::with_capacity(rows.len());
+            let (read, ..) =
+                reader.read_records(rows.len(), Some(&mut levels), None, &mut values)?;
+            all_of(rows.len(), read)?;
+            let mut values = values.into_iter();
             let mut last: Arc<str> = Arc::from("");
-            for (row, value) in rows.iter_mut().zip(values) {
+            for (number, row) in rows.iter_mut().enumerate() {
+                if levels.get(number) == Some(&0) {
+                    continue;
+                }
+                let value = values.next().ok_or_else(|| missing(column))?;
                 let text = value.as_utf8()?;
                 if *last != *text {
                     last = Arc::from(text);
                 }
-                row.span = last.clone();
+                match column {
+                    Column::CauseBy(cause) => row.cause_by[cause.index()] = Some(last.clone()),
+                    _ => row.span = last.clone(),
+                }
             }
         }
         _ => {
@@ -269,8 +308,12 @@ fn set(row: &mut StoredSpan, column: Column, value: Option<i64>) -> parquet::err
         Column::Tid => &mut row.tid,
         Column::Cpu => &mut row.cpu,
         Column::Wall => &mut row.wall_ns,
-        Column::Span | Column::Weight => return Ok(()),
+        Column::Span | Column::Weight | Column::CauseBy(_) => return Ok(()),
     };
-    *field = value.ok_or_else(|| ParquetError::General(format!("{} is null", column.name())))?;
+    *field = value.ok_or_else(|| missing(column))?;
     Ok(())
+}
+
+fn missing(column: Column) -> ParquetError {
+    ParquetError::General(format!("{} is null", column.name()))
 }

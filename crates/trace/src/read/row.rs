@@ -27,6 +27,8 @@ pub struct StoredSpan {
     pub cause_ns: [Option<i64>; Cause::COUNT],
     /// How many times each cause struck, likewise.
     pub cause_n: [Option<i64>; Cause::COUNT],
+    /// Who is to blame for the largest part of each, where that is known.
+    pub cause_by: [Option<Arc<str>>; Cause::COUNT],
 }
 
 impl StoredSpan {
@@ -43,6 +45,7 @@ impl StoredSpan {
             weight: 0.0,
             cause_ns: [None; Cause::COUNT],
             cause_n: [None; Cause::COUNT],
+            cause_by: [const { None }; Cause::COUNT],
         }
     }
 

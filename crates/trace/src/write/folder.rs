@@ -20,8 +20,7 @@ pub enum Existing {
 /// Makes the folder hold no ledger.
 pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<()> {
     fs::create_dir_all(folder).map_err(|source| Error::losing_io("create", folder, 0, source))?;
-    let partitions = entries(folder, |name| name.starts_with("host="))
-        .map_err(Error::io("list the files of", folder))?;
+    let partitions = partitions(folder)?;
     let info = folder.join(LEDGER_JSON);
     // Partitions without ledger.json are what an overwrite leaves that was cut off.
     if !info.exists() && partitions.is_empty() {
@@ -31,24 +30,39 @@ pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<()> {
         Existing::Refuse => Err(Error::Exists {
             path: folder.to_path_buf(),
         }),
-        Existing::Overwrite => {
-            // First what makes it a ledger: cut off here, the rest is not taken for a whole one.
-            match fs::remove_file(&info) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::io("remove", &info)(source));
-                }
-                _ => {}
-            }
-            partitions.iter().try_for_each(|host| {
-                clear_host(&host.path()).map_err(Error::io("remove the files of", &host.path()))
-            })
-        }
+        Existing::Overwrite => clear(folder),
     }
 }
 
+/// Removes the ledger in `folder`: `ledger.json` and the files in its partitions. The folder and
+/// whatever else lies in it stay.
+///
+/// # Errors
+/// [`Error::Io`] with the first file or folder that can't be removed; those before it are gone.
+pub fn clear(folder: &Path) -> Result<()> {
+    // First what makes it a ledger: cut off here, the rest is not taken for a whole one.
+    for name in [LEDGER_JSON.to_owned(), format!("{LEDGER_JSON}.tmp")] {
+        let info = folder.join(name);
+        match fs::remove_file(&info) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io("remove", &info)(source));
+            }
+            _ => {}
+        }
+    }
+    partitions(folder)?.iter().try_for_each(|host| {
+        clear_host(&host.path()).map_err(Error::io("remove the files of", &host.path()))
+    })
+}
+
+fn partitions(folder: &Path) -> Result<Vec<DirEntry>> {
+    entries(folder, Kind::Folder, |name| name.starts_with("host="))
+        .map_err(Error::io("list the files of", folder))
+}
+
 fn clear_host(host: &Path) -> io::Result<()> {
-    for hour in entries(host, |name| name.starts_with("hour="))? {
-        for file in entries(&hour.path(), |name| {
+    for hour in entries(host, Kind::Folder, |name| name.starts_with("hour="))? {
+        for file in entries(&hour.path(), Kind::File, |name| {
             name.ends_with(".parquet") || name.ends_with(".parquet.tmp")
         })? {
             fs::remove_file(file.path())?;
@@ -65,17 +79,44 @@ fn remove_if_empty(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The entries whose names are `wanted`. A symbolic link counts only where it is to be removed
-/// itself: nothing outside the ledger's folder is touched through one.
-fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<DirEntry>> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Folder,
+    /// A file, or a link, which is itself what is removed.
+    File,
+}
+
+/// The entries of this kind whose names are `wanted`. A symbolic link is no folder: nothing
+/// outside the ledger's folder is touched through one.
+fn entries(folder: &Path, kind: Kind, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<DirEntry>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let is_wanted = entry.file_name().to_str().is_some_and(&wanted);
-        let is_file = entry.path().extension().is_some();
-        if is_wanted && (is_file || entry.file_type()?.is_dir()) {
+        let is_folder = entry.file_type()?.is_dir();
+        if is_folder == (kind == Kind::Folder) && entry.file_name().to_str().is_some_and(&wanted) {
             found.push(entry);
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_removed_through_a_link() {
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        let hour = elsewhere.path().join("hour=2026-01-01T00");
+        fs::create_dir(&hour).expect("made");
+        fs::write(hour.join("000000.parquet"), "precious").expect("written");
+        let ledger = tempfile::tempdir().expect("a folder");
+        for host in ["host=plain", "host=with.dot"] {
+            std::os::unix::fs::symlink(elsewhere.path(), ledger.path().join(host)).expect("linked");
+        }
+        fs::write(ledger.path().join(LEDGER_JSON), "{}").expect("written");
+        clear(ledger.path()).expect("cleared");
+        assert!(hour.join("000000.parquet").exists());
+        assert!(!ledger.path().join(LEDGER_JSON).exists());
+    }
 }

@@ -15,7 +15,6 @@ use parquet::schema::types::TypePtr;
 
 use self::encode::Encoder;
 use self::file::UnsealedFile;
-use self::names::Names;
 use self::sealer::{Outcome, Sealer};
 use crate::columns::Columns;
 use crate::{
@@ -23,7 +22,8 @@ use crate::{
     schema,
 };
 
-pub use self::folder::Existing;
+pub use self::folder::{Existing, clear};
+pub use self::names::Names;
 
 /// Rows that are collected before they are encoded. A row takes 48 bytes until then, and 16 more
 /// for each cause that struck it.
@@ -141,6 +141,18 @@ impl LedgerWriter {
         self.names.intern(name)
     }
 
+    /// Takes over the names of the ledger before, whose handles then hold for this one too. To be
+    /// called before any name is interned here.
+    pub fn take_over(&mut self, names: &Names) {
+        self.names.clone_from(names);
+    }
+
+    /// The names that it has interned.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
     /// Adds a row.
     ///
     /// # Errors
@@ -149,10 +161,12 @@ impl LedgerWriter {
     /// counted in [`lost_rows`](LedgerWriter::lost_rows)), and that the writer can go on with a
     /// new file if the caller wants it to.
     pub fn push(&mut self, row: &SpanRow) -> Result<()> {
-        if row.span.0 >= self.names.len() {
+        let known = self.names.len();
+        let mut names = row.cause_by.iter().flatten().chain([&row.span]);
+        if let Some(unknown) = names.find(|name| name.0 >= known) {
             return Err(Error::UnknownName {
-                index: row.span.0,
-                known: self.names.len(),
+                index: unknown.0,
+                known,
             });
         }
         self.columns.push(row);

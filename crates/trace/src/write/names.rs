@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use crate::SpanName;
 
-/// The name table of a writer.
-#[derive(Default)]
-pub(crate) struct Names {
+/// A table of names: a [`LedgerWriter`](crate::LedgerWriter) has one of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
     texts: Vec<Arc<str>>,
     by_text: HashMap<Arc<str>, u32>,
 }
 
 impl Names {
-    pub(crate) fn intern(&mut self, text: &str) -> SpanName {
+    /// The handle of a name. The same text gives the same handle.
+    pub fn intern(&mut self, text: &str) -> SpanName {
         if let Some(&index) = self.by_text.get(text) {
             return SpanName(index);
         }
@@ -24,12 +25,26 @@ impl Names {
         SpanName(index)
     }
 
-    pub(crate) fn len(&self) -> u32 {
+    /// The handle of a name that has one.
+    #[must_use]
+    pub fn find(&self, text: &str) -> Option<SpanName> {
+        self.by_text.get(text).copied().map(SpanName)
+    }
+
+    /// How many names it has.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> u32 {
         // Names are read from a command line or a registry of probes: never billions.
         self.texts.len() as u32
     }
 
-    pub(crate) fn text(&self, index: u32) -> &Arc<str> {
-        &self.texts[index as usize]
+    /// The name of a handle.
+    ///
+    /// # Panics
+    /// If another table gave the handle, and this one has not as many.
+    #[must_use]
+    pub fn text(&self, span: SpanName) -> &Arc<str> {
+        &self.texts[span.0 as usize]
     }
 }

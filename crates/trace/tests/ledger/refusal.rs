@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tailscope_trace::read::{Ledger, LedgerFile};
 use tailscope_trace::{
-    CauseSet, Error, Existing, LEDGER_JSON, LedgerWriter, Sealing, SpanRow, Summary,
+    Cause, CauseSet, Error, Existing, LEDGER_JSON, LedgerWriter, Sealing, SpanRow, Summary,
 };
 
 use crate::sample;
@@ -184,6 +184,30 @@ fn a_foreign_file_is_told_from_a_truncated_one() {
             .ends_with("its column span is not a plain BYTE_ARRAY"),
         "{error}"
     );
+}
+
+#[test]
+fn a_file_from_before_culprits_were_kept_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.parquet");
+    let identity = ["start_ns", "pid", "tid", "cpu", "wall_ns"].map(str::to_owned);
+    let causes = Cause::ALL.map(|cause| [format!("{cause}_ns"), format!("{cause}_n")]);
+    let numbers: Vec<_> = identity.into_iter().chain(causes.concat()).collect();
+    let numbers: String = numbers
+        .iter()
+        .map(|name| format!("required int64 {name}; "))
+        .collect();
+    let schema = format!(
+        "message span {{ required binary span (UTF8); optional int64 id; required double weight; {numbers}}}"
+    );
+    let schema = parquet::schema::parser::parse_message_type(&schema).unwrap();
+    let file = fs::File::create(&path).unwrap();
+    parquet::file::writer::SerializedFileWriter::new(file, schema.into(), Default::default())
+        .and_then(|writer| writer.close())
+        .unwrap();
+    let file = LedgerFile::open(&path).unwrap();
+    assert_eq!(file.rows_in_file(), 0);
+    assert_eq!(file.rows().unwrap().count(), 0);
 }
 
 #[test]

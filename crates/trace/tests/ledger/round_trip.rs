@@ -24,14 +24,18 @@ fn round_trip(rows: &[(usize, SpanRow)], measured: CauseSet, sealing: Sealing) {
     )
     .unwrap();
     let names: Vec<SpanName> = NAMES.iter().map(|name| writer.intern(name)).collect();
-    for (name, row) in rows {
-        writer
-            .push(&SpanRow {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(name, row)| {
+            let row = SpanRow {
                 span: names[*name],
+                cause_by: row.cause_ns.map(|ns| culprit(ns, &names)),
                 ..row.clone()
-            })
-            .unwrap();
-    }
+            };
+            (*name, row)
+        })
+        .collect();
+    rows.iter().for_each(|(_, row)| writer.push(row).unwrap());
     let totals = writer.finish(Summary::default()).unwrap();
     assert_eq!(totals.rows, rows.len() as u64);
 
@@ -47,9 +51,14 @@ fn round_trip(rows: &[(usize, SpanRow)], measured: CauseSet, sealing: Sealing) {
     if ledger.files().len() > 1 {
         stored.sort_by_key(|row| row.id);
     }
-    for (stored, (name, pushed)) in stored.iter().zip(rows) {
-        sample::assert_same(stored, pushed, NAMES[*name], measured);
+    for (stored, (name, pushed)) in stored.iter().zip(&rows) {
+        sample::assert_same(stored, pushed, NAMES[*name], &NAMES, measured);
     }
+}
+
+/// Somebody for most times, no time's always the same.
+fn culprit(ns: i64, names: &[SpanName]) -> Option<SpanName> {
+    names.get(ns.rem_euclid(5) as usize).copied()
 }
 
 /// Mostly what occurs, now and then what can't be: the writer takes every row it is given.
@@ -165,16 +174,21 @@ fn thousands_of_names_come_back() {
         let span = writer.intern(&format!("name {number}"));
         assert_eq!(span.index(), number);
         assert_eq!(writer.intern(&format!("name {number}")), span);
-        writer
-            .push(&SpanRow {
-                span,
-                ..SpanRow::default()
-            })
-            .unwrap();
+        let mut row = SpanRow {
+            span,
+            ..SpanRow::default()
+        };
+        row.cause_ns[0] = 1;
+        row.cause_by[0] = Some(span);
+        writer.push(&row).unwrap();
     }
     writer.finish(Summary::default()).unwrap();
     let ledger = Ledger::open(folder.path()).unwrap();
     for (number, row) in ledger.rows().unwrap().enumerate() {
-        assert_eq!(*row.unwrap().span, *format!("name {number}"));
+        let row = row.unwrap();
+        let name = format!("name {number}");
+        assert_eq!(*row.span, *name);
+        assert_eq!(row.cause_by[0].as_deref(), Some(&*name));
+        assert_eq!(row.cause_by[1], None);
     }
 }

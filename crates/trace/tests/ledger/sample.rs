@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tailscope_trace::read::{Ledger, StoredSpan};
 use tailscope_trace::{
-    CauseSet, Clock, Existing, LedgerWriter, Machine, Metadata, Rung, Sealing, SpanName, SpanRow,
+    Cause, CauseSet, Clock, Existing, LedgerWriter, Machine, Metadata, Rung, Sealing, SpanName,
+    SpanRow,
 };
 
 /// 2026-11-20 23:00 UTC.
@@ -95,6 +96,7 @@ pub fn numbers(ledger: &Ledger) -> Vec<i64> {
             &stored,
             &row(SpanName::default(), number),
             "recv..send",
+            &["recv..send"],
             CauseSet::ALL,
         );
         number
@@ -106,7 +108,14 @@ pub fn numbers(ledger: &Ledger) -> Vec<i64> {
         .collect()
 }
 
-pub fn assert_same(stored: &StoredSpan, pushed: &SpanRow, name: &str, measured: CauseSet) {
+/// `names`: those that were interned, in their order.
+pub fn assert_same(
+    stored: &StoredSpan,
+    pushed: &SpanRow,
+    name: &str,
+    names: &[&str],
+    measured: CauseSet,
+) {
     let measured = |index: usize| measured.bits() & 1 << index != 0;
     let expected = StoredSpan {
         start_ns: pushed.start_ns,
@@ -119,6 +128,11 @@ pub fn assert_same(stored: &StoredSpan, pushed: &SpanRow, name: &str, measured: 
         weight: pushed.weight,
         cause_ns: std::array::from_fn(|i| measured(i).then_some(pushed.cause_ns[i])),
         cause_n: std::array::from_fn(|i| measured(i).then_some(pushed.cause_n[i].into())),
+        cause_by: std::array::from_fn(|i| {
+            let struck = measured(i) && (pushed.cause_ns[i] != 0 || pushed.cause_n[i] != 0);
+            let by = pushed.cause_by[i].filter(|_| struck && Cause::ALL[i].has_culprits());
+            by.map(|by| names[by.index() as usize].into())
+        }),
     };
     // NaN is not equal to itself, but has to come back all the same.
     assert_eq!(stored.weight.to_bits(), expected.weight.to_bits());

@@ -3,11 +3,13 @@
 //!
 //! Everything is an atomic, because others write it at the same time; relaxed loads are plain ones.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-pub(super) const ABI: u32 = 2;
+pub(super) const ABI: u32 = 3;
 pub(super) const MAGIC: u64 = 0x31_656c_6174;
 pub(super) const CAUSES: usize = 12;
+pub(super) const EPISODES: usize = 4;
+pub(super) const RECENTS: usize = 8;
 pub(super) const METERS: u32 = 2048;
 pub(super) const CHUNKS: u32 = 2048;
 pub(super) const CHUNK_BYTES: usize = 4096;
@@ -47,6 +49,30 @@ pub(super) struct Meter {
     pub reserved: AtomicU32,
     pub spans: AtomicU64,
     pub reserved2: AtomicU64,
+    pub recent: [Recent; RECENTS],
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Episode {
+    pub ns: AtomicU32,
+    pub n: AtomicU16,
+    pub who: AtomicU16,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Recent {
+    pub episode: [Episode; EPISODES],
+}
+
+/// Where the latest large episodes of a cause are; `None` for causes without culprits.
+pub(super) const fn recent(cause: usize) -> Option<usize> {
+    match cause {
+        0 | 1 | 3 => Some(cause),
+        7..=10 => Some(cause - 3),
+        _ => None,
+    }
 }
 
 #[repr(C)]
@@ -72,7 +98,8 @@ pub(super) struct Row {
 pub(super) struct Share {
     pub ns: u64,
     pub n: u32,
-    pub reserved: u32,
+    pub who: u16,
+    pub reserved: u16,
 }
 
 pub(super) const ROW_MAX: usize = size_of::<Row>() + CAUSES * size_of::<Share>();

@@ -21,11 +21,14 @@ macro_rules! same {
 #[test]
 fn the_layout_is_that_of_the_header() {
     same!(abi::Totals, header::ts_totals: ns, n);
-    same!(abi::Meter, header::ts_meter: seq, tid, since_ns, pending, open, totals, kernel_tid, spans);
+    same!(abi::Meter, header::ts_meter: seq, tid, since_ns, pending, open, totals, kernel_tid, spans,
+        recent);
+    same!(abi::Recent, header::ts_recent: episode);
+    same!(abi::Episode, header::ts_episode: ns, n, who);
     same!(abi::Row, header::ts_row: begin, wall, id, pid, tid, causes, cpu, name, flags, queue_ns,
         kept);
     same!(abi::Keeping, header::ts_keeping: always_from, others);
-    same!(abi::Share, header::ts_share: ns, n);
+    same!(abi::Share, header::ts_share: ns, n, who);
     same!(abi::Chunk, header::ts_chunk: used, tid, rows);
     same!(abi::Name, header::ts_name: length, text);
     same!(abi::Region, header::ts_region: magic, abi, sample, heartbeat, heartbeat_overdue,
@@ -38,6 +41,21 @@ fn the_numbers_are_those_of_the_header() {
     assert_eq!(abi::ABI, header::TS_ABI);
     assert_eq!(abi::MAGIC, header::TS_MAGIC);
     assert_eq!(abi::CAUSES, header::TS_CAUSES as usize);
+    assert_eq!(abi::EPISODES, header::TS_EPISODES as usize);
+    assert_eq!(abi::RECENTS, header::TS_RECENTS as usize);
+    let with_culprits = [
+        header::TS_RUNQUEUE,
+        header::TS_PREEMPTED,
+        header::TS_LOCK,
+        header::TS_IRQ,
+        header::TS_SOFTIRQ_NET,
+        header::TS_SOFTIRQ_TIMER,
+        header::TS_SOFTIRQ_OTHER,
+    ];
+    for cause in 0..header::TS_CAUSES {
+        let is_kept = with_culprits.contains(&cause);
+        assert_eq!(abi::recent(cause as usize).is_some(), is_kept, "{cause}");
+    }
     assert_eq!(abi::METERS, header::TS_METERS);
     assert_eq!(abi::CHUNKS, header::TS_CHUNKS);
     assert_eq!(u32::from(abi::NAMES), header::TS_NAMES);

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use super::abi::{self, CAUSES, Keeping, Meter, Row, Share};
+use super::abi::{self, CAUSES, Episode, Keeping, Meter, Row, Share};
 use super::clock::{cycles, cycles_after_work};
 use super::process::{Process, Thread, attach, process, with_thread};
 
@@ -98,6 +98,20 @@ fn kept(keeping: &Keeping, thread: &Thread, reading: &Reading) -> Option<u16> {
     (thread.random() < abi::keep_probability(code)).then_some(code)
 }
 
+/// Whose the largest of a cause's `n` latest episodes was; 0: nobody is known.
+fn culprit(meter: &Meter, cause: usize, n: u32) -> u16 {
+    let Some(recent) = abi::recent(cause) else {
+        return 0;
+    };
+    let count = meter.totals.n[cause].load(Relaxed) as u16;
+    let age = |episode: &Episode| u32::from(count.wrapping_sub(episode.n.load(Relaxed)));
+    meter.recent[recent]
+        .episode
+        .iter()
+        .find(|episode| episode.ns.load(Relaxed) != 0 && age(episode) < n)
+        .map_or(0, |episode| episode.who.load(Relaxed))
+}
+
 /// Subtracts, and writes a row.
 #[inline(never)]
 pub(crate) fn end(reading: &Reading, name: &'static str, id: Option<i64>) {
@@ -117,6 +131,7 @@ pub(crate) fn end(reading: &Reading, name: &'static str, id: Option<i64>) {
         let mut shares = [Share {
             ns: 0,
             n: 0,
+            who: 0,
             reserved: 0,
         }; CAUSES];
         let (mut causes, mut used, mut now, mut cpu);
@@ -135,7 +150,12 @@ pub(crate) fn end(reading: &Reading, name: &'static str, id: Option<i64>) {
                         .wrapping_sub(reading.n[cause]);
                     if ns != 0 || n != 0 {
                         causes |= 1 << cause;
-                        shares[used] = Share { ns, n, reserved: 0 };
+                        shares[used] = Share {
+                            ns,
+                            n,
+                            who: culprit(meter, cause, n),
+                            reserved: 0,
+                        };
                         used += 1;
                     }
                 }

@@ -19,6 +19,7 @@
 //! * `span`, `pid`, `tid`, `cpu`, `weight` and counts: a dictionary, bit-packed, less than 1;
 //! * causes that strike rarely: a dictionary of the strikes and runs of zero between them, whose
 //!   cost goes with the strikes and not with the rows;
+//! * who is to blame: levels (runs) and a dictionary of the few names;
 //! * causes that are not measured: one run of nulls.
 
 mod chunk;
@@ -40,7 +41,7 @@ use self::dictionary::Dictionary;
 use super::names::Names;
 use crate::columns::{Columns, Strikes};
 use crate::schema::Column;
-use crate::{Cause, CauseSet};
+use crate::{Cause, CauseSet, SpanName};
 
 /// A cause that struck more than one row in so many is written for every row: a strike in a list
 /// takes about 12 bytes, a value among others 1.5.
@@ -98,7 +99,7 @@ impl Encoder {
             Column::Tid => self.identity(&columns.tid),
             Column::Cpu => self.identity(&columns.cpu),
             Column::Weight => self.weight(&columns.weight),
-            Column::Span => self.span(&columns.span, names),
+            Column::Span => self.texts(&columns.span, names),
             Column::Id => pages::optional(
                 &columns.id_rows,
                 &columns.id,
@@ -110,6 +111,7 @@ impl Encoder {
             }
             Column::CauseNs(cause) => self.cause_ns(cause, columns),
             Column::CauseN(cause) => self.cause_n(cause, columns),
+            Column::CauseBy(cause) => self.cause_by(cause, columns, names),
         }
     }
 
@@ -136,16 +138,19 @@ impl Encoder {
         pages::plain(values)
     }
 
-    fn span(&mut self, values: &[u32], names: &Names) -> Chunk {
+    fn texts(&mut self, values: &[u32], names: &Names) -> Chunk {
         if self.dictionary.number_all(
             values.iter().map(|&name| u64::from(name)),
             &mut self.numbers,
         ) {
             return pages::numbered_texts(&self.dictionary, &self.numbers, |name| {
-                names.text(name as u32)
+                names.text(SpanName(name as u32))
             });
         }
-        pages::plain_texts(values.iter().map(|&name| names.text(name)), values.len())
+        pages::plain_texts(
+            values.iter().map(|&name| names.text(SpanName(name))),
+            values.len(),
+        )
     }
 
     fn cause_ns(&mut self, cause: Cause, columns: &Columns) -> Chunk {
@@ -172,6 +177,12 @@ impl Encoder {
             return pages::numbered(&self.dictionary, &self.numbers);
         }
         pages::delta(&self.spread)
+    }
+
+    fn cause_by(&mut self, cause: Cause, columns: &Columns, names: &Names) -> Chunk {
+        let strikes = &columns.strikes[cause.index()];
+        let texts = self.texts(&strikes.by, names);
+        pages::optional_texts(&strikes.by_rows, texts, columns.len(), &mut self.numbers)
     }
 
     /// Lays the strikes' values out row by row, 0 where the cause did not strike.

@@ -118,18 +118,7 @@ pub(super) fn optional(
     rows: usize,
     levels: &mut Vec<u32>,
 ) -> Chunk {
-    const WIDTH: u8 = 1;
-    let mut data = vec![0; 4];
-    if present.is_empty() || present.len() == rows {
-        hybrid::put_run(&mut data, WIDTH, u32::from(!present.is_empty()), rows);
-    } else {
-        levels.clear();
-        levels.resize(rows, 0);
-        present.iter().for_each(|&row| levels[row as usize] = 1);
-        hybrid::put(&mut data, WIDTH, levels);
-    }
-    let levels_bytes = (data.len() - 4) as u32;
-    data[..4].copy_from_slice(&levels_bytes.to_le_bytes());
+    let mut data = levels_of(present, rows, levels);
     let encoding = if values.is_empty() {
         Encoding::PLAIN
     } else {
@@ -145,6 +134,48 @@ pub(super) fn optional(
         rows,
         statistics,
     }
+}
+
+/// The same for texts: `texts` are those of the rows `present`, as a column of their own.
+pub(super) fn optional_texts(
+    present: &[u32],
+    texts: Chunk,
+    rows: usize,
+    levels: &mut Vec<u32>,
+) -> Chunk {
+    let mut data = levels_of(present, rows, levels);
+    if present.is_empty() {
+        return Chunk {
+            dictionary: None,
+            data,
+            encoding: Encoding::PLAIN,
+            rows,
+            statistics: None,
+        };
+    }
+    data.extend_from_slice(&texts.data);
+    Chunk {
+        data,
+        rows,
+        ..texts
+    }
+}
+
+/// Definition levels, which say which rows are `present`, with their length before them.
+fn levels_of(present: &[u32], rows: usize, levels: &mut Vec<u32>) -> Vec<u8> {
+    const WIDTH: u8 = 1;
+    let mut data = vec![0; 4];
+    if present.is_empty() || present.len() == rows {
+        hybrid::put_run(&mut data, WIDTH, u32::from(!present.is_empty()), rows);
+    } else {
+        levels.clear();
+        levels.resize(rows, 0);
+        present.iter().for_each(|&row| levels[row as usize] = 1);
+        hybrid::put(&mut data, WIDTH, levels);
+    }
+    let levels_bytes = (data.len() - 4) as u32;
+    data[..4].copy_from_slice(&levels_bytes.to_le_bytes());
+    data
 }
 
 /// The ns of a cause that struck few rows: a dictionary of 0 and every strike, and runs of 0

@@ -1,0 +1,84 @@
+//! What an agent is put together from, as its configuration says.
+
+use std::sync::Arc;
+
+use tailscope_record::{Aim, Options, Process, Recorder, SpanSource};
+use tailscope_trace::LedgerWriter;
+
+use super::{AgentError, system};
+use crate::choice::{Facts, everybody};
+use crate::clerk::{Clerk, Done, Job};
+use crate::config::Config;
+use crate::mailbox::Mailbox;
+use crate::otlp::{self, Exporter};
+use crate::scrape::Scrape;
+
+/// A recorder for this configuration, which writes nowhere yet.
+pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, AgentError> {
+    let spans = config.record.sources();
+    let here: Vec<Process> = everybody()
+        .filter(|pid| {
+            let facts = Facts::of(*pid);
+            config.process.iter().any(|rule| rule.as_ref().fits(&facts))
+        })
+        .map(|pid| Process { pid })
+        .collect();
+    let aims = SpanSource::probes(&spans)
+        .enumerate()
+        .map(|(number, source)| Aim::take(number as u8, source, &here, None))
+        .collect::<Result<_, _>>()?;
+    let options = Options {
+        spans,
+        sample: config.record.sample,
+        keep: config.record.policy(),
+        children: config.record.children,
+        tell_programs: true,
+        takes_over,
+        ledger: None,
+        command: std::env::args().collect(),
+    };
+    let mut recorder = Recorder::start(&options, aims)?;
+    for exe in config.process.iter().filter_map(|rule| rule.as_ref().exe()) {
+        recorder.call_sdk(exe)?;
+    }
+    Ok(recorder)
+}
+
+/// A ledger at once: for a start, that nobody waits for.
+pub(super) fn begin_now(clerk: &Clerk, recorder: &Recorder) -> Result<LedgerWriter, AgentError> {
+    clerk.give(Job::Begin(Box::new(recorder.next_ledger())));
+    loop {
+        match clerk.wait() {
+            Some(Done::Begun(begun)) => {
+                return begun.map(|ledger| *ledger).map_err(AgentError::Begin);
+            }
+            Some(_) => {}
+            None => return Err(AgentError::Begin("its thread is gone".into())),
+        }
+    }
+}
+
+pub(super) fn scrape(
+    config: &Config,
+    mailbox: &Arc<Mailbox>,
+) -> Result<Option<Scrape>, AgentError> {
+    let Some(address) = config.metrics.listen else {
+        return Ok(None);
+    };
+    Scrape::start(address, Arc::clone(mailbox))
+        .map(Some)
+        .map_err(|source| AgentError::Listen { address, source })
+}
+
+pub(super) fn exporter(
+    config: &Config,
+    recorder: &Recorder,
+    counts: &Arc<otlp::Counts>,
+) -> Result<Option<Exporter>, AgentError> {
+    let Some(otlp) = &config.otlp else {
+        return Ok(None);
+    };
+    Exporter::start(otlp, recorder.measured(), Arc::clone(counts))
+        .map(Some)
+        .map_err(system("start a thread"))
+}

@@ -1,0 +1,155 @@
+//! A new configuration for an agent that goes on.
+//!
+//! What can be changed around the running programs is: processes that are added, what is kept,
+//! the folder, rotation, quota, metrics, export. Other spans, another sample, or processes that
+//! are no longer chosen need other programs: those are loaded while the old ones record, and then
+//! take their place.
+
+use std::time::Instant;
+
+use tailscope_record::Recorder;
+
+use super::parts::{begin_now, exporter, recorder, scrape};
+use super::report::add;
+use super::{Agent, AgentError};
+use crate::archive::Archive;
+use crate::choice::Facts;
+use crate::clerk::Job;
+use crate::config::Config;
+use crate::otlp::Exporter;
+use crate::rotation::Reason;
+use crate::systemd::notify;
+
+impl Agent {
+    /// Reads the configuration again. One that is wrong, or can't be done, is refused: the old one
+    /// goes on.
+    pub(super) fn reload(&mut self) -> Result<(), AgentError> {
+        notify("RELOADING=1");
+        let applied = Config::read(&self.path)
+            .map_err(AgentError::from)
+            .and_then(|config| self.apply(config));
+        match applied {
+            Ok(how) => {
+                self.counts.reloads += 1;
+                self.counts.last_refused = false;
+                (self.say)(&format!("{how}: {}", self.path.display()));
+                self.search()?;
+                self.greet();
+            }
+            // By then the recorder has no socket or no ledger any more.
+            Err(e @ (AgentError::Begin(_) | AgentError::System { .. })) => return Err(e),
+            Err(e) => {
+                self.counts.refused_reloads += 1;
+                self.counts.last_refused = true;
+                (self.say)(&format!("{e}\nthe old configuration goes on"));
+            }
+        }
+        notify("READY=1");
+        Ok(())
+    }
+
+    /// Everything that can fail is done before anything is changed.
+    fn apply(&mut self, new: Config) -> Result<&'static str, AgentError> {
+        let old = &self.config;
+        let moves = old.ledger.folder.as_ref() != new.ledger.folder.as_ref();
+        let archive = moves
+            .then(|| Archive::open(new.ledger.folder.as_ref()))
+            .transpose()?;
+        let other_metrics = old.metrics != new.metrics;
+        let new_scrape = if other_metrics {
+            scrape(&new, &self.mailbox)?
+        } else {
+            None
+        };
+        let successor = if self.needs_other_programs(&new) {
+            Some(recorder(&new, true)?)
+        } else {
+            None
+        };
+        let succeeds = successor.is_some();
+        let other_export = old.otlp != new.otlp || succeeds;
+        let new_exporter = if other_export {
+            let recorder = successor.as_ref().unwrap_or(&self.recorder);
+            exporter(&new, recorder, &self.exported)?
+        } else {
+            None
+        };
+        if other_metrics {
+            self.scrape = new_scrape;
+        }
+        if let Some(archive) = archive {
+            self.settle();
+            self.clerk.give(Job::Move(archive));
+        }
+        let other_keeping = self.config.record.policy() != new.record.policy();
+        self.config = new;
+        match successor {
+            Some(next) => self.succeed(next)?,
+            None => {
+                if other_keeping {
+                    self.recorder.keep(self.config.record.policy())?;
+                }
+                // A ledger says how it was kept, and where it lies.
+                if other_keeping || moves {
+                    self.turn(Reason::Reload);
+                }
+            }
+        }
+        if other_export {
+            self.recorder
+                .tap(new_exporter.as_ref().and_then(Exporter::tap));
+            // The one before ends by itself: a collector that is slow holds up nobody.
+            self.exporter = new_exporter;
+        }
+        self.shrink();
+        Ok(if succeeds {
+            "reloaded, with other programs in the kernel"
+        } else {
+            "reloaded"
+        })
+    }
+
+    fn needs_other_programs(&self, new: &Config) -> bool {
+        let (was, will) = (&self.config.record, &new.record);
+        let left_out = |pid: &u32| {
+            let facts = Facts::of(*pid);
+            self.recorder.processes().contains(pid)
+                && !new.process.iter().any(|rule| rule.as_ref().fits(&facts))
+        };
+        was.sources() != will.sources()
+            || was.sample != will.sample
+            || was.children != will.children
+            || self.chosen.iter().any(left_out)
+    }
+
+    /// Waits for what the clerk was given, so that it is done in the old folder.
+    fn settle(&mut self) {
+        while self.turning.is_some() || self.shrinking {
+            match self.clerk.wait() {
+                Some(done) => self.take_up_one(done),
+                None => return,
+            }
+        }
+    }
+
+    /// The next recorder takes the place of this one. The spans that are open at that moment are
+    /// those that neither sees whole.
+    fn succeed(&mut self, mut next: Recorder) -> Result<(), AgentError> {
+        self.settle();
+        let ledger = begin_now(&self.clerk, &next)?;
+        next.turn(ledger);
+        self.recorder.tap(None);
+        if let Some(closing) = self.recorder.end_ledger() {
+            self.clerk.give(Job::Seal(Box::new(closing)));
+        }
+        let before = std::mem::replace(&mut self.recorder, next);
+        self.chosen.clear();
+        self.search()?;
+        self.counts.rows += before.rows();
+        self.counts.spans += before.seen();
+        add(&mut self.counts.lost, before.lost());
+        self.counts.turns[Reason::Reload.index()] += 1;
+        self.began = Instant::now();
+        Ok(())
+    }
+}

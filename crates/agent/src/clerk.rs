@@ -1,0 +1,124 @@
+//! The thread for what may take long: beginning, sealing and removing ledgers. The thread that
+//! records never waits for the disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::{io, mem};
+
+use tailscope_record::{Closing, NextLedger};
+use tailscope_signals::clock::unix_ns;
+use tailscope_trace::{LedgerWriter, Totals};
+
+use crate::archive::{Archive, Holding};
+use crate::mailbox::Bell;
+
+/// What is to be done.
+pub(crate) enum Job {
+    Begin(Box<NextLedger>),
+    Seal(Box<Closing>),
+    /// Keep to the quota.
+    Shrink(u64),
+    /// Goes on in another folder.
+    Move(Archive),
+}
+
+/// What was done.
+pub(crate) enum Done {
+    Begun(Result<Box<LedgerWriter>, String>),
+    Sealed(PathBuf, Result<Totals, String>),
+    /// What there is now, and what could not be removed.
+    Shrunk(Holding, Vec<String>),
+}
+
+/// The thread, and both ways to it. Dropped, it finishes what it was given.
+pub(crate) struct Clerk {
+    jobs: Option<Sender<Job>>,
+    done: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Clerk {
+    pub(crate) fn start(archive: Archive, bell: Arc<Bell>) -> io::Result<Self> {
+        let (jobs, to_do) = channel();
+        let (tell, done) = channel();
+        let thread = Builder::new().name("agent-clerk".into()).spawn(move || {
+            let mut archive = archive;
+            while let Ok(job) = to_do.recv() {
+                if let Some(done) = work(&mut archive, job) {
+                    // Nobody listens any more when the agent ends.
+                    let _ = tell.send(done);
+                    bell.ring();
+                }
+            }
+        })?;
+        Ok(Self {
+            jobs: Some(jobs),
+            done,
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn give(&self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// What was done since the last time.
+    pub(crate) fn done(&self) -> impl Iterator<Item = Done> {
+        self.done.try_iter()
+    }
+
+    /// Waits for the next thing to be done. `None`: the thread is gone.
+    pub(crate) fn wait(&self) -> Option<Done> {
+        self.done.recv().ok()
+    }
+
+    /// Waits until everything is done, and says what was.
+    pub(crate) fn end(mut self) -> Vec<Done> {
+        self.hang_up();
+        self.done.try_iter().collect()
+    }
+
+    fn hang_up(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+fn work(archive: &mut Archive, job: Job) -> Option<Done> {
+    match job {
+        Job::Begin(next) => {
+            let begun = archive
+                .begin(unix_ns())
+                .map_err(|e| e.to_string())
+                .and_then(|folder| next.create(&folder).map_err(|e| e.to_string()));
+            Some(Done::Begun(begun.map(Box::new)))
+        }
+        Job::Seal(closing) => {
+            let folder = closing.folder().to_owned();
+            let totals = closing.seal().map_err(|e| e.to_string());
+            archive.sealed(&folder);
+            Some(Done::Sealed(folder, totals))
+        }
+        Job::Shrink(quota) => {
+            let failed = archive.shrink(quota);
+            let failed = failed.iter().map(ToString::to_string).collect();
+            Some(Done::Shrunk(archive.holding(), failed))
+        }
+        Job::Move(to) => {
+            drop(mem::replace(archive, to));
+            None
+        }
+    }
+}

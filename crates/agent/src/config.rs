@@ -1,0 +1,368 @@
+//! The configuration: TOML that is checked as a whole before anything is done with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use tailscope_record::quantity::{
+    parse_byte_rate, parse_bytes, parse_duration, parse_percentile, parse_probability,
+};
+use tailscope_record::{Policy, SpanSource};
+use toml::Spanned;
+
+use crate::choice::Rule;
+
+/// All that an agent is told.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Which processes are recorded: those that any of these rules fits.
+    #[serde(default)]
+    pub(crate) process: Vec<Spanned<Rule>>,
+    #[serde(default)]
+    pub(crate) record: Recording,
+    #[serde(default)]
+    pub(crate) ledger: Ledger,
+    #[serde(default)]
+    pub(crate) metrics: Metrics,
+    pub(crate) otlp: Option<Otlp>,
+}
+
+/// What is recorded of them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Recording {
+    /// Each with its place, for one of several that is wrong.
+    spans: Spanned<Vec<Spanned<String>>>,
+    #[serde(deserialize_with = "share")]
+    pub(crate) sample: f64,
+    #[serde(deserialize_with = "maybe_share")]
+    pub(crate) keep: Option<f64>,
+    #[serde(deserialize_with = "maybe_percentile")]
+    pub(crate) tail: Option<f64>,
+    #[serde(deserialize_with = "maybe_byte_rate")]
+    pub(crate) budget: Option<u64>,
+    pub(crate) children: bool,
+}
+
+/// Where ledgers are, and when one ends.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Ledger {
+    pub(crate) folder: Spanned<PathBuf>,
+    #[serde(deserialize_with = "spanned_bytes")]
+    pub(crate) rotate_size: Spanned<u64>,
+    #[serde(deserialize_with = "spanned_duration")]
+    pub(crate) rotate_age: Spanned<Duration>,
+    #[serde(deserialize_with = "spanned_bytes")]
+    pub(crate) quota: Spanned<u64>,
+}
+
+/// Where Prometheus finds the figures.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Metrics {
+    #[serde(deserialize_with = "listen")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// Where kept spans are sent to.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Otlp {
+    #[serde(deserialize_with = "endpoint")]
+    pub(crate) endpoint: String,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+    #[serde(default = "usual_rate")]
+    pub(crate) spans_per_second: u32,
+    #[serde(default = "usual_queue")]
+    pub(crate) queue: usize,
+    #[serde(default = "usual_timeout", deserialize_with = "duration")]
+    pub(crate) timeout: Duration,
+}
+
+fn usual_rate() -> u32 {
+    1000
+}
+
+fn usual_queue() -> usize {
+    8192
+}
+
+fn usual_timeout() -> Duration {
+    Duration::from_secs(5)
+}
+
+/// A default has no place in the file.
+fn nowhere<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+impl Default for Recording {
+    fn default() -> Self {
+        Self {
+            spans: nowhere(vec![nowhere(SpanSource::ReadySend.to_string())]),
+            sample: 1.0,
+            keep: None,
+            tail: None,
+            budget: None,
+            children: true,
+        }
+    }
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            folder: nowhere("/var/lib/tailscope".into()),
+            rotate_size: nowhere(256_000_000),
+            rotate_age: nowhere(Duration::from_secs(3600)),
+            quota: nowhere(10_000_000_000),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 9745))),
+        }
+    }
+}
+
+impl Recording {
+    /// Where spans come from. Those that are none were told of when it was read.
+    pub(crate) fn sources(&self) -> Vec<SpanSource> {
+        let texts = self.spans.as_ref().iter();
+        texts
+            .filter_map(|text| text.as_ref().parse().ok())
+            .collect()
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        let usual = if self.tail.is_some() { 0.01 } else { 1.0 };
+        Policy {
+            others: self.keep.unwrap_or(usual),
+            tail: self.tail,
+            budget: self.budget,
+        }
+    }
+}
+
+/// A configuration is wrong: where, and how.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Problem {
+    path: PathBuf,
+    /// Line and column, counted from 1.
+    at: Option<(usize, usize)>,
+    what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some((line, column)) = self.at {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+impl Problem {
+    /// The line that is wrong, counted from 1, where it is one.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.at.map(|(line, _)| line)
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, and on which line.
+    pub fn read(path: &Path) -> Result<Self, Problem> {
+        let text = fs::read_to_string(path).map_err(|e| Problem {
+            path: path.to_owned(),
+            at: None,
+            what: format!("can't read it: {e}"),
+        })?;
+        Self::parse(&text).map_err(|(at, what)| Problem {
+            path: path.to_owned(),
+            at: at.map(|at| place(&text, at)),
+            what,
+        })
+    }
+
+    /// Reads a text. The error says at which byte.
+    fn parse(text: &str) -> Result<Self, (Option<usize>, String)> {
+        let config: Self = toml::from_str(text)
+            .map_err(|e| (e.span().map(|span| span.start), e.message().to_owned()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What no value shows alone.
+    fn check(&self) -> Result<(), (Option<usize>, String)> {
+        fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> (Option<usize>, String) {
+            let span = value.span();
+            ((!span.is_empty()).then_some(span.start), what.into())
+        }
+        if self.process.is_empty() {
+            let what =
+                "no [[process]] says what to record: try [[process]] and name = \"memcached\"";
+            return Err((None, what.into()));
+        }
+        for rule in &self.process {
+            rule.as_ref().check().map_err(|what| at(rule, what))?;
+        }
+        let spans = &self.record.spans;
+        if spans.as_ref().is_empty() {
+            return Err(at(
+                spans,
+                "no source of spans: leave it away for syscall:ready..send",
+            ));
+        }
+        for text in spans.as_ref() {
+            SpanSource::from_str(text.as_ref()).map_err(|e| at(text, e.to_string()))?;
+        }
+        SpanSource::check(&self.record.sources()).map_err(|e| at(spans, e.to_string()))?;
+        let Ledger {
+            folder,
+            rotate_size,
+            rotate_age,
+            quota,
+        } = &self.ledger;
+        if !folder.as_ref().is_absolute() {
+            return Err(at(
+                folder,
+                "a service has no folder of its own to begin from: use an absolute path",
+            ));
+        }
+        if *rotate_size.as_ref() < 1_000_000 {
+            return Err(at(rotate_size, "less than 1MB is no ledger"));
+        }
+        if *rotate_age.as_ref() < Duration::from_secs(1) {
+            return Err(at(rotate_age, "less than 1s is no ledger"));
+        }
+        if *quota.as_ref() / 2 < *rotate_size.as_ref() {
+            let place = if quota.span().is_empty() {
+                rotate_size
+            } else {
+                quota
+            };
+            return Err(at(
+                place,
+                format!(
+                    "quota ({} bytes) must hold two ledgers of rotate_size ({} bytes)",
+                    quota.as_ref(),
+                    rotate_size.as_ref()
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Line and column of a byte, counted from 1.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+    (line, column)
+}
+
+/// Reads what is written as on the command line, as a text or a bare number.
+fn read<'de, D: Deserializer<'de>, T>(
+    from: D,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a text or a number was expected")]
+    enum Written {
+        Text(String),
+        Whole(i64),
+        Broken(f64),
+    }
+    let text = match Written::deserialize(from)? {
+        Written::Text(text) => text,
+        Written::Whole(number) => number.to_string(),
+        Written::Broken(number) => number.to_string(),
+    };
+    parse(&text).map_err(D::Error::custom)
+}
+
+fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    read(from, parse_probability)
+}
+
+fn maybe_share<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    share(from).map(Some)
+}
+
+fn maybe_percentile<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    read(from, parse_percentile).map(Some)
+}
+
+fn maybe_byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    read(from, parse_byte_rate).map(Some)
+}
+
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    read(from, parse_duration)
+}
+
+/// `""` is nowhere.
+fn listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        D::Error::custom(format!(
+            "'{text}' is no address and port: try 127.0.0.1:9745, or \"\" for none"
+        ))
+    })
+}
+
+fn endpoint<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    match text.strip_prefix("http://") {
+        Some(rest) if !rest.is_empty() && !rest.contains(char::is_whitespace) => {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
+        _ if text.starts_with("https://") => Err(D::Error::custom(
+            "there is no TLS here: send to a collector on this machine, and let that go on with https",
+        )),
+        _ => Err(D::Error::custom(format!(
+            "'{text}' is no endpoint: try http://127.0.0.1:4318"
+        ))),
+    }
+}
+
+fn spanned_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Spanned<u64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Bytes(#[serde(deserialize_with = "bytes")] u64);
+    fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        read(from, parse_bytes)
+    }
+    let read = Spanned::<Bytes>::deserialize(from)?;
+    Ok(Spanned::new(read.span(), read.into_inner().0))
+}
+
+fn spanned_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Spanned<Duration>, D::Error> {
+    #[derive(Deserialize)]
+    struct Time(#[serde(deserialize_with = "duration")] Duration);
+    let read = Spanned::<Time>::deserialize(from)?;
+    Ok(Spanned::new(read.span(), read.into_inner().0))
+}
+
+#[cfg(test)]
+mod tests;

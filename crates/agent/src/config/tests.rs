@@ -1,0 +1,130 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const LEAST: &str = "[[process]]\nname = \"memcached\"\n";
+
+fn problem(text: &str) -> (Option<usize>, String) {
+    let (at, what) = Config::parse(text).expect_err(text);
+    (at.map(|at| place(text, at).0), what)
+}
+
+#[test]
+fn the_least_is_one_process() {
+    let config = Config::parse(LEAST).expect("it is enough");
+    assert_eq!(config.record, Recording::default());
+    assert_eq!(config.metrics.listen.expect("on").port(), 9745);
+    assert_eq!(config.otlp, None);
+}
+
+#[test]
+fn the_example_in_the_documents_is_valid() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/agent.toml");
+    let config = Config::read(&path).expect("the example is valid");
+    assert_eq!(*config.ledger.quota.as_ref(), 10_000_000_000);
+    // What is commented out is an example too.
+    let text = fs::read_to_string(&path).expect("read");
+    let all: String = text
+        .lines()
+        .map(|line| line.strip_prefix("#: ").unwrap_or(line))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let config = Config::parse(&all).expect("the example with all its lines is valid");
+    assert!(config.otlp.is_some());
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line() {
+    for (text, line, why) in [
+        ("", None, "no [[process]]"),
+        ("[[process]]\n", Some(1), "says nothing"),
+        (
+            "[[process]]\nname = \"x\"\ncolour = 1\n",
+            Some(3),
+            "unknown field `colour`",
+        ),
+        ("[[process]]\npid = \"x\"\n", Some(2), "invalid type"),
+        ("[[process]\n", Some(1), ""),
+        ("[[process]]\nname = \"a b c d e f g h i\"\n", Some(1), "15"),
+    ] {
+        let (at, what) = problem(text);
+        assert_eq!(at, line, "{text}: {what}");
+        assert!(what.contains(why), "{text}: {what}");
+    }
+    for (text, line, why) in [
+        ("[ledger]\nquota = \"10XB\"", 4, "no number of bytes"),
+        ("[ledger]\nquota = \"300MB\"", 4, "must hold two"),
+        ("[ledger]\nrotate_size = \"9GB\"", 4, "must hold two"),
+        ("[ledger]\nrotate_size = 10", 4, "less than 1MB"),
+        ("[ledger]\nfolder = \"run\"", 4, "absolute"),
+        ("[ledger]\nrotate_age = \"soon\"", 4, "no unit"),
+        ("[record]\nsample = \"110%\"", 4, "no share"),
+        ("[record]\nkeep = 1.5", 4, "no share"),
+        ("[record]\ntail = true", 4, "a text or a number"),
+        (
+            "[record]\nspans = [\n  \"sdk\",\n  \"jvm:x\",\n]",
+            6,
+            "unknown span source",
+        ),
+        (
+            "[record]\nspans = [\"syscall:recv..send\", \"syscall:ready..send\"]",
+            4,
+            "exclude",
+        ),
+        ("[record]\nspans = []", 4, "no source"),
+        ("[metrics]\nlisten = \"9745\"", 4, "no address"),
+        ("[otlp]\nendpoint = \"https://x\"", 4, "no TLS"),
+        ("[otlp]\nendpoint = \"x\"", 4, "no endpoint"),
+        ("[otlp]\n", 3, "missing field `endpoint`"),
+        ("[weather]\n", 3, "unknown field `weather`"),
+        ("[ledger]\nquota = \"1GB\"\nquota = \"2GB\"", 5, "duplicate"),
+    ] {
+        let (at, what) = problem(&format!("{LEAST}{text}"));
+        assert_eq!(at, Some(line), "{text}: {what}");
+        assert!(what.contains(why), "{text}: {what}");
+    }
+}
+
+#[test]
+fn numbers_may_be_written_as_texts_or_not() {
+    let text = format!(
+        "{LEAST}[record]\nkeep = 0.01\ntail = 99.9\nbudget = \"1MB/s\"\n[metrics]\nlisten = \"\""
+    );
+    let config = Config::parse(&text).expect("valid");
+    let policy = config.record.policy();
+    assert_eq!(policy.others, 0.01);
+    assert!((policy.tail.expect("set") - 0.999).abs() < 1e-9);
+    assert_eq!(policy.budget, Some(1_000_000));
+    assert_eq!(config.metrics.listen, None);
+}
+
+proptest! {
+    #[test]
+    fn foreign_text_never_panics(
+        lines in proptest::collection::vec(
+            "(\\[\\[?(process|record|ledger|metrics|otlp)\\]?\\]|(name|exe|pid|quota|keep|spans|listen|endpoint) = (\"[a-z0-9%:./\u{e9}]{0,8}\"|-?[0-9.e]{1,6}|\\[\"sdk\"\\]|true))",
+            0..12,
+        ),
+    ) {
+        let text = lines.join("\n");
+        if let Err((Some(at), what)) = Config::parse(&text) {
+            let (line, column) = place(&text, at);
+            prop_assert!(line <= lines.len().max(1) + 1 && column >= 1, "{} at {}:{}", what, line, column);
+            prop_assert!(!what.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_valid_stays_valid_and_says_the_same(
+        size in 1u64..1000, times in 2u64..100, age in 1u32..1000, share in 1u32..100,
+    ) {
+        let text = format!(
+            "{LEAST}[ledger]\nrotate_size = \"{size}MB\"\nquota = \"{}MB\"\nrotate_age = \"{age}m\"\n[record]\nkeep = \"{share}%\"",
+            size * times,
+        );
+        let config = Config::parse(&text).expect("valid");
+        prop_assert_eq!(*config.ledger.rotate_size.as_ref(), size * 1_000_000);
+        prop_assert_eq!(*config.ledger.quota.as_ref(), size * times * 1_000_000);
+        prop_assert_eq!(*config.ledger.rotate_age.as_ref(), Duration::from_secs(u64::from(age) * 60));
+        prop_assert!((config.record.policy().others - f64::from(share) / 100.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,307 @@
+//! The figures of an agent, in Prometheus' text format.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+
+use crate::archive::Holding;
+use crate::otlp::Exported;
+use crate::rotation::Reason;
+
+/// What a scrape is told. Times in ns; counts are since the start of the agent.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// Spans that were metered to their end, kept or not.
+    pub(crate) spans: u64,
+    /// Rows of them that were kept.
+    pub(crate) rows: u64,
+    /// Bytes of sealed files.
+    pub(crate) bytes: u64,
+    /// By the place that lost them.
+    pub(crate) lost: BTreeMap<String, u64>,
+    pub(crate) processes: u64,
+    pub(crate) holding: Holding,
+    pub(crate) turns: [u64; Reason::ALL.len()],
+    pub(crate) reloads: u64,
+    pub(crate) refused_reloads: u64,
+    pub(crate) config_is_applied: bool,
+    pub(crate) write_errors: u64,
+    pub(crate) exported: Option<Exported>,
+    pub(crate) kinds: Vec<KindFigures>,
+    pub(crate) own: Own,
+}
+
+/// A span's name, and what its latest ones and all of them took.
+#[derive(Debug, Default)]
+pub(crate) struct KindFigures {
+    pub(crate) name: String,
+    /// Of the last seconds, where there were any.
+    pub(crate) p50_ns: Option<u64>,
+    pub(crate) p99_ns: Option<u64>,
+    pub(crate) spans: u64,
+    pub(crate) wall_ns: f64,
+}
+
+/// What the agent itself uses.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) cpu_ns: u64,
+    pub(crate) resident_bytes: u64,
+    pub(crate) descriptors: u64,
+    pub(crate) threads: u64,
+    pub(crate) started_ns: i64,
+}
+
+const SECOND: f64 = 1e9;
+
+impl Figures {
+    /// As text.
+    pub(crate) fn render(&self) -> String {
+        let mut page = Page::default();
+        let version = env!("CARGO_PKG_VERSION");
+        page.family("tailscope_build_info", "gauge", "The agent's version.")
+            .labelled("", &[("version", version)], 1);
+        page.counter(
+            "tailscope_spans_total",
+            "Spans that ended while they were metered, kept or not.",
+            self.spans,
+        );
+        page.counter(
+            "tailscope_rows_total",
+            "Rows of spans that were kept.",
+            self.rows,
+        );
+        page.counter(
+            "tailscope_written_bytes_total",
+            "Bytes of sealed files.",
+            self.bytes,
+        );
+        page.counter(
+            "tailscope_write_errors_total",
+            "Failures to write a ledger; its lost rows are in tailscope_lost_total.",
+            self.write_errors,
+        );
+        page.family(
+            "tailscope_lost_total",
+            "counter",
+            "Rows and measurements that were lost, by the place that lost them.",
+        );
+        for (place, count) in &self.lost {
+            page.labelled("", &[("place", place)], count);
+        }
+        page.gauge(
+            "tailscope_processes",
+            "Processes that are watched.",
+            self.processes,
+        );
+        page.gauge(
+            "tailscope_ledgers",
+            "Ledgers on disk, the one that is written included.",
+            self.holding.ledgers,
+        );
+        page.gauge(
+            "tailscope_ledgers_bytes",
+            "Bytes that they take.",
+            self.holding.bytes,
+        );
+        page.counter(
+            "tailscope_ledgers_removed_total",
+            "Ledgers that were removed for the quota.",
+            self.holding.removed,
+        );
+        page.family(
+            "tailscope_ledgers_ended_total",
+            "counter",
+            "Ledgers that ended, by the reason.",
+        );
+        for reason in Reason::ALL {
+            page.labelled(
+                "",
+                &[("reason", &reason.to_string())],
+                self.turns[reason.index()],
+            );
+        }
+        page.family(
+            "tailscope_config_reloads_total",
+            "counter",
+            "Reloads of the configuration, by what became of them.",
+        );
+        page.labelled("", &[("result", "applied")], self.reloads);
+        page.labelled("", &[("result", "refused")], self.refused_reloads);
+        page.gauge(
+            "tailscope_config_last_reload_successful",
+            "1 if the file was valid when it was last read, else 0.",
+            u8::from(self.config_is_applied),
+        );
+        page.spans(&self.kinds);
+        if let Some(exported) = &self.exported {
+            page.exported(exported);
+        }
+        page.own(&self.own);
+        page.0
+    }
+}
+
+#[derive(Default)]
+struct Page(String, &'static str);
+
+impl Page {
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> &mut Self {
+        self.1 = name;
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        self
+    }
+
+    fn labelled(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        let _ = write!(self.0, "{}{suffix}", self.1);
+        for (place, (name, text)) in labels.iter().enumerate() {
+            let before = if place == 0 { '{' } else { ',' };
+            let _ = write!(self.0, "{before}{name}=\"{}\"", escaped(text));
+        }
+        let _ = writeln!(
+            self.0,
+            "{} {value}",
+            if labels.is_empty() { "" } else { "}" }
+        );
+    }
+
+    fn counter(&mut self, name: &'static str, help: &str, value: impl Display) {
+        self.family(name, "counter", help).labelled("", &[], value);
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help).labelled("", &[], value);
+    }
+
+    fn spans(&mut self, kinds: &[KindFigures]) {
+        self.family(
+            "tailscope_span_duration_seconds",
+            "summary",
+            "Wall times by the span's name: quantiles of the last 8 to 10 seconds, sum and count of all, by their weights.",
+        );
+        for kind in kinds {
+            let name = ("span", kind.name.as_str());
+            for (quantile, ns) in [("0.5", kind.p50_ns), ("0.99", kind.p99_ns)] {
+                let seconds = ns.map_or(f64::NAN, |ns| ns as f64 / SECOND);
+                let value = if seconds.is_nan() {
+                    "NaN".into()
+                } else {
+                    seconds.to_string()
+                };
+                self.labelled("", &[name, ("quantile", quantile)], value);
+            }
+            self.labelled("_sum", &[name], kind.wall_ns / SECOND);
+            self.labelled("_count", &[name], kind.spans);
+        }
+    }
+
+    fn exported(&mut self, exported: &Exported) {
+        self.counter(
+            "tailscope_otlp_spans_total",
+            "Spans that a collector took.",
+            exported.sent,
+        );
+        self.family(
+            "tailscope_otlp_dropped_total",
+            "counter",
+            "Kept spans that were not exported, by the reason; the ledger has them.",
+        );
+        for (reason, count) in [
+            ("rate", exported.over_rate),
+            ("queue", exported.queue_full),
+            ("collector", exported.failed),
+            ("rejected", exported.rejected),
+        ] {
+            self.labelled("", &[("reason", reason)], count);
+        }
+        self.counter(
+            "tailscope_otlp_failures_total",
+            "Requests that the collector did not answer or refused.",
+            exported.failures,
+        );
+    }
+
+    fn own(&mut self, own: &Own) {
+        self.counter(
+            "process_cpu_seconds_total",
+            "CPU time of the agent.",
+            own.cpu_ns as f64 / SECOND,
+        );
+        self.gauge(
+            "process_resident_memory_bytes",
+            "Memory of the agent that is resident.",
+            own.resident_bytes,
+        );
+        self.gauge(
+            "process_open_fds",
+            "Descriptors that the agent has open.",
+            own.descriptors,
+        );
+        self.gauge("process_threads", "Threads of the agent.", own.threads);
+        self.gauge(
+            "process_start_time_seconds",
+            "Start of the agent, in s since the Unix epoch.",
+            own.started_ns as f64 / SECOND,
+        );
+    }
+}
+
+/// A label's value. Names of spans are foreign.
+fn escaped(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\\' => "\\\\".into(),
+            '"' => "\\\"".into(),
+            '\n' => "\\n".into(),
+            c => c.to_string(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_names_stay_inside_their_quotes() {
+        let figures = Figures {
+            kinds: vec![KindFigures {
+                name: "a\"} 1\n\\evil".into(),
+                p50_ns: Some(1_500),
+                ..KindFigures::default()
+            }],
+            ..Figures::default()
+        };
+        let text = figures.render();
+        assert!(
+            text.contains("{span=\"a\\\"} 1\\n\\\\evil\",quantile=\"0.5\"} 0.0000015\n"),
+            "{text}"
+        );
+        assert!(text.contains("quantile=\"0.99\"} NaN\n"));
+    }
+
+    #[test]
+    fn every_family_has_its_help_and_type_once() {
+        let figures = Figures {
+            exported: Some(Exported::default()),
+            lost: BTreeMap::from([("ring_full".into(), 7)]),
+            ..Figures::default()
+        };
+        let text = figures.render();
+        let mut known = std::collections::HashSet::new();
+        for line in text.lines() {
+            match line.strip_prefix("# TYPE ") {
+                Some(rest) => assert!(
+                    known.insert(rest.split(' ').next().expect("a name")),
+                    "{line}"
+                ),
+                None if line.starts_with('#') => {}
+                None => {
+                    let name = line.split(['{', ' ']).next().expect("a name");
+                    let base = name.trim_end_matches("_sum").trim_end_matches("_count");
+                    assert!(known.contains(base), "{line}");
+                }
+            }
+        }
+        assert!(text.contains("tailscope_lost_total{place=\"ring_full\"} 7\n"));
+    }
+}

@@ -1,0 +1,21 @@
+//! Weeks of metering as a service.
+//!
+//! [`Agent`] stands on a [`Recorder`](tailscope_record::Recorder) that never ends: it finds the
+//! processes that its [`Config`] chooses as they start, cuts the recording into ledgers without a
+//! gap, keeps them under a quota, answers scrapes and exports kept spans.
+
+mod agent;
+mod archive;
+mod choice;
+mod clerk;
+mod config;
+mod figures;
+mod mailbox;
+mod otlp;
+mod rotation;
+mod scrape;
+mod systemd;
+
+pub use agent::{Agent, AgentError, Orders};
+pub use archive::ArchiveError;
+pub use config::{Config, Problem};

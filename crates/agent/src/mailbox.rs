@@ -1,0 +1,75 @@
+//! How other threads get at the one that records: they ring, and it answers at its next round.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{io, mem};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A bell: readable once it was rung, until it is cleared.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(eventfd(0, flags)?))
+    }
+
+    pub(crate) fn ring(&self) {
+        // A counter that is full rings already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Who waits for the figures.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    bell: Arc<Bell>,
+    waiting: Mutex<Vec<SyncSender<String>>>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+        Self {
+            bell,
+            waiting: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Asks for the figures.
+    pub(crate) fn ask(&self) -> Receiver<String> {
+        let (answer, answered) = sync_channel(1);
+        self.lock().push(answer);
+        self.bell.ring();
+        answered
+    }
+
+    /// Gives them to all who asked.
+    pub(crate) fn answer(&self, figures: impl FnOnce() -> String) {
+        let waiting = mem::take(&mut *self.lock());
+        if waiting.is_empty() {
+            return;
+        }
+        let text = figures();
+        for answer in waiting {
+            // Whoever gave up has hung up.
+            let _ = answer.try_send(text.clone());
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<SyncSender<String>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,186 @@
+//! From kept rows to OpenTelemetry's own message.
+//!
+//! Each span is a trace of its own: what the ledger knows of a request is one thread's work, and
+//! ids of its own would claim a parent that nobody saw. What time went to is in attributes, in ns.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::BuildHasher;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use tailscope_record::describe_machine;
+use tailscope_trace::{Cause, CauseSet};
+
+use super::Kept;
+
+/// Makes messages, with ids that no other agent makes.
+pub(super) struct Composer {
+    measured: CauseSet,
+    host: String,
+    seed: RandomState,
+    made: u64,
+}
+
+fn attribute(key: impl Into<String>, value: Value) -> KeyValue {
+    KeyValue {
+        key: key.into(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}
+
+fn text(text: impl Into<String>) -> Value {
+    Value::StringValue(text.into())
+}
+
+impl Composer {
+    pub(super) fn new(measured: CauseSet) -> Self {
+        Self {
+            measured,
+            host: describe_machine().host,
+            seed: RandomState::new(),
+            made: 0,
+        }
+    }
+
+    /// One request with these rows, process by process.
+    pub(super) fn request(&mut self, rows: &[Kept]) -> ExportTraceServiceRequest {
+        let mut by_process: BTreeMap<i32, Vec<Span>> = BTreeMap::new();
+        for kept in rows {
+            let span = self.span(kept);
+            by_process.entry(kept.row.pid).or_default().push(span);
+        }
+        let resource_spans = by_process
+            .into_iter()
+            .map(|(pid, spans)| self.of_process(pid, spans))
+            .collect();
+        ExportTraceServiceRequest { resource_spans }
+    }
+
+    fn of_process(&self, pid: i32, spans: Vec<Span>) -> ResourceSpans {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+        let name = comm.as_deref().map_or("unknown_service", str::trim_end);
+        ResourceSpans {
+            resource: Some(Resource {
+                attributes: vec![
+                    attribute("service.name", text(name)),
+                    attribute("host.name", text(self.host.clone())),
+                    attribute("process.pid", Value::IntValue(pid.into())),
+                ],
+                ..Resource::default()
+            }),
+            scope_spans: vec![ScopeSpans {
+                scope: Some(InstrumentationScope {
+                    name: "tailscope".into(),
+                    version: env!("CARGO_PKG_VERSION").into(),
+                    ..InstrumentationScope::default()
+                }),
+                spans,
+                ..ScopeSpans::default()
+            }],
+            ..ResourceSpans::default()
+        }
+    }
+
+    fn span(&mut self, kept: &Kept) -> Span {
+        let row = &kept.row;
+        let mut attributes = vec![
+            attribute("thread.id", Value::IntValue(row.tid.into())),
+            attribute("tailscope.weight", Value::DoubleValue(row.weight)),
+        ];
+        if let Some(id) = row.id {
+            attributes.push(attribute("tailscope.id", Value::IntValue(id)));
+        }
+        if row.cpu >= 0 {
+            attributes.push(attribute("tailscope.cpu", Value::IntValue(row.cpu.into())));
+        }
+        let mut running = row.wall_ns;
+        for cause in self.measured.iter() {
+            let ns = row.cause_ns[cause.index()];
+            running -= ns;
+            if ns > 0 {
+                attributes.push(attribute(of_cause(cause), Value::IntValue(ns)));
+            }
+        }
+        attributes.push(attribute("tailscope.running_ns", Value::IntValue(running)));
+        let begin = row.start_ns.max(0) as u64;
+        let id = self.next_id();
+        Span {
+            trace_id: [id.to_be_bytes(), self.next_id().to_be_bytes()].concat(),
+            span_id: id.to_be_bytes().to_vec(),
+            name: kept.name.to_string(),
+            kind: SpanKind::Internal.into(),
+            start_time_unix_nano: begin,
+            end_time_unix_nano: begin.saturating_add(row.wall_ns.max(0) as u64),
+            attributes,
+            ..Span::default()
+        }
+    }
+
+    /// Never 0, which would be no id.
+    fn next_id(&mut self) -> u64 {
+        self.made += 1;
+        self.seed.hash_one(self.made).max(1)
+    }
+}
+
+fn of_cause(cause: Cause) -> String {
+    format!("tailscope.{}_ns", cause.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use tailscope_trace::SpanRow;
+
+    use super::*;
+
+    fn kept(pid: i32) -> Kept {
+        let mut row = SpanRow {
+            start_ns: 1_000,
+            pid,
+            tid: pid + 1,
+            wall_ns: 500,
+            weight: 4.0,
+            id: Some(-7),
+            ..SpanRow::default()
+        };
+        row.cause_ns[Cause::Lock.index()] = 200;
+        row.cause_ns[Cause::Fault.index()] = 100;
+        Kept {
+            row,
+            name: "get".into(),
+        }
+    }
+
+    #[test]
+    fn a_row_becomes_a_span_with_its_causes() {
+        let measured = [Cause::Lock, Cause::Io].into_iter().collect();
+        let request = Composer::new(measured).request(&[kept(1), kept(2), kept(1)]);
+        assert_eq!(request.resource_spans.len(), 2);
+        let spans = &request.resource_spans[0].scope_spans[0].spans;
+        assert_eq!(spans.len(), 2);
+        assert_ne!(spans[0].trace_id, spans[1].trace_id);
+        let span = &spans[0];
+        assert_eq!((span.trace_id.len(), span.span_id.len()), (16, 8));
+        assert_eq!(
+            (span.start_time_unix_nano, span.end_time_unix_nano),
+            (1_000, 1_500)
+        );
+        let of = |key: &str| {
+            let found = span.attributes.iter().find(|a| a.key == key)?;
+            found.value.as_ref()?.value.clone()
+        };
+        assert_eq!(of("tailscope.lock_ns"), Some(Value::IntValue(200)));
+        assert_eq!(of("tailscope.id"), Some(Value::IntValue(-7)));
+        assert_eq!(of("tailscope.weight"), Some(Value::DoubleValue(4.0)));
+        // What is not measured here is no cause, and stays in the time that it ran.
+        assert_eq!(of("tailscope.fault_ns"), None);
+        assert_eq!(of("tailscope.running_ns"), Some(Value::IntValue(300)));
+    }
+}

@@ -1,0 +1,215 @@
+//! `/metrics` over HTTP: one short answer to one short question, for a few askers at a time.
+//!
+//! A scraper asks every few seconds and gets some kilobytes. So there is no framework here: a
+//! head of at most 8 KiB, read within two seconds, an answer, and the connection is closed. Whoever
+//! is slower or more talkative is hung up on, and can't hold up anybody else.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::mailbox::{Bell, Mailbox};
+
+/// Connections at a time; more are closed unheard.
+const MOST: usize = 8;
+const HEAD_BYTES: usize = 8192;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The listening thread. Dropped, it ends.
+pub(crate) struct Scrape {
+    address: SocketAddr,
+    stop: Arc<(AtomicBool, Bell)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scrape {
+    pub(crate) fn start(listen: SocketAddr, mailbox: Arc<Mailbox>) -> io::Result<Self> {
+        let listener = TcpListener::bind(listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new((AtomicBool::new(false), Bell::new()?));
+        let stopped = Arc::clone(&stop);
+        let thread = Builder::new()
+            .name("agent-metrics".into())
+            .spawn(move || serve(&listener, &stopped, &mailbox))?;
+        Ok(Self {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Scrape {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Relaxed);
+        self.stop.1.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(listener: &TcpListener, stop: &(AtomicBool, Bell), mailbox: &Arc<Mailbox>) {
+    let open = Arc::new(AtomicUsize::new(0));
+    while !stop.0.load(Ordering::Relaxed) {
+        let mut fds = [
+            PollFd::new(listener, PollFlags::IN),
+            PollFd::new(&stop.1, PollFlags::IN),
+        ];
+        if poll(&mut fds, None).is_err() {
+            continue; // a signal
+        }
+        let Ok((stream, _)) = listener.accept() else {
+            // Out of descriptors, say: a pause rather than a loop at full speed.
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        if open.load(Ordering::Relaxed) >= MOST {
+            continue;
+        }
+        let place = Place::take(&open);
+        let mailbox = Arc::clone(mailbox);
+        let answering = Builder::new().name("agent-scrape".into()).spawn(move || {
+            let _place = place;
+            let _ = answer(stream, &mailbox);
+        });
+        drop(answering);
+    }
+}
+
+/// One of the connections that may be open.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn answer(mut stream: TcpStream, mailbox: &Mailbox) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut head = Vec::new();
+    let asked = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || head.len() >= HEAD_BYTES {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut bytes = [0; 1024];
+        let count = stream.read(&mut bytes)?;
+        head.extend_from_slice(&bytes[..count]);
+        match asked(&head) {
+            Some(asked) => break asked,
+            None if count == 0 => return Ok(()),
+            None => {}
+        }
+    };
+    let (status, kind, body) = match asked {
+        Asked::Metrics => match mailbox.ask().recv_timeout(PATIENCE) {
+            Ok(text) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text),
+            Err(_) => plain("503 Service Unavailable", "the recorder is busy\n"),
+        },
+        Asked::Elsewhere => plain("404 Not Found", "there is only /metrics\n"),
+        Asked::Otherwise => plain("405 Method Not Allowed", "there is only GET\n"),
+        Asked::Nonsense => plain("400 Bad Request", "that is no HTTP\n"),
+    };
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn plain(status: &'static str, text: &str) -> (&'static str, &'static str, String) {
+    (status, "text/plain; charset=utf-8", text.to_owned())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Metrics,
+    Elsewhere,
+    Otherwise,
+    Nonsense,
+}
+
+/// What a whole head asks for; `None` while it is not whole.
+fn asked(head: &[u8]) -> Option<Asked> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(httparse::Status::Partial) => None,
+        Ok(httparse::Status::Complete(_)) => Some(match (request.method, request.path) {
+            (Some("GET"), Some(path)) if path.split('?').next() == Some("/metrics") => {
+                Asked::Metrics
+            }
+            (Some("GET"), _) => Asked::Elsewhere,
+            _ => Asked::Otherwise,
+        }),
+        Err(_) => Some(Asked::Nonsense),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_understood_when_they_are_whole() {
+        assert_eq!(asked(b"GET /metrics HTTP/1.1\r\nHost: x\r\n"), None);
+        for (head, expected) in [
+            ("GET /metrics HTTP/1.1\r\n\r\n", Asked::Metrics),
+            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", Asked::Metrics),
+            ("GET / HTTP/1.1\r\n\r\n", Asked::Elsewhere),
+            ("POST /metrics HTTP/1.1\r\n\r\n", Asked::Otherwise),
+            ("\x16\x03\x01\r\n\r\n", Asked::Nonsense),
+        ] {
+            assert_eq!(asked(head.as_bytes()), Some(expected), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_silent_client_holds_up_nobody_and_the_thread_ends() {
+        let bell = Arc::new(Bell::new().expect("a bell"));
+        let mailbox = Arc::new(Mailbox::new(bell));
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let scrape = Scrape::start(here, Arc::clone(&mailbox)).expect("it listens");
+        let silent: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(scrape.address()).expect("connected"))
+            .collect();
+        let mut asking = TcpStream::connect(scrape.address()).expect("connected");
+        asking
+            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            .expect("asked");
+        let answering = std::thread::spawn(move || {
+            let mut text = String::new();
+            asking.read_to_string(&mut text).map(|_| text)
+        });
+        while !answering.is_finished() {
+            mailbox.answer(|| "figures 1\n".into());
+            std::thread::yield_now();
+        }
+        let text = answering.join().expect("it ends").expect("it is answered");
+        assert!(text.ends_with("\r\n\r\nfigures 1\n"), "{text}");
+        drop((silent, scrape));
+    }
+}

@@ -1,0 +1,198 @@
+//! What is recorded: the arguments that `record` and `top` share, and the recording from its begin
+//! to its end.
+
+use std::env;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Error, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tailscope_kernel::{LoadError, missing_capabilities};
+use tailscope_record::{
+    Aim, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
+    RecordError, Recorder, SpanSource,
+};
+
+use crate::args::Subject;
+use crate::failure::Failure;
+
+/// A flag that a signal sets: end properly.
+pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// A recording that has begun.
+pub struct Session {
+    /// It watches all that were named.
+    pub recorder: Recorder,
+    /// Where its spans come from.
+    pub spans: Vec<SpanSource>,
+    launched: Option<Launched>,
+}
+
+impl Session {
+    /// Finds the processes, starts the command, and begins.
+    pub fn begin(
+        args: &Subject,
+        ledger: Option<Place>,
+        budget: Option<u64>,
+        prints: Prints,
+    ) -> Result<Self> {
+        let processes = targets(args)?;
+        let mut launched = launch(args, prints)?;
+        let spans = sources(args, &processes, launched.as_ref())?;
+        let aims = aims(&spans, &processes, launched.as_ref())?;
+        let options = Options {
+            spans: spans.clone(),
+            sample: args.sample,
+            keep: Policy {
+                others: args
+                    .keep
+                    .unwrap_or(if args.tail.is_some() { 0.01 } else { 1.0 }),
+                tail: args.tail,
+                budget,
+            },
+            children: !args.no_children,
+            tell_programs: false,
+            takes_over: false,
+            ledger,
+            command: env::args().collect(),
+        };
+        let mut recorder = Recorder::start(&options, aims).map_err(failure)?;
+        for process in &processes {
+            recorder.watch(process).map_err(failure)?;
+        }
+        if let Some(launched) = &mut launched {
+            recorder.call_sdk(launched.program()).map_err(failure)?;
+            recorder
+                .watch(&Process {
+                    pid: launched.pid(),
+                })
+                .map_err(failure)?;
+            launched.go()?;
+        }
+        Ok(Self {
+            recorder,
+            spans,
+            launched,
+        })
+    }
+
+    /// Ends it, and the command. How the command ended, if it did so by itself.
+    pub fn finish(
+        self,
+        listener: &mut impl Listener,
+    ) -> (Result<Progress, RecordError>, Option<ExitStatus>) {
+        let Self {
+            recorder,
+            mut launched,
+            ..
+        } = self;
+        let progress = recorder.finish(listener);
+        let status = launched
+            .as_mut()
+            .and_then(|launched| launched.ended().ok().flatten());
+        (progress, status)
+    }
+}
+
+fn targets(args: &Subject) -> Result<Vec<Process>> {
+    if args.pids.is_empty() && args.command.is_empty() {
+        return Err(Failure::usage(
+            "nothing to record: name a process with -p PID, or a command after --",
+        ));
+    }
+    let others_too = !missing_capabilities()
+        .iter()
+        .any(|m| m.name == "CAP_SYS_PTRACE");
+    let mut processes = Vec::new();
+    for pid in &args.pids {
+        let process = Process::find(*pid, others_too).map_err(Failure::usage)?;
+        if !args.no_children {
+            processes.extend(process.descendants());
+        }
+        processes.push(process);
+    }
+    Ok(processes)
+}
+
+fn launch(args: &Subject, prints: Prints) -> Result<Option<Launched>> {
+    if args.command.is_empty() {
+        return Ok(None);
+    }
+    Launched::stopped(&args.command, prints)
+        .map(Some)
+        .map_err(|e| match e {
+            LaunchError::NotFound(_) => Failure::usage(e),
+            LaunchError::System { .. } => Failure::machine(e),
+        })
+}
+
+/// What `--span` says, or what suits the programs.
+fn sources(
+    args: &Subject,
+    processes: &[Process],
+    launched: Option<&Launched>,
+) -> Result<Vec<SpanSource>> {
+    if args.spans.is_empty() {
+        let has_sdk = processes.iter().any(Process::has_sdk)
+            || launched.is_some_and(|launched| launched.has_sdk());
+        return Ok(vec![if has_sdk {
+            SpanSource::Sdk
+        } else {
+            SpanSource::ReadySend
+        }]);
+    }
+    SpanSource::check(&args.spans).map_err(Failure::usage)?;
+    Ok(args.spans.clone())
+}
+
+/// Finds the probes of those sources that have some.
+fn aims(
+    spans: &[SpanSource],
+    processes: &[Process],
+    launched: Option<&Launched>,
+) -> Result<Vec<Aim>> {
+    SpanSource::probes(spans)
+        .enumerate()
+        .map(|(number, source)| {
+            let number = u8::try_from(number)?;
+            let program = launched.map(Launched::program);
+            Aim::take(number, source, processes, program).map_err(Failure::usage)
+        })
+        .collect()
+}
+
+/// The exit code and the remedy for each way in which a recording fails.
+pub fn failure(error: RecordError) -> Error {
+    match error {
+        RecordError::Load(e) => load_failure(e),
+        RecordError::Ledger(e @ tailscope_trace::Error::Exists { .. }) => {
+            Failure::usage(format!("{e} with --overwrite"))
+        }
+        e => Failure::machine(e),
+    }
+}
+
+/// The same for the kernel's programs.
+pub fn load_failure(error: LoadError) -> Error {
+    match &error {
+        LoadError::Privilege(missing) => {
+            let me =
+                env::current_exe().map_or_else(|_| "tailscope".into(), |p| p.display().to_string());
+            let names: Vec<_> = missing.iter().map(|m| m.name.to_lowercase()).collect();
+            Failure::machine(format!(
+                "{error}.\nRun as root, or grant it once: sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep {me}\n(missing now: {})",
+                names.join(", ")
+            ))
+        }
+        _ => Failure::machine(format!(
+            "{error}\n(TAILSCOPE_LIBBPF_LOG=1 shows what libbpf says)"
+        )),
+    }
+}

@@ -1,0 +1,322 @@
+//! From the view to lines of text: the same on a terminal and in a pipe.
+
+use tailscope_record::Makeup;
+use tailscope_trace::Cause;
+use unicode_width::UnicodeWidthStr;
+
+use super::bar;
+use super::detail;
+use super::line::{Ink, Line, Room, fit, pad, right};
+use super::snapshot::{Figures, Kind, Period};
+use super::view::{Column, Page, View};
+use crate::units::count;
+
+/// The picture of a view.
+pub fn picture(view: &View, room: &Room) -> Vec<Line> {
+    let foot = match room.height {
+        Some(_) => foot(view, room),
+        None => legend(view, room),
+    };
+    let mut lines = vec![title(view, room)];
+    let body = room
+        .height
+        .map(|height| height.saturating_sub(1 + foot.len()));
+    lines.extend(match view.page {
+        Page::List => list(view, room, body),
+        Page::Detail => detail::page(view, room),
+        Page::Help => help(),
+    });
+    if let Some(body) = body {
+        lines.resize(1 + body, Line::default());
+    }
+    lines.extend(foot);
+    lines.into_iter().map(|line| line.cut(room.width)).collect()
+}
+
+fn title(view: &View, room: &Room) -> Line {
+    let seconds = view.snapshot.seconds[view.period as usize];
+    let period = match view.period {
+        Period::Recent => format!("last {seconds:.0} s"),
+        Period::Total => format!("all {seconds:.0} s"),
+    };
+    let rate: f64 = view
+        .snapshot
+        .kinds
+        .iter()
+        .map(|kind| kind.of(view.period).rate)
+        .sum();
+    let frozen = if view.frozen { "FROZEN  " } else { "" };
+    let right = format!(
+        "{frozen}{period}  {} spans/s  {} lost ",
+        rate_text(rate),
+        count(view.lost)
+    );
+    let left = format!(" tailscope top  {}", room.spell(&view.subject));
+    let space = room.width.saturating_sub(right.width() + 1);
+    Line::new(
+        format!("{} {right}", pad(&fit(&left, space), space)),
+        Ink::Title,
+    )
+}
+
+/// Which columns there is room for, and how wide the name and the bar are.
+struct Layout {
+    name: usize,
+    p50: bool,
+    p999: bool,
+    bar: usize,
+}
+
+const RATE: usize = 10;
+const TIME: usize = 9;
+/// What a long name leaves to the bar, with and without a p50.
+const LEAST_BAR: usize = 20;
+const LEAST_NARROW_BAR: usize = 12;
+
+impl Layout {
+    fn of(kinds: &[&Kind], room: &Room) -> Self {
+        let longest = kinds
+            .iter()
+            .map(|kind| kind.name.width())
+            .max()
+            .unwrap_or(0);
+        let (p50, p999) = (room.width >= 70, room.width >= 52);
+        let times = 1 + usize::from(p50) + usize::from(p999);
+        let left = room.width.saturating_sub(2 + RATE + times * TIME + 2);
+        let least = if p50 { LEAST_BAR } else { LEAST_NARROW_BAR };
+        let name = longest.clamp(4, left.saturating_sub(least).clamp(4, 32));
+        let bar = left.saturating_sub(name);
+        Self {
+            name,
+            p50,
+            p999,
+            bar,
+        }
+    }
+}
+
+fn list(view: &View, room: &Room, body: Option<usize>) -> Vec<Line> {
+    let kinds = view.kinds();
+    if kinds.is_empty() {
+        let why = match view.snapshot.kinds.len() {
+            0 => [
+                "  no span has ended yet".into(),
+                "  Is the process idle, or is --span the wrong source?".into(),
+            ],
+            n => [
+                format!("  none of {n} kinds has '{}' in its name", view.filter),
+                "  esc: all again".into(),
+            ],
+        };
+        return std::iter::once(Line::default())
+            .chain(why.map(Line::plain))
+            .collect();
+    }
+    let layout = Layout::of(&kinds, room);
+    let mut lines = vec![heading(view, &layout, room)];
+    let places = body.map_or(kinds.len(), |body| body.saturating_sub(2));
+    let chosen = view.chosen();
+    let first = (chosen + 1).saturating_sub(places.max(1));
+    for (place, kind) in kinds.iter().enumerate().skip(first).take(places) {
+        let mark = body.is_some() && place == chosen;
+        lines.push(row(view, kind, mark, &layout, room));
+    }
+    let hidden = kinds.len().saturating_sub(places);
+    if hidden > 0 {
+        lines.push(Line::plain(format!("  {hidden} more: up and down")));
+    }
+    lines
+}
+
+fn heading(view: &View, layout: &Layout, room: &Room) -> Line {
+    let arrow = match view.reversed {
+        false => room.glyphs("▼", "v"),
+        true => room.glyphs("▲", "^"),
+    };
+    let head = |name: &str, column| {
+        let mark = if view.sort == column { arrow } else { "" };
+        format!("{name}{mark}")
+    };
+    let mut text = format!("  {}", pad(&head("KIND", Column::Name), layout.name));
+    text += &right(&head("SPANS/s", Column::Rate), RATE);
+    if layout.p50 {
+        text += &right(&head("p50", Column::P50), TIME);
+    }
+    text += &right(&head("p99", Column::P99), TIME);
+    if layout.p999 {
+        text += &right(&head("p99.9", Column::P999), TIME);
+    }
+    text += "  ";
+    text += match (view.tail, layout.bar < LEAST_BAR) {
+        (true, false) => room.glyphs("time of spans ≥ p99", "time of those >= p99"),
+        (true, true) => room.glyphs("time ≥ p99", "time >= p99"),
+        (false, _) => "time of all",
+    };
+    Line::new(text, Ink::Strong)
+}
+
+fn row(view: &View, kind: &Kind, mark: bool, layout: &Layout, room: &Room) -> Line {
+    let figures = kind.of(view.period);
+    let ink = if mark { Ink::Strong } else { Ink::Plain };
+    let name = pad(&fit(&room.spell(&kind.name), layout.name), layout.name);
+    let mut text = format!("{} {name}", if mark { '>' } else { ' ' });
+    text += &right(&rate_text(figures.rate), RATE);
+    let times = quantile_texts(figures, room);
+    for (time, shown) in times.iter().zip([layout.p50, true, layout.p999]) {
+        if shown {
+            text += &right(time, TIME);
+        }
+    }
+    let mut line = Line::new(text + "  ", ink);
+    draw_bar(&mut line, makeup(view, figures), layout.bar);
+    line
+}
+
+/// What the bars are of.
+pub fn makeup<'f>(view: &View, figures: &'f Figures) -> &'f Makeup {
+    if view.tail {
+        &figures.tail
+    } else {
+        &figures.all
+    }
+}
+
+/// p50, p99 and p99.9; with a ~ where so few spans are known that it is just the slowest one.
+pub fn quantile_texts(figures: &Figures, room: &Room) -> [String; 3] {
+    let Some(quantiles) = figures.quantiles else {
+        return ["-".into(), "-".into(), "-".into()];
+    };
+    let enough = [2, 100, 1000];
+    std::array::from_fn(|place| {
+        let few = figures.spans < enough[place];
+        let time = room.time(quantiles[place] as f64);
+        format!("{}{time}", if few { "~" } else { "" })
+    })
+}
+
+/// Spans a second, one digit behind the point where there are few.
+pub fn rate_text(rate: f64) -> String {
+    if rate > 0.0 && rate < 9.95 {
+        format!("{rate:.1}")
+    } else {
+        count(rate.round() as u64)
+    }
+}
+
+/// Adds a bar.
+pub fn draw_bar(line: &mut Line, makeup: &Makeup, width: usize) {
+    for (part, columns) in bar::columns(makeup, width) {
+        let text = bar::letter(part).to_string().repeat(columns);
+        line.push(text, Ink::Part(part));
+    }
+}
+
+/// What the letters of the bars mean that are in the picture, and the keys.
+fn foot(view: &View, room: &Room) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if view.page == Page::List {
+        lines.extend(legend(view, room));
+    }
+    if !view.notice.is_empty() {
+        lines.push(Line::plain(format!(" ! {}", room.spell(&view.notice))));
+    }
+    if view.typing {
+        lines.push(Line::new(
+            format!(
+                " only kinds with: {}_  (enter: done, esc: all)",
+                view.filter
+            ),
+            Ink::Strong,
+        ));
+        return lines;
+    }
+    let keys: &[&str] = match view.page {
+        Page::List => &[
+            "q quit",
+            "? help",
+            "up/down enter detail",
+            "s sort",
+            "/ filter",
+            "space freeze",
+            "w all time",
+            "t bars",
+            "c colour",
+        ],
+        Page::Detail => &[
+            "q quit",
+            "enter back",
+            "up/down another kind",
+            "space freeze",
+            "w all time",
+        ],
+        Page::Help => &["q quit", "? back"],
+    };
+    let mut text = String::new();
+    if view.page == Page::List && !view.filter.is_empty() {
+        text = format!(" filter: {}", room.spell(&view.filter));
+    }
+    for key in keys {
+        let more = format!("{text}{}{key}", if text.is_empty() { " " } else { "  " });
+        if more.width() <= room.width {
+            text = more;
+        }
+    }
+    lines.push(Line::plain(text));
+    lines
+}
+
+/// The parts of the bars that are shown, by what they sum up to.
+fn legend(view: &View, room: &Room) -> Vec<Line> {
+    let layout = Layout::of(&view.kinds(), room);
+    let mut shown: Vec<(Option<Cause>, usize)> = bar::parts().map(|part| (part, 0)).collect();
+    for kind in view.kinds() {
+        for (part, columns) in bar::columns(makeup(view, kind.of(view.period)), layout.bar) {
+            if let Some(known) = shown.iter_mut().find(|(known, _)| *known == part) {
+                known.1 += columns;
+            }
+        }
+    }
+    shown.retain(|(_, columns)| *columns > 0);
+    shown.sort_by_key(|(_, columns)| std::cmp::Reverse(*columns));
+    let mut lines = vec![Line::default()];
+    let mut used = 0;
+    for (part, _) in shown {
+        let width = bar::name(part).width() + 4;
+        if used + width > room.width {
+            lines.push(Line::default());
+            used = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push(" ", Ink::Plain);
+            line.push(bar::letter(part).to_string(), Ink::Part(part));
+            line.push(format!(" {} ", bar::name(part)), Ink::Plain);
+        }
+        used += width;
+    }
+    lines
+}
+
+fn help() -> Vec<Line> {
+    let mut lines: Vec<Line> = bar::parts()
+        .map(|part| {
+            let mut line = Line::plain("  ");
+            line.push(bar::letter(part).to_string(), Ink::Part(part));
+            line.push(
+                format!(" {:14} {}", bar::name(part), bar::meaning(part)),
+                Ink::Plain,
+            );
+            line
+        })
+        .collect();
+    lines.extend(
+        [
+            "",
+            "  up down  choose a kind     enter  its causes     < > s  sort     r  reverse",
+            "  /  only kinds with a text  esc  all of them      space  freeze   c  colours",
+            "  w  last seconds or all     t  bars: tail or all spans            q  quit",
+            "  ~  so few spans that the percentile is simply the slowest one",
+        ]
+        .map(Line::plain),
+    );
+    lines
+}

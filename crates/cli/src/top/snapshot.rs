@@ -1,0 +1,170 @@
+//! The figures of one moment, as the picture and the JSON show them.
+
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+use tailscope_record::{Live, Makeup, Tally};
+use tailscope_trace::Cause;
+
+/// What all kinds of spans were like.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// How many seconds the recent figures are of, and how many since the begin.
+    pub seconds: [f64; 2],
+    /// In the order in which they came.
+    pub kinds: Vec<Kind>,
+}
+
+/// What the spans of one name were like.
+#[derive(Debug, Clone)]
+pub struct Kind {
+    /// Their name, with nothing in it that a terminal obeys.
+    pub name: String,
+    /// Of the last seconds, and since the begin.
+    pub figures: [Figures; 2],
+}
+
+/// Which figures are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Period {
+    /// Of the last seconds.
+    #[default]
+    Recent,
+    /// Since the begin.
+    Total,
+}
+
+/// How long spans took, and what that time is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// Spans, by their weights.
+    pub spans: u64,
+    /// Spans a second.
+    pub rate: f64,
+    /// p50, p99 and p99.9 in ns; `None` without spans.
+    pub quantiles: Option<[u64; 3]>,
+    /// All spans.
+    pub all: Makeup,
+    /// Those at or above p99.
+    pub tail: Makeup,
+}
+
+impl Figures {
+    fn of(tally: &Tally, seconds: f64) -> Self {
+        let quantile = |q| tally.quantile(q);
+        Self {
+            spans: tally.spans(),
+            rate: if seconds > 0.0 {
+                tally.spans() as f64 / seconds
+            } else {
+                0.0
+            },
+            quantiles: quantile(0.5)
+                .zip(quantile(0.99))
+                .zip(quantile(0.999))
+                .map(|((p50, p99), p999)| [p50, p99, p999]),
+            all: tally.whole(),
+            tail: tally.tail(0.99),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let [p50, p99, p999] = self
+            .quantiles
+            .map_or([None; 3], |quantiles| quantiles.map(Some));
+        json!({
+            "spans": self.spans,
+            "rate": self.rate,
+            "p50_ns": p50,
+            "p99_ns": p99,
+            "p999_ns": p999,
+            "all": makeup_json(&self.all),
+            "tail": makeup_json(&self.tail),
+        })
+    }
+}
+
+fn makeup_json(makeup: &Makeup) -> Value {
+    let mut means: Map<String, Value> = Cause::ALL
+        .iter()
+        .map(|cause| {
+            let mean = mean(makeup.cause_ns[cause.index()], makeup);
+            (format!("{cause}_ns"), mean.into())
+        })
+        .collect();
+    means.insert(
+        "running_ns".into(),
+        mean(makeup.running_ns(), makeup).into(),
+    );
+    means.insert("wall_ns".into(), mean(makeup.wall_ns, makeup).into());
+    means.insert("spans".into(), makeup.spans.into());
+    Value::Object(means)
+}
+
+/// What a sum is of one span, in ns.
+pub fn mean(sum_ns: f64, makeup: &Makeup) -> f64 {
+    if makeup.spans > 0.0 {
+        sum_ns / makeup.spans
+    } else {
+        0.0
+    }
+}
+
+impl Snapshot {
+    /// Takes it.
+    pub fn take(live: &Live) -> Self {
+        let now = Instant::now();
+        let seconds = [live.window(now), live.age(now)].map(|time| time.as_secs_f64());
+        let kinds = live.kinds().iter().map(|kind| Kind {
+            name: printable(kind.name()),
+            figures: [
+                Figures::of(&kind.recent(), seconds[0]),
+                Figures::of(&kind.total(), seconds[1]),
+            ],
+        });
+        Self {
+            seconds,
+            kinds: kinds.collect(),
+        }
+    }
+
+    /// For machines: means a span in ns, `null` for what is unknown.
+    pub fn json(&self, lost: u64) -> Value {
+        let kinds = self.kinds.iter().map(|kind| {
+            let mut value = kind.of(Period::Recent).json();
+            value["name"] = kind.name.clone().into();
+            value["since_begin"] = kind.of(Period::Total).json();
+            value
+        });
+        json!({
+            "seconds": self.seconds[Period::Recent as usize],
+            "seconds_since_begin": self.seconds[Period::Total as usize],
+            "lost": lost,
+            "kinds": kinds.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Kind {
+    /// The figures of a period.
+    pub fn of(&self, period: Period) -> &Figures {
+        &self.figures[period as usize]
+    }
+}
+
+/// Names come from programs, and must not steer the terminal.
+fn printable(name: &str) -> String {
+    name.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_steers_no_terminal() {
+        assert_eq!(printable("get\x1b[2J\u{9b}é"), "get?[2J?é");
+    }
+}

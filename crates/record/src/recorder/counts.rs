@@ -1,0 +1,100 @@
+//! What a recording has counted so far.
+
+use std::collections::BTreeMap;
+
+use tailscope_signals::meters::Meters;
+use tailscope_trace::Totals;
+
+use super::Recorder;
+use crate::options::Progress;
+use crate::sdk::SdkServer;
+
+/// Rows whose causes were cut: nothing that was lost on the way.
+const OVERDRAWN: &str = "overdrawn";
+
+impl Recorder {
+    /// How it goes.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let total = self.book.live.total();
+        Progress {
+            elapsed: self.started.elapsed(),
+            rows: self.book.rows,
+            p50_ns: total.quantile(0.5),
+            p99_ns: total.quantile(0.99),
+            bytes: self.book.output.totals().bytes,
+            lost: self
+                .lost()
+                .iter()
+                .filter(|(name, _)| *name != OVERDRAWN)
+                .map(|(_, count)| count)
+                .sum(),
+        }
+    }
+
+    /// Rows so far.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.book.rows
+    }
+
+    /// What of the present ledger is on disk.
+    #[must_use]
+    pub fn sealed(&self) -> Totals {
+        self.book.output.totals()
+    }
+
+    /// Rows and measurements that were lost so far, by the place that lost them.
+    #[must_use]
+    pub fn lost(&self) -> BTreeMap<String, u64> {
+        let kernel = self.kernel.losses();
+        let sdk = self.sdk.as_ref().map(SdkServer::counts).unwrap_or_default();
+        BTreeMap::from(
+            [
+                ("ring_full", kernel.rows),
+                ("threads", kernel.threads),
+                ("nesting", kernel.nesting),
+                ("events", kernel.events),
+                ("sockets", kernel.sockets),
+                ("switches", kernel.switches),
+                ("processes", kernel.processes),
+                ("abandoned", kernel.abandoned),
+                ("depth", kernel.depth),
+                ("names", kernel.names),
+                ("culprits", kernel.culprits),
+                ("recursion", kernel.recursion),
+                ("strangers", sdk.strangers),
+                ("region_full", sdk.full),
+                ("region_malformed", sdk.malformed),
+                (OVERDRAWN, self.book.overdrawn),
+            ]
+            .map(|(name, count)| (name.to_owned(), count)),
+        )
+    }
+
+    /// Spans that ended so far, kept or not; under `--sample` those from the kernel are an estimate.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        let (kernel, sdk) = self.ended();
+        (kernel as f64 / self.sample.clamp(f64::MIN_POSITIVE, 1.0)) as u64 + sdk
+    }
+
+    /// Metered spans that ended, kept or not.
+    pub(super) fn metered(&self) -> u64 {
+        let (kernel, sdk) = self.ended();
+        kernel + (sdk as f64 * self.sample) as u64
+    }
+
+    /// Metered spans that ended in the kernel's programs, and all that ended in the SDK.
+    fn ended(&self) -> (u64, u64) {
+        let kernel = self
+            .kernel
+            .own_meters()
+            .iter()
+            .filter_map(|map| Meters::map(map).ok())
+            .map(|meters| meters.spans())
+            .sum();
+        let sdk = self.sdk.as_ref().map_or(0, |sdk| sdk.counts().spans);
+        (kernel, sdk)
+    }
+}

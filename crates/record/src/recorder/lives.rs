@@ -1,0 +1,137 @@
+//! Which processes are recorded: those that it is told of, their children, what they run next, and
+//! the SDK in the files of all of them.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use tailscope_kernel::Event;
+
+use super::Recorder;
+use crate::options::RecordError;
+use crate::sdk::SdkServer;
+use crate::{Process, files};
+
+/// How many programs that started wait to be asked for.
+const MOST_PROGRAMS: usize = 65_536;
+
+/// In how many processes it looks, once a second, for libraries loaded since.
+const SCANNED: usize = 64;
+
+/// Device, inode, and when it was last written, so that an inode that is used again is another file.
+pub(super) type FileId = (u64, u64, i64, i64);
+
+/// So many files' findings are remembered.
+const MOST_INSPECTED: usize = 16_384;
+
+impl Recorder {
+    /// Records a process from now on.
+    pub fn watch(&mut self, process: &Process) -> Result<(), RecordError> {
+        self.kernel.watch(process.pid)?;
+        self.processes.insert(process.pid);
+        self.call_sdk_in(process)
+    }
+
+    /// Lets the SDK in a program file know of us, before a process runs it or while it does.
+    pub fn call_sdk(&mut self, file: &Path) -> Result<(), RecordError> {
+        let Ok(found) = fs::metadata(file) else {
+            return Ok(()); // gone meanwhile
+        };
+        let id = (found.dev(), found.ino(), found.mtime(), found.mtime_nsec());
+        if self.sdk.is_none() || self.inspected.contains_key(&id) {
+            return Ok(());
+        }
+        let has_sdk = files::has_sdk(file).unwrap_or(false);
+        if self.inspected.len() >= MOST_INSPECTED {
+            self.inspected.retain(|_, has_sdk| *has_sdk);
+        }
+        self.inspected.insert(id, has_sdk);
+        if has_sdk {
+            self.kernel.call_sdk(file)?;
+        }
+        Ok(())
+    }
+
+    /// Looks for the SDK in what a process has mapped by now.
+    fn call_sdk_in(&mut self, process: &Process) -> Result<(), RecordError> {
+        if self.sdk.is_some() {
+            for file in process.code_files().unwrap_or_default() {
+                self.call_sdk(&file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for it in libraries that were loaded since.
+    pub(super) fn call_sdk_in_all(&mut self) -> Result<(), RecordError> {
+        let processes: Vec<u32> = self.processes.iter().copied().take(SCANNED).collect();
+        processes
+            .into_iter()
+            .try_for_each(|pid| self.call_sdk_in(&Process { pid }))
+    }
+
+    /// Whether news of processes were lost since the last time. Then it forgets those that ended
+    /// unheard; which programs started, only a look at all processes can tell.
+    pub fn missed_news(&mut self) -> Result<bool, RecordError> {
+        let lost = self.kernel.lost_news();
+        if lost == self.lost_news {
+            return Ok(false);
+        }
+        self.lost_news = lost;
+        let gone: Vec<u32> = self.processes.iter().copied().collect();
+        for pid in gone {
+            if !Path::new("/proc").join(pid.to_string()).exists() {
+                self.processes.remove(&pid);
+                self.forget(pid);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn hear_news(&mut self) -> Result<(), RecordError> {
+        let mut news = Vec::new();
+        self.kernel.events(|event| news.push(event));
+        for event in news {
+            match event {
+                Event::Child { pid, .. } => {
+                    self.processes.insert(pid);
+                }
+                Event::Program { pid } => {
+                    // Whoever does not take them has not asked for them.
+                    if self.programs.len() < MOST_PROGRAMS {
+                        self.programs.push(pid);
+                    }
+                }
+                Event::Exec { pid } => {
+                    self.forget(pid);
+                    self.call_sdk_in(&Process { pid })?;
+                }
+                Event::Exit { pid } => {
+                    self.processes.remove(&pid);
+                    self.forget(pid);
+                }
+                Event::Refused { pid, errno } => {
+                    let error = io::Error::from_raw_os_error(errno);
+                    let path = SdkServer::path();
+                    self.notices.push(format!(
+                        "process {pid} can't reach the recorder at {}: {error}; its SDK spans are not recorded",
+                        path.display()
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, pid: u32) {
+        if let Some(sdk) = &mut self.sdk
+            && sdk.serves(pid)
+        {
+            let names = self.kernel.names();
+            let mut page = self.book.open(&self.clock, self.steal.as_ref(), &names);
+            sdk.forget(pid, &mut page);
+            self.kernel.take_back_meters(pid);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+"""Plants faults in real servers and holds what Tailscope says against what is true.
+
+Measures every cell of faults × servers (about 35 s each), writes bench/results/proof.json after
+each and bench/proof.md at the end. Needs root, two CPUs, and a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from proof import cell, table
+from proof.faults import FAULTS, planted_in
+from proof.judge import judge
+from proof.machine import LAB, PROGRAMS, ROOT, TAILSCOPE, ProofError, folder
+from proof.servers import SERVERS
+
+EXAMPLES = """\
+examples:
+  make proof
+  make proof PROOF="--only memcached:hog,redis:* --seconds 20 --output /tmp/proof"
+  make proof PROOF=--resume                 measures the cells that proof.json lacks
+"""
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="make proof",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", default="*:*", help="cells, SERVER:FAULT with * and commas")
+    parser.add_argument("--seconds", type=float, default=30.0, help="length of a cell's phases")
+    parser.add_argument("--resume", action="store_true", help="keep the cells that are measured")
+    parser.add_argument("--keep-ledgers", type=Path, metavar="DIR", help="each cell's two ledgers")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=ROOT / "bench",
+        help="folder for proof.md and results/proof.json; default: bench",
+    )
+    parser.add_argument("--list", action="store_true", help="the cells, without measuring")
+    return parser.parse_args()
+
+
+def chosen(patterns: str) -> Iterator[tuple[str, str]]:
+    """The cells that apply and match one of the patterns, by server, then by fault."""
+    for server, kind in SERVERS.items():
+        for fault in FAULTS:
+            wanted = any(fnmatch(f"{server}:{fault}", one) for one in patterns.split(","))
+            if wanted and fault not in kind.lacks:
+                yield server, fault
+
+
+def main() -> int:
+    """Measure, judge, write; 0 done (whatever the verdicts), 2 wrong usage, 3 it can't be done."""
+    args = arguments()
+    cells = list(chosen(args.only))
+    if args.list:
+        print("\n".join(":".join(one) for one in cells))
+        return 0
+    if not cells:
+        print(f"proof: no cell matches {args.only}; --list has them all", file=sys.stderr)
+        return 2
+    if problem := obstacle(cells):
+        print(f"proof: {problem}", file=sys.stderr)
+        return 3
+    # A polite end unwinds every block, and each puts back what it changed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    results = args.output / "results" / "proof.json"
+    found: table.Cells = json.loads(results.read_text())["cells"] if results.exists() else {}
+    for number, (server, fault) in enumerate(cells, 1):
+        key = f"{server}:{fault}"
+        if args.resume and "error" not in found.get(key, {"error": ""}):
+            continue
+        found[key] = prove(server, fault, args)
+        print(f"proof: {number}/{len(cells)} {key}: {told(found[key])}", file=sys.stderr)
+        write(args.output, found)
+    write(args.output, found)
+    return 0
+
+
+def obstacle(cells: Sequence[tuple[str, str]]) -> str | None:
+    """Why these cells can't be measured here."""
+    if os.geteuid() != 0:
+        return "recording and planting need root: sudo make proof"
+    if os.cpu_count() == 1:
+        return "it takes two CPUs: one for the server, one for load and recorder"
+    needed = [TAILSCOPE, LAB, PROGRAMS / "loopbench"]
+    if any(server == "jvm" for server, _ in cells):
+        needed.append(PROGRAMS / "java" / "HttpBench.class")
+    missing = [str(path) for path in needed if not path.exists()]
+    return f"nothing is built ({', '.join(missing)} missing): make proof" if missing else None
+
+
+def prove(server: str, fault: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One cell: measured and judged, or why it could not be."""
+    with ExitStack() as stack:
+        if args.keep_ledgers:
+            where = args.keep_ledgers / f"{server}-{fault}"
+            shutil.rmtree(where, ignore_errors=True)
+            where.mkdir(parents=True)
+        else:
+            where = stack.enter_context(folder())
+        begin = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "load": os.getloadavg()[0]}
+        begin |= {"seconds": args.seconds}
+        try:
+            return begin | judge(
+                planted_in(server, fault), cell.measure(server, fault, args.seconds, where)
+            )
+        except ProofError as error:
+            return begin | {"error": str(error)}
+
+
+def told(one: dict[str, Any]) -> str:
+    """A cell's verdict in a line."""
+    if "error" in one:
+        return f"FAILED: {one['error']}"
+    line = f"top {'✓' if one['top'] else '✗'} ({table.ranking(one)} of "
+    line += f"{table.interval(one['p99_ns'])} µs)"
+    if "held" in one:
+        line += f"; held {'✓' if one['held'] else '✗'}: predicted "
+        line += table.interval(one["predicted_ns"])
+    return line + f", without it {table.interval(one['calm_p99_ns'])}"
+
+
+def write(output: Path, found: table.Cells) -> None:
+    """proof.json and proof.md."""
+    order = [f"{server}:{fault}" for server, fault in chosen("*:*")]
+    found = {key: found[key] for key in order if key in found}
+    (output / "results").mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"cells": found}, indent=1, ensure_ascii=False)
+    (output / "results" / "proof.json").write_text(text + "\n")
+    (output / "proof.md").write_text(table.render(found, machine()))
+
+
+def machine() -> str:
+    """Where this was measured."""
+    models = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    model = models[0] if models else platform.machine()
+    return f"Measured on {os.cpu_count()} CPUs, {model}, Linux {platform.release()}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

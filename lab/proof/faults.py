@@ -1,0 +1,156 @@
+"""The faults, what each must be found as, and those of them that come from outside a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from proof.machine import LAB, OTHER_CPU, SERVER_CPU, ProofError, running
+
+QUOTA_PERIOD_US = 20_000
+
+WAIT_FOR_CPU = frozenset({"runqueue", "preempted"})
+INTERRUPTED = frozenset({"irq", "softirq_timer", "softirq_other"})
+PACKETS = frozenset({"softirq_net", "irq"})
+BY_LOCK = frozenset({"lock"})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is planted, and under which causes it must appear."""
+
+    #: As the table calls it.
+    title: str
+    #: The causes that each planted fault is found as; one set for each fault.
+    causes: tuple[frozenset[str], ...]
+    #: Why these.
+    why: str
+
+    @property
+    def all_causes(self) -> frozenset[str]:
+        """What a prediction without the fault takes away."""
+        return frozenset().union(*self.causes)
+
+
+#: In the order of the table's rows.
+FAULTS = {
+    "none": Fault("none", (), "Nothing is planted, so no cause may be named."),
+    "hog": Fault(
+        "CPU hog",
+        (WAIT_FOR_CPU,),
+        "A thread that wants the server's CPU makes it wait after a wake-up (`runqueue`) or in the "
+        "middle of its work (`preempted`).",
+    ),
+    "quota": Fault(
+        "CPU quota",
+        (frozenset({"throttled"}),),
+        "A group that has used its quota up is held back until the next period.",
+    ),
+    "pages": Fault(
+        "page-fault storm",
+        (frozenset({"fault"}),),
+        "The pages that a request touches are not in the server's page table.",
+    ),
+    "lock": Fault(
+        "lock contention",
+        (BY_LOCK,),
+        "The lock that a request needs is held by a thread that sleeps with it in hand.",
+    ),
+    "fsync": Fault(
+        "fsync on a busy disk",
+        (frozenset({"io"}),),
+        "A request waits until its write is on a disk that another program keeps busy.",
+    ),
+    "packets": Fault(
+        "packet storm",
+        (PACKETS,),
+        "The CPU receives bursts of packets for somebody else: softirqs (`softirq_net`), raised by "
+        "interrupts (`irq`).",
+    ),
+    "timers": Fault(
+        "timer storm",
+        (INTERRUPTED,),
+        "Timers interrupt the CPU (`irq`); what they leave to softirqs is theirs too.",
+    ),
+    "shootdowns": Fault(
+        "TLB shootdowns",
+        (INTERRUPTED,),
+        "Another CPU makes this one drop pages from its TLB by interrupting it.",
+    ),
+    "gc": Fault(
+        "garbage collection",
+        (BY_LOCK | WAIT_FOR_CPU,),
+        "The JVM's collector stops all threads: those at work block on a futex (`lock`); those "
+        "that a request wakes up wait for the CPU that the collector has.",
+    ),
+    "thp": Fault(
+        "zeroing of huge pages",
+        (frozenset({"fault"}),),
+        "A page fault on fresh memory waits until the kernel has zeroed 2 MiB.",
+    ),
+    "two": Fault(
+        "hog and packets at once",
+        (WAIT_FOR_CPU, PACKETS),
+        "Both must be found: as the first two once causes of one fault count as one.",
+    ),
+}
+
+#: Where a fault is found as something else in one server.
+ON_SERVER = {
+    "postgres:lock": Fault(
+        "lock contention",
+        (frozenset({"lock", "network"}),),
+        "PostgreSQL's backends wait for each other's row and table locks asleep in epoll, which is "
+        "`network`; for those inside the server in a futex, which is `lock`.",
+    ),
+}
+
+
+def planted_in(server: str, fault: str) -> Fault:
+    """What a cell must be found as."""
+    return ON_SERVER.get(f"{server}:{fault}", FAULTS[fault])
+
+
+#: The programs of the lab that plant a fault from outside. All strike in bursts, so that most
+#: requests meet none, and often enough that far more than one in a hundred does.
+COMMANDS = {
+    "hog": ("hog", "--cpu", SERVER_CPU, "--duty", "60%", "--period", "20ms"),
+    "quota": ("quota", "--period-us", QUOTA_PERIOD_US),
+    "packets": (
+        *("packets", "--cpu", SERVER_CPU, "--sender-cpu", OTHER_CPU),
+        *("--rate", 256000, "--burst", 512),
+    ),
+    "timers": ("timers", "--cpu", SERVER_CPU, "--period", "2ms", "--burst", 100),
+    "shootdowns": ("shootdowns", "--cpu", OTHER_CPU, "--burst", "2ms", "--period", "20ms"),
+    "pages": ("evict", "--cpu", OTHER_CPU, "--period", "5ms"),
+}
+#: What is about a process and must be told which.
+OF_A_PROCESS = ("quota", "shootdowns", "pages")
+
+
+@contextmanager
+def from_outside(fault: str, victims: list[int], *options: object) -> Iterator[None]:
+    """Plants a fault from outside the server for as long as the block runs."""
+    planted = []
+    with ExitStack() as stack:
+        for one in ("hog", "packets") if fault == "two" else (fault,):
+            command = COMMANDS[one]
+            for pid in victims if one in OF_A_PROCESS else (None,):
+                where = SERVER_CPU if one == "hog" else OTHER_CPU
+                about = () if pid is None else ("--pid", pid)
+                words = [LAB, *command, *about, *options]
+                planted.append(stack.enter_context(running(words, on=where)))
+        yield
+        for process in planted:
+            if process.poll() is not None:
+                words = " ".join(process.args)
+                raise ProofError(f"the fault ended early with code {process.returncode}: {words}")
+
+
+@contextmanager
+def busy_disk(folder: Path) -> Iterator[None]:
+    """Keeps the disk of a folder busy."""
+    with running([LAB, "fsync", "--dir", folder, "--cpu", OTHER_CPU]):
+        yield

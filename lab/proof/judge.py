@@ -1,0 +1,95 @@
+"""The verdict on a cell, by `tailscope explain` alone.
+
+- **Top**: the planted fault's causes come first in explain's ranking, which is by saving; with two
+  faults both come first, causes of one fault counting once. Where nothing is planted, no cause
+  saves more than a tenth of p99.
+- **Held**: the p99 of the phases without the fault lies in the 95 % interval that explain predicts,
+  from the phases with it, for p99 without the planted fault's causes, measured for as long. The
+  interval of the prediction itself is for the true p99; whether it holds the measured one, which
+  has its own luck, is counted beside it.
+
+`running` is what a span does itself: as the top of a planted cell it counts as a miss, but where
+nothing is planted it is not named as a cause.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from proof.cell import Measured
+from proof.faults import Fault
+from proof.machine import TAILSCOPE, ProofError
+
+#: Of p99: what a cause may save at most where nothing is planted.
+NAMED = 0.10
+
+
+def judge(fault: Fault, measured: Measured) -> dict[str, Any]:
+    """The figures of a cell (ns) and its verdicts."""
+    planted = explain(measured.planted, sorted(fault.all_causes))
+    calm = explain(measured.calm, [])
+    return verdict(fault, planted, calm) | {"client": measured.client}
+
+
+def verdict(fault: Fault, planted: dict[str, Any], calm: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a cell and its verdicts, from explain's JSON with and without the fault."""
+    ranking = [
+        {
+            "cause": cause["name"],
+            "saving_ns": cause["saving_ns"],
+            "lo_ns": cause["saving_lo_ns"],
+            "hi_ns": cause["saving_hi_ns"],
+        }
+        for cause in planted["causes"]
+    ]
+    p99, came_true = planted["target_ns"], calm["target_ns"]
+    found = {
+        "p50_ns": planted["p50_ns"],
+        "p99_ns": p99,
+        "calm_p50_ns": calm["p50_ns"],
+        "calm_p99_ns": came_true,
+        "spans": planted["span"]["spans"],
+        "calm_spans": calm["span"]["spans"],
+        "ranking": ranking[:6],
+        "top": is_top(fault, ranking, p99["ns"]),
+    }
+    if without := planted["without"]:
+        lo, hi = without["again_lo_ns"], without["again_hi_ns"]
+        true_lo, true_hi = without["predicted_lo_ns"], without["predicted_hi_ns"]
+        found |= {
+            "predicted_ns": {"ns": without["predicted_ns"], "lo": lo, "hi": hi},
+            "held": lo <= came_true["ns"] <= hi,
+            "held_by_estimate": true_lo <= came_true["ns"] <= true_hi,
+        }
+    return found
+
+
+def is_top(fault: Fault, ranking: list[dict[str, Any]], p99_ns: float) -> bool:
+    """Whether the ranking begins with what was planted."""
+    if not fault.causes:
+        named = [line for line in ranking if line["cause"] != "running"]
+        return all(line["saving_ns"] <= NAMED * p99_ns for line in named)
+    wanted = set(fault.causes)
+    met: set[frozenset[str]] = set()
+    for line in ranking:
+        mine = {causes for causes in wanted if line["cause"] in causes}
+        if not mine or line["saving_ns"] <= 0:
+            return False
+        met |= mine
+        if met == wanted:
+            return True
+    return False
+
+
+def explain(ledger: Path, without: list[str]) -> dict[str, Any]:
+    """What `tailscope explain --json` says of a ledger."""
+    command = [str(TAILSCOPE), "explain", str(ledger), "--json", "--quiet"]
+    if without:
+        command += ["--without", ",".join(without)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ProofError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)

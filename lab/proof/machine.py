@@ -1,0 +1,155 @@
+"""This machine: where the built things are, which CPU is for what, processes that always end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TAILSCOPE = ROOT / ".venv" / "bin" / "tailscope"
+LAB = ROOT / "target" / "release" / "tailscope-lab"
+PROGRAMS = ROOT / "target" / "lab"
+#: The server and what disturbs it; and everybody else: load, recorder, orchestrator.
+SERVER_CPU, OTHER_CPU = 0, 1
+#: Who a server runs as that refuses to be root.
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=INT")
+
+
+class ProofError(Exception):
+    """A cell could not be measured: what was tried, and what went wrong."""
+
+
+@contextmanager
+def awake_cpus() -> Iterator[None]:
+    """Keeps idle CPUs from sleeping, as hosts for low latency do, while the block runs.
+
+    A virtual CPU that was halted takes up to 100 µs to wake up, as much as some faults; a fault
+    that keeps it busy takes that away. The kernel's request holds for as long as the file is open
+    (Documentation/power/pm_qos_interface.rst); without the file the CPUs sleep.
+    """
+    request = Path("/dev/cpu_dma_latency")
+    if not request.exists():
+        yield
+        return
+    with request.open("wb", buffering=0) as held:
+        held.write(struct.pack("=i", 0))
+        yield
+
+
+@contextmanager
+def running(
+    command: Sequence[object],
+    on: int = OTHER_CPU,
+    how: signal.Signals = signal.SIGTERM,
+    **options: Any,  # noqa: ANN401
+) -> Iterator[subprocess.Popen]:
+    """A program on one CPU, ended by its id when the block is left, its output thrown away.
+
+    Should this process be killed, the kernel ends the program.
+    """
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
+    bound = ["setpriv", "--pdeathsig=TERM", "taskset", "-c", str(on)]
+    words = [*bound, *(str(word) for word in command)]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, **options)
+    try:
+        yield process
+    finally:
+        end(process, how)
+
+
+def end(process: subprocess.Popen, how: signal.Signals = signal.SIGTERM) -> None:
+    """Asks a process to end; insists after ten seconds."""
+    if process.poll() is not None:
+        return
+    process.send_signal(how)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def folder(where: str | None = None) -> Iterator[Path]:
+    """A folder that every user can reach, and that goes."""
+    made = Path(tempfile.mkdtemp(prefix="tailscope-proof-", dir=where))
+    made.chmod(0o755)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    """Waits for something to become true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ProofError(f"waited {seconds:g} s in vain until {what}")
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def answers(port: int) -> bool:
+    """Whether somebody serves the port."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def serves(process: subprocess.Popen, port: int) -> None:
+    """Waits until a server that was just started answers."""
+    until(lambda: process.poll() is not None or answers(port), f"port {port} is served")
+    if process.poll() is not None:
+        command = " ".join(process.args)
+        raise ProofError(f"the server ended at once with code {process.returncode}: {command}")
+
+
+def listens_for(process: subprocess.Popen, sign: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal; before it has, the signal would end it."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) & 1 << (sign - 1))
+    return False
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that still run."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def cpu_ns(pid: int) -> int:
+    """The CPU time that a process has used, by its own clock (clock_getcpuclockid(3))."""
+    return time.clock_gettime_ns(~pid << 3 | 2)
+
+
+def from_memory(program: str, where: Path) -> tuple[Path, dict[str, str]]:
+    """A program with its libraries, copied to a folder in memory, and the environment to run it.
+
+    Nobody else has these files mapped, so their pages can be taken from the process.
+    """
+    path = shutil.which(program) or f"/usr/sbin/{program}"
+    listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    words = [line.split() for line in listed.splitlines() if "=> /" in line]
+    for file in [path, *(line[2] for line in words)]:
+        shutil.copy(file, where)
+    return where / Path(path).name, os.environ | {"LD_LIBRARY_PATH": str(where)}

@@ -1,0 +1,130 @@
+"""PostgreSQL under pgbench."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import ClassVar
+
+from proof.machine import NOBODY, ProofError, children, free_port, running, until
+from proof.server import NO_JVM, Server
+
+#: What the load sends; a tenth of it are updates where commits are to wait for the disk.
+SELECT = "\\set aid random(1, 100000)\nSELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n"
+UPDATE = (
+    "\\set aid random(1, 100000)\n"
+    "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = :aid;\n"
+)
+#: Another session that keeps the table, asleep outside of the server.
+KEEP = (
+    "BEGIN;\nLOCK TABLE pgbench_accounts IN ACCESS EXCLUSIVE MODE;\n\\sleep 3 ms\nCOMMIT;\n"
+    "\\sleep 30 ms\n"
+)
+#: A request of which next to all is fresh memory: so many kB, which go when it is done.
+FRESH = "SELECT octet_length(repeat(repeat('x', 1000), {kb}));\n"
+
+
+class Postgres(Server):
+    """Debian's PostgreSQL, with fsync on; pgbench sends it short queries at a rate."""
+
+    title = "PostgreSQL"
+    lacks: ClassVar = {"gc": NO_JVM}
+    inside: ClassVar = ("fsync",)
+    RATE = 1500
+
+    def start(self) -> None:
+        self.port = free_port()
+        self.bin = newest()
+        shutil.chown(self.folder, 65534, 65534)
+        data = self.folder / "data"
+        self.say("initdb", "-D", data, "-A", "trust", "-U", "tester", "--no-sync", "-E", "UTF8")
+        # malloc's own threshold would rise at the first free, and memory would no longer be fresh.
+        environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}
+        if self.fault == "thp":
+            environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
+        options = ["-c", "autovacuum=off", "-c", "synchronous_commit=off", "-p", self.port]
+        where = ["-c", "listen_addresses=127.0.0.1", "-k", self.folder, "-D", data]
+        command = [*NOBODY, self.bin / "postgres", *options, *where]
+        self.run(command, env=environment, how=signal.SIGINT, cwd=self.folder)
+        until(lambda: self.process.poll() is not None or self.is_up(), "PostgreSQL serves", 60)
+        self.say("pgbench", *self.address(), "-i", "-q", "-s", 1, "postgres")
+        self.say("psql", *self.address(), "-c", "CHECKPOINT", "postgres")
+
+    def address(self) -> tuple[object, ...]:
+        """How clients find it."""
+        return ("-h", "127.0.0.1", "-p", self.port, "-U", "tester")
+
+    def client(self, program: str, *arguments: object) -> list[object]:
+        """A program of PostgreSQL, as a user without rights."""
+        return [*NOBODY, self.bin / program, *arguments]
+
+    def say(self, program: str, *arguments: object) -> None:
+        """Runs a program of PostgreSQL to its end."""
+        command = [str(word) for word in self.client(program, *arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=120)
+        if done.returncode != 0:
+            raise ProofError(f"{program}: {done.stderr.strip()}")
+
+    def is_up(self) -> bool:
+        """Whether it takes connections."""
+        command = [str(word) for word in self.client("pg_isready", *self.address())]
+        return subprocess.run(command, capture_output=True, cwd=self.folder).returncode == 0
+
+    def victims(self) -> list[int]:
+        """The backends of the load: what the postmaster has started for clients."""
+        if self.fault == "quota":
+            return [self.pid]
+        return [pid for pid in children(self.pid) if is_client(pid)]
+
+    def bench(self, script: str, name: str, *options: object) -> list[object]:
+        """pgbench with a script of our own."""
+        file = self.folder / name
+        file.write_text(script)
+        common = ("-n", "-M", "prepared", *self.address(), *options)
+        return self.client("pgbench", *common, "-f", file, "postgres")
+
+    def load(self, seconds: float) -> list[object]:
+        self.bench(UPDATE, "update")
+        mixed = ("-f", f"{self.folder}/update@1") if self.fault == "fsync" else ()
+        options = ("-c", self.connections, "-R", self.RATE, "-T", round(seconds), *mixed)
+        command = self.bench(SELECT, "select", *options)
+        return [*command[:-2], f"{self.folder}/select@9", "postgres"]
+
+    def planted(self) -> AbstractContextManager[object]:
+        if self.fault == "lock":
+            return running(self.bench(KEEP, "keep", "-T", 3600), cwd=self.folder)
+        if self.fault in ("pages", "thp"):
+            kb = 1000 if self.fault == "pages" else 4500
+            script = FRESH.format(kb=kb)
+            options = ("-R", self.RATE * 0.04, "-T", 3600)
+            return running(self.bench(script, "fresh", *options), cwd=self.folder)
+        return super().planted()
+
+    def strike(self) -> None:
+        """Commits are on the disk before they are answered."""
+        self.commit_synchronously("on")
+
+    def rest(self) -> None:
+        self.commit_synchronously("off")
+
+    def commit_synchronously(self, value: str) -> None:
+        """For all sessions, from their next transaction on."""
+        change = f"ALTER SYSTEM SET synchronous_commit = {value}"
+        commands = ("-c", change, "-c", "SELECT pg_reload_conf()")
+        self.say("psql", *self.address(), *commands, "postgres")
+
+
+def newest() -> Path:
+    """Where Debian keeps the newest version's programs."""
+    found = Path("/usr/lib/postgresql").glob("*/bin/postgres")
+    return max(found, key=lambda path: int(re.sub(r"\D", "", path.parts[-3]) or 0)).parent
+
+
+def is_client(pid: int) -> bool:
+    """Whether a process is a backend that serves a client; it says so in its title."""
+    return "127.0.0.1" in Path(f"/proc/{pid}/cmdline").read_text()

@@ -1,0 +1,184 @@
+"""What the agent sends to a collector, decoded by OpenTelemetry's own messages for Python."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from rig import ledger
+from rig.agent import LOOPBENCH, Agent
+from rig.processes import Started
+from rig.servers import free_port
+from rig.waiting import until
+
+Run = Callable[..., Started]
+Start = Callable[..., Agent]
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes spans, or answers what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Taking)
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.headers: list[dict[str, str]] = []
+        self.status = 200
+        self.hold = threading.Event()
+        self.hold.set()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def spans(self) -> list[Span]:
+        return [
+            span
+            for request in list(self.requests)
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+class _Taking(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.hold.wait(60)
+        if self.path == "/v1/traces" and self.server.status == 200:
+            self.server.requests.append(ExportTraceServiceRequest.FromString(body))
+            self.server.headers.append(dict(self.headers))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.hold.set()
+        server.shutdown()
+        thread.join()
+
+
+def dropped(figures: dict[str, float]) -> float:
+    return sum(n for name, n in figures.items() if name.startswith("tailscope_otlp_dropped_total"))
+
+
+def recorded(agent: Agent) -> float:
+    """The rows of the programs that ran, once the agent knows of their ends."""
+    figures = until(
+        lambda: (
+            (f := agent.figures())["tailscope_processes"] == 0
+            and f["tailscope_rows_total"] > 0
+            and f
+        ),
+        "the programs' ends are heard",
+    )
+    return figures["tailscope_rows_total"]
+
+
+def test_kept_spans_come_as_they_are_in_the_ledger(
+    agent: Start, run: Run, collector: Collector
+) -> None:
+    otlp = f'endpoint = "{collector.endpoint}"\nspans_per_second = 100000\n'
+    started = agent(LOOPBENCH, otlp=otlp + 'headers = { "x-tenant" = "t1" }')
+    bench = run("loopbench", "--seconds", 2, "--think-us", 200)
+    bench.wait().clean()
+    kept = recorded(started)
+    until(lambda: len(collector.spans()) == kept, "all spans have come")
+    figures = until(
+        lambda: (f := started.figures())["tailscope_otlp_spans_total"] == kept and f,
+        "they are counted",
+    )
+    assert dropped(figures) == 0
+    started.stop().clean()
+    assert collector.headers[0]["x-tenant"] == "t1"
+    (only,) = started.ledgers()
+    rows = dict(
+        ledger.query(only, "SELECT start_ns, wall_ns FROM spans"),
+    )
+    spans = collector.spans()
+    assert {
+        s.start_time_unix_nano: s.end_time_unix_nano - s.start_time_unix_nano for s in spans
+    } == rows
+    assert len({span.span_id for span in spans}) == kept
+    assert all(len(span.trace_id) == 16 and len(span.span_id) == 8 for span in spans)
+    for span in spans[:50]:
+        attributes = {a.key: a.value for a in span.attributes}
+        ns = {k: v.int_value for k, v in attributes.items() if k.endswith("_ns")}
+        assert sum(ns.values()) == span.end_time_unix_nano - span.start_time_unix_nano, ns
+        assert attributes["tailscope.weight"].double_value == 1.0
+    resource = collector.requests[0].resource_spans[0].resource
+    told = {a.key: a.value for a in resource.attributes}
+    assert told["process.pid"].int_value == bench.pid
+
+
+def test_a_collector_that_is_down_costs_spans_there_and_none_here(agent: Start, run: Run) -> None:
+    otlp = f'endpoint = "http://127.0.0.1:{free_port()}"\nqueue = 100\nspans_per_second = 100000'
+    started = agent(LOOPBENCH, otlp=otlp)
+    run("loopbench", "--seconds", 2, "--think-us", 50).wait().clean()
+    kept = recorded(started)
+    figures = until(
+        lambda: dropped(f := started.figures()) == kept and f, "each is counted as dropped"
+    )
+    assert figures["tailscope_otlp_spans_total"] == 0
+    assert figures["tailscope_otlp_dropped_total{reason=queue}"] > kept - 1000
+    assert figures["tailscope_otlp_failures_total"] >= 1
+    assert started.lost() == {}
+    started.stop().clean()
+    assert started.rows() == kept
+
+
+def test_a_collector_that_is_slow_gets_what_the_queue_holds(
+    agent: Start, run: Run, collector: Collector
+) -> None:
+    collector.hold.clear()
+    otlp = f'endpoint = "{collector.endpoint}"\nqueue = 100\nspans_per_second = 100000'
+    started = agent(LOOPBENCH, otlp=otlp + '\ntimeout = "60s"')
+    run("loopbench", "--seconds", 2, "--think-us", 50).wait().clean()
+    kept = recorded(started)
+    collector.hold.set()
+    figures = until(
+        lambda: (f := started.figures())["tailscope_otlp_spans_total"] + dropped(f) == kept and f,
+        "each is sent or counted as dropped",
+    )
+    assert figures["tailscope_otlp_spans_total"] == len(collector.spans()) > 0
+    assert dropped(figures) > 0
+
+
+def test_one_that_refuses_is_not_asked_again(
+    agent: Start, run: Run, collector: Collector, folder: Path
+) -> None:
+    collector.status = 400
+    started = agent(LOOPBENCH, otlp=f'endpoint = "{collector.endpoint}"')
+    run("loopbench", "--seconds", 1, "--think-us", 5000).wait().clean()
+    refused = recorded(started)
+    reason = "tailscope_otlp_dropped_total{reason=collector}"
+    until(lambda: started.figures()[reason] == refused, "they are counted as dropped")
+    # Another one by a reload; what was counted stays counted.
+    with Collector() as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        config = folder / "agent.toml"
+        config.write_text(config.read_text().replace(collector.endpoint, other.endpoint))
+        started.reload()
+        run("loopbench", "--seconds", 1, "--think-us", 5000).wait().clean()
+        until(lambda: other.spans(), "the other one has some")
+        kept = recorded(started)
+        until(lambda: len(other.spans()) == kept - refused, "the other one has them")
+        other.shutdown()
+        thread.join()
+    assert started.figures()[reason] == refused

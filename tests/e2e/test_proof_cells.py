@@ -1,0 +1,48 @@
+"""The proof measures, judges and writes its page, and leaves the machine as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rig import installed
+
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def groups() -> set[Path]:
+    """The control groups of the lab."""
+    return {path for path in GROUPS.glob("**/tailscope-lab-*") if path.is_dir()}
+
+
+def test_two_short_cells_are_measured_judged_and_shown(recordable: None, folder: Path) -> None:
+    if not {0, 1} <= os.sched_getaffinity(0):
+        pytest.skip("needs two CPUs")
+    before = groups()
+    cells = "memcached:hog,loopbench:none"
+    command = [sys.executable, "-m", "proof", "--only", cells, "--seconds", "14"]
+    done = subprocess.run(
+        [*command, "--output", str(folder), "--keep-ledgers", str(folder / "ledgers")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": str(installed.ROOT / "lab")},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "results" / "proof.json").read_text())["cells"]
+    assert set(found) == {"memcached:hog", "loopbench:none"}
+    hog, none = found["memcached:hog"], found["loopbench:none"]
+    # On a noisy machine a verdict may go either way; that there is one may not.
+    assert isinstance(hog["top"], bool) and isinstance(hog["held"], bool), found
+    assert isinstance(none["top"], bool) and "held" not in none, found
+    assert hog["ranking"][0]["cause"] in {"runqueue", "preempted"}, hog
+    page = (folder / "proof.md").read_text()
+    assert "| none | not measured |" in page and "## Misses" in page
+    for part in ("planted", "calm"):
+        about = json.loads((folder / "ledgers/memcached-hog" / part / "ledger.json").read_text())
+        assert about["rows"] > 1000 and about["state"] == "done"
+    assert groups() == before

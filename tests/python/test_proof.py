@@ -1,0 +1,107 @@
+"""The proof's verdicts and its page: what counts as right, and that no miss is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proof import table
+from proof.faults import FAULTS
+from proof.judge import verdict
+from proof.servers import SERVERS
+
+
+def explained(p99_ns: float, without: tuple[float, float] | None, **savings: float) -> dict:
+    """What explain says, as far as the proof reads it."""
+    causes = [
+        {"name": name, "saving_ns": ns, "saving_lo_ns": ns * 0.9, "saving_hi_ns": ns * 1.1}
+        for name, ns in sorted(savings.items(), key=lambda one: -one[1])
+    ]
+    predicted = None
+    if without:
+        lo, hi = without
+        predicted = {
+            "predicted_ns": (lo + hi) / 2,
+            "predicted_lo_ns": lo + 1,
+            "predicted_hi_ns": hi - 1,
+            "again_lo_ns": lo,
+            "again_hi_ns": hi,
+        }
+    return {
+        "p50_ns": 10_000.0,
+        "target_ns": {"ns": p99_ns, "lo": p99_ns * 0.9, "hi": p99_ns * 1.1},
+        "span": {"spans": 5000.0},
+        "causes": causes,
+        "without": predicted,
+    }
+
+
+def judged(fault: str, calm_ns: float = 20_000, **savings: float) -> dict[str, Any]:
+    """The verdict where p99 is 100 µs and predicted to be 15 to 25 µs without the fault."""
+    without = None if fault == "none" else (15_000.0, 25_000.0)
+    return verdict(FAULTS[fault], explained(100_000, without, **savings), explained(calm_ns, None))
+
+
+def test_the_planted_cause_must_come_first() -> None:
+    assert judged("hog", runqueue=80_000, queue=10_000)["top"]
+    assert judged("hog", preempted=80_000, queue=10_000)["top"]
+    assert not judged("hog", queue=80_000, runqueue=10_000)["top"]
+
+
+def test_what_a_span_does_itself_is_no_planted_fault() -> None:
+    assert not judged("hog", running=80_000, runqueue=10_000)["top"]
+
+
+def test_a_cause_that_saves_nothing_is_not_found() -> None:
+    assert not judged("hog", runqueue=0)["top"]
+
+
+def test_of_two_faults_both_must_come_before_anything_else() -> None:
+    assert judged("two", runqueue=80_000, preempted=60_000, softirq_net=20_000)["top"]
+    assert judged("two", irq=80_000, runqueue=20_000, queue=5_000)["top"]
+    assert not judged("two", runqueue=80_000, queue=60_000, softirq_net=20_000)["top"]
+    assert not judged("two", runqueue=80_000, preempted=60_000)["top"]
+
+
+def test_with_nothing_planted_no_cause_may_save_more_than_a_tenth() -> None:
+    assert judged("none", runqueue=9_000, running=60_000)["top"]
+    assert not judged("none", runqueue=11_000)["top"]
+
+
+@pytest.mark.parametrize(("calm_ns", "held"), [(20_000, True), (14_000, False), (26_000, False)])
+def test_what_came_true_must_lie_in_the_predicted_interval(calm_ns: float, held: bool) -> None:
+    assert judged("hog", calm_ns, runqueue=80_000)["held"] is held
+
+
+def test_nothing_is_predicted_where_nothing_is_planted() -> None:
+    assert "held" not in judged("none", runqueue=1_000)
+
+
+def test_the_page_counts_and_shows_every_miss() -> None:
+    cells = {
+        "memcached:none": judged("none", runqueue=11_000),
+        "memcached:hog": judged("hog", runqueue=80_000),
+        "redis:hog": judged("hog", 30_000, queue=80_000, runqueue=10_000),
+        "nginx:hog": {"error": "the load ended early with code 3"},
+    }
+    page = table.render(cells, "Measured here.")
+    assert "| the planted fault is the top cause | at least 95 % | 1 of 2 (50 %) | NO |" in page
+    assert "| nothing planted: no cause above 10 % of p99 | all | 0 of 1 (0 %) | NO |" in page
+    assert "in the predicted interval | at least 80 % | 1 of 2 (50 %) | NO |" in page
+    assert "| cells that could not be measured | 0 | 1 | NO |" in page
+    listed = page[page.index("## Misses") : page.index("## Figures")]
+    assert listed.count("redis:hog") == 2, listed
+    assert "queue 80.0" in listed or "queue 80" in listed
+    assert "memcached:none" in listed and "nginx:hog" in listed and "memcached:hog" not in listed
+
+
+def test_every_cell_of_the_matrix_is_marked_or_excused() -> None:
+    cells = {"redis:hog": judged("hog", runqueue=80_000)}
+    lines = [line for line in table.matrix(cells) if line.startswith("| ")]
+    body = lines[2:]
+    assert len(body) == len(FAULTS)
+    excused = sum(line.count("– [") for line in body)
+    assert excused == sum(len(server.lacks) for server in SERVERS.values())
+    assert (
+        sum(line.count("not measured") for line in body) == len(FAULTS) * len(SERVERS) - excused - 1
+    )
