@@ -1,8 +1,9 @@
 """The O(rows) work: one plain group-by a question, over the ledger's rows, in the engine (DESIGN
 §5).
 
-Only filter, group-by, sum, count, min, max, order-by with a limit, and integer arithmetic are used,
-so each expression means the same on every engine. All results are weighted: a row stands for
+Only filter, group-by, sum, count, min, max, order-by with a limit, and integer arithmetic are used
+here, so each expression means the same on every engine; windows (a running sum and maximum) are the
+replay's alone (`replay`). All results are weighted: a row stands for
 `weight` spans. Times are whole nanoseconds; bins are those of `grid`.
 """
 

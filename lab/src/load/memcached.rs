@@ -2,43 +2,28 @@
 
 use std::io::Write as _;
 
-use super::protocol::{Garbled, Protocol, Reply, Verdict, line};
-use crate::random::Random;
+use super::keyvalue::{Dialect, value_end};
+use super::protocol::{Garbled, Reply, Verdict, line};
 
 /// Longer than any line memcached sends: 250 bytes of key, flags and size.
 const LONGEST_LINE: usize = 1024;
 
-/// How many keys one step of the preparation writes.
-const PREFILL_BATCH: u64 = 256;
+/// memcached, by its text protocol.
+pub struct Memcached;
 
-/// Gets and sets of uniformly drawn keys.
-pub struct Memcached {
-    pub keys: u64,
-    /// Keys in one `get`.
-    pub batch: u16,
-    pub set_ratio: f64,
-    pub value: Vec<u8>,
-}
-
-impl Memcached {
-    fn set(&self, key: u64, out: &mut Vec<u8>) {
-        let size = self.value.len();
-        write!(out, "set key-{key:010} 0 0 {size}\r\n").expect("a Vec takes every write");
-        out.extend_from_slice(&self.value);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-impl Protocol for Memcached {
-    fn request(&self, random: &mut Random, out: &mut Vec<u8>) {
-        if self.set_ratio > 0.0 && random.chance(self.set_ratio) {
-            return self.set(random.below(self.keys), out);
-        }
+impl Dialect for Memcached {
+    fn get(&self, keys: impl ExactSizeIterator<Item = u64>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"get");
-        for _ in 0..self.batch {
-            let key = random.below(self.keys);
+        for key in keys {
             write!(out, " key-{key:010}").expect("a Vec takes every write");
         }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn set(&self, key: u64, value: &[u8], out: &mut Vec<u8>) {
+        let size = value.len();
+        write!(out, "set key-{key:010} 0 0 {size}\r\n").expect("a Vec takes every write");
+        out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     }
 
@@ -77,22 +62,11 @@ impl Protocol for Memcached {
                 .ok()
                 .and_then(|value| value.split(' ').nth(2)?.parse().ok())
                 .ok_or_else(|| garbled("VALUE <key> <flags> <bytes>"))?;
-            let end = size.checked_add(at + 2).ok_or_else(|| garbled("a size"))?;
-            if received.len() < end {
+            let Some(end) = value_end(received, at, size).map_err(garbled)? else {
                 return Ok(None);
-            }
-            if &received[end - 2..end] != b"\r\n" {
-                return Err(garbled("a new line after the value"));
-            }
+            };
             (at, values) = (end, values + 1);
         }
-    }
-
-    fn prepare(&self, step: usize, out: &mut Vec<u8>) -> Option<usize> {
-        let first = step as u64 * PREFILL_BATCH;
-        let end = (first + PREFILL_BATCH).min(self.keys);
-        (first..end).for_each(|key| self.set(key, out));
-        (first < end).then(|| (end - first) as usize)
     }
 }
 
@@ -101,17 +75,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn memcached() -> Memcached {
-        Memcached {
-            keys: 1_000,
-            batch: 3,
-            set_ratio: 0.0,
-            value: vec![b'x'; 10],
-        }
-    }
-
     fn verdict(bytes: &[u8]) -> Option<(Verdict, usize)> {
-        memcached()
+        Memcached
             .reply(bytes)
             .expect("well-formed")
             .map(|r| (r.verdict, r.length))
@@ -148,19 +113,7 @@ mod tests {
         assert_eq!(verdict(&two[..two.len() - 1]), None);
         let cut = b"VALUE a 0 1\r\nx\r\nSERVER_ERROR out of memory\r\n";
         assert_eq!(verdict(cut), Some((Verdict::Error, cut.len())));
-        assert!(
-            memcached()
-                .reply(b"VALUE a 0 1\r\nx\r\nSTORED\r\n")
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn a_get_asks_for_as_many_keys_as_told() {
-        let mut out = Vec::new();
-        memcached().request(&mut Random::seeded(1), &mut out);
-        assert!(out.starts_with(b"get key-") && out.ends_with(b"\r\n"));
-        assert_eq!(out.iter().filter(|byte| **byte == b' ').count(), 3);
+        assert!(Memcached.reply(b"VALUE a 0 1\r\nx\r\nSTORED\r\n").is_err());
     }
 
     #[test]
@@ -170,29 +123,14 @@ mod tests {
             b"VALUE k 0 x\r\n",
             &[b'a'; 2000],
         ] {
-            assert!(memcached().reply(wrong).is_err());
+            assert!(Memcached.reply(wrong).is_err());
         }
-        assert!(memcached().reply(b"VALUE k 0 1\r\nabcdefghijk").is_err());
+        assert!(Memcached.reply(b"VALUE k 0 1\r\nabcdefghijk").is_err());
         assert!(
-            memcached()
+            Memcached
                 .reply(b"VALUE k 0 18446744073709551615\r\n")
                 .is_err()
         );
-    }
-
-    #[test]
-    fn preparation_sets_every_key_once() {
-        let memcached = memcached();
-        let (mut out, mut replies) = (Vec::new(), 0);
-        for step in 0.. {
-            let Some(n) = memcached.prepare(step, &mut out) else {
-                break;
-            };
-            replies += n;
-        }
-        let text = String::from_utf8(out).expect("ASCII");
-        assert_eq!((replies, text.matches("set key-").count()), (1_000, 1_000));
-        assert!(text.contains("set key-0000000999 0 0 10\r\nxxxxxxxxxx\r\n"));
     }
 
     proptest! {
@@ -222,7 +160,7 @@ mod tests {
                 let end = (at + cut).min(stream.len());
                 inbox.extend_from_slice(&stream[at..end]);
                 at = end;
-                while let Some(reply) = memcached().reply(&inbox).expect("well-formed") {
+                while let Some(reply) = Memcached.reply(&inbox).expect("well-formed") {
                     seen.push(reply.verdict);
                     inbox.drain(..reply.length);
                 }
@@ -236,10 +174,10 @@ mod tests {
 
         #[test]
         fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = memcached().reply(&bytes);
+            let _ = Memcached.reply(&bytes);
             let mut value = b"VALUE ".to_vec();
             value.extend_from_slice(&bytes);
-            let _ = memcached().reply(&value);
+            let _ = Memcached.reply(&value);
         }
     }
 }

@@ -10,6 +10,7 @@ mod connection;
 mod generator;
 mod http;
 mod interval;
+mod keyvalue;
 mod memcached;
 mod plan;
 mod protocol;
@@ -28,6 +29,7 @@ use crate::stop::Stop;
 use crate::{Usage, cpu};
 use generator::Generator;
 use http::{Http, Url};
+use keyvalue::{Dialect, KeyValue};
 use memcached::Memcached;
 use plan::{Pace, Plan};
 use protocol::Protocol;
@@ -173,32 +175,26 @@ impl Load {
             let name = format!("http {}", url.address);
             return Ok((name, resolve(&url.address)?, Box::new(Http::new(url))));
         }
-        let value = vec![b'x'; self.value_size];
         if let Some(host) = &self.target.redis {
-            let redis = Redis {
-                keys: self.keys,
-                batch: self.batch,
-                set_ratio: self.set_ratio,
-                value,
-            };
-            return Ok((format!("redis {host}"), resolve(host)?, Box::new(redis)));
+            return Ok((format!("redis {host}"), resolve(host)?, self.keyed(Redis)));
         }
         let host = self
             .target
             .memcached
             .as_deref()
             .expect("clap asks for one of the three");
-        let memcached = Memcached {
+        let name = format!("memcached {host}");
+        Ok((name, resolve(host)?, self.keyed(Memcached)))
+    }
+
+    fn keyed(&self, dialect: impl Dialect + 'static) -> Box<dyn Protocol> {
+        Box::new(KeyValue {
+            dialect,
             keys: self.keys,
             batch: self.batch,
             set_ratio: self.set_ratio,
-            value,
-        };
-        Ok((
-            format!("memcached {host}"),
-            resolve(host)?,
-            Box::new(memcached),
-        ))
+            value: vec![b'x'; self.value_size],
+        })
     }
 }
 

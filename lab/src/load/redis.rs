@@ -2,47 +2,32 @@
 
 use std::io::Write as _;
 
-use super::protocol::{Garbled, Protocol, Reply, Verdict, line};
-use crate::random::Random;
+use super::keyvalue::{Dialect, value_end};
+use super::protocol::{Garbled, Reply, Verdict, line};
 
 /// A line holds a type and a number, or an error's text.
 const LONGEST_LINE: usize = 4096;
 
-/// How many keys one step of the preparation writes.
-const PREFILL_BATCH: u64 = 256;
+/// Redis and its kin.
+pub struct Redis;
 
-/// Reads and writes of uniformly drawn keys.
-pub struct Redis {
-    pub keys: u64,
-    /// Keys in one `MGET`.
-    pub batch: u16,
-    pub set_ratio: f64,
-    pub value: Vec<u8>,
-}
-
-impl Redis {
-    fn set(&self, key: u64, out: &mut Vec<u8>) {
-        write!(
-            out,
-            "*3\r\n$3\r\nSET\r\n$14\r\nkey-{key:010}\r\n${}\r\n",
-            self.value.len()
-        )
-        .expect("a Vec takes every write");
-        out.extend_from_slice(&self.value);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-impl Protocol for Redis {
-    fn request(&self, random: &mut Random, out: &mut Vec<u8>) {
-        if self.set_ratio > 0.0 && random.chance(self.set_ratio) {
-            return self.set(random.below(self.keys), out);
-        }
-        write!(out, "*{}\r\n$4\r\nMGET\r\n", self.batch + 1).expect("a Vec takes every write");
-        for _ in 0..self.batch {
-            let key = random.below(self.keys);
+impl Dialect for Redis {
+    fn get(&self, keys: impl ExactSizeIterator<Item = u64>, out: &mut Vec<u8>) {
+        write!(out, "*{}\r\n$4\r\nMGET\r\n", keys.len() + 1).expect("a Vec takes every write");
+        for key in keys {
             write!(out, "$14\r\nkey-{key:010}\r\n").expect("a Vec takes every write");
         }
+    }
+
+    fn set(&self, key: u64, value: &[u8], out: &mut Vec<u8>) {
+        let size = value.len();
+        write!(
+            out,
+            "*3\r\n$3\r\nSET\r\n$14\r\nkey-{key:010}\r\n${size}\r\n"
+        )
+        .expect("a Vec takes every write");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
     }
 
     fn reply(&self, received: &[u8]) -> Result<Option<Reply>, Garbled> {
@@ -76,14 +61,9 @@ impl Protocol for Redis {
                         verdict = Verdict::Miss;
                         continue;
                     };
-                    let end = length.checked_add(at + 2);
-                    let end = end.ok_or_else(|| garbled("a length"))?;
-                    if received.len() < end {
+                    let Some(end) = value_end(received, at, length).map_err(garbled)? else {
                         return Ok(None);
-                    }
-                    if &received[end - 2..end] != b"\r\n" {
-                        return Err(garbled("a new line after the value"));
-                    }
+                    };
                     at = end;
                 }
                 _ => return Err(garbled("one of + - : $ *")),
@@ -95,13 +75,6 @@ impl Protocol for Redis {
             closes: false,
         }))
     }
-
-    fn prepare(&self, step: usize, out: &mut Vec<u8>) -> Option<usize> {
-        let first = step as u64 * PREFILL_BATCH;
-        let end = (first + PREFILL_BATCH).min(self.keys);
-        (first..end).for_each(|key| self.set(key, out));
-        (first < end).then(|| (end - first) as usize)
-    }
 }
 
 #[cfg(test)]
@@ -110,13 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn reply(bytes: &[u8]) -> Result<Option<(Verdict, usize)>, Garbled> {
-        let redis = Redis {
-            keys: 10,
-            batch: 2,
-            set_ratio: 0.0,
-            value: vec![b'x'; 3],
-        };
-        redis
+        Redis
             .reply(bytes)
             .map(|found| found.map(|reply| (reply.verdict, reply.length)))
     }

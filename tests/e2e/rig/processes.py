@@ -98,15 +98,20 @@ class Started:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.runs:
-            self.process.terminate()
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end(self.process)
         self._out.close()
         self._err.close()
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Ends it if it still runs: asked first, so that it can put back what it changed."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def undisturbed() -> list[str]:

@@ -17,6 +17,7 @@ from types import TracebackType
 import pyte
 
 from rig import installed
+from rig.processes import end
 from rig.waiting import until
 
 #: What leaves the screen that full-screen programs have for themselves, and shows the cursor.
@@ -102,13 +103,7 @@ class Terminal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end(self.process)
         os.close(self.master)
         os.close(self.slave)
 
