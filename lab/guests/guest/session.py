@@ -13,7 +13,6 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from guest.boot import Boot
@@ -119,12 +118,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._machine.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._machine.__exit__(*error)
         for stream in (self._machine.process.stdin, self._machine.process.stdout):
             stream.close()

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 #: A prefix that runs a command, for root, as a user without rights.
@@ -92,12 +91,7 @@ class Started:
     def __enter__(self) -> Started:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         end(self.process)
         self._out.close()
         self._err.close()

@@ -12,7 +12,6 @@ import struct
 import subprocess
 import termios
 from collections.abc import Sequence
-from types import TracebackType
 
 import pyte
 
@@ -97,12 +96,7 @@ class Terminal:
     def __enter__(self) -> Terminal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         end(self.process)
         os.close(self.master)
         os.close(self.slave)
