@@ -3,7 +3,8 @@
 Each span's time above the cause's median is taken away and the percentile is computed again. The
 median, not zero: a fix brings a cause to what is usual, and for most causes the usual is 0 anyway.
 The prediction assumes that the spans' other causes stay as they are, but for the queue that built
-up behind the cause, which goes with it where that can be replayed (`replay`).
+up behind the cause, which goes with it where that can be replayed (`replay`), and for running that
+the cause left longer (`cold`).
 
 A cause that was not measured in all rows (a counter that takes turns, a ledger that lacks it) is
 judged by those in which it was: what fixing it saves there is what it saves.
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailscope import fix, measure
+from tailscope import measure
 from tailscope.bootstrap import Draws, Interval, again, interval, interval_of
+from tailscope.fix import Fix, Remedies, moved, relieved
 from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans
 from tailscope.timed import Timed
@@ -68,6 +70,8 @@ class Counterfactual:
     again: Interval
     #: The lowest percentile (ns) of all replicates: how deep the spans matter.
     lowest_ns: float
+    #: The part of the saving that is running which the causes left cold.
+    cold_ns: float = 0.0
 
 
 def among(spans: Spans, baseline: Baseline, causes: Sequence[str]) -> tuple[Spans, Baseline] | None:
@@ -90,20 +94,21 @@ def unchanged(baseline: Baseline) -> Counterfactual:
     return Counterfactual(whole.target, nothing, same, float(whole.replicates.min()))
 
 
-def compare(baseline: Baseline, walls: Timed) -> Counterfactual:
-    """The percentile of the wall times that would have been."""
-    predicted, replicates = interval_of(walls, baseline.draws, baseline.quantile)
+def compare(
+    baseline: Baseline, ns: float, replicates: np.ndarray, cold_ns: float = 0.0
+) -> Counterfactual:
+    """The percentile that would have been, against the one that was."""
     # Both percentiles come from the same draws, so what the draw itself does to both cancels.
-    saved = baseline.target.ns - predicted.ns
+    saved = baseline.target.ns - ns
     savings = baseline.replicates - replicates
     saving = interval(saved, savings, baseline.draws)
-    lowest_ns = min(predicted.ns, float(replicates.min()))
-    if whole := baseline.of_all:
-        replicates = whole.replicates - savings
-        left = interval(whole.target.ns - saved, replicates, baseline.draws)
-        predicted = Interval(*(max(ns, 0.0) for ns in (left.ns, left.lo, left.hi)))
+    lowest_ns = min(ns, float(replicates.min()))
+    whole = baseline.everything
+    replicates = whole.replicates - savings
+    left = interval(whole.target.ns - saved, replicates, baseline.draws)
+    predicted = Interval(*(max(ns, 0.0) for ns in (left.ns, left.lo, left.hi)))
     next_time = again(predicted.ns, replicates, baseline.draws)
-    return Counterfactual(predicted, saving, next_time, lowest_ns)
+    return Counterfactual(predicted, saving, next_time, lowest_ns, cold_ns)
 
 
 def slow_first(spans: Spans) -> Iterator[Spans]:
@@ -113,21 +118,33 @@ def slow_first(spans: Spans) -> Iterator[Spans]:
     yield spans
 
 
-def without(spans: Spans, baseline: Baseline, limits: dict[str, int]) -> Counterfactual:
-    """The percentile, had no cause in `limits` been above its limit (ns)."""
+def percentile(spans: Spans, baseline: Baseline, fix: Fix) -> tuple[float, np.ndarray]:
+    """The percentile (ns) with a fix, and its replicates."""
     for rows in slow_first(spans):
-        moved = fix.moved(rows, limits, median_ns(baseline))
-        walls = baseline.walls.from_bin(rows.floor_bin).moved(moved.gone, moved.come)
-        found = compare(baseline, walls)
-        if found.lowest_ns >= lower_edge(rows.floor_bin):
+        spared = moved(rows, fix, median_ns(baseline))
+        walls = baseline.walls.from_bin(rows.floor_bin).moved(spared.gone, spared.come)
+        found, replicates = interval_of(walls, baseline.draws, baseline.quantile)
+        if min(found.ns, float(replicates.min())) >= lower_edge(rows.floor_bin):
             break
-    return found
+    return found.ns, replicates
 
 
-def curve(spans: Spans, baseline: Baseline, limits: dict[str, int]) -> Distribution:
-    """All wall times, had no cause in `limits` been above its limit (ns)."""
-    known, base = among(spans, baseline, tuple(limits)) or (spans, baseline)
-    return fix.relieved(known, base.whole, limits, median_ns(base))
+def without(spans: Spans, baseline: Baseline, fix: Fix) -> Counterfactual:
+    """The percentile with a fix."""
+    ns, replicates = percentile(spans, baseline, fix)
+    if not fix.cold:
+        return compare(baseline, ns, replicates)
+    # What is left cold is an estimate itself, and its error comes on top of the spans' luck.
+    bare_ns, bare = percentile(spans, baseline, fix.bare)
+    luck = np.random.default_rng(len(replicates)).standard_normal(len(replicates))
+    error = max(one.error for one in fix.cold)
+    return compare(baseline, ns, replicates + (bare - replicates) * error * luck, bare_ns - ns)
+
+
+def curve(spans: Spans, baseline: Baseline, fix: Fix) -> Distribution:
+    """All wall times with a fix."""
+    known, base = among(spans, baseline, tuple(fix.limits)) or (spans, baseline)
+    return relieved(known, base.whole, fix, median_ns(base))
 
 
 def median_ns(baseline: Baseline) -> int:
@@ -136,19 +153,19 @@ def median_ns(baseline: Baseline) -> int:
 
 
 def fixed(
-    all_spans: Spans, whole: Baseline, medians: dict[str, int], causes: Sequence[str]
+    all_spans: Spans, whole: Baseline, remedies: Remedies, causes: Sequence[str]
 ) -> Counterfactual:
     """The percentile with all of some causes fixed; those that no span met change nothing."""
-    met = [cause for cause in causes if cause in medians]
+    met = [cause for cause in causes if cause in remedies.medians]
     measured = among(all_spans, whole, met) if met else None
     if measured is None:
         return unchanged(whole)
     spans, baseline = measured
-    return without(spans, baseline, {cause: medians[cause] for cause in met})
+    return without(spans, baseline, remedies.fix(met))
 
 
 def together(
-    all_spans: Spans, whole: Baseline, medians: dict[str, int], order: Sequence[str]
+    all_spans: Spans, whole: Baseline, remedies: Remedies, order: Sequence[str]
 ) -> list[tuple[tuple[str, ...], Counterfactual]]:
     """The first two, three, … causes of `order` fixed at once."""
     found = []
@@ -156,5 +173,5 @@ def together(
         causes = tuple(order[:count])
         if among(all_spans, whole, causes) is None:
             break
-        found.append((causes, fixed(all_spans, whole, medians, causes)))
+        found.append((causes, fixed(all_spans, whole, remedies, causes)))
     return found

@@ -81,6 +81,8 @@ class Together:
     saving: Interval
     #: Where the percentile would lie in another recording, as long as this one.
     again: Interval
+    #: The part of the saving that is running which these causes left cold.
+    cold_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -216,10 +218,10 @@ def explain(
         if len({total.span for total in overview.totals}) > 1:
             by_span |= walls_by_span(engine, table)
         weighed = weigh_all(spans, baseline, target, seed, method)
-        fixed = counterfactual.fixed(spans, baseline, weighed.medians, without)
-        found, medians = list(weighed.causes), weighed.medians
+        fixed = counterfactual.fixed(spans, baseline, weighed.remedies, without)
+        found, remedies = list(weighed.causes), weighed.remedies
         curves = {"": whole} | {
-            " + ".join(names): curve(spans, baseline, {name: medians[name] for name in names})
+            " + ".join(names): curve(spans, baseline, remedies.fix(names))
             for names in worth_drawing(found, weighed.together)
         }
         floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
@@ -241,10 +243,11 @@ def explain(
         median_mean_ns=band_mean,
         causes=Causes(found),
         together=tuple(
-            Together(names, one.predicted, one.saving, one.again) for names, one in weighed.together
+            Together(names, one.predicted, one.saving, one.again, one.cold_ns)
+            for names, one in weighed.together
         ),
         without=(
-            Together(tuple(without), fixed.predicted, fixed.saving, fixed.again)
+            Together(tuple(without), fixed.predicted, fixed.saving, fixed.again, fixed.cold_ns)
             if without
             else None
         ),

@@ -46,14 +46,13 @@ def total(values: list[IntegerValue]) -> IntegerValue:
     return found
 
 
-def replayed(spans: Spans, limits: dict[str, int], from_ns: int) -> Table:
+def replayed(spans: Spans, more: dict[str, IntegerValue], from_ns: int) -> Table:
     """The spans of at least `from_ns` that began while their thread was busy with another.
 
-    `plain` is their wall time without what is above the limits (ns) of some causes, `replay` is
+    `plain` is their wall time without what a fix takes of some causes (`more`, ns), `replay` is
     that in the order of their thread. Both in ns, with `block` and `weight`.
     """
     table = spans.table.filter(spans.table.wall_ns >= from_ns)
-    more = {cause: ibis.greatest(spans.value(cause) - limit, 0) for cause, limit in limits.items()}
     off = total([spans.value(cause) for cause in spans.active if cause in OFF_CPU])
     table = table.select(
         *THREAD,

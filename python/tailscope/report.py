@@ -22,7 +22,7 @@ from tailscope.errors import TailscopeError
 from tailscope.explanation import Cause, Explanation
 from tailscope.provenance import Measured
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
-from tailscope.text import intervals, is_small, losses
+from tailscope.text import intervals, is_small, left_cold, losses
 
 WIDE, HALF, NARROW = 1000, 480, 346
 
@@ -135,7 +135,7 @@ def causes(explanation: Explanation) -> Iterator[str]:
         yield "</tr></thead><tbody>"
         most = max((cause.saving.ns for cause in shown), default=0.0)
         for cause in shown:
-            yield row(cause, target, most)
+            yield row(cause, target, most, left_cold(cause, explanation))
         yield "</tbody></table>"
     small = [cause.name for cause in explanation.causes if is_small(cause, explanation)]
     steps = [
@@ -158,8 +158,8 @@ def causes(explanation: Explanation) -> Iterator[str]:
     yield "</section>"
 
 
-def row(cause: Cause, target: str, most: float) -> str:
-    """One cause."""
+def row(cause: Cause, target: str, most: float, cold: str) -> str:
+    """One cause, with what is said of the running that it leaves cold."""
     share = max(cause.saving.ns, 0.0) / most if most > 0 else 0.0
     fair = duration(cause.fair_ns) if cause.fair_ns is not None else "–"
     events = (
@@ -168,7 +168,7 @@ def row(cause: Cause, target: str, most: float) -> str:
         else ""
     )
     who = words(cause.name, cause.blame)
-    blamed = f'<small class="by">{escape(who)}</small>' if who else ""
+    blamed = "".join(f'<small class="by">{escape(said)}</small>' for said in (who, cold) if said)
     return (
         f'<tr><td class="cause"><span class="key b-{cause.name}"></span>'
         f'<span class="name">{cause.name}</span><small>{escape(cause.meaning)}</small>{blamed}</td>'

@@ -10,13 +10,14 @@ chance; beyond that each row counts for those that it was drawn for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import ibis
 import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.cause import RUNNING
+from tailscope.counter import COUNTERS
 from tailscope.engine import filled
 from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans, column
@@ -42,11 +43,25 @@ class Sample:
     known: dict[str, NDArray[np.bool_]]
     #: Rows of the ledger that these were drawn from.
     rows: int
+    #: Each row's block of time; nothing where only values were asked for.
+    block: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def is_all(self) -> bool:
         """Whether these are all rows."""
         return len(self.wall) == self.rows
+
+    @property
+    def causes(self) -> list[str]:
+        """The causes in it, `running` and counters apart."""
+        return [name for name in self.values if name != RUNNING and name not in COUNTERS]
+
+    def resting_on(self, rest_known: Sequence[str]) -> Sample:
+        """With `running` known only where these causes are."""
+        if not rest_known:
+            return self
+        rest = np.logical_and.reduce([self.known[name] for name in rest_known])
+        return replace(self, known=self.known | {RUNNING: rest})
 
     def where_known(self, causes: Sequence[str]) -> NDArray[np.bool_]:
         """The rows in which all of some causes were measured."""
@@ -57,13 +72,8 @@ class Sample:
         return known
 
 
-def sample(
-    spans: Spans, whole: Distribution, quantile: float, seed: int, rest_known: Sequence[str] = ()
-) -> Sample:
-    """Draw rows with all causes and counters; `whole` is the distribution of their wall times.
-
-    `running` is taken for known where the causes in `rest_known` are.
-    """
+def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sample:
+    """Draw rows with all causes and counters; `whole` is the distribution of their wall times."""
     table = spans.table
     middle, target = (int(lower_edge(whole.bin_at(share))) for share in (0.5, quantile))
     stratum = (table.wall_ns >= middle).cast("int64") + (table.wall_ns >= target).cast("int64")
@@ -83,7 +93,11 @@ def sample(
         chosen = table.filter(lot(table.start_ns, table.wall_ns, seed) < limit)
     names = (*spans.active, *spans.counters)
     found = spans.engine.run(
-        chosen.select("start_ns", "wall_ns", "weight", **{n: table[column(n)] for n in names})
+        chosen.select(
+            *("start_ns", "wall_ns", "weight"),
+            block=spans.block,
+            **{name: table[column(name)] for name in names},
+        )
     )
     # Engines return rows in any order, and sums of floats depend on it.
     order = np.lexsort([filled(found[name]) for name in (*names, "weight", "wall_ns", "start_ns")])
@@ -95,14 +109,13 @@ def sample(
         if name in spans.partial or name in spans.counters
     }
     rest = wall - sum((values[name] for name in spans.active), np.zeros_like(wall))
-    if rest_known:
-        known[RUNNING] = np.logical_and.reduce([known[name] for name in rest_known])
     return Sample(
         wall=wall,
         weight=weighed(wall, filled(found["weight"])[order], (middle, target), total),
         values=values | {RUNNING: np.maximum(rest, 0)},
         known=known,
         rows=sum(rows.values()),
+        block=filled(found["block"])[order].astype(np.int64),
     )
 
 

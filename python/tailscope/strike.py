@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailscope import counterfactual, measure
+from tailscope.cold import Cold, cold
 from tailscope.counterfactual import Baseline, Counterfactual
+from tailscope.fix import Fix
 from tailscope.grid import Distribution, bins_of
 from tailscope.impact import impact
 from tailscope.measure import Spans, Strikes
+from tailscope.sample import Sample
 from tailscope.threshold import high_from
 from tailscope.varmri import VarMRI
 
@@ -35,20 +38,32 @@ class Strike:
     #: VarMRI's impact value; None if no span has much of the cause, or every one.
     impact: float | None
     without: Counterfactual
+    #: What it does to the running of the spans that it strikes; None if nothing that can be told.
+    cold: Cold | None
 
 
 def strike(
-    spans: Spans, baseline: Baseline, cause: str, method: VarMRI, known: Sequence[str] = ()
+    spans: Spans,
+    baseline: Baseline,
+    cause: str,
+    method: VarMRI,
+    rows: Sample,
+    known: Sequence[str] = (),
 ) -> Strike:
-    """Measure one cause, in the spans in which it and those in `known` were measured."""
+    """Measure one cause, in the spans in which it and those in `known` were measured.
+
+    `rows` are some of all spans.
+    """
     spans, baseline = counterfactual.among(spans, baseline, (cause, *known)) or (spans, baseline)
     found = measure.strikes(spans, cause, baseline.whole.total)
     median_ns = int(found.values.value_at(0.5))
     high_ns, value = much(spans, baseline, found, cause, method)
-    without = counterfactual.unchanged(baseline)
+    without, left = counterfactual.unchanged(baseline), None
     if found.values.bins[-1] > bins_of(median_ns):
-        without = counterfactual.without(spans, baseline, {cause: median_ns})
-    return Strike(baseline, found, median_ns, high_ns, value, without)
+        left = cold(rows, cause, median_ns, baseline.draws)
+        fix = Fix({cause: median_ns}, (left,) if left else ())
+        without = counterfactual.without(spans, baseline, fix)
+    return Strike(baseline, found, median_ns, high_ns, value, without, left)
 
 
 def much(

@@ -90,6 +90,8 @@ def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
         yield before + aligned(cells, widths) + after
         if who := words(cause.name, cause.blame):
             yield from wrapped(f"  {who}", (start, end), indent="    ")
+        if left := left_cold(cause, explanation):
+            yield from wrapped(f"  {left}", (start, end), indent="    ")
     if small:
         names = ", ".join(cause.name for cause in small)
         yield from wrapped(f"next to nothing: {names}", indent="  ")
@@ -106,6 +108,13 @@ def is_small(cause: Cause, explanation: Explanation) -> bool:
         and abs(cause.share or 0.0) < SMALL
         and abs(cause.impact or 0.0) < 0.02
     )
+
+
+def left_cold(cause: Cause, explanation: Explanation) -> str:
+    """What of a cause's saving is running that it left longer, in words; "" if next to nothing."""
+    if cause.cold_ns <= SMALL * explanation.at_target.ns:
+        return ""
+    return f"{duration(cause.cold_ns)} of that is running that it leaves cold"
 
 
 def aligned(cells: Iterable[str], widths: Iterable[int]) -> str:

@@ -16,10 +16,11 @@ from tailscope.cause import MEANING, RUNNING
 from tailscope.composition import Composition
 from tailscope.counter import COUNTERS
 from tailscope.counterfactual import Baseline, Counterfactual
+from tailscope.fix import Remedies
 from tailscope.grid import lower_edge
 from tailscope.measure import Spans
 from tailscope.rules import Event, Pair, Verdict
-from tailscope.sample import sample
+from tailscope.sample import Sample, sample
 from tailscope.shapley import Shares
 from tailscope.strike import Strike, much, strike
 from tailscope.target import Target
@@ -52,6 +53,8 @@ class Cause:
     #: The target percentile with the cause fixed, and how much lower that is.
     predicted: Interval
     saving: Interval
+    #: The part of the saving that is running which the cause left cold, in the spans it struck.
+    cold_ns: float
     #: Its part of what all causes together save, by Shapley; None where it took no part in that.
     fair_ns: float | None
     #: VarMRI's impact value, a fraction of the target; and from how many ns a span was left out.
@@ -98,7 +101,7 @@ class Weighed:
     pairs: tuple[Pair, ...]
     #: The percentile with several causes fixed at once.
     together: tuple[tuple[tuple[str, ...], Counterfactual], ...]
-    medians: dict[str, int]
+    remedies: Remedies
     composition: Composition
 
 
@@ -106,14 +109,18 @@ def weigh_all(
     spans: Spans, baseline: Baseline, target: Target, seed: int, method: VarMRI
 ) -> Weighed:
     """Weigh every cause and counter of some spans."""
-    struck, composition, rest_known = strike_all(spans, baseline, target, method)
+    drawn = sample(spans, baseline.whole, target.quantile, seed)
+    struck, composition, rest_known = strike_all(spans, baseline, target, method, drawn)
     events, known_shares = count_events(spans, baseline, method)
     found = [weigh(name, one, composition) for name, one in struck.items()]
     found.sort(key=lambda cause: (cause.saving.ns, cause.share or 0.0), reverse=True)
-    medians = {name: one.median_ns for name, one in struck.items()}
-    together = counterfactual.together(spans, baseline, medians, worth_fixing(found))
-    drawn = sample(spans, baseline.whole, target.quantile, seed, rest_known)
-    shares = shapley.shapley(drawn, medians, worth_sharing(found), target.quantile)
+    remedies = Remedies(
+        {name: one.median_ns for name, one in struck.items()},
+        {name: one.cold for name, one in struck.items() if one.cold},
+    )
+    together = counterfactual.together(spans, baseline, remedies, worth_fixing(found))
+    drawn = drawn.resting_on(rest_known)
+    shares = shapley.shapley(drawn, remedies.medians, worth_sharing(found), target.quantile)
     floor_ns = int(lower_edge(baseline.whole.bin_at(target.quantile)))
     found = [replace(cause, blame=blame(spans, floor_ns, cause.name)) for cause in found]
     causes = [Event(cause.name, cause.impact, cause.high_from_ns) for cause in found]
@@ -126,7 +133,7 @@ def weigh_all(
         ),
         pairs=pairs,
         together=tuple(together),
-        medians=medians,
+        remedies=remedies,
         composition=composition,
     )
 
@@ -140,17 +147,17 @@ def start(spans: Spans, target: Target, seed: int) -> Baseline:
 
 
 def strike_all(
-    spans: Spans, baseline: Baseline, target: Target, method: VarMRI
+    spans: Spans, baseline: Baseline, target: Target, method: VarMRI, rows: Sample
 ) -> tuple[dict[str, Strike], Composition, list[str]]:
     """Each cause's strikes, `running` last, what spans are made of, and what `running` rests on."""
     composition = Composition.of(spans, baseline.whole, target, spans.active)
     struck = {}
     for name in spans.active:
-        found = struck[name] = strike(spans, baseline, name, method)
+        found = struck[name] = strike(spans, baseline, name, method, rows)
         if found.baseline is not baseline:
             composition = composition.scaled_up(name, found.baseline.whole)
     rest_known = judges(spans, composition, target)
-    struck[RUNNING] = strike(spans, baseline, RUNNING, method, rest_known)
+    struck[RUNNING] = strike(spans, baseline, RUNNING, method, rows, rest_known)
     return struck, composition.with_rest(), rest_known
 
 
@@ -221,6 +228,7 @@ def weigh(name: str, found: Strike, composition: Composition) -> Cause:
         median_ns=found.median_ns,
         predicted=found.without.predicted,
         saving=found.without.saving,
+        cold_ns=found.without.cold_ns,
         fair_ns=None,
         impact=found.impact,
         high_from_ns=found.high_ns,

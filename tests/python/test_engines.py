@@ -164,6 +164,27 @@ def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
     same(expected, found)
 
 
+def test_an_engine_finds_what_strikes_leave_cold_as_duckdb_does(engine: str, make: Make) -> None:
+    rng = np.random.default_rng(12)
+    struck = np.arange(4_000) % 50 < 4
+    irq = np.where(struck, 20_000, 0)
+    left = np.where(struck, rng.integers(80_000, 120_000, 4_000), 0)
+    wait = rng.integers(0, 3_000, 4_000) + np.where(np.arange(4_000) % 70 < 3, 900_000, 0)
+    io = np.where(np.arange(4_000) % 11 == 0, 5_000, 0)
+    wall = rng.lognormal(11, 0.2, 4_000).astype(np.int64) + irq + left + wait + io
+    wall += np.where(wait > 900_000, 50_000, 0)
+    ledger = make(wall_ns=wall, irq_ns=irq, runqueue_ns=wait, io_ns=io)
+    expected, found = (
+        explain(
+            tailscope.open(ledger, engine=address), Target(95), None, 1, without=("irq", "runqueue")
+        ).to_dict()
+        for address in ("duckdb", engine)
+    )
+    assert expected["without"]["cold_ns"] > 0
+    assert next(one for one in expected["causes"] if one["name"] == "irq")["cold_ns"] > 0
+    same(expected, found)
+
+
 def test_an_engine_compares_two_ledgers_as_duckdb_does(engine: str, make: Make) -> None:
     ledgers = two_hosts(make)
     expected, found = (

@@ -104,4 +104,4 @@ def test_from_the_engine_too(make: Make) -> None:
         locks = measure.strikes(found, "lock", walls.total)
         check(locks.values, lock, weight)
         fixed = wall - np.maximum(lock - 5_000, 0)
-        check(fix.relieved(found, walls, {"lock": 5_000}), fixed, weight)
+        check(fix.relieved(found, walls, fix.Fix({"lock": 5_000})), fixed, weight)

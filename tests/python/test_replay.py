@@ -161,6 +161,6 @@ def test_as_recorded_the_replay_is_what_was_recorded(make: Make) -> None:
         spans = measure.spans_named(engine, table, overview, ledger, "recv..send")
         assert spans.replayable
         whole = Timed.of(measure.walls(spans), spans.blocks).distribution()
-        same = fix.relieved(spans, whole, {"runqueue": 1 << 40})
+        same = fix.relieved(spans, whole, fix.Fix({"runqueue": 1 << 40}))
     assert np.array_equal(same.bins, whole.bins)
     assert same.weights == pytest.approx(whole.weights)

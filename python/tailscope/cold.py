@@ -1,0 +1,177 @@
+"""What a strike leaves cold: the spans that an interruption struck also run longer.
+
+While another thread or an interrupt has the CPU, it fills caches and TLB with its own, and neither
+the kernel's way in and out nor a virtual machine's is inside what the kernel can time. Both stay in
+`running`, and both are gone when the cause is. How much it is, spans that were not struck tell: had
+it not been struck, a span would have run as they do. Rank by rank, the running of struck spans is
+brought to that of the others: the longest to the longest, the median to the median.
+
+That compares like with like only where being struck has nothing to do with what a span is about:
+
+- Interrupts, and threads that take the CPU, strike at their own times. The longer a span runs the
+  likelier it meets one, so struck spans are the longer ones to begin with (length bias), and to
+  count that as the cause's doing would invent savings. At a rate λ a span that runs for r is struck
+  with odds e^(λr) - 1: so many times each of the others counts, and λ is such that together they
+  count as much as the struck ones. For strikes that come in bursts that takes too much away from
+  the saving, never too little. Where more than half of the spans are struck, nothing is said.
+- A wait for the CPU before a span's work begins can't depend on that work. A wait after a block
+  can: who blocks more often waits more often, and works more. Spans that blocked are left out.
+- Page faults, locks and other blocks, and a quota that the program itself uses up come from what a
+  span does. They get nothing.
+
+It is left alone unless the difference of means is above three standard errors, by the bootstrap
+over blocks of time, which keeps bursts together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import ibis
+import numpy as np
+from numpy.typing import NDArray
+
+from tailscope.bootstrap import Draws
+from tailscope.cause import RUNNING
+
+if TYPE_CHECKING:
+    from ibis.expr.types import IntegerValue
+
+    from tailscope.measure import Spans
+    from tailscope.sample import Sample
+
+#: Causes that strike while a span runs, at times of their own.
+ON_TOP = ("preempted", "irq", "softirq_net", "softirq_timer", "softirq_other")
+#: The cause that strikes before a span's work begins, unless the span blocked.
+BEFORE = "runqueue"
+BLOCKED = ("lock", "io", "network", "sleep")
+#: Rows on each side, at least.
+FEWEST = 100
+#: How many standard errors the difference of means must be above 0.
+SURE = 3.0
+#: Ranks at which the two sides are compared; between them it goes in straight lines.
+RANKS = np.array([0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0])
+#: Slopes are in parts of 2^10, so that all engines compute with whole numbers.
+FRACTION = 10
+
+
+@dataclass(frozen=True)
+class Cold:
+    """How long spans that a cause struck would have run without it."""
+
+    cause: str
+    #: A span has been struck if it has more of the cause (ns).
+    above_ns: int
+    #: From this much running (ns, rising) …
+    runs: tuple[int, ...]
+    #: … to this much (ns, not falling), at the same ranks.
+    would: tuple[int, ...]
+    #: The standard error of the difference of means, as a share of it.
+    error: float
+
+    def gain(self, spans: Spans) -> IntegerValue:
+        """By how much (ns) a span would run shorter; 0 if it was not struck."""
+        running = spans.value(RUNNING)
+        branches = []
+        for number, (runs, would) in enumerate(zip(self.runs, self.would, strict=True)):
+            slope = 0
+            if number + 1 < len(self.runs):
+                rise = self.would[number + 1] - would
+                slope = (rise << FRACTION) // (self.runs[number + 1] - runs)
+            expected = ((running - runs) * slope >> FRACTION) + would
+            branches.append((running >= runs, running - expected))
+        gained = ibis.greatest(ibis.cases(*reversed(branches), else_=0), 0)
+        struck = spans.value(self.cause) > self.above_ns
+        if self.cause == BEFORE:
+            for name in BLOCKED:
+                if name in spans.active:
+                    struck = struck & (spans.value(name) == 0)
+        return ibis.ifelse(struck, gained, 0)
+
+
+def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
+    """What a cause leaves cold in the spans that have more of it than so many ns; None: nothing."""
+    if any(name in rows.known for name in rows.causes):
+        # What was not measured in some rows is part of their running.
+        return None
+    running = rows.values[RUNNING].astype(np.float64)
+    struck = rows.values[cause] > above_ns
+    free = ~struck
+    if cause == BEFORE:
+        blocked = np.any([rows.values[n] > 0 for n in BLOCKED if n in rows.values], axis=0)
+        struck, free = struck & ~blocked, free & ~blocked
+    elif cause not in ON_TOP or above_ns > 0:
+        return None
+    if min(struck.sum(), free.sum()) < FEWEST:
+        return None
+    weight = rows.weight.copy()
+    if cause in ON_TOP:
+        weight[free] *= odds(running[free], weight[free], float(weight[struck].sum()))
+    difference, error = means(running, weight, struck, free, rows.block, draws)
+    if difference <= SURE * error:
+        return None
+    runs = ranked(running[struck], weight[struck])
+    would = np.minimum(ranked(running[free], weight[free]), runs)
+    rising = np.append(True, np.diff(runs) > 0)
+    return Cold(
+        cause,
+        above_ns,
+        tuple(runs[rising].tolist()),
+        tuple(np.maximum.accumulate(would)[rising].tolist()),
+        error / difference,
+    )
+
+
+def odds(running: NDArray, weight: NDArray, struck: float) -> NDArray[np.float64]:
+    """How many spans were struck for each that was not, by how long it runs.
+
+    At one rate for all, which is such that as many are struck as really were.
+    """
+    length = float(weight @ running)
+    if length <= 0:
+        return np.ones_like(running)
+    low, high = 0.0, struck / length
+    for _ in range(60):
+        rate = (low + high) / 2
+        expected = float(weight @ np.expm1(np.minimum(rate * running, 50.0)))
+        low, high = (rate, high) if expected < struck else (low, rate)
+    return np.expm1(np.minimum(high * running, 50.0))
+
+
+def means(
+    running: NDArray,
+    weight: NDArray,
+    struck: NDArray[np.bool_],
+    free: NDArray[np.bool_],
+    block: NDArray[np.int64],
+    draws: Draws,
+) -> tuple[float, float]:
+    """By how much struck spans run longer on average (ns), and that figure's standard error.
+
+    What is above the 99th percentile of either side counts as that: a few very long spans say
+    little about all others.
+    """
+    most = max(np.quantile(running[struck], 0.99), np.quantile(running[free], 0.99))
+    capped = np.minimum(running, most)
+    blocks = draws.counts.shape[1]
+    sides, replicates = [], []
+    for side in (struck, free):
+        number = np.bincount(block[side], weight[side], blocks)
+        total = np.bincount(block[side], weight[side] * capped[side], blocks)
+        sides.append(total.sum() / number.sum())
+        drawn = draws.counts @ number
+        replicates.append((draws.counts @ total)[drawn > 0] / drawn[drawn > 0])
+    if len(replicates[0]) != len(replicates[1]):
+        # Some replicates have no strike at all: they come too seldom to tell.
+        return 0.0, 0.0
+    error = float(np.std(replicates[0] - replicates[1])) * draws.widening
+    return float(sides[0] - sides[1]), error
+
+
+def ranked(running: NDArray, weight: NDArray) -> NDArray[np.int64]:
+    """The running (ns) at each of the ranks."""
+    order = np.argsort(running, kind="stable")
+    share = np.cumsum(weight[order])
+    place = np.searchsorted(share, RANKS * share[-1] * (1 - 1e-12))
+    return running[order][np.minimum(place, len(order) - 1)].astype(np.int64)

@@ -1,0 +1,141 @@
+"""What strikes leave cold: found where it was planted, and not invented where it was not.
+
+Each recording is made twice from the same spans, with the strikes and without them; the second is
+the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tailscope
+from conftest import Make
+from explain_synthetic import START_NS
+from tailscope import explanation, report, text
+from tailscope.explanation import Explanation
+from tailscope.target import parse
+from tailscope.weighing import Cause
+
+ROWS = 40_000
+
+
+def times(rng: np.random.Generator) -> np.ndarray:
+    """When spans begin: 1,000 a second."""
+    return START_NS + np.sort(rng.integers(0, ROWS * 1_000_000, ROWS))
+
+
+def in_bursts(start_ns: np.ndarray) -> np.ndarray:
+    """Which spans begin in the first 4 ms of each 50."""
+    return (start_ns - START_NS) % 50_000_000 < 4_000_000
+
+
+def explained(make: Make, without: Sequence[str] = (), **columns: np.ndarray) -> Explanation:
+    ledger = tailscope.open(make(**columns))
+    return explanation.explain(ledger, parse("p99"), None, seed=1, without=without)
+
+
+def cause(found: Explanation, name: str) -> Cause:
+    return next(one for one in found.causes if one.name == name)
+
+
+@pytest.mark.parametrize("name", ["irq", "softirq_net", "preempted", "runqueue"])
+def test_running_that_strikes_leave_cold_goes_with_them(make: Make, name: str) -> None:
+    rng = np.random.default_rng(1)
+    start_ns = times(rng)
+    running = rng.lognormal(np.log(70_000), 0.1, ROWS)
+    struck = in_bursts(start_ns)
+    booked = np.where(struck, rng.normal(20_000, 2_000, ROWS), 0).astype(np.int64)
+    cold = np.where(struck, rng.normal(150_000, 15_000, ROWS), 0)
+    wall = (running + cold).astype(np.int64) + booked
+    columns = {"start_ns": start_ns, "wall_ns": wall, f"{name}_ns": booked}
+    found = explained(make, (name,), **columns)
+    truth = float(np.quantile(running, 0.99))
+    line = cause(found, name)
+    assert found.causes[0].name == name
+    assert line.predicted.ns == pytest.approx(truth, rel=0.05)
+    assert line.predicted.lo < truth < line.predicted.hi
+    # All but what was booked, which is 20 µs in each.
+    assert line.cold_ns == pytest.approx(line.saving.ns - 20_000, rel=0.1)
+    assert found.without is not None
+    assert found.without.predicted.ns == line.predicted.ns
+    assert found.curves[name].value_at(0.99) == pytest.approx(truth, rel=0.05)
+
+
+@pytest.mark.parametrize("rate", [0.3, 3.0])
+def test_long_spans_meet_more_interrupts_and_nothing_is_invented(make: Make, rate: float) -> None:
+    # Lengths over two orders of magnitude: struck spans are far longer than others, for no reason
+    # but that they are longer.
+    rng = np.random.default_rng(2)
+    running = rng.lognormal(np.log(50_000), 1.0, ROWS)
+    strikes = rng.poisson(rate * running / 500_000)
+    booked = strikes * 1_000
+    wall = running.astype(np.int64) + booked
+    struck = strikes > 0
+    assert running[struck].mean() > 1.5 * running[~struck].mean()
+    found = explained(make, start_ns=times(rng), wall_ns=wall, irq_ns=booked)
+    line = cause(found, "irq")
+    assert line.cold_ns == 0
+    assert line.predicted.ns == pytest.approx(float(np.quantile(running, 0.99)), rel=0.01)
+
+
+def test_long_spans_meet_more_bursts_and_nothing_is_invented(make: Make) -> None:
+    # Bursts of 2 ms each 20: a span that runs for r meets one with a chance of (2 ms + r) / 20 ms.
+    rng = np.random.default_rng(3)
+    running = rng.lognormal(np.log(500_000), 0.8, ROWS)
+    met = rng.random(ROWS) * 20_000_000 < 2_000_000 + running
+    booked = np.where(met, 10_000, 0)
+    wall = running.astype(np.int64) + booked
+    found = explained(make, start_ns=times(rng), wall_ns=wall, softirq_net_ns=booked)
+    assert running[met].mean() > 1.05 * running[~met].mean()
+    assert cause(found, "softirq_net").cold_ns == 0
+
+
+def test_running_that_has_nothing_to_do_with_strikes_stays(make: Make) -> None:
+    saved = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        start_ns = times(rng)
+        running = rng.lognormal(np.log(50_000), 0.5, ROWS).astype(np.int64)
+        booked = np.where(in_bursts(start_ns), 20_000, 0)
+        columns = {"start_ns": start_ns, "wall_ns": running + booked, "preempted_ns": booked}
+        found = tailscope.open(make(name=f"l{seed}", **columns)).explain("p99")
+        saved.append(cause(found, "preempted").cold_ns)
+    assert sum(ns > 0 for ns in saved) <= 1
+
+
+@pytest.mark.parametrize("name", ["fault", "lock", "io", "throttled"])
+def test_what_a_span_brings_on_itself_says_nothing_of_its_running(make: Make, name: str) -> None:
+    # One span in twenty is of another kind: it does more, and that takes pages, locks, blocks.
+    rng = np.random.default_rng(4)
+    other = rng.random(ROWS) < 0.05
+    running = np.where(other, 300_000, 50_000) + rng.integers(0, 5_000, ROWS)
+    booked = np.where(other, 30_000, 0)
+    found = explained(make, wall_ns=running + booked, **{f"{name}_ns": booked})
+    assert cause(found, name).cold_ns == 0
+    assert cause(found, name).saving.ns == pytest.approx(30_000, rel=0.05)
+
+
+def test_who_blocks_waits_again_and_that_wait_says_nothing(make: Make) -> None:
+    rng = np.random.default_rng(5)
+    other = rng.random(ROWS) < 0.05
+    running = np.where(other, 300_000, 50_000) + rng.integers(0, 5_000, ROWS)
+    waits = rng.integers(1_000, 3_000, ROWS) * np.where(other, 4, 1)
+    slept = np.where(other, 100_000, 0)
+    wall = running + waits + slept
+    found = explained(make, wall_ns=wall, runqueue_ns=waits, io_ns=slept)
+    assert cause(found, "runqueue").cold_ns == 0
+
+
+def test_the_text_the_report_and_json_say_it(make: Make) -> None:
+    rng = np.random.default_rng(6)
+    start_ns = times(rng)
+    struck = in_bursts(start_ns)
+    booked = np.where(struck, 20_000, 0)
+    wall = rng.integers(60_000, 70_000, ROWS) + np.where(struck, 120_000, 0)
+    found = explained(make, start_ns=start_ns, wall_ns=wall, irq_ns=booked)
+    said = "of that is running that it leaves cold"
+    assert said in text.render(found, coloured=False)
+    assert said in report.page(found)
+    assert found.to_dict()["causes"][0]["cold_ns"] > 80_000
