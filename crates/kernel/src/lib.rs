@@ -6,6 +6,7 @@
 //! however the process ends.
 
 mod attach;
+mod calibrate;
 mod config;
 mod culprits;
 mod fault_events;

@@ -92,10 +92,10 @@ pub struct Kernel {
     events: Ring<Event>,
     pub(crate) watched: Watched,
     pub(crate) sdk_meters: HashMap<u32, (u32, MapHandle)>,
-    own_meters: Vec<MapHandle>,
+    pub(crate) own_meters: Vec<MapHandle>,
     programs: Vec<u32>,
     pub(crate) keepings: Keepings,
-    ladder: Ladder,
+    pub(crate) ladder: Ladder,
     pub(crate) object: Object,
 }
 
@@ -169,7 +169,7 @@ impl Kernel {
             .progs()
             .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())
             .collect();
-        Ok(Self {
+        let mut kernel = Self {
             sdk_links: Vec::new(),
             probe_links: Vec::new(),
             _links: links,
@@ -186,7 +186,9 @@ impl Kernel {
             keepings: Keepings::all(),
             ladder,
             object,
-        })
+        };
+        kernel.calibrate_faults();
+        Ok(kernel)
     }
 
     /// Which mechanism measures what.

@@ -15,6 +15,23 @@ fn load(config: &Config) -> Option<Kernel> {
 }
 
 #[test]
+fn what_no_hook_sees_of_a_fault_is_measured_first() {
+    for sample in [1 << 32, 1 << 20] {
+        let Some(kernel) = load(&Config {
+            sample,
+            ..Config::default()
+        }) else {
+            return;
+        };
+        let rung = kernel.ladder().get("fault").unwrap();
+        println!("{rung:?}");
+        assert!(rung.mechanism.is_none() || rung.why.contains("ns are added to each"));
+        // The child that took the faults is nobody's business any more.
+        assert_eq!(kernel.losses().threads, 0);
+    }
+}
+
+#[test]
 fn the_programs_load_and_attach_here() {
     let config = Config {
         sockets: Some(SocketSpans::FromReady),

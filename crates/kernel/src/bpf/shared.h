@@ -101,6 +101,11 @@ struct lost {
 	ts_u64 culprits; /* a thread ran instead, or held a lock, that found no room in the table */
 };
 
+/* What no hook sees of an event, measured before anybody is recorded; 0: not known. */
+struct unseen {
+	ts_u64 fault_ns; /* the way into the kernel and back, of each page fault */
+};
+
 /* What the loader has to know about processes, in a ring of its own. */
 enum event_kind {
 	EVENT_CHILD = 1,   /* a watched process made another; now watched too */
