@@ -69,7 +69,7 @@ Span sources (--span):
   sdk                   ts_span_begin and ts_span_end of tailscope.h
   usdt:PATH:PROVIDER:BEGIN..END
                         from one USDT probe to another on the same thread
-  uprobe:PATH:SYMBOL    from a function's entry to its return; SYMBOL as `nm` shows it
+  uprobe:PATH:SYMBOL    from a function's entry to its return; SYMBOL as `nm` or its C++ source has it
   uprobe:PATH:BEGIN..END
                         from the entry of one function to the entry of another
 Without --span: sdk if the program has it, else syscall:ready..send.

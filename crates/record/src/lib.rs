@@ -7,6 +7,7 @@
 mod aim;
 mod book;
 mod convert;
+mod cxx;
 mod elf;
 mod files;
 mod keeping;

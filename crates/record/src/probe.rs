@@ -109,8 +109,7 @@ impl FromStr for ProbeSource {
             return Err(wrong("its name is empty".into()));
         }
         let rest = source.split_once(':').map_or("", |(_, rest)| rest);
-        let parts = || rest.rsplit_once(':');
-        let (before, points) = parts().ok_or_else(|| wrong("it has no PATH".into()))?;
+        let (before, points) = split_points(rest).ok_or_else(|| wrong("it has no PATH".into()))?;
         let arguments = if is_usdt {
             USDT_ARGUMENTS
         } else {
@@ -146,6 +145,16 @@ impl FromStr for ProbeSource {
             ends,
         })
     }
+}
+
+/// At the last colon that is not part of a name in C++: `PATH:THD::query`.
+fn split_points(text: &str) -> Option<(&str, &str)> {
+    let is_double = |at: usize| {
+        let bytes = text.as_bytes();
+        bytes.get(at + 1) == Some(&b':') || at.checked_sub(1).map(|b| bytes[b]) == Some(b':')
+    };
+    let (at, _) = text.rmatch_indices(':').find(|(at, _)| !is_double(*at))?;
+    Some((&text[..at], &text[at + 1..]))
 }
 
 /// `symbol` or `symbol(id=arg0,name=arg1)`.
@@ -234,6 +243,16 @@ mod tests {
             Ends::Call(point("_Z4workv.isra.0", Some(1), Some(5)))
         );
         assert_eq!(source.span_name(), "_Z4workv.isra.0");
+    }
+
+    #[test]
+    fn a_name_in_cplusplus_keeps_its_colons() {
+        let source = parse("uprobe:/usr/sbin/mariadbd:THD::query(id=arg0)");
+        assert_eq!(source.file, "/usr/sbin/mariadbd");
+        assert_eq!(source.ends, Ends::Call(point("THD::query", Some(0), None)));
+        let source = parse("uprobe:server:A::begin..B::C::end");
+        assert_eq!(source.file, "server");
+        assert_eq!(source.span_name(), "A::begin..B::C::end");
     }
 
     #[test]

@@ -5,18 +5,20 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::cxx;
 use crate::elf::{self, Function, Identity};
 use crate::locate::Located;
 use crate::nearest::nearest;
 
-/// The offsets of all functions of this name: one, but for local functions of several files.
+/// The offsets of all functions of this name, as it is in the file or as C++'s authors wrote it: one,
+/// but for local functions of several files.
 pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, String> {
     let shown = located.shown.display();
     let unread = |e: io::Error| format!("can't read {shown}: {e}");
     let own = elf::functions(&located.file).map_err(unread)?;
     let mut functions = own.all;
     let mut looked_at = Vec::new();
-    if own.stripped && !functions.iter().any(|function| function.name == name) {
+    if own.stripped && named(&functions, name).is_empty() {
         let identity = elf::identity(&located.file).map_err(unread)?;
         let (debug, tried) = debug_file(located, &identity);
         looked_at = tried;
@@ -26,7 +28,11 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
         }
     }
     let mut addresses: Vec<u64> = Vec::new();
-    for function in functions.iter().filter(|function| function.name == name) {
+    let found = named(&functions, name);
+    if let Some(text) = ambiguous(located, name, &found) {
+        return Err(text);
+    }
+    for function in found {
         if function.chooses {
             return Err(format!(
                 "'{name}' in {shown} is chosen among several when a program starts (IFUNC): \
@@ -48,12 +54,59 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
     Ok(offsets)
 }
 
+/// The functions whose symbol this is, else those that C++'s authors call so.
+fn named<'f>(functions: &'f [Function], name: &str) -> Vec<&'f Function> {
+    let of = |is_it: &dyn Fn(&str) -> bool| -> Vec<&'f Function> {
+        functions.iter().filter(|f| is_it(&f.name)).collect()
+    };
+    let plain = of(&|symbol| symbol == name);
+    if plain.is_empty() {
+        of(&|symbol| cxx::is_called(symbol, name))
+    } else {
+        plain
+    }
+}
+
+/// What is asked back where a name is that of different functions: overloads, or methods of
+/// different classes.
+fn ambiguous(located: &Located, name: &str, found: &[&Function]) -> Option<String> {
+    const SHOWN: usize = 6;
+    let mut symbols: Vec<(String, &str)> = found
+        .iter()
+        .filter_map(|f| Some((cxx::signature(&f.name)?, f.name.as_str())))
+        .collect();
+    symbols.sort_unstable();
+    // The two symbols of a constructor are one function to its authors.
+    symbols.dedup_by(|a, b| a.0 == b.0);
+    if symbols.len() < 2 || found.iter().any(|f| f.name == name) {
+        return None;
+    }
+    let mut text = format!(
+        "'{name}' in {} is the name of {} functions; take the symbol of the one that is meant:",
+        located.shown.display(),
+        symbols.len()
+    );
+    for (signature, symbol) in symbols.iter().take(SHOWN) {
+        text += &format!("\n  {symbol}  {signature}");
+    }
+    if symbols.len() > SHOWN {
+        text += "\n  …";
+    }
+    Some(text)
+}
+
 fn unknown(located: &Located, name: &str, functions: &[Function], tried: &[PathBuf]) -> String {
     let mut text = format!("no function '{name}' in {}", located.shown.display());
-    let near = nearest(
-        name,
-        functions.iter().map(|function| function.name.as_str()),
-    );
+    let plain: Vec<String> = functions
+        .iter()
+        .filter_map(|function| cxx::plain_name(&function.name))
+        .collect();
+    let symbols = functions.iter().map(|function| function.name.as_str());
+    // What people write first: a symbol of C++ holds the name, but is seldom what was meant.
+    let mut near = nearest(name, plain.iter().map(String::as_str));
+    if near.is_empty() {
+        near = nearest(name, symbols);
+    }
     if !near.is_empty() {
         text += &format!("; like it there are: {}", near.join(", "));
     }
@@ -200,6 +253,34 @@ mod tests {
         std::fs::copy(here.join("program"), here.join("program.debug")).expect("copied");
         let other = offsets_of(&located(here), "hidden_work").expect_err("another build's");
         assert!(other.contains("not installed"), "{other}");
+    }
+
+    #[test]
+    fn a_function_in_cplusplus_is_found_by_the_name_that_its_source_has() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let here = folder.path();
+        std::fs::write(
+            here.join("program.cc"),
+            "struct Server { int answer(int n); int count(int); int count(long); };\n\
+             __attribute__((noinline)) int Server::answer(int n) { return n + 1; }\n\
+             __attribute__((noinline)) int Server::count(int n) { return n + 2; }\n\
+             __attribute__((noinline)) int Server::count(long n) { return (int)n + 3; }\n\
+             int main() { Server s; return s.answer(-1) + s.count(1) + s.count(1L); }\n",
+        )
+        .expect("written");
+        run(here, "c++", &["-o", "program", "program.cc"]);
+        let by_symbol = offsets_of(&located(here), "_ZN6Server6answerEi").expect("its symbol");
+        for name in ["Server::answer", "answer"] {
+            assert_eq!(offsets_of(&located(here), name).as_ref(), Ok(&by_symbol));
+        }
+        let overloaded = offsets_of(&located(here), "Server::count").expect_err("there are two");
+        assert!(
+            overloaded.contains("_ZN6Server5countEi  Server::count(int)"),
+            "{overloaded}"
+        );
+        assert!(offsets_of(&located(here), "_ZN6Server5countEl").is_ok());
+        let misspelt = offsets_of(&located(here), "Server::anwser").expect_err("misspelt");
+        assert!(misspelt.contains("Server::answer"), "{misspelt}");
     }
 
     #[test]
