@@ -46,7 +46,7 @@ $(VENV)/.installed: $(LOCKS) | $(VENV)/bin/python $(STAMPS)/toolchain.mk
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check $(addprefix -r ,$(LOCKS))
 	@touch $@
 
-# Spark (470 MB), notebooks' tools and a browser are for tests only, so building and the demo don't wait for them.
+# Spark (470 MB), notebooks' tools, Java and a browser are for tests only, so building and the demo don't wait for them.
 $(VENV)/.for-tests: python/requirements-extras.lock scripts/setup $(VENV)/.installed
 	@scripts/setup --for-tests
 	@echo "setup: installing $< into $(VENV)" >&2
@@ -78,12 +78,26 @@ lab: tailscope
 sdk: tailscope
 	cargo build --release --locked --quiet --package tailscope-sdk --examples
 
+JAR := target/java/tailscope.jar
+ZOOKEEPER := /usr/share/java/zookeeper.jar /usr/share/java/zookeeper-jute.jar
+
+.PHONY: sdk-java
+sdk-java: $(JAR) ## build the SDK for Java: target/java/tailscope.jar
+
+$(JAR): sdk/java/build $(shell find sdk/java/src -name '*.java') | $(VENV)/.for-tests
+	@mkdir -p $(@D)
+	$(PYTHON) sdk/java/build $@
+
+target/java/tests/.made: $(JAR) $(wildcard tests/java/*.java)
+	$(PYTHON) sdk/java/build $(JAR) tests/java $(@D) $(ZOOKEEPER)
+	@touch $@
+
 .PHONY: demo
 demo: build ## a recorded, explained tail in about two minutes
 	scripts/demo
 
 .PHONY: test
-test: build $(VENV)/.for-tests ## everything: format, lints, and the tests of all languages; the last line sums up
+test: build $(VENV)/.for-tests target/java/tests/.made ## everything: format, lints, and the tests of all languages; the last line sums up
 	@scripts/setup --guests amd64
 	@scripts/run-tests lint rust c python e2e guests
 
@@ -104,7 +118,7 @@ test-python: build $(VENV)/.for-tests ## the Python part's tests
 	@scripts/run-tests python
 
 .PHONY: test-e2e
-test-e2e: build ## the tests through the command line
+test-e2e: build target/java/tests/.made ## the tests through the command line
 	@scripts/run-tests e2e
 
 GUESTS ?= all
@@ -121,7 +135,7 @@ format: setup ## rewrite the sources in this repository's format
 	ruff check --fix --quiet . && ruff format --quiet .
 
 .PHONY: bench
-bench: build ## measure: speed and cost, side by side
+bench: build sdk-java ## measure: speed and cost, side by side
 	cargo build --release --locked --quiet --package tailscope-kernel --example empty_uprobes
 	bench/run
 

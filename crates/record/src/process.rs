@@ -161,13 +161,31 @@ impl Process {
         paths.dedup();
         Ok(paths
             .into_iter()
-            .map(|path| PathBuf::from(format!("/proc/{}/root{path}", self.pid)))
+            .flat_map(|path| match path {
+                SDK_IN_MEMORY => self.descriptors_of(path),
+                _ => vec![PathBuf::from(format!("/proc/{}/root{path}", self.pid))],
+            })
             .collect())
+    }
+
+    /// The descriptors through which it holds files open that have this name in its maps. Unlike
+    /// the links in `map_files`, they can be followed without the powers of an administrator.
+    fn descriptors_of(&self, name: &str) -> Vec<PathBuf> {
+        fs::read_dir(format!("/proc/{}/fd", self.pid))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| fs::read_link(path).is_ok_and(|to| to.as_os_str() == name))
+            .collect()
     }
 }
 
 /// What the kernel puts behind the name of a mapped file that was removed or replaced.
 const DELETED: &str = " (deleted)";
+
+/// What the SDK for Java maps, which has no program file to keep its probe in (`Probe.NAME` in
+/// sdk/java): a file in memory, which no path leads to.
+const SDK_IN_MEMORY: &str = "/memfd:tailscope-sdk (deleted)";
 
 /// The address range and the file of each mapping of code.
 fn code_mappings(maps: &str) -> impl Iterator<Item = (&str, &str)> {

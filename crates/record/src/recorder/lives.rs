@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::io::Errno;
 use tailscope_kernel::Event;
 
 use super::Recorder;
@@ -110,6 +111,12 @@ impl Recorder {
                 Event::Exit { pid } => {
                     self.processes.remove(&pid);
                     self.forget(pid);
+                }
+                Event::Refused { pid, errno } if errno == Errno::OPNOTSUPP.raw_os_error() => {
+                    self.notices.push(format!(
+                        "process {pid} begins spans on virtual threads, which have no meter of \
+                         their own; those are not recorded"
+                    ));
                 }
                 Event::Refused { pid, errno } => {
                     let error = io::Error::from_raw_os_error(errno);

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+package tailscope;
+
+/**
+ * The memory that this process shares with the recorder and the kernel, as sdk/c/tailscope_abi.h lays
+ * it out, where the words on each field are. All of Java's side of it is here. A test compiles each
+ * constant's comment, which is C, against that header: a new constant needs one too.
+ */
+final class Abi {
+    static final int ABI = 3; // TS_ABI
+    static final long MAGIC = 0x31656c6174L; // TS_MAGIC
+    static final int CAUSES = 12; // TS_CAUSES
+    static final int CULPRIT_CAUSES = 0x78b; // TS_CULPRIT_CAUSES
+
+    static final int METERS = 2048; // TS_METERS
+    static final int METER_BYTES = 448; // sizeof(struct ts_meter)
+    static final int METER_SEQ = 0; // offsetof(struct ts_meter, seq)
+    static final int METER_TID = 4; // offsetof(struct ts_meter, tid)
+    static final int METER_OPEN = 20; // offsetof(struct ts_meter, open)
+    static final int METER_NS = 24; // offsetof(struct ts_meter, totals.ns)
+    static final int METER_N = 120; // offsetof(struct ts_meter, totals.n)
+    static final int METER_KERNEL_TID = 168; // offsetof(struct ts_meter, kernel_tid)
+    static final int METER_SPANS = 176; // offsetof(struct ts_meter, spans)
+    static final int METER_RECENT = 192; // offsetof(struct ts_meter, recent)
+
+    static final int LAST_LOW_RECENT = 3; // TS_LOCK
+    static final int FIRST_HIGH_RECENT = 7; // TS_IRQ
+    static final int EPISODES = 4; // TS_EPISODES
+    static final int RECENT_BYTES = 32; // sizeof(struct ts_recent)
+    static final int EPISODE_BYTES = 8; // sizeof(struct ts_episode)
+    static final int EPISODE_NS = 0; // offsetof(struct ts_episode, ns)
+    static final int EPISODE_N = 4; // offsetof(struct ts_episode, n)
+    static final int EPISODE_WHO = 6; // offsetof(struct ts_episode, who)
+
+    static final int ROW_BYTES = 56; // sizeof(struct ts_row)
+    static final int ROW_BEGIN = 0; // offsetof(struct ts_row, begin)
+    static final int ROW_WALL = 8; // offsetof(struct ts_row, wall)
+    static final int ROW_ID = 16; // offsetof(struct ts_row, id)
+    static final int ROW_CAUSES = 32; // offsetof(struct ts_row, causes)
+    static final int ROW_CPU = 34; // offsetof(struct ts_row, cpu)
+    static final int ROW_NAME = 36; // offsetof(struct ts_row, name)
+    static final int ROW_FLAGS = 37; // offsetof(struct ts_row, flags)
+    static final int ROW_QUEUE_NS = 40; // offsetof(struct ts_row, queue_ns)
+    static final int ROW_KEPT = 48; // offsetof(struct ts_row, kept)
+    static final int ROW_HAS_ID = 1; // TS_ROW_HAS_ID
+    static final int SHARE_BYTES = 16; // sizeof(struct ts_share)
+    static final int SHARE_NS = 0; // offsetof(struct ts_share, ns)
+    static final int SHARE_N = 8; // offsetof(struct ts_share, n)
+    static final int SHARE_WHO = 12; // offsetof(struct ts_share, who)
+    static final int ROW_MAX = 248; // TS_ROW_MAX
+
+    static final int REGION_BYTES = 8421376; // TS_REGION_BYTES
+    static final int REGION_HEAD = 32768; // TS_REGION_HEAD
+    static final int REGION_MAGIC = 0; // offsetof(struct ts_region, magic)
+    static final int REGION_ABI = 8; // offsetof(struct ts_region, abi)
+    static final int REGION_SAMPLE = 16; // offsetof(struct ts_region, sample)
+    static final int REGION_HEARTBEAT = 24; // offsetof(struct ts_region, heartbeat)
+    static final int REGION_OVERDUE = 32; // offsetof(struct ts_region, heartbeat_overdue)
+    static final int REGION_LOST = 40; // offsetof(struct ts_region, lost)
+    static final int REGION_CHUNK_STATE = 56; // offsetof(struct ts_region, chunk_state)
+    static final int REGION_NAMES = 8248; // offsetof(struct ts_region, names)
+    static final int REGION_KEEPING = 24568; // offsetof(struct ts_region, keeping)
+
+    static final int CHUNKS = 2048; // TS_CHUNKS
+    static final int CHUNK_BYTES = 4096; // TS_CHUNK_BYTES
+    static final int CHUNK_USED = 0; // offsetof(struct ts_chunk, used)
+    static final int CHUNK_TID = 4; // offsetof(struct ts_chunk, tid)
+    static final int CHUNK_ROWS = 8; // offsetof(struct ts_chunk, rows)
+    static final int CHUNK_FREE = 0; // TS_CHUNK_FREE
+    static final int CHUNK_OWNED = 1; // TS_CHUNK_OWNED
+    static final int CHUNK_FULL = 2; // TS_CHUNK_FULL
+
+    static final int NAMES = 255; // TS_NAMES
+    static final int NAME_BYTES = 64; // sizeof(struct ts_name)
+    static final int NAME_LENGTH = 0; // offsetof(struct ts_name, length)
+    static final int NAME_TEXT = 4; // offsetof(struct ts_name, text)
+    static final int NAME_LONGEST = 59; // TS_NAME_BYTES - 5
+    static final int NAME_BUSY = -1; // (int)TS_NAME_BUSY
+
+    static final int KEEPING_BYTES = 16; // sizeof(struct ts_keeping)
+    static final int KEEPING_ALWAYS_FROM = 0; // offsetof(struct ts_keeping, always_from)
+    static final int KEEPING_OTHERS = 8; // offsetof(struct ts_keeping, others)
+
+    static final int WELCOME_BYTES = 16; // sizeof(struct ts_welcome)
+    static final int WELCOME_MAGIC = 0; // offsetof(struct ts_welcome, magic)
+    static final int WELCOME_ABI = 8; // offsetof(struct ts_welcome, abi)
+    static final int WELCOME_STATUS = 12; // offsetof(struct ts_welcome, status)
+    static final int WELCOME = 0; // TS_WELCOME
+    static final int NOT_WATCHED = 1; // TS_NOT_WATCHED
+
+    static final String SOCKET = "/run/tailscope/sdk.sock"; // TS_SOCKET
+
+    /** The part of 2^32 that a code of {@code ts_keeping.others} stands for. */
+    static long keepProbability(int code) {
+        return (long) (code & 2047) << (code >> 11 & 31);
+    }
+
+    /** Where a meter has the latest large episodes of a cause that has culprits. */
+    static int recent(int cause) {
+        int place = cause <= LAST_LOW_RECENT ? cause : cause - FIRST_HIGH_RECENT + LAST_LOW_RECENT + 1;
+        return METER_RECENT + place * RECENT_BYTES;
+    }
+
+    private Abi() {}
+}

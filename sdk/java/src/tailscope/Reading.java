@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+package tailscope;
+
+import java.lang.invoke.VarHandle;
+
+/** What a span's begin saw of its thread's meter. Used again, by the same thread, for later spans. */
+final class Reading {
+    final Metered thread;
+    /** Odd while a span holds it. Changes at each begin and end, so an ended span does not know it again. */
+    long turn;
+    String name;
+    long epoch;
+    long begin;
+    private int seq;
+    private final long[] ns = new long[Abi.CAUSES];
+    private final int[] n = new int[Abi.CAUSES];
+
+    Reading(Metered thread) {
+        this.thread = thread;
+    }
+
+    /** Reads the meter and the clock: again, if an interrupt or a switch came in between. */
+    void take(long meter) {
+        do {
+            seq = Memory.getIntAcquire(meter + Abi.METER_SEQ);
+            begin = Probe.cycles();
+            for (int cause = 0; cause < Abi.CAUSES; cause++) {
+                ns[cause] = Memory.getLong(meter + Abi.METER_NS + 8L * cause);
+                n[cause] = Memory.getInt(meter + Abi.METER_N + 4L * cause);
+            }
+            VarHandle.loadLoadFence();
+        } while (Memory.getIntOpaque(meter + Abi.METER_SEQ) != seq);
+    }
+
+    /**
+     * Reads the meter and the clock once more and writes the differences as a row, all but what does not
+     * come from them. Returns how many bytes the row is long.
+     */
+    int write(long meter, long row, long cpu) {
+        int now;
+        int causes;
+        long end;
+        long share;
+        do {
+            now = Memory.getIntAcquire(meter + Abi.METER_SEQ);
+            end = Probe.cyclesAfterWork(cpu);
+            causes = 0;
+            share = row + Abi.ROW_BYTES;
+            for (int cause = 0; now != seq && cause < Abi.CAUSES; cause++) {
+                long spent = Memory.getLong(meter + Abi.METER_NS + 8L * cause) - ns[cause];
+                int count = Memory.getInt(meter + Abi.METER_N + 4L * cause);
+                int times = count - n[cause];
+                if (spent != 0 || times != 0) {
+                    causes |= 1 << cause;
+                    Memory.setLong(share + Abi.SHARE_NS, spent);
+                    Memory.setInt(share + Abi.SHARE_N, times);
+                    Memory.setInt(share + Abi.SHARE_WHO, culprit(meter, cause, count, times));
+                    share += Abi.SHARE_BYTES;
+                }
+            }
+            VarHandle.loadLoadFence();
+        } while (Memory.getIntOpaque(meter + Abi.METER_SEQ) != now);
+        Memory.setLong(row + Abi.ROW_BEGIN, begin);
+        Memory.setLong(row + Abi.ROW_WALL, end - begin);
+        Memory.setShort(row + Abi.ROW_CAUSES, causes);
+        Memory.setShort(row + Abi.ROW_CPU, Probe.cpu(Memory.getInt(cpu)));
+        return (int) (share - row);
+    }
+
+    /** Whose the largest of a cause's {@code times} latest episodes was; 0: nobody is known. */
+    private static int culprit(long meter, int cause, int count, int times) {
+        if (times == 0 || (Abi.CULPRIT_CAUSES & 1 << cause) == 0) {
+            return 0;
+        }
+        long episode = meter + Abi.recent(cause);
+        for (int i = 0; i < Abi.EPISODES; i++, episode += Abi.EPISODE_BYTES) {
+            int age = count - Memory.getShort(episode + Abi.EPISODE_N) & 0xffff;
+            boolean isWithin = Integer.compareUnsigned(age, times) < 0;
+            if (isWithin && Memory.getInt(episode + Abi.EPISODE_NS) != 0) {
+                return Memory.getShort(episode + Abi.EPISODE_WHO);
+            }
+        }
+        return 0;
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+package tailscope;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.locks.ReentrantLock;
+
+/** What this process shares with a recorder, and how it comes to that: attaching, as tailscope.h does. */
+final class Recorder {
+    private static final long METERS_BYTES = (long) Abi.METERS * Abi.METER_BYTES;
+    /** Addresses for the meters and the region, once and for all recorders to come. */
+    private static final long METERS;
+    private static final long REGION;
+
+    static {
+        try {
+            METERS = Libc.reserve(METERS_BYTES + Abi.REGION_BYTES);
+        } catch (Libc.Failure e) {
+            throw new UnsupportedOperationException(e);
+        }
+        REGION = METERS + METERS_BYTES;
+    }
+
+    private static final long RETRY_FIRST = 1L << 28; // cycles: about 0.1 s
+    private static final long RETRY_LAST = 1L << 37; // about a minute
+    private static final long TELL_EVERY = 1L << 32; // about a second
+
+    private static final ReentrantLock LOCK = new ReentrantLock();
+    /** Of the present attachment; 0: not attached. None is used twice. */
+    private static volatile long epoch;
+    private static volatile long retryAfter;
+    private static volatile long checkAfter;
+    private static long lastEpoch;
+    private static long retryWait;
+    private static int socket = -1;
+    private static volatile long tellAfter;
+
+    static long epoch() {
+        return epoch;
+    }
+
+    /** The region for rows. Only while attached. */
+    static long region() {
+        return REGION;
+    }
+
+    /** The meter with this number. Only while attached. */
+    static long meter(int slot) {
+        return METERS + (long) slot * Abi.METER_BYTES;
+    }
+
+    static int slot(long meter) {
+        return (int) ((meter - METERS) / Abi.METER_BYTES);
+    }
+
+    static long chunk(int index) {
+        return REGION + Abi.REGION_HEAD + (long) index * Abi.CHUNK_BYTES;
+    }
+
+    private static String path() {
+        String path = System.getenv("TAILSCOPE_SOCKET");
+        return path == null ? Abi.SOCKET : path;
+    }
+
+    /**
+     * Makes itself known to a recorder that is there already: the one that starts a JVM can't know that a
+     * jar in it will map the probe, and would find it only a second later.
+     */
+    static void knock() {
+        if (Files.exists(Path.of(path()))) {
+            LOCK.lock();
+            try {
+                attachProcess(Probe.cycles());
+            } catch (Libc.Failure notNow) {
+                // Not for us, it seems: when it is, the probe's semaphore will say so.
+            } finally {
+                LOCK.unlock();
+            }
+        }
+    }
+
+    /** Attaches the process if it is not, and this thread. Returns whether the thread is metered. */
+    static boolean attach(Metered thread) {
+        long now = Probe.cycles();
+        // A span in what attaching itself calls would attach again.
+        if (now < retryAfter || LOCK.isHeldByCurrentThread()) {
+            return false;
+        }
+        LOCK.lock();
+        try {
+            attachProcess(now);
+            thread.forget();
+            thread.attach(claim(), epoch, now);
+            retryWait = 0;
+            return true;
+        } catch (Libc.Failure e) {
+            if (e.errno != Libc.Failure.ESRCH) {
+                Probe.tell(-e.errno);
+            }
+            retryWait = Math.min(Math.max(retryWait * 2, RETRY_FIRST), RETRY_LAST);
+            retryAfter = now + retryWait;
+            return false;
+        } finally {
+            LOCK.unlock();
+        }
+    }
+
+    private static void attachProcess(long now) throws Libc.Failure {
+        // A thread that has just begun has no span that could have noticed the recorder's end.
+        if (epoch != 0 && !(isSilent(now) && hasHungUp())) {
+            return;
+        }
+        epoch = 0;
+        if (socket >= 0) {
+            Libc.close(socket);
+            socket = -1;
+        }
+        map(connect());
+        checkAfter = 0;
+        epoch = ++lastEpoch;
+    }
+
+    /** Connects, and takes the descriptors of the meters and of the region. */
+    private static int[] connect() throws Libc.Failure {
+        int connection = Libc.connect(path().getBytes(StandardCharsets.UTF_8));
+        boolean isGood = false;
+        try {
+            Libc.Packet packet = Libc.receive(connection, Abi.WELCOME_BYTES);
+            ByteBuffer welcome = ByteBuffer.wrap(packet.bytes()).order(ByteOrder.LITTLE_ENDIAN);
+            int status = welcome.getInt(Abi.WELCOME_STATUS);
+            if (status == Abi.NOT_WATCHED) {
+                throw new Libc.Failure("welcome", Libc.Failure.ESRCH);
+            }
+            isGood = status == Abi.WELCOME && packet.files() != null
+                && welcome.getLong(Abi.WELCOME_MAGIC) == Abi.MAGIC
+                && welcome.getInt(Abi.WELCOME_ABI) == Abi.ABI;
+            if (!isGood) {
+                packet.discard();
+                throw new Libc.Failure("welcome", Libc.Failure.EPROTO);
+            }
+            socket = connection; // its end tells of the recorder's: kept until then
+            return packet.files();
+        } finally {
+            if (!isGood) {
+                Libc.close(connection);
+            }
+        }
+    }
+
+    private static void map(int[] files) throws Libc.Failure {
+        try {
+            Libc.mapOver(METERS, METERS_BYTES, files[0]);
+            Libc.mapOver(REGION, Abi.REGION_BYTES, files[1]);
+        } finally {
+            Libc.close(files[0]);
+            Libc.close(files[1]);
+        }
+        if (Memory.getLong(REGION + Abi.REGION_MAGIC) != Abi.MAGIC
+            || Memory.getInt(REGION + Abi.REGION_ABI) != Abi.ABI) {
+            throw new Libc.Failure("region", Libc.Failure.EPROTO);
+        }
+    }
+
+    /** Claims a meter for this thread and tells the kernel which. */
+    private static long claim() throws Libc.Failure {
+        int self = Libc.threadId();
+        int mine = -1;
+        // A part of this process in another language may have claimed one for this thread already.
+        for (int slot = 0; slot < Abi.METERS && mine < 0; slot++) {
+            if (Memory.getIntOpaque(meter(slot) + Abi.METER_TID) == self) {
+                if (Memory.getIntOpaque(meter(slot) + Abi.METER_KERNEL_TID) != 0) {
+                    return meter(slot);
+                }
+                mine = slot;
+            }
+        }
+        for (int slot = 0; slot < Abi.METERS && mine < 0; slot++) {
+            if (Memory.compareAndSetInt(meter(slot) + Abi.METER_TID, 0, self)) {
+                mine = slot;
+            }
+        }
+        if (mine < 0) {
+            throw new Libc.Failure("claim a meter", Libc.Failure.ENOSPC);
+        }
+        Probe.tell(mine);
+        if (Memory.getIntAcquire(meter(mine) + Abi.METER_KERNEL_TID) == 0) {
+            Memory.setIntRelease(meter(mine) + Abi.METER_TID, 0);
+            throw new Libc.Failure("claim a meter", Libc.Failure.ESRCH); // nobody listened
+        }
+        return meter(mine);
+    }
+
+    /** Whether at {@code now} the recorder was not heard of for longer than it said it might be. */
+    static boolean isSilent(long now) {
+        long since = now - Memory.getLongOpaque(REGION + Abi.REGION_HEARTBEAT);
+        // A heartbeat may be from a moment after `now`.
+        return since > 0 && since >= Memory.getLongOpaque(REGION + Abi.REGION_OVERDUE);
+    }
+
+    private static boolean hasHungUp() {
+        return socket < 0 || !Libc.isQuiet(socket);
+    }
+
+    /** It is silent: whether it still lives. If it does not, the next begin looks for another. */
+    static boolean lives(long now) {
+        if (now < checkAfter || !LOCK.tryLock()) {
+            return true;
+        }
+        try {
+            boolean lives = epoch != 0 && !hasHungUp();
+            if (lives) {
+                checkAfter = now + Memory.getLongOpaque(REGION + Abi.REGION_OVERDUE);
+            } else {
+                epoch = 0;
+            }
+            return lives;
+        } finally {
+            LOCK.unlock();
+        }
+    }
+
+    /** Has the recorder say that this process begins spans on virtual threads. Not at each: it is a trap. */
+    static void tellOfVirtual() {
+        long now = Probe.cycles();
+        if (now >= tellAfter) {
+            tellAfter = now + TELL_EVERY;
+            Probe.tell(-Libc.Failure.EOPNOTSUPP);
+        }
+    }
+
+    private Recorder() {}
+}
