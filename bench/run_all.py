@@ -18,7 +18,7 @@ import time
 
 from harness import RESULTS, ROOT, Bar, bars_table
 
-OURS = ["sdk_cost", "probe_cost", "server_cost", "recorder_cost", "keeping"]
+OURS = ["sdk_cost", "java_cost", "probe_cost", "server_cost", "recorder_cost", "keeping"]
 README = ROOT / "bench" / "README.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 

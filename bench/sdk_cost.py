@@ -33,7 +33,10 @@ from harness import (
 
 ROOT = Path(__file__).resolve().parent.parent
 # A share of 1 in a million: a span's end draws a number and writes nothing.
-STATES = {"none": None, "not kept": ["--keep", "0.0001%"], "kept": []}
+STATES: dict[str, list[str] | None] = {"none": None, "not kept": ["--keep", "0.0001%"], "kept": []}
+
+#: The batches of each state and kind.
+Seen = dict[str, dict[str, list[float]]]
 
 
 class Program:
@@ -41,11 +44,11 @@ class Program:
 
     def __init__(self, bench: Bench, sdk: Path, cpu: int, batch: int) -> None:
         program = bench.compile("sdk_cost.c", sdk)
-        self.process = bench.start(
-            [program, "--cpu", str(cpu), "--batch", str(batch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self.start(bench, [program, "--cpu", str(cpu), "--batch", str(batch)])
+
+    def start(self, bench: Bench, command: list[str | Path]) -> None:
+        """Runs it, with orders and answers in pipes."""
+        self.process = bench.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def measure(self, rounds: int, pause_us: int) -> dict[str, Any]:
         """Batches of every kind."""
@@ -78,38 +81,37 @@ def main() -> None:
     args = parser.parse_args()
     blocks = max(2, args.blocks // 5) if args.quick else args.blocks
     result = Result("sdk_cost", "What a span's begin and end cost")
+    seen: Seen = {}
+    rows_lost = 0
     with bench() as b:
-        seen, rows_lost = run(b, args, blocks)
+        program = Program(b, args.sdk, SERVER_CPU, args.batch)
+        for _ in range(blocks):
+            rows_lost += run_block(b, program, args, seen)
     report(result, seen, rows_lost)
     if not args.no_result:
         result.write()
 
 
-def run(
-    b: Bench, args: argparse.Namespace, blocks: int
-) -> tuple[dict[str, dict[str, list[float]]], int]:
-    """The batches of each state and kind, and how many rows were lost."""
-    program = Program(b, args.sdk, SERVER_CPU, args.batch)
-    seen: dict[str, dict[str, list[float]]] = {state: {} for state in STATES}
+def run_block(b: Bench, program: Program, args: argparse.Namespace, seen: Seen) -> int:
+    """Adds the batches of each kind in each state; how many rows were lost."""
     rows_lost = 0
-    for _ in range(blocks):
-        for state, options in STATES.items():
-            recording = None
-            if options is not None:
-                options = ["--span", "sdk", *options]
-                recording = Recording(b, program.process.pid, options, SPARE_CPU)
-            program.reach(state)
-            block = program.measure(args.rounds, args.pause)
-            if block.pop("state") != state:
-                sys.exit(f"the recorder changed in the middle of a block of '{state}'")
-            for kind, batches in block.items():
-                seen[state].setdefault(kind, []).extend(batches)
-            if recording:
-                rows_lost += lost(recording.stop())
-    return seen, rows_lost
+    for state, options in STATES.items():
+        recording = None
+        if options is not None:
+            options = ["--span", "sdk", *options]
+            recording = Recording(b, program.process.pid, options, SPARE_CPU)
+        program.reach(state)
+        block = program.measure(args.rounds, args.pause)
+        if block.pop("state") != state:
+            sys.exit(f"the recorder changed in the middle of a block of '{state}'")
+        for kind, batches in block.items():
+            seen.setdefault(state, {}).setdefault(kind, []).extend(batches)
+        if recording:
+            rows_lost += lost(recording.stop())
+    return rows_lost
 
 
-def report(result: Result, seen: dict[str, dict[str, list[float]]], rows_lost: int) -> None:
+def report(result: Result, seen: Seen, rows_lost: int) -> None:
     """The table and the bars."""
     spans = {state: spread(kinds["span"]) for state, kinds in seen.items()}
     others = [kind for kind in seen["none"] if kind != "span"]
