@@ -72,7 +72,7 @@ def lost_rows(folder: Path) -> int:
         ("", "name no span"),
         ("span=work", "'work' is no method of a class"),
         ("span=java.lang.String.length", "belongs to Java"),
-        ("span=Nesting.<init>", "no method that can become a span"),
+        ("span=Nesting.<init>", "'<init>' can't become a span"),
     ],
 )
 def test_options_that_are_wrong_are_answered_and_the_program_runs(

@@ -2,7 +2,9 @@ import java.util.ArrayList;
 import java.util.List;
 import tailscope.Tailscope;
 
-/** Threads that come and go, some at a time: Storm THREADS SPANS. Each span has an id of its own. */
+/**
+ * Threads that come and go, some at a time: Storm THREADS SPANS. Each span has an id of its own.
+ */
 public final class Storm {
     private static final int AT_A_TIME = 20;
 

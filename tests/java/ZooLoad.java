@@ -5,12 +5,12 @@ import org.apache.zookeeper.ZooDefs;
 import org.apache.zookeeper.ZooKeeper;
 
 /**
- * A known number of requests to a ZooKeeper, from several clients at a time: ZooLoad PORT CLIENTS ROUNDS.
- * Each client opens a session, creates a node, and then, in each round, writes it and reads it twice;
- * it deletes the node and closes the session.
+ * A known number of requests to a ZooKeeper, from several clients at a time: ZooLoad PORT CLIENTS
+ * ROUNDS. Each client opens a session, creates a node, and then, in each round, writes it and reads
+ * it twice; it deletes the node and closes the session.
  */
 public final class ZooLoad {
-    private static final int TIMEOUT_MS = 60_000; // a third of it without a request, and it would ping
+    private static final int TIMEOUT_MS = 60_000; // idle for long enough, it would ping
 
     private static void client(int port, int number, int rounds) {
         try {

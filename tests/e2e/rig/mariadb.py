@@ -55,6 +55,10 @@ class MariaDb(Started):
         client = ("mariadb", "--no-defaults", f"--socket={self.socket}", "-u", "root", "-N")
         return self._run(*client, text=text)
 
+    def wait_for_quiet(self) -> None:
+        """Until it has heard of every client's end but that of the one who asks."""
+        until(lambda: "\t1\n" in self.sql("SHOW STATUS LIKE 'Threads_connected';\n"), "it is quiet")
+
     def slap(self, *options: object) -> str:
         """What MariaDB's own load generator reports."""
         tool = ("mariadb-slap", "--no-defaults", f"--socket={self.socket}", "-u", "root")

@@ -2,9 +2,9 @@
 package tailscope;
 
 /**
- * The memory that this process shares with the recorder and the kernel, as sdk/c/tailscope_abi.h lays
- * it out, where the words on each field are. All of Java's side of it is here. A test compiles each
- * constant's comment, which is C, against that header: a new constant needs one too.
+ * The memory that this process shares with the recorder and the kernel, as sdk/c/tailscope_abi.h
+ * lays it out, where the words on each field are. All of Java's side of it is here. A test compiles
+ * each constant's comment, which is C, against that header: a new constant needs one too.
  */
 final class Abi {
     static final int ABI = 3; // TS_ABI
@@ -97,7 +97,8 @@ final class Abi {
 
     /** Where a meter has the latest large episodes of a cause that has culprits. */
     static int recent(int cause) {
-        int place = cause <= LAST_LOW_RECENT ? cause : cause - FIRST_HIGH_RECENT + LAST_LOW_RECENT + 1;
+        boolean isLow = cause <= LAST_LOW_RECENT;
+        int place = isLow ? cause : cause - FIRST_HIGH_RECENT + LAST_LOW_RECENT + 1;
         return METER_RECENT + place * RECENT_BYTES;
     }
 

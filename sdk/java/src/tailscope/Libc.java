@@ -14,7 +14,10 @@ import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
 import java.util.concurrent.TimeUnit;
 
-/** The few functions of the C library that attaching takes. Numbers are Linux's, alike on all machines. */
+/**
+ * The few functions of the C library that attaching takes. Numbers are Linux's, alike on all
+ * machines.
+ */
 final class Libc {
     /** What a function of the C library failed with. */
     static final class Failure extends Exception {
@@ -46,17 +49,21 @@ final class Libc {
 
     private static final MethodHandle MEMFD = find("memfd_create", JAVA_INT, ADDRESS, JAVA_INT);
     private static final MethodHandle FTRUNCATE = find("ftruncate", JAVA_INT, JAVA_INT, JAVA_LONG);
-    private static final MethodHandle WRITE = find("write", JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG);
+    private static final MethodHandle WRITE =
+        find("write", JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG);
     private static final MethodHandle MMAP =
         find("mmap", JAVA_LONG, JAVA_LONG, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_INT, JAVA_LONG);
     private static final MethodHandle CLOSE = find("close", JAVA_INT, JAVA_INT);
-    private static final MethodHandle SOCKET = find("socket", JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT);
-    private static final MethodHandle CONNECT = find("connect", JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT);
+    private static final MethodHandle SOCKET =
+        find("socket", JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT);
+    private static final MethodHandle CONNECT =
+        find("connect", JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT);
     private static final MethodHandle SETSOCKOPT =
         find("setsockopt", JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT);
     private static final MethodHandle GETSOCKOPT =
         find("getsockopt", JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT, ADDRESS, ADDRESS);
-    private static final MethodHandle RECVMSG = find("recvmsg", JAVA_LONG, JAVA_INT, ADDRESS, JAVA_INT);
+    private static final MethodHandle RECVMSG =
+        find("recvmsg", JAVA_LONG, JAVA_INT, ADDRESS, JAVA_INT);
     private static final MethodHandle POLL = find("poll", JAVA_INT, ADDRESS, JAVA_LONG, JAVA_INT);
     private static final MethodHandle GETTID = find("gettid", JAVA_INT);
     private static final MethodHandle GETEUID = find("geteuid", JAVA_INT);
@@ -67,7 +74,8 @@ final class Libc {
     }
 
     /** One call: its result, or its errno as a failure. */
-    private static long call(String what, MethodHandle function, Object... arguments) throws Failure {
+    private static long call(String what, MethodHandle function, Object... arguments)
+        throws Failure {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment errno = arena.allocate(Linker.Option.captureStateLayout());
             Object[] all = new Object[arguments.length + 1];
@@ -85,10 +93,12 @@ final class Libc {
         }
     }
 
-    /** A file that has no name in any folder, with these bytes and then zeros; it may be executed. */
+    /**
+     * A file that has no name in any folder, with these bytes and then zeros; it may be executed.
+     */
     static int memoryFile(String name, byte[] bytes, long length) throws Failure {
         final int cloexec = 1;
-        final int executable = 0x10; // since Linux 6.3, which complains where neither yes nor no is said
+        final int executable = 0x10; // known since Linux 6.3, which wants a yes or a no
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment text = arena.allocateFrom(name);
             int file;

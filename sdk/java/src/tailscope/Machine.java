@@ -2,9 +2,9 @@
 package tailscope;
 
 /**
- * The three functions that Java has no word for, as machine code: {@code cycles()}, the cycle counter;
- * {@code cyclesAfterWork(int *cpu)}, the same at a span's end, with the CPU; and {@code tell(long)}, which
- * begins with the nop that the recorder's probe goes on.
+ * The three functions that Java has no word for, as machine code: {@code cycles()}, the cycle
+ * counter; {@code cyclesAfterWork(int *cpu)}, the same at a span's end, with the CPU; and {@code
+ * tell(long)}, which begins with the nop that the recorder's probe goes on.
  */
 final class Machine {
     static final int CYCLES = 0;
@@ -45,7 +45,7 @@ final class Machine {
                     0xc3, // ret
                 },
                 new int[] {
-                    0x0f, 0x01, 0xf9, // rdtscp: waits for what came before; node << 12 | cpu in %ecx
+                    0x0f, 0x01, 0xf9, // rdtscp: after what came before; node << 12 | cpu in %ecx
                     0x48, 0xc1, 0xe2, 0x20, // shl $32, %rdx
                     0x48, 0x09, 0xd0, // or %rdx, %rax
                     0x89, 0x0f, // mov %ecx, (%rdi)

@@ -6,8 +6,9 @@ import java.lang.foreign.ValueLayout;
 import java.lang.invoke.VarHandle;
 
 /**
- * Loads and stores at addresses outside the heap. All of them lie in mappings that are made once and
- * never unmapped, so one segment that stands for all memory gives the compiler nothing to check.
+ * Loads and stores at addresses outside the heap. All of them lie in mappings that are made once
+ * and never unmapped, so one segment that stands for all memory gives the compiler nothing to
+ * check.
  */
 final class Memory {
     private static final MemorySegment ALL = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);

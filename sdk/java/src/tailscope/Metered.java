@@ -6,18 +6,24 @@ import java.lang.foreign.MemorySegment;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
-/** A thread of the kernel's that begins spans: its meter, the chunk that it writes rows into, its readings. */
+/**
+ * A thread of the kernel's that begins spans: its meter, the chunk that it writes rows into, its
+ * readings.
+ */
 final class Metered {
     private static final ThreadLocal<Metered> OF_THREAD = ThreadLocal.withInitial(Metered::new);
-    private static final long ALWAYS = 1L << 32; // probabilities are of 2^32: this and more is always
+    private static final long ALWAYS = 1L << 32; // probabilities are of 2^32: from here on always
     private static final long NEVER = -1;
     private static final int NAMES_KNOWN = 16;
+    private static final int PATIENCE = 10_000; // looks at a name that another thread writes
     private static final int ROWS_LOST_UNSEEN = 255; // looking for a chunk costs more than a row
 
     private final Thread thread = Thread.currentThread();
     /** Of the attachment that the rest belongs to; 0: of none. */
     private long epoch;
     private long meter;
+    /** The latest reading of that meter. */
+    private Totals totals;
     private long random;
     private long chunk;
     private int chunkIndex;
@@ -27,7 +33,10 @@ final class Metered {
     private final int[] numbers = new int[NAMES_KNOWN];
     private Reading[] free = new Reading[8];
     private int freeCount;
-    /** Memory of this thread's own: where the CPU's number is left, and a row while no chunk has room. */
+    /**
+     * Memory of this thread's own: where the CPU's number is left, and a row while no chunk has
+     * room.
+     */
     private final MemorySegment own = Arena.ofAuto().allocate(8 + Abi.ROW_MAX, 8);
     private final long cpu = own.address();
     private final long spareRow = own.address() + 8;
@@ -43,6 +52,7 @@ final class Metered {
 
     void forget() {
         epoch = 0;
+        totals = null;
         chunk = 0;
         skip = 0;
         Arrays.fill(names, null);
@@ -78,7 +88,7 @@ final class Metered {
         Reading reading = freeCount > 0 ? free[--freeCount] : new Reading(this);
         reading.name = name;
         reading.epoch = epoch;
-        reading.take(meter);
+        totals = reading.take(meter, totals);
         if (Recorder.isSilent(reading.begin) && !Recorder.lives(reading.begin)) {
             giveBack(reading);
             return null;
@@ -183,7 +193,8 @@ final class Metered {
                 if (Memory.getIntOpaque(state) == Abi.CHUNK_FREE
                     && Memory.compareAndSetInt(state, Abi.CHUNK_FREE, owned)) {
                     chunk = Recorder.chunk(i);
-                    Memory.setInt(chunk + Abi.CHUNK_TID, Memory.getInt(meter + Abi.METER_KERNEL_TID));
+                    int tid = Memory.getInt(meter + Abi.METER_KERNEL_TID);
+                    Memory.setInt(chunk + Abi.CHUNK_TID, tid);
                     chunkIndex = i;
                     used = 0;
                     return true;
@@ -228,7 +239,7 @@ final class Metered {
                 Memory.setIntRelease(entry + Abi.NAME_LENGTH, length);
                 return number;
             }
-            for (int patience = 0; (have == 0 || have == Abi.NAME_BUSY) && patience < 10_000; patience++) {
+            for (int i = 0; (have == 0 || have == Abi.NAME_BUSY) && i < PATIENCE; i++) {
                 have = Memory.getIntAcquire(entry + Abi.NAME_LENGTH);
             }
             if (have == length && isText(entry + Abi.NAME_TEXT, text, length)) {

@@ -8,9 +8,9 @@ import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
 
 /**
- * How the recorder and this process find each other: the probe {@code tailscope:thread}, in a file in
- * memory that the recorder finds among what the process has mapped, and its semaphore, which the kernel
- * raises while a recorder listens. Beside it the cycle counter.
+ * How the recorder and this process find each other: the probe {@code tailscope:thread}, in a file
+ * in memory that the recorder finds among what the process has mapped, and its semaphore, which the
+ * kernel raises while a recorder listens. Beside it the cycle counter.
  */
 final class Probe {
     /** The recorder knows the file by this (crates/record/src/process.rs). */
@@ -24,7 +24,8 @@ final class Probe {
 
     static {
         if (MACHINE == null) {
-            throw new UnsupportedOperationException("no Tailscope for " + System.getProperty("os.arch"));
+            String machine = System.getProperty("os.arch");
+            throw new UnsupportedOperationException("no Tailscope for " + machine);
         }
         long code;
         try {
@@ -37,7 +38,8 @@ final class Probe {
         }
         // Both are over in nanoseconds, so the JVM need not be told that a thread is outside of it.
         Linker.Option isShort = Linker.Option.critical(false);
-        CYCLES = function(code, Machine.CYCLES, FunctionDescriptor.of(ValueLayout.JAVA_LONG), isShort);
+        CYCLES = function(
+            code, Machine.CYCLES, FunctionDescriptor.of(ValueLayout.JAVA_LONG), isShort);
         CYCLES_AFTER_WORK = function(code, Machine.CYCLES_AFTER_WORK,
             FunctionDescriptor.of(ValueLayout.JAVA_LONG, ValueLayout.JAVA_LONG), isShort);
         TELL = function(code, Machine.TELL, FunctionDescriptor.ofVoid(ValueLayout.JAVA_LONG));
@@ -77,7 +79,9 @@ final class Probe {
         return MACHINE.cpuUnless == -1 ? left & 0xfff : MACHINE.cpuUnless;
     }
 
-    /** Tells the kernel which slot this thread claimed, or, negative, the errno of what went wrong. */
+    /**
+     * Tells the kernel which slot this thread claimed, or, negative, the errno of what went wrong.
+     */
     static void tell(long slot) {
         try {
             TELL.invokeExact(slot);

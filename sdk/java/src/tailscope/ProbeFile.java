@@ -9,8 +9,8 @@ import java.util.List;
 
 /**
  * The program file that the recorder finds in this process: an ELF image of two pages. The first is
- * code, the second begins with the probe's semaphore. A note of SystemTap's form (owner "stapsdt", type 3)
- * says where both are, as the macro TS__PROBE of tailscope.h does in C.
+ * code, the second begins with the probe's semaphore. A note of SystemTap's form (owner "stapsdt",
+ * type 3) says where both are, as the macro TS__PROBE of tailscope.h does in C.
  */
 final class ProbeFile {
     static final int PAGE = 65536; // as large as Linux has them on these processors

@@ -3,38 +3,47 @@ package tailscope;
 
 import java.lang.invoke.VarHandle;
 
-/** What a span's begin saw of its thread's meter. Used again, by the same thread, for later spans. */
+/**
+ * What a span's begin saw of its thread's meter. Used again, by the same thread, for later spans.
+ */
 final class Reading {
     final Metered thread;
-    /** Odd while a span holds it. Changes at each begin and end, so an ended span does not know it again. */
+    /**
+     * Odd while a span holds it. Changes at each begin and end, so an ended span does not know it
+     * again.
+     */
     long turn;
     String name;
     long epoch;
     long begin;
-    private int seq;
-    private final long[] ns = new long[Abi.CAUSES];
-    private final int[] n = new int[Abi.CAUSES];
+    private Totals totals;
 
     Reading(Metered thread) {
         this.thread = thread;
     }
 
-    /** Reads the meter and the clock: again, if an interrupt or a switch came in between. */
-    void take(long meter) {
+    /**
+     * Reads the clock and the meter: again, if an interrupt or a switch came in between. {@code
+     * last} is what the thread read of the same meter before, if anything: while the kernel writes
+     * nothing, it still holds.
+     */
+    Totals take(long meter, Totals last) {
+        int now;
+        totals = last;
         do {
-            seq = Memory.getIntAcquire(meter + Abi.METER_SEQ);
+            now = Memory.getIntAcquire(meter + Abi.METER_SEQ);
             begin = Probe.cycles();
-            for (int cause = 0; cause < Abi.CAUSES; cause++) {
-                ns[cause] = Memory.getLong(meter + Abi.METER_NS + 8L * cause);
-                n[cause] = Memory.getInt(meter + Abi.METER_N + 4L * cause);
+            if (totals == null || totals.seq() != now) {
+                totals = Totals.read(meter, now);
             }
             VarHandle.loadLoadFence();
-        } while (Memory.getIntOpaque(meter + Abi.METER_SEQ) != seq);
+        } while (Memory.getIntOpaque(meter + Abi.METER_SEQ) != now);
+        return totals;
     }
 
     /**
-     * Reads the meter and the clock once more and writes the differences as a row, all but what does not
-     * come from them. Returns how many bytes the row is long.
+     * Reads the meter and the clock once more and writes the differences as a row, all but what
+     * does not come from them. Returns how many bytes the row is long.
      */
     int write(long meter, long row, long cpu) {
         int now;
@@ -46,10 +55,10 @@ final class Reading {
             end = Probe.cyclesAfterWork(cpu);
             causes = 0;
             share = row + Abi.ROW_BYTES;
-            for (int cause = 0; now != seq && cause < Abi.CAUSES; cause++) {
-                long spent = Memory.getLong(meter + Abi.METER_NS + 8L * cause) - ns[cause];
-                int count = Memory.getInt(meter + Abi.METER_N + 4L * cause);
-                int times = count - n[cause];
+            for (int cause = 0; now != totals.seq() && cause < Abi.CAUSES; cause++) {
+                long spent = Totals.ns(meter, cause) - totals.ns()[cause];
+                int count = Totals.n(meter, cause);
+                int times = count - totals.n()[cause];
                 if (spent != 0 || times != 0) {
                     causes |= 1 << cause;
                     Memory.setLong(share + Abi.SHARE_NS, spent);

@@ -8,7 +8,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** What this process shares with a recorder, and how it comes to that: attaching, as tailscope.h does. */
+/**
+ * What this process shares with a recorder, and how it comes to that: attaching, as tailscope.h
+ * does.
+ */
 final class Recorder {
     private static final long METERS_BYTES = (long) Abi.METERS * Abi.METER_BYTES;
     /** Addresses for the meters and the region, once and for all recorders to come. */
@@ -66,8 +69,8 @@ final class Recorder {
     }
 
     /**
-     * Makes itself known to a recorder that is there already: the one that starts a JVM can't know that a
-     * jar in it will map the probe, and would find it only a second later.
+     * Makes itself known to a recorder that is there already: the one that starts a JVM can't know
+     * that a jar in it will map the probe, and would find it only a second later.
      */
     static void knock() {
         if (Files.exists(Path.of(path()))) {
@@ -82,7 +85,9 @@ final class Recorder {
         }
     }
 
-    /** Attaches the process if it is not, and this thread. Returns whether the thread is metered. */
+    /**
+     * Attaches the process if it is not, and this thread. Returns whether the thread is metered.
+     */
     static boolean attach(Metered thread) {
         long now = Probe.cycles();
         // A span in what attaching itself calls would attach again.
@@ -91,6 +96,10 @@ final class Recorder {
         }
         LOCK.lock();
         try {
+            // Who waited for the one that failed just now has not failed again.
+            if (now < retryAfter) {
+                return false;
+            }
             attachProcess(now);
             thread.forget();
             thread.attach(claim(), epoch, now);
@@ -222,7 +231,10 @@ final class Recorder {
         }
     }
 
-    /** Has the recorder say that this process begins spans on virtual threads. Not at each: it is a trap. */
+    /**
+     * Has the recorder say that this process begins spans on virtual threads. Not at each: it is a
+     * trap.
+     */
     static void tellOfVirtual() {
         long now = Probe.cycles();
         if (now >= tellAfter) {

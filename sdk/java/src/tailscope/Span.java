@@ -2,9 +2,9 @@
 package tailscope;
 
 /**
- * A piece of work of one thread, from its begin until it is ended. It ends once: what comes after the
- * first {@code end} or {@code close} does nothing. It must end on the thread that began it, or it is not
- * recorded.
+ * A piece of work of one thread, from its begin until it is ended. It ends once: what comes after
+ * the first {@code end} or {@code close} does nothing. It must end on the thread that began it, or
+ * it is not recorded.
  */
 public final class Span implements AutoCloseable {
     /** One that is not metered. */

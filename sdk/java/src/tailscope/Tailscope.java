@@ -11,12 +11,14 @@ package tailscope;
  * }
  * }</pre>
  *
- * Nothing to initialise. Without a recorder a begin costs a load and a branch; with one, begin and end
- * read the thread's meter and make no system call. Spans may nest and overlap. They work in JDK 22 and
- * newer, on Linux on x86-64 and arm64; elsewhere the same calls do nothing, and {@link #problem} says why.
+ * Nothing to initialise. Without a recorder a begin costs a load and a branch; with one, begin and
+ * end read the thread's meter and make no system call. Spans may nest and overlap. They work in JDK
+ * 22 and newer, on Linux on x86-64 and arm64; elsewhere the same calls do nothing, and {@link
+ * #problem} says why.
  *
- * <p>A meter belongs to a thread of the kernel's. A virtual thread changes those, and with them whose
- * waits it would count, so a span that begins on one is not metered; the recorder tells of it.
+ * <p>A meter belongs to a thread of the kernel's. A virtual thread changes those, and with them
+ * whose waits it would count, so a span that begins on one is not metered; the recorder tells of
+ * it.
  */
 public final class Tailscope {
     private static final String PROBLEM = start();
@@ -28,8 +30,8 @@ public final class Tailscope {
             Recorder.knock();
             return null;
         } catch (Throwable e) {
-            // An older JDK, native access denied, a machine or a system that it was not made for: whatever
-            // it is, it is no reason for a program not to run.
+            // An older JDK, native access denied, a machine or a system that it was not made for:
+            // whatever it is, it is no reason for a program not to run.
             Throwable cause = e;
             while (cause.getCause() != null) {
                 cause = cause.getCause();

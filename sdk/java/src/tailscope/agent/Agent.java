@@ -11,9 +11,10 @@ import java.util.stream.Collectors;
 import tailscope.Tailscope;
 
 /**
- * Makes spans of methods in a program whose source nobody changes:
- * {@code -javaagent:tailscope.jar=span=org.example.Server.answer}. Needs JDK 24, whose own API it reads
- * and writes classes with. What goes wrong is said on the error output; the program runs on without spans.
+ * Makes spans of methods in a program whose source nobody changes: {@code
+ * -javaagent:tailscope.jar=span=org.example.Server.answer}. Needs JDK 24, whose own API it reads
+ * and writes classes with. What goes wrong is said on the error output; the program runs on without
+ * spans.
  */
 public final class Agent {
     private static final int CLASS_FILES_SINCE = 24;
@@ -87,13 +88,15 @@ public final class Agent {
             }
         }
 
-        private byte[] weave(ClassLoader loader, String name, byte[] bytes) throws ClassNotFoundException {
+        private byte[] weave(ClassLoader loader, String name, byte[] bytes)
+            throws ClassNotFoundException {
             String sdk = Tailscope.class.getName();
             if (loader == null || Class.forName(sdk, false, loader) != Tailscope.class) {
                 say("no spans in " + name + ": its class loader does not see the agent's jar");
                 return null;
             }
-            List<Target> ofClass = targets.stream().filter(t -> t.className().equals(name)).toList();
+            List<Target> ofClass =
+                targets.stream().filter(target -> target.className().equals(name)).toList();
             Weaver.Woven woven = Weaver.weave(bytes, ofClass, loader);
             for (Target target : woven.missing()) {
                 say(name + " has no method " + target.method() + " with code; it has "

@@ -4,12 +4,16 @@ package tailscope.agent;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A method that becomes a span: all methods of that name in a class, which has no subclasses' in it. */
+/** Methods that become spans: all of that name in a class, and none of its subclasses'. */
 record Target(String className, String method, String span) {
     static final String FORM = "span=[NAME:]PACKAGE.CLASS.METHOD[,[NAME:]PACKAGE.CLASS.METHOD…]";
 
-    /** What this agent runs on, or is: their methods are no requests, and a span in them might never end. */
-    private static final List<String> NOT_OURS = List.of("java.", "javax.", "jdk.", "sun.", "tailscope.");
+    /**
+     * What this agent runs on, or is: their methods are no requests, and a span in them might never
+     * end.
+     */
+    private static final List<String> NOT_OURS =
+        List.of("java.", "javax.", "jdk.", "sun.", "tailscope.");
 
     /** The targets in an agent's options. Says in its exception what is wrong. */
     static List<Target> parse(String options) {
@@ -36,12 +40,13 @@ record Target(String className, String method, String span) {
         String type = place.substring(0, dot);
         String method = place.substring(dot + 1);
         if (!method.chars().allMatch(Character::isJavaIdentifierPart)) {
-            throw new IllegalArgumentException("'" + method + "' is no method that can become a span");
+            throw new IllegalArgumentException("'" + method + "' can't become a span");
         }
         if (NOT_OURS.stream().anyMatch(place::startsWith)) {
             throw new IllegalArgumentException("'" + type + "' belongs to Java or to Tailscope");
         }
         String simple = type.substring(Math.max(type.lastIndexOf('.'), type.lastIndexOf('$')) + 1);
-        return new Target(type, method, colon > 0 ? text.substring(0, colon) : simple + "." + method);
+        String span = colon > 0 ? text.substring(0, colon) : simple + "." + method;
+        return new Target(type, method, span);
     }
 }

@@ -54,7 +54,8 @@ final class Weaver {
         ClassTransform all = ClassTransform.ACCEPT_ALL;
         for (Target target : targets) {
             all = all.andThen(ClassTransform.transformingMethodBodies(
-                method -> is(target, method), CodeTransform.ofStateful(() -> new Wrap(target.span()))));
+                method -> is(target, method),
+                CodeTransform.ofStateful(() -> new Wrap(target.span()))));
         }
         return new Woven(context.transformClass(model, all), missing, methods);
     }
