@@ -174,7 +174,8 @@ struct ts_keeping {
  * both sides go on at the begin. */
 struct ts_ring {
 	ts_u64 head; /* the producer's */
-	ts_u64 reserved[7];
+	ts_u64 busy; /* probes: a row is being written, perhaps by a program that was preempted */
+	ts_u64 reserved[6];
 	ts_u64 tail; /* the consumer's */
 	ts_u64 reserved2[503];
 	/* from TS_RING_HEAD: the rows, a power of two of bytes, and TS_RING_SLACK */

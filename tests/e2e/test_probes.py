@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,29 @@ def test_spans_of_threads_are_kept_apart(recorded: Recorded) -> None:
     assert not ledger.query(folder, APART)
     found = ledger.query(folder, "SELECT count(DISTINCT tid), count(DISTINCT id) FROM spans")
     assert found == [(THREADS, THREADS * ROUNDS)]
+
+
+def test_rows_for_which_the_ring_of_their_cpu_has_no_room_are_not_lost(
+    record: Record, run: Run, probed: Path, folder: Path
+) -> None:
+    rounds = 60_000  # three times what the ring of one CPU holds
+    gate = folder / "gate"
+    os.mkfifo(gate)
+    cpu = min(os.sched_getaffinity(0))
+    script = f"read go < {gate}; exec taskset -c {cpu} {probed} pairs {rounds}"
+    program = run("/bin/sh", "-c", script)
+    recorder = record("-p", program.pid, "--span", INNER.format(probed)).ready()
+    os.kill(recorder.pid, signal.SIGSTOP)
+    try:
+        gate.write_text("go\n")
+        program.wait().clean()
+    finally:
+        os.kill(recorder.pid, signal.SIGCONT)
+    recorder.wait().clean()
+    ledger.check_books(recorder.ledger)
+    ids = "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM spans"
+    assert ledger.query(recorder.ledger, ids) == [(rounds, rounds, 0, rounds - 1)]
+    assert not lost(recorder.ledger)
 
 
 def test_spans_of_two_sources_may_overlap(recorded: Recorded) -> None:

@@ -95,16 +95,16 @@ pub(crate) fn configure(
         .maps_mut()
         .find(|map| find(map, ".rodata.config"))
         .map(|mut map| map.set_initial_value(values.as_bytes()));
-    let sized = open
-        .maps_mut()
-        .find(|map| find(map, "rows"))
-        .map(|mut map| {
+    let mut outcomes = vec![configured];
+    for rings in ["rows", "probe_rings"] {
+        outcomes.push(open.maps_mut().find(|map| find(map, rings)).map(|mut map| {
             map.set_max_entries(cpus as u32)?;
             map.set_value_size(Rings::value_size(ring))
-        });
-    for outcome in [configured, sized] {
+        }));
+    }
+    for outcome in outcomes {
         outcome
-            .unwrap_or_else(|| unreachable!("see src/bpf/meters.h and sockets.h"))
+            .unwrap_or_else(|| unreachable!("see src/bpf/meters.h and rings.h"))
             .map_err(kernel("configure the programs"))?;
     }
     Ok(())

@@ -87,7 +87,7 @@ pub struct Kernel {
     _links: Vec<Link>,
     pub(crate) take_in: Link,
     rows: Option<Rings>,
-    probe_rows: Option<Ring<Row>>,
+    probe_rows: Option<ProbeRows>,
     pub(crate) uprobes: Uprobes,
     events: Ring<Event>,
     pub(crate) watched: Watched,
@@ -102,7 +102,14 @@ pub struct Kernel {
 /// Rows that wait to be taken.
 pub struct Ended<'k> {
     sockets: Option<&'k mut Rings>,
-    probes: Option<&'k mut Ring<Row>>,
+    probes: Option<&'k mut ProbeRows>,
+}
+
+/// Where rows of spans from probes are: in the rings of the CPUs, or, where a program found its
+/// ring full or in use by one that had been preempted, in a ring buffer.
+struct ProbeRows {
+    rings: Rings,
+    reserved: Ring<Row>,
 }
 
 impl Ended<'_> {
@@ -114,9 +121,10 @@ impl Ended<'_> {
     }
 
     /// Takes the rows of spans from probes, about in the order in which they ended.
-    pub fn probes(&mut self, each: impl FnMut(Row)) {
+    pub fn probes(&mut self, mut each: impl FnMut(Row)) {
         if let Some(rows) = &mut self.probes {
-            rows.drain(each);
+            rows.rings.drain(&mut each);
+            rows.reserved.drain(each);
         }
     }
 }
@@ -153,18 +161,23 @@ impl Kernel {
                 source,
             }
         })?;
-        let rows = config
-            .sockets
-            .map(|_| Rings::map(map_of(&object, "rows").as_fd(), cpus, ring_bytes(cpus)))
-            .transpose()
-            .map_err(|source| LoadError::System {
-                what: "map the rings of rows",
-                source,
-            })?;
-        let probe_rows = (uprobes != Uprobes::Nothing)
-            .then(|| news::rows(&map_of(&object, "probe_rows")))
-            .transpose()
-            .map_err(kernel("open the ring of rows from probes"))?;
+        let rings = |name| {
+            Rings::map(map_of(&object, name).as_fd(), cpus, ring_bytes(cpus)).map_err(|source| {
+                LoadError::System {
+                    what: "map the rings of rows",
+                    source,
+                }
+            })
+        };
+        let rows = config.sockets.map(|_| rings("rows")).transpose()?;
+        let probe_rows = match uprobes {
+            Uprobes::Nothing => None,
+            _ => Some(ProbeRows {
+                rings: rings("probe_rings")?,
+                reserved: news::rows(&map_of(&object, "probe_rows"))
+                    .map_err(kernel("open the ring of rows from probes"))?,
+            }),
+        };
         let programs = object
             .progs()
             .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())

@@ -28,7 +28,13 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// Maps that only those programs use.
-const MAPS: &[&str] = &["open_spans", "probe_rows", "text_numbers", "texts"];
+const MAPS: &[&str] = &[
+    "open_spans",
+    "probe_rings",
+    "probe_rows",
+    "text_numbers",
+    "texts",
+];
 
 /// Any process: which are recorded the programs decide, so that later children are too.
 const EVERYBODY: i32 = -1;

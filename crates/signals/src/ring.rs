@@ -84,7 +84,7 @@ mod tests {
 
     const BYTES: u32 = 4096;
 
-    /// What the programs do (crates/kernel/src/bpf/sockets.h, write_row), in Rust.
+    /// What the programs do (crates/kernel/src/bpf/rings.h), in Rust.
     fn produce(memory: &Mapping, begin: u64, causes: u16) -> bool {
         let mask = u64::from(BYTES) - 1;
         let head_at = offset_of!(abi::ts_ring, head);

@@ -200,14 +200,14 @@ static __always_inline bool chosen(__u64 probability)
 	return probability > 0xffffffff || bpf_get_prandom_u32() < probability;
 }
 
-/* Whether the row of a span that ends now is written; `kept` is the code that it then carries. */
-static __always_inline bool keeps(__u32 source, __u64 begin, __u16 *kept)
+/* Whether the row of a span that took so long is written; `kept` is the code that it then carries. */
+static __always_inline bool keeps(__u32 source, __u64 wall, __u16 *kept)
 {
 	const volatile struct ts_keeping *k = &keepings[source & (SOURCES - 1)];
 	__u64 code = k->others, always_from = k->always_from;
 
 	*kept = 0;
-	if (!code || (always_from != ~0ull && bpf_ktime_get_ns() - begin >= always_from))
+	if (!code || (always_from != ~0ull && wall >= always_from))
 		return true;
 	*kept = code;
 	return bpf_get_prandom_u32() < TS_KEEP_PROBABILITY(code);

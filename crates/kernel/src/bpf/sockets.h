@@ -9,6 +9,7 @@
  * sk_data_ready is in: the same moments, but TCP, UDP and Unix sockets only.
  */
 #include "meters.h"
+#include "rings.h"
 #include "sched.h"
 
 /* Rounded up, so that the verifier can follow an index by its mask: Linux 6.1 forgets a bound
@@ -36,15 +37,6 @@ struct {
 	__type(key, int);
 	__type(value, struct request);
 } requests SEC(".maps");
-
-/* struct ts_ring for each CPU; the loader sets how many, and how large. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, TS_RING_HEAD + TS_RING_SLACK);
-} rows SEC(".maps");
 
 /* What a CPU remembers of the requests that it passes over under --sample. */
 struct sampler {
@@ -243,23 +235,17 @@ static __always_inline void write_row(const struct request *r, const struct ts_m
 {
 	__u32 cpu = bpf_get_smp_processor_id(), causes = 0, shares = 0;
 	struct ts_ring *ring = bpf_map_lookup_elem(&rows, &cpu);
-	__u64 self = bpf_get_current_pid_tgid(), mask = config.ring_mask, head, at;
+	__u64 self = bpf_get_current_pid_tgid(), head;
 	struct ts_share *share;
 	struct ts_row *row;
 
 	if (!ring)
 		return;
-	head = ring->head;
-	at = head & mask;
-	if (mask + 1 - at < TS_ROW_MAX) {
-		head += mask + 1 - at;
-		at = 0;
-	}
-	if (head + TS_ROW_MAX - *(volatile __u64 *)&ring->tail > mask + 1) {
+	row = next_row(ring, &head);
+	if (!row) {
 		__sync_fetch_and_add(&lost.rows, 1);
 		return;
 	}
-	row = (struct ts_row *)((__u8 *)ring + TS_RING_HEAD + at);
 	share = (struct ts_share *)(row + 1);
 #pragma unroll
 	for (int i = 0; i < TS_CAUSES; i++) {
@@ -286,13 +272,7 @@ static __always_inline void write_row(const struct request *r, const struct ts_m
 	row->name = row->flags = 0;
 	row->queue_ns = r->queue_ns;
 	row->kept = kept;
-	head += sizeof(*row) + shares * sizeof(*share);
-#if defined(__TARGET_ARCH_x86)
-	barrier(); /* stores are not reordered with later stores */
-	*(volatile __u64 *)&ring->head = head;
-#else
-	__sync_lock_test_and_set(&ring->head, head); /* a full barrier, and the store */
-#endif
+	publish(ring, head + sizeof(*row) + shares * sizeof(*share));
 }
 
 static __always_inline int send(struct sock *sk, int length)
@@ -300,6 +280,8 @@ static __always_inline int send(struct sock *sk, int length)
 	struct cpu *cpu = this_cpu();
 	struct ts_meter *m;
 	struct request *r;
+	__u64 now;
+	__u32 seq;
 	__u16 kept;
 
 	if (length <= 0)
@@ -315,14 +297,19 @@ static __always_inline int send(struct sock *sk, int length)
 		if (!m->open)
 			return 0;
 	}
+	/* First the clock, which waits for all that is still being fetched from memory. */
+	seq = *(volatile __u32 *)&m->seq;
+	now = bpf_ktime_get_ns();
 	r = bpf_sk_storage_get(&requests, sk, 0, 0);
 	if (!r || !r->begin.at)
 		return 0;
 	/* Answered by another thread than received it: its meter has another history. */
 	if (is_reader(r, cpu)) {
+		if (*(volatile __u32 *)&m->seq != seq)
+			now = bpf_ktime_get_ns(); /* what came in between is part of it */
 		m->spans++;
-		if (keeps(SOCKET_SOURCE, r->begin.at, &kept))
-			write_row(r, m, bpf_ktime_get_ns(), kept);
+		if (keeps(SOCKET_SOURCE, now - r->begin.at, &kept))
+			write_row(r, m, now, kept);
 	}
 	close_span(r);
 	return 0;

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Rings of rows, one for each CPU, in memory that the recorder maps (struct ts_ring): a row costs
+ * its stores, with no lock, no reservation and no wake-up. */
+#ifndef TAILSCOPE_RINGS_H
+#define TAILSCOPE_RINGS_H
+
+#include "meters.h"
+
+/* The loader sets how many, and how large. */
+struct rings {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, TS_RING_HEAD + TS_RING_SLACK);
+};
+
+struct rings rows SEC(".maps");	       /* of spans from sockets */
+struct rings probe_rings SEC(".maps"); /* of spans from probes */
+
+/* Room for the largest row, and where in the ring it begins; NULL if there is none. */
+static __always_inline struct ts_row *next_row(struct ts_ring *ring, __u64 *begin)
+{
+	__u64 mask = config.ring_mask, head = ring->head, at = head & mask;
+
+	if (mask + 1 - at < TS_ROW_MAX) {
+		head += mask + 1 - at;
+		at = 0;
+	}
+	if (head + TS_ROW_MAX - *(volatile __u64 *)&ring->tail > mask + 1)
+		return NULL;
+	*begin = head;
+	return (struct ts_row *)((__u8 *)ring + TS_RING_HEAD + at);
+}
+
+/* Lets the recorder see what was written, up to `head`. */
+static __always_inline void publish(struct ts_ring *ring, __u64 head)
+{
+#if defined(__TARGET_ARCH_x86)
+	barrier(); /* stores are not reordered with later stores */
+	*(volatile __u64 *)&ring->head = head;
+#else
+	__sync_lock_test_and_set(&ring->head, head); /* a full barrier, and the store */
+#endif
+}
+
+#endif
