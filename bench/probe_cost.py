@@ -174,7 +174,10 @@ def main() -> None:
     for kind, what in names.items():
         bars.append(at_most(f"{what}: above empty programs", 150, spread(above[kind]), "ns"))
         bars[-1].held &= not rows_lost
-        bars[-1].note += f" ({rows_lost} rows lost)" if rows_lost else ""
+        empty = spread(seen[kind, "empty programs"]).text(0)
+        notes = [bars[-1].note, f"empty programs take {empty} ns"]
+        notes.append(f"{rows_lost} rows lost" if rows_lost else "")
+        bars[-1].note = "; ".join(note for note in notes if note)
     result.bars = bars
     result.figures = {
         f"{kind}, {state}": vars(spread(ns)) for (kind, state), ns in seen.items()

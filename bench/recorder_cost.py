@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from busy_server import PORT, start_server
 from harness import (
     ROOT,
     SERVER_CPU,
@@ -35,7 +36,6 @@ from harness import (
     spread,
     table,
 )
-from server_cost import PORT, start_server
 
 RATE = 50_000
 MIB = 1 << 20

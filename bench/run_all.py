@@ -1,8 +1,9 @@
-"""Runs every measurement, one after the other, and sums up which bars are held.
+"""Runs the measurements of what recording costs, one by one, and sums up which bars are held.
 
 Each script writes bench/results/NAME.md and NAME.json; the bars of all of them become the table in
 bench/README.md. Takes about 40 minutes and wants the machine for itself; --quick takes about five
-and leaves the results in the repository alone.
+and leaves the results in the repository alone. What is not among them has a reason: it takes far
+longer (soak, proof), or measures something else (explain, diff, the agent at rest).
 
     bench/run
     bench/run --only server_cost
@@ -18,19 +19,17 @@ import time
 
 from harness import RESULTS, ROOT, Bar, bars_table
 
-OURS = ["sdk_cost", "java_cost", "probe_cost", "server_cost", "recorder_cost", "keeping"]
+MEASUREMENTS = [
+    "sdk_cost",
+    "java_cost",
+    "hook_cost",
+    "probe_cost",
+    "server_cost",
+    "recorder_cost",
+    "keeping",
+]
 README = ROOT / "bench" / "README.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-
-
-def measurements() -> list[str]:
-    """Ours, and those of `explain`: the scripts beside us that write a result of their name."""
-    others = [
-        path.stem
-        for path in sorted((ROOT / "bench").glob("explain_*.py"))
-        if f"{path.stem}.json" in path.read_text() or "Result(" in path.read_text()
-    ]
-    return OURS + others
 
 
 def run(name: str, quick: bool) -> bool:
@@ -58,7 +57,7 @@ def run(name: str, quick: bool) -> bool:
 def known_results() -> tuple[list[Bar], list[str]]:
     """The bars of every result that is there, and the machines and loads they were measured at."""
     bars, notes = [], []
-    for name in measurements():
+    for name in MEASUREMENTS:
         path = RESULTS / f"{name}.json"
         if not path.exists():
             continue
@@ -90,15 +89,15 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="short runs, nothing written")
-    parser.add_argument("--only", action="append", help="this one: " + ", ".join(measurements()))
+    parser.add_argument("--only", action="append", help="this one: " + ", ".join(MEASUREMENTS))
     parser.add_argument("--table", action="store_true", help="only write the table anew")
     args = parser.parse_args()
-    unknown = set(args.only or []) - set(measurements())
+    unknown = set(args.only or []) - set(MEASUREMENTS)
     if unknown:
         parser.error(f"no measurement {', '.join(sorted(unknown))}")
     failed = []
     if not args.table:
-        chosen = [name for name in measurements() if not args.only or name in args.only]
+        chosen = [name for name in MEASUREMENTS if not args.only or name in args.only]
         failed = [name for name in chosen if not run(name, args.quick)]
     if not args.quick:
         update_readme()

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a request costs where nothing but hooks can be felt: one thread, two ends of a TCP
+ * connection over loopback. A request is a receive at one end and a send at the same end, in which
+ * the packet's softirq runs; its answer makes the next request at the other end. It reads what is
+ * wanted, a line each, and answers with the ns a request of each batch as JSON:
+ *
+ *     ROUNDS MODE     MODE: 0 no annotation, 1 an SDK span around each request
+ *
+ * Each request touches KB of memory, as a server would that has more to do, so that programs don't
+ * find all that they need in the nearest cache. Between two batches the thread spins for PAUSE
+ * us: a recorder must have time to take the rows.
+ *
+ * usage: hook_cost CPU BATCH KB PAUSE_US
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <tailscope.h>
+#include <time.h>
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void check(int good, const char *what)
+{
+	if (good)
+		return;
+	perror(what);
+	exit(1);
+}
+
+static void connect_ends(int ends[2])
+{
+	struct sockaddr_in address = {.sin_family = AF_INET};
+	socklen_t length = sizeof(address);
+	int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	check(listener >= 0 && !bind(listener, (struct sockaddr *)&address, length) &&
+		  !listen(listener, 1) &&
+		  !getsockname(listener, (struct sockaddr *)&address, &length),
+	      "listen");
+	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+	check(ends[0] >= 0 && !connect(ends[0], (struct sockaddr *)&address, length), "connect");
+	ends[1] = accept(listener, NULL, NULL);
+	check(ends[1] >= 0, "accept");
+	for (int i = 0; i < 2; i++)
+		check(!setsockopt(ends[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)),
+		      "setsockopt");
+}
+
+static void request(int end, int annotated, volatile char *memory, long bytes)
+{
+	char text[64];
+	ts_span span;
+
+	if (annotated)
+		ts_span_begin(&span, "request");
+	check(recv(end, text, sizeof(text), 0) == 32, "recv");
+	for (long at = 0; at < bytes; at += 64)
+		memory[at]++;
+	check(send(end, text, 32, 0) == 32, "send");
+	if (annotated)
+		ts_span_end(&span);
+}
+
+int main(int count, char **words)
+{
+	long batch, rounds, bytes, pause;
+	volatile char *memory;
+	int ends[2], mode;
+	cpu_set_t cpus;
+
+	if (count != 5)
+		return 2;
+	CPU_ZERO(&cpus);
+	CPU_SET(atoi(words[1]), &cpus);
+	check(!sched_setaffinity(0, sizeof(cpus), &cpus), "sched_setaffinity");
+	batch = atol(words[2]);
+	bytes = atol(words[3]) << 10;
+	pause = atol(words[4]);
+	memory = calloc(1, (size_t)bytes + 1);
+	check(memory != NULL, "calloc");
+	connect_ends(ends);
+	check(send(ends[0], (char[32]){0}, 32, 0) == 32, "send");
+	while (scanf("%ld %d", &rounds, &mode) == 2) {
+		printf("[");
+		for (long round = 0; round < rounds; round++) {
+			uint64_t begin = now_ns();
+
+			for (long i = 0; i < batch; i++)
+				request(ends[(i + 1) & 1], mode, memory, bytes);
+			printf("%s%.2f", round ? ", " : "",
+			       (double)(now_ns() - begin) / (double)batch);
+			for (begin = now_ns(); now_ns() - begin < (uint64_t)pause * 1000;)
+				;
+		}
+		printf("]\n");
+		fflush(stdout);
+	}
+	return 0;
+}

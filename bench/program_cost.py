@@ -1,0 +1,139 @@
+"""What each of the recorder's kernel programs costs a request, by the kernel's own statistics.
+
+The server and its load are busy_server.py's. The server is recorded, and in turn a process that
+does nothing, while the programs run as often: what they then take is the way out that all who are
+not recorded take, with the two clock readings that the statistics add to every run.
+
+    .venv/bin/python bench/program_cost.py --case recv..send
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from busy_server import SETTLE, Case, Load, arguments, chosen, under_load
+from harness import Bench, Recording, Result, bench, table
+
+STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
+
+
+def program_counts(recorder: int) -> dict[int, tuple[int, int]]:
+    """For each BPF program that the recorder holds: how often it ran, and ns."""
+    counts = {}
+    for entry in Path(f"/proc/{recorder}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            fields = dict(re.findall(r"(\w+):\s+(\d+)", entry.read_text()))
+            if "run_cnt" in fields:
+                found = int(fields["run_cnt"]), int(fields["run_time_ns"])
+                counts[int(fields["prog_id"])] = found
+    return counts
+
+
+def program_names() -> dict[int, str]:
+    """Names of all loaded programs."""
+    for bpftool in ("/usr/sbin/bpftool", "bpftool"):
+        with contextlib.suppress(OSError):
+            shown = subprocess.run(
+                [bpftool, "prog", "show", "--json"], capture_output=True, check=True
+            )
+            return {p["id"]: p["name"] for p in json.loads(shown.stdout) if "name" in p}
+    sys.exit("bpftool is not there: apt-get install bpftool")
+
+
+@contextlib.contextmanager
+def program_statistics() -> Iterator[None]:
+    """The kernel's own statistics of BPF programs, switched back afterwards."""
+    before = STATS.read_text()
+    STATS.write_text("1")
+    try:
+        yield
+    finally:
+        STATS.write_text(before)
+
+
+def watch_programs(
+    b: Bench, pid: int, case: Case, load: Load, args: argparse.Namespace
+) -> tuple[dict[str, tuple[int, int]], float]:
+    """Runs and ns of each program while `pid` is recorded, and the requests served meanwhile."""
+    recording = Recording(b, pid, case.options, args.recorder_cpu)
+    time.sleep(SETTLE)
+    names = program_names()
+    with program_statistics():
+        begin, first = time.time_ns(), program_counts(recording.process.pid)
+        time.sleep(args.phase)
+        end, last = time.time_ns(), program_counts(recording.process.pid)
+    requests = load.answered(end) - load.answered(begin)
+    recording.stop()
+    gained = {
+        names.get(i, str(i)): (
+            last[i][0] - first.get(i, (0, 0))[0],
+            last[i][1] - first.get(i, (0, 0))[1],
+        )
+        for i in last
+    }
+    return gained, requests
+
+
+def programs(b: Bench, case: Case, args: argparse.Namespace) -> str:
+    """A table: each program with what it costs here, and where nobody who is recorded runs."""
+    totals: dict[str, list[float]] = {}
+    requests = [0.0, 0.0]
+    with under_load(b, case, args.connections) as (server, load):
+        bystander = b.start(["sleep", "infinity"])
+        for _ in range(max(3, args.pairs // 4)):
+            for column, pid in enumerate((server.pid, bystander.pid)):
+                gained, served = watch_programs(b, pid, case, load, args)
+                requests[column] += served
+                for name, (runs, ns) in gained.items():
+                    sums = totals.setdefault(name, [0, 0, 0, 0])
+                    sums[2 * column] += runs
+                    sums[2 * column + 1] += ns
+        b.end(bystander)
+    rows, whole = [], 0.0
+    for name, (runs, ns, idle_runs, idle_ns) in sorted(totals.items(), key=lambda t: -t[1][1]):
+        if runs < requests[0] / 1000:
+            continue
+        floor = idle_ns / idle_runs if idle_runs else 0.0
+        extra = (ns - runs * floor) / requests[0]
+        whole += extra
+        rows.append(
+            (
+                name,
+                f"{runs / requests[0]:.2f}",
+                f"{ns / runs:.0f}",
+                f"{floor:.0f}",
+                f"{extra:.0f}",
+            )
+        )
+    rows.append(("together", "", "", "", f"{whole:.0f}"))
+    head = ("program", "runs a request", "ns a run", "ns a run, bystander recorded", "ns a request")
+    return (
+        table(head, rows)
+        + "\n\nRuns count both sides of each connection: the generator's side leaves at once. The"
+        "\nkernel's statistics add their own two clock readings to every run; recording a bystander"
+        "\ninstead shows them, with the way out that all who are not recorded take. The last column"
+        "\nis the rest."
+    )
+
+
+def main() -> None:
+    """Measure, print, write."""
+    args, cases = chosen(arguments(__doc__))
+    result = Result("program_cost", "What each kernel program costs a request")
+    with bench() as b:
+        for case in cases:
+            result.say(f"{case.server}, {case.name}", programs(b, case, args))
+    if not args.no_result:
+        result.write()
+
+
+if __name__ == "__main__":
+    main()
