@@ -135,7 +135,7 @@ format: setup ## rewrite the sources in this repository's format
 	ruff check --fix --quiet . && ruff format --quiet .
 
 .PHONY: bench
-bench: build sdk-java ## measure: speed and cost, side by side
+bench: build sdk-java ## measure what recording costs, side by side
 	cargo build --release --locked --quiet --package tailscope-kernel --example empty_uprobes
 	bench/run
 

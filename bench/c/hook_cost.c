@@ -2,8 +2,12 @@
 /*
  * What a request costs where nothing but hooks can be felt: one thread, two ends of a TCP
  * connection over loopback. A request is a receive at one end and a send at the same end, in which
- * the packet's softirq runs; its answer makes the next request at the other end. It reads what is
- * wanted, a line each, and answers with the ns a request of each batch as JSON:
+ * the packet's softirq runs; its answer makes the next request at the other end.
+ *
+ * There are two such processes, the child a copy of its parent. They take turns, a batch each, on
+ * one CPU: where the parent is recorded and the child is not, the difference is what recording adds,
+ * however the speed of the machine may change from second to second. The parent reads what is
+ * wanted, a line each, and answers with the ns a request of both one's batches as JSON:
  *
  *     ROUNDS MODE     MODE: 0 no annotation, 1 an SDK span around each request
  *
@@ -23,6 +27,10 @@
 #include <sys/socket.h>
 #include <tailscope.h>
 #include <time.h>
+#include <unistd.h>
+
+static long batch, pause_us, bytes;
+static volatile char *memory;
 
 static uint64_t now_ns(void)
 {
@@ -40,7 +48,8 @@ static void check(int good, const char *what)
 	exit(1);
 }
 
-static void connect_ends(int ends[2])
+/* A process's own: its memory, and the two ends with a first request under way. */
+static void set_up(int ends[2])
 {
 	struct sockaddr_in address = {.sin_family = AF_INET};
 	socklen_t length = sizeof(address);
@@ -58,9 +67,12 @@ static void connect_ends(int ends[2])
 	for (int i = 0; i < 2; i++)
 		check(!setsockopt(ends[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)),
 		      "setsockopt");
+	check(send(ends[0], (char[32]){0}, 32, 0) == 32, "send");
+	memory = calloc(1, (size_t)bytes + 1);
+	check(memory != NULL, "calloc");
 }
 
-static void request(int end, int annotated, volatile char *memory, long bytes)
+static void request(int end, int annotated)
 {
 	char text[64];
 	ts_span span;
@@ -75,12 +87,42 @@ static void request(int end, int annotated, volatile char *memory, long bytes)
 		ts_span_end(&span);
 }
 
+/* ns a request; the first few, after a switch, do not count. */
+static double one_batch(const int ends[2], int annotated)
+{
+	uint64_t begin, end;
+
+	for (int i = 0; i < 4; i++)
+		request(ends[(i + 1) & 1], annotated);
+	begin = now_ns();
+	for (long i = 0; i < batch; i++)
+		request(ends[(i + 1) & 1], annotated);
+	end = now_ns();
+	while (now_ns() - end < (uint64_t)pause_us * 1000)
+		;
+	return (double)(end - begin) / (double)batch;
+}
+
+/* The child: a batch for each mode that comes, until none does. */
+static int serve(int modes, int answers)
+{
+	int ends[2], mode;
+	double ns;
+
+	set_up(ends);
+	while (read(modes, &mode, sizeof(mode)) == sizeof(mode)) {
+		ns = one_batch(ends, mode);
+		check(write(answers, &ns, sizeof(ns)) == sizeof(ns), "write");
+	}
+	return 0;
+}
+
 int main(int count, char **words)
 {
-	long batch, rounds, bytes, pause;
-	volatile char *memory;
-	int ends[2], mode;
+	int ends[2], to_child[2], from_child[2], mode;
+	double ours, others;
 	cpu_set_t cpus;
+	long rounds;
 
 	if (count != 5)
 		return 2;
@@ -89,22 +131,21 @@ int main(int count, char **words)
 	check(!sched_setaffinity(0, sizeof(cpus), &cpus), "sched_setaffinity");
 	batch = atol(words[2]);
 	bytes = atol(words[3]) << 10;
-	pause = atol(words[4]);
-	memory = calloc(1, (size_t)bytes + 1);
-	check(memory != NULL, "calloc");
-	connect_ends(ends);
-	check(send(ends[0], (char[32]){0}, 32, 0) == 32, "send");
+	pause_us = atol(words[4]);
+	check(!pipe(to_child) && !pipe(from_child), "pipe");
+	if (!fork()) {
+		close(to_child[1]);
+		return serve(to_child[0], from_child[1]);
+	}
+	set_up(ends);
 	while (scanf("%ld %d", &rounds, &mode) == 2) {
 		printf("[");
 		for (long round = 0; round < rounds; round++) {
-			uint64_t begin = now_ns();
-
-			for (long i = 0; i < batch; i++)
-				request(ends[(i + 1) & 1], mode, memory, bytes);
-			printf("%s%.2f", round ? ", " : "",
-			       (double)(now_ns() - begin) / (double)batch);
-			for (begin = now_ns(); now_ns() - begin < (uint64_t)pause * 1000;)
-				;
+			ours = one_batch(ends, mode);
+			check(write(to_child[1], &mode, sizeof(mode)) == sizeof(mode), "write");
+			check(read(from_child[0], &others, sizeof(others)) == sizeof(others),
+			      "read");
+			printf("%s[%.2f, %.2f]", round ? ", " : "", ours, others);
 		}
 		printf("]\n");
 		fflush(stdout);
