@@ -160,7 +160,7 @@ static void measure(uint64_t rounds, uint64_t pause_us)
 
 static const char *recorder_state(void)
 {
-	if (!tailscope_semaphore)
+	if (!tailscope_semaphore.part.recorders)
 		return "none";
 	if (!ts__process.epoch || ts__thread.epoch != ts__process.epoch)
 		return "not attached";

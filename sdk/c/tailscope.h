@@ -86,20 +86,35 @@ extern "C" {
 /* One copy a program or shared library, however many files include this. */
 #define TS__ONE __attribute__((weak, visibility("hidden")))
 
+#include "tailscope_counters.h"
+
 typedef struct {
 	struct ts_meter *meter; /* NULL: this span is not metered */
 	const char *name;
 	ts_u64 epoch; /* of the attachment that `meter` belongs to */
 	ts_u64 begin;
-	ts_u64 seq;
+	ts_u32 seq;
+	ts_u32 turn; /* of the counters that `counted` are; 0: they are not read */
 	struct ts_totals totals;
+	struct ts__counted counted;
 } ts_span;
 
-/* How many recorders listen: the kernel's number, raised and lowered through the probe. On a page
- * of its own, because lld maps the page on which two kinds of data meet twice, and the kernel would
- * find the wrong one when a program starts. */
+/* Whether there is anything to do. Both halves are looked at in one load. */
+union ts__semaphore {
+	ts_u32 any;
+	struct {
+		/* How many recorders listen: the kernel's number, raised and lowered through
+		 * the probe. */
+		unsigned short recorders;
+		/* Ours: threads count events, and must stop when the recorder has gone. */
+		unsigned short counting;
+	} part;
+};
+
+/* On a page of its own, because lld maps the page on which two kinds of data meet twice, and the
+ * kernel would find the wrong one when a program starts. */
 #define TS__OWN_PAGE __attribute__((section(".probes"), aligned(4096)))
-TS__ONE TS__OWN_PAGE volatile unsigned short tailscope_semaphore = 0;
+TS__ONE TS__OWN_PAGE volatile union ts__semaphore tailscope_semaphore = {0};
 
 /* --- from here to the end of the block: not for callers ---------------------------------- */
 
@@ -111,6 +126,10 @@ struct ts__process {
 	struct ts_region *region;
 	struct ts_meter *meters;
 	void *reserved;	    /* where both are mapped, once and for all */
+	char *counters;	    /* where perf's pages are mapped, by meter; NULL: nowhere yet */
+	size_t page_bytes;  /* of one of them */
+	ts_u32 *counting;   /* which thread's they are, by meter; 0: nobody's */
+	ts_u32 left;	    /* begins since the recorder left while threads counted */
 	ts_u64 retry_after; /* cycles */
 	ts_u64 retry_wait;  /* cycles */
 	ts_u64 check_after; /* cycles: when to ask again whether a silent recorder lives */
@@ -129,10 +148,17 @@ struct ts__thread {
 	ts_u32 skip;	       /* rows to lose before a free chunk is looked for again */
 	const char *names[16]; /* the last names used, and their numbers */
 	ts_u8 numbers[16];
+	struct ts__counters counters;
 };
 
-TS__ONE struct ts__process ts__process = {0, 0, 0, 0, NULL, NULL, NULL, 0, 0, 0, -1, 0, 0};
-TS__ONE TS__THREAD_LOCAL struct ts__thread ts__thread = {0, NULL, NULL, 0, 0, 0, 0, {NULL}, {0}};
+TS__ONE struct ts__process ts__process = {0,	0, 0, 0, NULL, NULL, NULL, NULL, 0,
+					  NULL, 0, 0, 0, 0,    -1,   0,	   0};
+TS__ONE TS__THREAD_LOCAL struct ts__thread ts__thread = {
+    0, NULL, NULL, 0, 0, 0, 0, {NULL}, {0}, {NULL, 0, 0, 0, 0, 0, 0, {0}, {0}}};
+
+#define TS__COUNTER_PAGES ((size_t)TS_METERS * TS_COUNTERS)
+
+#include "tailscope_turns.h"
 
 #define TS__RETRY_FIRST (1ull << 28) /* cycles: about 0.1 s */
 #define TS__RETRY_LAST (1ull << 37)  /* about a minute */
@@ -226,6 +252,12 @@ TS__ONE void ts__after_fork(void)
 	if (p->reserved)
 		mmap(p->reserved, TS_METERS_BYTES + TS_REGION_BYTES, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	if (p->counters) { /* of perf's own pages a child has none */
+		munmap(p->counters, TS__COUNTER_PAGES * p->page_bytes);
+		munmap(p->counting, TS_METERS * sizeof(*p->counting));
+		p->counters = NULL;
+	}
+	tailscope_semaphore.part.counting = 0;
 	p->socket = -1; /* the parent's: left open rather than closed under it */
 }
 
@@ -380,6 +412,7 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
 	ts_u64 now = ts__cycles();
 	int saved = errno, fds[2], e = 0;
 
+	ts__stop_counting(p, t);
 	if (now < __atomic_load_n(&p->retry_after, __ATOMIC_RELAXED) || !ts__lock(p)) {
 		errno = saved;
 		return 0;
@@ -463,12 +496,18 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 	struct ts_meter *m;
 	ts_u32 seq;
 
+	if (__builtin_expect(!tailscope_semaphore.part.recorders, 0)) {
+		ts__recorder_left();
+		return;
+	}
 	if (__builtin_expect(
 		t->epoch == 0 || t->epoch != __atomic_load_n(&p->epoch, __ATOMIC_ACQUIRE), 0) &&
 	    !ts__attach())
 		return;
 	m = t->meter;
-	if (__builtin_expect(p->region->sample <= 0xffffffffu, 0)) {
+	if (__builtin_expect(*(volatile ts_u32 *)&p->region->turn != t->counters.turn, 0))
+		ts__take_turn(p, t);
+	if (__builtin_expect(p->region->sample <= 0xffffffffu, 0) && !t->counters.calibrating) {
 		if (ts__random(t) >= p->region->sample) {
 			m->spans++;
 			/* Nothing that happens to an unselected span may go unnoticed by the
@@ -482,6 +521,7 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 	}
 	span->name = name;
 	span->epoch = t->epoch;
+	span->turn = 0;
 	do { /* again, if an interrupt or a switch came in between */
 		seq = *(volatile ts_u32 *)&m->seq;
 		__asm__ volatile("" ::: "memory");
@@ -494,8 +534,14 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 				     p->region->heartbeat_overdue ||
 				 (long long)(span->begin - p->region->heartbeat) < 0,
 			     1) ||
-	    ts__recorder_lives(span->begin))
+	    ts__recorder_lives(span->begin)) {
 		span->meter = m;
+		if (__builtin_expect(t->counters.count != 0, 0)) {
+			span->turn = t->counters.turn;
+			/* Last, and first in the end: what lies between is the span's own. */
+			ts__read_counters(&t->counters, &span->counted);
+		}
+	}
 }
 
 /* The number of a name in this region; TS_NAMES if there is no room. */
@@ -578,12 +624,21 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	struct ts_meter *m = span->meter;
 	struct ts_share shares[TS_CAUSES];
 	const struct ts_keeping *keeping;
+	struct ts__counted counted;
 	struct ts_row *row;
 	ts_u32 seq, i, count, place;
 	ts_u16 cpu, causes, code;
 	ts_u64 end;
 	ts_u8 number;
 
+	if (__builtin_expect(span->turn != 0, 0) && span->turn == t->counters.turn) {
+		ts__read_counters(&t->counters, &counted);
+		flags |= TS_ROW_HAS_COUNTS;
+		if (__builtin_expect(t->counters.calibrating != 0, 0)) {
+			ts__calibrate(&t->counters, &span->counted, &counted);
+			return;
+		}
+	}
 	span->meter = NULL;
 	if (__builtin_expect(t->epoch != span->epoch || t->epoch != p->epoch, 0))
 		return; /* begun under another recorder, or before a fork */
@@ -625,7 +680,7 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 		__asm__ volatile("" ::: "memory");
 	} while (__builtin_expect(*(volatile ts_u32 *)&m->seq != seq, 0));
 	ts__count(p, m);
-	if ((!t->chunk || t->used + TS_ROW_MAX > sizeof(t->chunk->rows)) && !ts__next_chunk(t))
+	if ((!t->chunk || t->used + TS_SDK_ROW_MAX > sizeof(t->chunk->rows)) && !ts__next_chunk(t))
 		return;
 	row = (struct ts_row *)(void *)(t->chunk->rows + t->used);
 	row->begin = span->begin;
@@ -639,6 +694,9 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	row->kept = code;
 	memcpy(row + 1, shares, count * sizeof(shares[0]));
 	t->used += (ts_u32)(sizeof(*row) + count * sizeof(shares[0]));
+	if (__builtin_expect(flags & TS_ROW_HAS_COUNTS, 0))
+		t->used += ts__write_counts(&t->counters, &span->counted, span->begin, &counted,
+					    end, t->chunk->rows + t->used);
 	__atomic_store_n(&t->chunk->used, t->used, __ATOMIC_RELEASE);
 }
 
@@ -648,7 +706,7 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 static inline void ts_span_begin(ts_span *span, const char *name)
 {
 	span->meter = NULL;
-	if (__builtin_expect(tailscope_semaphore != 0, 0))
+	if (__builtin_expect(tailscope_semaphore.any != 0, 0))
 		ts__begin(span, name);
 }
 

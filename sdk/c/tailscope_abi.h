@@ -4,7 +4,8 @@
  *
  * Three readers share this one description: the BPF programs (crates/kernel), the SDK
  * (tailscope.h) and Rust (crates/signals, generated from here). Everything is plain memory,
- * little-endian, naturally aligned. A change of layout changes TS_ABI.
+ * little-endian, naturally aligned. A change of layout changes TS_ABI. What is added where an older
+ * side has zeros that it neither reads nor writes is none: it does without, and all else goes on.
  */
 #ifndef TAILSCOPE_ABI_H
 #define TAILSCOPE_ABI_H
@@ -148,6 +149,38 @@ struct ts_share {
 
 enum {
 	TS_ROW_HAS_ID = 1,
+	TS_ROW_HAS_COUNTS = 2, /* SDK: a struct ts_counts comes after the shares */
+};
+
+/*
+ * Hardware counters: which events the SDK's threads count, each for itself, and what a span
+ * counted. A CPU counts only a few at a time, so the recorder lets groups of events take turns.
+ */
+#define TS_COUNTERS 6u /* events of a group */
+
+/* An event as struct perf_event_attr has it; what the kernel executes is never counted. */
+struct ts_event {
+	ts_u32 type;
+	ts_u32 reserved;
+	ts_u64 config;
+	ts_u64 config1;
+	ts_u64 config2;
+};
+
+/* The group whose turn it is: read `turn`, the rest, and `turn` again. */
+struct ts_counting {
+	ts_u32 group; /* the recorder's number for these events */
+	ts_u32 count;
+	struct ts_event event[TS_COUNTERS];
+	ts_u32 refused; /* SDK: the error number with which a thread last could not count */
+	ts_u32 reserved;
+};
+
+/* What a span counted: this, then for each bit of `known`, lowest first, a ts_u64. */
+struct ts_counts {
+	ts_u16 group;
+	ts_u16 known; /* bit i: a value for event i of the group follows */
+	ts_u16 reserved[2];
 };
 
 /*
@@ -165,6 +198,8 @@ struct ts_keeping {
 #define TS_KEEP_PROBABILITY(code) ((ts_u64)((code)&2047u) << ((code) >> 11 & 31u))
 
 #define TS_ROW_MAX (sizeof(struct ts_row) + TS_CAUSES * sizeof(struct ts_share))
+/* In a chunk of the SDK. */
+#define TS_SDK_ROW_MAX (TS_ROW_MAX + sizeof(struct ts_counts) + TS_COUNTERS * sizeof(ts_u64))
 
 #define TS_RING_HEAD 4096u
 #define TS_RING_SLACK 4096u
@@ -213,15 +248,16 @@ struct ts_name {
 struct ts_region {
 	ts_u64 magic;
 	ts_u32 abi;
-	ts_u32 reserved;
-	ts_u64 sample;		  /* a span is metered if a random 32-bit number is below it */
-	ts_u64 heartbeat;	  /* cycles: when the recorder last looked */
+	ts_u32 turn;	  /* of `counting`; odd: it is being written; 0: nothing is counted */
+	ts_u64 sample;	  /* a span is metered if a random 32-bit number is below it */
+	ts_u64 heartbeat; /* cycles: when the recorder last looked */
 	ts_u64 heartbeat_overdue; /* cycles after which to ask whether it is alive */
 	ts_u64 lost;		  /* rows for which no chunk was free */
 	ts_u64 unnamed;		  /* rows whose name found no place */
 	ts_u32 chunk_state[TS_CHUNKS];
 	struct ts_name names[TS_NAMES];
 	struct ts_keeping keeping[TS_NAMES + 1]; /* by name; the last for spans without one */
+	struct ts_counting counting;
 	ts_u8 tail[64];
 };
 

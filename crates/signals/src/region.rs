@@ -8,6 +8,7 @@ use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
@@ -88,6 +89,42 @@ impl Region {
             words.always_from,
         );
         self.word(at + offset_of!(abi::ts_keeping, others), words.others);
+    }
+
+    /// From now on has the process's threads count these events, which rows then call by `group`.
+    /// No events: they count nothing.
+    pub fn count(&mut self, group: u16, events: &[abi::ts_event]) {
+        let turn = self.memory.u32(offset_of!(abi::ts_region, turn));
+        let next = (turn.load(Relaxed) & !1).wrapping_add(2).max(2);
+        turn.store(next | 1, Relaxed);
+        fence(Release); // odd before anything of the rest
+        let events = &events[..events.len().min(abi::TS_COUNTERS as usize)];
+        let field = |offset| offset_of!(abi::ts_region, counting) + offset;
+        let half = |offset, value| self.memory.u32(field(offset)).store(value, Relaxed);
+        half(offset_of!(abi::ts_counting, group), group.into());
+        half(offset_of!(abi::ts_counting, count), events.len() as u32);
+        for (place, event) in events.iter().enumerate() {
+            let at = offset_of!(abi::ts_counting, event) + place * size_of::<abi::ts_event>();
+            half(at + offset_of!(abi::ts_event, type_), event.type_);
+            for (offset, value) in [
+                (offset_of!(abi::ts_event, config), event.config),
+                (offset_of!(abi::ts_event, config1), event.config1),
+                (offset_of!(abi::ts_event, config2), event.config2),
+            ] {
+                self.memory.u64(field(at + offset)).store(value, Relaxed);
+            }
+        }
+        turn.store(if events.is_empty() { 0 } else { next }, Release);
+    }
+
+    /// Why a thread of the process could not count, since somebody asked.
+    #[must_use]
+    pub fn refusal(&self) -> Option<io::Error> {
+        let at = offset_of!(abi::ts_region, counting) + offset_of!(abi::ts_counting, refused);
+        match self.memory.u32(at).swap(0, Relaxed) {
+            0 => None,
+            number => Some(io::Error::from_raw_os_error(number as i32)),
+        }
     }
 
     /// Says that the recorder is here; after `overdue` cycles without this the process asks.

@@ -11,6 +11,18 @@ use crate::keeping::Kept;
 /// How many causes the kernel meters.
 pub const CAUSES: usize = abi::TS_CAUSES as usize;
 
+/// How many hardware counters are read at a time.
+pub const COUNTERS: usize = abi::TS_COUNTERS as usize;
+
+/// What the hardware counted in a span.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Which group of events it was: the recorder's own number.
+    pub group: u16,
+    /// For each event of it: how many, where that is known.
+    pub values: [Option<u64>; COUNTERS],
+}
+
 /// One span as it was measured, times still in the unit of its source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Row {
@@ -41,6 +53,8 @@ pub struct Row {
     /// For each cause: who is to blame for the largest, as a number that the kernel's programs
     /// gave out; 0: nobody is known.
     pub who: [u16; CAUSES],
+    /// What was counted, where something was (SDK).
+    pub counts: Option<Counts>,
 }
 
 /// The bytes are not a row.
@@ -102,7 +116,37 @@ impl Row {
             at += SHARE;
             left &= left - 1;
         }
-        Ok((row, want))
+        if flags & abi::TS_ROW_HAS_COUNTS == 0 {
+            return Ok((row, want));
+        }
+        let (counts, len) = Counts::parse(&bytes[want..])?;
+        row.counts = Some(counts);
+        Ok((row, want + len))
+    }
+}
+
+impl Counts {
+    /// Reads those at the front of `bytes`; returns them with their length.
+    fn parse(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
+        const HEAD: usize = size_of::<abi::ts_counts>();
+        let have = bytes.len();
+        if have < HEAD {
+            return Err(Malformed { have, want: HEAD });
+        }
+        let known = u16_at(bytes, offset_of!(abi::ts_counts, known));
+        let want = HEAD + known.count_ones() as usize * size_of::<u64>();
+        if have < want || known >> COUNTERS != 0 {
+            return Err(Malformed { have, want });
+        }
+        let mut counts = Self {
+            group: u16_at(bytes, offset_of!(abi::ts_counts, group)),
+            values: [None; COUNTERS],
+        };
+        let known = (0..COUNTERS).filter(|i| known & 1 << i != 0);
+        for (place, i) in known.enumerate() {
+            counts.values[i] = Some(u64_at(bytes, HEAD + place * size_of::<u64>()));
+        }
+        Ok((counts, want))
     }
 }
 
@@ -122,7 +166,8 @@ mod tests {
         bytes.extend(row.tid.to_le_bytes());
         bytes.extend(causes.clone().fold(0u16, |m, c| m | 1 << c).to_le_bytes());
         bytes.extend(row.cpu.to_le_bytes());
-        bytes.extend([row.name, u8::from(row.id.is_some())]);
+        let counted = u8::from(row.counts.is_some()) * abi::TS_ROW_HAS_COUNTS as u8;
+        bytes.extend([row.name, u8::from(row.id.is_some()) | counted]);
         bytes.extend(row.text.to_le_bytes());
         bytes.extend(row.queue_ns.to_le_bytes());
         bytes.extend(row.kept.code().to_le_bytes());
@@ -133,13 +178,23 @@ mod tests {
             bytes.extend(row.who[c].to_le_bytes());
             bytes.extend([0; 2]);
         }
+        if let Some(counts) = row.counts {
+            let known = (0..COUNTERS).filter(|i| counts.values[*i].is_some());
+            bytes.extend(counts.group.to_le_bytes());
+            bytes.extend(known.fold(0u16, |m, i| m | 1 << i).to_le_bytes());
+            bytes.extend([0; 4]);
+            let values = counts.values.iter().flatten();
+            values.for_each(|value| bytes.extend(value.to_le_bytes()));
+        }
         bytes
     }
 
     prop_compose! {
         fn rows()(begin: u64, wall: u64, id: Option<u64>, pid: u32, tid: u32, cpu: u16, name: u8, text: u16,
-                  queue_ns: u64, kept: u16, ns: [u64; CAUSES], n: [u32; CAUSES], who: [u16; CAUSES], mask: u16) -> Row {
-            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, kept: Kept::from_code(kept), ns, n, who };
+                  queue_ns: u64, kept: u16, ns: [u64; CAUSES], n: [u32; CAUSES], who: [u16; CAUSES], mask: u16, group: u16,
+                  values: Option<[Option<u64>; COUNTERS]>) -> Row {
+            let counts = values.map(|values| Counts { group, values });
+            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, kept: Kept::from_code(kept), ns, n, who, counts };
             for c in (0..CAUSES).filter(|c| mask & 1 << c == 0) {
                 row.ns[c] = 0;
                 row.n[c] = 0;

@@ -128,11 +128,14 @@ pub(super) fn keep_probability(code: u16) -> u64 {
     u64::from(code & 2047) << (code >> 11)
 }
 
+/// Hardware counters, of which this SDK makes nothing yet: 6 events of 32 bytes and two pairs of words.
+pub(super) const COUNTING_BYTES: usize = 6 * 32 + 16;
+
 #[repr(C)]
 pub(super) struct Region {
     pub magic: AtomicU64,
     pub abi: AtomicU32,
-    pub reserved: AtomicU32,
+    pub turn: AtomicU32,
     pub sample: AtomicU64,
     pub heartbeat: AtomicU64,
     pub heartbeat_overdue: AtomicU64,
@@ -141,6 +144,7 @@ pub(super) struct Region {
     pub chunk_state: [AtomicU32; CHUNKS as usize],
     pub names: [Name; NAMES as usize],
     pub keeping: [Keeping; NAMES as usize + 1],
+    pub counting: [AtomicU64; COUNTING_BYTES / 8],
     pub tail: [AtomicU8; 64],
 }
 

@@ -31,8 +31,8 @@ fn the_layout_is_that_of_the_header() {
     same!(abi::Share, header::ts_share: ns, n, who);
     same!(abi::Chunk, header::ts_chunk: used, tid, rows);
     same!(abi::Name, header::ts_name: length, text);
-    same!(abi::Region, header::ts_region: magic, abi, sample, heartbeat, heartbeat_overdue,
-        lost, unnamed, chunk_state, names, keeping);
+    same!(abi::Region, header::ts_region: magic, abi, turn, sample, heartbeat, heartbeat_overdue,
+        lost, unnamed, chunk_state, names, keeping, counting);
     same!(abi::Welcome, header::ts_welcome: magic, abi, status);
 }
 
