@@ -6,6 +6,7 @@
 
 pub mod abi;
 pub mod clock;
+pub mod counters;
 pub mod keeping;
 pub mod meters;
 pub mod region;

@@ -1,0 +1,18 @@
+//! Hardware counters: events by the names that perf has for them, and their values, read by the
+//! thread that they count for, without a system call.
+//!
+//! [`Event::parse`] makes of a name what the kernel wants to be told, from generic names, from the
+//! PMUs that this machine shows in sysfs, or from raw numbers. [`Counter`] opens one for this
+//! thread and reads it; [`page`] is the arithmetic of that, on x86-64 (`rdpmc`) and arm64 (`mrs`)
+//! alike. The SDK has the same in C (`sdk/c/tailscope_counters.h`), for it runs in other programs.
+
+mod event;
+mod generic;
+mod open;
+pub mod page;
+mod pmu;
+mod register;
+
+pub use event::{Event, EventError};
+pub use open::{Counter, Refusal, can_count};
+pub use pmu::{Pmu, Pmus};
