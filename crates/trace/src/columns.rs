@@ -18,7 +18,15 @@ pub(crate) struct Columns {
     /// Which rows those are.
     pub(crate) id_rows: Vec<u32>,
     pub(crate) strikes: [Strikes; Cause::COUNT],
+    pub(crate) counters: Vec<Counted>,
     measured: u32,
+}
+
+/// What a hardware counter counted, and in which rows, ascending.
+#[derive(Clone, Default)]
+pub(crate) struct Counted {
+    pub(crate) rows: Vec<u32>,
+    pub(crate) values: Vec<i64>,
 }
 
 /// The rows that a cause struck, ascending, and how hard.
@@ -53,7 +61,7 @@ impl Strikes {
 }
 
 impl Columns {
-    pub(crate) fn new(capacity: usize, measured: CauseSet) -> Columns {
+    pub(crate) fn new(capacity: usize, measured: CauseSet, counters: usize) -> Columns {
         Columns {
             start_ns: Vec::with_capacity(capacity),
             wall_ns: Vec::with_capacity(capacity),
@@ -65,6 +73,7 @@ impl Columns {
             id: Vec::new(),
             id_rows: Vec::new(),
             strikes: std::array::from_fn(|_| Strikes::default()),
+            counters: vec![Counted::default(); counters],
             measured: u32::from(measured.bits()),
         }
     }
@@ -103,6 +112,12 @@ impl Columns {
             );
             struck &= struck - 1;
         }
+        for (counter, value) in row.counts.iter() {
+            if let Some(counted) = self.counters.get_mut(counter) {
+                counted.rows.push(number);
+                counted.values.push(value);
+            }
+        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -116,5 +131,9 @@ impl Columns {
         self.id.clear();
         self.id_rows.clear();
         self.strikes.iter_mut().for_each(Strikes::clear);
+        for counted in &mut self.counters {
+            counted.rows.clear();
+            counted.values.clear();
+        }
     }
 }

@@ -42,6 +42,20 @@ pub struct Metadata {
     pub budget: Option<u64>,
     /// For each measurement the mechanism that this kernel offered.
     pub ladder: BTreeMap<String, Rung>,
+    /// The hardware counters that were asked for, in the order of their columns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<Counter>,
+}
+
+/// A hardware counter: a column of the ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// The column.
+    pub column: String,
+    /// The event, as it was asked for.
+    pub event: String,
+    /// Whether some spans have it; else it is null throughout.
+    pub counted: bool,
 }
 
 /// The machine that is recorded.

@@ -22,8 +22,10 @@ mod write;
 pub use cause::{Cause, CauseSet};
 pub use error::{Error, Result};
 pub use info::{
-    Clock, Cost, LEDGER_JSON, LedgerInfo, Machine, Metadata, Rung, SCHEMA_VERSION, State, Summary,
+    Clock, Cost, Counter, LEDGER_JSON, LedgerInfo, Machine, Metadata, Rung, SCHEMA_VERSION, State,
+    Summary,
 };
 pub use partition::utc;
-pub use row::{SpanName, SpanRow};
+pub use row::{Counts, MOST_COUNTS, SpanName, SpanRow};
+pub use schema::is_taken;
 pub use write::{Existing, LedgerWriter, Names, Sealing, Totals, clear};

@@ -2,6 +2,36 @@
 
 use crate::Cause;
 
+/// So many counters a row has at most.
+pub const MOST_COUNTS: usize = 6;
+
+/// What the hardware counted in a span: counters by their place in
+/// [`Metadata::counters`](crate::Metadata::counters), and their values. The others are null.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    len: u8,
+    counters: [u8; MOST_COUNTS],
+    values: [i64; MOST_COUNTS],
+}
+
+impl Counts {
+    /// Adds a value; one more than there is room for is left out.
+    pub fn push(&mut self, counter: u8, value: i64) {
+        let place = usize::from(self.len);
+        if place < MOST_COUNTS {
+            self.counters[place] = counter;
+            self.values[place] = value;
+            self.len += 1;
+        }
+    }
+
+    /// Counters and their values.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, i64)> {
+        let counters = self.counters.iter().map(|counter| usize::from(*counter));
+        counters.zip(self.values).take(usize::from(self.len))
+    }
+}
+
 /// The name of a span or of a culprit, as an index into the name table of the writer that interned it
 /// ([`LedgerWriter::intern`](crate::LedgerWriter::intern)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +72,8 @@ pub struct SpanRow {
     /// Who is to blame for the largest part of each, likewise; only where
     /// [`Cause::has_culprits`]. Written where the cause struck.
     pub cause_by: [Option<SpanName>; Cause::COUNT],
+    /// What the hardware counted.
+    pub counts: Counts,
 }
 
 impl Default for SpanRow {
@@ -59,6 +91,7 @@ impl Default for SpanRow {
             cause_ns: [0; Cause::COUNT],
             cause_n: [0; Cause::COUNT],
             cause_by: [None; Cause::COUNT],
+            counts: Counts::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::errors::Result;
 use parquet::schema::types::{Type, TypePtr};
 
-use crate::{Cause, CauseSet};
+use crate::{Cause, CauseSet, Counter};
 
 /// A column of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +22,12 @@ pub(crate) enum Column {
     CauseNs(Cause),
     CauseN(Cause),
     CauseBy(Cause),
+    /// A hardware counter, by its place among those of the ledger.
+    Counter(usize),
 }
 
 impl Column {
-    /// Every column, in the order on disk.
+    /// Every column that each ledger has, in the order on disk; hardware counters come after them.
     pub(crate) fn all() -> impl Iterator<Item = Column> {
         use Column::{CauseBy, CauseN, CauseNs, Cpu, Id, Pid, Span, Start, Tid, Wall, Weight};
         [Start, Span, Id, Pid, Tid, Cpu, Wall, Weight]
@@ -43,8 +45,15 @@ impl Column {
             )
     }
 
-    pub(crate) fn name(self) -> String {
+    /// Every column of a ledger with so many hardware counters.
+    pub(crate) fn all_with(counters: usize) -> impl Iterator<Item = Column> {
+        Self::all().chain((0..counters).map(Column::Counter))
+    }
+
+    /// The name, for a hardware counter from `counters`.
+    pub(crate) fn name(self, counters: &[Counter]) -> String {
         match self {
+            Column::Counter(place) => counters[place].column.clone(), // only of `all_with`
             Column::Start => "start_ns".to_owned(),
             Column::Span => "span".to_owned(),
             Column::Id => "id".to_owned(),
@@ -76,7 +85,7 @@ impl Column {
     /// to write and to read. Engines treat both alike.
     fn repetition(self, measured: CauseSet) -> Repetition {
         match self {
-            Column::Id | Column::CauseBy(_) => Repetition::OPTIONAL,
+            Column::Id | Column::CauseBy(_) | Column::Counter(_) => Repetition::OPTIONAL,
             Column::CauseNs(cause) | Column::CauseN(cause) if !measured.contains(cause) => {
                 Repetition::OPTIONAL
             }
@@ -84,8 +93,8 @@ impl Column {
         }
     }
 
-    fn parquet_type(self, measured: CauseSet) -> Result<Type> {
-        let name = self.name();
+    fn parquet_type(self, measured: CauseSet, counters: &[Counter]) -> Result<Type> {
+        let name = self.name(counters);
         let builder = Type::primitive_type_builder(&name, self.physical())
             .with_repetition(self.repetition(measured));
         match self {
@@ -99,10 +108,16 @@ impl Column {
     }
 }
 
-/// The schema of every file of a ledger in which those causes are measured.
-pub(crate) fn schema(measured: CauseSet) -> Result<TypePtr> {
-    let columns = Column::all()
-        .map(|column| column.parquet_type(measured).map(Arc::new))
+/// Whether each ledger has a column of that name already.
+#[must_use]
+pub fn is_taken(column: &str) -> bool {
+    column.is_empty() || Column::all().any(|known| known.name(&[]) == column)
+}
+
+/// The schema of every file of a ledger in which those causes are measured and those events counted.
+pub(crate) fn schema(measured: CauseSet, counters: &[Counter]) -> Result<TypePtr> {
+    let columns = Column::all_with(counters.len())
+        .map(|column| column.parquet_type(measured, counters).map(Arc::new))
         .collect::<Result<Vec<_>>>()?;
     Type::group_type_builder("span")
         .with_fields(columns)

@@ -137,7 +137,7 @@ fn positions(
     let schema = reader.metadata().file_metadata().schema_descr();
     Column::all()
         .filter_map(|column| {
-            let name = column.name();
+            let name = column.name(&[]);
             let found = schema
                 .columns()
                 .iter()
@@ -151,7 +151,7 @@ fn positions(
         })
         .map(|found| {
             let (column, position, found) = found?;
-            let name = column.name();
+            let name = column.name(&[]);
             if found.physical_type() != column.physical() || found.max_rep_level() > 0 {
                 return Err(format!(
                     "its column {name} is not a plain {}",
@@ -172,7 +172,7 @@ fn check_place(column: Column, chunk: &ColumnChunkMetaData) -> parquet::errors::
     if starts.into_iter().flatten().any(|start| start < 0) || chunk.compressed_size() < 0 {
         return Err(ParquetError::General(format!(
             "{} begins or ends before the file",
-            column.name()
+            column.name(&[])
         )));
     }
     Ok(())
@@ -273,7 +273,7 @@ fn decode(
         _ => {
             return Err(ParquetError::General(format!(
                 "unexpected type of {}",
-                column.name()
+                column.name(&[])
             )));
         }
     }
@@ -308,12 +308,12 @@ fn set(row: &mut StoredSpan, column: Column, value: Option<i64>) -> parquet::err
         Column::Tid => &mut row.tid,
         Column::Cpu => &mut row.cpu,
         Column::Wall => &mut row.wall_ns,
-        Column::Span | Column::Weight | Column::CauseBy(_) => return Ok(()),
+        Column::Span | Column::Weight | Column::CauseBy(_) | Column::Counter(_) => return Ok(()),
     };
     *field = value.ok_or_else(|| missing(column))?;
     Ok(())
 }
 
 fn missing(column: Column) -> ParquetError {
-    ParquetError::General(format!("{} is null", column.name()))
+    ParquetError::General(format!("{} is null", column.name(&[])))
 }

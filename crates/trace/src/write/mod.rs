@@ -108,12 +108,13 @@ impl LedgerWriter {
         let folder = folder.as_ref().to_path_buf();
         folder::prepare(&folder, existing)?;
         let host = partition::sanitized_host(&metadata.machine.host);
-        let info = LedgerInfo::recording(metadata, measured);
-        info.write(&folder)?;
-        let schema = schema::schema(measured).map_err(|source| Error::Encode {
+        let counters = metadata.counters.clone();
+        let schema = schema::schema(measured, &counters).map_err(|source| Error::Encode {
             path: folder.clone(),
             source,
         })?;
+        let info = LedgerInfo::recording(metadata, measured);
+        info.write(&folder)?;
         let sealer = Sealer::start().map_err(Error::io("start the thread that seals", &folder))?;
         let group_rows = sealing.max_rows.clamp(1, GROUP_ROWS as u64) as usize;
         Ok(LedgerWriter {
@@ -126,7 +127,7 @@ impl LedgerWriter {
             sealing,
             group_rows,
             names: Names::default(),
-            columns: Columns::new(group_rows, measured),
+            columns: Columns::new(group_rows, measured, counters.len()),
             file: None,
             files_begun: 0,
             unsealed_since: None,

@@ -1,10 +1,13 @@
 //! What is pushed comes back.
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tailscope_trace::read::Ledger;
 use tailscope_trace::{
-    Cause, CauseSet, Existing, LedgerWriter, Sealing, SpanName, SpanRow, State, Summary,
+    Cause, CauseSet, Counter, Existing, LedgerWriter, Metadata, Sealing, SpanName, SpanRow, State,
+    Summary,
 };
 
 use crate::sample;
@@ -122,6 +125,71 @@ proptest! {
     ) {
         rows.iter_mut().enumerate().for_each(|(number, row)| row.1.id = Some(number as i64));
         round_trip(&rows, CauseSet::ALL, sample::every(max_rows));
+    }
+}
+
+#[test]
+fn counters_come_back_where_they_were_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let counter = |column: &str, counted| Counter {
+        column: column.to_owned(),
+        event: column.to_owned(),
+        counted,
+    };
+    let metadata = Metadata {
+        counters: vec![
+            counter("instructions", true),
+            counter("cycles", true),
+            counter("r1", false),
+        ],
+        ..sample::metadata()
+    };
+    let mut writer = LedgerWriter::create(
+        folder.path(),
+        metadata,
+        CauseSet::ALL,
+        Sealing::default(),
+        Existing::Refuse,
+    )
+    .unwrap();
+    let span = writer.intern("get");
+    for number in 0..100 {
+        let mut row = SpanRow {
+            span,
+            ..SpanRow::default()
+        };
+        if number % 2 == 0 {
+            row.counts.push(0, number);
+        }
+        row.counts.push(1, -number);
+        row.counts.push(9, 1); // there is no such counter
+        writer.push(&row).unwrap();
+    }
+    writer.finish(Summary::default()).unwrap();
+
+    let ledger = Ledger::open(folder.path()).unwrap();
+    assert_eq!(ledger.rows().unwrap().map(Result::unwrap).count(), 100);
+    assert_eq!(ledger.info().metadata.counters.len(), 3);
+    let file = std::fs::File::open(&ledger.files()[0]).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    for (number, row) in (0..).zip(reader.get_row_iter(None).unwrap()) {
+        let row = row.unwrap();
+        let of = |name: &str| {
+            let mut columns = row.get_column_iter();
+            columns
+                .find(|(column, _)| *column == name)
+                .unwrap()
+                .1
+                .clone()
+        };
+        let expected = if number % 2 == 0 {
+            Field::Long(number)
+        } else {
+            Field::Null
+        };
+        assert_eq!(of("instructions"), expected);
+        assert_eq!(of("cycles"), Field::Long(-number));
+        assert_eq!(of("r1"), Field::Null);
     }
 }
 

@@ -46,6 +46,7 @@ pub fn metadata() -> Metadata {
             ("steal".to_owned(), rung(None, "no steal clock is exported")),
         ]
         .into(),
+        counters: Vec::new(),
     }
 }
 

@@ -39,7 +39,7 @@ use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use self::chunk::Chunk;
 use self::dictionary::Dictionary;
 use super::names::Names;
-use crate::columns::{Columns, Strikes};
+use crate::columns::{Columns, Counted, Strikes};
 use crate::schema::Column;
 use crate::{Cause, CauseSet, SpanName};
 
@@ -82,7 +82,8 @@ impl Encoder {
         names: &Names,
     ) -> Result<()> {
         let mut group = writer.next_row_group()?;
-        for (position, column) in Column::all().enumerate() {
+        let all = Column::all_with(columns.counters.len());
+        for (position, column) in all.enumerate() {
             let description = self.schema.column(position);
             self.chunk(column, columns, names)
                 .append(&mut group, description)?;
@@ -112,6 +113,10 @@ impl Encoder {
             Column::CauseNs(cause) => self.cause_ns(cause, columns),
             Column::CauseN(cause) => self.cause_n(cause, columns),
             Column::CauseBy(cause) => self.cause_by(cause, columns, names),
+            Column::Counter(place) => {
+                let Counted { rows, values } = &columns.counters[place];
+                pages::optional(rows, values, columns.len(), &mut self.numbers)
+            }
         }
     }
 
