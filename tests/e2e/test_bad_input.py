@@ -57,6 +57,16 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
             ["record", "-p", "1", "--span", "syscall:recv..send", "--span", "syscall:ready..send"],
             ["exclude each other"],
         ),
+        (
+            ["record", "-p", "1", "--counters", "instructons"],
+            ["instructons", "is it instructions?"],
+        ),
+        (["record", "-p", "1", "--counters", "cpux/event=1/"], ["no PMU 'cpux'"]),
+        (["record", "-p", "1", "--counters", ""], ["no event ''"]),
+        (
+            ["record", "-p", "1", "--span", "syscall:recv..send", "--counters", "cycles"],
+            ["the SDK alone", "tailscope.h"],
+        ),
         (["recrod"], ["no command 'recrod'", "--help"]),
         ([], ["usage", "record"]),
     ],

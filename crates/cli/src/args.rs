@@ -100,6 +100,10 @@ pub struct Record {
     #[arg(long, value_name = "BYTES", value_parser = parse_byte_rate)]
     pub budget: Option<u64>,
 
+    /// Count events of the CPU in the SDK's spans: instructions,cycles,cpu/event=0xc2,umask=0x1/
+    #[arg(long, value_name = "EVENTS")]
+    pub counters: Option<String>,
+
     /// No progress line, no summary
     #[arg(short, long)]
     pub quiet: bool,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use tailscope_kernel::{Config, Kernel, Ladder, Rung, SocketSpans};
-use tailscope_record::{StealClock, describe_machine};
+use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
 use crate::subject::load_failure;
@@ -33,6 +33,10 @@ const MEASUREMENTS: &[(&str, &str)] = &[
     ),
     ("usdt", "probes that a program has: usdt:…"),
     ("uprobe", "functions of any program: uprobe:…"),
+    (
+        "counters",
+        "events of the CPU in the SDK's spans: --counters",
+    ),
 ];
 
 /// Prints what this machine can measure. Exit 3 if it can't record at all.
@@ -54,6 +58,12 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
     } else {
         ladder.set("steal", None, "/proc/stat has never shown any");
     }
+    let counters = counters_rung();
+    ladder.set(
+        "counters",
+        counters.rung.is_some().then_some(COUNTED_BY),
+        counters.why,
+    );
     if args.json {
         println!("{:#}", as_json(&ladder));
     } else {

@@ -22,7 +22,13 @@ pub fn run(args: Record) -> Result<ExitCode> {
             Existing::Refuse
         },
     };
-    let mut session = Session::begin(&args.subject, Some(place), args.budget, Prints::Through)?;
+    let mut session = Session::begin(
+        &args.subject,
+        Some(place),
+        args.budget,
+        args.counters.as_deref(),
+        Prints::Through,
+    )?;
     let mut screen = Screen::new(args.quiet);
     screen.begin(&session.spans);
     let end = session.recorder.run(args.duration, &stop, &mut screen);

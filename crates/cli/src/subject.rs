@@ -13,6 +13,11 @@ use tailscope_record::{
     Aim, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
     RecordError, Recorder, SpanSource,
 };
+use tailscope_signals::counters::{Event, Pmus};
+use tailscope_trace::is_taken;
+
+/// Every pair of so many events meets about once in ten minutes where four fit at a time.
+const MOST_EVENTS: usize = 64;
 
 use crate::args::Subject;
 use crate::failure::Failure;
@@ -41,11 +46,19 @@ impl Session {
         args: &Subject,
         ledger: Option<Place>,
         budget: Option<u64>,
+        counters: Option<&str>,
         prints: Prints,
     ) -> Result<Self> {
+        let counters = counted(counters)?;
         let processes = targets(args)?;
         let mut launched = launch(args, prints)?;
         let spans = sources(args, &processes, launched.as_ref())?;
+        if !counters.is_empty() && !spans.contains(&SpanSource::Sdk) {
+            return Err(Failure::usage(
+                "--counters counts in spans of the SDK alone: a program's threads read their own \
+                 counters; annotate it with tailscope.h and use --span sdk",
+            ));
+        }
         let aims = aims(&spans, &processes, launched.as_ref())?;
         let options = Options {
             spans: spans.clone(),
@@ -57,6 +70,7 @@ impl Session {
                 tail: args.tail,
                 budget,
             },
+            counters,
             children: !args.no_children,
             tell_programs: false,
             takes_over: false,
@@ -131,6 +145,40 @@ fn launch(args: &Subject, prints: Prints) -> Result<Option<Launched>> {
             LaunchError::NotFound(_) => Failure::usage(e),
             LaunchError::System { .. } => Failure::machine(e),
         })
+}
+
+/// The events that `--counters` names, each once and with a column of its own.
+fn counted(list: Option<&str>) -> Result<Vec<Event>> {
+    let Some(list) = list else {
+        return Ok(Vec::new());
+    };
+    let mut events = Event::parse_list(list, &Pmus::here()).map_err(Failure::usage)?;
+    let mut seen: Vec<Event> = Vec::new();
+    for event in events.drain(..) {
+        match seen.iter().find(|other| other.column == event.column) {
+            Some(other) if (other.kind, other.config) != (event.kind, event.config) => {
+                return Err(Failure::usage(format!(
+                    "{} and {} would be one column '{}': add name=… to one of them",
+                    other.name, event.name, event.column
+                )));
+            }
+            Some(_) => {}
+            None if is_taken(&event.column) => {
+                return Err(Failure::usage(format!(
+                    "{}: every ledger has a column '{}' for something else: add name=…",
+                    event.name, event.column
+                )));
+            }
+            None => seen.push(event),
+        }
+    }
+    if seen.len() > MOST_EVENTS {
+        return Err(Failure::usage(format!(
+            "{} events are more than {MOST_EVENTS}: with so many a pair would hardly ever meet",
+            seen.len()
+        )));
+    }
+    Ok(seen)
 }
 
 /// What `--span` says, or what suits the programs.

@@ -11,6 +11,7 @@ use tailscope_trace::{Cause, Error, SpanName, SpanRow};
 
 use crate::StealClock;
 use crate::convert::{Context, Unit, convert, running_ns};
+use crate::counting::Counting;
 use crate::keeping::Keeper;
 use crate::live::Live;
 use crate::output::Output;
@@ -33,6 +34,7 @@ pub(crate) struct Book {
     culprits: HashMap<u16, SpanName>,
     weights: Weights,
     pub(crate) keeper: Keeper,
+    pub(crate) counting: Counting,
     /// The first thing that went wrong with the ledger since somebody asked.
     pub(crate) trouble: Option<Error>,
     pub(crate) tap: Option<Tap>,
@@ -64,6 +66,7 @@ impl Book {
         probe_spans: &[String],
         weights: Weights,
         keeper: Keeper,
+        counting: Counting,
     ) -> Self {
         let mut intern = |name: &str| output.intern(name, MOST_NAMES, OTHER_NAMES);
         let socket_span = intern(socket_span);
@@ -79,6 +82,7 @@ impl Book {
             culprits: HashMap::new(),
             weights,
             keeper,
+            counting,
             trouble: None,
             tap: None,
         }
@@ -180,6 +184,9 @@ impl Page<'_> {
             span.cause_n[Cause::Steal.index()] = u32::from(stolen > 0);
         }
         self.blame(row, &mut span);
+        if let Some(counts) = &row.counts {
+            span.counts = self.book.counting.of_row(counts);
+        }
         self.book.overdrawn += u64::from(overdrawn.is_some());
         self.book.rows += 1;
         self.book.keeper.add(kind, span.wall_ns, span.weight);

@@ -7,6 +7,7 @@
 mod aim;
 mod book;
 mod convert;
+mod counting;
 mod cxx;
 mod elf;
 mod files;
@@ -32,6 +33,7 @@ mod tally;
 
 pub use aim::{Aim, AimError};
 pub use book::Tap;
+pub use counting::{READ_BY as COUNTED_BY, rung_here as counters_rung};
 pub use keeping::Policy;
 pub use launch::{LaunchError, Launched, Prints};
 pub use live::{Kind, Live};

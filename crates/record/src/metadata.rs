@@ -6,6 +6,7 @@ use tailscope_kernel::{Kernel, SocketSpans};
 use tailscope_signals::clock::{Clock, unix_ns};
 use tailscope_trace::{Cause, CauseSet, Metadata, Rung};
 
+use crate::counting::Counting;
 use crate::{Options, machine};
 
 /// Which causes this machine measures in this recording.
@@ -28,7 +29,13 @@ pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans
 }
 
 /// What is known when it begins.
-pub(crate) fn metadata(options: &Options, kernel: &Kernel, clock: &Clock, steal: bool) -> Metadata {
+pub(crate) fn metadata(
+    options: &Options,
+    kernel: &Kernel,
+    clock: &Clock,
+    steal: bool,
+    counting: &Counting,
+) -> Metadata {
     let mut ladder: BTreeMap<String, Rung> = kernel
         .ladder()
         .iter()
@@ -44,6 +51,9 @@ pub(crate) fn metadata(options: &Options, kernel: &Kernel, clock: &Clock, steal:
         })
         .collect();
     ladder.insert("steal".into(), steal_rung(steal));
+    if !options.counters.is_empty() {
+        ladder.insert("counters".into(), counting.rung());
+    }
     Metadata {
         tailscope: env!("CARGO_PKG_VERSION").into(),
         started_ns: unix_ns(),
@@ -64,6 +74,7 @@ pub(crate) fn metadata(options: &Options, kernel: &Kernel, clock: &Clock, steal:
         tail: options.keep.tail,
         budget: options.keep.budget,
         ladder,
+        counters: counting.columns(),
     }
 }
 

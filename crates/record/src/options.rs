@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tailscope_kernel::{LoadError, WatchError};
+use tailscope_signals::counters::Event;
 use tailscope_trace::Existing;
 
 use crate::keeping::Policy;
@@ -20,6 +21,8 @@ pub struct Options {
     pub sample: f64,
     /// Which metered spans are written.
     pub keep: Policy,
+    /// Hardware counters of the SDK's spans.
+    pub counters: Vec<Event>,
     /// Whether the processes' children are recorded too.
     pub children: bool,
     /// Whether it tells of every program that starts on this machine, so that it can be watched.

@@ -1,6 +1,7 @@
 //! The recorder: one thread that looks, twenty times a second, at what spans have ended.
 
 mod counts;
+mod events;
 mod lives;
 mod turn;
 
@@ -18,6 +19,7 @@ use tailscope_signals::keeping::Keeping;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
 
 use crate::book::{Book, Tap, Weights};
+use crate::counting::Counting;
 use crate::keeping::{Flow, Keeper, row_bytes};
 use crate::metadata::{measured, metadata};
 use crate::options::{End, Listener, Options, RecordError};
@@ -102,7 +104,8 @@ impl Recorder {
         let steal = StealClock::start();
         let clock = Clock::calibrate();
         let measured = measured(&kernel, steal.is_some(), sockets);
-        let metadata = metadata(options, &kernel, &clock, steal.is_some());
+        let counting = Counting::start(options.counters.clone());
+        let metadata = metadata(options, &kernel, &clock, steal.is_some(), &counting);
         let output = match &options.ledger {
             Some(place) => Output::Ledger(Box::new(LedgerWriter::create(
                 &place.folder,
@@ -132,7 +135,7 @@ impl Recorder {
             clock,
             steal,
             cpu_at_start,
-            book: Book::new(output, &name, &probe_names, weights, keeper),
+            book: Book::new(output, &name, &probe_names, weights, keeper, counting),
             processes: HashSet::new(),
             started: Instant::now(),
             notices: aims.iter().flat_map(Aim::notices).collect(),
@@ -149,6 +152,7 @@ impl Recorder {
             row_bytes: None,
         };
         recorder.tell_what_to_keep()?;
+        recorder.begin_counting();
         Ok(recorder)
     }
 
@@ -254,7 +258,9 @@ impl Recorder {
             self.clock.refine();
             self.call_sdk_in_all()?;
             self.look_for_replaced_files();
+            self.hear_refusals();
         }
+        self.turn_counters();
         looked
     }
 

@@ -53,6 +53,8 @@ struct Client {
     names: Vec<Option<SpanName>>,
     /// Kept for its end.
     connections: Vec<OwnedFd>,
+    /// Whether it was told of that it can't count.
+    refused: bool,
 }
 
 /// What the regions of all processes, also past ones, counted.
@@ -82,6 +84,8 @@ pub(crate) struct SdkServer {
     sample: u64,
     /// Of spans whose names are not known yet; times in cycles.
     unknown: Keeping,
+    /// The events that are counted now, and their group's number.
+    counted: (u16, Vec<abi::ts_event>),
     past: Counts,
 }
 
@@ -109,6 +113,7 @@ impl SdkServer {
             clients: HashMap::new(),
             sample,
             unknown,
+            counted: (0, Vec::new()),
             past: Counts::default(),
         })
     }
@@ -164,7 +169,9 @@ impl SdkServer {
     }
 
     fn furnish(&self, kernel: &mut Kernel, pid: u32) -> io::Result<Client> {
-        let region = Region::create(self.sample, self.unknown)?;
+        let mut region = Region::create(self.sample, self.unknown)?;
+        let (group, events) = &self.counted;
+        region.count(*group, events);
         let map = kernel.give_meters(pid).map_err(io::Error::other)?;
         let meters = Meters::map(map)?;
         let names = vec![None; usize::from(u8::MAX) + 1];
@@ -173,6 +180,7 @@ impl SdkServer {
             meters,
             names,
             connections: Vec::new(),
+            refused: false,
         })
     }
 
@@ -181,6 +189,29 @@ impl SdkServer {
         for client in self.clients.values() {
             client.region.beat(now, overdue);
         }
+    }
+
+    /// Has all processes count these events from now on, also those that are still to come.
+    pub(crate) fn count(&mut self, group: u16, events: Vec<abi::ts_event>) {
+        for client in self.clients.values_mut() {
+            client.region.count(group, &events);
+        }
+        self.counted = (group, events);
+    }
+
+    /// The processes of which a thread could not count, each once, and why.
+    pub(crate) fn refusals(&mut self) -> Vec<(u32, io::Error)> {
+        let clients = self
+            .clients
+            .iter_mut()
+            .filter(|(_, client)| !client.refused);
+        clients
+            .filter_map(|(pid, client)| {
+                let why = client.region.refusal()?;
+                client.refused = true;
+                Some((*pid, why))
+            })
+            .collect()
     }
 
     /// Tells every process which rows to write; times in cycles.

@@ -32,6 +32,7 @@ pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, Ag
         sample: config.record.sample,
         keep: config.record.policy(),
         children: config.record.children,
+        counters: Vec::new(),
         tell_programs: true,
         takes_over,
         ledger: None,

@@ -1,0 +1,105 @@
+"""Hardware counters against known truth: on arm64 the emulated PMU counts each instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import pytest
+from guest.session import Session
+from recording import Record, Recording
+from rig import ledger
+
+LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
+KINDS = ("plain", "yields", "sleeps")
+SPANS = 30
+#: More than the six general counters of the emulated CPU: they must take turns.
+MANY = ("instructions", "r8", "r0", "r3c", "r23", "r24", "stall_backend", "cycles")
+
+
+@pytest.fixture
+def counting(guest: Session) -> Iterator[None]:
+    """A guest whose programs may read their counters."""
+    if guest.kernel.architecture != "arm64":
+        pytest.skip("only the emulated arm64 has counters")
+    guest.run("sysctl", "-w", "kernel.perf_user_access=1").clean()
+    yield
+    guest.run("sysctl", "-w", "kernel.perf_user_access=0").clean()
+
+
+def wrong(recording: Recording) -> dict[tuple[str, int], int]:
+    """Spans of each kind and length whose instructions were off by more than one in a hundred."""
+    rows = ledger.query(
+        recording.ledger,
+        "SELECT span, id, count(*) FILTER (abs(instructions - id) > 0.01 * id) "
+        "FROM spans GROUP BY span, id",
+    )
+    return {(span, length): count for span, length, count in rows}
+
+
+def test_instructions_are_those_of_the_span(counting: None, record: Record) -> None:
+    lengths = ",".join(map(str, LENGTHS))
+    recording = record(
+        *("--counters", "instructions,cycles", "--"),
+        *("countbench", "--spans", SPANS, "--lengths", lengths),
+    )
+    ledger.check_books(recording.ledger)
+    assert ledger.count(recording.ledger) == SPANS * len(KINDS) * len(LENGTHS)
+    assert ledger.count(recording.ledger, "instructions IS NULL OR cycles IS NULL") == 0
+    assert ledger.count(recording.ledger, "span = 'sleeps' AND sleep_n > 0") > 0
+    found = wrong(recording)
+    assert set(found) == {(kind, length) for kind in KINDS for length in LENGTHS}
+    # A switch in the very middle of a reading has it read again: that is some 100 instructions.
+    assert max(found.values()) <= 1, found
+
+
+def test_events_that_do_not_fit_take_turns_and_every_pair_meets(
+    counting: None, record: Record
+) -> None:
+    # Time asleep costs the emulator nothing, so there are many turns.
+    naps = ["--alone", "--lengths", 1000, "--spans", 150, "--nap-us", 100_000]
+    recording = record("--counters", ",".join(MANY), "--", "countbench", *naps)
+    counters = recording.about["counters"]
+    assert [one["column"] for one in counters if one["counted"]] == list(MANY)
+    assert "taking turns" in recording.about["ladder"]["counters"]["rung"]
+    known = " + ".join(f"({name} IS NOT NULL)::INT" for name in MANY)
+    ((most,),) = ledger.query(recording.ledger, f"SELECT max({known}) FROM spans")
+    assert 2 <= most < len(MANY)
+    for one, other in combinations(MANY, 2):
+        both = f"{one} IS NOT NULL AND {other} IS NOT NULL"
+        assert ledger.count(recording.ledger, both) > 0, both
+    assert ledger.count(recording.ledger, "abs(instructions - r8) > 10") <= 1
+    assert max(wrong(recording).values()) <= 1
+
+
+def test_where_programs_may_not_read_the_columns_are_null(guest: Session, record: Record) -> None:
+    if guest.kernel.architecture != "arm64":
+        pytest.skip("on x86-64 the emulated machines have no counters")
+    recording = record(
+        *("--counters", "instructions", "--"),
+        *("countbench", "--spans", 10, "--lengths", 1000),
+    )
+    assert ledger.count(recording.ledger) == 10 * len(KINDS)
+    assert ledger.count(recording.ledger, "instructions IS NOT NULL") == 0
+    rung = recording.about["ladder"]["counters"]
+    assert rung["rung"] is None
+    assert "kernel.perf_user_access=1" in rung["why"]
+
+
+def test_nothing_is_counted_any_more_when_the_recorder_has_gone(
+    counting: None, guest: Session
+) -> None:
+    script = """
+rm -f said
+countbench --alone --lengths 1000 --spans 100000 --nap-us 20000 & program=$!
+tailscope record -o /tmp/killed --counters instructions -p $program --span sdk 2>said & recorder=$!
+until grep -qs '^recording' said; do kill -0 $recorder || exit 9; usleep 20000; done
+pages() { grep -c 'anon_inode:\\[perf_event\\]' /proc/$program/maps; }
+for try in $(seq 200); do [ "$(pages)" -gt 0 ] && break; usleep 100000; done
+pages
+kill -9 $recorder
+for try in $(seq 200); do [ "$(pages)" -eq 0 ] && break; usleep 100000; done
+pages
+kill $program
+"""
+    assert guest.shell(script, 100).out.split() == ["1", "0"]
