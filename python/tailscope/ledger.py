@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope import storage
 from tailscope.cause import BLAMED, CAUSES
-from tailscope.counter import COUNTERS
+from tailscope.counter import COUNTERS, in_order
 from tailscope.errors import LedgerError
 from tailscope.parquet import exact
 
@@ -32,6 +32,8 @@ SCHEMA = 1
 REQUIRED = {"start_ns": "BIGINT", "span": "VARCHAR", "wall_ns": "BIGINT", "weight": "DOUBLE"}
 #: Read where they are there; they identify a span in the list of the worst.
 IDENTITY = ("id", "pid", "tid", "cpu")
+#: What a cause's columns end in.
+CAUSE_COLUMNS = ("ns", "n", "by")
 MAGIC = b"PAR1"
 #: The engine that is there without anything else.
 DUCKDB = "duckdb"
@@ -118,7 +120,9 @@ class Ledger:
     @property
     def stored_counters(self) -> tuple[str, ...]:
         """The hardware counters that have columns here; they may still be null throughout."""
-        return tuple(name for name in COUNTERS if name in self.contents.columns)
+        told = (name for recording in self.recordings for name in counters(recording.about))
+        found = in_order([*COUNTERS, *told])
+        return tuple(name for name in found if name in self.contents.columns)
 
     def is_null(self, cause: str) -> bool:
         """Whether a cause was not measured: its column is null throughout, or not there."""
@@ -157,6 +161,14 @@ def part(about: dict[str, Any], key: str) -> dict[str, Any]:
     """An object inside ledger.json; empty where it is missing or not an object."""
     value = about.get(key)
     return value if isinstance(value, dict) else {}
+
+
+def counters(about: dict[str, Any]) -> list[str]:
+    """The columns of hardware counters that ledger.json names; never those of something else."""
+    listed = about.get("counters")
+    found = [one.get("column") for one in listed or () if isinstance(one, dict)]
+    known = {*REQUIRED, *IDENTITY, *(f"{cause}_{end}" for cause in CAUSES for end in CAUSE_COLUMNS)}
+    return [name for name in found if isinstance(name, str) and name not in known]
 
 
 def number(about: dict[str, Any], key: str) -> int | None:

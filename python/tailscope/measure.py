@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.cause import RUNNING
-from tailscope.counter import COUNTERS
+from tailscope.counter import is_counter
 from tailscope.engine import Engine, filled
 from tailscope.grid import Distribution, bin_of, lower_edge
 from tailscope.ledger import IDENTITY, Ledger
@@ -107,7 +107,7 @@ class Spans:
 
 def column(cause: str) -> str:
     """The ledger's column of a cause's time or of a counter."""
-    return cause if cause in COUNTERS else f"{cause}_ns"
+    return cause if is_counter(cause) else f"{cause}_ns"
 
 
 def walls_by_segment(
@@ -246,12 +246,12 @@ def spans_of(
         engine=engine,
         table=table,
         block=block,
-        active=tuple(name for name in active if name not in COUNTERS),
+        active=tuple(name for name in active if not is_counter(name)),
         partial=partial,
         blocks=blocks,
         block_s=(1 << power) / 1e9,
         columns=frozenset(engine.columns),
-        counters=tuple(name for name in COUNTERS if name in active),
+        counters=tuple(name for name in active if is_counter(name)),
     )
 
 

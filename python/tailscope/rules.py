@@ -22,7 +22,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.counter import COUNTERS
+from tailscope.counter import COUNTERS, group_of
 from tailscope.sample import Sample
 from tailscope.varmri import VarMRI
 
@@ -99,13 +99,14 @@ def judge(
 
 def higher(name: str, events: Iterable[Event]) -> list[Event]:
     """The counters of higher groups than a counter's."""
-    group = COUNTERS[name].group
-    return [one for one in events if one.name in COUNTERS and COUNTERS[one.name].group > group]
+    group = group_of(name)
+    return [one for one in events if group and (group_of(one.name) or 0) > group]
 
 
 def covered(one: str, other: str) -> bool:
     """Whether a rule speaks of the pair."""
-    if one in COUNTERS and other in COUNTERS and COUNTERS[one].group != COUNTERS[other].group:
+    groups = (group_of(one), group_of(other))
+    if None not in groups and groups[0] != groups[1]:
         return True
     return PARENTS.get(one) == other or PARENTS.get(other) == one
 

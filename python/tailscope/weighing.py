@@ -14,7 +14,7 @@ from tailscope.blame import Blame, blame
 from tailscope.bootstrap import Interval
 from tailscope.cause import MEANING, RUNNING
 from tailscope.composition import Composition
-from tailscope.counter import COUNTERS
+from tailscope.counter import group_of
 from tailscope.counterfactual import Baseline, Counterfactual
 from tailscope.fix import Remedies
 from tailscope.grid import lower_edge
@@ -202,7 +202,7 @@ def counter_line(event: Event, verdict: Verdict, known_share: float) -> CounterI
     """One counter's row."""
     return CounterImpact(
         name=event.name,
-        group=COUNTERS[event.name].group.name,
+        group=group.name if (group := group_of(event.name)) else "OTHER",
         impact=event.impact,
         high_from=event.high_from,
         ranked_impact=verdict.impact,

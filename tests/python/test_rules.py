@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tailscope
 from conftest import Make, rewrite
+from tailscope.counter import COUNTERS, INTEL
 from tailscope.rules import Event, correlation, jaccard, judge
 from tailscope.sample import Sample
+from tailscope.text import render
 from tailscope.varmri import VarMRI
 
 METHOD = VarMRI()
@@ -123,6 +126,39 @@ def test_counters_in_a_ledger_are_judged_by_the_spans_that_have_them(make: Make)
     assert counters["cycles"].ranked_impact == pytest.approx(0, abs=1e-9)
     assert counters["cycles"].cut_by == "instructions"
     assert found.causes[0].name == "running"
+
+
+def test_a_counter_of_ones_own_is_shown_and_no_rule_speaks_of_it(make: Make) -> None:
+    slow = np.arange(4_000) % 20 == 7
+    ledger = make(wall_ns=np.where(slow, 900_000, 100_000) + np.arange(4_000) % 100)
+    value = "CASE WHEN row % 20 = 7 THEN 90000 ELSE 10000 + row % 7 END::BIGINT"
+    columns = ", ".join(f"{value} AS {name}" for name in ("instructions", "uops", "unheard"))
+    rewrite(ledger, f"SELECT * EXCLUDE row, {columns} FROM {{rows}}")
+    about = json.loads((ledger / "ledger.json").read_text())
+    about["counters"] = [
+        {"column": "uops", "event": "cpu/event=0xc2,name=uops/", "counted": True},
+        {"column": "wall_ns", "event": "no counter", "counted": True},
+        {"column": "missing", "event": "r1", "counted": False},
+        "nonsense",
+    ]
+    (ledger / "ledger.json").write_text(json.dumps(about))
+    found = tailscope.open(ledger).explain("p99")
+    counters = {one.name: one for one in found.counters}
+    assert set(counters) == {"instructions", "uops"}
+    assert counters["uops"].group == "OTHER"
+    assert counters["uops"].ranked_impact == counters["uops"].impact
+    assert counters["uops"].impact == pytest.approx(8 / 9, abs=0.01)
+    assert ("instructions", "uops") in {pair.events for pair in found.pairs}
+    assert "uops 0.89 (OTHER; in" in render(found, coloured=False)
+
+
+def test_every_parent_is_listed_and_of_its_group_or_above() -> None:
+    for name, counter in COUNTERS.items():
+        if counter.parent:
+            parent = COUNTERS[counter.parent]
+            assert parent.group >= counter.group, name
+            assert counter.parent != name
+    assert len(INTEL) == len(set(INTEL)) >= 79
 
 
 def test_the_numbers_of_the_method_are_options(two_values: Path) -> None:
