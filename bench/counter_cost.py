@@ -1,0 +1,80 @@
+"""What hardware counters add to ts_span_begin + ts_span_end, in instructions.
+
+Few virtual machines have counters, so this is measured in the emulated arm64 guest, whose clock
+counts instructions: 1 ns is one. It holds for the number of instructions, and says nothing of how
+long they take (on x86-64 a rdpmc alone takes some 20 to 30 cycles). A span with a hundred empty
+spans in it takes a hundred times a begin and an end; the least of many has met no interrupt.
+
+    .venv/bin/python bench/counter_cost.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import duckdb
+from harness import ROOT, Result, table
+
+sys.path.insert(0, str(ROOT / "lab" / "guests"))
+from guest import boot
+from guest.kernels import KERNELS
+from guest.session import Session
+
+EVENTS = ("instructions", "cycles", "r23", "r24", "r3c", "r0")
+#: So many that the recorder has looked meanwhile: memory for rows is new only the first time.
+SPANS, EMPTY = 1200, 100
+
+
+def least(session: Session, counters: tuple[str, ...]) -> float:
+    """Instructions of a begin and an end, with so many counters."""
+    option = f"--counters {','.join(counters)}" if counters else ""
+    script = (
+        f"tailscope record -q --overwrite -o /tmp/cost {option} -- "
+        f"countbench --empty --spans {SPANS} && rm -rf /share/cost && cp -r /tmp/cost /share"
+    )
+    session.shell(script, 120).clean()
+    files = str(session.share / "cost" / "**" / "*.parquet")
+    with duckdb.connect() as engine:
+        engine.read_parquet(files).create_view("spans")
+        for counter in counters[:1]:
+            unknown = f"SELECT count(*) FROM spans WHERE {counter} IS NULL"
+            if engine.execute(unknown).fetchall() != [(0,)]:
+                sys.exit(f"{counter} was not counted")
+        sql = "SELECT min(wall_ns) FILTER (span = 'outer'), count(*) FROM spans"
+        ((wall_ns, spans),) = engine.execute(sql).fetchall()
+    if spans != SPANS * (EMPTY + 1):
+        sys.exit(f"{spans} of {SPANS * (EMPTY + 1)} spans were recorded")
+    return wall_ns / EMPTY
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kernel", default="arm64-6.12", help="of the guest (%(default)s)")
+    parser.add_argument("--no-result", action="store_true", help="leave bench/results alone")
+    args = parser.parse_args()
+    kernel = KERNELS[args.kernel]
+    result = Result("counter_cost", "What counters add to a span's begin and end")
+    with (
+        tempfile.TemporaryDirectory() as share,
+        Session(kernel, boot.prepare(kernel), Path(share)) as session,
+    ):
+        session.run("sysctl", "-w", "kernel.perf_user_access=1").clean()
+        found = {n: least(session, EVENTS[:n]) for n in (0, 1, 2, 4, 6)}
+    rows = [(str(n), f"{cost:.0f}", f"{cost - found[0]:+.0f}") for n, cost in found.items()]
+    result.say(
+        f"instructions of a kept span's begin and end, guest {args.kernel}",
+        table(("counters", "instructions", "more than without"), rows),
+    )
+    result.figures = {str(n): cost for n, cost in found.items()}
+    if not args.no_result:
+        result.write()
+
+
+if __name__ == "__main__":
+    main()
