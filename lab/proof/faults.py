@@ -9,7 +9,10 @@ from pathlib import Path
 
 from proof.machine import LAB, OTHER_CPU, SERVER_CPU, ProofError, running
 
-QUOTA_PERIOD_US = 20_000
+#: A quota's part of what the server uses: all of it is used up before each period's end.
+QUOTA_RATIO = 0.7
+#: Its period at least, and what the kernel grants at least (min_cfs_quota_period).
+QUOTA_PERIOD_US, LEAST_QUOTA_US = 20_000, 1_000
 
 WAIT_FOR_CPU = frozenset({"runqueue", "preempted"})
 INTERRUPTED = frozenset({"irq", "softirq_timer", "softirq_other"})
@@ -113,21 +116,36 @@ def planted_in(server: str, fault: str) -> Fault:
     return ON_SERVER.get(f"{server}:{fault}", FAULTS[fault])
 
 
-#: The programs of the lab that plant a fault from outside. All strike in bursts, so that most
-#: requests meet none, and often enough that far more than one in a hundred does.
+#: The programs of the lab that plant a fault from outside, for all servers alike. Sizes follow from
+#: one rule: what strikes comes in bursts, so that most requests meet none, and a tenth of the time
+#: or about one request in twenty does, so that p99 is of those that do. What strikes in pieces
+#: shorter than a request (interrupts of all kinds) storms for 2 ms in each 20, so that a request in
+#: the storm meets it throughout; in one long piece it would strike most of them before they begin.
 COMMANDS = {
     "hog": ("hog", "--cpu", SERVER_CPU, "--duty", "60%", "--period", "20ms"),
-    "quota": ("quota", "--period-us", QUOTA_PERIOD_US),
+    #: For two at once: as long as a packet storm makes a request longer, not twenty times.
+    "short hog": ("hog", "--cpu", SERVER_CPU, "--duty", "4%", "--period", "5ms"),
+    "quota": ("quota",),
     "packets": (
         *("packets", "--cpu", SERVER_CPU, "--sender-cpu", OTHER_CPU),
-        *("--rate", 256000, "--burst", 512),
+        *("--rate", 4_000_000, "--burst", 64, "--storm", "2ms", "--every", "20ms"),
     ),
-    "timers": ("timers", "--cpu", SERVER_CPU, "--period", "2ms", "--burst", 100),
+    "timers": (
+        *("timers", "--cpu", SERVER_CPU, "--period", "10us", "--burst", 5),
+        *("--storm", "2ms", "--every", "20ms"),
+    ),
     "shootdowns": ("shootdowns", "--cpu", OTHER_CPU, "--burst", "2ms", "--period", "20ms"),
-    "pages": ("evict", "--cpu", OTHER_CPU, "--period", "5ms"),
+    "pages": ("evict", "--cpu", OTHER_CPU, "--period", "20ms"),
 }
 #: What is about a process and must be told which.
 OF_A_PROCESS = ("quota", "shootdowns", "pages")
+
+
+def quota(used: float) -> tuple[object, ...]:
+    """The options of a quota for a server that uses a part of a CPU (0 to 1)."""
+    period_us = max(QUOTA_PERIOD_US, round(LEAST_QUOTA_US / (QUOTA_RATIO * max(used, 0.002))))
+    quota_us = max(LEAST_QUOTA_US, round(QUOTA_RATIO * used * period_us))
+    return ("--period-us", min(period_us, 1_000_000), "--quota-us", quota_us)
 
 
 @contextmanager
@@ -135,10 +153,10 @@ def from_outside(fault: str, victims: list[int], *options: object) -> Iterator[N
     """Plants a fault from outside the server for as long as the block runs."""
     planted = []
     with ExitStack() as stack:
-        for one in ("hog", "packets") if fault == "two" else (fault,):
+        for one in ("short hog", "packets") if fault == "two" else (fault,):
             command = COMMANDS[one]
             for pid in victims if one in OF_A_PROCESS else (None,):
-                where = SERVER_CPU if one == "hog" else OTHER_CPU
+                where = SERVER_CPU if "hog" in one else OTHER_CPU
                 about = () if pid is None else ("--pid", pid)
                 words = [LAB, *command, *about, *options]
                 planted.append(stack.enter_context(running(words, on=where)))

@@ -26,7 +26,8 @@ KEEP = (
     "\\sleep 30 ms\n"
 )
 #: A request of which next to all is fresh memory: so many kB, which go when it is done.
-FRESH = "SELECT octet_length(repeat(repeat('x', 1000), {kb}));\n"
+#: A parameter, as a constant would be computed once, when the query is planned.
+FRESH = "\\set kb {kb}\nSELECT octet_length(repeat(repeat('x', 1000), :kb));\n"
 
 
 class Postgres(Server):

@@ -15,11 +15,6 @@ from typing import ClassVar
 from proof import faults
 from proof.machine import LAB, SERVER_CPU, children, cpu_ns, folder, from_memory, running
 
-#: Requests that come together queue for the server, fault or not, and that is a cause which explain
-#: rightly names. Where nothing is planted, or what strikes is shorter than this queue, there is one
-#: connection, so that nobody queues.
-ONE_BY_ONE = frozenset({"none", "pages", "packets", "timers", "shootdowns", "thp"})
-
 NO_JVM = "it has no garbage collector"
 
 
@@ -34,8 +29,11 @@ class Server(ABC):
     lacks: ClassVar[dict[str, str]] = {}
     #: Faults that the server plants in its own requests when told to.
     inside: ClassVar[Collection[str]] = ()
-    #: A quota's part of what the server uses.
-    quota_ratio: ClassVar[float] = 1.2
+    #: How many connections the load has. Requests that come together queue for the server, and
+    #: where each has a thread of its own, these wait for each other's CPU, fault or not: causes
+    #: that explain rightly names, and that a fix of `queue` or `runqueue` takes away with the
+    #: fault's. With one connection they wait in the client.
+    connections: ClassVar[int] = 1
     #: How long it takes to be itself, in seconds: what is compiled or filled first.
     warm_up_s: ClassVar[float] = 1.0
 
@@ -75,7 +73,7 @@ class Server(ABC):
         """The cell's fault, for as long as the block runs."""
         if self.fault in self.inside:
             return self.striking()
-        options = ("--quota-us", self.quota_us) if self.fault == "quota" else ()
+        options = self.quota if self.fault == "quota" else ()
         return faults.from_outside(self.fault, self.victims(), *options)
 
     @contextmanager
@@ -97,21 +95,16 @@ class Server(ABC):
         raise NotImplementedError
 
     @cached_property
-    def quota_us(self) -> int:
-        """CPU time in a period that is enough on average, and not when much comes together."""
+    def quota(self) -> tuple[object, ...]:
+        """The options of a quota that is too small in each period, by what the server uses."""
         before = sum(cpu_ns(pid) for pid in self.workers())
         time.sleep(1)
         used = (sum(cpu_ns(pid) for pid in self.workers()) - before) / 1e9
-        return max(round(self.quota_ratio * used * faults.QUOTA_PERIOD_US), 1000)
+        return faults.quota(used)
 
     def workers(self) -> list[int]:
         """The processes whose CPU time a quota is about."""
         return [self.pid, *children(self.pid)]
-
-    @property
-    def connections(self) -> int:
-        """How many the load has."""
-        return 1 if self.fault in ONE_BY_ONE else 4
 
     def run(self, command: list[object], **options: object) -> None:
         """Starts the server's own process."""

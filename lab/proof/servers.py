@@ -119,8 +119,6 @@ class LoopBench(Server):
 
     title = "LoopBench"
     source = "sdk"
-    #: It asks for the same all the time.
-    quota_ratio = 0.7
     lacks: ClassVar = {"gc": NO_JVM}
     #: Which program has which plant, with its options.
     inside: ClassVar[dict[str, tuple[object, ...]]] = {

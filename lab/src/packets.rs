@@ -28,6 +28,9 @@ const RPS_CPUS: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 /// As many packets as a send can carry on every kernel that segments (UDP_MAX_SEGMENTS).
 const SEGMENTS: u32 = 64;
 
+/// Shorter rests are not slept: the kernel's timers are not that exact.
+const SPIN: Nanos = Nanos(100_000);
+
 /// Set for the second life of this program, inside the namespace.
 const INSIDE: &str = "TAILSCOPE_LAB_INSIDE_NAMESPACE";
 
@@ -36,6 +39,7 @@ const INSIDE: &str = "TAILSCOPE_LAB_INSIDE_NAMESPACE";
 #[command(after_help = "Examples:
   tailscope-lab packets --cpu 1 --rate 50000
   tailscope-lab packets --cpu 1 --rate 102400 --burst 512    5 ms apart, 512 in a row
+  tailscope-lab packets --cpu 1 --rate 4e6 --burst 64 --storm 2ms --every 20ms
 
 Needs root (CAP_SYS_ADMIN), `unshare` of util-linux and `ip` of iproute2.")]
 pub struct Packets {
@@ -54,6 +58,14 @@ pub struct Packets {
     /// Packets that are sent in a row, up to 64 of them as one that the receiver takes apart
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     burst: u32,
+
+    /// Send for so long at a time, each `--every` [default: without a rest]
+    #[arg(long, value_parser = parse_duration, requires = "every")]
+    storm: Option<Duration>,
+
+    /// From one storm to the next
+    #[arg(long, value_parser = parse_duration, requires = "storm")]
+    every: Option<Duration>,
 
     /// Bytes in a packet
     #[arg(long, default_value_t = 64)]
@@ -101,7 +113,10 @@ impl Packets {
         let packets = vec![0; self.size * at_once as usize];
         let gap = Nanos((1e9 * f64::from(self.burst) / self.rate) as u64);
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
+        let storms = self.storm.zip(self.every);
+        let storms = storms.map(|(storm, every)| (Nanos::from(storm), Nanos::from(every)));
         let mut due = Nanos::now();
+        let mut storm_began = due;
         let mut sent = 0;
         while !stop.due() {
             let mut rest = self.burst;
@@ -114,9 +129,19 @@ impl Packets {
             }
             sent += u64::from(self.burst);
             due = due + gap;
+            if let Some((storm, every)) = storms
+                && due > storm_began + storm
+            {
+                storm_began = (storm_began + every).max(Nanos::now());
+                due = storm_began;
+            }
             let rest = due - Nanos::now();
-            if rest.0 > 0 {
+            if rest > SPIN {
                 thread::sleep(Duration::from_nanos(rest.0));
+            } else if rest.0 > 0 {
+                while Nanos::now() < due {
+                    std::hint::spin_loop();
+                }
             } else {
                 // Late: what was missed is not made up for, which would be another load.
                 due = Nanos::now();

@@ -31,7 +31,8 @@ const SHORTEST: Nanos = Nanos(10_000);
 #[derive(Args)]
 #[command(after_help = "Examples:
   tailscope-lab timers --cpu 1 --period 20us
-  tailscope-lab timers --cpu 1 --period 5ms --burst 200    rare, but some 100 µs in a row")]
+  tailscope-lab timers --cpu 1 --period 5ms --burst 200    rare, but some 100 µs in a row
+  tailscope-lab timers --cpu 1 --period 10us --storm 2ms --every 20ms    a tenth of the time")]
 pub struct Timers {
     /// The CPU that takes the interrupts
     #[arg(long)]
@@ -44,6 +45,14 @@ pub struct Timers {
     /// How many timers are due each period, all at once
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     burst: u16,
+
+    /// Fire for so long at a time, each `--every` [default: without a rest]
+    #[arg(long, value_parser = parse_duration, requires = "every", conflicts_with = "kind")]
+    storm: Option<Duration>,
+
+    /// From one storm to the next
+    #[arg(long, value_parser = parse_duration, requires = "storm")]
+    every: Option<Duration>,
 
     /// What fires
     #[arg(long, value_enum, default_value_t = Kind::Interrupt)]
@@ -71,10 +80,15 @@ impl Timers {
         let stop = Stop::after(self.duration)?;
         match self.kind {
             Kind::Interrupt => {
-                let events = clock_events(self.cpu, period, self.burst)?;
-                stop.wait();
-                drop(events);
-                Ok(())
+                let events = ClockEvents::open(self.cpu, period, self.burst)?;
+                match self.storm.zip(self.every) {
+                    Some((storm, every)) => events.storm(storm.into(), every.into(), &stop),
+                    None => {
+                        events.run(true)?;
+                        stop.wait();
+                        Ok(())
+                    }
+                }
             }
             Kind::Timerfd => {
                 cpu::pin(self.cpu)?;
@@ -92,19 +106,56 @@ impl Timers {
 }
 
 /// Timers of one phase: one interrupt finds them all due, and works them off one after the other.
-/// They are one group, so that the kernel starts them together, when its leader is enabled.
-fn clock_events(cpu: usize, period: Nanos, count: u16) -> anyhow::Result<Vec<File>> {
-    let leader = clock_event(cpu, period, None)?;
-    let mut events = Vec::with_capacity(count.into());
-    for _ in 1..count {
-        events.push(clock_event(cpu, period, Some(&leader))?);
+/// They are one group, so that the kernel starts and stops them together, with its leader.
+struct ClockEvents {
+    leader: File,
+    _others: Vec<File>,
+}
+
+impl ClockEvents {
+    /// Nothing fires yet.
+    fn open(cpu: usize, period: Nanos, count: u16) -> anyhow::Result<Self> {
+        let leader = clock_event(cpu, period, None)?;
+        let others = (1..count).map(|_| clock_event(cpu, period, Some(&leader)));
+        let _others = others.collect::<anyhow::Result<_>>()?;
+        Ok(Self { leader, _others })
     }
-    // SAFETY: the request takes no pointer, and the descriptor is an open perf event.
-    if unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), 0) } != 0 {
-        return Err(io::Error::last_os_error()).context("can't start the timers");
+
+    fn run(&self, on: bool) -> anyhow::Result<()> {
+        let fd = self.leader.as_raw_fd();
+        // SAFETY: the requests take no pointer, and the descriptor is an open perf event.
+        let failed = unsafe {
+            if on {
+                perf::ioctls::ENABLE(fd, 0)
+            } else {
+                perf::ioctls::DISABLE(fd, 0)
+            }
+        };
+        if failed != 0 {
+            return Err(io::Error::last_os_error()).context("can't start or stop the timers");
+        }
+        Ok(())
     }
-    events.push(leader);
-    Ok(events)
+
+    /// Runs them for a while at the begin of each period.
+    fn storm(&self, storm: Nanos, every: Nanos, stop: &Stop) -> anyhow::Result<()> {
+        let mut due = Nanos::now();
+        while !stop.due() {
+            self.run(true)?;
+            sleep_until(due + storm);
+            self.run(false)?;
+            due = (due + every).max(Nanos::now());
+            sleep_until(due);
+        }
+        Ok(())
+    }
+}
+
+fn sleep_until(moment: Nanos) {
+    let rest = moment - Nanos::now();
+    if rest.0 > 0 {
+        thread::sleep(Duration::from_nanos(rest.0));
+    }
 }
 
 /// A perf event that interrupts `cpu` every `period` for as long as the file is open. Nobody asked
