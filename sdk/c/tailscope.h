@@ -417,6 +417,13 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
 		errno = saved;
 		return 0;
 	}
+	/* Of threads that waited for one that failed, each would only fail again, and put all off for
+	 * longer. */
+	if (now < __atomic_load_n(&p->retry_after, __ATOMIC_RELAXED)) {
+		ts__unlock(p);
+		errno = saved;
+		return 0;
+	}
 	if (!p->fork_handled) {
 		pthread_atfork(NULL, NULL, ts__after_fork);
 		p->fork_handled = 1;

@@ -304,6 +304,12 @@ pub(crate) fn attach(thread: &Thread) -> bool {
     if now < process.retry_after.load(Relaxed) || !process.lock() {
         return false;
     }
+    // Of threads that waited for one that failed, each would only fail again, and put all off for
+    // longer.
+    if now < process.retry_after.load(Relaxed) {
+        process.unlock();
+        return false;
+    }
     let attached = process.attach_process(now).and_then(|()| {
         thread.forget(now ^ (&raw const *thread as u64) << 16);
         process.claim(thread)?;
