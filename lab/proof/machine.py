@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ LAB = ROOT / "target" / "release" / "tailscope-lab"
 PROGRAMS = ROOT / "target" / "lab"
 #: The server and what disturbs it; and everybody else: load, recorder, orchestrator.
 SERVER_CPU, OTHER_CPU = 0, 1
+#: Who puts idle CPUs to sleep: `none`, and they are halted, or a driver that can be asked not to.
+IDLE_DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
 #: Who a server runs as that refuses to be root.
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=INT")
 
@@ -33,16 +35,19 @@ class ProofError(Exception):
 def awake_cpus() -> Iterator[None]:
     """Keeps idle CPUs from sleeping, as hosts for low latency do, while the block runs.
 
-    A virtual CPU that was halted takes up to 100 µs to wake up, as much as some faults; a fault
-    that keeps it busy takes that away. The kernel's request holds for as long as the file is open
-    (Documentation/power/pm_qos_interface.rst); without the file the CPUs sleep.
+    A virtual CPU that was halted takes up to 100 µs to wake up, as much as some faults, and finds
+    its caches cold; a fault that keeps it busy takes that away. The kernel's request holds for as
+    long as the file is open (Documentation/power/pm_qos_interface.rst). It asks nothing of a
+    machine without an idle driver, which halts its CPUs always: there a program burns what nobody
+    wants of the server's CPU, in the class that gives way at once (SCHED_IDLE).
     """
-    request = Path("/dev/cpu_dma_latency")
-    if not request.exists():
-        yield
-        return
-    with request.open("wb", buffering=0) as held:
-        held.write(struct.pack("=i", 0))
+    with ExitStack() as stack:
+        if IDLE_DRIVER.exists() and IDLE_DRIVER.read_text().strip() != "none":
+            held = stack.enter_context(Path("/dev/cpu_dma_latency").open("wb", buffering=0))
+            held.write(struct.pack("=i", 0))
+        else:
+            burner = ("chrt", "--idle", 0, LAB, "hog", "--cpu", SERVER_CPU)
+            stack.enter_context(running(burner, on=SERVER_CPU))
         yield
 
 
