@@ -54,7 +54,7 @@ class Measured:
 def measure(server: str, fault: str, seconds: float, folder: Path) -> Measured:
     """Measures for about so many seconds; the ledgers are left in the folder."""
     phase_s = max(seconds / (2 * PAIRS), 2 * SETTLING_S)
-    with awake_cpus(), SERVERS[server](fault) as one:
+    with awake_cpus(fault), SERVERS[server](fault) as one:
         load = one.load(seconds + one.warm_up_s + 30)
         said = folder / "client.json"
         with said.open("w") as out, running(load or ["true"], stdout=out) as client:

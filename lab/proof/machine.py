@@ -32,20 +32,22 @@ class ProofError(Exception):
 
 
 @contextmanager
-def awake_cpus() -> Iterator[None]:
+def awake_cpus(fault: str) -> Iterator[None]:
     """Keeps idle CPUs from sleeping, as hosts for low latency do, while the block runs.
 
     A virtual CPU that was halted takes up to 100 µs to wake up, as much as some faults, and finds
     its caches cold; a fault that keeps it busy takes that away. The kernel's request holds for as
     long as the file is open (Documentation/power/pm_qos_interface.rst). It asks nothing of a
     machine without an idle driver, which halts its CPUs always: there a program burns what nobody
-    wants of the server's CPU, in the class that gives way at once (SCHED_IDLE).
+    wants of the server's CPU, in the class that gives way at once (SCHED_IDLE). But not to a thread
+    whose quota comes back: the kernel looks for that at once on an idle CPU, else at the next tick
+    (unthrottle_cfs_rq in kernel/sched/fair.c). So there the CPU may sleep.
     """
     with ExitStack() as stack:
         if IDLE_DRIVER.exists() and IDLE_DRIVER.read_text().strip() != "none":
             held = stack.enter_context(Path("/dev/cpu_dma_latency").open("wb", buffering=0))
             held.write(struct.pack("=i", 0))
-        else:
+        elif fault != "quota":
             burner = ("chrt", "--idle", 0, LAB, "hog", "--cpu", SERVER_CPU)
             stack.enter_context(running(burner, on=SERVER_CPU))
         yield
