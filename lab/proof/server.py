@@ -13,7 +13,16 @@ from functools import cached_property
 from typing import ClassVar
 
 from proof import faults
-from proof.machine import LAB, SERVER_CPU, children, cpu_ns, folder, from_memory, running
+from proof.machine import (
+    LAB,
+    SERVER_CPU,
+    ProofError,
+    children,
+    cpu_ns,
+    folder,
+    from_memory,
+    running,
+)
 
 NO_JVM = "it has no garbage collector"
 
@@ -88,11 +97,15 @@ class Server(ABC):
 
     def strike(self) -> None:
         """Has the server plant the fault that is `inside` of it, from now on."""
-        raise NotImplementedError
+        raise self.no_plant()
 
     def rest(self) -> None:
         """Has it plant no more."""
-        raise NotImplementedError
+        raise self.no_plant()
+
+    def no_plant(self) -> ProofError:
+        """What a server says that lists a fault as `inside` and can't plant it."""
+        return ProofError(f"{self.title} has no way to plant {self.fault} in its own requests")
 
     @cached_property
     def quota(self) -> tuple[object, ...]:

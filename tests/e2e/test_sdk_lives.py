@@ -19,10 +19,6 @@ Run = Callable[..., Started]
 Program = Callable[..., Path]
 
 
-def spans_by_name(folder: Path) -> dict[str, int]:
-    return dict(ledger.query(folder, "SELECT span, count(*) FROM spans GROUP BY span"))
-
-
 def test_a_program_that_started_before_the_recorder_is_recorded(record: Record, run: Run) -> None:
     loop = run("loopbench", "--seconds", 60)
     recorder = record("-p", loop.pid, "--span", "sdk", "-d", "1s")
@@ -99,7 +95,7 @@ def test_a_fork_in_mid_span_harms_neither_parent_nor_child(
 def test_without_children_a_fork_leaves_only_the_parent(record: Record, program: Program) -> None:
     recorder = record("--no-children", "--", program("forking.c"))
     recorder.wait().clean()
-    assert spans_by_name(recorder.ledger) == {"outer": 1, "inner": 1, "parent": 1000}
+    assert ledger.count_by_span(recorder.ledger) == {"outer": 1, "inner": 1, "parent": 1000}
 
 
 def test_every_span_of_a_thousand_threads_that_come_and_go_is_counted(record: Record) -> None:
@@ -121,7 +117,7 @@ def test_every_span_of_a_thousand_threads_that_come_and_go_is_counted(record: Re
 def test_spans_nest_and_keep_their_names_and_ids(record: Record, program: Program) -> None:
     recorder = record("--", program("nesting.c"))
     recorder.wait().clean()
-    assert spans_by_name(recorder.ledger) == {"outer": 1500, "inner": 1500}
+    assert ledger.count_by_span(recorder.ledger) == {"outer": 1500, "inner": 1500}
     wrong = ledger.query(
         recorder.ledger,
         "SELECT * FROM spans AS o JOIN spans AS i USING (id) "
@@ -141,7 +137,7 @@ def test_spans_of_a_cplusplus_program_end_with_their_scope(
         pytest.skip(f"{compiler} is not installed")
     recorder = record("--", program("scoped.cc", compiler=compiler))
     recorder.wait().clean()
-    assert spans_by_name(recorder.ledger) == {"scoped": 1500}
+    assert ledger.count_by_span(recorder.ledger) == {"scoped": 1500}
     assert ledger.query(recorder.ledger, "SELECT count(DISTINCT id) FROM spans") == [(1500,)]
 
 
@@ -165,7 +161,7 @@ def test_a_program_and_its_library_share_the_meters_of_their_threads(
     both = run(modules, 1 << 40)
     recorder = record("-p", both.pid, "--span", "sdk", "-d", "1s")
     recorder.wait().clean()
-    counts = spans_by_name(recorder.ledger)
+    counts = ledger.count_by_span(recorder.ledger)
     assert counts.keys() == {"program", "module"}
     # At the begin one may be called a moment before the other; at the end a pair may be open.
     pairs = "SELECT count(*) FROM spans AS p JOIN spans AS m USING (id) WHERE p.span < m.span"
@@ -181,7 +177,7 @@ def test_a_library_that_is_loaded_after_the_start_is_recorded(
 ) -> None:
     recorder = record("--", modules, 500)
     recorder.wait().clean()
-    assert spans_by_name(recorder.ledger) == {"program": 1000, "module": 1000}
+    assert ledger.count_by_span(recorder.ledger) == {"program": 1000, "module": 1000}
     assert not ledger.query(recorder.ledger, UNPAIRED)
 
 
@@ -199,7 +195,7 @@ def test_an_annotated_server_is_recorded_without_being_asked_how(
         recorder = record("-p", server.pid, "-d", "2s")
         assert "recording sdk" in recorder.wait().clean().err
         client.wait().clean()
-    assert set(spans_by_name(recorder.ledger)) <= {"get", "set"}
+    assert set(ledger.count_by_span(recorder.ledger)) <= {"get", "set"}
     assert ledger.count(recorder.ledger) > 1000
     ledger.check_books(recorder.ledger)
 

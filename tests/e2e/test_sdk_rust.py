@@ -25,27 +25,12 @@ def nested() -> Path:
     return program
 
 
-def spans_by_name(folder: Path) -> dict[str, int]:
-    return dict(ledger.query(folder, "SELECT span, count(*) FROM spans GROUP BY span"))
-
-
 def test_spans_nest_and_keep_their_names_and_ids(record: Record, nested: Path) -> None:
     recorder = record("--", nested, 500)
     pairs = recorder.wait().clean().json()["pairs"]
     assert pairs == THREADS * 500
-    assert spans_by_name(recorder.ledger) == {"outer": pairs, "scoped": pairs, "inner": pairs}
-    ids = "SELECT span, count(DISTINCT id) FROM spans GROUP BY span"
-    assert dict(ledger.query(recorder.ledger, ids)) == {"outer": pairs, "scoped": 0, "inner": pairs}
-    apart = ledger.query(
-        recorder.ledger,
-        "SELECT * FROM spans AS o JOIN spans AS i USING (id) "
-        "WHERE o.span = 'outer' AND i.span = 'inner' AND NOT (o.tid = i.tid "
-        "AND i.start_ns >= o.start_ns - 1 "
-        "AND i.start_ns + i.wall_ns <= o.start_ns + o.wall_ns + 1)",
-    )
-    assert not apart, apart[:3]
+    ledger.check_nested(recorder.ledger, pairs)
     assert about(recorder.ledger)["seen"] == 3 * pairs
-    ledger.check_books(recorder.ledger)
 
 
 def test_a_program_that_started_before_the_recorder_is_recorded(

@@ -44,6 +44,27 @@ def percentile_ns(ledger: Path, share: float) -> float:
     return query(ledger, f"SELECT quantile_cont(wall_ns, {share}) FROM spans")[0][0]
 
 
+def count_by_span(ledger: Path) -> dict[str, int]:
+    """How many rows each kind of span has."""
+    return dict(query(ledger, "SELECT span, count(*) FROM spans GROUP BY span"))
+
+
+def check_nested(ledger: Path, pairs: int) -> None:
+    """The rows are those of the SDKs' program `nested`, each `inner` within its `outer`."""
+    assert count_by_span(ledger) == {"outer": pairs, "scoped": pairs, "inner": pairs}
+    ids = "SELECT span, count(DISTINCT id) FROM spans GROUP BY span"
+    assert dict(query(ledger, ids)) == {"outer": pairs, "scoped": 0, "inner": pairs}
+    apart = query(
+        ledger,
+        "SELECT * FROM spans AS o JOIN spans AS i USING (id) "
+        "WHERE o.span = 'outer' AND i.span = 'inner' AND NOT (o.tid = i.tid "
+        "AND i.start_ns >= o.start_ns - 1 "
+        "AND i.start_ns + i.wall_ns <= o.start_ns + o.wall_ns + 1)",
+    )
+    assert not apart, apart[:3]
+    check_books(ledger)
+
+
 def check_books(ledger: Path) -> None:
     """No row may have lost more time to its causes than it took."""
     bad = query(
