@@ -22,9 +22,10 @@ MEASURED, OTHER = 1, 0
 #: The hog's name, as the kernel cuts it to 15 bytes.
 HOG = "tailscope-lab"
 
-pytestmark = pytest.mark.skipif(
-    not {MEASURED, OTHER} <= os.sched_getaffinity(0), reason="needs two CPUs"
-)
+pytestmark = [
+    pytest.mark.measures,
+    pytest.mark.skipif(not {MEASURED, OTHER} <= os.sched_getaffinity(0), reason="needs two CPUs"),
+]
 
 
 def check_top(

@@ -19,6 +19,7 @@ def groups() -> set[Path]:
     return {path for path in GROUPS.glob("**/tailscope-lab-*") if path.is_dir()}
 
 
+@pytest.mark.measures
 def test_two_short_cells_are_measured_judged_and_shown(recordable: None, folder: Path) -> None:
     if not {0, 1} <= os.sched_getaffinity(0):
         pytest.skip("needs two CPUs")

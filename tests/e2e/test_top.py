@@ -148,6 +148,7 @@ def test_its_figures_are_those_of_the_program(recordable: None) -> None:
     assert told["all"]["sleep_ns"] * 20000 > planted * 5e6 * 0.98
 
 
+@pytest.mark.measures
 def test_its_percentiles_are_those_that_the_program_saw(recordable: None) -> None:
     bench = [installed.LAB / "loopbench", "--spans", 20000, "--iterations", 100_000]
     done = run("--json", "--", *bench)
