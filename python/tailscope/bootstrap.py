@@ -38,6 +38,7 @@ class Draws:
     run: int
     #: Whether the tail's memory is so long that too few runs are left for an honest interval.
     too_few: bool
+    seed: int
 
     @property
     def widening(self) -> float:
@@ -97,13 +98,26 @@ def memory(series: NDArray[np.float64]) -> int:
 
 def draw(blocks: int, memory: int, seed: int, replicates: int = REPLICATES) -> Draws:
     """Draw blocks in runs of neighbours, the last followed by the first, for a tail's memory."""
-    run = min(CAUTION * memory, max(1, blocks // FEWEST_RUNS))
+    run = run_length(blocks, memory)
     rng = np.random.default_rng(seed)
     starts = rng.multinomial(max(1, round(blocks / run)), np.full(blocks, 1 / blocks), replicates)
     counts = np.zeros((replicates, blocks))
     for step in range(run):
         counts += np.roll(starts, step, axis=1)
-    return Draws(counts, run, blocks < 20 or run < CAUTION * memory)
+    return Draws(counts, run, blocks < 20 or run < CAUTION * memory, seed)
+
+
+def run_length(blocks: int, memory: int) -> int:
+    """How many neighbours are drawn together, for a tail's memory."""
+    return min(CAUTION * memory, max(1, blocks // FEWEST_RUNS))
+
+
+def redrawn(draws: Draws, timed: Timed, quantile: float) -> Draws:
+    """Draws in longer runs, if that is what another percentile takes; else the same."""
+    tail_bin = timed.distribution().bin_at(quantile)
+    blocks, found = timed.blocks, memory(surplus(timed, tail_bin))
+    longer = run_length(blocks, found) > draws.run
+    return draw(blocks, found, draws.seed, len(draws.counts)) if longer else draws
 
 
 def quantiles(draws: NDArray[np.float64], timed: Timed, quantile: float) -> NDArray[np.float64]:

@@ -25,7 +25,8 @@ over blocks of time, which keeps bursts together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import ibis
@@ -67,7 +68,7 @@ class Cold:
     runs: tuple[int, ...]
     #: … to this much (ns, not falling), at the same ranks.
     would: tuple[int, ...]
-    #: The standard error of the difference of means, as a share of it.
+    #: The standard error of what struck spans are brought to, as a share of it.
     error: float
 
     def gain(self, spans: Spans) -> IntegerValue:
@@ -89,6 +90,39 @@ class Cold:
                     struck = struck & (spans.value(name) == 0)
         return ibis.ifelse(struck, gained, 0)
 
+    def gain_in(self, rows: Sample) -> NDArray[np.int64]:
+        """The same for rows that are here."""
+        running = rows.values[RUNNING]
+        gained = np.maximum(running - np.interp(running, self.runs, self.would), 0)
+        shorter = running < self.runs[0]
+        struck = (rows.values[self.cause] > self.above_ns) & ~shorter
+        if self.cause == BEFORE:
+            struck &= ~blocked(rows)
+        return np.where(struck, gained, 0).astype(np.int64)
+
+
+def put_down(rows: Sample, colds: Sequence[Cold]) -> Sample:
+    """The rows with what causes left cold taken from `running` and put down to these causes.
+
+    To the one that left most, where it is several.
+    """
+    if not colds:
+        return rows
+    gains = np.array([one.gain_in(rows) for one in colds])
+    most = gains.argmax(axis=0)
+    values = rows.values | {RUNNING: rows.values[RUNNING] - gains.max(axis=0)}
+    for number, one in enumerate(colds):
+        values[one.cause] = values[one.cause] + np.where(most == number, gains[number], 0)
+    return replace(rows, values=values)
+
+
+def blocked(rows: Sample) -> NDArray[np.bool_]:
+    """The rows of spans that blocked."""
+    found = np.zeros(len(rows.wall), dtype=bool)
+    for name in BLOCKED:
+        found |= rows.values.get(name, np.zeros(1)) > 0
+    return found
+
 
 def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
     """What a cause leaves cold in the spans that have more of it than so many ns; None: nothing."""
@@ -99,8 +133,7 @@ def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
     struck = rows.values[cause] > above_ns
     free = ~struck
     if cause == BEFORE:
-        blocked = np.any([rows.values[n] > 0 for n in BLOCKED if n in rows.values], axis=0)
-        struck, free = struck & ~blocked, free & ~blocked
+        struck, free = struck & ~blocked(rows), free & ~blocked(rows)
     elif cause not in ON_TOP or above_ns > 0:
         return None
     if min(struck.sum(), free.sum()) < FEWEST:
@@ -108,8 +141,8 @@ def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
     weight = rows.weight.copy()
     if cause in ON_TOP:
         weight[free] *= odds(running[free], weight[free], float(weight[struck].sum()))
-    difference, error = means(running, weight, struck, free, rows.block, draws)
-    if difference <= SURE * error:
+    longer = means(running, weight, struck, free, rows.block, draws)
+    if longer.ns <= SURE * longer.error_ns:
         return None
     runs = ranked(running[struck], weight[struck])
     would = np.minimum(ranked(running[free], weight[free]), runs)
@@ -119,7 +152,7 @@ def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
         above_ns,
         tuple(runs[rising].tolist()),
         tuple(np.maximum.accumulate(would)[rising].tolist()),
-        error / difference,
+        longer.free_error,
     )
 
 
@@ -139,6 +172,18 @@ def odds(running: NDArray, weight: NDArray, struck: float) -> NDArray[np.float64
     return np.expm1(np.minimum(high * running, 50.0))
 
 
+@dataclass(frozen=True)
+class Longer:
+    """By how much struck spans run longer on average, with the standard error of that (ns).
+
+    And that of the others' mean, as a share of it.
+    """
+
+    ns: float
+    error_ns: float
+    free_error: float
+
+
 def means(
     running: NDArray,
     weight: NDArray,
@@ -146,8 +191,8 @@ def means(
     free: NDArray[np.bool_],
     block: NDArray[np.int64],
     draws: Draws,
-) -> tuple[float, float]:
-    """By how much struck spans run longer on average (ns), and that figure's standard error.
+) -> Longer:
+    """Compares the running of struck and other spans.
 
     What is above the 99th percentile of either side counts as that: a few very long spans say
     little about all others.
@@ -164,9 +209,10 @@ def means(
         replicates.append((draws.counts @ total)[drawn > 0] / drawn[drawn > 0])
     if len(replicates[0]) != len(replicates[1]):
         # Some replicates have no strike at all: they come too seldom to tell.
-        return 0.0, 0.0
-    error = float(np.std(replicates[0] - replicates[1])) * draws.widening
-    return float(sides[0] - sides[1]), error
+        return Longer(0.0, 0.0, 0.0)
+    error_ns = float(np.std(replicates[0] - replicates[1])) * draws.widening
+    free_error = float(np.std(replicates[1])) * draws.widening / max(float(sides[1]), 1.0)
+    return Longer(float(sides[0] - sides[1]), error_ns, free_error)
 
 
 def ranked(running: NDArray, weight: NDArray) -> NDArray[np.int64]:

@@ -9,6 +9,10 @@ the cause left longer (`cold`).
 A cause that was not measured in all rows (a counter that takes turns, a ledger that lacks it) is
 judged by those in which it was: what fixing it saves there is what it saves.
 
+What lies beneath the causes that are fixed has a memory of its own: bursts of a cause may be short,
+and what the machine does to all spans may last for seconds. So an interval is drawn in runs as long
+as the longer one of both memories.
+
 A fix only makes spans faster. So of the spans that were below some wall time only their number
 matters, as long as the percentile and all of its replicates stay above it.
 """
@@ -16,12 +20,12 @@ matters, as long as the percentile and all of its replicates stay above it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tailscope import measure
-from tailscope.bootstrap import Draws, Interval, again, interval, interval_of
+from tailscope.bootstrap import Draws, Interval, again, interval, interval_of, redrawn
 from tailscope.fix import Fix, Remedies, moved, relieved
 from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans
@@ -48,6 +52,14 @@ class Baseline:
         """The target percentile and its replicates."""
         target, replicates = interval_of(walls, draws, quantile)
         return cls(walls, walls.distribution(), quantile, draws, target, replicates, of_all)
+
+    def drawn(self, draws: Draws) -> Baseline:
+        """The same with other draws."""
+        if draws is self.draws:
+            return self
+        target, replicates = interval_of(self.walls, draws, self.quantile)
+        of_all = self.of_all and self.of_all.drawn(draws)
+        return replace(self, draws=draws, target=target, replicates=replicates, of_all=of_all)
 
     @property
     def everything(self) -> Baseline:
@@ -118,27 +130,29 @@ def slow_first(spans: Spans) -> Iterator[Spans]:
     yield spans
 
 
-def percentile(spans: Spans, baseline: Baseline, fix: Fix) -> tuple[float, np.ndarray]:
-    """The percentile (ns) with a fix, and its replicates."""
+def percentile(spans: Spans, baseline: Baseline, fix: Fix) -> tuple[float, np.ndarray, Draws]:
+    """The percentile (ns) with a fix, its replicates, and the draws that these are of."""
     for rows in slow_first(spans):
         spared = moved(rows, fix, median_ns(baseline))
         walls = baseline.walls.from_bin(rows.floor_bin).moved(spared.gone, spared.come)
-        found, replicates = interval_of(walls, baseline.draws, baseline.quantile)
+        draws = redrawn(baseline.draws, walls, baseline.quantile)
+        found, replicates = interval_of(walls, draws, baseline.quantile)
         if min(found.ns, float(replicates.min())) >= lower_edge(rows.floor_bin):
             break
-    return found.ns, replicates
+    return found.ns, replicates, draws
 
 
 def without(spans: Spans, baseline: Baseline, fix: Fix) -> Counterfactual:
     """The percentile with a fix."""
-    ns, replicates = percentile(spans, baseline, fix)
+    ns, replicates, draws = percentile(spans, baseline, fix)
+    baseline = baseline.drawn(draws)
     if not fix.cold:
         return compare(baseline, ns, replicates)
-    # What is left cold is an estimate itself, and its error comes on top of the spans' luck.
-    bare_ns, bare = percentile(spans, baseline, fix.bare)
+    # What struck spans are brought to is an estimate itself: its error comes on top of their luck.
     luck = np.random.default_rng(len(replicates)).standard_normal(len(replicates))
     error = max(one.error for one in fix.cold)
-    return compare(baseline, ns, replicates + (bare - replicates) * error * luck, bare_ns - ns)
+    bare_ns, _, _ = percentile(spans, baseline, fix.bare)
+    return compare(baseline, ns, replicates * np.exp(error * luck), bare_ns - ns)
 
 
 def curve(spans: Spans, baseline: Baseline, fix: Fix) -> Distribution:

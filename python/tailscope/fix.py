@@ -1,6 +1,8 @@
 """Spans with some causes brought down to a limit: which of them become faster, and how fast.
 
 With a cause goes what it left cold (`cold`): part of the running of the spans that it struck.
+Causes stay exclusive: what is put down to one is not running's too, so to fix `running` alone
+leaves it.
 
 Plain group-bys like those of `measure`, and the windows of `replay` for the queue that a fix takes
 along.
@@ -28,15 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fix:
-    """What is fixed: no cause in `limits` is above its limit (ns), and nothing is left cold."""
+    """What is fixed: no cause in `limits` is above its limit (ns), and they leave nothing cold."""
 
     limits: dict[str, int]
     cold: tuple[Cold, ...] = ()
+    #: What causes leave cold that are not fixed: running that to fix `running` does not take.
+    stays: tuple[Cold, ...] = ()
 
     @property
     def bare(self) -> Fix:
         """The same, but what was left cold stays so."""
-        return Fix(self.limits)
+        return Fix(self.limits, stays=(*self.cold, *self.stays))
 
     def more(self, spans: Spans) -> dict[str, IntegerValue]:
         """What it takes of each cause (ns)."""
@@ -44,9 +48,15 @@ class Fix:
             cause: ibis.greatest(spans.value(cause) - limit, 0)
             for cause, limit in self.limits.items()
         }
-        if gains := [one.gain(spans) for one in self.cold]:
-            # What two causes left cold may be the same.
-            found[RUNNING] = ibis.greatest(*gains, 0)
+        # What two causes left cold may be the same.
+        goes = [one.gain(spans) for one in self.cold]
+        stays = [one.gain(spans) for one in self.stays]
+        if RUNNING in found:
+            if stays:
+                left = ibis.greatest(*stays, *goes, 0) - ibis.greatest(*goes, 0)
+                found[RUNNING] = ibis.greatest(found[RUNNING] - left, 0)
+        elif goes:
+            found[RUNNING] = ibis.greatest(*goes, 0)
         return found
 
 
@@ -58,9 +68,10 @@ class Remedies:
     cold: dict[str, Cold] = field(default_factory=dict)
 
     def fix(self, causes: Sequence[str]) -> Fix:
-        """Some of them at once. To fix `running` itself takes what is cold along."""
-        colds = () if RUNNING in causes else (self.cold[c] for c in causes if c in self.cold)
-        return Fix({cause: self.medians[cause] for cause in causes}, tuple(colds))
+        """Some of them at once."""
+        goes = tuple(one for cause, one in self.cold.items() if cause in causes)
+        stays = tuple(one for cause, one in self.cold.items() if cause not in causes)
+        return Fix({cause: self.medians[cause] for cause in causes}, goes, stays)
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,11 @@ def strike(
     method: VarMRI,
     rows: Sample,
     known: Sequence[str] = (),
+    stays: Sequence[Cold] = (),
 ) -> Strike:
     """Measure one cause, in the spans in which it and those in `known` were measured.
 
-    `rows` are some of all spans.
+    `rows` are some of all spans. For `running`, `stays` is what of it other causes leave cold.
     """
     spans, baseline = counterfactual.among(spans, baseline, (cause, *known)) or (spans, baseline)
     found = measure.strikes(spans, cause, baseline.whole.total)
@@ -61,7 +62,7 @@ def strike(
     without, left = counterfactual.unchanged(baseline), None
     if found.values.bins[-1] > bins_of(median_ns):
         left = cold(rows, cause, median_ns, baseline.draws)
-        fix = Fix({cause: median_ns}, (left,) if left else ())
+        fix = Fix({cause: median_ns}, (left,) if left else (), tuple(stays))
         without = counterfactual.without(spans, baseline, fix)
     return Strike(baseline, found, median_ns, high_ns, value, without, left)
 

@@ -13,6 +13,7 @@ from tailscope import bootstrap, counterfactual, measure, rules, shapley
 from tailscope.blame import Blame, blame
 from tailscope.bootstrap import Interval
 from tailscope.cause import MEANING, RUNNING
+from tailscope.cold import put_down
 from tailscope.composition import Composition
 from tailscope.counter import group_of
 from tailscope.counterfactual import Baseline, Counterfactual
@@ -120,7 +121,8 @@ def weigh_all(
     )
     together = counterfactual.together(spans, baseline, remedies, worth_fixing(found))
     drawn = drawn.resting_on(rest_known)
-    shares = shapley.shapley(drawn, remedies.medians, worth_sharing(found), target.quantile)
+    exclusive = put_down(drawn, list(remedies.cold.values()))
+    shares = shapley.shapley(exclusive, remedies.medians, worth_sharing(found), target.quantile)
     floor_ns = int(lower_edge(baseline.whole.bin_at(target.quantile)))
     found = [replace(cause, blame=blame(spans, floor_ns, cause.name)) for cause in found]
     causes = [Event(cause.name, cause.impact, cause.high_from_ns) for cause in found]
@@ -157,7 +159,8 @@ def strike_all(
         if found.baseline is not baseline:
             composition = composition.scaled_up(name, found.baseline.whole)
     rest_known = judges(spans, composition, target)
-    struck[RUNNING] = strike(spans, baseline, RUNNING, method, rows, rest_known)
+    colds = [one.cold for one in struck.values() if one.cold]
+    struck[RUNNING] = strike(spans, baseline, RUNNING, method, rows, rest_known, colds)
     return struck, composition.with_rest(), rest_known
 
 

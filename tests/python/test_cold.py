@@ -66,6 +66,31 @@ def test_running_that_strikes_leave_cold_goes_with_them(make: Make, name: str) -
     assert found.curves[name].value_at(0.99) == pytest.approx(truth, rel=0.05)
 
 
+def test_what_strikes_leave_cold_is_not_running_s_too(make: Make) -> None:
+    # Who is struck runs far longer, and all spans differ a little: to bring their own running to
+    # its median saves that little.
+    rng = np.random.default_rng(7)
+    start_ns = times(rng)
+    running = rng.lognormal(np.log(70_000), 0.2, ROWS)
+    struck = in_bursts(start_ns)
+    booked = np.where(struck, 20_000, 0)
+    left = np.where(struck, rng.normal(150_000, 15_000, ROWS), 0)
+    wall = (running + left).astype(np.int64) + booked
+    found = explained(make, ("running",), start_ns=start_ns, wall_ns=wall, irq_ns=booked)
+    rest = np.minimum(running, np.median(running)) + left + booked
+    truth = float(np.quantile(wall, 0.99) - np.quantile(rest, 0.99))
+    assert [cause.name for cause in found.causes] == ["irq", "running"]
+    assert cause(found, "running").saving.ns == pytest.approx(truth, abs=10_000)
+    assert found.without is not None
+    assert found.without.saving.ns == cause(found, "running").saving.ns
+    assert found.shares is not None
+    assert found.shares.shares["irq"] == pytest.approx(cause(found, "irq").saving.ns, rel=0.15)
+    # Both at once take all of it.
+    both = explained(make, ("irq", "running"), start_ns=start_ns, wall_ns=wall, irq_ns=booked)
+    assert both.without is not None
+    assert both.without.predicted.ns == pytest.approx(np.median(running), rel=0.05)
+
+
 @pytest.mark.parametrize("rate", [0.3, 3.0])
 def test_long_spans_meet_more_interrupts_and_nothing_is_invented(make: Make, rate: float) -> None:
     # Lengths over two orders of magnitude: struck spans are far longer than others, for no reason
