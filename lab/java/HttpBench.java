@@ -22,13 +22,15 @@ import java.util.concurrent.ThreadLocalRandom;
  * while and answers. GET /plant/NAME plants a fault, until GET /plant/none:
  *
  * <ul>
- *   <li>gc: every request makes garbage, and some of it lives for a while
+ *   <li>gc: every request makes garbage, and some of it, by SIZE, lives for a while
  *   <li>lock: a request needs a monitor that another thread now and then keeps in its sleep
  *   <li>pages, thp: one request in EVERY touches fresh memory, by small or by huge pages
  *   <li>fsync: one request in EVERY forces a write to the disk
  * </ul>
  *
- * usage: java HttpBench.java PORT FOLDER
+ * SIZE, 1 or a power of two, is how large the faults are that have a size of their own.
+ *
+ * usage: java HttpBench.java PORT FOLDER SIZE
  */
 public final class HttpBench {
     private static final int EVERY = 30;
@@ -45,9 +47,11 @@ public final class HttpBench {
     private static volatile String planted = "none";
     private static volatile int sink;
     private static FileChannel file;
+    private static int size;
 
     public static void main(String[] arguments) throws Exception {
         new Random(1).nextBytes(WORK);
+        size = Integer.parseInt(arguments[2]);
         file =
                 FileChannel.open(
                         Path.of(arguments[1], "forced"),
@@ -110,31 +114,31 @@ public final class HttpBench {
                     sink++;
                 }
             }
-            case "pages" -> touch(struck, 256, SMALL_PAGE);
-            case "thp" -> touch(struck, 2, HUGE_PAGE);
+            case "pages" -> touch(struck, 256 * size, SMALL_PAGE);
+            case "thp" -> touch(struck, 2 * size, HUGE_PAGE);
             case "fsync" -> force(struck);
             default -> {}
         }
     }
 
-    /** Garbage, one piece in eight of which replaces an older one that lived. */
+    /** Garbage, of which one piece in eight, or more by the size, replaces one that lived. */
     private static void litter() {
         for (int piece = 0; piece < 100; piece++) {
             byte[] made = new byte[1000];
-            if (piece % 8 == 0) {
+            if (piece % 8 < size) {
                 LIVING[ThreadLocalRandom.current().nextInt(LIVING.length)] = made;
             }
         }
     }
 
     /** Memory that the process did not have before, and gives back. */
-    private static void touch(boolean struck, int pages, int size) {
+    private static void touch(boolean struck, int pages, int pageSize) {
         if (!struck) {
             return;
         }
-        long bytes = (long) pages * size;
+        long bytes = (long) pages * pageSize;
         long begin = Memory.UNSAFE.allocateMemory(bytes);
-        for (long at = begin; at < begin + bytes; at += size) {
+        for (long at = begin; at < begin + bytes; at += pageSize) {
             Memory.UNSAFE.putByte(at, (byte) 1);
         }
         Memory.UNSAFE.freeMemory(begin);
@@ -154,7 +158,7 @@ public final class HttpBench {
                 Thread.sleep(20);
                 if (planted.equals("lock")) {
                     synchronized (MONITOR) {
-                        Thread.sleep(2);
+                        Thread.sleep(2L * size);
                     }
                 }
             }

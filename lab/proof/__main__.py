@@ -1,7 +1,8 @@
 """Plants faults in real servers and holds what Tailscope says against what is true.
 
-Measures every cell of faults × servers (about 35 s each), writes bench/results/proof.json after
-each and bench/proof.md at the end. Needs root, two CPUs, and a quiet machine.
+Measures every cell of faults × servers (about 25 s each, and again where the fault was too small),
+writes bench/results/proof.json and bench/proof.md after each. Needs root, two CPUs, and a quiet
+machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import signal
 import sys
 import time
@@ -26,11 +26,16 @@ from proof.judge import judge
 from proof.machine import LAB, PROGRAMS, ROOT, TAILSCOPE, ProofError, folder
 from proof.servers import SERVERS
 
+#: Beside a cell's two ledgers: how they were measured.
+KEPT = "measured.json"
+
 EXAMPLES = """\
 examples:
   make proof
   make proof PROOF="--only memcached:hog,redis:* --seconds 20 --output /tmp/proof"
   make proof PROOF=--resume                 measures the cells that proof.json lacks
+  make proof PROOF="--ledgers /tmp/l --measure --resume --minutes 4"    then the rest, then:
+  make proof PROOF="--ledgers /tmp/l --judge"
 """
 
 
@@ -44,8 +49,13 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", default="*:*", help="cells, SERVER:FAULT with * and commas")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a cell's phases")
+    parser.add_argument("--once", action="store_true", help="no larger fault, no second attempt")
     parser.add_argument("--resume", action="store_true", help="keep the cells that are measured")
-    parser.add_argument("--keep-ledgers", type=Path, metavar="DIR", help="each cell's two ledgers")
+    parser.add_argument("--ledgers", type=Path, metavar="DIR", help="keep each cell's two ledgers")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--measure", action="store_true", help="measure into --ledgers, judge later")
+    part.add_argument("--judge", action="store_true", help="judge what --ledgers has")
+    parser.add_argument("--minutes", type=float, help="begin no further cell after so long")
     parser.add_argument(
         "--output",
         type=Path,
@@ -53,7 +63,10 @@ def arguments() -> argparse.Namespace:
         help="folder for proof.md and results/proof.json; default: bench",
     )
     parser.add_argument("--list", action="store_true", help="the cells, without measuring")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if (args.measure or args.judge) and not args.ledgers:
+        parser.error("--measure and --judge need --ledgers")
+    return args
 
 
 def chosen(patterns: str) -> Iterator[tuple[str, str]]:
@@ -82,14 +95,19 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = args.output / "results" / "proof.json"
     found: table.Cells = json.loads(results.read_text())["cells"] if results.exists() else {}
+    began = time.monotonic()
     for number, (server, fault) in enumerate(cells, 1):
         key = f"{server}:{fault}"
-        if args.resume and "error" not in found.get(key, {"error": ""}):
+        if args.minutes is not None and time.monotonic() - began > args.minutes * 60:
+            break
+        if args.measure and args.resume and (kept(args, server, fault) / KEPT).exists():
             continue
-        found[key] = prove(server, fault, args)
-        print(f"proof: {number}/{len(cells)} {key}: {told(found[key])}", file=sys.stderr)
-        write(args.output, found)
-    write(args.output, found)
+        if not args.measure and args.resume and "error" not in found.get(key, {"error": ""}):
+            continue
+        if one := prove(server, fault, args):
+            found[key] = one
+            print(f"proof: {number}/{len(cells)} {key}: {told(one)}", file=sys.stderr)
+            write(args.output, found)
     return 0
 
 
@@ -106,23 +124,34 @@ def obstacle(cells: Sequence[tuple[str, str]]) -> str | None:
     return f"nothing is built ({', '.join(missing)} missing): make proof" if missing else None
 
 
-def prove(server: str, fault: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One cell: measured and judged, or why it could not be."""
+def prove(server: str, fault: str, args: argparse.Namespace) -> dict[str, Any] | None:
+    """One cell: measured and judged, or why it could not be; None if it was only measured."""
     with ExitStack() as stack:
-        if args.keep_ledgers:
-            where = args.keep_ledgers / f"{server}-{fault}"
-            shutil.rmtree(where, ignore_errors=True)
-            where.mkdir(parents=True)
-        else:
-            where = stack.enter_context(folder())
+        where = (
+            kept(args, server, fault) if args.ledgers else stack.enter_context(folder()) / "cell"
+        )
         begin = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "load": os.getloadavg()[0]}
         begin |= {"seconds": args.seconds}
         try:
-            return begin | judge(
-                planted_in(server, fault), cell.measure(server, fault, args.seconds, where)
-            )
+            if args.judge and not (where / KEPT).exists():
+                return None
+            if not args.judge:
+                where.parent.mkdir(parents=True, exist_ok=True)
+                measure = cell.attempt if args.once else cell.measure
+                about = begin | measure(server, fault, args.seconds, where)
+                (where / KEPT).write_text(json.dumps(about))
+                print(f"proof: {server}:{fault} is measured", file=sys.stderr)
+            if args.measure:
+                return None
+            about = json.loads((where / KEPT).read_text())
+            return about | judge(planted_in(server, fault), where)
         except ProofError as error:
             return begin | {"error": str(error)}
+
+
+def kept(args: argparse.Namespace, server: str, fault: str) -> Path:
+    """Where a cell's ledgers are kept."""
+    return args.ledgers / f"{server}-{fault}"
 
 
 def told(one: dict[str, Any]) -> str:

@@ -2,6 +2,9 @@
 
 The machine's speed drifts over minutes, so phases with and without the fault alternate against the
 same process at the same rate. One recording runs through all of them and is cut in two afterwards.
+
+Where that shows that the fault is too small to be the top cause of the tail, the cell is measured
+again with twice the fault.
 """
 
 from __future__ import annotations
@@ -10,19 +13,22 @@ import json
 import shutil
 import signal
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from proof.faults import SIZES
 from proof.machine import (
     OTHER_CPU,
     TAILSCOPE,
     ProofError,
     awake_cpus,
     end,
+    foreign_cpu_s,
     running,
     until,
 )
@@ -31,6 +37,10 @@ from proof.servers import SERVERS, Server
 #: What follows a change of phase and is left out: backlogs drain, caches fill.
 SETTLING_S = 0.5
 PAIRS = 6
+#: The two ledgers of a cell: the phases with the fault, and those without it.
+PARTS = ("planted", "calm")
+#: How much CPU time of others spoils a cell, as a share of one CPU, and how often it is repeated.
+FOREIGN, REPEATS = 0.02, 2
 
 
 @dataclass(frozen=True)
@@ -43,31 +53,95 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A cell's two ledgers, and what the load's client says of the whole time."""
+class Effect:
+    """What a fault does to the spans (ns)."""
 
-    planted: Path
-    calm: Path
-    client: dict[str, Any]
+    p99_ns: float
+    calm_p50_ns: float
+    calm_p99_ns: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether the fault must be the top cause of the tail.
+
+        It doubles p99, and adds to it twice what lies between the median and p99 without it. Were
+        that more than the fault adds, the spans' own spread would be the top cause, and rightly.
+        """
+        added = self.p99_ns - self.calm_p99_ns
+        return added >= self.calm_p99_ns and added >= 2 * (self.calm_p99_ns - self.calm_p50_ns)
 
 
-def measure(server: str, fault: str, seconds: float, folder: Path) -> Measured:
-    """Measures for about so many seconds; the ledgers are left in the folder."""
+def measure(server: str, fault: str, seconds: float, folder: Path) -> dict[str, Any]:
+    """Measures for about so many seconds, and leaves two ledgers in the folder, as `PARTS`.
+
+    Returns what else is known of the phases: `size`, the fault's (`faults.SIZES`), and whether that
+    is `enough` (`Effect`); `foreign`, the CPU time that others took, as a share of one CPU; and
+    what the load's `client` says of the whole time.
+    """
+    sizes = SIZES if SERVERS[server].has_sizes(fault) else SIZES[:1]
+    for size in sizes:
+        found = undisturbed(server, fault, size, seconds, folder)
+        if found["enough"]:
+            break
+    return found
+
+
+def undisturbed(server: str, fault: str, size: int, seconds: float, folder: Path) -> dict[str, Any]:
+    """Measures with a fault of a size; again, and then once more, if others took the CPUs."""
+    for _ in range(1 + REPEATS):
+        found = attempt(server, fault, seconds, folder, size)
+        if found["foreign"] <= FOREIGN:
+            break
+    return found
+
+
+def attempt(server: str, fault: str, seconds: float, folder: Path, size: int = 1) -> dict[str, Any]:
+    """Measures once."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     phase_s = max(seconds / (2 * PAIRS), 2 * SETTLING_S)
-    with awake_cpus(fault), SERVERS[server](fault) as one:
+    with awake_cpus(fault), loaded(server, fault, size, seconds, folder) as one:
+        before, began = foreign_cpu_s(), time.monotonic()
+        windows = record(one, fault, phase_s, folder / "whole")
+        foreign = (foreign_cpu_s() - before) / (time.monotonic() - began)
+    planted, calm = (folder / part for part in PARTS)
+    for part in (planted, calm):
+        kept = [window for window in windows if window.planted == (part is planted)]
+        cut(folder / "whole", part, kept)
+    shutil.rmtree(folder / "whole")
+    effect = Effect(percentiles(planted)[1], *percentiles(calm))
+    return {
+        "size": size,
+        "enough": fault == "none" or effect.enough,
+        "foreign": foreign,
+        "client": client_view(folder / "client.json"),
+    }
+
+
+@contextmanager
+def loaded(server: str, fault: str, size: int, seconds: float, folder: Path) -> Iterator[Server]:
+    """A server under load, warm; what the client says goes to client.json."""
+    with SERVERS[server](fault, size) as one:
         load = one.load(seconds + one.warm_up_s + 30)
-        said = folder / "client.json"
-        with said.open("w") as out, running(load or ["true"], stdout=out) as client:
+        with (
+            (folder / "client.json").open("w") as out,
+            running(load or ["true"], stdout=out) as client,
+        ):
             time.sleep(one.warm_up_s)
-            windows = record(one, fault, phase_s, folder / "whole")
+            yield one
             if load and client.poll() is not None:
                 raise ProofError(f"the load ended early with code {client.returncode}")
             end(client, signal.SIGINT)
-    for name, planted in (("planted", True), ("calm", False)):
-        kept = [window for window in windows if window.planted == planted]
-        cut(folder / "whole", folder / name, kept)
-    shutil.rmtree(folder / "whole")
-    return Measured(folder / "planted", folder / "calm", client_view(said))
+
+
+def percentiles(ledger: Path) -> tuple[float, float]:
+    """The median and p99 (ns) of a ledger of which no row was left out."""
+    with duckdb.connect() as engine:
+        found = engine.execute(
+            "SELECT quantile_disc(wall_ns, [0.5, 0.99]) FROM read_parquet($file)",
+            {"file": str(ledger / "000000.parquet")},
+        ).fetchall()[0][0]
+    return float(found[0]), float(found[1])
 
 
 def client_view(said: Path) -> dict[str, Any]:

@@ -116,29 +116,39 @@ def planted_in(server: str, fault: str) -> Fault:
     return ON_SERVER.get(f"{server}:{fault}", FAULTS[fault])
 
 
-#: The programs of the lab that plant a fault from outside, for all servers alike. Sizes follow from
-#: one rule: what strikes comes in bursts, so that most requests meet none, and a tenth of the time
-#: or about one request in twenty does, so that p99 is of those that do. What strikes in pieces
-#: shorter than a request (interrupts of all kinds) storms for 2 ms in each 20, so that a request in
-#: the storm meets it throughout; in one long piece it would strike most of them before they begin.
-COMMANDS = {
-    "hog": ("hog", "--cpu", SERVER_CPU, "--duty", "60%", "--period", "20ms"),
-    #: For two at once: as long as a packet storm makes a request longer, not twenty times.
-    "short hog": ("hog", "--cpu", SERVER_CPU, "--duty", "4%", "--period", "5ms"),
-    "quota": ("quota",),
-    "packets": (
-        *("packets", "--cpu", SERVER_CPU, "--sender-cpu", OTHER_CPU),
-        *("--rate", 4_000_000, "--burst", 64, "--storm", "2ms", "--every", "20ms"),
-    ),
-    "timers": (
-        *("timers", "--cpu", SERVER_CPU, "--period", "10us", "--burst", 5),
-        *("--storm", "2ms", "--every", "20ms"),
-    ),
-    "shootdowns": ("shootdowns", "--cpu", OTHER_CPU, "--burst", "2ms", "--period", "20ms"),
-    "pages": ("evict", "--cpu", OTHER_CPU, "--period", "20ms"),
-}
+#: How large a fault is planted: the first of these that is large enough (`cell.Probe`).
+SIZES = (1, 2, 4, 8, 16)
 #: What is about a process and must be told which.
 OF_A_PROCESS = ("quota", "shootdowns", "pages")
+
+
+def command(fault: str, size: int) -> tuple[object, ...]:
+    """The lab's program that plants a fault from outside, for all servers alike.
+
+    Sizes follow from one rule: what strikes comes in bursts, so that most requests meet none, and a
+    tenth of the time or about one request in twenty does, so that p99 is of those that do. What
+    strikes in pieces shorter than a request (interrupts of all kinds) storms for 2 ms in each 20,
+    so that a request in the storm meets it throughout; in one long piece it would strike most of
+    them before they begin.
+    """
+    commands = {
+        "hog": ("hog", "--duty", "60%", "--period", "20ms", "--threads", size),
+        #: For two at once: as long as a packet storm makes a request longer, not twenty times.
+        "short hog": ("hog", "--duty", f"{4 * size}%", "--period", "5ms"),
+        "quota": ("quota",),
+        "packets": (
+            *("packets", "--sender-cpu", OTHER_CPU, "--rate", 4_000_000, "--burst", 64),
+            *("--storm", f"{2 * size}ms", "--every", f"{20 * size}ms"),
+        ),
+        "timers": (
+            *("timers", "--period", "10us", "--burst", 5 * size),
+            *("--storm", "2ms", "--every", "20ms"),
+        ),
+        "shootdowns": ("shootdowns", "--burst", "2ms", "--period", "20ms"),
+        "pages": ("evict", "--burst", "2ms", "--period", "20ms"),
+    }
+    on = () if fault == "quota" else ("--cpu", OTHER_CPU if fault in OF_A_PROCESS else SERVER_CPU)
+    return *commands[fault], *on
 
 
 def quota(used: float) -> tuple[object, ...]:
@@ -149,16 +159,15 @@ def quota(used: float) -> tuple[object, ...]:
 
 
 @contextmanager
-def from_outside(fault: str, victims: list[int], *options: object) -> Iterator[None]:
+def from_outside(fault: str, size: int, victims: list[int], *options: object) -> Iterator[None]:
     """Plants a fault from outside the server for as long as the block runs."""
     planted = []
     with ExitStack() as stack:
         for one in ("short hog", "packets") if fault == "two" else (fault,):
-            command = COMMANDS[one]
             for pid in victims if one in OF_A_PROCESS else (None,):
                 where = SERVER_CPU if "hog" in one else OTHER_CPU
                 about = () if pid is None else ("--pid", pid)
-                words = [LAB, *command, *about, *options]
+                words = [LAB, *command(one, size), *about, *options]
                 planted.append(stack.enter_context(running(words, on=where)))
         yield
         for process in planted:
@@ -168,7 +177,7 @@ def from_outside(fault: str, victims: list[int], *options: object) -> Iterator[N
 
 
 @contextmanager
-def busy_disk(folder: Path) -> Iterator[None]:
+def busy_disk(folder: Path, writers: int) -> Iterator[None]:
     """Keeps the disk of a folder busy."""
-    with running([LAB, "fsync", "--dir", folder, "--cpu", OTHER_CPU]):
+    with running([LAB, "fsync", "--dir", folder, "--cpu", OTHER_CPU, "--threads", writers]):
         yield

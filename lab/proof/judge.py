@@ -19,7 +19,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from proof.cell import Measured
+from proof.cell import PARTS
 from proof.faults import Fault
 from proof.machine import TAILSCOPE, ProofError
 
@@ -27,11 +27,10 @@ from proof.machine import TAILSCOPE, ProofError
 NAMED = 0.10
 
 
-def judge(fault: Fault, measured: Measured) -> dict[str, Any]:
+def judge(fault: Fault, folder: Path) -> dict[str, Any]:
     """The figures of a cell (ns) and its verdicts."""
-    planted = explain(measured.planted, sorted(fault.all_causes))
-    calm = explain(measured.calm, [])
-    return verdict(fault, planted, calm) | {"client": measured.client}
+    planted, calm = (folder / part for part in PARTS)
+    return verdict(fault, explain(planted, sorted(fault.all_causes)), explain(calm, []))
 
 
 def verdict(fault: Fault, planted: dict[str, Any], calm: dict[str, Any]) -> dict[str, Any]:

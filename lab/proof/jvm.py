@@ -24,9 +24,10 @@ class JvmHttp(Server):
         environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}
         if self.fault == "thp":
             environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
-        command = ["java", "-XX:+UseSerialGC", "-Xms96m", "-Xmx96m", "-Xmn16m"]
+        # As much room for young objects as about thirty requests fill that litter.
+        command = ["java", "-XX:+UseSerialGC", "-Xms96m", "-Xmx96m", "-Xmn4m"]
         command += ["-XX:+AlwaysPreTouch", "-XX:TieredStopAtLevel=1", "-cp", PROGRAMS / "java"]
-        self.run([*command, "HttpBench", self.port, self.folder], env=environment)
+        self.run([*command, "HttpBench", self.port, self.folder, self.size], env=environment)
         serves(self.process, self.port)
 
     def load(self, seconds: float) -> list[object]:

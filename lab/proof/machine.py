@@ -23,6 +23,10 @@ PROGRAMS = ROOT / "target" / "lab"
 SERVER_CPU, OTHER_CPU = 0, 1
 #: Who puts idle CPUs to sleep: `none`, and they are halted, or a driver that can be asked not to.
 IDLE_DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
+#: Whether each session's threads share the CPU as one (sched(7)).
+AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
+#: The parent of all threads of the kernel.
+KTHREADD = 2
 #: Who a server runs as that refuses to be root.
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=INT")
 
@@ -42,8 +46,12 @@ def awake_cpus(fault: str) -> Iterator[None]:
     wants of the server's CPU, in the class that gives way at once (SCHED_IDLE). But not to a thread
     whose quota comes back: the kernel looks for that at once on an idle CPU, else at the next tick
     (unthrottle_cfs_rq in kernel/sched/fair.c). So there the CPU may sleep.
+
+    Sessions are not put into groups meanwhile: the lowest class gives way only within its group,
+    and PostgreSQL makes a session of each of its processes.
     """
     with ExitStack() as stack:
+        stack.enter_context(written(AUTOGROUP, "0"))
         if IDLE_DRIVER.exists() and IDLE_DRIVER.read_text().strip() != "none":
             held = stack.enter_context(Path("/dev/cpu_dma_latency").open("wb", buffering=0))
             held.write(struct.pack("=i", 0))
@@ -51,6 +59,20 @@ def awake_cpus(fault: str) -> Iterator[None]:
             burner = ("chrt", "--idle", 0, LAB, "hog", "--cpu", SERVER_CPU)
             stack.enter_context(running(burner, on=SERVER_CPU))
         yield
+
+
+@contextmanager
+def written(setting: Path, value: str) -> Iterator[None]:
+    """A setting of the kernel, where it has that, put back when the block is left."""
+    if not setting.exists():
+        yield
+        return
+    before = setting.read_text()
+    setting.write_text(value)
+    try:
+        yield
+    finally:
+        setting.write_text(before)
 
 
 @contextmanager
@@ -149,14 +171,45 @@ def cpu_ns(pid: int) -> int:
     return time.clock_gettime_ns(~pid << 3 | 2)
 
 
+def foreign_cpu_s() -> float:
+    """The CPU time (s) of all processes but this one, its descendants and the kernel's threads.
+
+    With that of children that have ended: a compiler may be gone before it is seen.
+    """
+    parents, ticks = {}, {}
+    for process in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = process.read_text()
+        except OSError:
+            continue
+        fields = text.rpartition(")")[2].split()
+        pid = int(process.parent.name)
+        parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+    ours = {os.getpid(), KTHREADD}
+    for pid in sorted(parents):
+        line = [pid]
+        while line[-1] in parents and line[-1] not in ours:
+            line.append(parents[line[-1]])
+        if line[-1] in ours:
+            ours.update(line)
+    foreign = sum(count for pid, count in ticks.items() if pid not in ours)
+    return foreign / os.sysconf("SC_CLK_TCK")
+
+
 def from_memory(program: str, where: Path) -> tuple[Path, dict[str, str]]:
     """A program with its libraries, copied to a folder in memory, and the environment to run it.
 
-    Nobody else has these files mapped, so their pages can be taken from the process.
+    Nobody else has these files mapped, so their pages can be taken from the process; and those of
+    its heap, which is jemalloc's and in shared memory.
     """
     path = shutil.which(program) or f"/usr/sbin/{program}"
     listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
     words = [line.split() for line in listed.splitlines() if "=> /" in line]
     for file in [path, *(line[2] for line in words)]:
         shutil.copy(file, where)
-    return where / Path(path).name, os.environ | {"LD_LIBRARY_PATH": str(where)}
+    environment = {
+        "LD_LIBRARY_PATH": str(where),
+        "LD_PRELOAD": f"{PROGRAMS / 'sharedheap.so'}:libjemalloc.so.2",
+        "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1",
+    }
+    return where / Path(path).name, os.environ | environment

@@ -14,7 +14,7 @@ from typing import ClassVar
 from proof.machine import NOBODY, ProofError, children, free_port, running, until
 from proof.server import NO_JVM, Server
 
-#: What the load sends; a tenth of it are updates where commits are to wait for the disk.
+#: What the load sends; where commits are to wait for the disk, updates too.
 SELECT = "\\set aid random(1, 100000)\nSELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n"
 UPDATE = (
     "\\set aid random(1, 100000)\n"
@@ -25,9 +25,16 @@ KEEP = (
     "BEGIN;\nLOCK TABLE pgbench_accounts IN ACCESS EXCLUSIVE MODE;\n\\sleep 3 ms\nCOMMIT;\n"
     "\\sleep 30 ms\n"
 )
-#: A request of which next to all is fresh memory: so many kB, which go when it is done.
-#: A parameter, as a constant would be computed once, when the query is planned.
-FRESH = "\\set kb {kb}\nSELECT octet_length(repeat(repeat('x', 1000), :kb));\n"
+#: A request that fills memory with text, so many pieces of so many kB, and gives each back. A piece
+#: above malloc's threshold is fresh memory; as much in pieces below it finds the same again. From a
+#: table, so that both are one query on one connection, and told apart at any time.
+FILL = (
+    "SELECT sum(octet_length(repeat(repeat('x', 1000), kb + 0 * piece))) "
+    "FROM plant, generate_series(1, pieces) AS piece;\n"
+)
+REUSED_KB = 100
+#: How many pieces of that size a request fills, with small pages and with huge ones.
+PIECES = {"pages": 10, "thp": 45}
 
 
 class Postgres(Server):
@@ -35,7 +42,7 @@ class Postgres(Server):
 
     title = "PostgreSQL"
     lacks: ClassVar = {"gc": NO_JVM}
-    inside: ClassVar = ("fsync",)
+    inside: ClassVar = ("fsync", *PIECES)
     RATE = 1500
 
     def start(self) -> None:
@@ -45,16 +52,20 @@ class Postgres(Server):
         data = self.folder / "data"
         self.say("initdb", "-D", data, "-A", "trust", "-U", "tester", "--no-sync", "-E", "UTF8")
         # malloc's own threshold would rise at the first free, and memory would no longer be fresh.
+        # What is below it is kept.
         environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}
+        environment |= {"MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
         if self.fault == "thp":
             environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
-        options = ["-c", "autovacuum=off", "-c", "synchronous_commit=off", "-p", self.port]
+        options = ["-c", "autovacuum=off", "-p", self.port]
         where = ["-c", "listen_addresses=127.0.0.1", "-k", self.folder, "-D", data]
         command = [*NOBODY, self.bin / "postgres", *options, *where]
         self.run(command, env=environment, how=signal.SIGINT, cwd=self.folder)
         until(lambda: self.process.poll() is not None or self.is_up(), "PostgreSQL serves", 60)
         self.say("pgbench", *self.address(), "-i", "-q", "-s", 1, "postgres")
-        self.say("psql", *self.address(), "-c", "CHECKPOINT", "postgres")
+        self.sql("CREATE TABLE plant (kb int, pieces int)", "INSERT INTO plant VALUES (0, 0)")
+        self.rest()
+        self.sql("CHECKPOINT")
 
     def address(self) -> tuple[object, ...]:
         """How clients find it."""
@@ -90,34 +101,44 @@ class Postgres(Server):
         return self.client("pgbench", *common, "-f", file, "postgres")
 
     def load(self, seconds: float) -> list[object]:
-        self.bench(UPDATE, "update")
-        mixed = ("-f", f"{self.folder}/update@1") if self.fault == "fsync" else ()
-        options = ("-c", self.connections, "-R", self.RATE, "-T", round(seconds), *mixed)
+        """Short queries, one in 25 of them about the plant where it is inside."""
+        options = ("-c", self.connections, "-R", self.RATE, "-T", round(seconds))
         command = self.bench(SELECT, "select", *options)
-        return [*command[:-2], f"{self.folder}/select@9", "postgres"]
+        if self.fault not in self.inside:
+            return command
+        (self.folder / "other").write_text(UPDATE if self.fault == "fsync" else FILL)
+        scripts = (f"{self.folder}/select@24", "-f", f"{self.folder}/other@1")
+        return [*command[:-2], *scripts, "postgres"]
 
     def planted(self) -> AbstractContextManager[object]:
         if self.fault == "lock":
             return running(self.bench(KEEP, "keep", "-T", 3600), cwd=self.folder)
-        if self.fault in ("pages", "thp"):
-            kb = 1000 if self.fault == "pages" else 4500
-            script = FRESH.format(kb=kb)
-            options = ("-R", self.RATE * 0.04, "-T", 3600)
-            return running(self.bench(script, "fresh", *options), cwd=self.folder)
         return super().planted()
 
     def strike(self) -> None:
-        """Commits are on the disk before they are answered."""
-        self.commit_synchronously("on")
+        """Commits are on the disk before they are answered; what is filled is fresh memory."""
+        if self.fault == "fsync":
+            self.commit_synchronously("on")
+        else:
+            self.fill(PIECES[self.fault] * self.size * REUSED_KB, 1)
 
     def rest(self) -> None:
         self.commit_synchronously("off")
+        if self.fault in PIECES:
+            self.fill(REUSED_KB, PIECES[self.fault] * self.size)
+
+    def fill(self, kb: int, pieces: int) -> None:
+        """How much text a request fills memory with, at once, and how often."""
+        self.sql(f"UPDATE plant SET kb = {kb}, pieces = {pieces}")
 
     def commit_synchronously(self, value: str) -> None:
         """For all sessions, from their next transaction on."""
-        change = f"ALTER SYSTEM SET synchronous_commit = {value}"
-        commands = ("-c", change, "-c", "SELECT pg_reload_conf()")
-        self.say("psql", *self.address(), *commands, "postgres")
+        self.sql(f"ALTER SYSTEM SET synchronous_commit = {value}", "SELECT pg_reload_conf()")
+
+    def sql(self, *commands: str) -> None:
+        """Runs some commands, each in a transaction of its own."""
+        options = [word for command in commands for word in ("-c", command)]
+        self.say("psql", *self.address(), *options, "postgres")
 
 
 def newest() -> Path:

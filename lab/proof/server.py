@@ -46,8 +46,8 @@ class Server(ABC):
     #: How long it takes to be itself, in seconds: what is compiled or filled first.
     warm_up_s: ClassVar[float] = 1.0
 
-    def __init__(self, fault: str) -> None:
-        self.fault = fault
+    def __init__(self, fault: str, size: int = 1) -> None:
+        self.fault, self.size = fault, size
         self.stack = ExitStack()
         self.process: subprocess.Popen
 
@@ -60,6 +60,11 @@ class Server(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.stack.close()
+
+    @classmethod
+    def has_sizes(cls, fault: str) -> bool:
+        """Whether the fault can be planted larger."""
+        return fault in cls.inside or fault not in ("none", *faults.OF_A_PROCESS)
 
     @abstractmethod
     def start(self) -> None:
@@ -83,12 +88,13 @@ class Server(ABC):
         if self.fault in self.inside:
             return self.striking()
         options = self.quota if self.fault == "quota" else ()
-        return faults.from_outside(self.fault, self.victims(), *options)
+        return faults.from_outside(self.fault, self.size, self.victims(), *options)
 
     @contextmanager
     def striking(self) -> Iterator[None]:
         """The server's own requests meet the fault; the disk is busy where it is about that."""
-        with faults.busy_disk(self.folder) if self.fault == "fsync" else nullcontext():
+        busy = faults.busy_disk(self.folder, self.size)
+        with busy if self.fault == "fsync" else nullcontext():
             self.strike()
             try:
                 yield

@@ -120,16 +120,20 @@ class LoopBench(Server):
     title = "LoopBench"
     source = "sdk"
     lacks: ClassVar = {"gc": NO_JVM}
-    #: Which program has which plant, with its options.
-    inside: ClassVar[dict[str, tuple[object, ...]]] = {
-        "lock": ("lockbench", "--threads", 1, "--hold-us", 500),
-        "pages": ("faultbench", "--pages", 256),
-        "thp": ("faultbench", "--pages", 1, "--huge"),
-        "fsync": ("fsyncbench",),
-    }
+    inside: ClassVar = ("lock", "pages", "thp", "fsync")
+
+    @property
+    def program_inside(self) -> tuple[object, ...] | None:
+        """Which program has the plant, with its options."""
+        return {
+            "lock": ("lockbench", "--threads", 1, "--hold-us", 500 * self.size),
+            "pages": ("faultbench", "--pages", 256 * self.size),
+            "thp": ("faultbench", "--pages", self.size, "--huge"),
+            "fsync": ("fsyncbench",),
+        }.get(self.fault)
 
     def start(self) -> None:
-        program = self.inside.get(self.fault)
+        program = self.program_inside
         command = [PROGRAMS / "loopbench", "--iterations", 1500000]
         if program:
             command = [PROGRAMS / program[0], *program[1:], "--every", 30, "--work-us", 200]

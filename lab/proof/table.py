@@ -64,6 +64,13 @@ def bars(cells: Cells) -> Iterator[str]:
     yield bar("p99 after removal is in the predicted interval", planted, "held", HELD_BAR)
     narrow = sum(cell.get("held_by_estimate", False) for cell in planted)
     yield f"| …and in that of the prediction alone | | {narrow} of {len(planted)} | |"
+    if small := [cell for cell in planted if not cell.get("enough", True)]:
+        large = [cell for cell in planted if cell not in small]
+        top, held = (sum(bool(cell.get(key)) for cell in large) for key in ("top", "held"))
+        yield (
+            "| …where the fault was large enough to tell: top cause / prediction "
+            f"| | {top} / {held} of {len(large)} | |"
+        )
     if failed:
         yield f"| cells that could not be measured | 0 | {failed} | NO |"
 
@@ -146,22 +153,31 @@ def figures(cells: Cells) -> Iterator[str]:
     yield "## Figures"
     yield ""
     yield (
-        "In µs, with 95 % intervals; *with*: the phases with the fault; *predicted*: p99 without "
-        "the fault, from these; *without*: the phases without it."
+        "In µs, with 95 % intervals; *size*: the fault's, in parentheses where even the largest "
+        "was too small to tell; *with*: the phases with the fault; *predicted*: p99 without the "
+        "fault, from these; *without*: the phases without it."
     )
     yield ""
-    yield "| cell | spans | p50 with | p99 with | saves most | predicted | p99 without |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| cell | size | spans | p50 with | p99 with | saves most | predicted | p99 without |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for key, cell in cells.items():
         if "error" in cell:
             continue
         predicted = cell.get("predicted_ns")
         line = [
-            *(key, f"{cell['spans']:,.0f}", us(cell["p50_ns"]), interval(cell["p99_ns"])),
+            *(key, size(key, cell), f"{cell['spans']:,.0f}"),
+            *(us(cell["p50_ns"]), interval(cell["p99_ns"])),
             *(ranking(cell), interval(predicted) if predicted else "–"),
             interval(cell["calm_p99_ns"]),
         ]
         yield "| " + " | ".join(line) + " |"
+
+
+def size(key: str, cell: dict[str, Any]) -> str:
+    """How large the planted fault was."""
+    if key.endswith(":none") or "size" not in cell:
+        return "–"
+    return f"{cell['size']}" if cell["enough"] else f"({cell['size']})"
 
 
 def expected() -> Iterator[str]:

@@ -2,15 +2,19 @@
 //!
 //! `shootdowns`: the planted cause "interrupts" (`irq`). Telling the kernel that pages are cold
 //! makes it forget that they were used, for which every CPU that runs the process must drop them
-//! from its TLB: one interrupt each time. The pages stay where they are.
+//! from its TLB: one interrupt each time. The pages stay where they are. It is done to the pages
+//! around each thread's stack pointer: whoever runs uses them again at once, so that there always is
+//! something to forget.
 //!
 //! `evict`: the planted cause "page faults" (`fault`). Pages of files that no other process has
-//! mapped are taken from the process; it finds them again at its next touch. On a tmpfs without
-//! swap they never leave memory, so such a fault waits for no disk: start the program from there.
+//! mapped, and of shared memory, are taken from the process; it finds them again at its next touch.
+//! On a tmpfs without swap they never leave memory, so such a fault waits for no disk: start the
+//! program from there.
 
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -22,9 +26,13 @@ use crate::clock::{Nanos, parse_duration};
 use crate::cpu;
 use crate::stop::Stop;
 
-/// Anonymous mappings up to this size are those that a program uses all the time: stack, data, the
-/// head of the heap. In larger ones the kernel would look through many pages for a few used ones.
-const SMALL: usize = 256 << 10;
+/// How far a blocked thread's stack pointer is from where it works when it runs, about.
+const BELOW: usize = 16 << 10;
+const ABOVE: usize = 8 << 10;
+const PAGE: usize = 4096;
+
+/// As many pieces as a call may name (UIO_MAXIOV): it goes over the same ones again and again.
+const PIECES: usize = 1024;
 
 /// Make the CPUs that run a process take TLB shootdowns.
 #[derive(Args)]
@@ -52,6 +60,10 @@ Needs root (CAP_SYS_NICE and the right to trace the process).")]
 pub struct Evict {
     #[command(flatten)]
     of: Victim,
+
+    /// How long to take them away in each period, over and over; at least once
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
+    burst: Duration,
 }
 
 #[derive(Args)]
@@ -75,63 +87,61 @@ struct Victim {
 
 impl Shootdowns {
     pub fn run(self) -> anyhow::Result<()> {
-        let burst = Nanos::from(self.burst);
-        let mut sent = 0u64;
-        self.of.torment(
-            |map| map.writable && map.anonymous && map.length <= SMALL,
-            |process, memory| {
-                let begin = Nanos::now();
-                while Nanos::now() - begin < burst {
-                    process.advise(memory, libc::MADV_COLD)?;
-                    sent += 1;
-                }
-                Ok(())
-            },
-        )?;
-        eprintln!("pages made cold {sent} times");
+        let stacks = stacks(self.of.pid)?;
+        let times = (PIECES / stacks.len().max(1)).max(1);
+        let calls = self
+            .of
+            .torment(self.burst, &stacks.repeat(times), libc::MADV_COLD)?;
+        eprintln!("pages made cold {} times", calls * times as u64);
         Ok(())
     }
 }
 
 impl Evict {
     pub fn run(self) -> anyhow::Result<()> {
-        let mut times = 0u64;
-        self.of.torment(
-            |map| !map.writable && !map.anonymous,
-            |process, memory| {
-                times += 1;
-                process.advise(memory, libc::MADV_PAGEOUT)
-            },
-        )?;
-        eprintln!("pages taken away {times} times");
+        let files: Vec<_> = mappings(self.of.pid)?
+            .iter()
+            .filter(|map| !map.anonymous)
+            .map(Mapping::iovec)
+            .collect();
+        let calls = self.of.torment(self.burst, &files, libc::MADV_PAGEOUT)?;
+        eprintln!("pages taken away {calls} times");
         Ok(())
     }
 }
 
 impl Victim {
-    /// Does something to the chosen memory each period, for as long as the process is there.
+    /// Gives the kernel an advice about some memory, over and over for the length of a burst each
+    /// period, for as long as the process is there. Returns how many calls that was.
     fn torment(
         &self,
-        choose: impl Fn(&Mapping) -> bool,
-        mut act: impl FnMut(&Process, &[libc::iovec]) -> io::Result<()>,
-    ) -> anyhow::Result<()> {
+        burst: Duration,
+        memory: &[libc::iovec],
+        advice: libc::c_int,
+    ) -> anyhow::Result<u64> {
         cpu::pin_if_asked(self.cpu)?;
         let stop = Stop::after(self.duration)?;
         let process = Process::open(self.pid)?;
-        let memory = mappings(self.pid)?;
-        let memory: Vec<_> = memory.iter().filter(|map| choose(map)).collect();
         anyhow::ensure!(
             !memory.is_empty(),
             "process {} has no such memory",
             self.pid
         );
-        let memory: Vec<_> = memory.into_iter().map(Mapping::iovec).collect();
+        let burst = Nanos::from(burst);
+        let mut calls = 0;
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         let mut due = Nanos::now();
         while !stop.due() {
-            match act(&process, &memory) {
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
-                done => done.context("can't change the process's memory (process_madvise)")?,
+            let begin = Nanos::now();
+            loop {
+                match process.advise(memory, advice) {
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(calls),
+                    done => done.context("can't change the process's memory (process_madvise)")?,
+                }
+                calls += 1;
+                if Nanos::now() - begin >= burst {
+                    break;
+                }
             }
             due = due + Nanos::from(self.period);
             let rest = due - Nanos::now();
@@ -141,7 +151,7 @@ impl Victim {
                 due = Nanos::now();
             }
         }
-        Ok(())
+        Ok(calls)
     }
 }
 
@@ -182,7 +192,6 @@ impl Process {
 struct Mapping {
     start: usize,
     length: usize,
-    writable: bool,
     anonymous: bool,
 }
 
@@ -205,10 +214,47 @@ impl Mapping {
         ours.then_some(Self {
             start,
             length: usize::from_str_radix(end, 16).ok()? - start,
-            writable: rights.as_bytes().get(1) == Some(&b'w'),
             anonymous: !name.starts_with('/'),
         })
     }
+}
+
+/// The pages around the stack pointers of a process's threads.
+fn stacks(pid: i32) -> anyhow::Result<Vec<libc::iovec>> {
+    let mappings = mappings(pid)?;
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .with_context(|| format!("there is no process {pid}"))?;
+    let mut found = Vec::new();
+    for thread in threads {
+        let Some(pointer) = stack_pointer(&thread?.path().join("syscall")) else {
+            continue;
+        };
+        let around = mappings
+            .iter()
+            .find(|map| map.start <= pointer && pointer < map.start + map.length);
+        if let Some(map) = around {
+            let end = (pointer / PAGE * PAGE + ABOVE).min(map.start + map.length);
+            let start = (pointer / PAGE * PAGE).saturating_sub(BELOW).max(map.start);
+            found.push(libc::iovec {
+                iov_base: start as *mut libc::c_void,
+                iov_len: end - start,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Where a thread's stack ends, from the file that says so while the thread is blocked. None for
+/// one that runs all the time, or has gone.
+fn stack_pointer(file: &Path) -> Option<usize> {
+    for _ in 0..1000 {
+        let text = fs::read_to_string(file).ok()?;
+        if let Some(pointer) = text.split_ascii_whitespace().rev().nth(1) {
+            return usize::from_str_radix(pointer.strip_prefix("0x")?, 16).ok();
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    None
 }
 
 fn mappings(pid: i32) -> anyhow::Result<Vec<Mapping>> {
@@ -227,12 +273,11 @@ mod tests {
         let expected = Mapping {
             start: 0x55d_0000,
             length: 0x4000,
-            writable: false,
             anonymous: false,
         };
         assert_eq!(text, Some(expected));
         let heap = Mapping::read("1000-2000 rw-p 00000000 00:00 0 [heap]").expect("it is memory");
-        assert!(heap.writable && heap.anonymous);
+        assert!(heap.anonymous);
         assert_eq!(
             Mapping::read("1000-2000 r-xp 00000000 00:00 0 [vdso]"),
             None

@@ -25,9 +25,9 @@ def test_two_short_cells_are_measured_judged_and_shown(recordable: None, folder:
         pytest.skip("needs two CPUs")
     before = groups()
     cells = "memcached:hog,loopbench:none"
-    command = [sys.executable, "-m", "proof", "--only", cells, "--seconds", "14"]
+    command = [sys.executable, "-m", "proof", "--only", cells, "--seconds", "14", "--once"]
     done = subprocess.run(
-        [*command, "--output", str(folder), "--keep-ledgers", str(folder / "ledgers")],
+        [*command, "--output", str(folder), "--ledgers", str(folder / "ledgers")],
         capture_output=True,
         text=True,
         timeout=300,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from proof import table
-from proof.faults import FAULTS
+from proof.cell import Effect
+from proof.faults import FAULTS, SIZES, command
 from proof.judge import verdict
 from proof.servers import SERVERS
 
@@ -105,3 +106,36 @@ def test_every_cell_of_the_matrix_is_marked_or_excused() -> None:
     assert (
         sum(line.count("not measured") for line in body) == len(FAULTS) * len(SERVERS) - excused - 1
     )
+
+
+@pytest.mark.parametrize(
+    ("p99_ns", "p50_ns", "calm_ns", "enough"),
+    [
+        (200, 90, 100, True),
+        # Not twice.
+        (190, 90, 100, False),
+        # Twice and more, but the spans' own spread is as large.
+        (300, 20, 120, False),
+        (330, 20, 120, True),
+    ],
+)
+def test_a_fault_is_large_enough_when_nothing_else_can_be_the_top_cause(
+    p99_ns: float, p50_ns: float, calm_ns: float, enough: bool
+) -> None:
+    assert Effect(p99_ns, p50_ns, calm_ns).enough is enough
+
+
+def test_every_fault_that_has_sizes_is_planted_larger_by_a_larger_size() -> None:
+    for kind in SERVERS.values():
+        for fault in set(FAULTS) - set(kind.lacks) - set(kind.inside) - {"two", "lock"}:
+            sizes = {command(fault, size) for size in SIZES} if fault != "none" else {()}
+            assert len(sizes) == (len(SIZES) if kind.has_sizes(fault) else 1), (kind, fault)
+
+
+def test_the_page_says_which_faults_were_too_small_and_counts_them_all() -> None:
+    small = judged("hog", queue=80_000, runqueue=10_000) | {"size": 16, "enough": False}
+    large = judged("hog", runqueue=80_000) | {"size": 2, "enough": True}
+    page = table.render({"redis:hog": small, "nginx:hog": large}, "Measured here.")
+    assert "is the top cause | at least 95 % | 1 of 2 (50 %) | NO |" in page
+    assert "large enough to tell: top cause / prediction | | 1 / 1 of 1 |" in page
+    assert "| redis:hog | (16) |" in page and "| nginx:hog | 2 |" in page
