@@ -24,6 +24,7 @@ import java.util.concurrent.ThreadLocalRandom;
  * <ul>
  *   <li>gc: every request makes garbage, and some of it, by SIZE, lives for a while
  *   <li>lock: a request needs a monitor that another thread now and then keeps in its sleep
+ *   <li>shootdowns: for 2 ms in each 20, the thread "shooter" maps memory and unmaps it
  *   <li>pages, thp: one request in EVERY touches fresh memory, by small or by huge pages
  *   <li>fsync: one request in EVERY forces a write to the disk
  * </ul>
@@ -58,6 +59,7 @@ public final class HttpBench {
                         StandardOpenOption.CREATE,
                         StandardOpenOption.WRITE);
         start("holder", HttpBench::keepMonitor);
+        start("shooter", HttpBench::unmap);
         int port = Integer.parseInt(arguments[0]);
         try (ServerSocket server = new ServerSocket(port, 64, InetAddress.getLoopbackAddress())) {
             while (true) {
@@ -160,6 +162,21 @@ public final class HttpBench {
                     synchronized (MONITOR) {
                         Thread.sleep(2L * size);
                     }
+                }
+            }
+        } catch (InterruptedException ended) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** What a process unmaps, all CPUs that run it must drop from their TLBs. */
+    private static void unmap() {
+        try {
+            while (true) {
+                Thread.sleep(18);
+                long end = System.nanoTime() + 2_000_000;
+                while (planted.equals("shootdowns") && System.nanoTime() < end) {
+                    touch(true, 64, SMALL_PAGE);
                 }
             }
         } catch (InterruptedException ended) {

@@ -21,7 +21,7 @@ from typing import Any
 
 import duckdb
 
-from proof.faults import SIZES
+from proof.faults import ONE_SIZE, SIZES
 from proof.machine import (
     OTHER_CPU,
     TAILSCOPE,
@@ -78,7 +78,7 @@ def measure(server: str, fault: str, seconds: float, folder: Path) -> dict[str, 
     is `enough` (`Effect`); `foreign`, the CPU time that others took, as a share of one CPU; and
     what the load's `client` says of the whole time.
     """
-    sizes = SIZES if SERVERS[server].has_sizes(fault) else SIZES[:1]
+    sizes = SIZES[:1] if fault in ONE_SIZE else SIZES
     for size in sizes:
         found = undisturbed(server, fault, size, seconds, folder)
         if found["enough"]:

@@ -118,6 +118,8 @@ def planted_in(server: str, fault: str) -> Fault:
 
 #: How large a fault is planted: the first of these that is large enough (`cell.Probe`).
 SIZES = (1, 2, 4, 8, 16)
+#: What has one size only.
+ONE_SIZE = ("none", "quota", "shootdowns")
 #: What is about a process and must be told which.
 OF_A_PROCESS = ("quota", "shootdowns", "pages")
 
@@ -145,7 +147,8 @@ def command(fault: str, size: int) -> tuple[object, ...]:
             *("--storm", "2ms", "--every", "20ms"),
         ),
         "shootdowns": ("shootdowns", "--burst", "2ms", "--period", "20ms"),
-        "pages": ("evict", "--burst", "2ms", "--period", "20ms"),
+        #: Once in each period; or again and again, for up to 2 ms.
+        "pages": ("evict", "--burst", f"{125 * size if size > 1 else 0}us", "--period", "20ms"),
     }
     on = () if fault == "quota" else ("--cpu", OTHER_CPU if fault in OF_A_PROCESS else SERVER_CPU)
     return *commands[fault], *on

@@ -61,11 +61,6 @@ class Server(ABC):
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
-    @classmethod
-    def has_sizes(cls, fault: str) -> bool:
-        """Whether the fault can be planted larger."""
-        return fault in cls.inside or fault not in ("none", *faults.OF_A_PROCESS)
-
     @abstractmethod
     def start(self) -> None:
         """Starts it on its CPU and waits until it serves."""

@@ -12,8 +12,11 @@ That compares like with like only where being struck has nothing to do with what
   likelier it meets one, so struck spans are the longer ones to begin with (length bias), and to
   count that as the cause's doing would invent savings. At a rate λ a span that runs for r is struck
   with odds e^(λr) - 1: so many times each of the others counts, and λ is such that together they
-  count as much as the struck ones. For strikes that come in bursts that takes too much away from
-  the saving, never too little. Where more than half of the spans are struck, nothing is said.
+  count as much as the struck ones. Strikes that come in bursts (λ is how often one begins, and 1-p
+  the part of the time that they last) strike with odds e^(λr) / p - 1, in which the length matters
+  far less. How far strikes are bursts, the order of the spans tells: struck ones follow each other,
+  in fewer runs than the same number at random. λ is the random one's times that ratio of runs,
+  which is too much rather than too little, as bursts also begin between spans.
 - A wait for the CPU before a span's work begins can't depend on that work. A wait after a block
   can: who blocks more often waits more often, and works more. Spans that blocked are left out.
 - Page faults, locks and other blocks, and a quota that the program itself uses up come from what a
@@ -140,7 +143,7 @@ def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
         return None
     weight = rows.weight.copy()
     if cause in ON_TOP:
-        weight[free] *= odds(running[free], weight[free], float(weight[struck].sum()))
+        weight[free] *= odds(running, weight, struck, burstiness=rows.is_all)
     longer = means(running, weight, struck, free, rows.block, draws)
     if longer.ns <= SURE * longer.error_ns:
         return None
@@ -156,20 +159,39 @@ def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
     )
 
 
-def odds(running: NDArray, weight: NDArray, struck: float) -> NDArray[np.float64]:
+def odds(
+    running: NDArray, weight: NDArray, struck: NDArray[np.bool_], *, burstiness: bool
+) -> NDArray[np.float64]:
     """How many spans were struck for each that was not, by how long it runs.
 
-    At one rate for all, which is such that as many are struck as really were.
+    At one rate for all, which is such that as many are struck as really were. With `burstiness` the
+    spans are all there are, in order of time, and tell whether strikes come in bursts.
     """
-    length = float(weight @ running)
+    free = running[~struck]
+    others, target = weight[~struck], float(weight[struck].sum())
+    length = float(others @ free)
     if length <= 0:
-        return np.ones_like(running)
-    low, high = 0.0, struck / length
+        return np.ones_like(free)
+    low, high = 0.0, target / length
     for _ in range(60):
         rate = (low + high) / 2
-        expected = float(weight @ np.expm1(np.minimum(rate * running, 50.0)))
-        low, high = (rate, high) if expected < struck else (low, rate)
-    return np.expm1(np.minimum(high * running, 50.0))
+        expected = float(others @ np.expm1(np.minimum(rate * free, 50.0)))
+        low, high = (rate, high) if expected < target else (low, rate)
+    rate = high * runs_ratio(running, struck, high) if burstiness else high
+    grown = np.exp(np.minimum(rate * free, 50.0))
+    calm = float(others @ grown) / (target + float(others.sum()))
+    return np.maximum(grown / calm - 1, 0.0)
+
+
+def runs_ratio(running: NDArray, struck: NDArray[np.bool_], rate: float) -> float:
+    """How many runs of struck spans there are, to how many at a constant rate; 1 at most.
+
+    By each span's length: where long spans follow each other, struck ones do so too.
+    """
+    chance = -np.expm1(-rate * running)
+    expected = float(chance[:-1] @ (1 - chance[1:]))
+    ends = int((struck[:-1] & ~struck[1:]).sum())
+    return min(ends / expected, 1.0) if expected > 0 else 1.0
 
 
 @dataclass(frozen=True)

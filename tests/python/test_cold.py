@@ -120,6 +120,50 @@ def test_long_spans_meet_more_bursts_and_nothing_is_invented(make: Make) -> None
     assert cause(found, "softirq_net").cold_ns == 0
 
 
+def overlapping(start_ns: np.ndarray, length_ns: np.ndarray) -> np.ndarray:
+    """Which spans meet a burst: 2 ms at a time, at random, 20 ms from one's end to the next."""
+    rng = np.random.default_rng(8)
+    ends = START_NS + np.cumsum(2_000_000 + rng.exponential(20_000_000, ROWS)).astype(np.int64)
+    following = np.searchsorted(ends, start_ns)
+    return start_ns + length_ns > ends[following] - 2_000_000
+
+
+def test_bursts_leave_the_saving_that_a_rate_would_take_away(make: Make) -> None:
+    # Spans differ by far more than strikes add, and one in ten meets a burst, long or short.
+    rng = np.random.default_rng(9)
+    start_ns = times(rng)
+    running = rng.lognormal(np.log(70_000), 0.6, ROWS)
+    struck = overlapping(start_ns, running.astype(np.int64))
+    left = np.where(struck, 2 * running, 0)
+    booked = np.where(struck, 20_000, 0)
+    wall = (running + left).astype(np.int64) + booked
+    found = explained(make, start_ns=start_ns, wall_ns=wall, irq_ns=booked)
+    assert cause(found, "irq").predicted.ns == pytest.approx(np.quantile(running, 0.99), rel=0.1)
+
+
+@pytest.mark.parametrize("typical", [70_000, 500_000])
+def test_spans_of_all_lengths_meet_bursts_and_nothing_is_invented(make: Make, typical: int) -> None:
+    rng = np.random.default_rng(10)
+    start_ns = times(rng)
+    running = rng.lognormal(np.log(typical), 0.8, ROWS).astype(np.int64)
+    booked = np.where(overlapping(start_ns, running), 10_000, 0)
+    wall = running + booked
+    found = explained(make, start_ns=start_ns, wall_ns=wall, softirq_net_ns=booked)
+    assert cause(found, "softirq_net").cold_ns == 0
+
+
+def test_long_spans_that_follow_each_other_are_no_bursts(make: Make) -> None:
+    # For a tenth of the time spans do ten times the work; interrupts come at a constant rate.
+    rng = np.random.default_rng(11)
+    start_ns = times(rng)
+    long = in_bursts(start_ns // 50 + START_NS)
+    running = rng.lognormal(np.log(50_000), 0.3, ROWS) * np.where(long, 10, 1)
+    booked = rng.poisson(running / 1_000_000) * 1_000
+    wall = running.astype(np.int64) + booked
+    found = explained(make, start_ns=start_ns, wall_ns=wall, irq_ns=booked)
+    assert cause(found, "irq").cold_ns == 0
+
+
 def test_running_that_has_nothing_to_do_with_strikes_stays() -> None:
     found = []
     for seed in range(200):

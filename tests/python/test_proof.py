@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from proof import table
 from proof.cell import Effect
-from proof.faults import FAULTS, SIZES, command
+from proof.faults import FAULTS, ONE_SIZE, SIZES, command
 from proof.judge import verdict
 from proof.servers import SERVERS
 
@@ -129,7 +129,7 @@ def test_every_fault_that_has_sizes_is_planted_larger_by_a_larger_size() -> None
     for kind in SERVERS.values():
         for fault in set(FAULTS) - set(kind.lacks) - set(kind.inside) - {"two", "lock"}:
             sizes = {command(fault, size) for size in SIZES} if fault != "none" else {()}
-            assert len(sizes) == (len(SIZES) if kind.has_sizes(fault) else 1), (kind, fault)
+            assert len(sizes) == (1 if fault in ONE_SIZE else len(SIZES)), (kind, fault)
 
 
 def test_the_page_says_which_faults_were_too_small_and_counts_them_all() -> None:
