@@ -53,7 +53,8 @@ class Fix:
         stays = [one.gain(spans) for one in self.stays]
         if RUNNING in found:
             if stays:
-                left = ibis.greatest(*stays, *goes, 0) - ibis.greatest(*goes, 0)
+                left = ibis.greatest(*stays, *goes, 0)
+                left = left - ibis.greatest(*goes, 0) if goes else left
                 found[RUNNING] = ibis.greatest(found[RUNNING] - left, 0)
         elif goes:
             found[RUNNING] = ibis.greatest(*goes, 0)
