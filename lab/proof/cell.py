@@ -40,7 +40,7 @@ PAIRS = 6
 #: The two ledgers of a cell: the phases with the fault, and those without it.
 PARTS = ("planted", "calm")
 #: How much CPU time of others spoils a cell, as a share of one CPU, and how often it is repeated.
-FOREIGN, REPEATS = 0.02, 2
+FOREIGN, REPEATS = 0.02, 1
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def measure(server: str, fault: str, seconds: float, folder: Path) -> dict[str, 
 
 
 def undisturbed(server: str, fault: str, size: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """Measures with a fault of a size; again, and then once more, if others took the CPUs."""
+    """Measures with a fault of a size; again if others took the CPUs meanwhile."""
     for _ in range(1 + REPEATS):
         found = attempt(server, fault, seconds, folder, size)
         if found["foreign"] <= FOREIGN:
