@@ -124,7 +124,7 @@ test-e2e: build target/java/tests/.made ## the tests through the command line
 GUESTS ?= all
 
 .PHONY: test-guests
-test-guests: build ## the recorder on other kernels, emulated: all guests, or GUESTS="6.1 7.2"
+test-guests: build $(VENV)/.for-tests ## the recorder on other kernels, emulated: all guests, or GUESTS="6.1 7.2"
 	@scripts/setup --guests amd64 arm64
 	@GUESTS="$(GUESTS)" scripts/run-tests guests
 

@@ -63,7 +63,7 @@ def programs(architecture: str) -> dict[str, Path]:
     else:
         release, lab = cross.release(architecture), cross.lab(architecture)
     found = {f"/bin/{name}": release / name for name in ("tailscope", "tailscope-lab")}
-    for program in sorted(lab.glob("*")):
+    for program in sorted(filter(Path.is_file, lab.glob("*"))):
         found[f"/lab/{program.name}"] = program
     missing = [str(path) for path in found.values() if not path.exists()]
     if missing:
