@@ -271,11 +271,26 @@ static inline void ts__close_socket(struct ts__process *p)
 	p->socket = -1;
 }
 
+/* How long the first begin waits for the recorder's answer: $TAILSCOPE_PATIENCE_MS, which `record`
+ * sets for the command that it starts, as nobody else waits for that; else 0.2 s. */
+static inline struct timeval ts__patience(void)
+{
+	const char *said = getenv("TAILSCOPE_PATIENCE_MS");
+	long ms = said ? strtol(said, NULL, 10) : 0;
+	struct timeval patience;
+
+	if (ms < 1 || ms > 60000)
+		ms = 200;
+	patience.tv_sec = ms / 1000;
+	patience.tv_usec = ms % 1000 * 1000;
+	return patience;
+}
+
 /* Connects, checks who answers, and takes the two descriptors. Returns 0 or an errno. */
 TS__ONE int ts__connect(struct ts__process *p, int fds[2])
 {
 	const char *path = getenv("TAILSCOPE_SOCKET");
-	struct timeval patience = {0, 200000};
+	struct timeval patience = ts__patience();
 	struct sockaddr_un address;
 	struct ts_welcome welcome;
 	struct {

@@ -162,22 +162,45 @@ impl Kernel {
         self.take_back_meters(pid);
     }
 
+    /// Places a map of meters for the process that comes next, unless one is there. The kernel has
+    /// every CPU pass through a quiet state first, some 10 ms in which nobody should wait for us.
+    pub fn prepare_meters(&mut self) -> Result<(), WatchError> {
+        if self.spare_meters.is_none() {
+            self.spare_meters = Some(self.further_meters()?);
+        }
+        Ok(())
+    }
+
     /// Gives a process a map of meters that it can see into. The SDK's threads move there.
     pub fn give_meters(&mut self, pid: u32) -> Result<BorrowedFd<'_>, WatchError> {
+        let (index, meters) = match self.spare_meters.take() {
+            Some(spare) => spare,
+            None => self.further_meters()?,
+        };
+        let process = shared::process {
+            map: index,
+            ..Default::default()
+        };
+        let told = map_of(&self.object, "processes").update(
+            &pid.to_ne_bytes(),
+            process.as_bytes(),
+            MapFlags::EXIST,
+        );
+        if let Err(source) = told {
+            self.spare_meters = Some((index, meters));
+            return Err(kernel("tell the programs of a map of meters")(source));
+        }
+        self.sdk_meters.insert(pid, (index, meters));
+        Ok(self.sdk_meters[&pid].1.as_fd())
+    }
+
+    fn further_meters(&self) -> Result<(u32, MapHandle), WatchError> {
         let index = (shared::FIRST_SDK_MAP..shared::MAX_METER_MAPS)
             .find(|index| !self.sdk_meters.values().any(|(taken, _)| taken == index))
             .ok_or(WatchError::TooManySdk)?;
         let meters = new_meters().map_err(kernel("make a map of meters"))?;
         place_meters(&self.object, index, &meters).map_err(kernel("place a map of meters"))?;
-        let process = shared::process {
-            map: index,
-            ..Default::default()
-        };
-        map_of(&self.object, "processes")
-            .update(&pid.to_ne_bytes(), process.as_bytes(), MapFlags::EXIST)
-            .map_err(kernel("tell the programs of a map of meters"))?;
-        self.sdk_meters.insert(pid, (index, meters));
-        Ok(self.sdk_meters[&pid].1.as_fd())
+        Ok((index, meters))
     }
 
     /// The map that a process was given.

@@ -44,6 +44,10 @@ pub enum Prints {
     Nowhere,
 }
 
+/// How long the SDK in the command waits for the recorder, in ms: on a machine so busy that we get no
+/// CPU for a while, its first spans would go unmetered, and nobody waits for those but us.
+const PATIENCE_MS: (&str, &str) = ("TAILSCOPE_PATIENCE_MS", "5000");
+
 impl Launched {
     /// Starts a command and stops it before its program begins.
     pub fn stopped(command: &[OsString], prints: Prints) -> Result<Self, LaunchError> {
@@ -66,6 +70,7 @@ impl Launched {
         let child = shell
             .args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""])
             .args(command)
+            .env(PATIENCE_MS.0, PATIENCE_MS.1)
             .process_group(0)
             .spawn()
             .map_err(system)?;

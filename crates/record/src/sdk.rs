@@ -129,7 +129,8 @@ impl SdkServer {
         std::iter::from_fn(|| accept_with(&self.listener, flags).ok()).collect()
     }
 
-    /// Lets them in, or not: `is_watched` says whose spans are recorded.
+    /// Lets them in, or not: `is_watched` says whose spans are recorded. What the next one needs is
+    /// made ready, for it waits in its first span for our answer.
     pub(crate) fn welcome(
         &mut self,
         knocks: Vec<OwnedFd>,
@@ -166,6 +167,8 @@ impl SdkServer {
                 client.connections.push(connection);
             }
         }
+        // Where there is no room for one more, the next to come is told.
+        let _ = kernel.prepare_meters();
     }
 
     fn furnish(&self, kernel: &mut Kernel, pid: u32) -> io::Result<Client> {

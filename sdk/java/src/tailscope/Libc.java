@@ -142,8 +142,11 @@ final class Libc {
         return (int) call("gettid", GETTID);
     }
 
-    /** Connects to a unix socket of packets whose other side is root or our own user. */
-    static int connect(byte[] path) throws Failure {
+    /**
+     * Connects to a unix socket of packets whose other side is root or our own user, and waits there
+     * for so many milliseconds at most.
+     */
+    static int connect(byte[] path, long patienceMs) throws Failure {
         final int unix = 1;
         final int seqpacketCloexec = 5 | 02000000;
         final int addressBytes = 110;
@@ -158,7 +161,8 @@ final class Libc {
         boolean isGood = false;
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment patience = arena.allocate(16, 8); // struct timeval
-            patience.set(JAVA_LONG, 8, TimeUnit.MILLISECONDS.toMicros(200));
+            patience.set(JAVA_LONG, 0, patienceMs / 1000);
+            patience.set(JAVA_LONG, 8, TimeUnit.MILLISECONDS.toMicros(patienceMs % 1000));
             call("setsockopt", SETSOCKOPT, socket, solSocket, receiveTimeout, patience, 16);
             call("setsockopt", SETSOCKOPT, socket, solSocket, sendTimeout, patience, 16);
             MemorySegment address = arena.allocate(addressBytes, 8); // struct sockaddr_un

@@ -69,6 +69,20 @@ final class Recorder {
     }
 
     /**
+     * How long the first begin waits for the recorder's answer: what {@code record} sets for the
+     * command that it starts, as nobody else waits for that; else 200 ms.
+     */
+    private static long patienceMs() {
+        String said = System.getenv("TAILSCOPE_PATIENCE_MS");
+        try {
+            long ms = said == null ? 0 : Long.parseLong(said);
+            return ms >= 1 && ms <= 60_000 ? ms : 200;
+        } catch (NumberFormatException wrong) {
+            return 200;
+        }
+    }
+
+    /**
      * Makes itself known to a recorder that is there already: the one that starts a JVM can't know
      * that a jar in it will map the probe, and would find it only a second later.
      */
@@ -134,7 +148,7 @@ final class Recorder {
 
     /** Connects, and takes the descriptors of the meters and of the region. */
     private static int[] connect() throws Libc.Failure {
-        int connection = Libc.connect(path().getBytes(StandardCharsets.UTF_8));
+        int connection = Libc.connect(path().getBytes(StandardCharsets.UTF_8), patienceMs());
         boolean isGood = false;
         try {
             Libc.Packet packet = Libc.receive(connection, Abi.WELCOME_BYTES);

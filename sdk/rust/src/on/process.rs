@@ -20,6 +20,16 @@ const RETRY_FIRST: u64 = 1 << 28;
 const RETRY_LAST: u64 = 1 << 37;
 const PAGE: usize = 4096;
 
+/// How long the first begin waits for the recorder's answer: what `record` sets for the command that
+/// it starts, as nobody else waits for that; else 200 ms.
+fn patience_ms() -> i64 {
+    std::env::var("TAILSCOPE_PATIENCE_MS")
+        .ok()
+        .and_then(|said| said.parse().ok())
+        .filter(|ms| (1..=60_000).contains(ms))
+        .unwrap_or(200)
+}
+
 /// What the page holds. Zeros: not attached.
 #[repr(C)]
 pub(crate) struct Process {
@@ -175,7 +185,7 @@ impl Process {
         let path = path
             .as_ref()
             .map_or(abi::SOCKET.as_bytes(), |p| p.as_bytes());
-        let socket = sys::connect(path)?;
+        let socket = sys::connect(path, patience_ms())?;
         let mut bytes = [0; size_of::<Welcome>()];
         let fds = sys::receive(&socket, &mut bytes)?;
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));

@@ -187,8 +187,9 @@ pub(crate) fn is_quiet(fd: i32) -> bool {
     ready == Ok(0)
 }
 
-/// Connects to a unix socket of packets whose other side is root or our own user.
-pub(crate) fn connect(path: &[u8]) -> Result<Fd, Errno> {
+/// Connects to a unix socket of packets whose other side is root or our own user, and waits there
+/// for so many milliseconds at most.
+pub(crate) fn connect(path: &[u8], patience_ms: i64) -> Result<Fd, Errno> {
     const UNIX: usize = 1;
     const SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
     const SOL_SOCKET: usize = 1;
@@ -205,7 +206,7 @@ pub(crate) fn connect(path: &[u8]) -> Result<Fd, Errno> {
     let fd = unsafe { call(number::SOCKET, [UNIX, SEQPACKET_CLOEXEC, 0, 0, 0, 0]) }?;
     let fd = Fd(fd as i32);
     let number = fd.0 as usize;
-    let patience = [0i64, 200_000]; // struct timeval
+    let patience = [patience_ms / 1000, patience_ms % 1000 * 1000]; // struct timeval
     for which in [RECEIVE_TIMEOUT, SEND_TIMEOUT] {
         let arguments = [number, SOL_SOCKET, which, patience.as_ptr() as usize, 16, 0];
         // SAFETY: the value is as long as is said, and outlives the call.
