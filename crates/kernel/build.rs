@@ -15,10 +15,11 @@ fn main() {
     };
     println!("cargo::rerun-if-changed=src/bpf");
     println!("cargo::rerun-if-changed=../../sdk/c/tailscope_abi.h");
+    println!("cargo::rerun-if-changed=../signals/include");
     println!("cargo::rerun-if-env-changed=CLANG");
 
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    for name in ["tailscope", "probe"] {
+    for name in ["tailscope", "probe", "timeline"] {
         let status = Command::new(&clang)
             .args([
                 "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror",
@@ -27,7 +28,8 @@ fn main() {
                 "-Wno-unused-parameter",
                 &format!("-D__TARGET_ARCH_{kernel_arch}"),
             ])
-            .args(["-I", "../../sdk/c", "-isystem", &libbpf])
+            .args(["-I", "../../sdk/c", "-I", "../signals/include"])
+            .args(["-isystem", &libbpf])
             // Debian's headers of this machine, and of another that is compiled for.
             .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
             .args(["-idirafter", &format!("/usr/{arch}-linux-gnu/include")])
@@ -41,9 +43,13 @@ fn main() {
     bindgen::Builder::default()
         .header_contents(
             "shared_for_rust.h",
-            "#include \"../../sdk/c/tailscope_abi.h\"\n#include \"src/bpf/shared.h\"\n",
+            concat!(
+                "#include \"../../sdk/c/tailscope_abi.h\"\n",
+                "#include \"src/bpf/shared.h\"\n",
+                "#include \"src/bpf/timeline.h\"\n",
+            ),
         )
-        .allowlist_file(".*/shared.h|src/bpf/shared.h")
+        .allowlist_file("(.*/)?src/bpf/(shared|timeline).h")
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .layout_tests(false)

@@ -3,18 +3,24 @@
 use std::path::PathBuf;
 
 fn main() {
-    let header = "../../sdk/c/tailscope_abi.h";
+    generate("../../sdk/c/tailscope_abi.h", "(ts_|TS_).*", "abi.rs");
+    generate("include/tailscope_event.h", "(tl_|TL_).*", "event_abi.rs");
+}
+
+fn generate(header: &str, items: &str, into: &str) {
     println!("cargo::rerun-if-changed={header}");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     bindgen::Builder::default()
         .header(header)
-        .allowlist_item("(ts_|TS_).*")
+        .allowlist_item(items)
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .layout_tests(false)
         .derive_default(true)
         .generate()
-        .expect("clang reads tailscope_abi.h: is libclang installed? (scripts/setup installs it)")
-        .write_to_file(out.join("abi.rs"))
+        .unwrap_or_else(|e| {
+            panic!("clang reads {header}: is libclang installed? (scripts/setup installs it): {e}")
+        })
+        .write_to_file(out.join(into))
         .expect("OUT_DIR can be written");
 }

@@ -7,7 +7,7 @@ use crate::select::FaultRung;
 use crate::{Ladder, fault_events};
 
 /// Hard interrupts: each kind has its own pair of tracepoints, and not every machine all kinds.
-const INTERRUPTS: &[&str] = &[
+pub(crate) const INTERRUPTS: &[&str] = &[
     "irq_handler",
     "local_timer",
     "reschedule",

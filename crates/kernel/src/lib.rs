@@ -1,5 +1,7 @@
 //! The eBPF programs that keep the meters of watched threads, and their loading.
 //!
+//! [`timeline`] loads programs of another kind, which write what happens as events.
+//!
 //! The programs are in `src/bpf/`, one family a file. [`Kernel::load`] finds out what this kernel
 //! offers, takes the best rung of the ladder for each measurement, and says which it took. All
 //! kernel objects are owned by the value it returns: nothing is pinned, so nothing outlives it,
@@ -21,6 +23,7 @@ mod select;
 mod shared;
 mod socket_rung;
 mod syscalls;
+pub mod timeline;
 mod watch;
 
 pub use config::{Config, SocketSpans};

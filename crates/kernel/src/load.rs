@@ -258,7 +258,7 @@ impl Kernel {
 }
 
 /// libbpf tells much that is no trouble: a rung that is not there. TAILSCOPE_LIBBPF_LOG=1 shows it.
-fn log(_: PrintLevel, text: String) {
+pub(crate) fn log(_: PrintLevel, text: String) {
     if std::env::var_os("TAILSCOPE_LIBBPF_LOG").is_some() {
         eprint!("{text}");
     }

@@ -35,3 +35,5 @@ impl Plain for lost {}
 impl Plain for unseen {}
 impl Plain for culprit {}
 impl Plain for event {}
+impl Plain for tl_config {}
+impl Plain for tl_lost {}

@@ -69,7 +69,7 @@ impl Watched {
             .ok_or_else(|| io::Error::other("mapped at null"))
     }
 
-    fn add(&self, pid: u32, by: i32) {
+    pub(crate) fn add(&self, pid: u32, by: i32) {
         let bucket = (pid % shared::WATCHED_BUCKETS) as usize;
         // SAFETY: `bucket` is inside the mapping, which lives as long as `self`; the programs
         // change the words only by atomic additions, and so do we.

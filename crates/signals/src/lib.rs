@@ -2,11 +2,14 @@
 //! measured processes leave in shared memory.
 //!
 //! Everything here is memory that somebody else writes at the same time. The layout is described
-//! once, in `sdk/c/tailscope_abi.h`; [`abi`] is generated from it.
+//! once, in `sdk/c/tailscope_abi.h` ([`abi`] is generated from it) and, for the timeline's events, in
+//! `include/tailscope_event.h`.
 
 pub mod abi;
 pub mod clock;
 pub mod counters;
+pub mod event;
+pub mod event_ring;
 pub mod keeping;
 pub mod meters;
 pub mod region;

@@ -18,6 +18,9 @@ pub struct Mapping {
 // SAFETY: the mapping is plain memory, owned by this value; nothing in it is bound to a thread.
 unsafe impl Send for Mapping {}
 
+// SAFETY: all access is through atomics, or copies of memory that others write in any case.
+unsafe impl Sync for Mapping {}
+
 impl Mapping {
     /// Maps the first `len` bytes for reading and writing.
     pub fn new(file: impl AsFd, len: usize) -> io::Result<Self> {

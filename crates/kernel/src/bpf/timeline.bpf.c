@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The timeline's programs: what the stack does, as events of 32 bytes, into a ring of each CPU.
+ *
+ * One handler a hook, and none does more than read a few words and write one event. They know
+ * nothing of the recorder's meters: both may run at the same time. ../timeline/ switches off what
+ * this kernel lacks. Of threads, interrupts, packets and idle CPUs all are told; of system calls,
+ * page faults, receives and sends those of the watched processes.
+ */
+#include "timeline_types.h"
+#include "timeline.h"
+#include <tailscope_event.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+
+SEC(".rodata.config") const volatile struct tl_config config = {};
+SEC(".bss.lost") struct tl_lost lost = {};
+
+/* --- the rings ---------------------------------------------------------------------------- */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* the loader sets how many, and how large */
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, TL_RING_HEAD + TL_EVENT_BYTES);
+} rings SEC(".maps");
+
+/*
+ * Room for the next event. An interrupt may come at any moment and write events of its own, so a
+ * place is taken in one step. A reader tells an event that is not written yet, or an older one,
+ * by its place, which is written last.
+ */
+static __always_inline struct tl_event *next_event(__u32 *place)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct tl_ring *ring = bpf_map_lookup_elem(&rings, &cpu);
+	__u64 number;
+
+	if (!ring)
+		return NULL;
+	number = __sync_fetch_and_add(&ring->head, 1);
+	*place = number;
+	return (struct tl_event *)((__u8 *)ring + TL_RING_HEAD +
+				   (number & config.ring_mask) * sizeof(struct tl_event));
+}
+
+static __always_inline void write_at(__u64 at, __u8 kind, __u8 flags, __u16 small, __u32 tid,
+				     __u32 x, __u32 y, __u32 z)
+{
+	struct tl_event *e;
+	__u32 place;
+
+	e = next_event(&place);
+	if (!e)
+		return;
+	e->at = at;
+	e->tid = tid;
+	e->kind = kind;
+	e->flags = flags;
+	e->small = small;
+	e->x = x;
+	e->y = y;
+	e->z = z;
+#if defined(__TARGET_ARCH_x86)
+	barrier(); /* stores are not reordered with later stores */
+	*(volatile __u32 *)&e->place = place;
+#else
+	__sync_lock_test_and_set(&e->place, place); /* a full barrier, and the store */
+#endif
+}
+
+/* The clock first: it says when the hook was reached, whatever interrupts the rest. */
+static __always_inline void write(__u8 kind, __u8 flags, __u16 small, __u32 tid, __u32 x, __u32 y,
+				  __u32 z)
+{
+	write_at(bpf_ktime_get_ns(), kind, flags, small, tid, x, y, z);
+}
+
+static __always_inline __u32 self(void)
+{
+	return bpf_get_current_pid_tgid();
+}
+
+/* --- who is watched ----------------------------------------------------------------------- */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TL_MAX_PROCESSES);
+	__type(key, __u32);
+	__type(value, __u8);
+} processes SEC(".maps");
+
+/* Counts of watched processes by the low bits of their id: one load rules out most others. */
+SEC(".bss.watched") __u32 watched[TL_BUCKETS] = {};
+
+static __always_inline bool is_watched(__u32 tgid)
+{
+	return watched[tgid & (TL_BUCKETS - 1)] && bpf_map_lookup_elem(&processes, &tgid);
+}
+
+static __always_inline bool watched_here(void)
+{
+	return is_watched(bpf_get_current_pid_tgid() >> 32);
+}
+
+static __always_inline void write_name(struct task_struct *task)
+{
+	__u32 part[4];
+	__u64 now = bpf_ktime_get_ns();
+
+	__builtin_memcpy(part, task->comm, sizeof(part));
+	write_at(now, TL_NAME_FRONT, 0, 0, task->pid, task->tgid, part[0], part[1]);
+	write_at(now, TL_NAME_BACK, 0, 0, task->pid, task->tgid, part[2], part[3]);
+}
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
+{
+	__u32 tgid = task->tgid, from = bpf_get_current_pid_tgid() >> 32;
+	__u8 yes = 1;
+
+	if (tgid == from || !config.follow_children || !is_watched(from))
+		return 0;
+	if (bpf_map_update_elem(&processes, &tgid, &yes, BPF_NOEXIST))
+		__sync_fetch_and_add(&lost.processes, 1);
+	else
+		__sync_fetch_and_add(&watched[tgid & (TL_BUCKETS - 1)], 1);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+
+	write_name(task);
+	if (!task->signal->live.counter && !bpf_map_delete_elem(&processes, &tgid))
+		__sync_fetch_and_add(&watched[tgid & (TL_BUCKETS - 1)], -1);
+	return 0;
+}
+
+/* --- threads ------------------------------------------------------------------------------ */
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	/* Preempted while it was about to block, it could go on all the same. */
+	write(TL_SWITCH, preempt, preempt ? 0 : prev_state, prev->pid, next->pid, next->tgid,
+	      prev->tgid);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
+{
+	write(TL_WAKING, 0, 0, self(), task->pid, 0, task->tgid);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_waking_new, struct task_struct *task)
+{
+	write(TL_WAKING, 0, 0, self(), task->pid, 0, task->tgid);
+	return 0;
+}
+
+SEC("tp_btf/cpu_idle")
+int BPF_PROG(on_idle, unsigned int state, unsigned int cpu)
+{
+	write(TL_IDLE, 0, 0, 0, state, 0, 0);
+	return 0;
+}
+
+/* --- interrupts --------------------------------------------------------------------------- */
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_entry, unsigned int vector)
+{
+	write(TL_SOFTIRQ_IN, 0, vector, self(), 0, 0, 0);
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_exit, unsigned int vector)
+{
+	write(TL_SOFTIRQ_OUT, 0, vector, self(), 0, 0, 0);
+	return 0;
+}
+
+/* The loader attaches these to irq_handler_*, and the next two to each vector (x86). */
+SEC("raw_tp")
+int on_irq_entry(struct bpf_raw_tracepoint_args *ctx)
+{
+	write(TL_IRQ_IN, 0, 0, self(), ctx->args[0], 0, 0);
+	return 0;
+}
+
+SEC("raw_tp")
+int on_irq_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	write(TL_IRQ_OUT, 0, 0, self(), ctx->args[0], 0, 0);
+	return 0;
+}
+
+SEC("raw_tp")
+int on_vector_entry(struct bpf_raw_tracepoint_args *ctx)
+{
+	write(TL_VECTOR_IN, 0, ctx->args[0], self(), 0, 0, 0);
+	return 0;
+}
+
+SEC("raw_tp")
+int on_vector_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	write(TL_VECTOR_OUT, 0, ctx->args[0], self(), 0, 0, 0);
+	return 0;
+}
+
+/* --- page faults: the recorder's ladder (faults.h), by the same names ------------------------ */
+
+static __always_inline int fault(__u8 kind, __u64 address)
+{
+	if (watched_here())
+		write(kind, 0, 0, self(), address, address >> 32, 0);
+	return 0;
+}
+
+SEC("fentry/handle_mm_fault")
+int BPF_PROG(on_fault_fentry, void *vma, unsigned long address)
+{
+	return fault(TL_FAULT_IN, address);
+}
+
+SEC("fexit/handle_mm_fault")
+int BPF_PROG(on_fault_fexit)
+{
+	return fault(TL_FAULT_OUT, 0);
+}
+
+SEC("kprobe/handle_mm_fault")
+int BPF_KPROBE(on_fault_kprobe, void *vma, unsigned long address)
+{
+	return fault(TL_FAULT_IN, address);
+}
+
+SEC("kretprobe/handle_mm_fault")
+int on_fault_kretprobe(void *ctx)
+{
+	return fault(TL_FAULT_OUT, 0);
+}
+
+/* Attached to page_fault_user and page_fault_kernel. */
+SEC("raw_tp")
+int on_fault_exception(struct bpf_raw_tracepoint_args *ctx)
+{
+	return fault(TL_FAULT_IN, ctx->args[0]);
+}
+
+/* Attached to PERF_COUNT_SW_PAGE_FAULTS_MIN and _MAJ, one event in each fault, on every CPU. */
+SEC("perf_event")
+int on_fault_event(void *ctx)
+{
+	return fault(TL_FAULT_OUT, 0);
+}
+
+/* --- system calls of the watched ----------------------------------------------------------- */
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(on_syscall_entry, struct pt_regs *registers, long number)
+{
+	if (watched_here()) {
+		struct pt_regs___task *r = (void *)registers;
+
+		write(TL_SYSCALL_IN, 0, number, self(), SYSCALL_ARG0(r), 0, 0);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_syscall_exit, struct pt_regs *registers, long result)
+{
+	if (watched_here()) {
+		struct pt_regs___task *r = (void *)registers;
+
+		write(TL_SYSCALL_OUT, 0, SYSCALL_NR(r), self(), result, 0, 0);
+	}
+	return 0;
+}
+
+/* --- from packet to packet ------------------------------------------------------------------ */
+
+/* Verifiers allow no arithmetic with a pointer but its distance from another, here from a place
+ * that stays where it is. */
+static __always_inline __u32 name_of(const void *object)
+{
+	__u64 distance = (__u64)object - (__u64)&config;
+
+	barrier_var(distance);
+	return distance >> 6;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_packet, struct sk_buff *skb)
+{
+	write(TL_PACKET_IN, 0, 0, self(), skb->len, 0, 0);
+	return 0;
+}
+
+/* Its header, and how many bytes of data follow it. */
+static __always_inline bool header_of(const struct sk_buff *skb, struct tcp_header *h, __u32 *bytes)
+{
+	unsigned char *at = skb->head + skb->transport_header;
+	/* Verifiers that take these for pointers allow their difference, in 64 bits, and no more. */
+	__u64 before = at - skb->data;
+
+	barrier_var(before);
+	if (bpf_probe_read_kernel(h, sizeof(*h), at))
+		return false;
+	before += (h->offset >> 4) * 4;
+	*bytes = skb->len > before ? skb->len - before : 0;
+	return true;
+}
+
+static __always_inline __u16 short_of(__u32 bytes)
+{
+	return bytes < 0xffff ? bytes : 0xffff;
+}
+
+/* For each packet of an established connection, before it is looked at. */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(on_tcp, struct sock *sk, struct sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct tcp_header h;
+	__u32 bytes;
+
+	/* The stack has taken the headers off: its data begins at the TCP header. */
+	if (header_of(skb, &h, &bytes))
+		write_at(now, TL_TCP_IN, 0, short_of(bytes), self(), name_of(sk),
+			 bpf_ntohl(h.seq) + bytes, bpf_ntohl(h.ack_seq));
+	return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_ready, struct sock *sk)
+{
+	write(TL_READY, 0, 0, self(), name_of(sk), 0, 0);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct tcp_sock *tcp;
+
+	if (flags & 2 /* MSG_PEEK */ || length <= 0 || !watched_here())
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	write_at(now, TL_RECEIVE, !!tcp, 0, self(), name_of(sk), tcp ? tcp->copied_seq : 0, length);
+	return 0;
+}
+
+/* What keeps back the bytes that are not sent, as net/ipv4/tcp_output.c decides it. */
+static __always_inline __u16 held(struct tcp_sock *tcp)
+{
+	__u32 unsent = tcp->write_seq - tcp->snd_nxt;
+	__u8 nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
+
+	if ((__s32)unsent <= 0)
+		return TL_HELD_NOT;
+	if ((__s32)(tcp->write_seq - (tcp->snd_una + tcp->snd_wnd)) > 0)
+		return TL_HELD_WINDOW;
+	if (tcp->packets_out >= tcp->snd_cwnd)
+		return TL_HELD_CONGESTION;
+	if (unsent < tcp->mss_cache) {
+		if (nonagle & 2 /* TCP_NAGLE_CORK */)
+			return TL_HELD_CORK;
+		if (!(nonagle & 1 /* TCP_NAGLE_OFF */) && tcp->packets_out)
+			return TL_HELD_NAGLE;
+	}
+	return TL_HELD_OTHER;
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_send, struct sock *sk, int length, int flags)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct tcp_sock *tcp;
+
+	if (length <= 0 || !watched_here())
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	write_at(now, TL_SEND, !!tcp, tcp ? held(tcp) : 0, self(), name_of(sk),
+		 tcp ? tcp->write_seq : 0, length);
+	return 0;
+}
+
+#define IPPROTO_TCP 6
+/* States in which what stands for a socket is less than one (include/net/tcp_states.h). */
+#define TCP_TIME_WAIT 6
+#define TCP_NEW_SYN_RECV 12
+
+/* Packets with data only: nobody waits for an acknowledgement to leave. */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_transmit, struct sk_buff *skb, void *device)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct sock *sk = skb->sk;
+	struct tcp_header h;
+	__u32 bytes;
+
+	if (!sk || sk->__sk_common.skc_state == TCP_TIME_WAIT ||
+	    sk->__sk_common.skc_state == TCP_NEW_SYN_RECV || sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (!header_of(skb, &h, &bytes) || !bytes)
+		return 0;
+	write_at(now, TL_TRANSMIT, 0, short_of(bytes), self(), name_of(sk),
+		 bpf_ntohl(h.seq) + bytes, bpf_ntohl(h.ack_seq));
+	return 0;
+}
+
+/* --- disks -------------------------------------------------------------------------------- */
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(on_block_issue, struct request *request)
+{
+	write(TL_BLOCK_ISSUE, 0, 0, self(), name_of(request), request->__data_len, 0);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_block_done, struct request *request, int error, unsigned int bytes)
+{
+	write(TL_BLOCK_DONE, 0, 0, self(), name_of(request), bytes, 0);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the timeline's programs and their loader (Rust, generated from here) must agree on. */
+#ifndef TAILSCOPE_TIMELINE_H
+#define TAILSCOPE_TIMELINE_H
+
+#include <linux/types.h>
+
+#define TL_MAX_CPUS 1024
+#define TL_MAX_PROCESSES 4096
+#define TL_BUCKETS 16384 /* a power of two */
+
+/* What user space decides before loading. */
+struct tl_config {
+	__u64 ring_mask; /* events of a CPU's ring, a power of two, less one */
+	__u32 follow_children;
+	__u32 reserved;
+};
+
+/* What could not be followed. */
+struct tl_lost {
+	__u64 processes; /* a child could not be followed: the table is full */
+};
+
+#endif

@@ -1,0 +1,57 @@
+//! Attaching the timeline's programs.
+
+use libbpf_rs::{Link, Object};
+
+use crate::attach::INTERRUPTS;
+use crate::load::{LoadError, kernel, program};
+use crate::select::FaultRung;
+use crate::{Ladder, fault_events};
+
+pub(super) fn attach(
+    object: &mut Object,
+    faults: FaultRung,
+    ladder: &mut Ladder,
+) -> Result<Vec<Link>, LoadError> {
+    let mut links = Vec::new();
+    for program in object.progs_mut() {
+        let section = program.section().to_string_lossy().into_owned();
+        let traced = ["tp_btf/", "fentry/", "fexit/", "kprobe/", "kretprobe/"];
+        if traced.iter().any(|kind| section.starts_with(kind)) && program.autoload() {
+            links.push(program.attach().map_err(kernel("attach a program"))?);
+        }
+    }
+    let before = links.len();
+    for kind in INTERRUPTS {
+        let (on_entry, on_exit) = match *kind {
+            "irq_handler" => ("on_irq_entry", "on_irq_exit"),
+            _ => ("on_vector_entry", "on_vector_exit"),
+        };
+        let entry = program(object, on_entry).attach_raw_tracepoint(format!("{kind}_entry"));
+        let exit = program(object, on_exit).attach_raw_tracepoint(format!("{kind}_exit"));
+        if let (Ok(entry), Ok(exit)) = (entry, exit) {
+            links.extend([exit, entry]);
+        }
+    }
+    if links.len() == before {
+        ladder.set("irq", None, "no tracepoint of an interrupt could be attached to");
+    } else {
+        ladder.set("irq", Some("irq and irq_vectors tracepoints"), "");
+    }
+    if faults == FaultRung::Exception {
+        for tracepoint in ["page_fault_user", "page_fault_kernel"] {
+            links.push(
+                program(object, "on_fault_exception")
+                    .attach_raw_tracepoint(tracepoint)
+                    .map_err(kernel("attach to page faults"))?,
+            );
+        }
+        let event = program(object, "on_fault_event");
+        links.extend(
+            fault_events::attach(&event).map_err(|source| LoadError::System {
+                what: "count page faults",
+                source,
+            })?,
+        );
+    }
+    Ok(links)
+}

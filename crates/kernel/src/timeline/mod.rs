@@ -1,0 +1,240 @@
+//! The timeline's programs: what the whole stack does, as events in rings that are never full.
+//!
+//! They know nothing of meters and of [`Kernel`](crate::Kernel); both may be loaded at a time.
+
+mod attach;
+
+use std::io;
+use std::os::fd::AsFd;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel, Program};
+use tailscope_signals::event_ring::EventRings;
+
+use crate::load::{LoadError, kernel, log};
+use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint};
+use crate::shared::{self, Plain};
+use crate::watch::{Watched, map_of};
+use crate::{Ladder, missing_capabilities};
+
+static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/timeline.bpf.o"));
+
+/// The fewest events of a CPU's ring, and the most: a BPF array's value is below 2 GiB, and
+/// verifiers follow an offset up to 512 MiB.
+const SLOTS: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 23;
+
+/// The tracepoints by their program, and what is missing without them. `None`: nothing works.
+const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
+    ("on_switch", "sched_switch", None),
+    ("on_waking", "sched_waking", None),
+    ("on_waking_new", "sched_wakeup_new", None),
+    ("on_new_task", "task_newtask", None),
+    ("on_exit", "sched_process_exit", None),
+    ("on_softirq_entry", "softirq_entry", Some("softirq")),
+    ("on_softirq_exit", "softirq_exit", Some("softirq")),
+    ("on_syscall_entry", "sys_enter", Some("syscall")),
+    ("on_syscall_exit", "sys_exit", Some("syscall")),
+    ("on_packet", "netif_receive_skb", Some("packet")),
+    ("on_tcp", "tcp_probe", Some("tcp")),
+    ("on_ready", "sk_data_ready", Some("ready")),
+    ("on_receive", "sock_recv_length", Some("receive")),
+    ("on_send", "sock_send_length", Some("send")),
+    ("on_transmit", "net_dev_start_xmit", Some("transmit")),
+    ("on_idle", "cpu_idle", Some("idle")),
+    ("on_block_issue", "block_rq_issue", Some("block")),
+    ("on_block_done", "block_rq_complete", Some("block")),
+];
+
+// One type maps both tables of the watched.
+const _: () = assert!(shared::TL_BUCKETS == shared::WATCHED_BUCKETS);
+
+/// What is decided before loading.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Bytes that all rings together may take.
+    pub memory: u64,
+    /// Whether children of watched processes are watched too.
+    pub follow_children: bool,
+}
+
+/// What could not be recorded, since the programs were loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Events that the kernel skipped, because the same program was running on that CPU already.
+    pub skipped: u64,
+    /// Children that could not be followed.
+    pub processes: u64,
+}
+
+/// The loaded programs, and everything in the kernel that belongs to them.
+pub struct Events {
+    _links: Vec<Link>, // first: the programs stop before their maps go
+    watched: Watched,
+    programs: Vec<u32>,
+    ladder: Ladder,
+    object: Object,
+    slots: u32,
+    cpus: usize,
+}
+
+/// How many events each of so many CPUs has room for.
+fn slots(memory: u64, cpus: usize) -> u32 {
+    let each = memory / cpus.max(1) as u64 / u64::from(tailscope_signals::event::abi::TL_EVENT_BYTES);
+    let each = u32::try_from(each).unwrap_or(u32::MAX);
+    1 << each.clamp(*SLOTS.start(), *SLOTS.end()).ilog2()
+}
+
+impl Events {
+    /// Loads the programs and attaches them. From here on events are written; nobody is watched.
+    pub fn load(config: Config) -> Result<Self, LoadError> {
+        libbpf_rs::set_print(Some((PrintLevel::Debug, log)));
+        let missing = missing_capabilities();
+        if !missing.is_empty() {
+            return Err(LoadError::Privilege(missing));
+        }
+        let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
+        let mut ladder = Ladder::default();
+        let mut open = ObjectBuilder::default()
+            .open_memory(PROGRAMS)
+            .map_err(kernel("read the timeline's programs"))?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?;
+        let slots = slots(config.memory, cpus);
+        configure(&mut open, config, cpus, slots).map_err(kernel("configure the programs"))?;
+        select(&mut open, &btf, &mut ladder)?;
+        let faults = choose_fault_rung(&mut open, &btf, fentry_refused().as_deref(), &mut ladder);
+        let mut object = open.load().map_err(kernel("load the timeline's programs"))?;
+        let links = attach::attach(&mut object, faults, &mut ladder)?;
+        let watched = Watched::map(map_of(&object, ".bss.watched").as_fd()).map_err(|source| {
+            LoadError::System {
+                what: "map the table of the watched",
+                source,
+            }
+        })?;
+        let programs = object
+            .progs()
+            .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())
+            .collect();
+        Ok(Self {
+            _links: links,
+            watched,
+            programs,
+            ladder,
+            object,
+            slots,
+            cpus,
+        })
+    }
+
+    /// Maps the rings, for one reader.
+    pub fn rings(&self) -> io::Result<EventRings> {
+        EventRings::map(map_of(&self.object, "rings").as_fd(), self.cpus, self.slots)
+    }
+
+    /// Which mechanism tells what.
+    #[must_use]
+    pub fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    /// Watches a process: its system calls, page faults, receives and sends are told from now on.
+    /// False: no more can be watched.
+    pub fn watch(&self, pid: u32) -> bool {
+        let placed = map_of(&self.object, "processes").update(
+            &pid.to_ne_bytes(),
+            &[1],
+            MapFlags::NO_EXIST,
+        );
+        match placed {
+            Ok(()) => {
+                self.watched.add(pid, 1);
+                true
+            }
+            Err(e) => e.kind() == libbpf_rs::ErrorKind::AlreadyExists,
+        }
+    }
+
+    /// The processes that are watched now: those that were named, and children that live.
+    #[must_use]
+    pub fn watched(&self) -> Vec<u32> {
+        map_of(&self.object, "processes")
+            .keys()
+            .filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?)))
+            .collect()
+    }
+
+    /// What was lost so far.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        let counted = map_of(&self.object, ".bss.lost")
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .ok()
+            .flatten()
+            .and_then(|bytes| shared::tl_lost::from_bytes(&bytes))
+            .unwrap_or_default();
+        let skipped = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default())
+            .filter(|info| self.programs.contains(&info.id))
+            .map(|info| info.recursion_misses)
+            .sum();
+        Lost {
+            skipped,
+            processes: counted.processes,
+        }
+    }
+}
+
+fn configure(
+    open: &mut OpenObject,
+    config: Config,
+    cpus: usize,
+    slots: u32,
+) -> libbpf_rs::Result<()> {
+    let values = shared::tl_config {
+        ring_mask: u64::from(slots) - 1,
+        follow_children: config.follow_children.into(),
+        reserved: 0,
+    };
+    for mut map in open.maps_mut() {
+        if map.name() == ".rodata.config" {
+            map.set_initial_value(values.as_bytes())?;
+        } else if map.name() == "rings" {
+            map.set_max_entries(cpus as u32)?;
+            map.set_value_size(EventRings::value_size(slots))?;
+        }
+    }
+    Ok(())
+}
+
+/// Switches off the programs whose tracepoints are not there.
+fn select(open: &mut OpenObject, btf: &Btf<'_>, ladder: &mut Ladder) -> Result<(), LoadError> {
+    for &(program, tracepoint, tells) in TRACEPOINTS {
+        let there = has_tracepoint(btf, tracepoint);
+        match (there, tells) {
+            (false, None) => return Err(LoadError::NoTracepoint(tracepoint)),
+            (false, Some(what)) => {
+                ladder.set(what, None, format!("this kernel has no tracepoint {tracepoint}"));
+            }
+            (true, Some(what)) if ladder.get(what).is_none() => {
+                ladder.set(what, Some(tracepoint), "");
+            }
+            (true, _) => {}
+        }
+        autoload(open, program, there);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_take_no_more_than_was_given_unless_that_is_next_to_nothing() {
+        for (memory, cpus) in [(256_000_000, 2), (64 << 20, 2), (1 << 40, 4), (4_000_000, 3)] {
+            let all = u64::from(slots(memory, cpus)) * 32 * cpus as u64;
+            assert!(all <= memory, "{all} of {memory}");
+        }
+        assert_eq!(slots(0, 2), 4096);
+        assert_eq!(slots(64 << 20, 2), 1 << 20);
+    }
+}
