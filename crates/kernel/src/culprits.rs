@@ -127,14 +127,18 @@ fn device(table: &str, irq: u16) -> Option<&str> {
     })
 }
 
-fn vector(number: u16) -> String {
+/// The name of one of the CPU's vectors: timer, IPI, …
+#[must_use]
+pub fn vector(number: u16) -> String {
     VECTORS
         .iter()
         .find(|(known, _)| *known == number)
         .map_or_else(|| format!("vector {number:#x}"), |(_, name)| (*name).into())
 }
 
-fn softirq(number: u16) -> String {
+/// The name of a softirq.
+#[must_use]
+pub fn softirq(number: u16) -> String {
     SOFTIRQS
         .get(usize::from(number))
         .map_or_else(|| format!("softirq {number}"), |name| (*name).into())

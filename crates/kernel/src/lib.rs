@@ -27,7 +27,7 @@ pub mod timeline;
 mod watch;
 
 pub use config::{Config, SocketSpans};
-pub use culprits::Names;
+pub use culprits::{Names, softirq, vector};
 pub use keeping::Source;
 pub use ladder::{Ladder, Rung};
 pub use load::{Ended, Kernel, LoadError};

@@ -53,9 +53,9 @@ fn what_this_process_does_with_a_socket_is_told_in_its_order() {
     // The request's packet carries the sequence up to which the server then read, and so does
     // what the client's device took: the same bytes by the same number.
     let left = of(&|what| matches!(what, What::Transmit { end, bytes: 100, .. } if *end == read));
-    let came = of(&|what| {
-        matches!(what, What::TcpIn { socket, end, bytes: 100, .. } if *socket == at && *end == read)
-    });
+    let came = of(
+        &|what| matches!(what, What::TcpIn { socket, end, bytes: 100, .. } if *socket == at && *end == read),
+    );
     let ready = of(&|what| matches!(what, What::Ready { socket } if *socket == at));
     assert!(left.is_some() && left < came && came < ready && ready < Some(received));
     let sent = of(&|what| matches!(what, What::Send { bytes: 3000, .. })).expect("sent");

@@ -24,7 +24,7 @@ enum tl_kind {
 	/* tid: who leaves. x: who comes, y: its process, z: the leaver's process, small: the
 	 * leaver's state (0: it could go on), flags 1: it was preempted */
 	TL_SWITCH = 1,
-	TL_WAKING = 2,	    /* tid: by whom (what runs on top of it, if anything), x: who, z: process */
+	TL_WAKING = 2, /* tid: by whom (what runs on top of it, if anything), x: who, z: process */
 	TL_SOFTIRQ_IN = 3,  /* small: its number */
 	TL_SOFTIRQ_OUT = 4, /* the same */
 	TL_IRQ_IN = 5,	    /* x: the interrupt's number */
@@ -36,8 +36,8 @@ enum tl_kind {
 	TL_SYSCALL_IN = 11,  /* small: its number, x: the first argument's low half */
 	TL_SYSCALL_OUT = 12, /* small: its number, x: the result's low half */
 	TL_PACKET_IN = 13,   /* x: its length: the stack takes it from the device */
-	TL_TCP_IN = 14,	     /* x: socket, y: sequence after it, z: what it acknowledges, small: bytes */
-	TL_READY = 15,	     /* x: socket: its reader is told */
+	TL_TCP_IN = 14, /* x: socket, y: sequence after it, z: what it acknowledges, small: bytes */
+	TL_READY = 15,	/* x: socket: its reader is told */
 	TL_RECEIVE = 16, /* x: socket, y: sequence up to which was read, z: bytes, flags 1: TCP */
 	/* x: socket, y: sequence after it, z: bytes, flags 1: TCP, small: enum tl_held */
 	TL_SEND = 17,
@@ -49,7 +49,12 @@ enum tl_kind {
 	 * y and z each. x: its process */
 	TL_NAME_FRONT = 22,
 	TL_NAME_BACK = 23,
-	TL_KINDS = 24,
+	/* The JVM says that something begins, or ends. small: enum tl_jvm, x, y, z: the first twelve
+	 * bytes of its name, if it has one; flags 1: TL_TEXT follows with twelve more */
+	TL_JVM_IN = 24,
+	TL_JVM_OUT = 25,
+	TL_TEXT = 26,
+	TL_KINDS = 27,
 };
 
 /* Why TCP did not send at once what it was given. */
@@ -60,6 +65,17 @@ enum tl_held {
 	TL_HELD_WINDOW = 3,	/* the receiver has no room */
 	TL_HELD_CONGESTION = 4, /* the network's share is used up */
 	TL_HELD_OTHER = 5,	/* pacing, a full queue of the device */
+};
+
+/* What a JVM does, by HotSpot's own probes. */
+enum tl_jvm {
+	TL_JVM_COLLECTION = 0, /* gc__begin, gc__end: all threads are stopped */
+	TL_JVM_OPERATION = 1,  /* vmops__*: what all threads are stopped for */
+	TL_JVM_COLLECTOR = 2,  /* mem__pool__gc__*: which collector it is */
+	TL_JVM_CLASS = 3,      /* class__loaded: the end of it alone */
+	TL_JVM_COMPILE = 4,    /* method__compile__* */
+	TL_JVM_MONITOR = 5,    /* monitor__contended__enter, __entered; -XX:+DTraceMonitorProbes */
+	TL_JVM_START = 6,      /* vm__init__* */
 };
 
 struct tl_event {

@@ -57,6 +57,25 @@ pub enum Held {
     Other,
 }
 
+/// What a JVM says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Jvm {
+    /// A collection, with all threads stopped.
+    Collection,
+    /// What all threads are stopped for.
+    Operation,
+    /// A collector works on a pool of memory.
+    Collector,
+    /// A class was loaded: told at its end alone.
+    Class,
+    /// A method is compiled.
+    Compile,
+    /// A thread waits for a monitor.
+    Monitor,
+    /// The JVM starts.
+    Start,
+}
+
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
@@ -171,6 +190,19 @@ pub enum What {
         /// How much of it.
         bytes: u32,
     },
+    /// The JVM says that something begins on the event's thread, or ends.
+    Jvm {
+        /// What.
+        what: Jvm,
+        /// It begins?
+        begins: bool,
+        /// The begin of its name.
+        name: [u8; 12],
+        /// The next event is a [`What::Text`] with more of it.
+        more: bool,
+    },
+    /// More of the name that the event before it on this thread began.
+    Text([u8; 12]),
     /// Half of the name of a thread that ends.
     Name {
         /// The second half?
@@ -195,6 +227,10 @@ pub struct Event {
 
 fn word(bytes: &[u8; EVENT_BYTES], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn twelve(bytes: &[u8; EVENT_BYTES]) -> [u8; 12] {
+    std::array::from_fn(|at| bytes[20 + at])
 }
 
 /// When the event of these bytes happened, in ns, whatever it was.
@@ -301,6 +337,22 @@ impl Event {
                     bytes[31],
                 ],
             },
+            kind @ (abi::TL_JVM_IN | abi::TL_JVM_OUT) => What::Jvm {
+                what: match u32::from(small) {
+                    abi::TL_JVM_COLLECTION => Jvm::Collection,
+                    abi::TL_JVM_OPERATION => Jvm::Operation,
+                    abi::TL_JVM_COLLECTOR => Jvm::Collector,
+                    abi::TL_JVM_CLASS => Jvm::Class,
+                    abi::TL_JVM_COMPILE => Jvm::Compile,
+                    abi::TL_JVM_MONITOR => Jvm::Monitor,
+                    abi::TL_JVM_START => Jvm::Start,
+                    _ => return None,
+                },
+                begins: kind == abi::TL_JVM_IN,
+                name: twelve(bytes),
+                more: flag,
+            },
+            abi::TL_TEXT => What::Text(twelve(bytes)),
             _ => return None,
         };
         Some(Self {
@@ -329,7 +381,9 @@ mod tests {
         fn any_bytes_are_an_event_of_their_time_or_none(bytes: [u8; EVENT_BYTES]) {
             let event = Event::parse(&bytes);
             let known = (1..abi::TL_KINDS).contains(&u32::from(kind_of(&bytes)));
-            prop_assert_eq!(event.is_some(), known);
+            let jvm = (abi::TL_JVM_IN..=abi::TL_JVM_OUT).contains(&u32::from(kind_of(&bytes)));
+            let told = !jvm || u16::from_ne_bytes([bytes[18], bytes[19]]) <= abi::TL_JVM_START as u16;
+            prop_assert_eq!(event.is_some(), known && told);
             if let Some(event) = event {
                 prop_assert_eq!(event.at, u64::from_ne_bytes(bytes[..8].try_into().expect("eight")));
             }

@@ -98,8 +98,7 @@ impl EventRings {
             let slot = at & (self.slots - 1);
             let count = (to - at).min(CHUNK).min(self.slots - slot) as usize;
             let begin = self.base(cpu) + abi::TL_RING_HEAD as usize + slot as usize * EVENT_BYTES;
-            self.memory
-                .copy(begin, buffer[..count].as_flattened_mut());
+            self.memory.copy(begin, buffer[..count].as_flattened_mut());
             // What was begun before this look at the head may have been written into the copy.
             fence(SeqCst);
             let whole = self.head(cpu).saturating_sub(self.slots);

@@ -7,104 +7,12 @@
  * this kernel lacks. Of threads, interrupts, packets and idle CPUs all are told; of system calls,
  * page faults, receives and sends those of the watched processes.
  */
-#include "timeline_types.h"
-#include "timeline.h"
-#include <tailscope_event.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
+#include "timeline_rings.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
-
-SEC(".rodata.config") const volatile struct tl_config config = {};
-SEC(".bss.lost") struct tl_lost lost = {};
-
-/* --- the rings ---------------------------------------------------------------------------- */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* the loader sets how many, and how large */
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, TL_RING_HEAD + TL_EVENT_BYTES);
-} rings SEC(".maps");
-
-/*
- * Room for the next event. An interrupt may come at any moment and write events of its own, so a
- * place is taken in one step. A reader tells an event that is not written yet, or an older one,
- * by its place, which is written last.
- */
-static __always_inline struct tl_event *next_event(__u32 *place)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct tl_ring *ring = bpf_map_lookup_elem(&rings, &cpu);
-	__u64 number;
-
-	if (!ring)
-		return NULL;
-	number = __sync_fetch_and_add(&ring->head, 1);
-	*place = number;
-	return (struct tl_event *)((__u8 *)ring + TL_RING_HEAD +
-				   (number & config.ring_mask) * sizeof(struct tl_event));
-}
-
-static __always_inline void write_at(__u64 at, __u8 kind, __u8 flags, __u16 small, __u32 tid,
-				     __u32 x, __u32 y, __u32 z)
-{
-	struct tl_event *e;
-	__u32 place;
-
-	e = next_event(&place);
-	if (!e)
-		return;
-	e->at = at;
-	e->tid = tid;
-	e->kind = kind;
-	e->flags = flags;
-	e->small = small;
-	e->x = x;
-	e->y = y;
-	e->z = z;
-#if defined(__TARGET_ARCH_x86)
-	barrier(); /* stores are not reordered with later stores */
-	*(volatile __u32 *)&e->place = place;
-#else
-	__sync_lock_test_and_set(&e->place, place); /* a full barrier, and the store */
-#endif
-}
-
-/* The clock first: it says when the hook was reached, whatever interrupts the rest. */
-static __always_inline void write(__u8 kind, __u8 flags, __u16 small, __u32 tid, __u32 x, __u32 y,
-				  __u32 z)
-{
-	write_at(bpf_ktime_get_ns(), kind, flags, small, tid, x, y, z);
-}
-
-static __always_inline __u32 self(void)
-{
-	return bpf_get_current_pid_tgid();
-}
+#include <bpf/usdt.bpf.h>
 
 /* --- who is watched ----------------------------------------------------------------------- */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TL_MAX_PROCESSES);
-	__type(key, __u32);
-	__type(value, __u8);
-} processes SEC(".maps");
-
-/* Counts of watched processes by the low bits of their id: one load rules out most others. */
-SEC(".bss.watched") __u32 watched[TL_BUCKETS] = {};
-
-static __always_inline bool is_watched(__u32 tgid)
-{
-	return watched[tgid & (TL_BUCKETS - 1)] && bpf_map_lookup_elem(&processes, &tgid);
-}
-
-static __always_inline bool watched_here(void)
-{
-	return is_watched(bpf_get_current_pid_tgid() >> 32);
-}
 
 static __always_inline void write_name(struct task_struct *task)
 {
@@ -437,6 +345,35 @@ SEC("tp_btf/block_rq_complete")
 int BPF_PROG(on_block_done, struct request *request, int error, unsigned int bytes)
 {
 	write(TL_BLOCK_DONE, 0, 0, self(), name_of(request), bytes, 0);
+	return 0;
+}
+
+/* --- Java ----------------------------------------------------------------------------------- */
+
+#define JVM_TEXT 24
+
+/* HotSpot's probes, of every process that has the library mapped. A name is no string with a zero
+ * at its end, but a place and a length. */
+SEC("usdt")
+int BPF_USDT(on_jvm)
+{
+	__u64 cookie = bpf_usdt_cookie(ctx), now = bpf_ktime_get_ns();
+	__u8 kind = cookie & TL_COOKIE_END ? TL_JVM_OUT : TL_JVM_IN;
+	__u32 which = (cookie >> TL_COOKIE_NAME) & 15, word[8] = {};
+	long at = 0, length = 0;
+
+	if (!watched_here())
+		return 0;
+	if (which && !bpf_usdt_arg(ctx, which - 1, &at) && !bpf_usdt_arg(ctx, which, &length)) {
+		__u64 bytes = (__u32)length < JVM_TEXT ? (__u32)length : JVM_TEXT;
+
+		/* The bound as a mask: verifiers lose one that a comparison of halves gave. */
+		barrier_var(bytes);
+		bpf_probe_read_user(word, bytes & 31, (void *)at);
+	}
+	write_at(now, kind, !!word[3], cookie & TL_COOKIE_WHAT, self(), word[0], word[1], word[2]);
+	if (word[3])
+		write_at(now, TL_TEXT, 0, 0, self(), word[3], word[4], word[5]);
 	return 0;
 }
 

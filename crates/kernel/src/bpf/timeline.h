@@ -21,4 +21,10 @@ struct tl_lost {
 	__u64 processes; /* a child could not be followed: the table is full */
 };
 
+/* A probe of the JVM, as its cookie says it: enum tl_jvm, then bits. */
+#define TL_COOKIE_WHAT 0xff
+#define TL_COOKIE_END 0x100
+/* One more than the number of the argument that is the name; its length is the next argument. */
+#define TL_COOKIE_NAME 16
+
 #endif

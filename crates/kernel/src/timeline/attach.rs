@@ -33,7 +33,11 @@ pub(super) fn attach(
         }
     }
     if links.len() == before {
-        ladder.set("irq", None, "no tracepoint of an interrupt could be attached to");
+        ladder.set(
+            "irq",
+            None,
+            "no tracepoint of an interrupt could be attached to",
+        );
     } else {
         ladder.set("irq", Some("irq and irq_vectors tracepoints"), "");
     }

@@ -3,6 +3,7 @@
 //! They know nothing of meters and of [`Kernel`](crate::Kernel); both may be loaded at a time.
 
 mod attach;
+mod jvm;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,6 +18,7 @@ use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint}
 use crate::shared::{self, Plain};
 use crate::watch::{Watched, map_of};
 use crate::{Ladder, missing_capabilities};
+pub use jvm::Listening;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/timeline.bpf.o"));
 
@@ -69,7 +71,7 @@ pub struct Lost {
 
 /// The loaded programs, and everything in the kernel that belongs to them.
 pub struct Events {
-    _links: Vec<Link>, // first: the programs stop before their maps go
+    links: Vec<Link>, // first: the programs stop before their maps go
     watched: Watched,
     programs: Vec<u32>,
     ladder: Ladder,
@@ -80,7 +82,8 @@ pub struct Events {
 
 /// How many events each of so many CPUs has room for.
 fn slots(memory: u64, cpus: usize) -> u32 {
-    let each = memory / cpus.max(1) as u64 / u64::from(tailscope_signals::event::abi::TL_EVENT_BYTES);
+    let each =
+        memory / cpus.max(1) as u64 / u64::from(tailscope_signals::event::abi::TL_EVENT_BYTES);
     let each = u32::try_from(each).unwrap_or(u32::MAX);
     1 << each.clamp(*SLOTS.start(), *SLOTS.end()).ilog2()
 }
@@ -103,7 +106,9 @@ impl Events {
         configure(&mut open, config, cpus, slots).map_err(kernel("configure the programs"))?;
         select(&mut open, &btf, &mut ladder)?;
         let faults = choose_fault_rung(&mut open, &btf, fentry_refused().as_deref(), &mut ladder);
-        let mut object = open.load().map_err(kernel("load the timeline's programs"))?;
+        let mut object = open
+            .load()
+            .map_err(kernel("load the timeline's programs"))?;
         let links = attach::attach(&mut object, faults, &mut ladder)?;
         let watched = Watched::map(map_of(&object, ".bss.watched").as_fd()).map_err(|source| {
             LoadError::System {
@@ -116,7 +121,7 @@ impl Events {
             .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())
             .collect();
         Ok(Self {
-            _links: links,
+            links,
             watched,
             programs,
             ladder,
@@ -140,11 +145,8 @@ impl Events {
     /// Watches a process: its system calls, page faults, receives and sends are told from now on.
     /// False: no more can be watched.
     pub fn watch(&self, pid: u32) -> bool {
-        let placed = map_of(&self.object, "processes").update(
-            &pid.to_ne_bytes(),
-            &[1],
-            MapFlags::NO_EXIST,
-        );
+        let placed =
+            map_of(&self.object, "processes").update(&pid.to_ne_bytes(), &[1], MapFlags::NO_EXIST);
         match placed {
             Ok(()) => {
                 self.watched.add(pid, 1);
@@ -212,7 +214,11 @@ fn select(open: &mut OpenObject, btf: &Btf<'_>, ladder: &mut Ladder) -> Result<(
         match (there, tells) {
             (false, None) => return Err(LoadError::NoTracepoint(tracepoint)),
             (false, Some(what)) => {
-                ladder.set(what, None, format!("this kernel has no tracepoint {tracepoint}"));
+                ladder.set(
+                    what,
+                    None,
+                    format!("this kernel has no tracepoint {tracepoint}"),
+                );
             }
             (true, Some(what)) if ladder.get(what).is_none() => {
                 ladder.set(what, Some(tracepoint), "");
@@ -230,7 +236,12 @@ mod tests {
 
     #[test]
     fn rings_take_no_more_than_was_given_unless_that_is_next_to_nothing() {
-        for (memory, cpus) in [(256_000_000, 2), (64 << 20, 2), (1 << 40, 4), (4_000_000, 3)] {
+        for (memory, cpus) in [
+            (256_000_000, 2),
+            (64 << 20, 2),
+            (1 << 40, 4),
+            (4_000_000, 3),
+        ] {
             let all = u64::from(slots(memory, cpus)) * 32 * cpus as u64;
             assert!(all <= memory, "{all} of {memory}");
         }
