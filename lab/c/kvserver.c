@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,7 +52,8 @@ enum parsed {
 };
 
 static uint64_t port = 11300, threads = 1, cpu = UINT64_MAX;
-static bool bare;
+static uint64_t fresh_every;
+static bool bare, split;
 static int *epolls, listener;
 
 /* Reads `<key>` and the numbers behind it from a line that ends with a zero byte. */
@@ -153,13 +155,44 @@ static bool answer_get(int socket, const struct request *r)
 		used += (size_t)length + 2;
 	}
 	memcpy(reply + used, "END\r\n", 5);
+	if (split && used) {
+		/* The fault is here: a second small write waits for the first one's acknowledgement. */
+		if (!send_all(socket, reply, used))
+			return false;
+		return send_all(socket, reply + used, 5);
+	}
 	return send_all(socket, reply, used + 5);
+}
+
+#define FRESH (32u << 20)
+#define HUGE_PAGE (2u << 20)
+
+/* The other fault: memory that is touched for the first time, in huge pages that the kernel has to
+ * clear, while a client waits. */
+static void touch_fresh_memory(void)
+{
+	char *memory = mmap(NULL, FRESH + HUGE_PAGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *aligned;
+
+	if (memory == MAP_FAILED)
+		return;
+	aligned = (char *)(((uintptr_t)memory + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+	madvise(aligned, FRESH, MADV_HUGEPAGE);
+	for (size_t at = 0; at < FRESH; at += HUGE_PAGE)
+		*(volatile char *)(aligned + at) = 1;
+	munmap(memory, FRESH + HUGE_PAGE);
 }
 
 static bool answer(int socket, const struct request *r)
 {
-	if (!r->is_set)
+	static _Thread_local uint64_t gets;
+
+	if (!r->is_set) {
+		if (fresh_every && ++gets % fresh_every == 0)
+			touch_fresh_memory();
 		return answer_get(socket, r);
+	}
 	if (store_set(r->key, r->key_length, r->flags, r->value, r->value_length))
 		return send_all(socket, "SERVER_ERROR out of memory\r\n", 28);
 	return send_all(socket, "STORED\r\n", 8);
@@ -233,7 +266,8 @@ static void accept_client(void)
 
 	if (socket < 0)
 		return;
-	setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (!split)
+		setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	/* Not calloc: untouched pages of the inbox cost nothing. */
 	c = malloc(sizeof(*c));
 	if (!c) {
@@ -292,6 +326,9 @@ int main(int argc, char **argv)
 	    {"threads", "threads that serve", .number = &threads},
 	    {"cpu", "keep all threads on this CPU", .number = &cpu},
 	    {"bare", "leave out the annotation, to see what it costs", .flag = &bare},
+	    {"split", "answer a get in two writes, and leave Nagle's algorithm on", .flag = &split},
+	    {"fresh-every", "each so many gets one touches 32 MiB of fresh huge pages; 0: none",
+	     .number = &fresh_every},
 	    {0},
 	};
 	const struct option *const tables[] = {options, NULL};
