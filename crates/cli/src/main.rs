@@ -7,6 +7,7 @@ mod external;
 mod failure;
 mod record;
 mod subject;
+mod timeline;
 mod top;
 mod units;
 
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         Command::Record(record) => record::run(record),
         Command::Agent(agent) => agent::run(&agent),
         Command::Top(top) => top::run(top),
+        Command::Timeline(timeline) => timeline::run(timeline),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) => external::run(&words),
     };

@@ -43,10 +43,10 @@ def memcached(cpu: int, under: Sequence[object] = ()) -> Server:
     return Server(port, *command, "-l", "127.0.0.1", "-p", port, "-U", 0, "-t", 1)
 
 
-def kvserver(*options: object) -> Server:
+def kvserver(*options: object, under: Sequence[object] = ()) -> Server:
     """The lab's annotated server."""
     port = free_port()
-    return Server(port, installed.LAB / "kvserver", "--port", port, *options)
+    return Server(port, *under, installed.LAB / "kvserver", "--port", port, *options)
 
 
 def load(server: Server, *options: object, under: Sequence[object] = ()) -> Started:

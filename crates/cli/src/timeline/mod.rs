@@ -1,0 +1,237 @@
+//! `tailscope timeline`: recording, and what is done with a window.
+
+mod story;
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::SIGUSR1;
+use tailscope_kernel::missing_capabilities;
+use tailscope_record::{LaunchError, Launched, Prints, Process};
+use tailscope_timeline::{
+    Figures, Flight, FlightError, Notice, Options, Reason, Trace, TraceError, page, perfetto, tell,
+};
+
+use crate::args::{Page, Perfetto, Timeline, WithWindow};
+use crate::failure::Failure;
+use crate::subject::{load_failure, stop_on_signals};
+use crate::units::{bytes, count, time};
+
+/// How often the rings are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Records, or tells of what was recorded.
+pub fn run(args: Timeline) -> Result<ExitCode> {
+    match args.with {
+        None => record(&args),
+        Some(WithWindow::Story(story)) => story::run(&story),
+        Some(WithWindow::Page(page)) => draw_page(&page),
+        Some(WithWindow::Perfetto(perfetto)) => draw(&perfetto),
+    }
+}
+
+/// Opens a window.
+fn open(path: &std::path::Path) -> Result<Trace> {
+    Trace::open(path).map_err(|e| match e {
+        TraceError::Foreign { .. } => Failure::usage(e),
+        TraceError::System { .. } => Failure::usage(e),
+    })
+}
+
+fn draw_page(args: &Page) -> Result<ExitCode> {
+    let trace = open(&args.trace)?;
+    let told = tell(&trace, None, args.number as usize);
+    let Some(story) = told.stories.get(args.number as usize - 1) else {
+        return Err(Failure::usage(format!(
+            "{} has {} slow requests: there is no number {}",
+            args.trace.display(),
+            told.slow,
+            args.number
+        )));
+    };
+    let beside = || args.trace.with_extension(format!("{}.html", args.number));
+    let path = args.output.clone().unwrap_or_else(beside);
+    fs::write(&path, page(&trace, story))
+        .with_context(|| format!("can't write {}", path.display()))?;
+    eprintln!("wrote {}: {}", path.display(), story.sentence);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn draw(args: &Perfetto) -> Result<ExitCode> {
+    let trace = open(&args.trace)?;
+    let path = args
+        .output
+        .clone()
+        .unwrap_or_else(|| args.trace.with_extension("perfetto-trace"));
+    let what = || format!("can't write {}", path.display());
+    let mut file = BufWriter::new(File::create(&path).with_context(what)?);
+    perfetto::write(&trace, &mut file).with_context(what)?;
+    file.into_inner().with_context(what)?;
+    eprintln!("wrote {}; open it at ui.perfetto.dev", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn record(args: &Timeline) -> Result<ExitCode> {
+    let stop = stop_on_signals()?;
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))?;
+    let processes = targets(args)?;
+    let mut launched = launch(args)?;
+    let mut flight = Flight::begin(Options {
+        keep: args.keep,
+        memory: args.memory,
+        slow: args.slow,
+        folder: args.output.clone(),
+        per_minute: args.per_minute,
+        disk: args.disk,
+        follow_children: !args.no_children,
+        perfetto: args.perfetto,
+    })
+    .map_err(failure)?;
+    for limit in flight.limits() {
+        eprintln!("tailscope: {limit}");
+    }
+    let pids = processes.iter().map(|process| process.pid);
+    for pid in pids.chain(launched.as_ref().map(Launched::pid)) {
+        flight.watch(pid).map_err(failure)?;
+    }
+    if let Some(launched) = &mut launched {
+        launched.go()?;
+    }
+    if !args.quiet {
+        eprintln!(
+            "keeping the last {} in {} of memory (Ctrl-C ends it, SIGUSR1 to {} writes the window)",
+            time(args.keep.as_nanos() as u64),
+            bytes(flight.ring_bytes()),
+            std::process::id()
+        );
+    }
+    let end = args.duration.map(|duration| Instant::now() + duration);
+    while !stop.load(Relaxed) && end.is_none_or(|end| Instant::now() < end) {
+        sleep(LOOK);
+        if asked.swap(false, Relaxed) {
+            flight.ask();
+        }
+        let notices = flight.turn();
+        tell_notices(&notices, args);
+        if let Some(launched) = &mut launched {
+            launched.ended()?;
+        }
+        if !flight.anybody_lives() {
+            if !args.quiet {
+                eprintln!("every process has ended");
+            }
+            break;
+        }
+    }
+    let (figures, notices) = flight.finish();
+    tell_notices(&notices, args);
+    if !args.quiet {
+        eprintln!("{}", summary(&figures));
+    }
+    let failed = notices.iter().any(|n| matches!(n, Notice::Failed { .. }));
+    Ok(ExitCode::from(if failed { 3 } else { 0 }))
+}
+
+fn targets(args: &Timeline) -> Result<Vec<Process>> {
+    if args.pids.is_empty() && args.command.is_empty() {
+        return Err(Failure::usage(
+            "nothing to watch: name a process with -p PID, or a command after --",
+        ));
+    }
+    let others_too = !missing_capabilities()
+        .iter()
+        .any(|missing| missing.name == "CAP_SYS_PTRACE");
+    let mut processes = Vec::new();
+    for pid in &args.pids {
+        let process = Process::find(*pid, others_too).map_err(Failure::usage)?;
+        if !args.no_children {
+            processes.extend(process.descendants());
+        }
+        processes.push(process);
+    }
+    Ok(processes)
+}
+
+fn launch(args: &Timeline) -> Result<Option<Launched>> {
+    if args.command.is_empty() {
+        return Ok(None);
+    }
+    Launched::stopped(&args.command, Prints::Through)
+        .map(Some)
+        .map_err(|e| match e {
+            LaunchError::NotFound(_) => Failure::usage(e),
+            LaunchError::System { .. } => Failure::machine(e),
+        })
+}
+
+fn failure(error: FlightError) -> anyhow::Error {
+    match error {
+        FlightError::Load(e) => load_failure(e),
+        e => Failure::machine(e),
+    }
+}
+
+fn tell_notices(notices: &[Notice], args: &Timeline) {
+    for notice in notices {
+        match notice {
+            Notice::Failed { why } | Notice::Note(why) => eprintln!("tailscope: {why}"),
+            Notice::Written { .. } if args.quiet => {}
+            Notice::Written {
+                path,
+                reason,
+                held_ns,
+                events,
+                lost,
+                took_ns,
+            } => {
+                let why = match reason {
+                    Reason::Slow => "a request was slow",
+                    Reason::Asked => "asked for",
+                    Reason::End => "the end",
+                };
+                let size = fs::metadata(path).map_or(0, |file| file.len());
+                eprintln!(
+                    "wrote {}: {why}; {} events of {}, {lost} lost, {} in {}",
+                    path.display(),
+                    count(*events),
+                    time(*held_ns),
+                    bytes(size),
+                    time(*took_ns)
+                );
+                eprintln!("next: tailscope timeline story {}", path.display());
+            }
+        }
+    }
+}
+
+fn summary(figures: &Figures) -> String {
+    let mut text = format!(
+        "{} events, {} requests, {} slow",
+        count(figures.events),
+        count(figures.requests),
+        count(figures.slow)
+    );
+    for (number, what) in [
+        (
+            figures.passed_over,
+            "times no window was written: too many, or no room",
+        ),
+        (figures.skipped, "events skipped by the kernel"),
+        (
+            figures.unseen,
+            "events overwritten before they were looked at",
+        ),
+    ] {
+        if number > 0 {
+            text += &format!("; {} {what}", count(number));
+        }
+    }
+    text
+}

@@ -1,0 +1,103 @@
+//! What a trace says of itself: JSON at the end of the file, after the events.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a window was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A request was slow.
+    Slow,
+    /// SIGUSR1 asked for it.
+    Asked,
+    /// The recording ended.
+    End,
+}
+
+/// One CPU's events in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The CPU.
+    pub cpu: u32,
+    /// Where in the file they begin.
+    pub offset: u64,
+    /// How many there are.
+    pub events: u64,
+    /// From when on all are there, in ns of `CLOCK_MONOTONIC`: older ones were written over, or
+    /// are older than was asked for.
+    pub from_ns: u64,
+    /// Events within the time asked for that newer ones had been written over.
+    pub overwritten: u64,
+    /// Events that had been begun and not written when the window was read.
+    pub unwritten: u64,
+}
+
+/// Events that the kernel skipped, between two looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// After this moment, in ns of `CLOCK_MONOTONIC`.
+    pub from_ns: u64,
+    /// And before this one.
+    pub to_ns: u64,
+    /// How many.
+    pub events: u64,
+}
+
+/// A thread's names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its own, of 15 bytes at most.
+    pub name: String,
+    /// Its process.
+    pub process: u32,
+}
+
+/// What a trace says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// The layout of the events: `TL_ABI`.
+    pub abi: u32,
+    /// The version that wrote it.
+    pub tailscope: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The machine's architecture, which numbers system calls.
+    pub arch: String,
+    /// Why it was written.
+    pub reason: Reason,
+    /// The window asked for, in ns of `CLOCK_MONOTONIC`: from here
+    pub from_ns: u64,
+    /// to here.
+    pub to_ns: u64,
+    /// What to add to it for Unix time.
+    pub unix_offset_ns: i64,
+    /// Above which latency a request counted as slow when it was written, in ns.
+    pub slow_ns: Option<u64>,
+    /// The CPUs' events.
+    pub parts: Vec<Part>,
+    /// Threads by their id.
+    pub threads: BTreeMap<u32, Thread>,
+    /// Processes by their id.
+    pub processes: BTreeMap<u32, String>,
+    /// Those whose system calls, faults, receives and sends are told.
+    pub watched: Vec<u32>,
+    /// Interrupts' names by their number.
+    pub interrupts: BTreeMap<u32, String>,
+    /// What the kernel skipped within the window.
+    pub gaps: Vec<Gap>,
+    /// Children that could not be followed, since the recording began.
+    pub processes_lost: u64,
+    /// By what each kind of event is told, and why not by something better.
+    pub ladder: BTreeMap<String, (Option<String>, String)>,
+}
+
+impl About {
+    /// From when on the events of all CPUs are there.
+    #[must_use]
+    pub fn whole_from_ns(&self) -> u64 {
+        let latest = self.parts.iter().map(|part| part.from_ns).max();
+        latest.unwrap_or(self.from_ns).max(self.from_ns)
+    }
+}

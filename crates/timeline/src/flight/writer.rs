@@ -1,0 +1,208 @@
+//! The thread that writes windows, so that whoever follows the rings never waits for the disk.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use tailscope_kernel::Ladder;
+use tailscope_signals::clock::{Monotonic, unix_ns};
+use tailscope_signals::event::abi;
+use tailscope_signals::event_ring::EventRings;
+
+use super::{Notice, Options, machine};
+use crate::about::{About, Gap, Reason};
+use crate::perfetto;
+use crate::trace::Trace;
+use crate::window;
+
+/// A window that is wanted.
+pub(super) struct Job {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    pub(super) reason: Reason,
+    pub(super) slow_ns: Option<u64>,
+    pub(super) watched: Vec<u32>,
+    pub(super) gaps: Vec<Gap>,
+    pub(super) processes_lost: u64,
+}
+
+pub(super) struct Writer {
+    jobs: SyncSender<Job>,
+    told: Receiver<Notice>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    pub(super) fn begin(
+        rings: Arc<EventRings>,
+        options: &Options,
+        ladder: &Ladder,
+    ) -> io::Result<Self> {
+        let (jobs, wanted) = sync_channel(0);
+        let (tell, told) = channel();
+        let ladder = ladder
+            .iter()
+            .map(|(what, rung)| {
+                let mechanism = rung.mechanism.map(str::to_owned);
+                (what.to_owned(), (mechanism, rung.why.clone()))
+            })
+            .collect();
+        let mut scribe = Scribe {
+            rings,
+            folder: options.folder.clone(),
+            disk: options.disk,
+            perfetto: options.perfetto,
+            ladder,
+            used: 0,
+            number: 0,
+            full: false,
+            tell,
+        };
+        let thread = std::thread::Builder::new()
+            .name("windows".into())
+            .spawn(move || scribe.run(&wanted))?;
+        Ok(Self { jobs, told, thread })
+    }
+
+    /// Gives it a window to write; false while it writes another.
+    pub(super) fn give(&self, job: Job) -> bool {
+        match self.jobs.try_send(job) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        }
+    }
+
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        self.told.try_iter().collect()
+    }
+
+    /// Has the last window written if it was the only one, and ends.
+    pub(super) fn finish(self, last: Job) -> Vec<Notice> {
+        let Self { jobs, told, thread } = self;
+        let _ = jobs.send(last);
+        drop(jobs);
+        let _ = thread.join();
+        told.try_iter().collect()
+    }
+}
+
+struct Scribe {
+    rings: Arc<EventRings>,
+    folder: PathBuf,
+    disk: u64,
+    perfetto: bool,
+    ladder: std::collections::BTreeMap<String, (Option<String>, String)>,
+    used: u64,
+    number: u32,
+    full: bool,
+    tell: Sender<Notice>,
+}
+
+impl Scribe {
+    fn run(&mut self, wanted: &Receiver<Job>) {
+        for job in wanted {
+            // The end is worth a window only where there is no other.
+            if job.reason == Reason::End && self.number > 0 {
+                continue;
+            }
+            if self.used >= self.disk {
+                if !self.full {
+                    self.full = true;
+                    let why = format!(
+                        "the windows take {} MB, all that --disk allows: no more are written",
+                        self.used / 1_000_000
+                    );
+                    let _ = self.tell.send(Notice::Failed { why });
+                }
+                continue;
+            }
+            let notice = self.write(job).unwrap_or_else(|e| Notice::Failed {
+                why: format!("can't write a window to {}: {e}", self.folder.display()),
+            });
+            let _ = self.tell.send(notice);
+        }
+    }
+
+    fn write(&mut self, job: Job) -> io::Result<Notice> {
+        let begin = Instant::now();
+        let path = self.free_name(job.reason)?;
+        let (ladder, reason) = (self.ladder.clone(), job.reason);
+        let about = window::write(
+            &self.rings,
+            job.from_ns,
+            job.to_ns,
+            &path,
+            |parts, threads| {
+                let (named, processes) = machine::names(threads);
+                About {
+                    abi: abi::TL_ABI,
+                    tailscope: env!("CARGO_PKG_VERSION").into(),
+                    kernel: machine::release(),
+                    arch: std::env::consts::ARCH.into(),
+                    reason,
+                    from_ns: job.from_ns,
+                    to_ns: job.to_ns,
+                    unix_offset_ns: unix_ns() - Monotonic::now().0 as i64,
+                    slow_ns: job.slow_ns,
+                    parts,
+                    threads: named,
+                    processes,
+                    watched: job.watched,
+                    interrupts: machine::interrupts(),
+                    gaps: job.gaps,
+                    processes_lost: job.processes_lost,
+                    ladder,
+                }
+            },
+        )?;
+        let took_ns = begin.elapsed().as_nanos() as u64;
+        self.used += fs::metadata(&path)?.len();
+        if self.perfetto {
+            let drawn = path.with_extension("perfetto-trace");
+            draw(&path, &drawn)?;
+            self.used += fs::metadata(&drawn)?.len();
+        }
+        let skipped: u64 = about.gaps.iter().map(|gap| gap.events).sum();
+        let unwritten: u64 = about.parts.iter().map(|part| part.unwritten).sum();
+        Ok(Notice::Written {
+            path,
+            reason,
+            held_ns: about.to_ns - about.whole_from_ns().min(about.to_ns),
+            events: about.parts.iter().map(|part| part.events).sum(),
+            lost: skipped + unwritten,
+            took_ns,
+        })
+    }
+
+    /// The next name that no file has.
+    fn free_name(&mut self, reason: Reason) -> io::Result<PathBuf> {
+        let word = match reason {
+            Reason::Slow => "slow",
+            Reason::Asked => "asked",
+            Reason::End => "end",
+        };
+        for _ in 0..100_000 {
+            self.number += 1;
+            let path = self
+                .folder
+                .join(format!("{word}-{:04}.timeline", self.number));
+            if !path.exists() {
+                return Ok(path);
+            }
+        }
+        Err(io::Error::other("the folder has too many windows"))
+    }
+}
+
+fn draw(trace: &Path, into: &Path) -> io::Result<()> {
+    let trace = Trace::open(trace).map_err(io::Error::other)?;
+    let unsealed = into.with_extension("tmp");
+    let mut file = io::BufWriter::with_capacity(1 << 20, fs::File::create(&unsealed)?);
+    perfetto::write(&trace, &mut file)?;
+    file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    fs::rename(unsealed, into)
+}

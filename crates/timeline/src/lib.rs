@@ -1,0 +1,27 @@
+//! The flight recorder: what the whole stack did to one slow request, from packet to packet.
+//!
+//! [`Flight`] keeps the last seconds of events in the kernel's rings, finds slow requests as they
+//! end, and has the window around them written while it goes on. [`Trace`] reads such a window,
+//! [`tell`] makes the stories of its slow requests, and [`perfetto`] draws it.
+
+mod about;
+mod calls;
+mod flight;
+mod page;
+mod pause;
+pub mod perfetto;
+mod request;
+mod slow;
+mod story;
+mod trace;
+mod track;
+mod window;
+
+pub use about::{About, Part, Reason, Thread};
+pub use flight::{Figures, Flight, FlightError, Notice, Options};
+pub use page::page;
+pub use pause::Pause;
+pub use request::Request;
+pub use slow::Slow;
+pub use story::{Cause, Gap, Kind, Stage, Stories, Story, ms, tell};
+pub use trace::{Trace, TraceError};

@@ -1,0 +1,272 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const US: u64 = 1_000;
+const CLIENT: Socket = Socket(1);
+const SERVER: Socket = Socket(2);
+
+fn all(events: &[(u64, u32, What)]) -> Vec<Request> {
+    let mut requests = Requests::default();
+    let mut made = Vec::new();
+    for (us, tid, what) in events {
+        let event = Event {
+            at: us * US,
+            tid: *tid,
+            what: *what,
+        };
+        requests.take(0, &event, |request| made.push(request));
+    }
+    requests.finish(|request| made.push(request));
+    made
+}
+
+fn comes(at: u64, end: u32, bytes: u16) -> [(u64, u32, What); 5] {
+    let end = Sequence(end);
+    let acknowledges = Sequence(0);
+    [
+        (
+            at,
+            9,
+            What::Transmit {
+                socket: CLIENT,
+                end,
+                bytes,
+            },
+        ),
+        (at + 1, 9, What::PacketIn { bytes: 100 }),
+        (
+            at + 2,
+            9,
+            What::TcpIn {
+                socket: SERVER,
+                end,
+                acknowledges,
+                bytes,
+            },
+        ),
+        (at + 3, 9, What::Ready { socket: SERVER }),
+        (at + 4, 9, What::Leave(OnTop::Softirq(3))),
+    ]
+}
+
+fn receive(at: u64, end: u32) -> (u64, u32, What) {
+    let end = Some(Sequence(end));
+    (
+        at,
+        7,
+        What::Receive {
+            socket: SERVER,
+            end,
+            bytes: 10,
+        },
+    )
+}
+
+fn send(at: u64, end: u32, held: Held) -> (u64, u32, What) {
+    let end = Some(Sequence(end));
+    (
+        at,
+        7,
+        What::Send {
+            socket: SERVER,
+            end,
+            bytes: 20,
+            held,
+        },
+    )
+}
+
+fn transmit(at: u64, end: u32) -> (u64, u32, What) {
+    (
+        at,
+        7,
+        What::Transmit {
+            socket: SERVER,
+            end: Sequence(end),
+            bytes: 20,
+        },
+    )
+}
+
+#[test]
+fn a_request_goes_from_the_clients_device_to_the_servers() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    let made = all(&events);
+    assert_eq!(made.len(), 1);
+    let request = &made[0];
+    assert_eq!(request.begin(), 100 * US);
+    assert_eq!(
+        request.arrival.map(|a| (a.packet, a.tcp)),
+        Some((101 * US, 102 * US))
+    );
+    assert_eq!(request.ready, Some(103 * US));
+    // It left inside the send, which returned later.
+    assert_eq!(
+        (request.end(), request.last_send().at),
+        (180 * US, 190 * US)
+    );
+}
+
+#[test]
+fn a_small_second_piece_ends_the_request_when_the_acknowledgement_lets_it_go() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+        send(200, 540, Held::Nagle),
+        (
+            40_200,
+            9,
+            What::TcpIn {
+                socket: SERVER,
+                end: Sequence(10),
+                acknowledges: Sequence(520),
+                bytes: 0,
+            },
+        ),
+        transmit(40_210, 540),
+    ]);
+    let made = all(&events);
+    assert_eq!(made.len(), 1);
+    assert_eq!(made[0].end(), 40_210 * US);
+    assert_eq!(made[0].last_send().held, Held::Nagle);
+    assert_eq!(made[0].acknowledged, Some(40_200 * US));
+}
+
+#[test]
+fn an_answer_that_tcp_keeps_back_while_the_next_request_comes_is_told_when_it_leaves() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([receive(150, 10), send(160, 520, Held::Nagle)]);
+    events.extend(comes(200, 20, 10));
+    events.extend([receive(250, 20), transmit(300, 520), transmit(310, 540)]);
+    events.push(send(320, 540, Held::Not));
+    let made = all(&events);
+    assert_eq!(
+        made.iter()
+            .map(|r| (r.begin() / US, r.end() / US))
+            .collect::<Vec<_>>(),
+        [(100, 300), (200, 310)]
+    );
+}
+
+#[test]
+fn a_request_in_pieces_begins_with_its_first_packet() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.push(receive(150, 10));
+    events.extend(comes(5_000, 30, 20));
+    events.extend([
+        receive(5_050, 30),
+        transmit(5_100, 99),
+        send(5_110, 99, Held::Not),
+    ]);
+    let made = all(&events);
+    assert_eq!(made.len(), 1);
+    assert_eq!((made[0].begin(), made[0].bytes), (100 * US, 20));
+}
+
+#[test]
+fn a_socket_without_packets_begins_when_its_data_was_ready() {
+    let events = [
+        (10, 9, What::Ready { socket: SERVER }),
+        (
+            50,
+            7,
+            What::Receive {
+                socket: SERVER,
+                end: None,
+                bytes: 5,
+            },
+        ),
+        (
+            70,
+            7,
+            What::Send {
+                socket: SERVER,
+                end: None,
+                bytes: 5,
+                held: Held::Not,
+            },
+        ),
+    ];
+    let made = all(&events);
+    assert_eq!((made[0].begin(), made[0].end()), (10 * US, 70 * US));
+}
+
+#[test]
+fn an_answer_counts_as_whole_after_a_silence() {
+    let mut requests = Requests::default();
+    let mut made = 0;
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    events.push((500_000, 0, What::PacketIn { bytes: 1 }));
+    for (us, tid, what) in events {
+        let at = us * US;
+        requests.take(0, &Event { at, tid, what }, |_| made += 1);
+    }
+    assert_eq!(made, 1);
+}
+
+fn any_what() -> impl Strategy<Value = What> {
+    let socket = (0u32..3).prop_map(Socket);
+    let end = (0u32..200).prop_map(Sequence);
+    let stream = proptest::option::of((0u32..200).prop_map(Sequence));
+    prop_oneof![
+        Just(What::PacketIn { bytes: 1 }),
+        Just(What::Leave(OnTop::Softirq(3))),
+        (socket.clone(), end.clone(), 0u16..5).prop_map(|(socket, end, bytes)| What::TcpIn {
+            socket,
+            end,
+            acknowledges: Sequence(0),
+            bytes
+        }),
+        socket.clone().prop_map(|socket| What::Ready { socket }),
+        (socket.clone(), stream.clone()).prop_map(|(socket, end)| What::Receive {
+            socket,
+            end,
+            bytes: 1
+        }),
+        (socket.clone(), stream).prop_map(|(socket, end)| What::Send {
+            socket,
+            end,
+            bytes: 1,
+            held: Held::Other
+        }),
+        (socket, end).prop_map(|(socket, end)| What::Transmit {
+            socket,
+            end,
+            bytes: 1
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_a_requests_moments_are_in_order(
+        events in proptest::collection::vec((0u64..100_000, any_what()), 0..300)
+    ) {
+        let mut at = 0;
+        let events: Vec<_> = events
+            .into_iter()
+            .map(|(later, what)| {
+                at += later;
+                (at, 7, what)
+            })
+            .collect();
+        for request in all(&events) {
+            prop_assert!(request.begin() <= request.received);
+            prop_assert!(request.received <= request.end());
+            prop_assert!(!request.sends.is_empty());
+        }
+    }
+}

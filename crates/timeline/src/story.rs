@@ -1,0 +1,299 @@
+//! The story of a request: the way from packet to packet, each gap with its name.
+//!
+//! The gaps lie end to end, so they sum to the request's latency by construction. Up to the moment
+//! when its data was ready a request is with the network's stack; from then to its last send with
+//! the thread that serves it, whose time is cut into what it did; from the send on with TCP. Where
+//! another thread answers than received, the way is followed backwards from the answer, from each
+//! wait to whoever ended it.
+
+mod teller;
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+use tailscope_kernel::{softirq, vector};
+use tailscope_signals::event::OnTop;
+
+use crate::pause::Pause;
+use crate::request::{Request, Requests};
+use crate::trace::Trace;
+use crate::track::{Spans, Tracks};
+use teller::Teller;
+
+/// Which part of a request's way a gap belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// From the first packet to the moment when its data was ready for the reader.
+    Arrival,
+    /// From there to the return of the receive.
+    Pickup,
+    /// From there to the return of the last send.
+    Work,
+    /// From there to the device.
+    Departure,
+}
+
+/// Why a gap is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Between the client's device and this machine's stack.
+    Wire,
+    /// In the softirq that receives.
+    ReceiveSoftirq,
+    /// The thread ran, for this request.
+    Running,
+    /// The thread was busy with others' requests.
+    Busy,
+    /// The thread could run, and another had the CPU.
+    WaitingForCpu,
+    /// The thread could run, and its CPU was idle: the wake-up took so long.
+    WakeUp,
+    /// A softirq ran on top of the thread.
+    Softirq,
+    /// A hard interrupt did.
+    Interrupt,
+    /// A page fault.
+    PageFault,
+    /// The JVM had stopped all its threads.
+    JvmPause,
+    /// The thread waited for something.
+    Blocked,
+    /// TCP kept the answer back.
+    HeldByTcp,
+    /// The answer was on its way through the stack to the device.
+    Transmit,
+    /// The trace does not say.
+    Unknown,
+}
+
+/// One gap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// After the request's begin, in ns.
+    pub at_ns: u64,
+    /// How long, in ns.
+    pub ns: u64,
+    /// Which part of the way.
+    pub stage: Stage,
+    /// Why.
+    pub kind: Kind,
+    /// The same in words, with who is to blame.
+    pub name: String,
+    /// The thread that was looked at; 0: none.
+    pub tid: u32,
+}
+
+/// All gaps of one name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// Why.
+    pub kind: Kind,
+    /// In words.
+    pub name: String,
+    /// How long together, in ns.
+    pub ns: u64,
+    /// How many gaps.
+    pub gaps: u32,
+}
+
+/// A request's story.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Story {
+    /// The sentence that leads: what most of the time went to.
+    pub sentence: String,
+    /// When it began, in ns of `CLOCK_MONOTONIC`.
+    pub begin_ns: u64,
+    /// How long it took, in ns: the sum of the gaps.
+    pub latency_ns: u64,
+    /// The thread that received it.
+    pub tid: u32,
+    /// Its name.
+    pub thread: String,
+    /// Its socket, by a number.
+    pub socket: u32,
+    /// Whether its packet was seen on its way in; else it begins later than the client saw it.
+    pub from_packet: bool,
+    /// The first receive's return after the begin, in ns.
+    pub received_ns: u64,
+    /// The last send's return after the begin, in ns.
+    pub sent_ns: u64,
+    /// The causes, the longest first.
+    pub causes: Vec<Cause>,
+    /// Classes that the JVM loaded on its thread meanwhile.
+    pub classes_loaded: usize,
+    /// The gaps, in their order.
+    pub gaps: Vec<Gap>,
+    /// What the trace lost that may be missing here, and where.
+    pub losses: Vec<String>,
+}
+
+/// Which requests are told of.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    /// Those that took at least so many ns.
+    pub slower_ns: u64,
+    /// The slowest of them, so many.
+    pub most: usize,
+}
+
+/// All that a trace tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stories {
+    /// Requests that were followed from begin to end.
+    pub requests: u64,
+    /// Those that were slow.
+    pub slow: u64,
+    /// Above which latency, in ns.
+    pub slower_ns: u64,
+    /// From when on all events are there, in ns of `CLOCK_MONOTONIC`.
+    pub whole_from_ns: u64,
+    /// Until when.
+    pub to_ns: u64,
+    /// Events that are missing, and where.
+    pub losses: Vec<String>,
+    /// When JVMs stood still.
+    pub pauses: Vec<Pause>,
+    /// The slowest first.
+    pub stories: Vec<Story>,
+}
+
+/// The latency above which one request in so many lies, where the trace has no threshold.
+const ONE_IN: usize = 100;
+
+/// Tells the stories of a trace's slow requests. `None` for what is slow: what was when it was
+/// recorded, else the slowest hundredth.
+#[must_use]
+pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
+    let (requests, tracks, choice) = follow(trace, slower_ns, most);
+    let told = chosen(&requests, choice);
+    Stories {
+        requests: requests.len() as u64,
+        slow: requests
+            .iter()
+            .filter(|request| request.latency() >= choice.slower_ns)
+            .count() as u64,
+        slower_ns: choice.slower_ns,
+        whole_from_ns: trace.about.whole_from_ns(),
+        to_ns: trace.about.to_ns,
+        losses: losses(trace, 0, u64::MAX),
+        pauses: tracks.pauses().all().to_vec(),
+        stories: told
+            .iter()
+            .map(|request| {
+                Teller {
+                    trace,
+                    tracks: &tracks,
+                }
+                .story(request)
+            })
+            .collect(),
+    }
+}
+
+/// The slow ones, the slowest first.
+pub(crate) fn chosen(requests: &[Request], choice: Choice) -> Vec<&Request> {
+    let mut slow: Vec<&Request> = requests
+        .iter()
+        .filter(|request| request.latency() >= choice.slower_ns)
+        .collect();
+    slow.sort_by_key(|request| (std::cmp::Reverse(request.latency()), request.begin()));
+    slow.truncate(choice.most);
+    slow
+}
+
+/// Finds a trace's requests, and what threads did in those that will be told of.
+pub(crate) fn follow(
+    trace: &Trace,
+    slower_ns: Option<u64>,
+    most: usize,
+) -> (Vec<Request>, Tracks, Choice) {
+    let mut found = Requests::default();
+    let mut requests = Vec::new();
+    for (cpu, event) in trace.events() {
+        found.take(cpu, &event, |request| requests.push(request));
+    }
+    found.finish(|request| requests.push(request));
+    let slower_ns = slower_ns.or(trace.about.slow_ns).unwrap_or_else(|| {
+        let mut all: Vec<u64> = requests.iter().map(Request::latency).collect();
+        all.sort_unstable();
+        all.get(all.len() - all.len() / ONE_IN - usize::from(!all.is_empty()))
+            .copied()
+            .unwrap_or_default()
+    });
+    let choice = Choice { slower_ns, most };
+    let told = chosen(&requests, choice);
+    let spans = Spans::of(told.iter().map(|r| (r.begin(), r.end())).collect());
+    let threads: Vec<u32> = told
+        .iter()
+        .flat_map(|request| [request.tid, request.last_send().tid])
+        .collect();
+    let watched: HashSet<u32> = trace.about.watched.iter().copied().collect();
+    let mut tracks = Tracks::new(spans, watched, &threads);
+    for (cpu, event) in trace.events() {
+        tracks.take(cpu, &event);
+    }
+    tracks.finish(trace.about.to_ns);
+    (requests, tracks, choice)
+}
+
+/// What the trace lost between two moments, in words.
+fn losses(trace: &Trace, from: u64, to: u64) -> Vec<String> {
+    let about = &trace.about;
+    let ago = |at: u64| format!("{:.3} s", at.saturating_sub(about.from_ns) as f64 / 1e9);
+    let mut told = Vec::new();
+    let whole = about.whole_from_ns();
+    if whole > about.from_ns && from < whole {
+        told.push(format!(
+            "the memory held nothing older than {} into the window on every CPU: what came before is missing",
+            ago(whole)
+        ));
+    }
+    for gap in about
+        .gaps
+        .iter()
+        .filter(|gap| gap.to_ns >= from && gap.from_ns <= to)
+    {
+        told.push(format!(
+            "the kernel skipped {} events between {} and {} of the window",
+            gap.events,
+            ago(gap.from_ns),
+            ago(gap.to_ns)
+        ));
+    }
+    let unwritten: u64 = about.parts.iter().map(|part| part.unwritten).sum();
+    if unwritten > 0 && to >= about.to_ns.saturating_sub(1_000_000) {
+        told.push(format!(
+            "{unwritten} events were not written yet when the window was read"
+        ));
+    }
+    told
+}
+
+/// In words that name it in a sentence.
+pub(crate) fn on_top_name(trace: &Trace, on_top: OnTop) -> String {
+    match on_top {
+        OnTop::Softirq(number) => format!("softirq {}", softirq(number)),
+        OnTop::Irq(number) => match trace.about.interrupts.get(&number) {
+            Some(device) => format!("interrupt {}", crate::trace::printable(device)),
+            None => format!("interrupt {number}"),
+        },
+        OnTop::Vector(number) => format!("interrupt '{}'", vector(number)),
+    }
+}
+
+/// A length in ms, with digits enough for what it is.
+#[must_use]
+pub fn ms(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    match ms {
+        ms if ms < 0.1 => format!("{ms:.4} ms"),
+        ms if ms < 1.0 => format!("{ms:.3} ms"),
+        ms if ms < 10.0 => format!("{ms:.2} ms"),
+        ms => format!("{ms:.1} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,367 @@
+use std::io::Cursor;
+
+use proptest::prelude::*;
+use tailscope_signals::event::{EVENT_BYTES, abi};
+
+use super::*;
+
+const US: u64 = 1_000;
+const SERVER: u32 = 7;
+const HOG: u32 = 99;
+const CLIENT: u32 = 50;
+/// Sockets: the client's, the server's, another of the server's.
+const THEIRS: u32 = 1;
+const OURS: u32 = 2;
+const OTHER: u32 = 3;
+
+/// An event as the kernel's programs write it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Raw {
+    cpu: u32,
+    us: u64,
+    tid: u32,
+    kind: u32,
+    flags: u8,
+    small: u32,
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
+impl Raw {
+    fn bytes(&self) -> [u8; EVENT_BYTES] {
+        let mut bytes = [0; EVENT_BYTES];
+        bytes[..8].copy_from_slice(&(self.us * US).to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.tid.to_ne_bytes());
+        bytes[16] = self.kind as u8;
+        bytes[17] = self.flags;
+        bytes[18..20].copy_from_slice(&(self.small as u16).to_ne_bytes());
+        for (at, word) in [(20, self.x), (24, self.y), (28, self.z)] {
+            bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// A trace of these events, with what its description says changed.
+fn trace(events: &[Raw], change: impl FnOnce(&mut serde_json::Value)) -> Trace {
+    let mut file = b"TSTRACE1".to_vec();
+    let mut parts = Vec::new();
+    for cpu in 0..2 {
+        let of: Vec<_> = events.iter().filter(|event| event.cpu == cpu).collect();
+        parts.push(serde_json::json!({
+            "cpu": cpu, "offset": file.len(), "events": of.len(), "from_ns": 0,
+            "overwritten": 0, "unwritten": 0
+        }));
+        of.iter().for_each(|event| file.extend(event.bytes()));
+    }
+    let mut about = serde_json::json!({
+        "abi": abi::TL_ABI, "tailscope": "", "kernel": "", "arch": "", "reason": "end",
+        "from_ns": 0, "to_ns": 1_000_000 * US, "unix_offset_ns": 0, "slow_ns": 1,
+        "parts": parts, "watched": [SERVER], "interrupts": {}, "gaps": [],
+        "threads": {
+            "7": {"name": "worker", "process": 7}, "8": {"name": "helper", "process": 7},
+            "99": {"name": "hog\u{1b}[2J", "process": 99}
+        },
+        "processes": {"7": "server", "99": "hog\u{1b}[2J"},
+        "processes_lost": 0, "ladder": {}
+    });
+    change(&mut about);
+    let text = about.to_string();
+    file.extend(text.as_bytes());
+    file.extend((text.len() as u64).to_le_bytes());
+    file.extend(b"TSTRACE1");
+    Trace::read(&mut Cursor::new(file)).expect("a trace")
+}
+
+fn one(events: &[Raw]) -> Story {
+    let told = tell(&trace(events, |_| ()), None, 10);
+    assert_eq!(told.stories.len(), 1, "{told:?}");
+    check(&told.stories[0]);
+    told.stories.into_iter().next().expect("one")
+}
+
+fn check(story: &Story) {
+    let mut at = 0;
+    for gap in &story.gaps {
+        assert_eq!(gap.at_ns, at, "{story:?}");
+        at += gap.ns;
+    }
+    assert_eq!(at, story.latency_ns, "{story:?}");
+}
+
+fn raw(cpu: u32, us: u64, tid: u32, kind: u32) -> Raw {
+    Raw {
+        cpu,
+        us,
+        tid,
+        kind,
+        ..Raw::default()
+    }
+}
+
+fn switch(cpu: u32, us: u64, from: u32, state: u32, to: u32) -> Raw {
+    let process = |tid| if tid == 8 { SERVER } else { tid };
+    Raw {
+        small: state,
+        x: to,
+        y: process(to),
+        z: process(from),
+        ..raw(cpu, us, from, abi::TL_SWITCH)
+    }
+}
+
+fn waking(cpu: u32, us: u64, by: u32, thread: u32) -> Raw {
+    Raw {
+        x: thread,
+        z: SERVER,
+        ..raw(cpu, us, by, abi::TL_WAKING)
+    }
+}
+
+/// The client's packet of ten bytes up to `end` comes in on CPU 0, and wakes the server.
+fn comes(us: u64, end: u32, wakes: bool) -> Vec<Raw> {
+    let on_net = |us, kind| Raw {
+        small: 3,
+        ..raw(0, us, CLIENT, kind)
+    };
+    let of = |us, kind, socket| Raw {
+        x: socket,
+        y: end,
+        small: 10,
+        ..raw(0, us, CLIENT, kind)
+    };
+    let mut events = vec![
+        of(us, abi::TL_TRANSMIT, THEIRS),
+        on_net(us + 1, abi::TL_SOFTIRQ_IN),
+        raw(0, us + 2, CLIENT, abi::TL_PACKET_IN),
+        of(us + 3, abi::TL_TCP_IN, OURS),
+        of(us + 4, abi::TL_READY, OURS),
+    ];
+    if wakes {
+        events.push(waking(0, us + 5, CLIENT, SERVER));
+    }
+    events.push(on_net(us + 6, abi::TL_SOFTIRQ_OUT));
+    events
+}
+
+fn socket(us: u64, tid: u32, kind: u32, socket: u32, end: u32, held: u32) -> Raw {
+    Raw {
+        flags: 1,
+        small: held,
+        x: socket,
+        y: end,
+        z: 10,
+        ..raw(1, us, tid, kind)
+    }
+}
+
+fn call(us: u64, tid: u32, kind: u32, number: i64) -> Raw {
+    Raw {
+        small: number as u32,
+        ..raw(1, us, tid, kind)
+    }
+}
+
+#[test]
+fn a_wait_behind_a_neighbour_leads_and_its_name_can_do_no_harm() {
+    let mut events = vec![switch(1, 10, SERVER, 1, HOG)];
+    events.extend(comes(100, 10, true));
+    events.extend([
+        switch(1, 6100, HOG, 0, SERVER),
+        socket(6110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        socket(6150, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(6160, SERVER, abi::TL_SEND, OURS, 500, 0),
+    ]);
+    let story = one(&events);
+    assert_eq!(
+        story.sentence,
+        "6.00 ms of 6.05 ms: waiting for CPU 1 behind hog?[2J"
+    );
+    let kinds: Vec<_> = story
+        .gaps
+        .iter()
+        .map(|gap| (gap.kind, gap.ns / US))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (Kind::Wire, 2),
+            (Kind::ReceiveSoftirq, 2),
+            (Kind::Blocked, 1),
+            (Kind::WaitingForCpu, 5995),
+            (Kind::Running, 10),
+            (Kind::Running, 40),
+        ]
+    );
+}
+
+#[test]
+fn what_tcp_keeps_back_lasts_until_the_acknowledgement() {
+    let mut events = vec![switch(1, 10, SERVER, 1, 0)];
+    events.extend(comes(100, 10, true));
+    events.extend([
+        switch(1, 110, 0, 0, SERVER),
+        socket(120, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        socket(150, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(160, SERVER, abi::TL_SEND, OURS, 500, 0),
+        socket(170, SERVER, abi::TL_SEND, OURS, 505, abi::TL_HELD_NAGLE),
+        socket(40_170, SERVER, abi::TL_TCP_IN, OURS, 10, 0),
+        socket(40_180, SERVER, abi::TL_TRANSMIT, OURS, 505, 0),
+    ]);
+    let story = one(&events);
+    assert_eq!(
+        story.sentence,
+        "40.0 ms of 40.1 ms: kept back by TCP (Nagle) until the client acknowledged"
+    );
+    assert_eq!(story.gaps.last().map(|gap| gap.kind), Some(Kind::Transmit));
+}
+
+#[test]
+fn a_thread_that_serves_another_first_is_busy_and_then_runs() {
+    let mut events = vec![switch(1, 10, 0, 0, SERVER)];
+    events.extend(comes(100, 10, false));
+    events.extend([
+        socket(5000, SERVER, abi::TL_SEND, OTHER, 77, 0),
+        socket(5100, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        socket(5150, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(5160, SERVER, abi::TL_SEND, OURS, 500, 0),
+    ]);
+    let story = one(&events);
+    let causes: Vec<_> = story.causes.iter().map(|c| (c.kind, c.ns / US)).collect();
+    assert_eq!(causes[..2], [(Kind::Busy, 4896), (Kind::Running, 150)]);
+}
+
+#[test]
+fn faults_calls_and_interrupts_are_cut_out_of_the_running() {
+    let mut events = vec![switch(1, 10, 0, 0, SERVER)];
+    events.extend(comes(100, 10, false));
+    events.extend([
+        socket(110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        raw(1, 200, SERVER, abi::TL_FAULT_IN),
+        raw(1, 900, SERVER, abi::TL_FAULT_OUT),
+        Raw {
+            small: 0xec,
+            ..raw(1, 950, SERVER, abi::TL_VECTOR_IN)
+        },
+        Raw {
+            small: 0xec,
+            ..raw(1, 970, SERVER, abi::TL_VECTOR_OUT)
+        },
+        call(1000, SERVER, abi::TL_SYSCALL_IN, libc::SYS_fsync),
+        switch(1, 1100, SERVER, 2, 0),
+        waking(0, 1600, CLIENT, SERVER),
+        switch(1, 1650, 0, 0, SERVER),
+        call(1700, SERVER, abi::TL_SYSCALL_OUT, libc::SYS_fsync),
+        socket(1800, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(1810, SERVER, abi::TL_SEND, OURS, 500, 0),
+    ]);
+    let story = one(&events);
+    let causes: Vec<_> = story
+        .causes
+        .iter()
+        .map(|cause| (cause.name.as_str(), cause.ns / US))
+        .collect();
+    assert_eq!(
+        causes[..5],
+        [
+            ("page faults", 700),
+            ("blocked in fsync until thread 50 woke it", 500),
+            ("running", 426),
+            ("waking up an idle CPU", 50),
+            ("interrupted by interrupt 'local timer'", 20),
+        ]
+    );
+}
+
+#[test]
+fn an_answer_of_another_thread_is_followed_back_to_the_one_that_received() {
+    let mut events = vec![switch(1, 10, 8, 1, SERVER)];
+    events.extend(comes(100, 10, false));
+    events.extend([
+        socket(110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        waking(1, 400, SERVER, 8),
+        switch(1, 500, SERVER, 1, HOG),
+        switch(1, 3000, HOG, 0, 8),
+        socket(3500, 8, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(3510, 8, abi::TL_SEND, OURS, 500, 0),
+    ]);
+    let story = one(&events);
+    let work: Vec<_> = story
+        .gaps
+        .iter()
+        .filter(|gap| gap.stage == Stage::Work)
+        .map(|gap| (gap.tid, gap.kind, gap.ns / US))
+        .collect();
+    assert_eq!(
+        work,
+        [
+            (SERVER, Kind::Running, 290),
+            (8, Kind::WaitingForCpu, 2600),
+            (8, Kind::Running, 500),
+        ]
+    );
+}
+
+#[test]
+fn a_story_says_what_the_trace_lost_in_it_and_where() {
+    let mut events = comes(100_000, 10, false);
+    events.extend([
+        socket(100_110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        socket(100_150, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(100_160, SERVER, abi::TL_SEND, OURS, 500, 0),
+    ]);
+    let gap = |from: u64, to: u64| serde_json::json!([{"from_ns": from * US, "to_ns": to * US, "events": 3}]);
+    let losses = |change: &dyn Fn(&mut serde_json::Value)| {
+        let trace = trace(&events, change);
+        tell(&trace, None, 10).stories.remove(0).losses
+    };
+    assert!(losses(&|about| about["gaps"] = gap(200_000, 300_000)).is_empty());
+    assert_eq!(
+        losses(&|about| about["gaps"] = gap(100_100, 300_000)),
+        ["the kernel skipped 3 events between 0.100 s and 0.300 s of the window"]
+    );
+    let short = losses(&|about| about["parts"][1]["from_ns"] = (150_000 * US).into());
+    assert!(short[0].contains("nothing older than 0.150 s"), "{short:?}");
+}
+
+fn any_event() -> impl Strategy<Value = Raw> {
+    let small = prop_oneof![Just(0u32), Just(1), Just(3), Just(5)];
+    (
+        0u32..2,
+        0u64..400,
+        0u32..3,
+        1..abi::TL_KINDS,
+        0u8..2,
+        small,
+        0u32..4,
+        0u32..60,
+    )
+        .prop_map(|(cpu, us, tid, kind, flags, small, x, y)| Raw {
+            cpu,
+            us,
+            tid: [0, SERVER, 8][tid as usize],
+            kind,
+            flags,
+            small,
+            x: if kind == abi::TL_SWITCH || kind == abi::TL_WAKING {
+                [0, SERVER, 8, HOG][x as usize]
+            } else {
+                x
+            },
+            y: if kind == abi::TL_SWITCH { SERVER } else { y },
+            z: SERVER,
+        })
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_trace_holds_the_gaps_sum_to_the_latency(
+        events in proptest::collection::vec(any_event(), 0..400)
+    ) {
+        let told = tell(&trace(&events, |_| ()), Some(0), 1000);
+        for story in &told.stories {
+            check(story);
+        }
+    }
+}

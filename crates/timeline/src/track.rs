@@ -1,0 +1,445 @@
+//! What threads did, as pieces of time without holes: a thread runs, has something on top of it,
+//! waits for a CPU, or is blocked, and each event that changes this ends a piece.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use tailscope_signals::event::{Event, Jvm, OnTop, Socket, What};
+
+use crate::pause::Pauses;
+
+/// Who woke a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Waker {
+    /// A thread.
+    Thread(u32),
+    /// What ran on top of one.
+    OnTop(OnTop),
+    /// It was not seen.
+    Unknown,
+}
+
+/// What a thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Doing {
+    /// Its own instructions, or the kernel's for it.
+    Running,
+    /// Something ran on top of it.
+    Interrupted(OnTop),
+    /// A page fault, on the CPU.
+    Fault,
+    /// It could run, and another had the CPU on which it then ran: the one that had it longest in
+    /// this time; `Some(0)`: nobody, the CPU was idle.
+    Waiting {
+        /// The CPU.
+        cpu: u32,
+        /// The thread.
+        behind: Option<u32>,
+        /// It was made to leave the CPU.
+        preempted: bool,
+    },
+    /// It waited for something.
+    Blocked {
+        /// In a page fault.
+        fault: bool,
+        /// Who ended that.
+        by: Waker,
+    },
+    /// The trace does not say: it begins later.
+    Unknown,
+}
+
+/// A piece of a thread's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// From when, in ns.
+    pub from: u64,
+    /// Until when.
+    pub to: u64,
+    /// The thread.
+    pub tid: u32,
+    /// What it did.
+    pub doing: Doing,
+    /// The system call that it was in.
+    pub call: Option<u16>,
+}
+
+/// A stretch in which a thread had a CPU.
+#[derive(Debug, Clone, Copy)]
+struct Ran {
+    tid: u32,
+    from: u64,
+    to: u64,
+}
+
+/// So many stretches of a CPU are remembered, to say behind whom a thread waited.
+const HISTORY: usize = 4096;
+/// What can nest on top of a thread: more is a lost event.
+const NESTING: usize = 8;
+
+#[derive(Debug, Default)]
+struct Cpu {
+    current: Option<u32>,
+    since: u64,
+    on_top: Vec<OnTop>,
+    history: VecDeque<Ran>,
+}
+
+impl Cpu {
+    /// Who had the CPU longest from `since` on.
+    fn longest(&self, since: u64) -> Option<u32> {
+        let mut time: HashMap<u32, u64> = HashMap::new();
+        for ran in self.history.iter().rev().take_while(|ran| ran.to > since) {
+            *time.entry(ran.tid).or_default() += ran.to - ran.from.max(since);
+        }
+        // Of equals the smallest id, so that the answer does not hang on the map's order.
+        time.into_iter()
+            .max_by_key(|(tid, ns)| (*ns, std::cmp::Reverse(*tid)))
+            .map(|(tid, _)| tid)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Unknown,
+    On { cpu: u32 },
+    Off { preempted: bool },
+    Blocked { by: Waker },
+}
+
+#[derive(Debug)]
+struct Thread {
+    state: State,
+    since: u64,
+    call: Option<u16>,
+    fault: bool,
+    pieces: Vec<Piece>,
+    turns: Vec<(u64, Socket)>,
+    classes: Vec<u64>,
+}
+
+/// Stretches of time, sorted and apart: outside of them nothing is kept.
+#[derive(Debug, Clone, Default)]
+pub struct Spans(Vec<(u64, u64)>);
+
+impl Spans {
+    /// Of stretches in any order.
+    #[must_use]
+    pub fn of(mut stretches: Vec<(u64, u64)>) -> Self {
+        stretches.sort_unstable();
+        let mut apart: Vec<(u64, u64)> = Vec::new();
+        for (from, to) in stretches {
+            match apart.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => apart.push((from, to)),
+            }
+        }
+        Self(apart)
+    }
+
+    fn touch(&self, from: u64, to: u64) -> bool {
+        let after = self.0.partition_point(|(_, end)| *end < from);
+        self.0.get(after).is_some_and(|(begin, _)| *begin <= to)
+    }
+}
+
+/// Follows threads through events that come in the order of their time.
+#[derive(Debug)]
+pub struct Tracks {
+    spans: Spans,
+    processes: HashSet<u32>,
+    threads: HashMap<u32, Thread>,
+    members: HashMap<u32, u32>,
+    cpus: HashMap<u32, Cpu>,
+    pauses: Pauses,
+}
+
+impl Tracks {
+    /// Keeps what the threads of these processes, and these threads, do in these spans.
+    #[must_use]
+    pub fn new(spans: Spans, processes: HashSet<u32>, threads: &[u32]) -> Self {
+        let mut tracks = Self {
+            spans,
+            processes,
+            threads: HashMap::new(),
+            members: HashMap::new(),
+            cpus: HashMap::new(),
+            pauses: Pauses::default(),
+        };
+        for &tid in threads {
+            tracks.threads.insert(tid, Thread::new());
+        }
+        tracks
+    }
+
+    /// Takes the next event, of a CPU.
+    pub fn take(&mut self, number: u32, event: &Event) {
+        let now = event.at;
+        match event.what {
+            What::Switch {
+                process,
+                state,
+                preempted,
+                to,
+                to_process,
+            } => {
+                self.belongs(event.tid, process);
+                self.belongs(to, to_process);
+                let cpu = self.cpus.entry(number).or_default();
+                if cpu.current == Some(event.tid) {
+                    if cpu.history.len() == HISTORY {
+                        cpu.history.pop_front();
+                    }
+                    cpu.history.push_back(Ran {
+                        tid: event.tid,
+                        from: cpu.since,
+                        to: now,
+                    });
+                }
+                cpu.current = Some(to);
+                cpu.since = now;
+                cpu.on_top.clear();
+                let leaves = if state == 0 {
+                    State::Off { preempted }
+                } else {
+                    State::Blocked { by: Waker::Unknown }
+                };
+                self.turn(event.tid, now, |_| leaves);
+                self.turn(to, now, |_| State::On { cpu: number });
+            }
+            What::Waking { thread, process } => {
+                self.belongs(thread, process);
+                let by = self
+                    .cpus
+                    .get(&number)
+                    .and_then(|cpu| cpu.on_top.last())
+                    .map_or(Waker::Thread(event.tid), |on_top| Waker::OnTop(*on_top));
+                // One that has not left the CPU yet goes on without a wait.
+                let blocked = |state| matches!(state, State::Blocked { .. } | State::Unknown);
+                if let Some(woken) = self.threads.get_mut(&thread)
+                    && blocked(woken.state)
+                {
+                    if let State::Blocked { by: who } = &mut woken.state {
+                        *who = by;
+                    }
+                    self.turn(thread, now, |_| State::Off { preempted: false });
+                }
+            }
+            What::Enter(on_top) => {
+                self.cut(number, event.tid, now);
+                let cpu = self.cpus.entry(number).or_default();
+                if cpu.on_top.len() < NESTING {
+                    cpu.on_top.push(on_top);
+                }
+            }
+            What::Leave(on_top) => {
+                self.cut(number, event.tid, now);
+                let cpu = self.cpus.entry(number).or_default();
+                if let Some(at) = cpu.on_top.iter().rposition(|other| *other == on_top) {
+                    cpu.on_top.truncate(at);
+                }
+            }
+            What::SyscallIn { number: call, .. } => {
+                self.cut(number, event.tid, now);
+                self.change(event.tid, |thread| {
+                    thread.call = Some(call);
+                    thread.fault = false;
+                });
+            }
+            What::SyscallOut { .. } => {
+                self.cut(number, event.tid, now);
+                self.change(event.tid, |thread| {
+                    thread.call = None;
+                    thread.fault = false;
+                });
+            }
+            What::FaultIn { .. } | What::FaultOut => {
+                self.cut(number, event.tid, now);
+                let fault = event.what != What::FaultOut;
+                self.change(event.tid, |thread| thread.fault = fault);
+            }
+            What::Receive { socket, .. } | What::Send { socket, .. } => {
+                let kept = self.spans.touch(now, now);
+                self.change(event.tid, |thread| {
+                    if kept {
+                        thread.turns.push((now, socket));
+                    }
+                });
+            }
+            What::Jvm { what, .. } => {
+                if what == Jvm::Class && self.spans.touch(now, now) {
+                    self.change(event.tid, |thread| thread.classes.push(now));
+                }
+                let members = &self.members;
+                self.pauses.take(event, || members.get(&event.tid).copied());
+            }
+            What::Text(_) => self.pauses.take(event, || None),
+            _ => {}
+        }
+    }
+
+    /// When JVMs stood still.
+    #[must_use]
+    pub fn pauses(&self) -> &Pauses {
+        &self.pauses
+    }
+
+    /// How many classes a thread loaded within `from..to`.
+    #[must_use]
+    pub fn classes(&self, tid: u32, from: u64, to: u64) -> usize {
+        self.threads.get(&tid).map_or(0, |thread| {
+            let before = |end: u64| thread.classes.partition_point(|at| *at < end);
+            before(to) - before(from)
+        })
+    }
+
+    fn belongs(&mut self, tid: u32, process: u32) {
+        if self.processes.contains(&process) && tid != 0 {
+            self.threads.entry(tid).or_insert_with(Thread::new);
+            self.members.insert(tid, process);
+        }
+    }
+
+    fn change(&mut self, tid: u32, change: impl FnOnce(&mut Thread)) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            change(thread);
+        }
+    }
+
+    /// Ends a piece of the thread that this CPU is with, whose state stays.
+    fn cut(&mut self, cpu: u32, tid: u32, now: u64) {
+        // That it is here is told by whatever it does, before the first switch too.
+        self.turn(tid, now, |state| match state {
+            State::Unknown => State::On { cpu },
+            state => state,
+        });
+        let here = self.cpus.entry(cpu).or_default();
+        if here.current.is_none() {
+            here.current = Some(tid);
+            here.since = now;
+        }
+    }
+
+    /// Ends a piece, and changes the state.
+    fn turn(&mut self, tid: u32, now: u64, next: impl FnOnce(State) -> State) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let after = next(thread.state);
+        let doing = match thread.state {
+            State::Unknown => Doing::Unknown,
+            State::On { cpu } => {
+                // At a switch nothing is on top of anybody any more.
+                let on_top = self.cpus.get(&cpu).and_then(|cpu| cpu.on_top.last());
+                match on_top {
+                    Some(on_top) => Doing::Interrupted(*on_top),
+                    None if thread.fault => Doing::Fault,
+                    None => Doing::Running,
+                }
+            }
+            State::Off { preempted } => {
+                let cpu = match after {
+                    State::On { cpu } => Some(cpu),
+                    _ => None,
+                };
+                Doing::Waiting {
+                    cpu: cpu.unwrap_or_default(),
+                    behind: cpu
+                        .and_then(|cpu| self.cpus.get(&cpu))
+                        .and_then(|cpu| cpu.longest(thread.since)),
+                    preempted,
+                }
+            }
+            State::Blocked { by } => Doing::Blocked {
+                fault: thread.fault,
+                by,
+            },
+        };
+        if now > thread.since && self.spans.touch(thread.since, now) {
+            thread.pieces.push(Piece {
+                from: thread.since,
+                to: now,
+                tid,
+                doing,
+                call: thread.call,
+            });
+        }
+        thread.since = now;
+        thread.state = after;
+    }
+
+    /// Ends all pieces: the trace is over.
+    pub fn finish(&mut self, now: u64) {
+        let all: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in all {
+            self.turn(tid, now, |state| state);
+        }
+    }
+
+    /// What a thread did from `from` to `to`, without holes.
+    #[must_use]
+    pub fn pieces(&self, tid: u32, from: u64, to: u64) -> Vec<Piece> {
+        let all = self
+            .threads
+            .get(&tid)
+            .map_or(&[][..], |thread| &thread.pieces);
+        let first = all.partition_point(|piece| piece.to <= from);
+        let mut cut: Vec<Piece> = Vec::new();
+        let unknown = |from, to| Piece {
+            from,
+            to,
+            tid,
+            doing: Doing::Unknown,
+            call: None,
+        };
+        let mut at = from;
+        for piece in all[first..].iter().take_while(|piece| piece.from < to) {
+            if piece.from > at {
+                cut.push(unknown(at, piece.from));
+            }
+            let piece = Piece {
+                from: piece.from.max(at),
+                to: piece.to.min(to),
+                ..*piece
+            };
+            at = piece.to;
+            cut.push(piece);
+        }
+        if at < to {
+            cut.push(unknown(at, to));
+        }
+        cut
+    }
+
+    /// When a thread last received from or sent to another socket than this, within `from..to`.
+    #[must_use]
+    pub fn busy_until(&self, tid: u32, socket: Socket, from: u64, to: u64) -> Option<u64> {
+        let turns = &self.threads.get(&tid)?.turns;
+        let end = turns.partition_point(|(at, _)| *at < to);
+        turns[..end]
+            .iter()
+            .rev()
+            .take_while(|(at, _)| *at >= from)
+            .find(|(_, other)| *other != socket)
+            .map(|(at, _)| *at)
+    }
+
+    /// The process that a thread was seen to be of.
+    #[must_use]
+    pub fn process(&self, tid: u32) -> Option<u32> {
+        self.members.get(&tid).copied()
+    }
+}
+
+impl Thread {
+    fn new() -> Self {
+        Self {
+            state: State::Unknown,
+            since: 0,
+            call: None,
+            fault: false,
+            pieces: Vec::new(),
+            turns: Vec::new(),
+            classes: Vec::new(),
+        }
+    }
+}

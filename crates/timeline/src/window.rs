@@ -1,0 +1,122 @@
+//! Writing a window of the rings to a file, while the rings go on.
+//!
+//! The file: eight bytes of magic, the events of each CPU as they are in its ring, what the trace
+//! says of itself ([`About`]) as JSON, that JSON's length in eight bytes, and the magic again. It is
+//! written under another name and renamed, so a trace that is there is whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use tailscope_signals::event::{EVENT_BYTES, abi, at_of, kind_of};
+use tailscope_signals::event_ring::EventRings;
+
+use crate::about::{About, Part};
+
+/// How a trace begins and ends.
+pub(crate) const MAGIC: &[u8; 8] = b"TSTRACE1";
+
+/// Writes the events of `from_ns..to_ns`, and what `describe` makes of the parts and the threads
+/// that ran in it (with their processes).
+pub(crate) fn write(
+    rings: &EventRings,
+    from_ns: u64,
+    to_ns: u64,
+    path: &Path,
+    describe: impl FnOnce(Vec<Part>, &BTreeMap<u32, u32>) -> About,
+) -> io::Result<About> {
+    let unsealed = path.with_extension("timeline.tmp");
+    let about = (|| {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(&unsealed)?);
+        file.write_all(MAGIC)?;
+        let mut offset = MAGIC.len() as u64;
+        let mut threads = BTreeMap::new();
+        let mut parts = Vec::new();
+        for cpu in 0..rings.cpus() {
+            let part = write_part(rings, cpu, from_ns, to_ns, &mut file, &mut threads)?;
+            parts.push(Part { offset, ..part });
+            offset += part.events * EVENT_BYTES as u64;
+        }
+        let about = describe(parts, &threads);
+        let text = serde_json::to_vec(&about)?;
+        file.write_all(&text)?;
+        file.write_all(&(text.len() as u64).to_le_bytes())?;
+        file.write_all(MAGIC)?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        fs::rename(&unsealed, path)?;
+        Ok(about)
+    })();
+    if about.is_err() {
+        let _ = fs::remove_file(&unsealed);
+    }
+    about
+}
+
+/// The number of the first event that is not older than `from_ns`, about: found by halving, and
+/// events of one CPU are out of order by as much as an interrupt takes.
+fn first_since(rings: &EventRings, cpu: usize, from_ns: u64) -> u64 {
+    let head = rings.head(cpu);
+    let (mut low, mut high) = (head.saturating_sub(rings.slots()), head);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let mut at = None;
+        rings.read(cpu, middle, high.min(middle + 16), |_, bytes| {
+            at = Some(at_of(bytes));
+            false
+        });
+        match at {
+            Some(at) if at >= from_ns => high = middle,
+            _ => low = middle + 1,
+        }
+    }
+    low
+}
+
+fn write_part(
+    rings: &EventRings,
+    cpu: usize,
+    from_ns: u64,
+    to_ns: u64,
+    file: &mut impl Write,
+    threads: &mut BTreeMap<u32, u32>,
+) -> io::Result<Part> {
+    let head = rings.head(cpu);
+    let first = first_since(rings, cpu, from_ns);
+    let full = head > rings.slots();
+    let mut failed = Ok(());
+    let mut events = 0;
+    let mut oldest = None;
+    let mut seen = BTreeSet::new();
+    let read = rings.read(cpu, first, head, |_, bytes| {
+        let at = at_of(bytes);
+        if (from_ns..to_ns).contains(&at) {
+            oldest.get_or_insert(at);
+            if u32::from(kind_of(bytes)) == abi::TL_SWITCH {
+                let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4"));
+                if seen.insert(word(20)) {
+                    threads.insert(word(20), word(24));
+                    threads.insert(word(12), word(28));
+                }
+            }
+            failed = file.write_all(bytes);
+            events += 1;
+        }
+        failed.is_ok()
+    });
+    failed?;
+    // Where the oldest that the ring still has is younger than was asked for, some are gone.
+    let short = full && (read.overwritten > 0 || first <= head.saturating_sub(rings.slots()));
+    Ok(Part {
+        cpu: cpu as u32,
+        offset: 0,
+        events,
+        from_ns: if short {
+            oldest.unwrap_or(to_ns)
+        } else {
+            from_ns
+        },
+        overwritten: read.overwritten,
+        unwritten: read.unwritten,
+    })
+}

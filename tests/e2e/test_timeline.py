@@ -1,0 +1,209 @@
+"""`tailscope timeline`: the story of a slow request names what was planted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rig import bpf, installed
+from rig.java import java
+from rig.processes import NOBODY, Started, undisturbed
+from rig.servers import Server, fault, free_port, kvserver, load, memcached
+from rig.timeline import Timeline, fields, leading, stories
+from rig.waiting import until
+
+MEASURED, OTHER = 1, 0
+
+Begin = Callable[..., Timeline]
+
+pytestmark = pytest.mark.skipif(
+    not {MEASURED, OTHER} <= os.sched_getaffinity(0), reason="needs two CPUs"
+)
+
+
+@pytest.fixture
+def timeline(recordable: None, folder: Path) -> Iterator[Begin]:
+    """Starts flight recorders; all are ended."""
+    with ExitStack() as stack:
+
+        def start(*arguments: object) -> Timeline:
+            return stack.enter_context(Timeline(folder / "windows", *arguments))
+
+        yield start
+
+
+def watch(timeline: Begin, server: Server, *options: object) -> Timeline:
+    return timeline("-p", server.pid, "--keep", "3s", "--memory", "64MB", *options)
+
+
+def told_of(recorder: Timeline, slow: int, *options: object) -> dict[str, Any]:
+    """Asks for windows until one has so many slow requests, and tells of it."""
+
+    def ask() -> dict[str, Any] | None:
+        recorder.ask()
+        told = stories(recorder.windows()[-1], *options)
+        return told if told["slow"] >= slow else None
+
+    return until(ask, f"a window has {slow} slow requests", 60)
+
+
+def test_a_neighbour_on_memcacheds_cpu_leads_the_stories_and_perfetto_can_draw_it(
+    timeline: Begin, nothing_left: None
+) -> None:
+    if not undisturbed():
+        pytest.skip("real-time priorities are not allowed here")
+    hog = ("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms")
+    with (
+        memcached(MEASURED, under=["chrt", "--fifo", 10]) as server,
+        fault(*hog, under=undisturbed()),
+        load(server, "--rate", 1000, "-d", "20s", "--cpu", OTHER),
+    ):
+        recorder = watch(timeline, server, "--slow", "2ms", "--perfetto")
+        until(lambda: "slow-0001.timeline" in recorder.err, "a slow request was seen", 40)
+        told = told_of(recorder, 20, "-n", 50)
+        recorder.stop().clean()
+    windows = recorder.windows()
+    assert windows[0].stem == "slow-0001"
+    firsts = leading(told)
+    behind = ("waiting_for_cpu", f"waiting for CPU {MEASURED} behind tailscope-lab")
+    assert firsts[behind] >= 0.9 * len(told["stories"]), firsts
+    assert sum(story["from_packet"] for story in told["stories"]) >= 0.9 * len(told["stories"])
+    # A picture of it: CPUs' lanes, and a lane for each slow request with a sentence on it.
+    packets = [
+        dict(fields(p)) for _, p in fields((windows[0].with_suffix(".perfetto-trace")).read_bytes())
+    ]
+    bundles = [dict(fields(packet[1])) for packet in packets if 1 in packet]
+    assert {bundle.get(1, 0) for bundle in bundles} >= {MEASURED, OTHER}
+    events = [dict(fields(packet[11])) for packet in packets if 11 in packet]
+    names = [event[23].decode() for event in events if 23 in event]
+    assert any("behind tailscope-lab" in name for name in names)
+    assert sum(47 in event for event in events) >= 3, "arrows from the packet to the device"
+
+
+def test_an_answer_in_two_writes_waits_for_the_clients_acknowledgement(timeline: Begin) -> None:
+    with (
+        kvserver("--bare", "--split", under=undisturbed()) as server,
+        load(server, "--rate", 100, "-d", "60s", "--keys", 10, under=undisturbed()),
+    ):
+        recorder = watch(timeline, server, "--slow", "20ms")
+        told = told_of(recorder, 20, "-n", 50)
+        recorder.stop().clean()
+    firsts = leading(told)
+    nagle = ("held_by_tcp", "kept back by TCP (Nagle) until the client acknowledged")
+    assert firsts[nagle] >= 0.9 * len(told["stories"]), firsts
+
+
+def test_memory_that_is_touched_first_is_a_story_of_page_faults(timeline: Begin) -> None:
+    with (
+        kvserver("--bare", "--fresh-every", 20, under=undisturbed()) as server,
+        load(server, "--rate", 200, "-c", 1, "-d", "60s", "--keys", 10),
+    ):
+        recorder = watch(timeline, server, "--slow", "1ms")
+        told = told_of(recorder, 20, "-n", 50)
+        recorder.stop().clean()
+    firsts = leading(told)
+    assert firsts["page_fault", "page faults"] >= 0.9 * len(told["stories"]), firsts
+
+
+def test_a_collection_of_the_jvm_is_named_for_its_collector(timeline: Begin) -> None:
+    port = free_port()
+    # It waits for the CPU too, while the JVM's own threads collect: so both CPUs are its.
+    page = f"http://127.0.0.1:{port}/"
+    with (
+        Server(port, *java("Collecting", port)) as server,
+        Started([installed.FAULTS, "load", "--http", page, "--rate", 200, "-c", 4, "-d", "90s"]),
+    ):
+        recorder = watch(timeline, server, "--slow", "3ms")
+        told = told_of(recorder, 10, "-n", 50)
+        recorder.stop().clean()
+    collections = [pause for pause in told["pauses"] if pause["collection"]]
+    assert collections and {p["process"] for p in collections} == {server.pid}
+    # The JVM's serial collector of the young generation calls itself so.
+    firsts = leading(told)
+    named = sum(n for (_, name), n in firsts.items() if "stop-the-world collection " in name)
+    assert named >= 0.5 * len(told["stories"]), firsts
+    assert {pause["name"] for pause in collections} & {"stop-the-world collection Copy"}
+
+
+def test_a_window_says_what_its_memory_had_no_room_for(timeline: Begin) -> None:
+    with (
+        memcached(MEASURED) as server,
+        load(server, "--closed-loop", "-d", "60s", "--cpu", OTHER),
+    ):
+        recorder = timeline("-p", server.pid, "--keep", "60s", "--memory", "2MB")
+
+        def short() -> dict[str, Any] | None:
+            recorder.ask()
+            told = stories(recorder.windows()[-1])
+            return told if told["losses"] else None
+
+        told = until(short, "more came than the memory holds", 40)
+        recorder.stop().clean()
+    assert any("the memory held nothing older" in loss for loss in told["losses"]), told
+    assert told["requests"] > 0
+    assert told["whole_from_ns"] < told["to_ns"]
+
+
+def test_a_flight_recorder_that_is_killed_leaves_nothing_in_the_kernel(
+    timeline: Begin, nothing_left: None
+) -> None:
+    with memcached(MEASURED) as server:
+        recorder = watch(timeline, server)
+        assert len(set(bpf.held_by(recorder.pid))) > 20
+        os.kill(recorder.pid, 9)
+        assert recorder.wait().code == -9
+
+
+def test_a_command_is_watched_from_its_begin_and_its_end_ends_it(timeline: Begin) -> None:
+    port = "import socket; s = socket.create_server(('127.0.0.1', 0))\n"
+    talk = (
+        port + "c = socket.create_connection(s.getsockname()); a, _ = s.accept()\n"
+        "for _ in range(20): c.send(b'ask'); a.recv(9); a.send(b'answer'); c.recv(9)\n"
+    )
+    recorder = timeline("--keep", "5s", "--memory", "16MB", "--", "python3", "-c", talk)
+    ended = recorder.wait().clean()
+    assert "every process has ended" in ended.err
+    told = stories(recorder.windows()[0], "--slower", "1us", "-n", 100)
+    # Both ends are watched: the answers are the other end's requests, but for the last.
+    assert told["requests"] >= 20
+    assert "python3" in {story["thread"] for story in told["stories"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["timeline"], 2, ["nothing to watch", "-p PID"]),
+        (["timeline", "-p", "4194304"], 2, ["no process 4194304"]),
+        (["timeline", "-p", "1", "--slow", "p0"], 2, ["no percentile"]),
+        (["timeline", "--", "no-such-program"], 2, ["no program 'no-such-program'"]),
+        (["timeline", "story", "/etc/passwd"], 2, ["no trace of tailscope timeline"]),
+        (["timeline", "story", "/nowhere"], 2, ["can't read /nowhere"]),
+    ],
+)
+def test_what_is_wrong_is_said(arguments: list[str], code: int, words: list[str]) -> None:
+    with Started([installed.tailscope(), *arguments]) as started:
+        ended = started.wait()
+    assert ended.code == code, ended
+    assert all(word in ended.err for word in words), ended.err
+    assert "panicked" not in ended.err
+
+
+def test_without_the_privilege_it_says_how_to_get_it(folder: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody who may not")
+    folder.chmod(0o777)
+    mine = subprocess.Popen([*NOBODY, "sleep", "60"])
+    try:
+        command = [*NOBODY, installed.tailscope(), "timeline", "-p", mine.pid, "-o", folder / "w"]
+        with Started(command) as started:
+            ended = started.wait()
+    finally:
+        mine.kill()
+        mine.wait()
+    assert ended.code == 3, ended
+    assert "setcap" in ended.err and "CAP_BPF" in ended.err

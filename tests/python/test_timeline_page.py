@@ -1,0 +1,64 @@
+"""The page of one slow request in a real browser: it opens alone, fits, and shows the story."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, chromium
+from windows import request_behind_a_hog, write
+
+TAILSCOPE = Path(__file__).resolve().parents[2] / "target" / "release" / "tailscope"
+#: A name that would be markup, if it were not escaped.
+NAME = "<hog> & co"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if shutil.which("chromium") is None:
+        pytest.skip("chromium is not installed (scripts/setup --for-tests)")
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert TAILSCOPE.exists(), "nothing is built: make build"
+    folder = tmp_path_factory.mktemp("page")
+    window = write(folder / "slow-0001.timeline", request_behind_a_hog(), NAME)
+    command = [TAILSCOPE, "timeline", "page", window]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    return folder / "slow-0001.1.html"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_opens_alone_and_fits(
+    browser: Browser, page: Path, width: int, scheme: str
+) -> None:
+    browser.show(page, width, scheme)
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    requests = [request["request"]["url"] for request in browser.said("Network.requestWillBeSent")]
+    assert [url for url in requests if url != page.as_uri()] == []
+    assert browser.said("Log.entryAdded") == []
+    assert browser.said("Runtime.exceptionThrown") == []
+
+
+def test_the_page_shows_the_story_the_lanes_and_the_wake_up(browser: Browser, page: Path) -> None:
+    browser.show(page, 1280)
+    sentence = f"6.00 ms of 6.05 ms: waiting for CPU 1 behind {NAME}"
+    assert browser.value("document.querySelector('h1').textContent") == sentence
+    lanes = browser.value("[...document.querySelectorAll('svg > text')].map(t => t.textContent)")
+    assert {"request", "CPU 0", "CPU 1", "packet"} <= set(lanes)
+    # The red bar is the wait, and about as long as the picture is wide.
+    late = browser.value(
+        "Math.max(...[...document.querySelectorAll('rect.late')].map(r => r.width.baseVal.value))"
+    )
+    assert late > 900
+    assert browser.value("document.querySelectorAll('path.arrow').length") == 1
+    rows = browser.value("document.querySelectorAll('tbody tr').length")
+    assert rows == 6
