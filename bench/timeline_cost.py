@@ -1,0 +1,205 @@
+"""What a timeline costs: a busy memcached with all events on, beside perf with the same events.
+
+Short phases take turns: nobody records; `tailscope timeline`; `perf record` of the same tracepoints
+into memory that is written over, as a flight recorder's is. memcached says itself how many requests
+it answered. One connection in a closed loop, so that what the hooks add stands in each request's
+way, on whichever CPU, and is told per event by dividing through the events of a request.
+
+What our programs take of their own the kernel says (`kernel.bpf_stats_enabled`), in a phase of its
+own at the end: its clock readings around each run are in that figure.
+
+    .venv/bin/python bench/timeline_cost.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import ROOT, SERVER_CPU, SPARE_CPU, Bench, Result, at_least, at_most, bench, spread
+
+#: The kernel's names of what our programs hang on.
+TRACEPOINTS = (
+    *("sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "power:cpu_idle"),
+    *("irq:softirq_entry", "irq:softirq_exit", "irq:irq_handler_entry", "irq:irq_handler_exit"),
+    *(f"irq_vectors:{v}_{e}" for v in ("local_timer", "reschedule") for e in ("entry", "exit")),
+    *(f"irq_vectors:call_function_single_{edge}" for edge in ("entry", "exit")),
+    *("net:netif_receive_skb", "net:net_dev_start_xmit", "tcp:tcp_probe"),
+    *("sock:sk_data_ready", "sock:sock_recv_length", "sock:sock_send_length"),
+    *("block:block_rq_issue", "block:block_rq_complete"),
+)
+#: System calls of the server alone, as ours.
+SYSCALLS = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit")
+STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What came of one."""
+
+    rate: float  # requests a second
+    events: float = 0  # a request
+
+
+class Server:
+    """memcached, and how many requests it has answered."""
+
+    def __init__(self, b: Bench) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        command = ["memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", str(self.port)]
+        self.process = b.start([*command, "-U", "0", "-t", "1"], SPARE_CPU)
+        for _ in range(100):
+            try:
+                self.asks = socket.create_connection(("127.0.0.1", self.port))
+                return
+            except OSError:
+                time.sleep(0.05)
+        sys.exit("memcached does not answer")
+
+    def answered(self) -> tuple[int, int]:
+        """Requests for values so far, and when that was, in ns."""
+        self.asks.sendall(b"stats\r\n")
+        text = b""
+        while not text.endswith(b"END\r\n"):
+            text += self.asks.recv(1 << 16)
+        return int(re.search(rb"STAT cmd_get (\d+)", text)[1]), time.monotonic_ns()
+
+    def rate(self, seconds: float) -> float:
+        """Requests a second, for so long."""
+        (first, begin) = self.answered()
+        time.sleep(seconds)
+        (last, end) = self.answered()
+        return (last - first) / (end - begin) * 1e9
+
+
+@contextmanager
+def timeline(b: Bench, server: Server, memory: str) -> Iterator[list[str]]:
+    """A flight recorder; what it says is in the list afterwards."""
+    words = ["timeline", "-p", str(server.process.pid), "--memory", memory]
+    folder = b.folder / "windows"
+    process = b.start([b.tailscope, *words, "-o", folder], stderr=subprocess.PIPE)
+    line = process.stderr.readline()
+    if "keeping" not in line:
+        sys.exit(f"the flight recorder did not start: {line}{process.stderr.read()}")
+    said: list[str] = []
+    try:
+        yield said
+    finally:
+        process.send_signal(signal.SIGINT)
+        said += process.stderr.read().splitlines()
+        b.end(process)
+        for window in folder.glob("*.timeline"):
+            window.unlink()
+
+
+@contextmanager
+def perf(b: Bench, server: Server) -> Iterator[None]:
+    """perf's own flight recorder."""
+    events = [word for name in TRACEPOINTS for word in ("-e", name)]
+    threads = [task.name for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
+    for name in SYSCALLS:
+        theirs = " || ".join(f"common_pid == {thread}" for thread in threads)
+        events += ["-e", name, "--filter", theirs]
+    command = ["perf", "record", "-q", "-a", "--overwrite", "-m", "8M"]
+    process = b.start([*command, "-o", b.folder / "perf.data", *events], stderr=subprocess.PIPE)
+    time.sleep(1.0)
+    if process.poll() is not None:
+        sys.exit(f"perf did not start: {process.stderr.read()}")
+    try:
+        yield
+    finally:
+        b.end(process, signal.SIGINT)
+
+
+def own_time(server: Server, b: Bench, args: argparse.Namespace) -> tuple[float, int]:
+    """ns that our programs ran for each run, and how many ran, as the kernel counts."""
+    before = STATS.read_text()
+    STATS.write_text("1")
+    try:
+        with timeline(b, server, args.memory):
+            time.sleep(args.seconds)
+            listed = subprocess.run(["bpftool", "-j", "prog"], capture_output=True, text=True)
+            ours = [p for p in json.loads(listed.stdout) if p.get("name", "").startswith("on_")]
+    finally:
+        STATS.write_text(before)
+    runs = sum(p.get("run_cnt", 0) for p in ours)
+    return sum(p.get("run_time_ns", 0) for p in ours) / max(1, runs), runs
+
+
+def measure(b: Bench, args: argparse.Namespace, result: Result) -> None:
+    """All phases."""
+    server = Server(b)
+    load = [ROOT / "target" / "release" / "tailscope-lab", "load", "--closed-loop", "-c", "1"]
+    load += ["--memcached", f"127.0.0.1:{server.port}", "-d", "3600s"]
+    b.start(load, SERVER_CPU, stdout=subprocess.DEVNULL)
+    server.rate(1.0)
+    ours, theirs, costs, per_request = [], [], [], []
+    for number in range(args.rounds):
+        off = server.rate(args.seconds)
+        with timeline(b, server, args.memory) as said:
+            begin = time.monotonic()
+            on = server.rate(args.seconds)
+            lasted = time.monotonic() - begin
+        told = next(line for line in said if " events, " in line)
+        events = int(told.split(" events")[0].replace(",", ""))
+        again = server.rate(args.seconds)
+        with perf(b, server):
+            beside = server.rate(args.seconds)
+        base = (off + again) / 2
+        ours.append(on / base)
+        theirs.append(beside / again)
+        # It keeps events a little longer than the phase lasts, from its begin to its end.
+        per_request.append(events / (on * lasted))
+        costs.append((1e9 / on - 1e9 / base) / per_request[-1])
+        print(f"round {number + 1}: {ours[-1]:.3f}, perf {theirs[-1]:.3f}, {told}", flush=True)
+    ratios = [a / z for a, z in zip(ours, theirs, strict=True)]
+    mine, perfs, cost = spread(ours), spread(theirs), spread(costs)
+    own, runs = own_time(server, b, args)
+    result.bars += [
+        at_most("cost an event, all in, by throughput", 150, cost, "ns"),
+        at_most("cost an event, the programs' own time with the kernel's clocks", 150, own, "ns"),
+        at_least("memcached with all events on, recorded ÷ not", 0.90, mine, "", 3),
+        at_least(
+            "the same ÷ perf's",
+            1.0,
+            spread(ratios),
+            "",
+            3,
+        ),
+    ]
+    result.figures = {"ours": ours, "perf": theirs, "cost_ns": costs, "own_ns": own, "runs": runs}
+    result.say(
+        "Throughput",
+        f"- recorded ÷ not: {mine.text(3)}, 95 % interval {mine.interval(3)}\n"
+        f"- perf ÷ not: {perfs.text(3)}, 95 % interval {perfs.interval(3)}\n"
+        f"- events a request, on all CPUs: {spread(per_request).text(1)}",
+    )
+
+
+def main() -> None:
+    """Measures, and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a phase")
+    parser.add_argument("--memory", default="64MB", help="of the rings")
+    args = parser.parse_args()
+    result = Result("timeline_cost", "What a timeline costs")
+    with bench() as b:
+        measure(b, args, result)
+    result.write()
+
+
+if __name__ == "__main__":
+    main()
