@@ -14,7 +14,7 @@ from rig import bpf, installed
 from rig.java import java
 from rig.processes import NOBODY, Started, undisturbed
 from rig.servers import Server, fault, free_port, kvserver, load, memcached
-from rig.timeline import Timeline, fields, leading, stories
+from rig.timeline import Story, Timeline, fields, leading, stories
 from rig.waiting import until
 
 MEASURED, OTHER = 1, 0
@@ -110,24 +110,60 @@ def test_memory_that_is_touched_first_is_a_story_of_page_faults(timeline: Begin)
     assert firsts["page_fault", "page faults"] >= 0.9 * len(told["stories"]), firsts
 
 
+def collecting_share(story: Story, told: dict[str, Any]) -> float:
+    """Which share of a request's time its JVM was collecting, by the JVM's own probes."""
+    begin, end = story["begin_ns"], story["begin_ns"] + story["latency_ns"]
+    collections = (pause for pause in told["pauses"] if pause["collection"])
+    overlaps = (min(end, p["to_ns"]) - max(begin, p["from_ns"]) for p in collections)
+    return sum(max(0, ns) for ns in overlaps) / story["latency_ns"]
+
+
 def test_a_collection_of_the_jvm_is_named_for_its_collector(timeline: Begin) -> None:
     port = free_port()
-    # It waits for the CPU too, while the JVM's own threads collect: so both CPUs are its.
     page = f"http://127.0.0.1:{port}/"
     with (
         Server(port, *java("Collecting", port)) as server,
         Started([installed.FAULTS, "load", "--http", page, "--rate", 200, "-c", 4, "-d", "90s"]),
     ):
         recorder = watch(timeline, server, "--slow", "3ms")
-        told = told_of(recorder, 10, "-n", 50)
+
+        def struck() -> tuple[dict[str, Any], list[Story]] | None:
+            recorder.ask()
+            told = stories(recorder.windows()[-1], "-n", 100)
+            # What else the machine has to do makes requests slow too: those are not the test's.
+            found = [s for s in told["stories"] if collecting_share(s, told) > 0.7]
+            return (told, found) if len(found) >= 8 else None
+
+        told, found = until(struck, "eight requests were slow while the JVM collected", 60)
         recorder.stop().clean()
-    collections = [pause for pause in told["pauses"] if pause["collection"]]
-    assert collections and {p["process"] for p in collections} == {server.pid}
     # The JVM's serial collector of the young generation calls itself so.
-    firsts = leading(told)
-    named = sum(n for (_, name), n in firsts.items() if "stop-the-world collection " in name)
-    assert named >= 0.5 * len(told["stories"]), firsts
-    assert {pause["name"] for pause in collections} & {"stop-the-world collection Copy"}
+    collections = [pause for pause in told["pauses"] if pause["collection"]]
+    assert {pause["process"] for pause in collections} == {server.pid}
+    assert "stop-the-world collection Copy" in {pause["name"] for pause in collections}
+    firsts = leading({"stories": found})
+    named = sum(n for (kind, name), n in firsts.items() if kind == "jvm_pause" and "coll" in name)
+    assert named >= 0.75 * len(found), firsts
+
+
+def test_classes_that_are_loaded_within_a_request_are_its_story(timeline: Begin) -> None:
+    port = free_port()
+    page = f"http://127.0.0.1:{port}/"
+    with (
+        Server(port, *java("Loading", port)) as server,
+        Started([installed.FAULTS, "load", "--http", page, "--rate", 200, "-c", 1, "-d", "90s"]),
+    ):
+        recorder = watch(timeline, server, "--slow", "1ms")
+
+        def struck() -> list[Story] | None:
+            recorder.ask()
+            told = stories(recorder.windows()[-1], "-n", 100)
+            found = [s for s in told["stories"] if s["classes_loaded"] >= 400]
+            return found if len(found) >= 8 else None
+
+        found = until(struck, "eight requests had classes loaded in them", 60)
+        recorder.stop().clean()
+    firsts = leading({"stories": found})
+    assert firsts["class_loading", "loading classes"] >= 0.75 * len(found), firsts
 
 
 def test_a_window_says_what_its_memory_had_no_room_for(timeline: Begin) -> None:

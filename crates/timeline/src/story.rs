@@ -58,6 +58,8 @@ pub enum Kind {
     PageFault,
     /// The JVM had stopped all its threads.
     JvmPause,
+    /// The JVM loaded one class after the other on the thread.
+    ClassLoading,
     /// The thread waited for something.
     Blocked,
     /// TCP kept the answer back.

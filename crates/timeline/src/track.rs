@@ -73,6 +73,8 @@ struct Ran {
 
 /// So many stretches of a CPU are remembered, to say behind whom a thread waited.
 const HISTORY: usize = 4096;
+/// A class that is loaded so long after another, in ns, goes with it: a class takes some 100 µs.
+const BURST_NS: u64 = 1_000_000;
 /// What can nest on top of a thread: more is a lost event.
 const NESTING: usize = 8;
 
@@ -281,6 +283,23 @@ impl Tracks {
     #[must_use]
     pub fn pauses(&self) -> &Pauses {
         &self.pauses
+    }
+
+    /// Bursts of classes that a thread loaded within `from..to`: each follows the one before it so
+    /// soon that nothing else fits between. From the first one's end, as only ends are told.
+    #[must_use]
+    pub fn loading(&self, tid: u32, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let classes = self.threads.get(&tid).map_or(&[][..], |t| &t.classes);
+        let first = classes.partition_point(|at| *at < from);
+        let mut bursts: Vec<(u64, u64)> = Vec::new();
+        for &at in classes[first..].iter().take_while(|at| **at < to) {
+            match bursts.last_mut() {
+                Some(burst) if at - burst.1 <= BURST_NS => burst.1 = at,
+                _ => bursts.push((at, at)),
+            }
+        }
+        bursts.retain(|(begin, end)| end > begin);
+        bursts
     }
 
     /// How many classes a thread loaded within `from..to`.

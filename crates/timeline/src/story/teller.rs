@@ -9,6 +9,8 @@ use crate::request::Request;
 use crate::trace::Trace;
 use crate::track::{Doing, Piece, Tracks, Waker};
 
+/// So far before and after a piece classes are looked for that belong to the same burst, in ns.
+const AROUND_NS: u64 = 1_000_000_000;
 /// Most steps from thread to thread: a way that is longer is not followed.
 const MOST_HOPS: usize = 64;
 
@@ -123,7 +125,14 @@ impl Teller<'_> {
             }
         }
         for piece in self.way(request, done) {
-            gaps.push(self.gap(begin, Stage::Work, &piece, false));
+            for (piece, loading) in self.cut_by_classes(piece) {
+                let mut gap = self.gap(begin, Stage::Work, &piece, false);
+                if loading {
+                    gap.kind = Kind::ClassLoading;
+                    gap.name = "loading classes".into();
+                }
+                gaps.push(gap);
+            }
         }
         at = done;
         let mut upto = |gaps: &mut Vec<Gap>, to: u64, kind, name: &str| {
@@ -199,6 +208,31 @@ impl Teller<'_> {
         }
         way.reverse();
         way
+    }
+
+    /// A piece on the CPU, cut where its thread began or ended to load classes.
+    fn cut_by_classes(&self, piece: Piece) -> Vec<(Piece, bool)> {
+        if !matches!(piece.doing, Doing::Running | Doing::Fault) {
+            return vec![(piece, false)];
+        }
+        // A burst may have begun in a piece before, and go on in one behind.
+        let (from, to) = (piece.from.saturating_sub(AROUND_NS), piece.to + AROUND_NS);
+        let mut cut = Vec::new();
+        let mut at = piece.from;
+        for (begin, end) in self.tracks.loading(piece.tid, from, to) {
+            let (begin, end) = (begin.clamp(at, piece.to), end.clamp(at, piece.to));
+            for (from, to, loading) in [(at, begin, false), (begin, end, true)] {
+                if to > from {
+                    cut.push((Piece { from, to, ..piece }, loading));
+                }
+            }
+            at = end;
+        }
+        if at < piece.to {
+            let from = at;
+            cut.push((Piece { from, ..piece }, false));
+        }
+        cut
     }
 
     fn gap(&self, begin: u64, stage: Stage, piece: &Piece, other: bool) -> Gap {

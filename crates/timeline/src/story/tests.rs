@@ -275,6 +275,52 @@ fn faults_calls_and_interrupts_are_cut_out_of_the_running() {
 }
 
 #[test]
+fn classes_that_follow_each_other_are_loading_and_one_alone_is_not() {
+    let mut events = vec![switch(1, 10, 0, 0, SERVER)];
+    events.extend(comes(100, 10, false));
+    events.push(socket(110, SERVER, abi::TL_RECEIVE, OURS, 10, 0));
+    let class = |us| Raw {
+        small: abi::TL_JVM_CLASS,
+        ..raw(1, us, SERVER, abi::TL_JVM_OUT)
+    };
+    events.push(class(500));
+    // An interrupt within the burst stays one.
+    for us in [3000, 3400, 3900, 4700] {
+        events.push(class(us));
+    }
+    events.extend([
+        Raw {
+            small: 0xec,
+            ..raw(1, 3500, SERVER, abi::TL_VECTOR_IN)
+        },
+        Raw {
+            small: 0xec,
+            ..raw(1, 3520, SERVER, abi::TL_VECTOR_OUT)
+        },
+        socket(5000, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(5010, SERVER, abi::TL_SEND, OURS, 500, 0),
+    ]);
+    let story = one(&events);
+    assert_eq!(story.classes_loaded, 5);
+    let work: Vec<_> = story
+        .gaps
+        .iter()
+        .filter(|gap| gap.stage == Stage::Work)
+        .map(|gap| (gap.kind, gap.ns / US))
+        .collect();
+    assert_eq!(
+        work,
+        [
+            (Kind::Running, 2890),
+            (Kind::ClassLoading, 500),
+            (Kind::Interrupt, 20),
+            (Kind::ClassLoading, 1180),
+            (Kind::Running, 300),
+        ]
+    );
+}
+
+#[test]
 fn an_answer_of_another_thread_is_followed_back_to_the_one_that_received() {
     let mut events = vec![switch(1, 10, 8, 1, SERVER)];
     events.extend(comes(100, 10, false));
