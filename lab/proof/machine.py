@@ -196,6 +196,15 @@ def foreign_cpu_s() -> float:
     return foreign / os.sysconf("SC_CLK_TCK")
 
 
+def library(name: str) -> Path:
+    """Where a shared library is, by the loader's own list."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True)
+    for line in listed.stdout.splitlines():
+        if line.split()[:1] == [name]:
+            return Path(line.rpartition("=> ")[2])
+    raise ProofError(f"{name} is not installed: scripts/setup --for-proof")
+
+
 def from_memory(program: str, where: Path) -> tuple[Path, dict[str, str]]:
     """A program with its libraries, copied to a folder in memory, and the environment to run it.
 
@@ -204,12 +213,13 @@ def from_memory(program: str, where: Path) -> tuple[Path, dict[str, str]]:
     """
     path = shutil.which(program) or f"/usr/sbin/{program}"
     listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
-    words = [line.split() for line in listed.splitlines() if "=> /" in line]
-    for file in [path, *(line[2] for line in words)]:
+    files = [line.split()[2] for line in listed.splitlines() if "=> /" in line]
+    heap = [PROGRAMS / "sharedheap.so", library("libjemalloc.so.2")]
+    for file in [path, *files, *heap]:
         shutil.copy(file, where)
     environment = {
         "LD_LIBRARY_PATH": str(where),
-        "LD_PRELOAD": f"{PROGRAMS / 'sharedheap.so'}:libjemalloc.so.2",
+        "LD_PRELOAD": ":".join(str(where / file.name) for file in heap),
         "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1",
     }
     return where / Path(path).name, os.environ | environment
