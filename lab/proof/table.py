@@ -158,6 +158,12 @@ def figures(cells: Cells) -> Iterator[str]:
         "fault, from these; *without*: the phases without it."
     )
     yield ""
+    if any("size" not in cell for cell in cells.values() if "error" not in cell):
+        yield (
+            "Cells without a size were measured earlier, before sizes followed "
+            "the rule, and judged by the `explain` of then."
+        )
+        yield ""
     yield "| cell | size | spans | p50 with | p99 with | saves most | predicted | p99 without |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for key, cell in cells.items():
@@ -175,7 +181,9 @@ def figures(cells: Cells) -> Iterator[str]:
 
 def size(key: str, cell: dict[str, Any]) -> str:
     """How large the planted fault was."""
-    if key.endswith(":none") or "size" not in cell:
+    if "size" not in cell:
+        return ""
+    if key.endswith(":none"):
         return "–"
     return f"{cell['size']}" if cell["enough"] else f"({cell['size']})"
 
