@@ -176,7 +176,9 @@ public final class HttpBench {
                 Thread.sleep(18);
                 long end = System.nanoTime() + 2_000_000;
                 while (planted.equals("shootdowns") && System.nanoTime() < end) {
-                    touch(true, 64, SMALL_PAGE);
+                    long mapped = Memory.UNSAFE.allocateMemory(64 * SMALL_PAGE);
+                    Memory.UNSAFE.putByte(mapped, (byte) 1);
+                    Memory.UNSAFE.freeMemory(mapped);
                 }
             }
         } catch (InterruptedException ended) {
