@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from proof.cell import Effect
 from proof.faults import FAULTS, ON_SERVER
 from proof.servers import SERVERS
 
@@ -64,8 +65,8 @@ def bars(cells: Cells) -> Iterator[str]:
     yield bar("p99 after removal is in the predicted interval", planted, "held", HELD_BAR)
     narrow = sum(cell.get("held_by_estimate", False) for cell in planted)
     yield f"| …and in that of the prediction alone | | {narrow} of {len(planted)} | |"
-    if small := [cell for cell in planted if not cell.get("enough", True)]:
-        large = [cell for cell in planted if cell not in small]
+    large = [cell for cell in planted if was_enough(cell)]
+    if len(large) < len(planted):
         top, held = (sum(bool(cell.get(key)) for cell in large) for key in ("top", "held"))
         yield (
             "| …where the fault was large enough to tell: top cause / prediction "
@@ -73,6 +74,12 @@ def bars(cells: Cells) -> Iterator[str]:
         )
     if failed:
         yield f"| cells that could not be measured | 0 | {failed} | NO |"
+
+
+def was_enough(cell: dict[str, Any]) -> bool:
+    """Whether the fault was large enough to tell."""
+    figures = (cell["p99_ns"]["ns"], cell["calm_p50_ns"], cell["calm_p99_ns"]["ns"])
+    return cell["enough"] if "enough" in cell else Effect(*figures).enough
 
 
 def bar(what: str, cells: list[dict[str, Any]], key: str, least: float) -> str:
