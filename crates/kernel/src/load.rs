@@ -115,17 +115,17 @@ struct ProbeRows {
 
 impl Ended<'_> {
     /// Takes the rows of spans from sockets, oldest first on each CPU.
-    pub fn sockets(&mut self, each: impl FnMut(Row)) {
+    pub fn sockets(&mut self, each: impl FnMut(&Row)) {
         if let Some(rows) = &mut self.sockets {
             rows.drain(each);
         }
     }
 
     /// Takes the rows of spans from probes, about in the order in which they ended.
-    pub fn probes(&mut self, mut each: impl FnMut(Row)) {
+    pub fn probes(&mut self, mut each: impl FnMut(&Row)) {
         if let Some(rows) = &mut self.probes {
             rows.rings.drain(&mut each);
-            rows.reserved.drain(each);
+            rows.reserved.drain(|row| each(&row));
         }
     }
 }

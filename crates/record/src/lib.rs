@@ -20,6 +20,7 @@ mod metadata;
 mod nearest;
 mod options;
 mod output;
+mod pace;
 mod probe;
 mod process;
 pub mod quantity;

@@ -1,4 +1,4 @@
-//! The recorder: one thread that looks, twenty times a second, at what spans have ended.
+//! The recorder: one thread that looks, twenty times a second or more, at what spans have ended.
 
 mod counts;
 mod events;
@@ -24,14 +24,13 @@ use crate::keeping::{Flow, Keeper, row_bytes};
 use crate::metadata::{measured, metadata};
 use crate::options::{End, Listener, Options, RecordError};
 use crate::output::Output;
+use crate::pace::Pace;
 use crate::rungs::{attach_probes, check_sockets};
 use crate::sdk::SdkServer;
 use crate::{Aim, Live, Policy, SpanSource, StealClock};
 use lives::FileId;
 use turn::Sums;
 
-/// How often the recorder looks.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often it decides anew what to keep.
 const STEER_EVERY: Duration = Duration::from_millis(200);
 /// How often it tells of its progress.
@@ -58,6 +57,8 @@ pub struct Recorder {
     /// Who knocked while it was not decided yet whether those are to be watched.
     knocks: Vec<OwnedFd>,
     lost_news: u64,
+    pace: Pace,
+    looked: Instant,
     steered: Instant,
     refreshed: Instant,
     /// What was counted until the present ledger began.
@@ -149,6 +150,8 @@ impl Recorder {
             programs: Vec::new(),
             knocks: Vec::new(),
             lost_news: 0,
+            pace: Pace::default(),
+            looked: Instant::now(),
             steered: Instant::now(),
             refreshed: Instant::now(),
             before: Sums::default(),
@@ -251,7 +254,11 @@ impl Recorder {
     /// so may the caller.
     pub fn round(&mut self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         self.wait(wake)?;
+        let before = self.book.rows;
         let looked = self.look();
+        let now = Instant::now();
+        self.pace.follow(self.book.rows - before, now - self.looked);
+        self.looked = now;
         if self.steered.elapsed() >= STEER_EVERY {
             self.steered = Instant::now();
             self.steer()?;
@@ -324,7 +331,7 @@ impl Recorder {
         } else if self.processes.is_empty() {
             TELL_EVERY
         } else {
-            LOOK_EVERY
+            self.pace.pause()
         };
         let patience = Timespec {
             tv_sec: patience.as_secs() as i64,
@@ -364,8 +371,8 @@ impl Recorder {
         }
         let (mut ended, names) = self.kernel.ended();
         let mut page = self.book.open(&self.clock, self.steal.as_ref(), &names);
-        ended.sockets(|row| page.enter_socket(&row));
-        ended.probes(|row| page.enter_probe(&row));
+        ended.sockets(|row| page.enter_socket(row));
+        ended.probes(|row| page.enter_probe(row));
         if let Some(sdk) = &mut self.sdk {
             sdk.drain(&mut page);
         }

@@ -80,6 +80,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 impl Row {
     /// Reads the row at the front of `bytes`; returns it with its length.
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
+        let mut row = Self::default();
+        let len = row.read(bytes)?;
+        Ok((row, len))
+    }
+
+    /// Becomes the row at the front of `bytes`; returns its length. Where there is none, it stays
+    /// as it was, or lacks its counts. For many rows, one after the other: a row is large to move.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         const HEAD: usize = size_of::<abi::ts_row>();
         const SHARE: usize = size_of::<abi::ts_share>();
         let have = bytes.len();
@@ -92,36 +100,35 @@ impl Row {
             return Err(Malformed { have, want });
         }
         let flags = u32::from(bytes[offset_of!(abi::ts_row, flags)]);
-        let mut row = Self {
-            begin: u64_at(bytes, offset_of!(abi::ts_row, begin)),
-            wall: u64_at(bytes, offset_of!(abi::ts_row, wall)),
-            id: (flags & abi::TS_ROW_HAS_ID != 0)
-                .then(|| u64_at(bytes, offset_of!(abi::ts_row, id))),
-            pid: u32_at(bytes, offset_of!(abi::ts_row, pid)),
-            tid: u32_at(bytes, offset_of!(abi::ts_row, tid)),
-            cpu: u16_at(bytes, offset_of!(abi::ts_row, cpu)),
-            name: bytes[offset_of!(abi::ts_row, name)],
-            text: u16_at(bytes, offset_of!(abi::ts_row, text)),
-            queue_ns: u64_at(bytes, offset_of!(abi::ts_row, queue_ns)),
-            kept: Kept::from_code(u16_at(bytes, offset_of!(abi::ts_row, kept))),
-            ..Self::default()
-        };
+        self.begin = u64_at(bytes, offset_of!(abi::ts_row, begin));
+        self.wall = u64_at(bytes, offset_of!(abi::ts_row, wall));
+        self.id =
+            (flags & abi::TS_ROW_HAS_ID != 0).then(|| u64_at(bytes, offset_of!(abi::ts_row, id)));
+        self.pid = u32_at(bytes, offset_of!(abi::ts_row, pid));
+        self.tid = u32_at(bytes, offset_of!(abi::ts_row, tid));
+        self.cpu = u16_at(bytes, offset_of!(abi::ts_row, cpu));
+        self.name = bytes[offset_of!(abi::ts_row, name)];
+        self.text = u16_at(bytes, offset_of!(abi::ts_row, text));
+        self.queue_ns = u64_at(bytes, offset_of!(abi::ts_row, queue_ns));
+        self.kept = Kept::from_code(u16_at(bytes, offset_of!(abi::ts_row, kept)));
+        (self.ns, self.n, self.who) = ([0; CAUSES], [0; CAUSES], [0; CAUSES]);
+        self.counts = None;
         let mut left = causes;
         let mut at = HEAD;
         while left != 0 {
             let cause = left.trailing_zeros() as usize;
-            row.ns[cause] = u64_at(bytes, at + offset_of!(abi::ts_share, ns));
-            row.n[cause] = u32_at(bytes, at + offset_of!(abi::ts_share, n));
-            row.who[cause] = u16_at(bytes, at + offset_of!(abi::ts_share, who));
+            self.ns[cause] = u64_at(bytes, at + offset_of!(abi::ts_share, ns));
+            self.n[cause] = u32_at(bytes, at + offset_of!(abi::ts_share, n));
+            self.who[cause] = u16_at(bytes, at + offset_of!(abi::ts_share, who));
             at += SHARE;
             left &= left - 1;
         }
         if flags & abi::TS_ROW_HAS_COUNTS == 0 {
-            return Ok((row, want));
+            return Ok(want);
         }
         let (counts, len) = Counts::parse(&bytes[want..])?;
-        row.counts = Some(counts);
-        Ok((row, want + len))
+        self.counts = Some(counts);
+        Ok(want + len)
     }
 }
 
@@ -211,6 +218,13 @@ mod tests {
             let len = bytes.len();
             bytes.extend(tail);
             prop_assert_eq!(Row::parse(&bytes), Ok((row, len)));
+        }
+
+        #[test]
+        fn nothing_is_left_of_the_row_before(row in rows(), mut before in rows()) {
+            let bytes = encode(&row);
+            prop_assert_eq!(before.read(&bytes), Ok(bytes.len()));
+            prop_assert_eq!(before, row);
         }
 
         #[test]
