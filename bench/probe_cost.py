@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from harness import (
     spread,
     table,
 )
+from places import probe_offsets, symbol_offset
 
 EMPTY = ROOT / "target" / "release" / "examples" / "empty_uprobes"
 #: The same as a span: a time at the begin, a difference at the end, and somewhere to put it.
@@ -48,28 +48,10 @@ TAILSCOPE = {"usdt": "usdt:{0}:bench:begin..end", "call": "uprobe:{0}:probed_cal
 
 def offsets(program: Path) -> dict[str, list[str]]:
     """Where the probes are in the file: for each kind, as empty_uprobes wants them."""
-
-    def said(*options: str) -> str:
-        done = subprocess.run(
-            ["readelf", "-W", *options, program], capture_output=True, text=True, check=True
-        )
-        return done.stdout
-
-    loads = [
-        [int(x, 16) for x in found]
-        for found in re.findall(r"LOAD\s+(0x\w+) (0x\w+) 0x\w+ (0x\w+)", said("--program-headers"))
-    ]
-
-    def offset(address: int) -> int:
-        return next(o + address - a for o, a, n in loads if a <= address < a + n)
-
-    notes = re.findall(r"Name: (begin|end)\s+Location: (0x\w+)", said("--notes"))
-    where = {name: offset(int(address, 16)) for name, address in notes}
-    symbol = re.search(r"(\w+)\s+\d+ FUNC.* probed_call$", said("--syms"), re.MULTILINE)
-    assert symbol
-    call = offset(int(symbol[1], 16))
+    where = probe_offsets(program, "bench")
+    call = symbol_offset(program, "probed_call")
     return {
-        "usdt": [str(where["end"]), str(where["begin"])],
+        "usdt": [str(place) for name in ("end", "begin") for place in where[name]],
         "call": [f"r{call}", str(call)],
     }
 

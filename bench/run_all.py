@@ -24,6 +24,7 @@ MEASUREMENTS = [
     "java_cost",
     "hook_cost",
     "probe_cost",
+    "postgres_cost",
     "server_cost",
     "recorder_cost",
     "keeping",
