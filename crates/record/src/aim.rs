@@ -7,9 +7,9 @@ use tailscope_kernel::{Edge, Probe, Spot};
 use crate::Process;
 use crate::elf;
 use crate::locate::{Located, locate};
-use crate::nearest::nearest;
 use crate::probe::{Ends, Point, ProbeSource};
 use crate::symbols::offsets_of;
+use tailscope_signals::nearest::nearest;
 
 /// A source's probes, found in the files that they are in.
 #[derive(Debug)]

@@ -17,7 +17,6 @@ mod live;
 mod locate;
 mod machine;
 mod metadata;
-mod nearest;
 mod options;
 mod output;
 mod pace;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::cxx;
 use crate::elf::{self, Function, Identity};
 use crate::locate::Located;
-use crate::nearest::nearest;
+use tailscope_signals::nearest::nearest;
 
 /// The offsets of all functions of this name, as it is in the file or as C++'s authors wrote it: one,
 /// but for local functions of several files.

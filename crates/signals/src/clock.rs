@@ -24,6 +24,50 @@ impl Cycles {
         };
         Self(cycles)
     }
+
+    /// The counter after every load that came before has its value, and before any that follows
+    /// is made.
+    #[inline(always)]
+    #[must_use]
+    pub fn between_loads() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: neither instruction has a precondition. One fence waits for the loads, one for
+        // the reading.
+        let cycles = unsafe {
+            core::arch::x86_64::_mm_lfence();
+            let cycles = core::arch::x86_64::_rdtsc();
+            core::arch::x86_64::_mm_lfence();
+            cycles
+        };
+        #[cfg(target_arch = "aarch64")]
+        let cycles = {
+            let v: u64;
+            // SAFETY: Linux lets user space read the virtual counter; barriers are free to use.
+            unsafe { core::arch::asm!("dsb ld", "isb", "mrs {}, cntvct_el0", "isb", out(reg) v) };
+            v
+        };
+        Self(cycles)
+    }
+
+    /// The counter after every load that came before has its value.
+    #[inline(always)]
+    #[must_use]
+    pub fn after_loads() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: neither instruction has a precondition. The fence waits for the loads.
+        let cycles = unsafe {
+            core::arch::x86_64::_mm_lfence();
+            core::arch::x86_64::_rdtsc()
+        };
+        #[cfg(target_arch = "aarch64")]
+        let cycles = {
+            let v: u64;
+            // SAFETY: Linux lets user space read the virtual counter; barriers are free to use.
+            unsafe { core::arch::asm!("dsb ld", "isb", "mrs {}, cntvct_el0", out(reg) v) };
+            v
+        };
+        Self(cycles)
+    }
 }
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of the kernel's programs.

@@ -12,8 +12,12 @@ pub mod event;
 pub mod event_ring;
 pub mod keeping;
 pub mod meters;
+pub mod nearest;
+pub mod preempted;
 pub mod region;
+pub mod remote;
 pub mod ring;
 pub mod row;
+pub mod view;
 
 mod mapping;

@@ -13,14 +13,26 @@ use crate::mapping::Mapping;
 #[derive(Debug)]
 pub struct Meters(Mapping);
 
+/// Bytes of a map of meters.
+#[must_use]
+pub fn bytes() -> usize {
+    Meters::SLOTS as usize * size_of::<abi::ts_meter>()
+}
+
+/// Where in the map the total of a cause is, in ns, of the meter in a slot.
+#[must_use]
+pub fn cause_at(slot: u32, cause: usize) -> usize {
+    let totals = offset_of!(abi::ts_meter, totals) + offset_of!(abi::ts_totals, ns);
+    Meters::field(slot, totals + cause * size_of::<u64>())
+}
+
 impl Meters {
     /// How many slots a map of meters has.
     pub const SLOTS: u32 = abi::TS_METERS;
 
     /// Maps the array behind `map`.
     pub fn map(map: impl AsFd) -> io::Result<Self> {
-        let len = Self::SLOTS as usize * size_of::<abi::ts_meter>();
-        Ok(Self(Mapping::new(map, len)?))
+        Ok(Self(Mapping::new(map, bytes())?))
     }
 
     fn field(slot: u32, offset: usize) -> usize {

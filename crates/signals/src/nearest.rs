@@ -5,7 +5,7 @@ const SHOWN: usize = 3;
 
 /// The names nearest to `wanted`: those that hold it, shortest first, then those that few edits
 /// (Levenshtein) make of it. At most three.
-pub(crate) fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
+pub fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let lower = wanted.to_lowercase();
     // A third of the letters may be wrong: more would suggest anything for short names.
     let patience = 1 + wanted.len() / 3;
