@@ -281,4 +281,35 @@ enum {
 
 #define TS_SOCKET "/run/tailscope/sdk.sock"
 
+/*
+ * Channels: numbers that a process keeps up to date for an observer (`tailscope observe`), each in a
+ * cache line of its own, in a file in memory that the process makes and seals against shrinking.
+ * `value` is written by one plain store; the rest is written once.
+ */
+#define TS_CHANNEL_FILE "tailscope-channels"
+#define TS_CHANNEL_MAGIC 0x316e6e616863ull /* "chann1" */
+#define TS_CHANNEL_SLOTS 255u
+#define TS_CHANNEL_NAME 48u /* with the zero at its end */
+
+enum ts_channel_kind {
+	TS_CHANNEL_FREE = 0,
+	TS_COUNTER = 1, /* only grows: an observer tells its rate */
+	TS_TAG = 2,	/* says what is being done: an observer tells rates by it */
+	TS_CODE = 3,	/* the same by an address in the process's code */
+};
+
+struct ts_channel {
+	ts_u64 value;
+	ts_u32 kind; /* written last */
+	ts_u32 reserved;
+	char name[TS_CHANNEL_NAME];
+};
+
+struct ts_channels {
+	ts_u64 magic;
+	ts_u32 taken; /* slots that were claimed, perhaps more than there are */
+	ts_u32 reserved[13];
+	struct ts_channel slot[TS_CHANNEL_SLOTS];
+};
+
 #endif
