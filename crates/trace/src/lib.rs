@@ -28,4 +28,4 @@ pub use info::{
 pub use partition::utc;
 pub use row::{Counts, MOST_COUNTS, SpanName, SpanRow};
 pub use schema::is_taken;
-pub use write::{Existing, LedgerWriter, Names, Sealing, Totals, clear};
+pub use write::{Existing, LedgerWriter, Names, SamplesWriter, Sealing, Totals, clear};

@@ -74,6 +74,15 @@ impl UnsealedFile {
         encoder.row_group(&mut self.writer, columns, names)
     }
 
+    /// Encodes a row group of plain numbers, by column.
+    pub(crate) fn encode_numbers(
+        &mut self,
+        encoder: &mut Encoder,
+        columns: &[Vec<i64>],
+    ) -> Result<()> {
+        encoder.numbers(&mut self.writer, columns)
+    }
+
     pub(crate) fn add_rows(&mut self, rows: u64) {
         self.rows += rows;
     }

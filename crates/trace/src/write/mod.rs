@@ -4,6 +4,7 @@ mod encode;
 mod file;
 mod folder;
 mod names;
+mod samples;
 mod sealer;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use crate::{
 
 pub use self::folder::{Existing, clear};
 pub use self::names::Names;
+pub use self::samples::SamplesWriter;
 
 /// Rows that are collected before they are encoded. A row takes 48 bytes until then, and 16 more
 /// for each cause that struck it.

@@ -92,6 +92,21 @@ impl Encoder {
         Ok(())
     }
 
+    /// Writes columns of plain numbers as the file's next row group.
+    pub(crate) fn numbers(
+        &mut self,
+        writer: &mut SerializedFileWriter<Arc<File>>,
+        columns: &[Vec<i64>],
+    ) -> Result<()> {
+        let mut group = writer.next_row_group()?;
+        for (position, values) in columns.iter().enumerate() {
+            let description = self.schema.column(position);
+            pages::delta_with_range(values).append(&mut group, description)?;
+        }
+        group.close()?;
+        Ok(())
+    }
+
     fn chunk(&mut self, column: Column, columns: &Columns, names: &Names) -> Chunk {
         match column {
             Column::Start => pages::delta_with_range(&columns.start_ns),
