@@ -133,7 +133,7 @@ impl Ended<'_> {
 impl Kernel {
     /// Loads the programs and attaches them. Nobody is watched yet.
     pub fn load(config: &Config) -> Result<Self, LoadError> {
-        libbpf_rs::set_print(Some((PrintLevel::Debug, log)));
+        quiet();
         let missing = missing_capabilities();
         if !missing.is_empty() {
             return Err(LoadError::Privilege(missing));
@@ -255,6 +255,11 @@ impl Kernel {
     pub fn own_meters(&self) -> &[MapHandle] {
         &self.own_meters
     }
+}
+
+/// Has libbpf say nothing unless it is asked to.
+pub(crate) fn quiet() {
+    libbpf_rs::set_print(Some((PrintLevel::Debug, log)));
 }
 
 /// libbpf tells much that is no trouble: a rung that is not there. TAILSCOPE_LIBBPF_LOG=1 shows it.

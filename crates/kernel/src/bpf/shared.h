@@ -4,6 +4,7 @@
 #define TAILSCOPE_SHARED_H
 
 #define MAX_CPUS 1024
+#define RUNNING_SEEN (1ull << 63)
 #define NESTING 3
 #define WATCHED_BUCKETS 16384
 #define MAX_PROCESSES 4096
