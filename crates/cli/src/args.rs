@@ -11,6 +11,7 @@ use tailscope_record::quantity::{
 };
 use tailscope_timeline::Slow;
 
+use crate::observe::Observe;
 use crate::top::Column;
 
 /// Why are my slow requests slow, what is each cause worth, and what can be done about it?
@@ -47,6 +48,8 @@ pub enum Command {
     Top(Top),
     /// Keep the last seconds of what the whole stack did; write them when a request is slow
     Timeline(Timeline),
+    /// Sample signals every few cycles to microseconds, from a CPU of its own
+    Observe(Observe),
     /// Say what this machine can measure, what it can't, why, and what would change it
     Doctor(Doctor),
     /// explain, diff, …: programs named tailscope-NAME beside this one or on the PATH

@@ -5,6 +5,7 @@ mod args;
 mod doctor;
 mod external;
 mod failure;
+mod observe;
 mod record;
 mod subject;
 mod timeline;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Agent(agent) => agent::run(&agent),
         Command::Top(top) => top::run(top),
         Command::Timeline(timeline) => timeline::run(timeline),
+        Command::Observe(observe) => observe::run(&observe),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) => external::run(&words),
     };

@@ -1,0 +1,212 @@
+//! `tailscope observe`.
+
+mod args;
+mod html;
+mod text;
+
+use std::fs;
+use std::io::{IsTerminal, Write, stderr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use tailscope_observe::placement::{Wish, allowed_here};
+use tailscope_observe::resolve::Resolver;
+use tailscope_observe::{
+    Budget, Name, Options, Placement, PlacementError, Progress, ResolveError, Role, RunError,
+    Signal, Tolerance, Topology, Where, observe, self_test,
+};
+
+use crate::failure::Failure;
+use crate::subject::stop_on_signals;
+use crate::units::count;
+pub use args::Observe;
+
+/// Observes, and prints the report.
+pub fn run(args: &Observe) -> Result<ExitCode> {
+    if args.self_test {
+        return test_itself(args);
+    }
+    if args.signals.is_empty() {
+        return Err(Failure::usage(
+            "nothing to observe: name a counter with --signal, like --signal channel:PID:NAME \
+             (tailscope observe --help shows the kinds)",
+        ));
+    }
+    let mut resolver = Resolver::default();
+    let mut find = |names: &[Name]| -> Result<Vec<Signal>> {
+        names
+            .iter()
+            .map(|name| resolver.resolve(name).map_err(unresolved))
+            .collect()
+    };
+    let counters = find(&args.signals)?;
+    let tags = find(&args.tags)?;
+    let progress = find(args.progress.as_slice())?.pop();
+    if let Some(signal) = counters.iter().find(|s| s.kind == Some(Role::Tag)) {
+        return Err(Failure::usage(format!(
+            "{0} is a value, not a counter: it has no rate; use --tag {0}",
+            signal.name
+        )));
+    }
+    let mut wish = wish(args);
+    for owner in resolver.owners() {
+        let (allowed, busiest) = owner.cpus();
+        wish.application.extend(allowed);
+        wish.observed = wish.observed.or(busiest);
+    }
+    wish.application.sort_unstable();
+    wish.application.dedup();
+    let placement = placed(&wish)?;
+    let options = Options {
+        period: args.period,
+        jitter: args.jitter,
+        tolerance: Tolerance::new(args.dte),
+        most: args.at_most,
+        duration: args.duration,
+        slice: args.series,
+        pauses: !args.no_pauses || args.budget.is_some(),
+        budget: args.budget.map(Budget),
+        raw: args.output.clone(),
+        progress,
+        seed: args.seed,
+    };
+    let stop = stop_on_signals()?;
+    let mut screen = Screen::new(args.quiet);
+    screen.begin(&placement);
+    let report = observe(&counters, &tags, &placement, &options, &stop, |progress| {
+        screen.tell(progress);
+    })
+    .map_err(failed)?;
+    screen.end();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", text::report(&report));
+    }
+    if let Some(path) = &args.html {
+        fs::write(path, html::page(&report))
+            .map_err(|e| Failure::machine(format!("can't write {}: {e}", path.display())))?;
+    }
+    if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {
+        return Err(Failure::machine(format!(
+            "raw samples are missing: {error}"
+        )));
+    }
+    if report.kept == 0 {
+        return Err(Failure::machine(format!(
+            "no two samples were good enough to tell a rate ({})",
+            report.end
+        )));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wish(args: &Observe) -> Wish {
+    Wish {
+        cpu: args.cpu,
+        on: args.on.map(|on| match on {
+            args::On::SameCore => Where::SameCore,
+            args::On::OtherCore => Where::OtherCore,
+        }),
+        ..Wish::default()
+    }
+}
+
+fn placed(wish: &Wish) -> Result<Placement> {
+    let topology = Topology::here()?;
+    Placement::choose(&topology, &allowed_here()?, wish).map_err(misplaced)
+}
+
+fn misplaced(error: PlacementError) -> anyhow::Error {
+    match error {
+        PlacementError::OnlyOne(_)
+        | PlacementError::NoSibling { .. }
+        | PlacementError::Refused { .. } => Failure::machine(error),
+        _ => Failure::usage(error),
+    }
+}
+
+fn unresolved(error: ResolveError) -> anyhow::Error {
+    match error {
+        ResolveError::System { .. } => Failure::machine(error),
+        _ => Failure::usage(error),
+    }
+}
+
+fn failed(error: RunError) -> anyhow::Error {
+    match error {
+        RunError::Placement(error) => misplaced(error),
+        RunError::Number { .. } | RunError::Raw(_) => Failure::usage(error),
+        RunError::System { .. } => Failure::machine(error),
+    }
+}
+
+fn test_itself(args: &Observe) -> Result<ExitCode> {
+    let placement = placed(&wish(args))?;
+    let writer = Wish {
+        application: vec![placement.cpu],
+        observed: Some(placement.cpu),
+        on: args.on.and(wish(args).on),
+        cpu: None,
+    };
+    let writer = match placed(&writer) {
+        Ok(writer) => Some(writer),
+        Err(e) if matches!(e.downcast_ref(), Some(Failure::Machine(_))) => None,
+        Err(e) => return Err(e),
+    };
+    let test = self_test::run(&placement, writer.as_ref())
+        .map_err(|e| Failure::machine(format!("the self-test can't run: {e}")))?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&test)?);
+    } else {
+        print!(
+            "{}",
+            text::self_test(&test, writer.map(|writer| writer.cpu))
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the person sees on stderr meanwhile.
+struct Screen {
+    quiet: bool,
+    terminal: bool,
+}
+
+impl Screen {
+    fn new(quiet: bool) -> Self {
+        Self {
+            quiet,
+            terminal: stderr().is_terminal(),
+        }
+    }
+
+    fn begin(&self, placement: &Placement) {
+        if !self.quiet {
+            eprintln!("observing from CPU {} (Ctrl-C ends it)", placement.cpu);
+        }
+    }
+
+    fn tell(&mut self, progress: &Progress) {
+        const LOG_EVERY: Duration = Duration::from_secs(10);
+        if self.quiet {
+            return;
+        }
+        let seconds = progress.elapsed.as_secs();
+        let line = format!("{seconds:>4} s  {} samples", count(progress.samples));
+        let mut out = stderr().lock();
+        if self.terminal {
+            let _ = write!(out, "\r\x1b[K{line}");
+        } else if seconds.is_multiple_of(LOG_EVERY.as_secs()) {
+            let _ = writeln!(out, "{line}");
+        }
+        let _ = out.flush();
+    }
+
+    fn end(&self) {
+        if self.terminal && !self.quiet {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

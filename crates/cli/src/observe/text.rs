@@ -1,0 +1,256 @@
+//! The report of an observation, as text.
+
+use std::fmt::Write;
+
+use tailscope_observe::Report;
+use tailscope_observe::report::{ByTag, Distribution, Rate};
+use tailscope_observe::self_test::{Cost, SelfTest};
+
+use crate::units::{bytes, count};
+
+/// Values of tags that are shown; `--json` has more.
+const SHOWN: usize = 12;
+
+/// A rate in counts a second: `812 /s`, `1.23 M/s`.
+fn rate(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e9 => format!("{:.3} G/s", r / 1e9),
+        r if r >= 1e6 => format!("{:.3} M/s", r / 1e6),
+        r if r >= 1e3 => format!("{:.3} k/s", r / 1e3),
+        r => format!("{r:.3} /s"),
+    }
+}
+
+fn optional(value: Option<f64>, shown: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".into(), shown)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
+
+/// The report.
+pub fn report(report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |words: String| {
+        let _ = writeln!(text, "{words}");
+    };
+    let period = match report.period {
+        Some(cycles) => format!("every {} cycles", count(cycles)),
+        None => "as fast as it goes".into(),
+    };
+    let beside = report.observed_cpu.map_or_else(String::new, |cpu| {
+        format!(", {} as CPU {cpu}", report.placement)
+    });
+    line(format!(
+        "{} samples in {:.1} s ({}), {period}, from CPU {}{beside}",
+        count(report.samples),
+        report.seconds,
+        report.end,
+        report.cpu,
+    ));
+    line(String::new());
+    for rate in &report.rates {
+        line(of_counter(rate, report.clock_hz));
+    }
+    if let Some(correlation) = report.correlation {
+        line(format!(
+            "correlation of the first two rates  {correlation:.3}"
+        ));
+        line(String::new());
+    }
+    if let Some(tags) = &report.by_tag {
+        line(of_tags(tags));
+    }
+    line(format!(
+        "pairs of samples kept  {} of {}; dropped: {} whose clocks disagreed by more than {}, {}",
+        optional(report.kept_share, percent),
+        count(report.kept + report.disagreed + report.preempted),
+        count(report.disagreed),
+        percent(report.tolerance),
+        if report.preemption_noticed {
+            format!("{} across a preemption", count(report.preempted))
+        } else {
+            "preemptions can't be told here".into()
+        },
+    ));
+    if let Some(impossible) = &report.impossible {
+        line(format!(
+            "impossible rates       {} of all pairs, {} of those kept",
+            count(impossible.all),
+            count(impossible.kept),
+        ));
+    }
+    line(format!(
+        "period, cycles         {}",
+        spread(&report.periods)
+    ));
+    line(format!("within a sample        {}", spread(&report.reads)));
+    line(format!(
+        "gaps of the observer   {} of ten periods and more, {} of the time, the longest {} cycles",
+        count(report.gaps.count),
+        percent(report.gaps.share),
+        count(report.gaps.longest as u64),
+    ));
+    line(match &report.effect {
+        Some(effect) => format!(
+            "observing took         {} of the speed of {} (95 %: {} to {}, {} pauses)",
+            percent(effect.share),
+            report.progress,
+            percent(effect.low),
+            percent(effect.high),
+            effect.phases,
+        ),
+        None => format!(
+            "observing took         unknown: too few pauses, or {} did not grow",
+            report.progress
+        ),
+    });
+    if let (Some(budget), Some(effect)) = (report.budget, &report.effect) {
+        let verdict = if effect.high <= budget {
+            "within"
+        } else if effect.low <= budget {
+            "about at"
+        } else {
+            "above"
+        };
+        line(format!(
+            "                       {verdict} the budget of {}",
+            percent(budget)
+        ));
+    }
+    if let Some(raw) = &report.raw {
+        line(format!(
+            "raw samples            {} written ({}, {} files), {} lost: {}",
+            count(raw.samples),
+            bytes(raw.bytes),
+            raw.files,
+            count(raw.lost),
+            raw.folder.display(),
+        ));
+    }
+    for notice in &report.notices {
+        line(format!("note: {notice}"));
+    }
+    text
+}
+
+fn spread(of: &Distribution) -> String {
+    let shown = |value: Option<f64>| optional(value, |value| format!("{value:.0}"));
+    format!(
+        "p1 {}  p50 {}  p90 {}  p99 {}  p99.9 {}  max {:.0}",
+        shown(of.p1),
+        shown(of.p50),
+        shown(of.p90),
+        shown(of.p99),
+        shown(of.p999),
+        of.max
+    )
+}
+
+fn of_counter(counter: &Rate, hz: u64) -> String {
+    let shown = |value: Option<f64>| optional(value, rate);
+    let each = counter
+        .per_cycle
+        .filter(|rate| *rate > 0.0)
+        .map_or_else(String::new, |rate| {
+            format!(", one in {:.1} cycles", 1.0 / rate)
+        });
+    let kept = &counter.kept;
+    let fastest = if counter.all.max > kept.max * 1.01 {
+        format!(
+            " (dropped pairs would have said up to {}, {:.1} a cycle)",
+            rate(counter.all.max),
+            counter.all.max / hz.max(1) as f64
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "{}\n  {}{each}; {}\n  by sample: p1 {}  p10 {}  p50 {}  p90 {}  p99 {}  max {}{fastest}\n",
+        counter.signal,
+        shown(counter.per_second),
+        counter.how,
+        shown(kept.p1),
+        shown(kept.p10),
+        shown(kept.p50),
+        shown(kept.p90),
+        shown(kept.p99),
+        rate(kept.max),
+    )
+}
+
+fn of_tags(tags: &ByTag) -> String {
+    let mut text = format!(
+        "by {} ({} values; {} of the time it changed between two samples)\n",
+        tags.signals.join(", "),
+        count(tags.distinct as u64),
+        percent(tags.changed_share),
+    );
+    if let Some(functions) = &tags.functions {
+        for function in functions.iter().take(SHOWN) {
+            let rates = function.per_second.as_deref().unwrap_or_default();
+            let rates: Vec<String> = rates.iter().map(|r| rate(*r)).collect();
+            let _ = writeln!(
+                text,
+                "  {:>20}  {:>8}  {:>12} samples  {}",
+                function.name.as_deref().unwrap_or("(unknown)"),
+                percent(function.share),
+                count(function.samples),
+                rates.join("  "),
+            );
+        }
+        text += "  by place in them\n";
+    }
+    for value in tags.values.iter().take(SHOWN) {
+        let name = match (&value.tags, &value.names) {
+            (Some(tags), Some(names)) => {
+                let words = tags
+                    .iter()
+                    .zip(names)
+                    .map(|(number, name)| name.clone().unwrap_or_else(|| number.to_string()));
+                words.collect::<Vec<_>>().join(", ")
+            }
+            _ => "others".into(),
+        };
+        let rates = value.per_second.as_deref().unwrap_or_default();
+        let rates: Vec<String> = rates
+            .iter()
+            .zip(&value.deviation)
+            .map(|(mean, deviation)| format!("{} ± {}", rate(*mean), rate(*deviation)))
+            .collect();
+        let _ = writeln!(
+            text,
+            "  {name:>20}  {:>8}  {:>12} samples  {}",
+            percent(value.share),
+            count(value.samples),
+            rates.join("  "),
+        );
+    }
+    if tags.values.len() > SHOWN {
+        let _ = writeln!(text, "  … {} more with --json", tags.values.len() - SHOWN);
+    }
+    text
+}
+
+/// What a sample takes.
+pub fn self_test(test: &SelfTest, writer: Option<u32>) -> String {
+    let row = |name: &str, cost: &Cost| {
+        format!(
+            "{name:<42} {:>8.1} {:>12.1} {:>14.1}\n",
+            cost.load, cost.clocked, cost.analysed
+        )
+    };
+    let mut text = format!(
+        "cycles a sample, on CPU {}{:<18} {:>8} {:>12} {:>14}\n",
+        test.cpu, "", "counter", "with clocks", "with analysis"
+    );
+    text += &row("nobody writes the counter", &test.quiet);
+    match (&test.contended, writer) {
+        (Some(cost), Some(cpu)) => {
+            text += &row(&format!("CPU {cpu} writes it as fast as it can"), cost);
+        }
+        _ => text += "(no other CPU may be used: not measured with a writer)\n",
+    }
+    text
+}

@@ -1,0 +1,255 @@
+//! The names of signals, as a person types them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tailscope_signals::nearest::nearest;
+use tailscope_trace::Cause;
+
+/// Which signal is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    /// `channel:PID:NAME`: a channel that the process made with the SDK.
+    Channel {
+        /// The process.
+        pid: u32,
+        /// The channel.
+        name: String,
+    },
+    /// `hsperf:PID:NAME`: a counter that HotSpot keeps in shared memory for every JVM.
+    Hsperf {
+        /// The JVM.
+        pid: u32,
+        /// The counter, like `sun.gc.collector.0.invocations`.
+        name: String,
+    },
+    /// `meter:PID:CAUSE` or `meter:PID/TID:CAUSE`: the time that a thread lost to a cause, in ns.
+    Meter {
+        /// The process.
+        pid: u32,
+        /// Its thread; the first one has the process's number.
+        tid: u32,
+        /// As in the ledger.
+        cause: Cause,
+    },
+    /// `running:CPU`: the thread that runs on a CPU.
+    Running {
+        /// The CPU.
+        cpu: u32,
+    },
+    /// `mem:PID:SYMBOL`: a global variable of an unmodified process.
+    Mem {
+        /// The process.
+        pid: u32,
+        /// The variable, with what is added to its address: `table+8`.
+        symbol: String,
+        /// Bytes beyond the symbol.
+        offset: u64,
+    },
+}
+
+/// What was typed names no signal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// No such kind.
+    #[error("'{kind}' is no kind of signal{}: {KINDS}", suggestion(.near))]
+    Kind {
+        /// What was typed before the colon.
+        kind: String,
+        /// Kinds like it.
+        near: Vec<String>,
+    },
+    /// Not enough parts, or an empty one.
+    #[error("'{text}' is incomplete: {form}")]
+    Incomplete {
+        /// What was typed.
+        text: String,
+        /// How it is typed.
+        form: &'static str,
+    },
+    /// A process is a number.
+    #[error("'{0}' is no process id: a number is wanted, like $(pidof -s NAME) gives")]
+    Pid(String),
+    /// A CPU is a number.
+    #[error("'{0}' is no CPU: a number is wanted")]
+    Cpu(String),
+    /// There is no such cause.
+    #[error("'{cause}' is no cause{}: the ledger's are meant, like runqueue or fault", suggestion(.near))]
+    Cause {
+        /// What was typed.
+        cause: String,
+        /// Causes like it.
+        near: Vec<String>,
+    },
+    /// An offset is a number.
+    #[error("'{0}' is no number of bytes after the symbol")]
+    Offset(String),
+}
+
+const KINDS: &str = "there are channel:PID:NAME, hsperf:PID:NAME, mem:PID:SYMBOL, \
+                     meter:PID:CAUSE, running:CPU";
+
+fn suggestion(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        near => format!(" (is it {}?)", near.join(", ")),
+    }
+}
+
+fn form(kind: &str) -> Option<&'static str> {
+    match kind {
+        "channel" => Some("channel:PID:NAME, a channel of the SDK"),
+        "hsperf" => {
+            Some("hsperf:PID:NAME, a counter of a JVM, like sun.gc.collector.0.invocations")
+        }
+        "mem" => Some("mem:PID:SYMBOL, a global variable; SYMBOL+8 is eight bytes further on"),
+        "meter" => {
+            Some("meter:PID:CAUSE or meter:PID/TID:CAUSE, what a thread lost to a cause, in ns")
+        }
+        "running" => Some("running:CPU, the thread that runs there"),
+        _ => None,
+    }
+}
+
+/// A thread, and what it lost time to.
+fn meter(thread: &str, cause: &str) -> Result<Name, NameError> {
+    let (pid, tid) = thread.split_once('/').unwrap_or((thread, thread));
+    let number = |text: &str| text.parse().map_err(|_| NameError::Pid(text.to_owned()));
+    let known = Cause::from_name(cause).ok_or_else(|| NameError::Cause {
+        cause: cause.to_owned(),
+        near: nearest(cause, Cause::ALL.map(Cause::name))
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+    })?;
+    Ok(Name::Meter {
+        pid: number(pid)?,
+        tid: number(tid)?,
+        cause: known,
+    })
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let Some(form) = form(kind) else {
+            let near = nearest(kind, ["channel", "hsperf", "mem", "meter", "running"]);
+            return Err(NameError::Kind {
+                kind: kind.to_owned(),
+                near: near.into_iter().map(str::to_owned).collect(),
+            });
+        };
+        if kind == "running" && !rest.is_empty() {
+            let cpu = rest.parse().map_err(|_| NameError::Cpu(rest.to_owned()))?;
+            return Ok(Self::Running { cpu });
+        }
+        let (pid, name) = rest.split_once(':').unwrap_or((rest, ""));
+        if pid.is_empty() || name.is_empty() {
+            return Err(NameError::Incomplete {
+                text: text.to_owned(),
+                form,
+            });
+        }
+        if kind == "meter" {
+            return meter(pid, name);
+        }
+        let pid = pid.parse().map_err(|_| NameError::Pid(pid.to_owned()))?;
+        let name = name.to_owned();
+        Ok(match kind {
+            "channel" => Self::Channel { pid, name },
+            "hsperf" => Self::Hsperf { pid, name },
+            _ => {
+                let (symbol, offset) = match name.rsplit_once('+') {
+                    Some((symbol, offset)) => (
+                        symbol.to_owned(),
+                        number(offset).ok_or_else(|| NameError::Offset(offset.to_owned()))?,
+                    ),
+                    None => (name, 0),
+                };
+                Self::Mem {
+                    pid,
+                    symbol,
+                    offset,
+                }
+            }
+        })
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Channel { pid, name } => write!(f, "channel:{pid}:{name}"),
+            Self::Hsperf { pid, name } => write!(f, "hsperf:{pid}:{name}"),
+            Self::Meter { pid, tid, cause } if pid == tid => write!(f, "meter:{pid}:{cause}"),
+            Self::Meter { pid, tid, cause } => write!(f, "meter:{pid}/{tid}:{cause}"),
+            Self::Running { cpu } => write!(f, "running:{cpu}"),
+            Self::Mem {
+                pid,
+                symbol,
+                offset: 0,
+            } => write!(f, "mem:{pid}:{symbol}"),
+            Self::Mem {
+                pid,
+                symbol,
+                offset,
+            } => write!(f, "mem:{pid}:{symbol}+{offset}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn names_come_back_as_they_went(
+            pid: u32, name in "[a-z_][a-z_.0-9]{0,20}", offset in 0u64..10_000, kind in 0..5,
+            cause in 0usize..Cause::COUNT, tid: u32,
+        ) {
+            let name = match kind {
+                0 => Name::Channel { pid, name },
+                1 => Name::Hsperf { pid, name },
+                2 => Name::Meter { pid, tid, cause: Cause::ALL[cause] },
+                3 => Name::Running { cpu: pid },
+                _ => Name::Mem { pid, symbol: name, offset },
+            };
+            prop_assert_eq!(name.to_string().parse(), Ok(name));
+        }
+
+        #[test]
+        fn whatever_is_typed_is_answered(text: String) {
+            let _ = text.parse::<Name>();
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let error = |text: &str| text.parse::<Name>().expect_err("wrong").to_string();
+        assert!(
+            error("chanel:1:x").contains("is it channel?"),
+            "{}",
+            error("chanel:1:x")
+        );
+        assert!(error("mem:17").contains("mem:PID:SYMBOL"));
+        assert!(error("mem:x:y").contains("no process id"));
+        assert!(error("mem:1:y+z").contains("no number of bytes"));
+        assert!(error("meter:1:runque").contains("is it runqueue"));
+        assert!(error("meter:1/x:io").contains("no process id"));
+        assert!(error("running:one").contains("no CPU"));
+        assert!(error("running:").contains("running:CPU"));
+        assert!(error("").contains("there are channel:PID:NAME"));
+    }
+}

@@ -1,0 +1,438 @@
+//! What a run saw, what it dropped and what it cost. `docs/observe.md` says each field's meaning.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::analysis::Analysis;
+use crate::effect::Effect;
+use crate::histogram::Histogram;
+use crate::placement::Placement;
+pub use crate::raw::Written;
+use crate::signal::{Names, Signal};
+use crate::tags::Seen;
+
+/// So many values of the tags are told; the rest together.
+const TOLD_VALUES: usize = 50;
+
+/// Numbers of one kind: how they are distributed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Distribution {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean: Option<f64>,
+    /// Their standard deviation.
+    pub deviation: Option<f64>,
+    /// At or below which 1 % of them are.
+    pub p1: Option<f64>,
+    /// 10 %.
+    pub p10: Option<f64>,
+    /// 50 %.
+    pub p50: Option<f64>,
+    /// 90 %.
+    pub p90: Option<f64>,
+    /// 99 %.
+    pub p99: Option<f64>,
+    /// 99.9 %.
+    pub p999: Option<f64>,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Distribution {
+    /// Of a histogram whose numbers are each to be taken `times`.
+    #[must_use]
+    pub fn of(histogram: &Histogram, times: f64) -> Self {
+        let quantile = |share| histogram.quantile(share).map(|value| value * times);
+        Self {
+            count: histogram.count(),
+            mean: histogram.mean().map(|mean| mean * times),
+            deviation: histogram.deviation().map(|deviation| deviation * times),
+            p1: quantile(0.01),
+            p10: quantile(0.1),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: histogram.max() * times,
+        }
+    }
+}
+
+/// A counter's rates, in counts a second.
+#[derive(Debug, Clone, Serialize)]
+pub struct Rate {
+    /// The signal.
+    pub signal: String,
+    /// How it is read.
+    pub how: String,
+    /// All that was counted over all the time, of the pairs of samples that were kept.
+    pub per_second: Option<f64>,
+    /// The same for each cycle of the clock.
+    pub per_cycle: Option<f64>,
+    /// Of all pairs. Right whatever single pairs say, for what one has too much the next has too
+    /// little: where it differs from `per_second`, the pairs kept are not like those dropped.
+    pub all_per_second: Option<f64>,
+    /// Of the pairs kept.
+    pub kept: Distribution,
+    /// Of all pairs, the impossible ones too.
+    pub all: Distribution,
+    /// The distribution of the pairs kept, as pairs of a rate and how often it came.
+    pub cells: Vec<(f64, u64)>,
+}
+
+/// One value of the tags.
+#[derive(Debug, Clone, Serialize)]
+pub struct Value {
+    /// A number for each tag; null: all values that found no place of their own.
+    pub tags: Option<Vec<u64>>,
+    /// What they stand for, where that has a name.
+    pub names: Option<Vec<Option<String>>>,
+    /// Which share of the samples saw it.
+    pub share: f64,
+    /// Pairs of samples that both saw it: of these are the rates.
+    pub samples: u64,
+    /// By counter, the rate in counts a second; null: no pair.
+    pub per_second: Option<Vec<f64>>,
+    /// By counter, the standard deviation of the samples' rates, in counts a second.
+    pub deviation: Vec<f64>,
+}
+
+/// One function of the observed program.
+#[derive(Debug, Clone, Serialize)]
+pub struct Function {
+    /// Its name; null: the addresses that none is known for.
+    pub name: Option<String>,
+    /// Which share of the samples saw it.
+    pub share: f64,
+    /// Pairs of samples that both saw the same place of it: of these are the rates.
+    pub samples: u64,
+    /// By counter, the rate in counts a second; null: no pair.
+    pub per_second: Option<Vec<f64>>,
+}
+
+/// Rates by tag.
+#[derive(Debug, Clone, Serialize)]
+pub struct ByTag {
+    /// The signals that are tags.
+    pub signals: Vec<String>,
+    /// How many different values were seen, as far as there was room.
+    pub distinct: usize,
+    /// Longest first.
+    pub values: Vec<Value>,
+    /// Where the first tag is an address in code, the same by function, longest first.
+    pub functions: Option<Vec<Function>>,
+    /// Pairs of samples between which a tag changed: they belong to no value.
+    pub changed: u64,
+    /// Their share of the time of all pairs kept: of it no rate is told.
+    pub changed_share: f64,
+}
+
+/// A slice of time.
+#[derive(Debug, Clone, Serialize)]
+pub struct Slice {
+    /// From the begin, in seconds.
+    pub at: f64,
+    /// Pairs of samples kept.
+    pub kept: u64,
+    /// Pairs dropped.
+    pub dropped: u64,
+    /// By counter, the rate in counts a second; null: no pair was kept.
+    pub per_second: Option<Vec<f64>>,
+}
+
+/// What a run saw.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The observer's CPU.
+    pub cpu: u32,
+    /// The application's, if that is known.
+    pub observed_cpu: Option<u32>,
+    /// `same core` or `other core`.
+    pub placement: &'static str,
+    /// Cycles of the clock in a second.
+    pub clock_hz: u64,
+    /// How long it went on, pauses included.
+    pub seconds: f64,
+    /// Why it ended.
+    pub end: String,
+    /// The period that was asked for or found, in cycles; null: as fast as it goes.
+    pub period: Option<u64>,
+    /// Samples taken.
+    pub samples: u64,
+    /// Pairs of samples of which rates are told.
+    pub kept: u64,
+    /// Pairs dropped because the two readings of the clock disagreed.
+    pub disagreed: u64,
+    /// Pairs dropped because the observer lost its CPU in between.
+    pub preempted: u64,
+    /// Whether it would have been noticed.
+    pub preemption_noticed: bool,
+    /// Kept, of all pairs.
+    pub kept_share: Option<f64>,
+    /// By how much the two readings may disagree.
+    pub tolerance: f64,
+    /// Pairs in which the first counter grew by more than it can; null: that is not known.
+    pub impossible: Option<Impossible>,
+    /// By counter.
+    pub rates: Vec<Rate>,
+    /// The correlation of the first two counters' rates.
+    pub correlation: Option<f64>,
+    /// By the tags' values.
+    pub by_tag: Option<ByTag>,
+    /// Cycles from one sample to the next.
+    pub periods: Distribution,
+    /// Cycles from a sample's first reading of the clock to its second.
+    pub reads: Distribution,
+    /// How much of the time is in gaps: periods ten times as long as the median and more.
+    pub gaps: Gaps,
+    /// Over time.
+    pub series: Vec<Slice>,
+    /// The signal by which the application's speed was measured.
+    pub progress: String,
+    /// What observing took from that speed; null: too short, or it made no progress.
+    pub effect: Option<Effect>,
+    /// The budget that was asked for.
+    pub budget: Option<f64>,
+    /// What became of the raw samples, if they were asked for.
+    pub raw: Option<Written>,
+    /// What should be known before the figures are believed.
+    pub notices: Vec<String>,
+    /// For pictures.
+    #[serde(skip)]
+    pub curves: Curves,
+}
+
+/// Distributions in full: pairs of a number of cycles and how often it came.
+#[derive(Debug, Clone, Default)]
+pub struct Curves {
+    /// From one sample to the next.
+    pub periods: Vec<(f64, u64)>,
+    /// Within a sample.
+    pub reads: Vec<(f64, u64)>,
+}
+
+/// Pairs that can't be, for the counter can't grow so fast (and by one count more, which any pair may
+/// see at its ends).
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Impossible {
+    /// Counts a cycle, at most.
+    pub most: f64,
+    /// Of all pairs.
+    pub all: u64,
+    /// Of the pairs kept.
+    pub kept: u64,
+}
+
+/// Where the observer itself was held up.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Gaps {
+    /// How many.
+    pub count: u64,
+    /// Their share of the time.
+    pub share: f64,
+    /// The longest, in cycles.
+    pub longest: f64,
+}
+
+impl Gaps {
+    fn of(periods: &Histogram) -> Self {
+        let from = periods.quantile(0.5).unwrap_or(0.0) * 10.0;
+        let cells = periods.cells();
+        let time = |cells: &[(f64, u64)]| cells.iter().map(|(at, n)| at * *n as f64).sum::<f64>();
+        let gaps: Vec<_> = cells
+            .iter()
+            .copied()
+            .filter(|(at, _)| *at >= from)
+            .collect();
+        let all = time(&cells);
+        Self {
+            count: gaps.iter().map(|(_, n)| n).sum(),
+            share: if all > 0.0 { time(&gaps) / all } else { 0.0 },
+            longest: if gaps.is_empty() { 0.0 } else { periods.max() },
+        }
+    }
+}
+
+/// What a report says that the samples don't.
+#[derive(Debug)]
+pub(crate) struct Context<'r> {
+    pub(crate) counters: &'r [Signal],
+    pub(crate) tags: &'r [Signal],
+    pub(crate) placement: &'r Placement,
+    pub(crate) clock_hz: u64,
+    pub(crate) seconds: f64,
+    pub(crate) end: String,
+    pub(crate) period: Option<u64>,
+    pub(crate) preemption_noticed: bool,
+    pub(crate) tolerance: f64,
+    pub(crate) most: Option<f64>,
+    pub(crate) progress: String,
+    pub(crate) effect: Option<Effect>,
+    pub(crate) budget: Option<f64>,
+    pub(crate) notices: Vec<String>,
+    pub(crate) raw: Option<Written>,
+}
+
+/// Puts both together.
+pub(crate) fn report<const N: usize, const T: usize>(
+    seen: &Analysis<N, T>,
+    context: Context<'_>,
+) -> Report {
+    let hz = context.clock_hz as f64;
+    let counts = seen.counts;
+    let over = |cycles: u64| (cycles > 0).then(|| 1.0 / cycles as f64);
+    let rates = context
+        .counters
+        .iter()
+        .zip(&seen.rates)
+        .map(|(signal, rates)| {
+            let per_cycle = over(counts.kept_cycles).map(|one| rates.grown as f64 * one);
+            Rate {
+                signal: signal.name.clone(),
+                how: signal.how.clone(),
+                per_second: per_cycle.map(|rate| rate * hz),
+                per_cycle,
+                all_per_second: over(counts.cycles).map(|one| rates.all_grown as f64 * one * hz),
+                kept: Distribution::of(&rates.kept, hz),
+                all: Distribution::of(&rates.all, hz),
+                cells: rates
+                    .kept
+                    .cells()
+                    .into_iter()
+                    .map(|(rate, count)| (rate * hz, count))
+                    .collect(),
+            }
+        })
+        .collect();
+    let pairs = counts.kept + counts.disagreed + counts.preempted;
+    Report {
+        cpu: context.placement.cpu,
+        observed_cpu: context.placement.observed,
+        placement: if context.placement.same_core {
+            "same core"
+        } else {
+            "other core"
+        },
+        clock_hz: context.clock_hz,
+        seconds: context.seconds,
+        end: context.end,
+        period: context.period,
+        samples: counts.samples,
+        kept: counts.kept,
+        disagreed: counts.disagreed,
+        preempted: counts.preempted,
+        preemption_noticed: context.preemption_noticed,
+        kept_share: (pairs > 0).then(|| counts.kept as f64 / pairs as f64),
+        tolerance: context.tolerance,
+        impossible: context.most.map(|most| Impossible {
+            most,
+            all: counts.impossible,
+            kept: counts.impossible_kept,
+        }),
+        rates,
+        correlation: seen.together.correlation(),
+        by_tag: (T > 0).then(|| by_tag(seen, context.tags, hz)),
+        periods: Distribution::of(&seen.periods, 1.0),
+        reads: Distribution::of(&seen.reads, 1.0),
+        gaps: Gaps::of(&seen.periods),
+        series: series(seen, hz),
+        progress: context.progress,
+        effect: context.effect,
+        budget: context.budget,
+        raw: context.raw,
+        notices: context.notices,
+        curves: Curves {
+            periods: seen.periods.cells(),
+            reads: seen.reads.cells(),
+        },
+    }
+}
+
+fn by_tag<const N: usize, const T: usize>(
+    seen: &Analysis<N, T>,
+    tags: &[Signal],
+    hz: f64,
+) -> ByTag {
+    let all = seen.counts.kept_cycles.max(1) as f64;
+    let hits = seen.counts.kept.max(1) as f64;
+    let per_second = |seen: &Seen<N>| -> Option<Vec<f64>> {
+        let per_second = |grown: &u64| *grown as f64 / seen.cycles as f64 * hz;
+        (seen.cycles > 0).then(|| seen.grown.iter().map(per_second).collect())
+    };
+    let value = |values: Option<Vec<u64>>, seen: &Seen<N>| Value {
+        names: values.as_ref().map(|values| {
+            let named = tags.iter().zip(values);
+            named
+                .map(|(signal, value)| signal.names.of(*value))
+                .collect()
+        }),
+        tags: values,
+        share: seen.hits as f64 / hits,
+        samples: seen.samples,
+        per_second: per_second(seen),
+        deviation: (0..N).map(|i| seen.deviation(i) * hz).collect(),
+    };
+    let (values, others) = seen.tags.by_time();
+    let in_code = tags
+        .first()
+        .filter(|tag| matches!(tag.names, Names::Code(_)));
+    let functions = in_code.map(|tag| {
+        let mut by_name: HashMap<Option<&str>, Seen<N>> = HashMap::new();
+        for (tags, seen) in &values {
+            let name = tags
+                .first()
+                .and_then(|address| tag.names.function(*address));
+            by_name.entry(name).or_default().join(seen);
+        }
+        let mut functions: Vec<Function> = by_name
+            .into_iter()
+            .map(|(name, seen)| Function {
+                name: name.map(str::to_owned),
+                share: seen.hits as f64 / hits,
+                samples: seen.samples,
+                per_second: per_second(&seen),
+            })
+            .collect();
+        functions.sort_by(|a, b| b.share.total_cmp(&a.share));
+        functions
+    });
+    let told = values.len().min(TOLD_VALUES);
+    let mut rest = others;
+    values[told..].iter().for_each(|(_, seen)| rest.join(seen));
+    let mut shown: Vec<Value> = values[..told]
+        .iter()
+        .map(|(tags, seen)| value(Some(tags.to_vec()), seen))
+        .collect();
+    if rest.hits > 0 {
+        shown.push(value(None, &rest));
+    }
+    let (changed, changed_cycles) = seen.tags.changed();
+    ByTag {
+        signals: tags.iter().map(|signal| signal.name.clone()).collect(),
+        distinct: values.len(),
+        values: shown,
+        functions,
+        changed,
+        changed_share: changed_cycles as f64 / all,
+    }
+}
+
+fn series<const N: usize, const T: usize>(seen: &Analysis<N, T>, hz: f64) -> Vec<Slice> {
+    let length = seen.series.length() as f64 / hz;
+    seen.series
+        .slices()
+        .iter()
+        .enumerate()
+        .map(|(i, slice)| Slice {
+            at: i as f64 * length,
+            kept: slice.good,
+            dropped: slice.dropped,
+            per_second: (slice.cycles > 0).then(|| {
+                let rate = |grown: &u64| *grown as f64 / slice.cycles as f64 * hz;
+                slice.grown.iter().map(rate).collect()
+            }),
+        })
+        .collect()
+}

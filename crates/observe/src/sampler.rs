@@ -1,0 +1,104 @@
+//! The loop: the clock, the counters, the clock again, then the tags.
+//!
+//! Compiled for each number of counters and tags and each kind of reading, so that nothing is
+//! decided between the two readings of the clock.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tailscope_signals::clock::Cycles;
+use tailscope_signals::preempted::Preemption;
+
+use crate::pace::Pace;
+use crate::signal::Read;
+
+/// Cycles of a period from which waiting leaves the core's resources to its other hardware thread.
+const PAUSES_FROM: u64 = 5_000;
+
+/// What was read at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample<const N: usize, const T: usize> {
+    /// The clock before the counters, in cycles.
+    pub start: u64,
+    /// The clock after them.
+    pub end: u64,
+    /// The counters.
+    pub counters: [u64; N],
+    /// The tags, read after `end`.
+    pub tags: [u64; T],
+    /// The observer lost its CPU since the sample before this one.
+    pub preempted: bool,
+}
+
+/// Takes samples as they come; whatever it does lengthens the period.
+pub trait Sink<const N: usize, const T: usize> {
+    /// One sample.
+    fn take(&mut self, sample: &Sample<N, T>);
+}
+
+/// What the loop reads.
+#[derive(Debug)]
+pub struct Readers<R, const N: usize, const T: usize> {
+    /// Between the two readings of the clock.
+    pub counters: [R; N],
+    /// After them.
+    pub tags: [R; T],
+}
+
+/// One sample.
+#[inline(always)]
+pub fn sample<R: Read, const N: usize, const T: usize>(
+    readers: &Readers<R, N, T>,
+    watch: Option<&Preemption>,
+) -> Sample<N, T> {
+    // A line that the application has written since the last sample comes from its cache. That takes a
+    // hundred cycles and more, of which both readings of the clock would disagree by some: the
+    // samples that saw a write would be dropped rather than others. So it comes first.
+    readers.counters.iter().for_each(Read::fetch);
+    let mut sample = Sample {
+        start: Cycles::between_loads().0,
+        end: 0,
+        counters: [0; N],
+        tags: [0; T],
+        preempted: false,
+    };
+    for (value, counter) in sample.counters.iter_mut().zip(&readers.counters) {
+        *value = counter.read();
+    }
+    sample.end = Cycles::after_loads().0;
+    for (value, tag) in sample.tags.iter_mut().zip(&readers.tags) {
+        *value = tag.read();
+    }
+    sample.preempted = watch.is_some_and(Preemption::since_last);
+    sample
+}
+
+/// Samples until the clock shows `until`, or it is told to stop.
+#[inline(never)]
+pub fn run<R: Read, const N: usize, const T: usize>(
+    readers: &Readers<R, N, T>,
+    pace: &mut Pace,
+    until: u64,
+    stop: &AtomicBool,
+    watch: Option<&Preemption>,
+    sink: &mut impl Sink<N, T>,
+) {
+    loop {
+        if pace.every() > 0 {
+            let due = pace.due().min(until);
+            // A pause takes up to 140 cycles: too coarse for short periods.
+            let pauses = pace.every() > PAUSES_FROM;
+            while Cycles::now().0 < due {
+                if pauses {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        let sample = sample(readers, watch);
+        pace.took(sample.start);
+        sink.take(&sample);
+        if sample.start >= until || stop.load(Relaxed) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A signal: where a value is in memory, and what it means.
+
+use std::cell::Cell;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tailscope_kernel::{Running, Thread};
+use tailscope_signals::remote::Remote;
+use tailscope_signals::view::Word;
+
+use crate::process::Owner;
+use crate::resolve::Functions;
+
+/// What a signal's value is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It only grows: its change over the change of the clock is a rate.
+    Counter,
+    /// It says what is being done: rates are told by it.
+    Tag,
+}
+
+/// How it is read.
+#[derive(Debug, Clone)]
+pub enum Reader {
+    /// By a load from memory that is mapped here.
+    Load(Word),
+    /// By a system call that copies from the other process.
+    Copy(Remote),
+}
+
+/// What a tag's values stand for.
+#[derive(Debug, Clone)]
+pub enum Names {
+    /// Numbers.
+    None,
+    /// Threads, as `running:CPU` has them.
+    Threads,
+    /// Addresses in a process's code.
+    Code(Arc<Functions>),
+}
+
+impl Names {
+    /// The name behind a value, if it has one: looked up now, so of a thread that still lives.
+    #[must_use]
+    pub fn of(&self, value: u64) -> Option<String> {
+        match (self, Running::thread(value)) {
+            (Self::None, _) => None,
+            (Self::Code(functions), _) => functions
+                .find(value)
+                .map(|(name, offset)| format!("{name}+{offset:#x}")),
+            (Self::Threads, None) => Some("not seen yet".into()),
+            (Self::Threads, Some(Thread { tid: 0, .. })) => Some("idle".into()),
+            (Self::Threads, Some(Thread { pid, tid })) => {
+                let comm = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+                let comm = comm.map_or_else(|_| "ended".into(), |text| text.trim().to_owned());
+                Some(format!("{comm} {pid}/{tid}"))
+            }
+        }
+    }
+}
+
+impl Names {
+    /// The function that a value lies in, if it is an address in code.
+    #[must_use]
+    pub fn function(&self, value: u64) -> Option<&str> {
+        match self {
+            Self::Code(functions) => functions.find(value).map(|(name, _)| name),
+            Self::None | Self::Threads => None,
+        }
+    }
+}
+
+/// A value that can be read again and again.
+#[derive(Debug, Clone)]
+pub struct Signal {
+    /// As it was asked for.
+    pub name: String,
+    /// What its owner says that it is, where that is known.
+    pub kind: Option<Role>,
+    /// Whose it is; `None`: the kernel's.
+    pub owner: Option<Arc<Owner>>,
+    /// What its values stand for.
+    pub names: Names,
+    /// What is to be said of how it is read, for the report.
+    pub how: String,
+    pub(crate) reader: Reader,
+}
+
+impl Signal {
+    /// All ones in as many bits as it has: changes are taken modulo this plus one.
+    #[must_use]
+    pub fn mask(&self) -> u64 {
+        match &self.reader {
+            Reader::Load(word) => word.mask(),
+            Reader::Copy(remote) => remote.mask(),
+        }
+    }
+}
+
+/// What the loop calls: compiled once for each kind.
+pub trait Read {
+    /// The value now.
+    fn read(&self) -> u64;
+
+    /// Has it near, so that reading it right afterwards takes the same time whether it was written
+    /// meanwhile or not.
+    fn fetch(&self);
+}
+
+impl Read for Word {
+    #[inline(always)]
+    fn read(&self) -> u64 {
+        self.load()
+    }
+
+    #[inline(always)]
+    fn fetch(&self) {
+        std::hint::black_box(self.load());
+    }
+}
+
+/// Any reader, for loops in which not all signals are mapped here.
+#[derive(Debug)]
+pub struct Any {
+    reader: Reader,
+    last: Cell<u64>,
+    failed: Arc<AtomicBool>,
+}
+
+impl Any {
+    /// `failed` is set when a read fails: the process is gone. From then on it stays as it was.
+    #[must_use]
+    pub fn new(reader: Reader, failed: Arc<AtomicBool>) -> Self {
+        Self {
+            reader,
+            last: Cell::new(0),
+            failed,
+        }
+    }
+}
+
+impl Read for Any {
+    fn read(&self) -> u64 {
+        match &self.reader {
+            Reader::Load(word) => word.load(),
+            Reader::Copy(remote) => match remote.read() {
+                Ok(value) => {
+                    self.last.set(value);
+                    value
+                }
+                Err(_) => {
+                    self.failed.store(true, Relaxed);
+                    self.last.get()
+                }
+            },
+        }
+    }
+
+    fn fetch(&self) {
+        // A system call takes as long the second time.
+        if let Reader::Load(word) = &self.reader {
+            word.fetch();
+        }
+    }
+}
