@@ -111,7 +111,7 @@ def test_a_fresh_huge_page_is_a_page_fault(record: Record, program: Program) -> 
 
 def test_fresh_pages_are_page_faults(record: Record) -> None:
     planted = [installed.LAB / "faultbench", "--seconds", 3, "--think-us", 20, "--every", 20]
-    recorder = record("--span", "sdk", "--", *undisturbed(), *planted)
+    recorder = record("--span", "sdk", "--", *undisturbed(), *planted, "--pages", 128)
     recorder.wait().clean()
     check_top(recorder.ledger, {"fault"})
 
@@ -168,14 +168,14 @@ def storm(record: Record) -> Callable[..., Path]:
 
 
 def test_a_storm_of_timers_is_interrupts(storm: Callable[..., Path]) -> None:
-    recorded = storm("timers", "--period", "2ms", "--burst", 800)
+    recorded = storm("timers", "--period", "2ms", "--burst", 1600)
     check_top(recorded, INTERRUPTED)
     if platform.machine() == "x86_64":  # elsewhere the timer is a line, with its device's name
         assert "local timer" in ledger.culprits(ledger.explain(recorded), {"irq"})[:1]
 
 
 def test_a_storm_of_packets_is_softirqs(storm: Callable[..., Path]) -> None:
-    recorded = storm("packets", "--rate", 256000, "--burst", 512)
+    recorded = storm("packets", "--rate", 512000, "--burst", 1024)
     check_top(recorded, {"softirq_net"}, culprit="NET_RX")
 
 
