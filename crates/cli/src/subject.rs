@@ -2,6 +2,7 @@
 //! to its end.
 
 use std::env;
+use std::ffi::OsString;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -50,8 +51,8 @@ impl Session {
         prints: Prints,
     ) -> Result<Self> {
         let counters = counted(counters)?;
-        let processes = targets(args)?;
-        let mut launched = launch(args, prints)?;
+        let processes = targets(&args.pids, &args.command, args.no_children, "record")?;
+        let mut launched = launch(&args.command, prints)?;
         let spans = sources(args, &processes, launched.as_ref())?;
         if !counters.is_empty() && !spans.contains(&SpanSource::Sdk) {
             return Err(Failure::usage(
@@ -115,19 +116,26 @@ impl Session {
     }
 }
 
-fn targets(args: &Subject) -> Result<Vec<Process>> {
-    if args.pids.is_empty() && args.command.is_empty() {
-        return Err(Failure::usage(
-            "nothing to record: name a process with -p PID, or a command after --",
-        ));
+/// The processes that `-p` names, with their descendants unless only they are meant. `work` is what
+/// there is nothing to do without them or a command.
+pub fn targets(
+    pids: &[u32],
+    command: &[OsString],
+    no_children: bool,
+    work: &str,
+) -> Result<Vec<Process>> {
+    if pids.is_empty() && command.is_empty() {
+        return Err(Failure::usage(format!(
+            "nothing to {work}: name a process with -p PID, or a command after --"
+        )));
     }
     let others_too = !missing_capabilities()
         .iter()
         .any(|m| m.name == "CAP_SYS_PTRACE");
     let mut processes = Vec::new();
-    for pid in &args.pids {
+    for pid in pids {
         let process = Process::find(*pid, others_too).map_err(Failure::usage)?;
-        if !args.no_children {
+        if !no_children {
             processes.extend(process.descendants());
         }
         processes.push(process);
@@ -135,11 +143,12 @@ fn targets(args: &Subject) -> Result<Vec<Process>> {
     Ok(processes)
 }
 
-fn launch(args: &Subject, prints: Prints) -> Result<Option<Launched>> {
-    if args.command.is_empty() {
+/// The command, if there is one: started, and stopped before its first instruction.
+pub fn launch(command: &[OsString], prints: Prints) -> Result<Option<Launched>> {
+    if command.is_empty() {
         return Ok(None);
     }
-    Launched::stopped(&args.command, prints)
+    Launched::stopped(command, prints)
         .map(Some)
         .map_err(|e| match e {
             LaunchError::NotFound(_) => Failure::usage(e),

@@ -3,11 +3,31 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::{Link, ProgramMut};
+use libbpf_rs::{Link, Object, ProgramMut};
 use perf_event_open_sys as perf;
 
+use crate::load::{LoadError, kernel, program};
+
+/// Attaches an object's programs for this rung: to the exceptions' tracepoints, and to the events.
+pub(crate) fn attach(object: &mut Object) -> Result<Vec<Link>, LoadError> {
+    let mut links = Vec::new();
+    for tracepoint in ["page_fault_user", "page_fault_kernel"] {
+        links.push(
+            program(object, "on_fault_exception")
+                .attach_raw_tracepoint(tracepoint)
+                .map_err(kernel("attach to page faults"))?,
+        );
+    }
+    let ends = at_ends(&program(object, "on_fault_event"));
+    links.extend(ends.map_err(|source| LoadError::System {
+        what: "count page faults",
+        source,
+    })?);
+    Ok(links)
+}
+
 /// Runs `program` at the end of each page fault, minor or major, on every CPU.
-pub(crate) fn attach(program: &ProgramMut<'_>) -> io::Result<Vec<Link>> {
+fn at_ends(program: &ProgramMut<'_>) -> io::Result<Vec<Link>> {
     let mut links = Vec::new();
     let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
     for cpu in 0..cpus as i32 {

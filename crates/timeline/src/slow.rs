@@ -1,5 +1,7 @@
 //! Which requests are slow: longer than a time, or than a percentile of the latest.
 
+use hdrhistogram::Histogram;
+
 /// When a request counts as slow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Slow {
@@ -13,52 +15,21 @@ pub enum Slow {
 const FEWEST: u64 = 1000;
 /// A slice of time whose requests are counted together, in ns; the latest two count.
 const SLICE_NS: u64 = 10_000_000_000;
-/// How often the percentile is worked out, in ns: it takes a look at all bins.
+/// How often the percentile is worked out, in ns: it takes a look at all counts.
 const AGAIN_NS: u64 = 10_000_000;
-/// Bins of an octave: a bin is 0.8 % wide.
-const BINS: u64 = 128;
+/// An hour, in ns; what is longer counts as an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Counts of latencies by bins that grow with them.
-#[derive(Debug, Clone)]
-struct Counts {
-    bins: Vec<u32>,
-    total: u64,
-}
-
-impl Counts {
-    fn new() -> Self {
-        Self {
-            bins: vec![0; 64 * BINS as usize],
-            total: 0,
-        }
-    }
-}
-
-/// The bin of a latency, and where it ends. Below 128 ns each has its own.
-fn bin(ns: u64) -> usize {
-    if ns < BINS {
-        return ns as usize;
-    }
-    let octave = u64::from(ns.ilog2()) - u64::from(BINS.ilog2());
-    (octave * BINS + (ns >> octave)) as usize
-}
-
-fn upper(bin: usize) -> u64 {
-    let bin = bin as u64;
-    if bin < 2 * BINS {
-        return bin;
-    }
-    let octave = bin / BINS - 1;
-    // The last bin ends where the numbers do.
-    ((bin - octave * BINS + 1) << octave).wrapping_sub(1)
+fn counts() -> Histogram<u32> {
+    Histogram::new_with_max(LONGEST_NS, 2).expect("an hour to two digits is allowed")
 }
 
 /// Decides as requests come.
 #[derive(Debug)]
 pub struct Judge {
     slow: Option<Slow>,
-    latest: Counts,
-    before: Counts,
+    latest: Histogram<u32>,
+    before: Histogram<u32>,
     slice: u64,
     /// The percentile as of not long ago, and when to work it out again.
     known: Option<u64>,
@@ -71,8 +42,8 @@ impl Judge {
     pub fn new(slow: Option<Slow>) -> Self {
         Self {
             slow,
-            latest: Counts::new(),
-            before: Counts::new(),
+            latest: counts(),
+            before: counts(),
             slice: 0,
             known: None,
             again_at: 0,
@@ -89,21 +60,13 @@ impl Judge {
     }
 
     fn percentile(&self, share: f64) -> Option<u64> {
-        let total = self.latest.total + self.before.total;
-        if total < FEWEST {
+        if self.latest.len() + self.before.len() < FEWEST {
             return None;
         }
-        let mut left = (total as f64 * share).ceil() as u64;
-        let counts = self.latest.bins.iter().zip(&self.before.bins);
-        counts
-            .enumerate()
-            .find(|(_, (latest, before))| {
-                let here = u64::from(**latest) + u64::from(**before);
-                let found = left <= here;
-                left = left.saturating_sub(here);
-                found
-            })
-            .map(|(bin, _)| upper(bin) + 1)
+        let mut both = self.latest.clone();
+        // Of the same bounds, so there is room for all.
+        let _ = both.add(&self.before);
+        Some(both.value_at_quantile(share) + 1)
     }
 
     /// Takes a request that ended at `at`, and says whether it is slow.
@@ -121,10 +84,9 @@ impl Judge {
         if matches!(slow, Slow::Percentile(_)) {
             if at / SLICE_NS != self.slice {
                 self.slice = at / SLICE_NS;
-                self.before = std::mem::replace(&mut self.latest, Counts::new());
+                self.before = std::mem::replace(&mut self.latest, counts());
             }
-            self.latest.bins[bin(latency)] += 1;
-            self.latest.total += 1;
+            self.latest.saturating_record(latency);
         }
         is_slow
     }
@@ -132,19 +94,7 @@ impl Judge {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn a_latency_lies_in_its_bin_and_a_bin_is_narrow(ns in 0u64..u64::MAX) {
-            let bin = bin(ns);
-            prop_assert!(ns <= upper(bin));
-            prop_assert!(bin == 0 || ns > upper(bin - 1));
-            prop_assert!(upper(bin) as f64 <= ns as f64 * 1.01);
-        }
-    }
 
     #[test]
     fn one_in_a_thousand_is_beyond_the_p99_9() {

@@ -12,15 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGUSR1;
-use tailscope_kernel::missing_capabilities;
-use tailscope_record::{LaunchError, Launched, Prints, Process};
+use tailscope_record::Prints;
 use tailscope_timeline::{
     Figures, Flight, FlightError, Notice, Options, Reason, Trace, TraceError, page, perfetto, tell,
 };
 
 use crate::args::{Page, Perfetto, Timeline, WithWindow};
 use crate::failure::Failure;
-use crate::subject::{load_failure, stop_on_signals};
+use crate::subject::{launch, load_failure, stop_on_signals, targets};
 use crate::units::{bytes, count, time};
 
 /// How often the rings are looked at.
@@ -81,8 +80,8 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     let stop = stop_on_signals()?;
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))?;
-    let processes = targets(args)?;
-    let mut launched = launch(args)?;
+    let processes = targets(&args.pids, &args.command, args.no_children, "watch")?;
+    let mut launched = launch(&args.command, Prints::Through)?;
     let mut flight = Flight::begin(Options {
         keep: args.keep,
         memory: args.memory,
@@ -98,7 +97,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         eprintln!("tailscope: {limit}");
     }
     let pids = processes.iter().map(|process| process.pid);
-    for pid in pids.chain(launched.as_ref().map(Launched::pid)) {
+    for pid in pids.chain(launched.as_ref().map(|command| command.pid())) {
         flight.watch(pid).map_err(failure)?;
     }
     if let Some(launched) = &mut launched {
@@ -137,38 +136,6 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     }
     let failed = notices.iter().any(|n| matches!(n, Notice::Failed { .. }));
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
-}
-
-fn targets(args: &Timeline) -> Result<Vec<Process>> {
-    if args.pids.is_empty() && args.command.is_empty() {
-        return Err(Failure::usage(
-            "nothing to watch: name a process with -p PID, or a command after --",
-        ));
-    }
-    let others_too = !missing_capabilities()
-        .iter()
-        .any(|missing| missing.name == "CAP_SYS_PTRACE");
-    let mut processes = Vec::new();
-    for pid in &args.pids {
-        let process = Process::find(*pid, others_too).map_err(Failure::usage)?;
-        if !args.no_children {
-            processes.extend(process.descendants());
-        }
-        processes.push(process);
-    }
-    Ok(processes)
-}
-
-fn launch(args: &Timeline) -> Result<Option<Launched>> {
-    if args.command.is_empty() {
-        return Ok(None);
-    }
-    Launched::stopped(&args.command, Prints::Through)
-        .map(Some)
-        .map_err(|e| match e {
-            LaunchError::NotFound(_) => Failure::usage(e),
-            LaunchError::System { .. } => Failure::machine(e),
-        })
 }
 
 fn failure(error: FlightError) -> anyhow::Error {

@@ -42,20 +42,7 @@ pub(super) fn attach(
         ladder.set("irq", Some("irq and irq_vectors tracepoints"), "");
     }
     if faults == FaultRung::Exception {
-        for tracepoint in ["page_fault_user", "page_fault_kernel"] {
-            links.push(
-                program(object, "on_fault_exception")
-                    .attach_raw_tracepoint(tracepoint)
-                    .map_err(kernel("attach to page faults"))?,
-            );
-        }
-        let event = program(object, "on_fault_event");
-        links.extend(
-            fault_events::attach(&event).map_err(|source| LoadError::System {
-                what: "count page faults",
-                source,
-            })?,
-        );
+        links.extend(fault_events::attach(object)?);
     }
     Ok(links)
 }
