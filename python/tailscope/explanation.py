@@ -19,9 +19,10 @@ from tailscope.disagreement import disagreements
 from tailscope.engine import connect
 from tailscope.grid import Distribution, lower_edge
 from tailscope.ledger import Ledger
-from tailscope.measure import Worst
+from tailscope.measure import Worst, knows_queue
 from tailscope.overview import look_over, walls_by_span
 from tailscope.provenance import Provenance, provenance
+from tailscope.replay import MOST_ROWS
 from tailscope.rules import Pair
 from tailscope.segments import Segments, cut, segments_dict
 from tailscope.shapley import Shares
@@ -274,7 +275,10 @@ def explain(
         segments=segments,
         curves=curves,
         provenance=provenance(ledger, overview),
-        notes=tuple(remarks(mine, target, baseline)),
+        notes=(
+            *remarks(mine, target, baseline),
+            *([TOO_MANY] if knows_queue(spans, totals) and not spans.replayable else []),
+        ),
     )
 
 
@@ -284,6 +288,13 @@ def worth_drawing(
     """The top causes and the largest set of them: what would be left gets a curve."""
     top = [(cause.name,) for cause in found[:CURVES] if cause.saving.ns > 0]
     return [*top, *(names for names, _ in together[-1:])]
+
+
+#: What a ledger's size leaves out.
+TOO_MANY = (
+    f"of more than {MOST_ROWS:,} spans the queue behind a cause is not replayed: savings are "
+    "without it; those of a shorter recording have it"
+)
 
 
 def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]:

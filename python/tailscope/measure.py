@@ -219,12 +219,16 @@ def spans_named(
 
 
 def can_replay(spans: Spans, totals: Sequence[Total]) -> bool:
+    """Whether the queue is known, and the rows are not too many for it."""
+    return knows_queue(spans, totals) and sum(total.rows for total in totals) <= MOST_ROWS
+
+
+def knows_queue(spans: Spans, totals: Sequence[Total]) -> bool:
     """Whether every request is a row, says how long it was ready, and whose thread answered it."""
     return (
         QUEUE in spans.active
         and spans.columns.issuperset(THREAD)
         and all(total.weight == total.rows for total in totals)
-        and sum(total.rows for total in totals) <= MOST_ROWS
     )
 
 

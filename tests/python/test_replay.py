@@ -153,6 +153,20 @@ def test_a_ledger_with_some_requests_only_is_not_replayed(make: Make) -> None:
     assert predicted(found, "runqueue") == pytest.approx(plain, rel=0.002)
 
 
+def test_too_many_rows_are_not_replayed_and_it_says_so(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = hold_up(thread(1, 20_000), 4 * MILLISECOND, 50 * MILLISECOND).rows()
+    ledger = make(**rows)
+    whole = explained(ledger)
+    assert whole.replayed and not [note for note in whole.notes if "replayed" in note]
+    monkeypatch.setattr(measure, "MOST_ROWS", 19_999)
+    found = explained(ledger)
+    assert not found.replayed and [note for note in found.notes if "not replayed" in note]
+    plain = np.quantile(rows["wall_ns"] - rows["runqueue_ns"], 0.99)
+    assert predicted(found, "runqueue") == pytest.approx(plain, rel=0.002)
+
+
 def test_as_recorded_the_replay_is_what_was_recorded(make: Make) -> None:
     rows = merged(*(hold_up(thread(tid, 5_000), MILLISECOND, 20 * MILLISECOND) for tid in (1, 2)))
     ledger = tailscope.open(make(**rows))
