@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: What is left of a span's wall time when all causes are taken away; computed, never stored.
 RUNNING = "running"
+#: How long a request's data lay ready while its thread did other work.
+QUEUE = "queue"
 
 #: Order and names are the schema's (docs/SCHEMA.md, "Causes"). The words finish the sentence
 #: "3.6 ms of it is runqueue: …".
@@ -21,7 +23,7 @@ MEANING = {
     "softirq_other": "other kernel work (softirqs) on its CPU",
     "fault": "page faults",
     "steal": "the hypervisor running something else",
-    "queue": "ready at its socket while its thread did other work",
+    QUEUE: "ready at its socket while its thread did other work",
     RUNNING: "the span's own instructions",
 }
 

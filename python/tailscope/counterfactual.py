@@ -26,7 +26,7 @@ import numpy as np
 
 from tailscope import measure
 from tailscope.bootstrap import Draws, Interval, again, interval, interval_of, redrawn
-from tailscope.fix import Fix, Remedies, moved, relieved
+from tailscope.fix import Fix, Remedies, fixed
 from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans
 from tailscope.timed import Timed
@@ -133,8 +133,7 @@ def slow_first(spans: Spans) -> Iterator[Spans]:
 def percentile(spans: Spans, baseline: Baseline, fix: Fix) -> tuple[float, np.ndarray, Draws]:
     """The percentile (ns) with a fix, its replicates, and the draws that these are of."""
     for rows in slow_first(spans):
-        spared = moved(rows, fix, median_ns(baseline))
-        walls = baseline.walls.from_bin(rows.floor_bin).moved(spared.gone, spared.come)
+        walls = fixed(rows, baseline.walls, fix)
         draws = redrawn(baseline.draws, walls, baseline.quantile)
         found, replicates = interval_of(walls, draws, baseline.quantile)
         if min(found.ns, float(replicates.min())) >= lower_edge(rows.floor_bin):
@@ -158,15 +157,10 @@ def without(spans: Spans, baseline: Baseline, fix: Fix) -> Counterfactual:
 def curve(spans: Spans, baseline: Baseline, fix: Fix) -> Distribution:
     """All wall times with a fix."""
     known, base = among(spans, baseline, tuple(fix.limits)) or (spans, baseline)
-    return relieved(known, base.whole, fix, median_ns(base))
+    return fixed(known, base.walls, fix).distribution()
 
 
-def median_ns(baseline: Baseline) -> int:
-    """The spans' median: a faster one has nobody wait behind it who counts for the tail."""
-    return int(baseline.whole.value_at(0.5))
-
-
-def fixed(
+def at_once(
     all_spans: Spans, whole: Baseline, remedies: Remedies, causes: Sequence[str]
 ) -> Counterfactual:
     """The percentile with all of some causes fixed; those that no span met change nothing."""
@@ -187,5 +181,5 @@ def together(
         causes = tuple(order[:count])
         if among(all_spans, whole, causes) is None:
             break
-        found.append((causes, fixed(all_spans, whole, remedies, causes)))
+        found.append((causes, at_once(all_spans, whole, remedies, causes)))
     return found

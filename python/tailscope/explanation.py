@@ -19,11 +19,13 @@ from tailscope.disagreement import disagreements
 from tailscope.engine import connect
 from tailscope.grid import Distribution, lower_edge
 from tailscope.ledger import Ledger
-from tailscope.measure import Worst, knows_queue
+from tailscope.measure import Worst
 from tailscope.overview import look_over, walls_by_span
 from tailscope.provenance import Provenance, provenance
-from tailscope.replay import MOST_ROWS
+from tailscope.quantity import duration, percent
+from tailscope.replay import Queued, with_queue
 from tailscope.rules import Pair
+from tailscope.sample import brought, with_tail
 from tailscope.segments import Segments, cut, segments_dict
 from tailscope.shapley import Shares
 from tailscope.span_name import SpanName, choose, length_s, name_line
@@ -118,8 +120,9 @@ class Explanation:
     blocks: int
     block_s: float
     run_length: int
-    #: Whether savings contain the queue behind a cause: requests were replayed.
-    replayed: bool
+    #: The part of the spans (0 to 1) that were replayed: savings contain the queue behind a cause,
+    #: as it was in these. 0 where that is not known.
+    replayed: float
     method: VarMRI
     worst: tuple[Worst, ...]
     #: The recording in pieces of time, where that was asked for.
@@ -211,15 +214,17 @@ def explain(
         chosen = choose(overview, span)
         totals = [total for total in overview.totals if total.span == chosen]
         spans = measure.spans_named(engine, table, overview, ledger, chosen)
+        spans = brought(spans, sum(total.rows for total in totals))
         baseline = start(spans, target, seed)
         whole = baseline.whole
         floor = whole.bin_at(max(0.0, 1 - TAIL * (1 - target.quantile)))
-        spans = measure.with_tail(spans, floor)
+        spans = with_queue(spans, baseline.walls, seed)
+        spans = with_tail(spans, floor)
         by_span = {chosen: whole}
         if len({total.span for total in overview.totals}) > 1:
             by_span |= walls_by_span(engine, table)
         weighed = weigh_all(spans, baseline, target, seed, method)
-        fixed = counterfactual.fixed(spans, baseline, weighed.remedies, without)
+        fixed = counterfactual.at_once(spans, baseline, weighed.remedies, without)
         found, remedies = list(weighed.causes), weighed.remedies
         curves = {"": whole} | {
             " + ".join(names): curve(spans, baseline, remedies.fix(names))
@@ -269,7 +274,7 @@ def explain(
         blocks=spans.blocks,
         block_s=spans.block_s,
         run_length=baseline.draws.run,
-        replayed=spans.replayable,
+        replayed=spans.queued.share if spans.queued else 0.0,
         method=method,
         worst=worst,
         segments=segments,
@@ -277,7 +282,7 @@ def explain(
         provenance=provenance(ledger, overview),
         notes=(
             *remarks(mine, target, baseline),
-            *([TOO_MANY] if knows_queue(spans, totals) and not spans.replayable else []),
+            *(drawn(spans.queued) if spans.queued else [TOO_MANY] if spans.replayable else []),
         ),
     )
 
@@ -290,11 +295,29 @@ def worth_drawing(
     return [*top, *(names for names, _ in together[-1:])]
 
 
-#: What a ledger's size leaves out.
+#: Where no piece of time is small enough.
 TOO_MANY = (
-    f"of more than {MOST_ROWS:,} spans the queue behind a cause is not replayed: savings are "
-    "without it; those of a shorter recording have it"
+    "so many spans begin at once that the queue behind a cause can't be replayed: savings are "
+    "without it"
 )
+#: From which part of the spans that waited on it is said that their queue was cut.
+WORTH_SAYING = 0.01
+
+
+def drawn(queued: Queued) -> Iterator[str]:
+    """How much of a long recording was replayed, and whether that was enough."""
+    if queued.share == 1:
+        return
+    yield (
+        f"the queue behind a cause is that of {percent(queued.share)} of the spans: requests were "
+        f"replayed in {queued.pieces:,} pieces of {duration(queued.length_ns)}, drawn at random "
+        "from all of the recording; the intervals contain what that may have missed"
+    )
+    if queued.cut_share >= WORTH_SAYING:
+        yield (
+            f"{percent(queued.cut_share)} of the spans that waited in these pieces waited since "
+            "before their piece began: the queue behind a cause is longer than told"
+        )
 
 
 def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]:

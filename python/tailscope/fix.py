@@ -4,28 +4,35 @@ With a cause goes what it left cold (`cold`): part of the running of the spans t
 Causes stay exclusive: what is put down to one is not running's too, so to fix `running` alone
 leaves it.
 
-Plain group-bys like those of `measure`, and the windows of `replay` for the queue that a fix takes
+Plain group-bys like those of `measure`, and the spans of `replay` for the queue that a fix takes
 along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, TypeVar
 
 import ibis
 import numpy as np
+from numpy.typing import NDArray
 
-from tailscope.cause import RUNNING
+from tailscope import here
+from tailscope.cause import QUEUE, RUNNING
 from tailscope.cold import Cold
-from tailscope.grid import Distribution, bin_of
+from tailscope.grid import bin_of
 from tailscope.measure import Spans
-from tailscope.replay import applies, replayed
-from tailscope.timed import Counts
+from tailscope.timed import Counts, Timed
 
 if TYPE_CHECKING:
-    from ibis.expr.types import IntegerValue, Table
+    from ibis.expr.types import IntegerValue
+
+    from tailscope.sample import Sample
+
+    #: Whole numbers of all rows: as an expression, or here.
+    Whole = TypeVar("Whole", IntegerValue, NDArray[np.int64])
 
 
 @dataclass(frozen=True)
@@ -44,20 +51,34 @@ class Fix:
 
     def more(self, spans: Spans) -> dict[str, IntegerValue]:
         """What it takes of each cause (ns)."""
-        found = {
-            cause: ibis.greatest(spans.value(cause) - limit, 0)
-            for cause, limit in self.limits.items()
-        }
+        return self.taken(spans.value, lambda one: one.gain(spans), ibis.greatest)
+
+    def more_in(self, rows: Sample) -> dict[str, NDArray[np.int64]]:
+        """The same for rows that are here."""
+
+        def greatest(*values: NDArray[np.int64] | int) -> NDArray[np.int64]:
+            return reduce(np.maximum, values)
+
+        return self.taken(rows.values.__getitem__, lambda one: one.gain_in(rows), greatest)
+
+    def taken(
+        self,
+        value: Callable[[str], Whole],
+        gain: Callable[[Cold], Whole],
+        greatest: Callable[..., Whole],
+    ) -> dict[str, Whole]:
+        """What it takes, from the values of causes and what they left cold."""
+        found = {cause: greatest(value(cause) - limit, 0) for cause, limit in self.limits.items()}
         # What two causes left cold may be the same.
-        goes = [one.gain(spans) for one in self.cold]
-        stays = [one.gain(spans) for one in self.stays]
+        goes = [gain(one) for one in self.cold]
+        stays = [gain(one) for one in self.stays]
         if RUNNING in found:
             if stays:
-                left = ibis.greatest(*stays, *goes, 0)
-                left = left - ibis.greatest(*goes, 0) if goes else left
-                found[RUNNING] = ibis.greatest(found[RUNNING] - left, 0)
+                left = greatest(*stays, *goes, 0)
+                left = left - greatest(*goes, 0) if goes else left
+                found[RUNNING] = greatest(found[RUNNING] - left, 0)
         elif goes:
-            found[RUNNING] = ibis.greatest(*goes, 0)
+            found[RUNNING] = greatest(*goes, 0)
         return found
 
 
@@ -75,50 +96,34 @@ class Remedies:
         return Fix({cause: self.medians[cause] for cause in causes}, goes, stays)
 
 
-@dataclass(frozen=True)
-class Moved:
-    """Spans that a fix makes faster: `gone` from one wall time, `come` to another."""
+def fixed(spans: Spans, walls: Timed, fix: Fix) -> Timed:
+    """The wall times (`walls`) with a fix: by time block, from the bin below the spans' floor on.
 
-    gone: Counts
-    come: Counts
-
-
-def moved(spans: Spans, fix: Fix, busy_ns: int = 0) -> Moved:
-    """The spans in which a cause is above its limit, with and without the excess.
-
-    Of those that can be replayed the ones of at least `busy_ns` come with the queue gone that they
-    were in. Spans that fall below the table's floor come to the bin beneath it.
+    The causes are at their limits in the spans that had more, and those that waited for others come
+    with the queue gone that they were in, if that is known. What falls below the floor comes to the
+    bin beneath it.
     """
-    rows, without = excess(spans, fix)
-
-    def counts(rows: Table, block: IntegerValue, wall: IntegerValue) -> Counts:
-        found = spans.engine.run(
-            rows.group_by(block=block, bin=bin_of(wall)).agg(weight=ibis._.weight.sum())
-        )
-        bins = np.maximum(found["bin"], spans.floor_bin - 1)
-        return Counts(found["block"], bins, found["weight"])
-
-    gone = counts(rows, spans.block, spans.table.wall_ns)
-    come = counts(rows, spans.block, without)
-    if spans.replayable and applies(fix.limits):
-        queued = replayed(spans, fix.more(spans), busy_ns)
-        gone = gone.plus(counts(queued, queued.block, queued.plain))
-        come = come.plus(counts(queued, queued.block, queued.replay))
-    return Moved(gone, come)
+    gone, come = here.excess(spans.here, fix) if spans.here else excess(spans, fix)
+    beneath = spans.floor_bin - 1
+    walls = walls.from_bin(spans.floor_bin).moved(gone.at_least(beneath), come.at_least(beneath))
+    # To fix the queue itself shortens no service.
+    if spans.queued and QUEUE not in fix.limits:
+        walls = spans.queued.gone(walls, fix, spans.floor_bin)
+    return walls
 
 
-def excess(spans: Spans, fix: Fix) -> tuple[Table, IntegerValue]:
-    """The spans with more of some causes than their limits, and their wall time without it."""
+def excess(spans: Spans, fix: Fix) -> tuple[Counts, Counts]:
+    """The spans with more of some causes than their limits, by wall time with and without it."""
     wall = spans.table.wall_ns
     for more in fix.more(spans).values():
         wall = wall - more
     over = [spans.value(cause) > limit for cause, limit in fix.limits.items()]
-    return spans.table.filter(ibis.or_(*over)), wall
+    rows = spans.table.filter(ibis.or_(*over))
 
+    def counts(wall: IntegerValue) -> Counts:
+        found = spans.engine.run(
+            rows.group_by(block=spans.block, bin=bin_of(wall)).agg(weight=ibis._.weight.sum())
+        )
+        return Counts(found["block"], found["bin"], found["weight"])
 
-def relieved(spans: Spans, whole: Distribution, fix: Fix, busy_ns: int = 0) -> Distribution:
-    """The wall times (`whole`) with a fix."""
-    fixed = moved(replace(spans, floor_bin=0), fix, busy_ns)
-    for counts, sign in ((fixed.gone, -1.0), (fixed.come, 1.0)):
-        whole = whole.merge(Distribution.of(counts.bin, counts.weight), sign)
-    return whole
+    return counts(spans.table.wall_ns), counts(wall)

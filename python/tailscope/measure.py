@@ -2,8 +2,7 @@
 §5).
 
 Only filter, group-by, sum, count, min, max, order-by with a limit, and integer arithmetic are used
-here, so each expression means the same on every engine; windows (a running sum and maximum) are the
-replay's alone (`replay`). All results are weighted: a row stands for
+here, so each expression means the same on every engine. All results are weighted: a row stands for
 `weight` spans. Times are whole nanoseconds; bins are those of `grid`.
 """
 
@@ -17,18 +16,23 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.cause import RUNNING
+from tailscope import here
+from tailscope.cause import QUEUE, RUNNING
 from tailscope.counter import is_counter
 from tailscope.engine import Engine, filled
 from tailscope.grid import Distribution, bin_of, lower_edge
 from tailscope.ledger import IDENTITY, Ledger
 from tailscope.overview import Overview, Total
-from tailscope.replay import MOST_ROWS, QUEUE, THREAD
 from tailscope.timed import Counts
 
 if TYPE_CHECKING:
     from ibis.expr.types import IntegerValue, Table
 
+    from tailscope.replay import Queued
+    from tailscope.sample import Sample
+
+#: The columns that say whose thread a row is of.
+THREAD = ("ledger", "pid", "tid")
 #: Equal-time pieces of the recording at most; the bootstrap resamples them, the report draws them.
 BLOCKS = 256
 
@@ -56,7 +60,10 @@ class Worst:
 
 @dataclass(frozen=True)
 class Spans:
-    """The spans that are explained: a filtered view, and the expression for a row's time block.
+    """The spans that are explained: a filtered view, and the expression for a row's place in time.
+
+    `moment` is the ns since the first block began, as if the blocks of all recordings followed each
+    other; a block lasts 2^`power` ns.
 
     `active` are the causes that are above 0 in some rows; the others cost no query. `partial` are
     the causes and counters that are null in some rows. `counters` are the hardware counters that
@@ -68,18 +75,32 @@ class Spans:
 
     engine: Engine
     table: Table
-    block: IntegerValue
+    moment: IntegerValue
+    power: int
     active: tuple[str, ...]
     partial: frozenset[str]
     blocks: int
-    block_s: float
     columns: frozenset[str]
     counters: tuple[str, ...] = ()
     #: Whether all requests are there, from when their data was ready: they can be replayed.
     replayable: bool = False
+    #: Those that waited for each other, to be replayed; None where nobody asked for it, or can't.
+    queued: Queued | None = None
+    #: All of their rows, where these are few: then no question goes to the engine.
+    here: Sample | None = None
     #: The bin of wall time below which the table has no rows.
     floor_bin: int = 0
     tail: Spans | None = None
+
+    @property
+    def block(self) -> IntegerValue:
+        """The number of a row's time block."""
+        return self.moment >> self.power
+
+    @property
+    def block_s(self) -> float:
+        """How long a block lasts, in s."""
+        return (1 << self.power) / 1e9
 
     def value(self, cause: str) -> IntegerValue:
         """A cause's ns in each span. `running` is what is left of the wall time, never below 0."""
@@ -100,9 +121,14 @@ class Spans:
         missing = self.nullable(causes)
         if not missing:
             return self
-        known = [self.table[column(cause)].notnull() for cause in missing]
-        tail = self.tail and self.tail.knowing(causes)
-        return replace(self, table=self.table.filter(known), tail=tail)
+        queued = self.queued and self.queued.knowing(missing)
+        return replace(
+            self,
+            table=self.table.filter([self.table[column(cause)].notnull() for cause in missing]),
+            queued=queued,
+            here=self.here and self.here.where(self.here.where_known(missing)),
+            tail=self.tail and replace(self.tail.knowing(causes), queued=queued),
+        )
 
 
 def column(cause: str) -> str:
@@ -209,18 +235,13 @@ def spans_named(
     if not alone:
         table = table.filter(table.span == name)
     places, power, blocks = time_blocks(totals)
-    block = None
+    moment = None
     for place in reversed(places):
-        here = ((table.start_ns - place.first_ns) >> power) + place.start
-        block = here if block is None else ibis.ifelse(table.ledger == place.ledger, here, block)
+        its = table.start_ns - (place.first_ns - (place.start << power))
+        moment = its if moment is None else ibis.ifelse(table.ledger == place.ledger, its, moment)
     whole = alone and not overview.left_out
-    spans = spans_of(engine, table, ledger, block, blocks, power, whole)
-    return replace(spans, replayable=can_replay(spans, totals))
-
-
-def can_replay(spans: Spans, totals: Sequence[Total]) -> bool:
-    """Whether the queue is known, and the rows are not too many for it."""
-    return knows_queue(spans, totals) and sum(total.rows for total in totals) <= MOST_ROWS
+    spans = spans_of(engine, table, ledger, moment, blocks, power, whole)
+    return replace(spans, replayable=knows_queue(spans, totals))
 
 
 def knows_queue(spans: Spans, totals: Sequence[Total]) -> bool:
@@ -236,24 +257,24 @@ def spans_of(
     engine: Engine,
     table: Table,
     ledger: Ledger,
-    block: IntegerValue,
+    moment: IntegerValue,
     blocks: int,
     power: int,
     whole: bool = False,
 ) -> Spans:
     """The rows of a table, which is `whole` if it is all rows of the ledger.
 
-    `block` numbers the rows' blocks of 2^power ns from 0.
+    `moment` is a row's place in time (ns) among as many blocks of 2^power ns.
     """
     active, partial = strike_rows(engine, table, ledger, whole)
     return Spans(
         engine=engine,
         table=table,
-        block=block,
+        moment=moment,
+        power=power,
         active=tuple(name for name in active if not is_counter(name)),
         partial=partial,
         blocks=blocks,
-        block_s=(1 << power) / 1e9,
         columns=frozenset(engine.columns),
         counters=tuple(name for name in active if is_counter(name)),
     )
@@ -261,6 +282,8 @@ def spans_of(
 
 def walls(spans: Spans) -> Counts:
     """Wall time by block and bin."""
+    if spans.here:
+        return here.walls(spans.here)
     grouped = spans.table.group_by(block=spans.block, bin=bin_of(spans.table.wall_ns))
     found = spans.engine.run(grouped.agg(weight=ibis._.weight.sum()))
     return Counts(found["block"], found["bin"], found["weight"])
@@ -272,9 +295,11 @@ def with_tail(spans: Spans, floor_bin: int) -> Spans:
     causes = [column(name) for name in (*spans.active, *spans.counters)]
     causes += culprit_columns(spans)
     slow = table.filter(table.wall_ns >= int(lower_edge(floor_bin)))
-    order = ("start_ns", *THREAD) if spans.replayable else ()
-    kept = spans.engine.keep(slow.select("wall_ns", "weight", *order, *causes, block=spans.block))
-    return replace(spans, tail=replace(spans, table=kept, block=kept.block, floor_bin=floor_bin))
+    if spans.here:
+        rows = spans.here.where(spans.here.wall >= int(lower_edge(floor_bin)))
+        return replace(spans, tail=replace(spans, table=slow, here=rows, floor_bin=floor_bin))
+    kept = spans.engine.keep(slow.select("wall_ns", "weight", *causes, moment=spans.moment))
+    return replace(spans, tail=replace(spans, table=kept, moment=kept.moment, floor_bin=floor_bin))
 
 
 def culprit_columns(spans: Spans) -> list[str]:
@@ -284,6 +309,9 @@ def culprit_columns(spans: Spans) -> list[str]:
 
 def strikes(spans: Spans, cause: str, total: float) -> Strikes:
     """The cause's own distribution; spans that don't have it are in bin 0."""
+    if spans.here:
+        bins, weights, events = here.strikes(spans.here, cause)
+        return Strikes(with_zero(bins, weights, total), float(weights.sum()), events)
     value = spans.value(cause)
     sums = {"weight": ibis._.weight.sum()}
     counted = f"{cause}_n" in spans.columns
@@ -300,6 +328,9 @@ def strikes(spans: Spans, cause: str, total: float) -> Strikes:
 
 def known_rows(spans: Spans, causes: Sequence[str]) -> list[int]:
     """In how many rows the first, the first two, … of some causes were measured."""
+    if spans.here:
+        rows = spans.here
+        return [int(rows.where_known(causes[: n + 1]).sum()) for n in range(len(causes))]
     sums = {}
     known = ibis.literal(True)
     for number, cause in enumerate(causes):
@@ -317,6 +348,8 @@ def with_zero(bins: NDArray, weights: NDArray, total: float) -> Distribution:
 
 def walls_from(spans: Spans, cause: str, high_ns: int) -> Distribution:
     """The wall times of the spans with at least so much of a cause."""
+    if spans.here:
+        return here.walls_from(spans.here, cause, high_ns)
     table = spans.table.filter(spans.value(cause) >= high_ns)
     found = spans.engine.run(
         table.group_by(bin=bin_of(table.wall_ns)).agg(weight=ibis._.weight.sum())
@@ -331,6 +364,8 @@ def class_sums(
 
     Class i is the i-th interval between the edges. The arrays are blocks by classes.
     """
+    if spans.here:
+        return here.class_sums(spans.here, spans.blocks, edges_ns, causes)
     table = spans.table
     number = ibis.literal(0, "int64")
     for edge in edges_ns:

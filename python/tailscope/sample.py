@@ -11,19 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import ibis
 import numpy as np
 from numpy.typing import NDArray
 
+from tailscope import measure
 from tailscope.cause import RUNNING
 from tailscope.counter import COUNTERS
 from tailscope.engine import filled
 from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans, column
 
+if TYPE_CHECKING:
+    from ibis.expr.types import Table
+
 #: Rows at most, about, from below the median, from there to the target, and from the target up.
 QUOTA = (50_000, 100_000, 100_000)
+#: Ledgers of so many rows come here as wholes; where `QUOTA` allows it, that is what is drawn.
+HERE = 100_000
 #: A row is drawn if a number from 0 to this prime, made of its begin, wall time and the seed, is
 #: small enough. Integers of at most 2^40, so that each engine draws the same rows.
 PRIME = 1_000_003
@@ -45,6 +52,8 @@ class Sample:
     rows: int
     #: Each row's block of time; nothing where only values were asked for.
     block: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    #: How many events each cause had, where that is known.
+    events: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def is_all(self) -> bool:
@@ -63,6 +72,18 @@ class Sample:
         rest = np.logical_and.reduce([self.known[name] for name in rest_known])
         return replace(self, known=self.known | {RUNNING: rest})
 
+    def where(self, chosen: NDArray[np.bool_]) -> Sample:
+        """Some of these rows."""
+        return replace(
+            self,
+            wall=self.wall[chosen],
+            weight=self.weight[chosen],
+            values={name: values[chosen] for name, values in self.values.items()},
+            known={name: known[chosen] for name, known in self.known.items()},
+            block=self.block[chosen],
+            events={name: events[chosen] for name, events in self.events.items()},
+        )
+
     def where_known(self, causes: Sequence[str]) -> NDArray[np.bool_]:
         """The rows in which all of some causes were measured."""
         known = np.ones(len(self.wall), dtype=bool)
@@ -76,6 +97,10 @@ def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sam
     """Draw rows with all causes and counters; `whole` is the distribution of their wall times."""
     table = spans.table
     middle, target = (int(lower_edge(whole.bin_at(share))) for share in (0.5, quantile))
+    if spans.here:
+        strata = np.bincount(np.searchsorted((middle, target), spans.here.wall, side="right"))
+        if all(count <= quota for count, quota in zip(strata, QUOTA, strict=False)):
+            return spans.here
     stratum = (table.wall_ns >= middle).cast("int64") + (table.wall_ns >= target).cast("int64")
     counted = spans.engine.run(
         table.group_by(stratum=stratum).agg(rows=ibis._.count(), weight=ibis._.weight.sum())
@@ -91,32 +116,61 @@ def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sam
             else_=int(limits[0]),
         )
         chosen = table.filter(lot(table.start_ns, table.wall_ns, seed) < limit)
+    drawn = fetched(spans, chosen)
+    weight = weighed(drawn.wall, drawn.weight, (middle, target), total)
+    return replace(drawn, weight=weight, rows=sum(rows.values()))
+
+
+def fetched(spans: Spans, chosen: Table, *, events: bool = False) -> Sample:
+    """Some of the rows as they are, in order of time; with the number of each cause's events."""
     names = (*spans.active, *spans.counters)
+    counted = [name for name in spans.active if events and f"{name}_n" in chosen.columns]
     found = spans.engine.run(
         chosen.select(
-            *("start_ns", "wall_ns", "weight"),
-            block=spans.block,
-            **{name: table[column(name)] for name in names},
+            *("wall_ns", "weight"),
+            moment=spans.moment,
+            **{name: spans.table[column(name)] for name in names},
+            **{f"{name}_n": spans.table[f"{name}_n"] for name in counted},
         )
     )
     # Engines return rows in any order, and sums of floats depend on it.
-    order = np.lexsort([filled(found[name]) for name in (*names, "weight", "wall_ns", "start_ns")])
-    wall = filled(found["wall_ns"])[order].astype(np.int64)
-    values = {name: filled(found[name])[order].astype(np.int64) for name in names}
-    known = {
-        name: ~np.ma.getmaskarray(found[name])[order]
-        for name in names
-        if name in spans.partial or name in spans.counters
-    }
-    rest = wall - sum((values[name] for name in spans.active), np.zeros_like(wall))
+    order = np.lexsort([filled(found[name]) for name in (*names, "weight", "wall_ns", "moment")])
+
+    def whole(name: str) -> NDArray[np.int64]:
+        return filled(found[name])[order].astype(np.int64)
+
+    values = {name: whole(name) for name in names}
+    rest = whole("wall_ns") - sum((values[name] for name in spans.active), np.int64(0))
     return Sample(
-        wall=wall,
-        weight=weighed(wall, filled(found["weight"])[order], (middle, target), total),
+        wall=whole("wall_ns"),
+        weight=filled(found["weight"])[order],
         values=values | {RUNNING: np.maximum(rest, 0)},
-        known=known,
-        rows=sum(rows.values()),
-        block=filled(found["block"])[order].astype(np.int64),
+        known={
+            name: ~np.ma.getmaskarray(found[name])[order]
+            for name in names
+            if name in spans.partial or name in spans.counters
+        },
+        rows=len(order),
+        block=whole("moment") >> spans.power,
+        events={name: whole(f"{name}_n") for name in counted},
     )
+
+
+def brought(spans: Spans, rows: int) -> Spans:
+    """The spans of a ledger of so many rows; if they are few, with all of them here."""
+    if rows > HERE:
+        return spans
+    return replace(spans, here=fetched(spans, spans.table, events=True))
+
+
+def with_tail(spans: Spans, floor_bin: int) -> Spans:
+    """The spans with those at and above a bin of wall time kept apart; here, if they are few."""
+    spans = measure.with_tail(spans, floor_bin)
+    tail = spans.tail
+    if tail is None or tail.here:
+        return spans
+    rows = spans.engine.run(tail.table.agg(rows=ibis._.count()))["rows"]
+    return replace(spans, tail=brought(tail, int(rows[0])))
 
 
 def lot(start: ibis.Value, wall: ibis.Value, seed: int) -> ibis.Value:

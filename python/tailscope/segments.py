@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailscope import measure
-from tailscope.cause import CAUSES
+from tailscope.cause import CAUSES, QUEUE
 from tailscope.change import Change, change, change_dict
 from tailscope.contribution import Side
 from tailscope.errors import TailscopeError
 from tailscope.ledger import Ledger
 from tailscope.measure import Spans
 from tailscope.overview import Total
+from tailscope.replay import with_queue
+from tailscope.sample import brought
 from tailscope.target import Target
 from tailscope.varmri import VarMRI
 from tailscope.weighing import Cause, flat, start, weigh_all
@@ -133,7 +135,10 @@ def cut(
     ranked = sorted(segments, key=lambda segment: segment.target_ns)
     best, typical, worst = ranked[0], ranked[(len(ranked) - 1) // 2], ranked[-1]
     within = window(spans, ledger, typical, length_ns)
-    weighed = weigh_all(within, start(within, target, seed), target, seed, method)
+    rows = brought(within, typical.rows)
+    baseline = start(rows, target, seed)
+    rows = with_queue(rows, baseline.walls, seed)
+    weighed = weigh_all(rows, baseline, target, seed, method)
     across = None
     if worst is not typical:
         sides = (
@@ -168,10 +173,10 @@ def window(spans: Spans, ledger: Ledger, segment: Segment, length_ns: int) -> Sp
     stop = segment.start_ns + length_ns
     table = table.filter(table.start_ns >= segment.start_ns, table.start_ns < stop)
     power = measure.block_power([length_ns - 1])
-    block = (table.start_ns - segment.start_ns) >> power
+    moment = table.start_ns - segment.start_ns
     blocks = ((length_ns - 1) >> power) + 1
-    cut = measure.spans_of(spans.engine, table, ledger, block, blocks, power)
-    return replace(cut, replayable=spans.replayable)
+    cut = measure.spans_of(spans.engine, table, ledger, moment, blocks, power)
+    return replace(cut, replayable=spans.replayable and QUEUE in cut.active)
 
 
 def side(

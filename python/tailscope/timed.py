@@ -22,6 +22,10 @@ class Counts:
     bin: Bins
     weight: Weights
 
+    def at_least(self, floor: int) -> Counts:
+        """With all that lies below a bin in it."""
+        return Counts(self.block, np.maximum(self.bin, floor), self.weight)
+
     def plus(self, other: Counts) -> Counts:
         """Both: a group may then have two entries, which are added up."""
         return Counts(
@@ -49,6 +53,17 @@ class Timed:
         """How many blocks there are."""
         return len(self.weight)
 
+    @property
+    def last(self) -> int:
+        """The last column's bin."""
+        return self.first + self.weight.shape[1] - 1
+
+    def reaching(self, first: int) -> Timed:
+        """With columns from a bin on at least."""
+        if first >= self.first:
+            return self
+        return Timed(first, np.pad(self.weight, ((0, 0), (self.first - first, 0))))
+
     def from_bin(self, floor: int) -> Timed:
         """With all that lies below a bin summed up in the bin beneath it."""
         below = floor - self.first
@@ -62,7 +77,7 @@ class Timed:
         if not len(gone.bin):
             return self
         first = min(self.first, int(come.bin.min()))
-        last = max(self.first + self.weight.shape[1] - 1, int(come.bin.max()))
+        last = max(self.last, int(come.bin.max()))
         weight = spread(come, self.blocks, first, last)
         weight -= spread(gone, self.blocks, first, last)
         begin = self.first - first

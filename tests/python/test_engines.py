@@ -26,8 +26,12 @@ from tailscope.engine import connect
 from tailscope.errors import MachineError, TailscopeError
 from tailscope.explanation import explain
 from tailscope.grid import bin_of, bins_of
+from tailscope.measure import spans_named
+from tailscope.measure import walls as measured_walls
 from tailscope.overview import look_over
+from tailscope.replay import with_queue
 from tailscope.target import Target
+from tailscope.timed import Timed
 
 #: Spark as a cluster of its own with a master and a worker; ClickHouse's engine behind a door.
 KINDS = ("clickhouse", "spark")
@@ -66,6 +70,12 @@ def engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
     made, _ = session(master)
     yield master
     made.stop()
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All questions go to the engine: small ledgers would be answered here."""
+    monkeypatch.setattr("tailscope.sample.HERE", 0)
 
 
 def whole(values: np.ndarray) -> list:
@@ -162,6 +172,39 @@ def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
     assert expected["shapley"]["is_sample"]
     assert len(expected["segments"]["segments"]) == 4
     same(expected, found)
+
+
+def test_an_engine_replays_the_same_pieces(
+    engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailscope.replay.QUOTA", 1_000)
+    rng = np.random.default_rng(13)
+    lock = np.where(rng.random(4_000) < 0.1, 1_000_000, 0)
+    wall = rng.integers(100_000, 2_000_000, 4_000) + lock
+    queue = rng.integers(0, 50_000, 4_000)
+    tid = np.arange(4_000) % 3
+    ledger = make(wall_ns=wall, lock_ns=lock, queue_ns=queue, pid=np.ones(4_000), tid=tid)
+    answers = []
+    for address in ("duckdb", engine):
+        opened = tailscope.open(ledger, engine=address)
+        with connect(opened) as running:
+            overview, rows = look_over(running, opened)
+            spans = spans_named(running, rows, overview, opened, "recv..send")
+            walls = Timed.of(measured_walls(spans), spans.blocks)
+            queued = with_queue(spans, walls, 5).queued
+        assert queued is not None
+        answers.append(queued.answers)
+    expected, found = answers
+    assert 300 < len(found.start) < 700
+    assert np.count_nonzero(found.rows.weight) > 200
+    assert found.first.sum() > 3 * 50
+    for name in ("start", "first", "opened"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+    for name in ("wall", "weight", "block"):
+        assert np.array_equal(getattr(found.rows, name), getattr(expected.rows, name))
+    assert found.rows.values.keys() == expected.rows.values.keys()
+    for name, values in expected.rows.values.items():
+        assert np.array_equal(found.rows.values[name], values)
 
 
 def test_an_engine_finds_what_strikes_leave_cold_as_duckdb_does(engine: str, make: Make) -> None:

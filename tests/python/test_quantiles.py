@@ -99,9 +99,10 @@ def test_from_the_engine_too(make: Make) -> None:
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
         found = measure.spans_named(engine, table, overview, ledger, "recv..send")
-        walls = Timed.of(measure.walls(found), found.blocks).distribution()
+        timed = Timed.of(measure.walls(found), found.blocks)
+        walls = timed.distribution()
         check(walls, wall, weight)
         locks = measure.strikes(found, "lock", walls.total)
         check(locks.values, lock, weight)
         fixed = wall - np.maximum(lock - 5_000, 0)
-        check(fix.relieved(found, walls, fix.Fix({"lock": 5_000})), fixed, weight)
+        check(fix.fixed(found, timed, fix.Fix({"lock": 5_000})).distribution(), fixed, weight)

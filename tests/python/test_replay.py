@@ -4,6 +4,9 @@ predicted from the first must be what happens in the second.
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,11 +15,15 @@ import pytest
 import tailscope
 from conftest import Make
 from explain_synthetic import START_NS
-from tailscope import fix, measure
+from tailscope import counterfactual, fix, measure, replay
+from tailscope.counterfactual import Baseline
 from tailscope.engine import connect
 from tailscope.explanation import Explanation
 from tailscope.overview import look_over
-from tailscope.timed import Timed
+from tailscope.pieces import Pieces
+from tailscope.sample import Sample
+from tailscope.target import Target
+from tailscope.weighing import start
 
 MILLISECOND = 1_000_000
 
@@ -35,6 +42,7 @@ class Thread:
         """What a recorder would have written of all requests."""
         begins = np.array([begin for begin, _ in self.waits] or [1 << 61])
         lengths = np.array([length for _, length in self.waits] or [0])
+        ends = (begins + lengths).tolist()
 
         def off(since: int, until: int) -> int:
             """How long the thread was off its CPU."""
@@ -43,9 +51,7 @@ class Thread:
 
         def after(moment: int, work: int) -> int:
             """When so much work that begins at a moment is done."""
-            for begin, length in self.waits:
-                if begin + length <= moment:
-                    continue
+            for begin, length in self.waits[bisect(ends, moment) :]:
                 if begin >= moment + work:
                     break
                 work -= max(begin - moment, 0)
@@ -153,28 +159,124 @@ def test_a_ledger_with_some_requests_only_is_not_replayed(make: Make) -> None:
     assert predicted(found, "runqueue") == pytest.approx(plain, rel=0.002)
 
 
-def test_too_many_rows_are_not_replayed_and_it_says_so(
+@contextmanager
+def opened(ledger: Path) -> Iterator[tuple[measure.Spans, Baseline]]:
+    """The spans of a ledger, without their queues, and p99 as it is."""
+    whole = tailscope.open(ledger)
+    with connect(whole) as engine:
+        overview, table = look_over(engine, whole)
+        spans = measure.spans_named(engine, table, overview, whole, "recv..send")
+        assert spans.replayable
+        yield spans, start(spans, Target(99), 1)
+
+
+def often_held_up() -> dict[str, np.ndarray]:
+    """4 s of a thread that waits 1 ms for its CPU each 12.5 ms: some 320 queues."""
+    return hold_up(thread(1, 40_000), MILLISECOND, 12_500_000).rows()
+
+
+def test_pieces_agree_with_the_whole_within_their_interval(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = hold_up(thread(1, 20_000), 4 * MILLISECOND, 50 * MILLISECOND).rows()
-    ledger = make(**rows)
+    waits = fix.Fix({"runqueue": 0})
+    with opened(make(**often_held_up())) as (spans, baseline):
+        whole = replay.with_queue(spans, baseline.walls, 1)
+        expected = counterfactual.without(whole, baseline, waits).predicted.ns
+        assert counterfactual.without(spans, baseline, waits).predicted.ns > 4 * expected
+        monkeypatch.setattr(replay, "QUOTA", 10_000)
+        found = []
+        for seed in range(1, 11):
+            part = replay.with_queue(spans, baseline.walls, seed)
+            assert part.queued is not None
+            assert 0.1 < part.queued.share < 0.3
+            assert part.queued.cut_share < 0.05
+            found.append(counterfactual.without(part, baseline, waits).predicted)
+    held = [one.lo <= expected <= one.hi for one in found]
+    assert sum(held) >= 9
+    assert len({one.ns for one in found}) > 5
+    assert np.mean([one.ns for one in found]) == pytest.approx(expected, rel=0.1)
+
+
+def test_of_many_rows_pieces_are_replayed_and_it_says_so(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = float(np.quantile(thread(1, 40_000).rows()["wall_ns"], 0.99))
+    ledger = make(**often_held_up())
     whole = explained(ledger)
-    assert whole.replayed and not [note for note in whole.notes if "replayed" in note]
-    monkeypatch.setattr(measure, "MOST_ROWS", 19_999)
+    assert whole.replayed == 1.0
+    assert not [note for note in whole.notes if "replayed" in note]
+    monkeypatch.setattr(replay, "QUOTA", 20_000)
     found = explained(ledger)
-    assert not found.replayed and [note for note in found.notes if "not replayed" in note]
-    plain = np.quantile(rows["wall_ns"] - rows["runqueue_ns"], 0.99)
-    assert predicted(found, "runqueue") == pytest.approx(plain, rel=0.002)
+    assert 0.3 < found.replayed < 0.5
+    assert [note for note in found.notes if "pieces of 6.71 ms, drawn at random" in note]
+    cause = next(one for one in found.causes if one.name == "runqueue")
+    assert cause.predicted.lo <= usual <= cause.predicted.hi
+    assert predicted(found, "runqueue") == pytest.approx(predicted(whole, "runqueue"), rel=0.2)
+
+
+def test_a_queue_from_before_its_piece_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of 100 ms, and pieces of 8."""
+    rows = hold_up(thread(1, 40_000), 100 * MILLISECOND, 500 * MILLISECOND).rows()
+    monkeypatch.setattr(replay, "QUOTA", 20_000)
+    found = explained(make(**rows))
+    assert [note for note in found.notes if "waited since before their piece began" in note]
+
+
+def test_rows_that_begin_at_once_are_not_replayed_and_it_says_so(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No piece of time has few enough of them; what comes here stays bounded."""
+    monkeypatch.setattr(replay, "QUOTA", 500)
+    rows = hold_up(thread(1, 4_000), 4 * MILLISECOND, 50 * MILLISECOND).rows()
+    rows["start_ns"] = np.full(4_000, START_NS)
+    found = explained(make(**rows))
+    assert found.replayed == 0.0
+    assert [note for note in found.notes if "can't be replayed" in note]
+
+
+def test_pieces_are_the_same_length_in_each_block_and_lead_in_to_each() -> None:
+    power, blocks = 20, 50
+    pieces = Pieces.reading(0.25, power, 7)
+    moment = np.arange(0, blocks << power, 97, dtype=np.int64)
+    has, reads = pieces.has(moment), pieces.reads(moment)
+    assert reads[has].all()
+    assert reads.mean() == pytest.approx(0.25, rel=0.01)
+    inside = np.bincount(moment[has] >> power, minlength=blocks) * 97
+    assert np.allclose(inside, pieces.length, atol=2 * 97)
+    begins = [int(pieces.begin(np.array([block]))[0]) for block in range(blocks)]
+    assert len(set(begins)) > blocks / 2
+    assert min(begins) < 0.2 * (1 << power) and max(begins) > 0.6 * (1 << power)
+    for block in range(1, blocks):
+        begin = (block << power) + begins[block]
+        assert pieces.reads(np.arange(begin - pieces.lead, begin)).all()
 
 
 def test_as_recorded_the_replay_is_what_was_recorded(make: Make) -> None:
     rows = merged(*(hold_up(thread(tid, 5_000), MILLISECOND, 20 * MILLISECOND) for tid in (1, 2)))
-    ledger = tailscope.open(make(**rows))
-    with connect(ledger) as engine:
-        overview, table = look_over(engine, ledger)
-        spans = measure.spans_named(engine, table, overview, ledger, "recv..send")
-        assert spans.replayable
-        whole = Timed.of(measure.walls(spans), spans.blocks).distribution()
-        same = fix.relieved(spans, whole, fix.Fix({"runqueue": 1 << 40}))
+    with opened(make(**rows)) as (spans, baseline):
+        spans = replay.with_queue(spans, baseline.walls, 1)
+        whole = baseline.whole
+        same = fix.fixed(spans, baseline.walls, fix.Fix({"runqueue": 1 << 40})).distribution()
     assert np.array_equal(same.bins, whole.bins)
     assert same.weights == pytest.approx(whole.weights)
+
+
+def test_the_recursion_is_lindleys() -> None:
+    """Against a loop, for three threads with services of any length."""
+    rng = np.random.default_rng(3)
+    rows = merged(*(thread(tid, 3_000, slow=0.02) for tid in (1, 2, 3)))
+    start_ns, wall, tid = rows["start_ns"], rows["wall_ns"], rows["tid"]
+    order = np.lexsort((start_ns, start_ns + wall, tid))
+    start_ns, wall, tid = start_ns[order], wall[order], tid[order]
+    first = replay.changes(tid)
+    sample = Sample(wall, np.ones(len(wall)), {"queue": np.zeros_like(wall)}, {}, len(wall))
+    places = replay.Places.of(
+        replay.Answers(sample, start_ns, first, first & False, np.arange(len(wall)))
+    )
+    services = (places.own * rng.random(len(wall))).astype(np.int64)
+    expected, end = [], 0
+    for i in range(len(wall)):
+        end = max(int(start_ns[i]), 0 if first[i] else end) + int(services[i])
+        expected.append(end - int(start_ns[i]))
+    assert (places.late > 0).sum() > 500
+    assert places.walls(services).tolist() == expected

@@ -83,8 +83,8 @@ def test_shares_sum_to_the_saving_that_the_engine_finds_for_all_at_once(tmp_path
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
         spans = measure.spans_named(engine, table, overview, ledger, found.span.name)
-        whole = Timed.of(measure.walls(spans), spans.blocks).distribution()
-        without = fix.relieved(spans, whole, fix.Fix(limits))
+        walls = Timed.of(measure.walls(spans), spans.blocks)
+        without = fix.fixed(spans, walls, fix.Fix(limits)).distribution()
     assert shares.saving_ns == pytest.approx(found.at_target.ns - without.value_at(0.99))
 
 
