@@ -9,7 +9,10 @@ generated without a cause. A line a kind: how often the most valuable cause came
 Besides the saving as it is, which must hit the percentile of this very recording, the line says how
 often its 95 % interval holds the truth.
 
-    python bench/explain_truth.py --recordings 200 --jobs 2
+    python bench/explain_truth.py --recordings 200 --jobs 2 --seen verdicts.jsonl
+
+With `--seen` each verdict is kept in that file, and what is in it already is not done again: a run
+may be ended at any time (`--minutes`) and taken up later.
 
 `surely` is the lower end of the 95 % interval of top-1; 299 of 299 right would make it 99 %.
 """
@@ -17,12 +20,14 @@ often its 95 % interval holds the truth.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import multiprocessing
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -139,8 +144,34 @@ def judge(world: World) -> Verdict:
         top_ns=truth[top],
         first_ns=truth.get(first, 0.0),
         error=saving.ns / truth[top] - 1,
-        held=saving.lo <= truth[top] <= saving.hi,
+        held=bool(saving.lo <= truth[top] <= saving.hi),
     )
+
+
+class Seen:
+    """The verdicts so far, by kind and seed, for recordings of one size; in a file if one is named.
+
+    A line that was cut off when a run was ended is no verdict.
+    """
+
+    def __init__(self, path: Path | None, size: str) -> None:
+        self.path, self.size = path, size
+        self.verdicts: dict[tuple[str, int], Verdict] = {}
+        for line in path.read_text().splitlines() if path and path.exists() else ():
+            try:
+                one = json.loads(line)
+            except ValueError:
+                continue
+            if one["size"] == size:
+                self.verdicts[one["kind"], one["verdict"]["seed"]] = Verdict(**one["verdict"])
+
+    def add(self, kind: str, verdict: Verdict) -> None:
+        """Keep one more."""
+        self.verdicts[kind, verdict.seed] = verdict
+        if self.path:
+            line = {"size": self.size, "kind": kind, "verdict": asdict(verdict)}
+            with self.path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
 
 
 def at_least(right: int, tried: int) -> float:
@@ -167,24 +198,38 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--kind", choices=KINDS, help="default: all")
     parser.add_argument("--jobs", type=int, default=1, help="recordings at once; default: 1")
+    parser.add_argument("--seen", type=Path, help="keep verdicts in this file, and go on from it")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after so many")
     chosen = parser.parse_args()
-    print(f"{chosen.recordings} recordings of {chosen.rows:,} spans in {chosen.seconds:g} s each")
+    until = time.monotonic() + 60 * chosen.minutes
+    size = f"{chosen.rows:,} spans in {chosen.seconds:g} s"
+    seen = Seen(chosen.seen, size)
+    print(f"{chosen.recordings} recordings of {size} each")
     print(f"{'kind':<14} {'top-1':>9} {'surely':>7} {'within 10 %':>12} {'median error':>13} "
           f"{'largest':>8} {'interval':>9}")  # fmt: skip
     with multiprocessing.get_context("spawn").Pool(chosen.jobs) as pool:
         for number, (name, make) in enumerate(KINDS.items()):
             if chosen.kind not in (None, name):
                 continue
-            worlds = [
-                replace(
-                    make(np.random.default_rng([seed, number])),
-                    rows=chosen.rows,
-                    seconds=chosen.seconds,
-                    seed=seed,
-                )
-                for seed in range(1, chosen.recordings + 1)
-            ]
-            line(name, list(pool.imap(judge, worlds)))
+            seeds = range(1, chosen.recordings + 1)
+            left = [seed for seed in seeds if (name, seed) not in seen.verdicts]
+            while left and time.monotonic() < until:
+                now, left = left[: chosen.jobs], left[chosen.jobs :]
+                worlds = [
+                    replace(
+                        make(np.random.default_rng([seed, number])),
+                        rows=chosen.rows,
+                        seconds=chosen.seconds,
+                        seed=seed,
+                    )
+                    for seed in now
+                ]
+                for verdict in pool.imap(judge, worlds):
+                    seen.add(name, verdict)
+            if done := [
+                seen.verdicts[name, seed] for seed in seeds if (name, seed) in seen.verdicts
+            ]:
+                line(name, done)
 
 
 def line(name: str, seen: Sequence[Verdict]) -> None:
