@@ -122,7 +122,7 @@ class Explanation:
     run_length: int
     #: The part of the spans (0 to 1) that were replayed: savings contain the queue behind a cause,
     #: as it was in these. 0 where that is not known.
-    replayed: float
+    replayed_share: float
     method: VarMRI
     worst: tuple[Worst, ...]
     #: The recording in pieces of time, where that was asked for.
@@ -184,7 +184,8 @@ class Explanation:
                 "blocks": self.blocks,
                 "block_s": self.block_s,
                 "run_length": self.run_length,
-                "replayed": self.replayed,
+                "replayed": self.replayed_share > 0,
+                "replayed_share": self.replayed_share,
                 **asdict(self.method),
             },
             "recordings": [asdict(recording) for recording in self.provenance.recordings],
@@ -274,7 +275,7 @@ def explain(
         blocks=spans.blocks,
         block_s=spans.block_s,
         run_length=baseline.draws.run,
-        replayed=spans.queued.share if spans.queued else 0.0,
+        replayed_share=spans.queued.share if spans.queued else 0.0,
         method=method,
         worst=worst,
         segments=segments,

@@ -77,7 +77,7 @@ def test_the_answer_is_the_engines(
     monkeypatch.setattr(DuckDB, "run", counted)
     most, expected = explained(0)
     assert expected.counters and expected.segments is not None
-    assert expected.replayed == (0.0 if weights else 1.0)
+    assert expected.replayed_share == (0.0 if weights else 1.0)
     asked = []
     # The tail alone; that and a segment; everything.
     for here in (3_500, 6_000, 100_000):

@@ -203,11 +203,11 @@ def test_of_many_rows_pieces_are_replayed_and_it_says_so(
     usual = float(np.quantile(thread(1, 40_000).rows()["wall_ns"], 0.99))
     ledger = make(**often_held_up())
     whole = explained(ledger)
-    assert whole.replayed == 1.0
+    assert whole.replayed_share == 1.0
     assert not [note for note in whole.notes if "replayed" in note]
     monkeypatch.setattr(replay, "QUOTA", 20_000)
     found = explained(ledger)
-    assert 0.3 < found.replayed < 0.5
+    assert 0.3 < found.replayed_share < 0.5
     assert [note for note in found.notes if "pieces of 6.71 ms, drawn at random" in note]
     cause = next(one for one in found.causes if one.name == "runqueue")
     assert cause.predicted.lo <= usual <= cause.predicted.hi
@@ -230,7 +230,7 @@ def test_rows_that_begin_at_once_are_not_replayed_and_it_says_so(
     rows = hold_up(thread(1, 4_000), 4 * MILLISECOND, 50 * MILLISECOND).rows()
     rows["start_ns"] = np.full(4_000, START_NS)
     found = explained(make(**rows))
-    assert found.replayed == 0.0
+    assert found.replayed_share == 0.0
     assert [note for note in found.notes if "can't be replayed" in note]
 
 
