@@ -26,7 +26,7 @@ piece with a lead-in is exact unless the thread was busy all the while.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -118,6 +118,8 @@ class Queued:
     share: float = 1.0
     pieces: int = 1
     length_ns: int = 0
+    #: What `others` found, by bin.
+    by_bin: dict[int, Sample] = field(default_factory=dict)
 
     @cached_property
     def queues(self) -> tuple[Answers, Places]:
@@ -127,7 +129,9 @@ class Queued:
 
     def knowing(self, causes: Sequence[str]) -> Queued:
         """Only the spans in which some causes were measured."""
-        return replace(self, answers=self.answers.where(self.answers.rows.where_known(causes)))
+        answers = self.answers.where(self.answers.rows.where_known(causes))
+        answers = replace(answers, row=np.arange(len(answers.row)))
+        return replace(self, answers=answers, by_bin={})
 
     @property
     def cut_share(self) -> float:
@@ -150,15 +154,28 @@ class Queued:
             block, ones = waiting.rows.block[other], np.ones(int(other.sum()))
             return walls.moved(*(Counts(block, bins[other], ones) for bins in (before, after)))
         lowest = max(self.from_bin, floor_bin)
-        rows = self.answers.rows
-        more = fix.more_in(rows)
-        plain = rows.wall - sum(more.values(), np.zeros_like(rows.wall))
-        replay = plain.copy()
-        of_waiting = {name: ns[waiting.row] for name, ns in more.items()}
-        _, replay[waiting.row] = self.replayed(of_waiting)
-        chosen = (rows.weight > 0) & (plain >= lower_edge(lowest))
-        before, after = (np.maximum(bins_of(ns[chosen]), floor_bin - 1) for ns in (plain, replay))
-        return transferred(walls, lowest, rows.block[chosen], before, after)
+        others = self.others(lowest)
+        alone = others.wall - sum(fix.more_in(others).values(), np.zeros_like(others.wall))
+        plain, replay = self.replayed(fix.more_in(waiting.rows))
+        counted = waiting.rows.weight > 0
+        block = np.append(others.block, waiting.rows.block[counted])
+        before = np.append(alone, plain[counted])
+        after = np.append(alone, replay[counted])
+        chosen = before >= lower_edge(lowest)
+        before, after = (np.maximum(bins_of(ns[chosen]), floor_bin - 1) for ns in (before, after))
+        return transferred(walls, lowest, block[chosen], before, after)
+
+    def others(self, lowest: int) -> Sample:
+        """The counted rows from a bin of wall time on that waited for nobody, nor anybody for them.
+
+        A fix makes none of them slower, so those below the bin stay there.
+        """
+        if lowest not in self.by_bin:
+            rows = self.answers.rows
+            chosen = (rows.weight > 0) & (rows.wall >= lower_edge(lowest))
+            chosen[self.queues[0].row] = False
+            self.by_bin[lowest] = rows.where(chosen)
+        return self.by_bin[lowest]
 
     def replayed(self, more: Mapping[str, Times]) -> tuple[Times, Times]:
         """The wall times of those that waited, without what a fix takes of each cause: of them

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tailscope
-from conftest import Make
+from conftest import Make, rewrite
 from explain_synthetic import START_NS
 from tailscope import counterfactual, fix, measure, replay
 from tailscope.counterfactual import Baseline
@@ -212,6 +212,29 @@ def test_of_many_rows_pieces_are_replayed_and_it_says_so(
     cause = next(one for one in found.causes if one.name == "runqueue")
     assert cause.predicted.lo <= usual <= cause.predicted.hi
     assert predicted(found, "runqueue") == pytest.approx(predicted(whole, "runqueue"), rel=0.2)
+
+
+def test_each_span_of_the_pieces_is_counted_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that waited and the others; also where some don't know a cause."""
+    monkeypatch.setattr(replay, "QUOTA", 5_000)
+    rows = hold_up(thread(1, 20_000), MILLISECOND, 12_500_000).rows()
+    ledger = make(io_ns=np.arange(20_000) % 7, **rows)
+    gone = "CASE WHEN row // 100 % 3 > 0 THEN io_ns END AS io_ns"
+    with opened(rewrite(ledger, f"SELECT * EXCLUDE row REPLACE ({gone}) FROM {{rows}}")) as (
+        spans,
+        baseline,
+    ):
+        whole = replay.with_queue(spans, baseline.walls, 1).queued
+    assert whole is not None
+    for queued in (whole, whole.knowing(("io",))):
+        waiting, _ = queued.queues
+        counted = np.count_nonzero(queued.answers.rows.weight)
+        others = queued.others(queued.from_bin)
+        assert len(others.wall) > 100
+        assert np.count_nonzero(waiting.rows.weight) > 100
+        assert len(others.wall) + np.count_nonzero(waiting.rows.weight) == counted
 
 
 def test_a_queue_from_before_its_piece_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
