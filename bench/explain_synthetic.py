@@ -113,6 +113,8 @@ class World:
     host: str = "db1"
     seed: int = 1
     missing: float = 0.0
+    #: Threads that answer in turn.
+    threads: int = 1
     absent: dict[str, str] = field(
         default_factory=lambda: {
             "steal": "no steal-time symbol, and /proc/stat shows none on this machine",
@@ -145,6 +147,7 @@ def simulate(world: World, without: Sequence[str] = ()) -> Columns:
     )
     wall = running.astype(np.int64)
     columns: Columns = {"start_ns": START_NS + (times * 1e9).astype(np.int64)}
+    columns["tid"] = 4711 + np.arange(world.rows) % world.threads
     hits: dict[str, NDArray] = {}
     gone = np.random.default_rng([world.seed, 3])
     for plant in world.plants:

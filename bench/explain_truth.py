@@ -220,6 +220,8 @@ def main() -> None:
                         make(np.random.default_rng([seed, number])),
                         rows=chosen.rows,
                         seconds=chosen.seconds,
+                        # In truth nobody waits for another: no two spans of a thread overlap.
+                        threads=chosen.rows // 1_000,
                         seed=seed,
                     )
                     for seed in now
