@@ -145,6 +145,13 @@ def test_a_collection_of_the_jvm_is_named_for_its_collector(timeline: Begin) -> 
     assert named >= 0.75 * len(found), firsts
 
 
+def share_of_others(story: Story) -> float:
+    """Which share of a request's time went to others that had its CPU, or stopped its JVM."""
+    others = ("waiting_for_cpu", "wake_up", "jvm_pause")
+    ns = (cause["ns"] for cause in story["causes"] if cause["kind"] in others)
+    return sum(ns) / story["latency_ns"]
+
+
 def test_classes_that_are_loaded_within_a_request_are_its_story(timeline: Begin) -> None:
     port = free_port()
     page = f"http://127.0.0.1:{port}/"
@@ -157,7 +164,9 @@ def test_classes_that_are_loaded_within_a_request_are_its_story(timeline: Begin)
         def struck() -> list[Story] | None:
             recorder.ask()
             told = stories(recorder.windows()[-1], "-n", 100)
-            found = [s for s in told["stories"] if s["classes_loaded"] >= 400]
+            # What else the machine and the JVM have to do is not the test's.
+            loads = [s for s in told["stories"] if s["classes_loaded"] >= 400]
+            found = [s for s in loads if share_of_others(s) < 0.25]
             return found if len(found) >= 8 else None
 
         found = until(struck, "eight requests had classes loaded in them", 60)
@@ -205,9 +214,85 @@ def test_a_command_is_watched_from_its_begin_and_its_end_ends_it(timeline: Begin
     ended = recorder.wait().clean()
     assert "every process has ended" in ended.err
     told = stories(recorder.windows()[0], "--slower", "1us", "-n", 100)
-    # Both ends are watched: the answers are the other end's requests, but for the last.
-    assert told["requests"] >= 20
+    # Both ends are watched, and one of them is a client: what comes in there is no request.
+    assert told["requests"] == 20
     assert "python3" in {story["thread"] for story in told["stories"]}
+
+
+#: A server that asks another one, which sleeps, and a client: three processes, two of which serve.
+ASKING = """
+import os, socket, time
+def served(answer):
+    s = socket.create_server(('127.0.0.1', 0))
+    if os.fork() == 0:
+        a, _ = s.accept()
+        while a.recv(9): a.send(answer())
+        os._exit(0)
+    return socket.create_connection(s.getsockname())
+def slow():
+    time.sleep(0.02)
+    return b'slow'
+back = served(slow)
+def asks():
+    back.send(b'ask')
+    return back.recv(9)
+front = served(asks)
+for _ in range(150): front.send(b'get'); front.recv(9)
+front.close()
+"""
+
+
+def test_what_a_server_waited_for_another_for_is_told_where_it_happened(timeline: Begin) -> None:
+    recorder = timeline("--keep", "30s", "--memory", "16MB", "--", "python3", "-c", ASKING)
+    recorder.wait().clean()
+    told = stories(recorder.windows()[0], "--slower", "15ms", "-n", 1000)
+    # What comes in to a client is an answer: only what the two servers were asked counts.
+    assert 200 <= told["slow"] <= 300, told["slow"]
+    sleeps = "blocked in clock_nanosleep"
+    firsts = leading(told)
+    there = sum(n for (_, name), n in firsts.items() if name.startswith(sleeps))
+    asked = sum(n for (_, name), n in firsts.items() if name.startswith(f"python3: {sleeps}"))
+    assert min(there, asked) >= 100, firsts
+    # The client is on this machine: a request ends when it received its answer.
+    assert all(story["to_client"] for story in told["stories"][:200])
+
+
+def test_a_slow_call_of_a_function_has_its_window_and_its_story(timeline: Begin) -> None:
+    maps = Path("/proc/self/maps").read_text().split()
+    (libc,) = {word for word in maps if word.endswith("/libc.so.6")}
+    source = f"sleep=uprobe:{libc}:clock_nanosleep"
+    sleeps = "import time\nfor _ in range(100): time.sleep(0.02)"
+    options = ("--span", source, "--slow", "15ms", "--keep", "5s", "--memory", "16MB")
+    recorder = timeline(*options, "--", "python3", "-c", sleeps)
+    recorder.wait().clean()
+    window = recorder.windows()[0]
+    assert window.stem == "slow-0001"
+    told = stories(window)
+    assert told["slow"] >= 1
+    assert {story["span"] for story in told["stories"]} == {"sleep"}
+    firsts = {story["causes"][0]["name"] for story in told["stories"]}
+    assert all(name.startswith("blocked in clock_nanosleep") for name in firsts), firsts
+
+
+def test_the_window_can_be_asked_for_at_a_socket(timeline: Begin, folder: Path) -> None:
+    control = folder / "control"
+    dump = [installed.tailscope(), "timeline", "dump", control]
+    with (
+        memcached(MEASURED) as server,
+        load(server, "--rate", 500, "-d", "60s", "--cpu", OTHER),
+    ):
+        recorder = watch(timeline, server, "--control", control)
+        assert control.stat().st_mode & 0o777 == 0o600
+        with Started(dump) as asking:
+            asked = asking.wait().clean()
+        window = Path(asked.out.strip())
+        assert window in recorder.windows() and window.stem.startswith("asked-")
+        assert stories(window, "--slower", "1us")["requests"] > 0
+        recorder.stop().clean()
+    assert not control.exists()
+    with Started(dump) as asking:
+        refused = asking.wait()
+    assert refused.code == 3 and f"no window from the recorder at {control}" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -217,6 +302,8 @@ def test_a_command_is_watched_from_its_begin_and_its_end_ends_it(timeline: Begin
         (["timeline", "-p", "4194304"], 2, ["no process 4194304"]),
         (["timeline", "-p", "1", "--slow", "p0"], 2, ["no percentile"]),
         (["timeline", "--", "no-such-program"], 2, ["no program 'no-such-program'"]),
+        (["timeline", "-p", "1", "--span", "sdk"], 2, ["no spans of the SDK", "record --span sdk"]),
+        (["timeline", "-p", "1", "--span", "uprobe:/bin/true:work"], 2, ["--span", "work"]),
         (["timeline", "story", "/etc/passwd"], 2, ["no trace of tailscope timeline"]),
         (["timeline", "story", "/nowhere"], 2, ["can't read /nowhere"]),
     ],

@@ -241,21 +241,28 @@ Examples:
   tailscope timeline -p $(pidof -s memcached) --slow 2ms -o windows
   tailscope timeline --slow p99.9 -o windows -- ./server --port 80
   kill -USR1 $(pidof tailscope)                         write the window now
+  tailscope timeline dump /run/timeline.sock            the same, where --control names that socket
   tailscope timeline story windows/slow-0001.timeline   what held up its slow requests
   tailscope timeline page windows/slow-0001.timeline    the slowest of them as a picture
   tailscope timeline perfetto windows/slow-0001.timeline
                                                         the same window for ui.perfetto.dev
 
-A request begins with its first packet and ends when the last byte of its answer has left (docs/timeline.md)."
+A request begins with its first packet and ends when the last byte of its answer has left, or was received by a
+client on this machine (docs/timeline.md)."
 )]
 pub struct Timeline {
-    /// What to do with a window that was written
+    /// What to do with windows
     #[command(subcommand)]
     pub with: Option<WithWindow>,
 
     /// Process to watch, with all its threads and children (repeatable)
     #[arg(short, long = "pid", value_name = "PID")]
     pub pids: Vec<u32>,
+
+    /// What is followed (repeatable): syscall:ready..send, the requests on sockets, as without --span; and
+    /// spans from probes in programs, as in `tailscope record`: usdt:… and uprobe:…
+    #[arg(long = "span", value_name = "SOURCE")]
+    pub spans: Vec<SpanSource>,
 
     /// Write a window when a request takes so long, or longer than this percentile: 2ms, 500us, p99.9
     #[arg(long, value_name = "TIME|PERCENTILE", value_parser = parse_slow)]
@@ -281,6 +288,10 @@ pub struct Timeline {
     #[arg(long)]
     pub perfetto: bool,
 
+    /// A socket, for this user alone, at which `tailscope timeline dump` asks for the window
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+
     /// How long to go on [default: until Ctrl-C or the end of the processes]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
@@ -302,7 +313,7 @@ pub struct Timeline {
     pub command: Vec<OsString>,
 }
 
-/// What to do with a window that was written.
+/// What to do with windows.
 #[derive(Debug, Subcommand)]
 pub enum WithWindow {
     /// Tell, for each slow request, where its time went from packet to packet
@@ -311,6 +322,15 @@ pub enum WithWindow {
     Page(Page),
     /// Write the window in Perfetto's format, for ui.perfetto.dev
     Perfetto(Perfetto),
+    /// Have a running recorder write the window up to now, and print its path
+    Dump(Dump),
+}
+
+/// Have a running recorder write the window up to now, and print its path.
+#[derive(Debug, ClapArgs)]
+pub struct Dump {
+    /// The socket that the recorder was given with --control
+    pub socket: PathBuf,
 }
 
 /// Draw one slow request as a page that needs no network.

@@ -210,7 +210,7 @@ fn sources(
 }
 
 /// Finds the probes of those sources that have some.
-fn aims(
+pub fn aims(
     spans: &[SpanSource],
     processes: &[Process],
     launched: Option<&Launched>,

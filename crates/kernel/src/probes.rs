@@ -107,14 +107,20 @@ pub(crate) fn select(open: &mut OpenObject, config: &Config, ladder: &mut Ladder
         Uprobes::Nothing
     };
     let wanted = uprobes != Uprobes::Nothing;
-    for name in PROGRAMS {
-        autoload(open, name, wanted);
-    }
     for mut map in open.maps_mut() {
         if MAPS.iter().any(|name| map.name() == *name) {
             map.set_autocreate(wanted)
                 .unwrap_or_else(|e| unreachable!("the object is not loaded yet: {e}"));
         }
+    }
+    prepare(open, uprobes);
+    uprobes
+}
+
+/// Has the programs loaded as they will be attached, or not at all.
+pub(crate) fn prepare(open: &mut OpenObject, uprobes: Uprobes) {
+    for name in PROGRAMS {
+        autoload(open, name, uprobes != Uprobes::Nothing);
     }
     if uprobes == Uprobes::Multi {
         for mut program in open.progs_mut() {
@@ -123,11 +129,10 @@ pub(crate) fn select(open: &mut OpenObject, config: &Config, ladder: &mut Ladder
             }
         }
     }
-    uprobes
 }
 
 /// Tries both ways on a function of our own that nobody calls.
-fn choose(ladder: &mut Ladder) -> Uprobes {
+pub(crate) fn choose(ladder: &mut Ladder) -> Uprobes {
     let (uprobes, mechanism, why) = match attach_to_ourselves("probe_uprobe_multi") {
         Ok(()) => (Uprobes::Multi, Some("uprobe_multi"), String::new()),
         Err(multi) => match attach_to_ourselves("probe_uprobe") {
@@ -219,55 +224,59 @@ impl Probe {
     }
 }
 
+/// Attaches to a probe, in every process that has the file mapped now or later, the program of this
+/// object that goes with it.
+pub(crate) fn attach(
+    object: &mut Object,
+    uprobes: Uprobes,
+    probe: &Probe,
+) -> Result<Vec<Link>, ProbeError> {
+    let cookie = probe.cookie();
+    let name = match (&probe.spot, probe.edge) {
+        (Spot::Usdt { .. }, Edge::Begin) => "on_usdt_begin",
+        (Spot::Usdt { .. }, _) => "on_usdt_end",
+        (Spot::Code(_), Edge::Begin) => "on_uprobe_begin",
+        (Spot::Code(_), Edge::End) => "on_uprobe_end",
+        (Spot::Code(_), Edge::Return) => "on_uprobe_return",
+    };
+    let retprobe = probe.edge == Edge::Return;
+    let program = program(object, name);
+    let links: libbpf_rs::Result<Vec<Link>> = match &probe.spot {
+        Spot::Usdt { provider, name } => {
+            let options = UsdtOpts {
+                cookie,
+                ..Default::default()
+            };
+            program
+                .attach_usdt_with_opts(EVERYBODY, &probe.file, provider, name, options)
+                .map(|link| vec![link])
+        }
+        Spot::Code(offsets) if uprobes == Uprobes::Multi => {
+            attach_multi(&program, &probe.file, offsets, cookie, retprobe).map(|link| vec![link])
+        }
+        Spot::Code(offsets) => offsets
+            .iter()
+            .map(|offset| {
+                let options = UprobeOpts {
+                    cookie,
+                    retprobe,
+                    ..Default::default()
+                };
+                program.attach_uprobe_with_opts(EVERYBODY, &probe.file, *offset as usize, options)
+            })
+            .collect(),
+    };
+    links.map_err(|e| ProbeError {
+        file: probe.file.clone(),
+        why: reason(&e),
+    })
+}
+
 impl Kernel {
     /// Attaches to a probe, in every process that has the file mapped now or later. Only in those
     /// that are watched does it begin or end spans; the others pay the kernel's own cost of it.
     pub fn attach_probe(&mut self, probe: &Probe) -> Result<(), ProbeError> {
-        let cookie = probe.cookie();
-        let name = match (&probe.spot, probe.edge) {
-            (Spot::Usdt { .. }, Edge::Begin) => "on_usdt_begin",
-            (Spot::Usdt { .. }, _) => "on_usdt_end",
-            (Spot::Code(_), Edge::Begin) => "on_uprobe_begin",
-            (Spot::Code(_), Edge::End) => "on_uprobe_end",
-            (Spot::Code(_), Edge::Return) => "on_uprobe_return",
-        };
-        let retprobe = probe.edge == Edge::Return;
-        let program = program(&mut self.object, name);
-        let links: libbpf_rs::Result<Vec<Link>> = match &probe.spot {
-            Spot::Usdt { provider, name } => {
-                let options = UsdtOpts {
-                    cookie,
-                    ..Default::default()
-                };
-                program
-                    .attach_usdt_with_opts(EVERYBODY, &probe.file, provider, name, options)
-                    .map(|link| vec![link])
-            }
-            Spot::Code(offsets) if self.uprobes == Uprobes::Multi => {
-                attach_multi(&program, &probe.file, offsets, cookie, retprobe)
-                    .map(|link| vec![link])
-            }
-            Spot::Code(offsets) => offsets
-                .iter()
-                .map(|offset| {
-                    let options = UprobeOpts {
-                        cookie,
-                        retprobe,
-                        ..Default::default()
-                    };
-                    program.attach_uprobe_with_opts(
-                        EVERYBODY,
-                        &probe.file,
-                        *offset as usize,
-                        options,
-                    )
-                })
-                .collect(),
-        };
-        let links = links.map_err(|e| ProbeError {
-            file: probe.file.clone(),
-            why: reason(&e),
-        })?;
+        let links = attach(&mut self.object, self.uprobes, probe)?;
         self.probe_links.extend(links);
         Ok(())
     }

@@ -16,6 +16,7 @@ fn what_this_process_does_with_a_socket_is_told_in_its_order() {
     let events = Events::load(Config {
         memory: 8 << 20,
         follow_children: true,
+        probes: false,
     })
     .expect("the programs load");
     let rings = events.rings().expect("mapped");

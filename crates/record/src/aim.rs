@@ -55,6 +55,18 @@ impl Aim {
         })
     }
 
+    /// The probes, ends before begins.
+    #[must_use]
+    pub fn probes(&self) -> &[Probe] {
+        &self.probes
+    }
+
+    /// What its spans are called where they have no names of their own.
+    #[must_use]
+    pub fn span_name(&self) -> String {
+        self.source.span_name()
+    }
+
     /// What a person should know before the recording begins.
     pub(crate) fn notices(&self) -> impl Iterator<Item = String> {
         self.files.iter().filter(|file| file.replaced).map(|file| {

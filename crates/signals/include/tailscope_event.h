@@ -2,7 +2,8 @@
 /*
  * The timeline's events, as the kernel's programs write them and user space reads them: one fixed
  * size, one ring a CPU, in an mmapable BPF array. A ring is never full: the oldest event makes room.
- * Windows of these same bytes are what a trace file holds, so a change raises TL_ABI.
+ * Windows of these same bytes are what a trace file holds, so a change raises TL_ABI. A new kind does
+ * not: whoever does not know it passes over it.
  */
 #ifndef TAILSCOPE_EVENT_H
 #define TAILSCOPE_EVENT_H
@@ -38,11 +39,14 @@ enum tl_kind {
 	TL_PACKET_IN = 13,   /* x: its length: the stack takes it from the device */
 	TL_TCP_IN = 14, /* x: socket, y: sequence after it, z: what it acknowledges, small: bytes */
 	TL_READY = 15,	/* x: socket: its reader is told */
-	TL_RECEIVE = 16, /* x: socket, y: sequence up to which was read, z: bytes, flags 1: TCP */
+	/* x: socket, y: sequence up to which was read, z: bytes, flags 1: TCP, 2: a client's socket */
+	TL_RECEIVE = 16,
 	/* x: socket, y: sequence after it, z: bytes, flags 1: TCP, small: enum tl_held */
 	TL_SEND = 17,
-	TL_TRANSMIT = 18, /* x: socket, y: sequence after it, small: bytes: the device takes it */
-	TL_IDLE = 19,	  /* x: the state's number, ~0: the CPU is awake again */
+	/* The device takes it. x: socket, y: sequence after it, small: bytes, z: ns since its sender's
+	 * system call began; 0: it is in none that sends, or in one that is not followed */
+	TL_TRANSMIT = 18,
+	TL_IDLE = 19,	     /* x: the state's number, ~0: the CPU is awake again */
 	TL_BLOCK_ISSUE = 20, /* x: request, y: bytes */
 	TL_BLOCK_DONE = 21,  /* the same */
 	/* A thread ends, or takes another name; two events follow each other, eight bytes of it in
@@ -54,7 +58,15 @@ enum tl_kind {
 	TL_JVM_IN = 24,
 	TL_JVM_OUT = 25,
 	TL_TEXT = 26,
-	TL_KINDS = 27,
+	/* As TL_RECEIVE, by a process that is not watched: what a watched one sent it by TCP on this
+	 * machine, as a rule. x: socket, y: sequence up to which was read, z: bytes */
+	TL_TAKEN = 27,
+	/* A probe in a program begins a span. small: its source, x, y: the stack pointer, low half
+	 * first, z: the low half of the place in the program */
+	TL_SPAN_IN = 28,
+	/* And ends it; flags 1: at the return of the call that began it */
+	TL_SPAN_OUT = 29,
+	TL_KINDS = 30,
 };
 
 /* Why TCP did not send at once what it was given. */

@@ -27,6 +27,13 @@ impl Sequence {
     pub fn reaches(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0) as i32 >= 0
     }
+
+    /// Whether this place is so far from another that they are hardly of one connection's stream, in
+    /// which no more than a window lies between two neighbours.
+    #[must_use]
+    pub fn is_far_from(self, other: Self) -> bool {
+        (self.0.wrapping_sub(other.0) as i32).unsigned_abs() > 1 << 26
+    }
 }
 
 /// What runs on top of a thread.
@@ -153,6 +160,18 @@ pub enum What {
         end: Option<Sequence>,
         /// How many.
         bytes: u32,
+        /// It is a client's: connect chose its port.
+        connects: bool,
+    },
+    /// The event's thread, of a process that is not watched, took bytes from a TCP socket whose
+    /// other end a watched process has, as a rule.
+    Taken {
+        /// Which.
+        socket: Socket,
+        /// Up to where it has now read.
+        end: Sequence,
+        /// How many.
+        bytes: u32,
     },
     /// The event's thread gave bytes to a socket.
     Send {
@@ -173,6 +192,8 @@ pub enum What {
         end: Sequence,
         /// Bytes of data, 65,535 at most.
         bytes: u16,
+        /// So long, in ns, the event's thread is in the system call that sends it; 0: not known.
+        since: u32,
     },
     /// The CPU goes to sleep, how deep; `None`: it is awake again.
     Idle(Option<u32>),
@@ -203,6 +224,24 @@ pub enum What {
     },
     /// More of the name that the event before it on this thread began.
     Text([u8; 12]),
+    /// A probe in a program begins a span.
+    SpanIn {
+        /// Of which source.
+        source: u16,
+        /// The stack pointer.
+        frame: u64,
+        /// Where in the program, the low half.
+        place: u32,
+    },
+    /// A probe in a program ends one.
+    SpanOut {
+        /// Of which source.
+        source: u16,
+        /// The stack pointer, as it was at the begin of the same call.
+        frame: u64,
+        /// It is the return of the call whose entry began it.
+        returns: bool,
+    },
     /// Half of the name of a thread that ends.
     Name {
         /// The second half?
@@ -301,6 +340,12 @@ impl Event {
                 socket: Socket(x),
                 end: stream,
                 bytes: z,
+                connects: bytes[17] & 2 != 0,
+            },
+            abi::TL_TAKEN => What::Taken {
+                socket: Socket(x),
+                end: Sequence(y),
+                bytes: z,
             },
             abi::TL_SEND => What::Send {
                 socket: Socket(x),
@@ -319,6 +364,7 @@ impl Event {
                 socket: Socket(x),
                 end: Sequence(y),
                 bytes: small,
+                since: z,
             },
             abi::TL_IDLE => What::Idle((x != u32::MAX).then_some(x)),
             abi::TL_BLOCK_ISSUE => What::BlockIssue {
@@ -353,6 +399,16 @@ impl Event {
                 more: flag,
             },
             abi::TL_TEXT => What::Text(twelve(bytes)),
+            abi::TL_SPAN_IN => What::SpanIn {
+                source: small,
+                frame: u64::from(x) | u64::from(y) << 32,
+                place: z,
+            },
+            abi::TL_SPAN_OUT => What::SpanOut {
+                source: small,
+                frame: u64::from(x) | u64::from(y) << 32,
+                returns: flag,
+            },
             _ => return None,
         };
         Some(Self {

@@ -83,6 +83,12 @@ pub struct About {
     pub processes: BTreeMap<u32, String>,
     /// Those whose system calls, faults, receives and sends are told.
     pub watched: Vec<u32>,
+    /// Names of the sources of spans from probes, by their number.
+    #[serde(default)]
+    pub spans: Vec<String>,
+    /// Requests on sockets are told of; else only those spans.
+    #[serde(default = "yes")]
+    pub sockets: bool,
     /// Interrupts' names by their number.
     pub interrupts: BTreeMap<u32, String>,
     /// What the kernel skipped within the window.
@@ -91,6 +97,10 @@ pub struct About {
     pub processes_lost: u64,
     /// By what each kind of event is told, and why not by something better.
     pub ladder: BTreeMap<String, (Option<String>, String)>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl About {

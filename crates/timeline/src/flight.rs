@@ -1,119 +1,41 @@
 //! The flight recorder: follows the rings, finds slow requests, and has windows written.
 
+mod control;
 mod jvms;
 mod machine;
+mod notice;
+mod options;
 mod writer;
 
 use std::fs;
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tailscope_kernel::LoadError;
 use tailscope_kernel::timeline::{Config, Events};
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::event::{Event, abi, at_of, kind_of};
 use tailscope_signals::event_ring::EventRings;
 
 use crate::about::{Gap, Reason};
+use crate::probed::Probed;
 use crate::request::{Request, Requests};
-use crate::slow::{Judge, Slow};
+use crate::slow::Judge;
+use control::Control;
+pub use control::ask_for_window;
 use jvms::Jvms;
+pub use notice::{Figures, Notice};
+pub use options::{FlightError, Options, SpanProbes};
 use writer::{Job, Writer};
-
-/// What is decided before it begins.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How much of the past a window holds.
-    pub keep: Duration,
-    /// Bytes that the rings may take.
-    pub memory: u64,
-    /// Which requests have the window around them written.
-    pub slow: Option<Slow>,
-    /// Where windows go.
-    pub folder: PathBuf,
-    /// Windows a minute, at most, for slow requests.
-    pub per_minute: u32,
-    /// Bytes that all windows of this recording may take on disk.
-    pub disk: u64,
-    /// Whether children of watched processes are watched too.
-    pub follow_children: bool,
-    /// Whether a Perfetto trace is written beside each window.
-    pub perfetto: bool,
-}
-
-/// The timeline can't be recorded.
-#[derive(Debug, thiserror::Error)]
-pub enum FlightError {
-    /// The kernel's programs can't be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// No more processes can be watched.
-    #[error("no more processes can be watched at a time than the programs' table has room for")]
-    TooMany,
-    /// The system refused.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: String,
-        /// What it said.
-        source: io::Error,
-    },
-}
-
-/// What is worth telling.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// A window was written.
-    Written {
-        /// Its file.
-        path: PathBuf,
-        /// Why.
-        reason: Reason,
-        /// How much of the past it holds, in ns.
-        held_ns: u64,
-        /// Events in it.
-        events: u64,
-        /// Events that are missing in it.
-        lost: u64,
-        /// How long the writing took, in ns.
-        took_ns: u64,
-    },
-    /// Something that limits what the windows will tell.
-    Note(String),
-    /// A window could not be written.
-    Failed {
-        /// Why.
-        why: String,
-    },
-}
-
-/// Figures since the begin.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Events that were written to the rings.
-    pub events: u64,
-    /// Requests that were followed to their end.
-    pub requests: u64,
-    /// Those that were slow.
-    pub slow: u64,
-    /// Slow ones, or asked for, for which no window was written: too many a minute, or no room.
-    pub passed_over: u64,
-    /// Events that the kernel skipped.
-    pub skipped: u64,
-    /// Events that the ring had lost before we looked: requests may not have been seen.
-    pub unseen: u64,
-}
 
 /// Records until it is dropped.
 pub struct Flight {
     writer: Writer,
+    control: Option<Control>,
     rings: Arc<EventRings>,
     events: Events,
     options: Options,
     jvms: Jvms,
     requests: Requests,
+    probed: Probed,
     judge: Judge,
     /// By CPU: the first event that has not been looked at.
     seen: Vec<u64>,
@@ -122,6 +44,8 @@ pub struct Flight {
     looked_at: u64,
     /// Begins of the windows written for slow requests in the last minute, in ns.
     lately: Vec<u64>,
+    /// The number of the latest window that was given to the writer.
+    number: u64,
     wanted: Option<Reason>,
     gaps: Vec<Gap>,
     gaps_at: u64,
@@ -141,20 +65,32 @@ impl Flight {
         let system = |what: String| move |source| FlightError::System { what, source };
         fs::create_dir_all(&options.folder)
             .map_err(system(format!("make {}", options.folder.display())))?;
-        let events = Events::load(Config {
+        let control = options
+            .control
+            .as_deref()
+            .map(|path| Control::open(path).map_err(system(format!("serve {}", path.display()))));
+        let control = control.transpose()?;
+        let mut events = Events::load(Config {
             memory: options.memory,
             follow_children: options.follow_children,
+            probes: !options.spans.is_empty(),
         })?;
+        for probe in options.spans.iter().flat_map(|span| &span.probes) {
+            events.attach_probe(probe)?;
+        }
         let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
         let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
         let writer = Writer::begin(Arc::clone(&rings), &options, events.ladder())
             .map_err(system("start a thread".into()))?;
         Ok(Self {
             writer,
+            control,
+            number: 0,
             rings,
             events,
             jvms: Jvms::default(),
             requests: Requests::default(),
+            probed: Probed::default(),
             judge: Judge::new(options.slow),
             seen: began.clone(),
             began,
@@ -221,7 +157,7 @@ impl Flight {
         }
     }
 
-    /// Wants the window up to now written.
+    /// Wants the window up to now written: however often that is asked for meanwhile, once.
     pub fn ask(&mut self) {
         self.wanted = Some(Reason::Asked);
     }
@@ -243,8 +179,12 @@ impl Flight {
                     .map(Notice::Note),
             );
         }
+        if self.control.as_mut().is_some_and(Control::look) {
+            self.ask();
+        }
         self.trigger(now);
-        notices.extend(self.writer.notices());
+        let told = self.writer.notices();
+        notices.extend(hear(self.control.as_mut(), told));
         notices
     }
 
@@ -271,14 +211,18 @@ impl Flight {
         news.sort_by_key(|(_, event)| event.at);
         let (judge, figures) = (&mut self.judge, &mut self.figures);
         let wanted = &mut self.wanted;
+        let mut ended = |request: Request| {
+            figures.requests += 1;
+            if judge.take(request.end(), request.latency()) {
+                figures.slow += 1;
+                wanted.get_or_insert(Reason::Slow);
+            }
+        };
         for (cpu, event) in news {
-            self.requests.take(cpu, &event, |request: Request| {
-                figures.requests += 1;
-                if judge.take(request.end(), request.latency()) {
-                    figures.slow += 1;
-                    wanted.get_or_insert(Reason::Slow);
-                }
-            });
+            if self.options.sockets {
+                self.requests.take(cpu, &event, &mut ended);
+            }
+            self.probed.take(&event, &mut ended);
         }
     }
 
@@ -313,8 +257,11 @@ impl Flight {
         }
         let job = self.job(now, reason);
         if self.writer.give(job) {
+            self.number += 1;
             if reason == Reason::Slow {
                 self.lately.push(now);
+            } else if let Some(control) = &mut self.control {
+                control.begun(self.number);
             }
         } else if reason == Reason::Asked {
             self.wanted = Some(reason); // after the one that is being written
@@ -325,6 +272,7 @@ impl Flight {
 
     fn job(&self, now: u64, reason: Reason) -> Job {
         Job {
+            number: self.number + 1,
             from_ns: now
                 .saturating_sub(self.options.keep.as_nanos() as u64)
                 .max(self.began_at),
@@ -343,9 +291,26 @@ impl Flight {
         self.count_gaps(Monotonic::now().0);
         let figures = self.figures();
         let last = self.job(Monotonic::now().0, Reason::End);
-        let Self { writer, .. } = self;
-        (figures, writer.finish(last))
+        let Self {
+            writer,
+            mut control,
+            ..
+        } = self;
+        let told = writer.finish(last);
+        (figures, hear(control.as_mut(), told))
     }
+}
+
+/// Has those who wait for windows told of them. What is told goes on.
+fn hear(mut control: Option<&mut Control>, told: Vec<(u64, Notice)>) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for (number, notice) in told {
+        if let Some(control) = &mut control {
+            control.told(number, &notice);
+        }
+        notices.push(notice);
+    }
+    notices
 }
 
 /// The kinds of events that make requests, so that all others are passed over unread.
@@ -356,7 +321,11 @@ const MATTERS: [bool; 32] = {
     kinds[abi::TL_TCP_IN as usize] = true;
     kinds[abi::TL_READY as usize] = true;
     kinds[abi::TL_RECEIVE as usize] = true;
+    kinds[abi::TL_TAKEN as usize] = true;
     kinds[abi::TL_SEND as usize] = true;
     kinds[abi::TL_TRANSMIT as usize] = true;
+    kinds[abi::TL_SPAN_IN as usize] = true;
+    kinds[abi::TL_SPAN_OUT as usize] = true;
+    kinds[abi::TL_NAME_BACK as usize] = true;
     kinds
 };

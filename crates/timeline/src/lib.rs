@@ -7,9 +7,11 @@
 mod about;
 mod calls;
 mod flight;
+mod monitor;
 mod page;
 mod pause;
 pub mod perfetto;
+mod probed;
 mod request;
 mod slow;
 mod story;
@@ -18,8 +20,8 @@ mod track;
 mod window;
 
 pub use about::{About, Part, Reason, Thread};
-pub use flight::{Figures, Flight, FlightError, Notice, Options};
-pub use page::page;
+pub use flight::{Figures, Flight, FlightError, Notice, Options, SpanProbes, ask_for_window};
+pub use page::{escaped, page};
 pub use pause::Pause;
 pub use request::Request;
 pub use slow::Slow;

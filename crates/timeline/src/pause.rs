@@ -10,6 +10,8 @@ use tailscope_signals::event::{Event, Jvm, What};
 pub struct Pause {
     /// The JVM's process.
     pub process: u32,
+    /// The thread that did what the others were stopped for.
+    pub tid: u32,
     /// From when, in ns of `CLOCK_MONOTONIC`.
     pub from_ns: u64,
     /// Until when.
@@ -136,6 +138,7 @@ impl Pauses {
         };
         self.ended.push(Pause {
             process,
+            tid,
             from_ns: open.from,
             to_ns: now,
             collection: open.collection,

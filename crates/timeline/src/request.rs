@@ -2,16 +2,22 @@
 //!
 //! A request begins with the first packet whose bytes a watched thread then receives, and ends when
 //! the last byte that was sent on that socket before the next receive has left: taken by a device,
-//! not merely given to TCP. TCP's own sequence numbers say which packet carried which bytes, so
-//! nothing is guessed. Sockets that are not TCP have no packets: from when the data was ready to the
-//! end of the send.
+//! not merely given to TCP. Where the client is on this machine, it ends when the client received
+//! that byte. TCP's own sequence numbers say which packet carried which bytes, so nothing is guessed.
+//! Sockets that are not TCP have no packets: from when the data was ready to the end of the send.
 
-use std::collections::{HashMap, VecDeque};
+mod flow;
 
+use std::collections::HashMap;
+
+use flow::Flow;
 use tailscope_signals::event::{Event, Held, OnTop, Sequence, Socket, What};
 
 /// After so long without a further send or receive an answer counts as whole, in ns.
 const SETTLED_NS: u64 = 200_000_000;
+/// So long a client on this machine may take to receive its answer, in ns. Then the request ends
+/// where the answer left.
+const UNTAKEN_NS: u64 = 1_000_000_000;
 /// Sockets whose packets are remembered; beyond it those longest silent are forgotten.
 const MOST_SOCKETS: usize = 65_536;
 /// Packets of one socket that nobody has received yet.
@@ -22,6 +28,9 @@ const MOST_SENDS: usize = 64;
 /// A packet with data on its way in, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
+    /// The client's thread called for it to be sent, and which that is; `None`: another machine's, or it
+    /// did not leave in that call.
+    pub asked: Option<(u64, u32)>,
     /// The client's device took it; `None`: it came from another machine.
     pub left: Option<u64>,
     /// The stack took it from the device.
@@ -30,7 +39,20 @@ pub struct Arrival {
     pub tcp: u64,
     /// The socket's reader was told; `None`: not seen.
     pub ready: Option<u64>,
+    /// The socket on this machine that sent it.
+    from: Option<Socket>,
     end: Sequence,
+}
+
+/// How the last of an answer reached a client on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its packet on the way in to the client.
+    pub arrival: Arrival,
+    /// The client's receive returned, in ns.
+    pub taken: u64,
+    /// The client's thread.
+    pub tid: u32,
 }
 
 /// A send, in ns.
@@ -44,12 +66,15 @@ pub struct Sent {
     pub bytes: u32,
     /// Why TCP kept some of them back.
     pub held: Held,
-    end: Option<Sequence>,
+    /// The place in the stream after them; `None`: it is not TCP.
+    pub end: Option<Sequence>,
 }
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
+    /// It is a span of this source of probes, and has no socket, and one send: its end.
+    pub span: Option<u16>,
     /// Its socket.
     pub socket: Socket,
     /// The thread that received it.
@@ -68,26 +93,31 @@ pub struct Request {
     pub acknowledged: Option<u64>,
     /// When the last byte left, in ns.
     pub transmitted: u64,
+    /// How a client on this machine got it.
+    pub delivery: Option<Delivery>,
 }
 
 impl Request {
-    /// When it began, as early as this machine could see it: when the client's device took it, else
-    /// when the stack did, else when its data was ready, else at the receive.
+    /// When it began, as early as this machine could see it: when the client called for it to be sent,
+    /// else when its device took it, else when the stack did, else when its data was ready, else at
+    /// the receive.
     #[must_use]
     pub fn begin(&self) -> u64 {
-        let packet = self
-            .arrival
-            .map(|arrival| arrival.left.unwrap_or(arrival.packet));
+        let packet = self.arrival.map(|arrival| {
+            let asked = arrival.asked.map(|(at, _)| at);
+            asked.or(arrival.left).unwrap_or(arrival.packet)
+        });
         packet
             .or(self.ready)
             .unwrap_or(self.received)
             .min(self.received)
     }
 
-    /// When it ended.
+    /// When it ended, as late as this machine could see it.
     #[must_use]
     pub fn end(&self) -> u64 {
-        self.transmitted
+        let taken = self.delivery.map_or(0, |delivery| delivery.taken);
+        taken.max(self.transmitted)
     }
 
     /// How long it took, in ns.
@@ -103,30 +133,12 @@ impl Request {
     }
 }
 
-/// A request that has not ended.
-#[derive(Debug)]
-struct Open {
-    tid: u32,
-    arrival: Option<Arrival>,
-    ready: Option<u64>,
-    received: u64,
-    bytes: u64,
-    sends: VecDeque<Sent>,
-    acknowledged: Option<u64>,
-    /// When the last byte of the last send left, once it has.
-    left: Option<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Flow {
-    arrivals: VecDeque<Arrival>,
-    ready: Option<u64>,
-    open: Option<Open>,
-    /// Answered, and a next request has come before TCP let the last byte go.
-    leaving: VecDeque<Open>,
-    /// The latest byte that left, and when.
-    transmitted: Option<(Sequence, u64)>,
-    touched: u64,
+/// A packet with data that a device took.
+#[derive(Debug, Clone, Copy)]
+struct Leaves {
+    from: Socket,
+    at: u64,
+    asked: Option<(u64, u32)>,
 }
 
 /// Makes requests of events, which have to come in the order of their time.
@@ -136,38 +148,8 @@ pub struct Requests {
     /// By CPU: when the latest packet was taken from a device, in the softirq that runs.
     packets: HashMap<u32, u64>,
     /// The latest data that each local socket sent, by where it ends: it may come in here.
-    leaving: HashMap<Sequence, (Socket, u64)>,
+    leaving: HashMap<Sequence, Leaves>,
     swept: u64,
-}
-
-impl Flow {
-    /// Whether a send's last byte has left, and when.
-    fn left(&self, sent: &Sent) -> Option<u64> {
-        match sent.end {
-            None => Some(sent.at),
-            Some(end) => self
-                .transmitted
-                .filter(|(up_to, _)| up_to.reaches(end))
-                .map(|(_, at)| at),
-        }
-    }
-}
-
-impl Open {
-    fn done(self, socket: Socket) -> Option<Request> {
-        let transmitted = self.left?;
-        Some(Request {
-            socket,
-            tid: self.tid,
-            arrival: self.arrival,
-            ready: self.ready,
-            received: self.received,
-            bytes: self.bytes,
-            acknowledged: self.acknowledged,
-            transmitted: transmitted.max(self.received),
-            sends: self.sends.into(),
-        })
-    }
 }
 
 impl Requests {
@@ -183,7 +165,12 @@ impl Requests {
             }
             What::TcpIn {
                 socket, end, bytes, ..
-            } => self.comes_in(cpu, now, socket, end, bytes),
+            } => {
+                if bytes > 0 {
+                    self.renew(socket, now, Some(end), None, &mut each);
+                }
+                self.comes_in(cpu, now, socket, end, bytes);
+            }
             What::Ready { socket } => {
                 let flow = self.flow(socket, now);
                 flow.ready.get_or_insert(now);
@@ -191,15 +178,27 @@ impl Requests {
                     arrival.ready.get_or_insert(now);
                 }
             }
-            What::Receive { socket, end, bytes } => {
-                let flow = self.flow(socket, now);
-                flow.receive(event, end, bytes)
+            What::Receive {
+                socket,
+                end,
+                bytes,
+                connects,
+            } => {
+                let first = self.takes(event, socket, end, &mut each);
+                let tcp = end.is_some();
+                // To a client an answer comes in, and no request.
+                let ended = if connects {
+                    None
+                } else {
+                    self.flow(socket, now).receive(event, first, tcp, bytes)
+                };
+                ended
+                    .and_then(|open| open.done(socket))
                     .into_iter()
-                    .for_each(|open| {
-                        if let Some(request) = open.done(socket) {
-                            each(request);
-                        }
-                    });
+                    .for_each(&mut each);
+            }
+            What::Taken { socket, end, .. } => {
+                self.takes(event, socket, Some(end), &mut each);
             }
             What::Send {
                 socket,
@@ -215,17 +214,19 @@ impl Requests {
                     held,
                     end,
                 };
-                let left = flow.left(&sent);
-                if let Some(open) = &mut flow.open {
-                    if open.sends.len() == MOST_SENDS {
-                        open.sends.pop_front();
-                    }
-                    open.sends.push_back(sent);
-                    open.left = left;
-                }
+                flow.send(sent);
             }
-            What::Transmit { socket, end, .. } => {
-                self.leaving.insert(end, (socket, now));
+            What::Transmit {
+                socket, end, since, ..
+            } => {
+                let asked = (since > 0).then(|| (now.saturating_sub(since.into()), event.tid));
+                let leaves = Leaves {
+                    from: socket,
+                    at: now,
+                    asked,
+                };
+                self.leaving.insert(end, leaves);
+                self.renew(socket, now, None, Some(end), &mut each);
                 let flow = self.flow(socket, now);
                 if flow
                     .transmitted
@@ -233,7 +234,7 @@ impl Requests {
                 {
                     flow.transmitted = Some((end, now));
                 }
-                flow.leave(now, socket).into_iter().for_each(&mut each);
+                flow.settle(socket).into_iter().for_each(&mut each);
             }
             _ => {}
         }
@@ -248,15 +249,32 @@ impl Requests {
         flow
     }
 
+    /// Forgets a socket's connection where another one has come in its place.
+    fn renew(
+        &mut self,
+        socket: Socket,
+        now: u64,
+        comes: Option<Sequence>,
+        leaves: Option<Sequence>,
+        each: &mut impl FnMut(Request),
+    ) {
+        let flow = self.flow(socket, now);
+        if flow.is_anew(comes, leaves) {
+            let old = std::mem::take(flow);
+            flow.is_anew(comes, leaves);
+            for open in old.into_open() {
+                open.done(socket).into_iter().for_each(&mut *each);
+            }
+        }
+    }
+
     fn comes_in(&mut self, cpu: u32, now: u64, socket: Socket, end: Sequence, bytes: u16) {
         // In a softirq its packet has just been told; from a socket's backlog it has not.
         let packet = self.packets.get(&cpu).copied().unwrap_or(now);
         let left = (bytes > 0).then(|| self.leaving.remove(&end)).flatten();
         let flow = self.flow(socket, now);
-        for open in flow.open.iter_mut().chain(&mut flow.leaving) {
-            if open.left.is_none() && !open.sends.is_empty() {
-                open.acknowledged = Some(now);
-            }
+        for open in flow.unsent() {
+            open.acknowledged = Some(now);
         }
         if bytes == 0 {
             return;
@@ -264,13 +282,41 @@ impl Requests {
         if flow.arrivals.len() == MOST_ARRIVALS {
             flow.arrivals.pop_front();
         }
+        let left = left.filter(|left| left.from != socket);
         flow.arrivals.push_back(Arrival {
-            left: left.filter(|(from, _)| *from != socket).map(|(_, at)| at),
+            asked: left.and_then(|left| left.asked),
+            left: left.map(|left| left.at),
             packet,
             tcp: now,
             ready: None,
+            from: left.map(|left| left.from),
             end,
         });
+    }
+
+    /// The reader of a socket took everything up to `end`. Gives back the first packet of it, and
+    /// hands on the requests that end thereby, where these are answers of others' sockets.
+    fn takes(
+        &mut self,
+        by: &Event,
+        socket: Socket,
+        end: Option<Sequence>,
+        each: &mut impl FnMut(Request),
+    ) -> Option<Arrival> {
+        let end = end?;
+        let mut first = None;
+        while let Some(arrival) = self.flow(socket, by.at).next_up_to(end, &mut first) {
+            let Some(from) = arrival.from else { continue };
+            if let Some(other) = self.flows.get_mut(&from) {
+                other.deliver(Delivery {
+                    arrival,
+                    taken: by.at,
+                    tid: by.tid,
+                });
+                other.settle(from).into_iter().for_each(&mut *each);
+            }
+        }
+        first
     }
 
     /// Hands on what is whole, and forgets what nobody asks for any more.
@@ -278,18 +324,9 @@ impl Requests {
         self.swept = now;
         let settled = now.saturating_sub(SETTLED_NS);
         for (socket, flow) in &mut self.flows {
-            let whole = flow.open.as_ref().is_some_and(|open| {
-                open.left.is_some() && open.sends.back().is_some_and(|sent| sent.at < settled)
-            });
-            if whole {
-                flow.open
-                    .take()
-                    .and_then(|open| open.done(*socket))
-                    .into_iter()
-                    .for_each(&mut *each);
-            }
+            flow.sweep(now, *socket).into_iter().for_each(&mut *each);
         }
-        self.leaving.retain(|_, (_, at)| *at >= settled);
+        self.leaving.retain(|_, left| left.at >= settled);
         if self.flows.len() > MOST_SOCKETS {
             let mut touched: Vec<u64> = self.flows.values().map(|flow| flow.touched).collect();
             let (_, middle, _) = touched.select_nth_unstable(MOST_SOCKETS / 2);
@@ -301,83 +338,10 @@ impl Requests {
     /// Hands on all that were answered: nothing further will come.
     pub fn finish(mut self, mut each: impl FnMut(Request)) {
         for (socket, flow) in self.flows.drain() {
-            for open in flow.leaving.into_iter().chain(flow.open) {
+            for open in flow.into_open() {
                 open.done(socket).into_iter().for_each(&mut each);
             }
         }
-    }
-}
-
-impl Flow {
-    /// Bytes were received. Gives back the request that ends thereby, if its last byte has left.
-    fn receive(&mut self, event: &Event, end: Option<Sequence>, bytes: u32) -> Option<Open> {
-        let mut first = None;
-        while let Some(arrival) = self.arrivals.front() {
-            if !end.is_some_and(|end| end.reaches(arrival.end)) {
-                // The rest of this packet is still to be received.
-                first = first.or(end.map(|_| *arrival));
-                break;
-            }
-            first = first.or(Some(*arrival));
-            self.arrivals.pop_front();
-        }
-        let ready = first
-            .and_then(|arrival| arrival.ready)
-            .or(self.ready.take().filter(|_| end.is_none()));
-        self.ready = None;
-        let mut ended = None;
-        if let Some(open) = self.open.take() {
-            if open.sends.is_empty() {
-                // The rest of a request that came in pieces.
-                self.open = Some(Open {
-                    bytes: open.bytes + u64::from(bytes),
-                    ..open
-                });
-                return None;
-            }
-            if open.left.is_some() {
-                ended = Some(open);
-            } else if self.leaving.len() < MOST_SENDS {
-                self.leaving.push_back(open);
-            }
-        }
-        self.open = Some(Open {
-            tid: event.tid,
-            arrival: first,
-            ready,
-            received: event.at,
-            bytes: bytes.into(),
-            sends: VecDeque::new(),
-            acknowledged: None,
-            left: None,
-        });
-        ended
-    }
-
-    /// Bytes left. Gives back the requests that end thereby and have been followed by another.
-    fn leave(&mut self, now: u64, socket: Socket) -> Vec<Request> {
-        let Some((up_to, _)) = self.transmitted else {
-            return Vec::new();
-        };
-        let covered = |open: &Open| {
-            let last = open.sends.back().and_then(|sent| sent.end);
-            open.left.is_none() && last.is_some_and(|end| up_to.reaches(end))
-        };
-        if let Some(open) = &mut self.open
-            && covered(open)
-        {
-            open.left = Some(now);
-        }
-        let mut ended = Vec::new();
-        while let Some(mut open) = self.leaving.pop_front() {
-            if !covered(&open) {
-                self.leaving.push_front(open);
-                break;
-            }
-            open.left = Some(now);
-            ended.extend(open.done(socket));
-        }
-        ended
     }
 }
 

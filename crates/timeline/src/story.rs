@@ -2,10 +2,13 @@
 //!
 //! The gaps lie end to end, so they sum to the request's latency by construction. Up to the moment
 //! when its data was ready a request is with the network's stack; from then to its last send with
-//! the thread that serves it, whose time is cut into what it did; from the send on with TCP. Where
-//! another thread answers than received, the way is followed backwards from the answer, from each
-//! wait to whoever ended it.
+//! the thread that serves it, whose time is cut into what it did; from the send on with TCP; and
+//! where the client is on this machine, with it. Where another thread answers than received, the way
+//! is followed backwards from the answer, from each wait to whoever ended it; where a thread waits for
+//! another watched server's answer, through that server.
 
+mod answers;
+mod gaps;
 mod teller;
 
 use std::collections::HashSet;
@@ -15,9 +18,11 @@ use tailscope_kernel::{softirq, vector};
 use tailscope_signals::event::OnTop;
 
 use crate::pause::Pause;
+use crate::probed::Probed;
 use crate::request::{Request, Requests};
 use crate::trace::Trace;
 use crate::track::{Spans, Tracks};
+use answers::Answers;
 use teller::Teller;
 
 /// Which part of a request's way a gap belongs to.
@@ -32,6 +37,8 @@ pub enum Stage {
     Work,
     /// From there to the device.
     Departure,
+    /// From there to the return of the receive of a client on this machine.
+    Return,
 }
 
 /// Why a gap is there.
@@ -60,6 +67,8 @@ pub enum Kind {
     JvmPause,
     /// The JVM loaded one class after the other on the thread.
     ClassLoading,
+    /// The thread waited for a Java monitor that another one held.
+    JvmMonitor,
     /// The thread waited for something.
     Blocked,
     /// TCP kept the answer back.
@@ -113,7 +122,9 @@ pub struct Story {
     pub tid: u32,
     /// Its name.
     pub thread: String,
-    /// Its socket, by a number.
+    /// The span that it is, where probes in a program begin and end it.
+    pub span: Option<String>,
+    /// Its socket, by a number; 0: it has none.
     pub socket: u32,
     /// Whether its packet was seen on its way in; else it begins later than the client saw it.
     pub from_packet: bool,
@@ -121,6 +132,10 @@ pub struct Story {
     pub received_ns: u64,
     /// The last send's return after the begin, in ns.
     pub sent_ns: u64,
+    /// When the last byte left after the begin, in ns.
+    pub left_ns: u64,
+    /// Whether it ends when a client on this machine received the answer; else when the answer left.
+    pub to_client: bool,
     /// The causes, the longest first.
     pub causes: Vec<Cause>,
     /// Classes that the JVM loaded on its thread meanwhile.
@@ -170,6 +185,7 @@ const ONE_IN: usize = 100;
 pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
     let (requests, tracks, choice) = follow(trace, slower_ns, most);
     let told = chosen(&requests, choice);
+    let answers = Answers::of(&requests);
     Stories {
         requests: requests.len() as u64,
         slow: requests
@@ -187,6 +203,7 @@ pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
                 Teller {
                     trace,
                     tracks: &tracks,
+                    answers: &answers,
                 }
                 .story(request)
             })
@@ -213,8 +230,12 @@ pub(crate) fn follow(
 ) -> (Vec<Request>, Tracks, Choice) {
     let mut found = Requests::default();
     let mut requests = Vec::new();
+    let mut probed = Probed::default();
     for (cpu, event) in trace.events() {
-        found.take(cpu, &event, |request| requests.push(request));
+        if trace.about.sockets {
+            found.take(cpu, &event, |request| requests.push(request));
+        }
+        probed.take(&event, |request| requests.push(request));
     }
     found.finish(|request| requests.push(request));
     let slower_ns = slower_ns.or(trace.about.slow_ns).unwrap_or_else(|| {
@@ -229,7 +250,12 @@ pub(crate) fn follow(
     let spans = Spans::of(told.iter().map(|r| (r.begin(), r.end())).collect());
     let threads: Vec<u32> = told
         .iter()
-        .flat_map(|request| [request.tid, request.last_send().tid])
+        .flat_map(|request| {
+            let client = request.delivery.map(|delivery| delivery.tid);
+            [request.tid, request.last_send().tid]
+                .into_iter()
+                .chain(client)
+        })
         .collect();
     let watched: HashSet<u32> = trace.about.watched.iter().copied().collect();
     let mut tracks = Tracks::new(spans, watched, &threads);

@@ -166,6 +166,12 @@ impl Trace {
         })
     }
 
+    /// The name of a source of spans.
+    pub(crate) fn span(&self, source: u16) -> String {
+        let name = self.about.spans.get(usize::from(source));
+        name.map_or_else(|| format!("span {source}"), |name| printable(name))
+    }
+
     /// Names that threads had when they ended, which `/proc` no longer knows: from the events.
     fn name_the_dead(&mut self) {
         let mut fronts: HashMap<u32, [u8; 8]> = HashMap::new();

@@ -1,11 +1,17 @@
 //! What threads did, as pieces of time without holes: a thread runs, has something on top of it,
 //! waits for a CPU, or is blocked, and each event that changes this ends a piece.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+mod cpu;
+mod spans;
+
+use std::collections::{HashMap, HashSet};
 
 use tailscope_signals::event::{Event, Jvm, OnTop, Socket, What};
 
+use crate::monitor::Monitors;
 use crate::pause::Pauses;
+use cpu::Cpu;
+pub use spans::Spans;
 
 /// Who woke a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,52 +69,24 @@ pub struct Piece {
     pub call: Option<u16>,
 }
 
-/// A stretch in which a thread had a CPU.
-#[derive(Debug, Clone, Copy)]
-struct Ran {
-    tid: u32,
-    from: u64,
-    to: u64,
-}
-
-/// So many stretches of a CPU are remembered, to say behind whom a thread waited.
-const HISTORY: usize = 4096;
 /// A class that is loaded so long after another, in ns, goes with it: a class takes some 100 µs.
 const BURST_NS: u64 = 1_000_000;
-/// What can nest on top of a thread: more is a lost event.
-const NESTING: usize = 8;
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Unknown,
+    On {
+        cpu: u32,
+    },
+    Off {
+        preempted: bool,
+    },
+    Blocked {
+        by: Waker,
+    },
+}
 
 #[derive(Debug, Default)]
-struct Cpu {
-    current: Option<u32>,
-    since: u64,
-    on_top: Vec<OnTop>,
-    history: VecDeque<Ran>,
-}
-
-impl Cpu {
-    /// Who had the CPU longest from `since` on.
-    fn longest(&self, since: u64) -> Option<u32> {
-        let mut time: HashMap<u32, u64> = HashMap::new();
-        for ran in self.history.iter().rev().take_while(|ran| ran.to > since) {
-            *time.entry(ran.tid).or_default() += ran.to - ran.from.max(since);
-        }
-        // Of equals the smallest id, so that the answer does not hang on the map's order.
-        time.into_iter()
-            .max_by_key(|(tid, ns)| (*ns, std::cmp::Reverse(*tid)))
-            .map(|(tid, _)| tid)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Unknown,
-    On { cpu: u32 },
-    Off { preempted: bool },
-    Blocked { by: Waker },
-}
-
-#[derive(Debug)]
 struct Thread {
     state: State,
     since: u64,
@@ -117,31 +95,6 @@ struct Thread {
     pieces: Vec<Piece>,
     turns: Vec<(u64, Socket)>,
     classes: Vec<u64>,
-}
-
-/// Stretches of time, sorted and apart: outside of them nothing is kept.
-#[derive(Debug, Clone, Default)]
-pub struct Spans(Vec<(u64, u64)>);
-
-impl Spans {
-    /// Of stretches in any order.
-    #[must_use]
-    pub fn of(mut stretches: Vec<(u64, u64)>) -> Self {
-        stretches.sort_unstable();
-        let mut apart: Vec<(u64, u64)> = Vec::new();
-        for (from, to) in stretches {
-            match apart.last_mut() {
-                Some(last) if from <= last.1 => last.1 = last.1.max(to),
-                _ => apart.push((from, to)),
-            }
-        }
-        Self(apart)
-    }
-
-    fn touch(&self, from: u64, to: u64) -> bool {
-        let after = self.0.partition_point(|(_, end)| *end < from);
-        self.0.get(after).is_some_and(|(begin, _)| *begin <= to)
-    }
 }
 
 /// Follows threads through events that come in the order of their time.
@@ -153,6 +106,7 @@ pub struct Tracks {
     members: HashMap<u32, u32>,
     cpus: HashMap<u32, Cpu>,
     pauses: Pauses,
+    monitors: Monitors,
 }
 
 impl Tracks {
@@ -166,9 +120,10 @@ impl Tracks {
             members: HashMap::new(),
             cpus: HashMap::new(),
             pauses: Pauses::default(),
+            monitors: Monitors::default(),
         };
         for &tid in threads {
-            tracks.threads.insert(tid, Thread::new());
+            tracks.threads.insert(tid, Thread::default());
         }
         tracks
     }
@@ -187,25 +142,19 @@ impl Tracks {
                 self.belongs(event.tid, process);
                 self.belongs(to, to_process);
                 let cpu = self.cpus.entry(number).or_default();
-                if cpu.current == Some(event.tid) {
-                    if cpu.history.len() == HISTORY {
-                        cpu.history.pop_front();
-                    }
-                    cpu.history.push_back(Ran {
-                        tid: event.tid,
-                        from: cpu.since,
-                        to: now,
-                    });
-                }
-                cpu.current = Some(to);
-                cpu.since = now;
-                cpu.on_top.clear();
+                cpu.switch(event.tid, to, now);
                 let leaves = if state == 0 {
                     State::Off { preempted }
                 } else {
                     State::Blocked { by: Waker::Unknown }
                 };
                 self.turn(event.tid, now, |_| leaves);
+                // Nobody has woken it since the trace began, so it could run all along.
+                self.change(to, |thread| {
+                    if thread.state == State::Unknown {
+                        thread.state = State::Off { preempted: false };
+                    }
+                });
                 self.turn(to, now, |_| State::On { cpu: number });
             }
             What::Waking { thread, process } => {
@@ -213,8 +162,8 @@ impl Tracks {
                 let by = self
                     .cpus
                     .get(&number)
-                    .and_then(|cpu| cpu.on_top.last())
-                    .map_or(Waker::Thread(event.tid), |on_top| Waker::OnTop(*on_top));
+                    .and_then(Cpu::top)
+                    .map_or(Waker::Thread(event.tid), Waker::OnTop);
                 // One that has not left the CPU yet goes on without a wait.
                 let blocked = |state| matches!(state, State::Blocked { .. } | State::Unknown);
                 if let Some(woken) = self.threads.get_mut(&thread)
@@ -228,17 +177,11 @@ impl Tracks {
             }
             What::Enter(on_top) => {
                 self.cut(number, event.tid, now);
-                let cpu = self.cpus.entry(number).or_default();
-                if cpu.on_top.len() < NESTING {
-                    cpu.on_top.push(on_top);
-                }
+                self.cpus.entry(number).or_default().enter(on_top);
             }
             What::Leave(on_top) => {
                 self.cut(number, event.tid, now);
-                let cpu = self.cpus.entry(number).or_default();
-                if let Some(at) = cpu.on_top.iter().rposition(|other| *other == on_top) {
-                    cpu.on_top.truncate(at);
-                }
+                self.cpus.entry(number).or_default().leave(on_top);
             }
             What::SyscallIn { number: call, .. } => {
                 self.cut(number, event.tid, now);
@@ -273,8 +216,12 @@ impl Tracks {
                 }
                 let members = &self.members;
                 self.pauses.take(event, || members.get(&event.tid).copied());
+                self.monitors.take(event, self.spans.touch(now, now));
             }
-            What::Text(_) => self.pauses.take(event, || None),
+            What::Text(_) => {
+                self.pauses.take(event, || None);
+                self.monitors.take(event, false);
+            }
             _ => {}
         }
     }
@@ -283,6 +230,12 @@ impl Tracks {
     #[must_use]
     pub fn pauses(&self) -> &Pauses {
         &self.pauses
+    }
+
+    /// When threads waited for monitors.
+    #[must_use]
+    pub fn monitors(&self) -> &Monitors {
+        &self.monitors
     }
 
     /// Bursts of classes that a thread loaded within `from..to`: each follows the one before it so
@@ -313,7 +266,7 @@ impl Tracks {
 
     fn belongs(&mut self, tid: u32, process: u32) {
         if self.processes.contains(&process) && tid != 0 {
-            self.threads.entry(tid).or_insert_with(Thread::new);
+            self.threads.entry(tid).or_default();
             self.members.insert(tid, process);
         }
     }
@@ -331,11 +284,7 @@ impl Tracks {
             State::Unknown => State::On { cpu },
             state => state,
         });
-        let here = self.cpus.entry(cpu).or_default();
-        if here.current.is_none() {
-            here.current = Some(tid);
-            here.since = now;
-        }
+        self.cpus.entry(cpu).or_default().seen(tid, now);
     }
 
     /// Ends a piece, and changes the state.
@@ -348,9 +297,8 @@ impl Tracks {
             State::Unknown => Doing::Unknown,
             State::On { cpu } => {
                 // At a switch nothing is on top of anybody any more.
-                let on_top = self.cpus.get(&cpu).and_then(|cpu| cpu.on_top.last());
-                match on_top {
-                    Some(on_top) => Doing::Interrupted(*on_top),
+                match self.cpus.get(&cpu).and_then(Cpu::top) {
+                    Some(on_top) => Doing::Interrupted(on_top),
                     None if thread.fault => Doing::Fault,
                     None => Doing::Running,
                 }
@@ -446,19 +394,5 @@ impl Tracks {
     #[must_use]
     pub fn process(&self, tid: u32) -> Option<u32> {
         self.members.get(&tid).copied()
-    }
-}
-
-impl Thread {
-    fn new() -> Self {
-        Self {
-            state: State::Unknown,
-            since: 0,
-            call: None,
-            fault: false,
-            pieces: Vec::new(),
-            turns: Vec::new(),
-            classes: Vec::new(),
-        }
     }
 }

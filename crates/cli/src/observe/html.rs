@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use tailscope_observe::Report;
+use tailscope_timeline::escaped;
 
 use super::text;
 
@@ -18,21 +19,6 @@ const COLOURS: [&str; 4] = ["#0b6e99", "#d9730d", "#4d6461", "#ad1a72"];
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:46em;margin:2em auto;padding:0 1em}\
                      pre{overflow-x:auto;background:#f5f5f3;padding:1em;font-size:12px}\
                      svg{width:100%;height:auto}text{font:11px system-ui,sans-serif;fill:#444}";
-
-/// What a process writes is foreign: no name of it may become markup.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe += "&amp;",
-            '<' => safe += "&lt;",
-            '>' => safe += "&gt;",
-            '"' => safe += "&quot;",
-            other => safe.push(other),
-        }
-    }
-    safe
-}
 
 /// One curve, in the units of its axes.
 struct Line<'r> {

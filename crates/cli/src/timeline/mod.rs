@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGUSR1;
-use tailscope_record::Prints;
+use tailscope_record::{Prints, SpanSource};
 use tailscope_timeline::{
-    Figures, Flight, FlightError, Notice, Options, Reason, Trace, TraceError, page, perfetto, tell,
+    Figures, Flight, FlightError, Notice, Options, Reason, SpanProbes, Trace, TraceError,
+    ask_for_window, page, perfetto, tell,
 };
 
-use crate::args::{Page, Perfetto, Timeline, WithWindow};
+use crate::args::{Dump, Page, Perfetto, Timeline, WithWindow};
 use crate::failure::Failure;
-use crate::subject::{launch, load_failure, stop_on_signals, targets};
+use crate::subject::{aims, launch, load_failure, stop_on_signals, targets};
 use crate::units::{bytes, count, time};
 
 /// How often the rings are looked at.
@@ -32,6 +33,7 @@ pub fn run(args: Timeline) -> Result<ExitCode> {
         Some(WithWindow::Story(story)) => story::run(&story),
         Some(WithWindow::Page(page)) => draw_page(&page),
         Some(WithWindow::Perfetto(perfetto)) => draw(&perfetto),
+        Some(WithWindow::Dump(dump)) => have_written(&dump),
     }
 }
 
@@ -76,12 +78,32 @@ fn draw(args: &Perfetto) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn have_written(args: &Dump) -> Result<ExitCode> {
+    let path = ask_for_window(&args.socket).map_err(|e| {
+        Failure::machine(format!(
+            "no window from the recorder at {}: {e}",
+            args.socket.display()
+        ))
+    })?;
+    println!("{}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
 fn record(args: &Timeline) -> Result<ExitCode> {
     let stop = stop_on_signals()?;
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))?;
     let processes = targets(&args.pids, &args.command, args.no_children, "watch")?;
+    if args.spans.contains(&SpanSource::Sdk) {
+        return Err(Failure::usage(
+            "timeline follows requests on sockets and spans from usdt: and uprobe:, and no spans of the SDK, \
+             which no event tells of: `tailscope record --span sdk` does",
+        ));
+    }
+    SpanSource::check(&args.spans).map_err(Failure::usage)?;
     let mut launched = launch(&args.command, Prints::Through)?;
+    let aims = aims(&args.spans, &processes, launched.as_ref())?;
+    let on_sockets = [SpanSource::RecvSend, SpanSource::ReadySend];
     let mut flight = Flight::begin(Options {
         keep: args.keep,
         memory: args.memory,
@@ -91,6 +113,15 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         disk: args.disk,
         follow_children: !args.no_children,
         perfetto: args.perfetto,
+        control: args.control.clone(),
+        sockets: args.spans.is_empty() || on_sockets.iter().any(|of| args.spans.contains(of)),
+        spans: aims
+            .iter()
+            .map(|aim| SpanProbes {
+                name: aim.span_name(),
+                probes: aim.probes().to_vec(),
+            })
+            .collect(),
     })
     .map_err(failure)?;
     for limit in flight.limits() {

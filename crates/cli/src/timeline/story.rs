@@ -52,8 +52,12 @@ fn write(told: &Stories, out: &mut impl Write) -> io::Result<()> {
 
 fn write_story(number: usize, story: &Story, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n{number}. {}", story.sentence)?;
-    writeln!(out, "   {}, thread {}", story.thread, story.tid)?;
-    if !story.from_packet {
+    write!(out, "   {}, thread {}", story.thread, story.tid)?;
+    match &story.span {
+        Some(span) => writeln!(out, ": {span}")?,
+        None => writeln!(out)?,
+    }
+    if !story.from_packet && story.span.is_none() {
         writeln!(
             out,
             "   its packet was not seen: it begins later than for the client"

@@ -8,6 +8,7 @@
  * page faults, receives and sends those of the watched processes.
  */
 #include "timeline_rings.h"
+#include "timeline_spans.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/usdt.bpf.h>
@@ -50,12 +51,41 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	return 0;
 }
 
+/* --- clients of the watched, on this machine ------------------------------------------------- */
+
+/* Processes that received from a watched one, by the low bits of their id. */
+SEC(".bss.clients") __u8 clients[TL_BUCKETS] = {};
+
+/* By CPU: the thread that is in a system call which sends, and since when. Whoever leaves the CPU
+ * meanwhile is not followed. */
+struct sending {
+	__u64 at;
+	__u32 tid;
+	__u32 reserved;
+};
+SEC(".bss.sending") struct sending sending[TL_MAX_CPUS] = {};
+
+static __always_inline struct sending *sending_here(void)
+{
+	return &sending[bpf_get_smp_processor_id() & (TL_MAX_CPUS - 1)];
+}
+
+static __always_inline bool sends(long call)
+{
+#if defined(__TARGET_ARCH_x86)
+	return call == 1 || call == 20 || call == 44 || call == 46 || call == 307;
+#else /* write, writev, sendto, sendmsg, sendmmsg */
+	return call == 64 || call == 66 || call == 206 || call == 211 || call == 269;
+#endif
+}
+
 /* --- threads ------------------------------------------------------------------------------ */
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
+	sending_here()->tid = 0;
 	/* Preempted while it was about to block, it could go on all the same. */
 	write(TL_SWITCH, preempt, preempt ? 0 : prev_state, prev->pid, next->pid, next->tgid,
 	      prev->tgid);
@@ -180,10 +210,23 @@ int on_fault_event(void *ctx)
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_syscall_entry, struct pt_regs *registers, long number)
 {
-	if (watched_here()) {
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	bool ours = is_watched(tgid);
+	__u64 now;
+
+	if (!ours && !clients[tgid & (TL_BUCKETS - 1)])
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (sends(number)) {
+		struct sending *s = sending_here();
+
+		s->at = now;
+		s->tid = self();
+	}
+	if (ours) {
 		struct pt_regs___task *r = (void *)registers;
 
-		write(TL_SYSCALL_IN, 0, number, self(), SYSCALL_ARG0(r), 0, 0);
+		write_at(now, TL_SYSCALL_IN, 0, number, self(), SYSCALL_ARG0(r), 0, 0);
 	}
 	return 0;
 }
@@ -191,6 +234,10 @@ int BPF_PROG(on_syscall_entry, struct pt_regs *registers, long number)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_syscall_exit, struct pt_regs *registers, long result)
 {
+	struct sending *s = sending_here();
+
+	if (s->tid)
+		s->tid = 0;
 	if (watched_here()) {
 		struct pt_regs___task *r = (void *)registers;
 
@@ -260,16 +307,53 @@ int BPF_PROG(on_ready, struct sock *sk)
 	return 0;
 }
 
+/*
+ * Connections of the watched, by their two ports, which are the same pair at either end: so a client
+ * on this machine is known, and its receives are told too. Others' connections with such a pair are
+ * told with them, and nobody looks at those.
+ */
+SEC(".bss.served") __u8 served[1 << 16] = {};
+
+/*
+ * Whether connect chose its port, so that it is a client's. What accept gives has the port that was
+ * bound before somebody listened. The kernel marks the first so (net/ipv4/inet_hashtables.c,
+ * __inet_hash_connect), that nobody else may bind them.
+ */
+static __always_inline bool connects(struct tcp_sock *tcp)
+{
+	struct inet_bind_bucket *port = tcp->inet_conn.icsk_bind_hash;
+
+	return port && port->fastreuse == -1;
+}
+
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 {
 	__u64 now = bpf_ktime_get_ns();
+	bool ours = watched_here();
 	struct tcp_sock *tcp;
+	__u8 flags_of = 0;
 
-	if (flags & 2 /* MSG_PEEK */ || length <= 0 || !watched_here())
+	if (flags & 2 /* MSG_PEEK */ || length <= 0)
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
-	write_at(now, TL_RECEIVE, !!tcp, 0, self(), name_of(sk), tcp ? tcp->copied_seq : 0, length);
+	if (tcp) {
+		__u16 ports = sk->__sk_common.skc_num ^ bpf_ntohs(sk->__sk_common.skc_dport);
+
+		if (!served[ports]) {
+			if (!ours)
+				return 0;
+			served[ports] = 1;
+		}
+	} else if (!ours) {
+		return 0;
+	}
+	if (!ours)
+		clients[bpf_get_current_pid_tgid() >> 32 & (TL_BUCKETS - 1)] = 1;
+	if (tcp)
+		flags_of = connects(tcp) ? 3 : 1;
+	write_at(now, ours ? TL_RECEIVE : TL_TAKEN, flags_of, 0, self(), name_of(sk),
+		 tcp ? tcp->copied_seq : 0, length);
 	return 0;
 }
 
@@ -319,16 +403,20 @@ int BPF_PROG(on_transmit, struct sk_buff *skb, void *device)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct sock *sk = skb->sk;
+	struct sending *s;
 	struct tcp_header h;
-	__u32 bytes;
+	__u32 bytes, since = 0;
 
 	if (!sk || sk->__sk_common.skc_state == TCP_TIME_WAIT ||
 	    sk->__sk_common.skc_state == TCP_NEW_SYN_RECV || sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	if (!header_of(skb, &h, &bytes) || !bytes)
 		return 0;
+	s = sending_here();
+	if (s->tid == self())
+		since = now - s->at;
 	write_at(now, TL_TRANSMIT, 0, short_of(bytes), self(), name_of(sk),
-		 bpf_ntohl(h.seq) + bytes, bpf_ntohl(h.ack_seq));
+		 bpf_ntohl(h.seq) + bytes, since);
 	return 0;
 }
 

@@ -6,6 +6,8 @@
 #include "types.h"
 
 struct sock_common {
+	__u16 skc_dport; /* as on the wire */
+	__u16 skc_num;
 	volatile unsigned char skc_state;
 } CORE;
 
@@ -22,7 +24,16 @@ struct sk_buff {
 	unsigned char *data;
 } CORE;
 
+struct inet_bind_bucket {
+	signed char fastreuse;
+} CORE;
+
+struct inet_connection_sock {
+	struct inet_bind_bucket *icsk_bind_hash;
+} CORE;
+
 struct tcp_sock {
+	struct inet_connection_sock inet_conn;
 	__u32 snd_wnd;
 	__u32 mss_cache;
 	__u32 snd_cwnd;

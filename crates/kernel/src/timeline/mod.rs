@@ -14,6 +14,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, Prin
 use tailscope_signals::event_ring::EventRings;
 
 use crate::load::{LoadError, kernel, log};
+use crate::probes::{self, Probe, ProbeError, Uprobes};
 use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint};
 use crate::shared::{self, Plain};
 use crate::watch::{Watched, map_of};
@@ -58,6 +59,8 @@ pub struct Config {
     pub memory: u64,
     /// Whether children of watched processes are watched too.
     pub follow_children: bool,
+    /// Whether spans are told of that probes in programs begin and end.
+    pub probes: bool,
 }
 
 /// What could not be recorded, since the programs were loaded.
@@ -75,6 +78,7 @@ pub struct Events {
     watched: Watched,
     programs: Vec<u32>,
     ladder: Ladder,
+    uprobes: Uprobes,
     object: Object,
     slots: u32,
     cpus: usize,
@@ -105,6 +109,12 @@ impl Events {
         let slots = slots(config.memory, cpus);
         configure(&mut open, config, cpus, slots).map_err(kernel("configure the programs"))?;
         select(&mut open, &btf, &mut ladder)?;
+        let uprobes = if config.probes {
+            probes::choose(&mut ladder)
+        } else {
+            Uprobes::Nothing
+        };
+        probes::prepare(&mut open, uprobes);
         let faults = choose_fault_rung(&mut open, &btf, fentry_refused().as_deref(), &mut ladder);
         let mut object = open
             .load()
@@ -125,10 +135,18 @@ impl Events {
             watched,
             programs,
             ladder,
+            uprobes,
             object,
             slots,
             cpus,
         })
+    }
+
+    /// Tells of the spans that this probe begins or ends, in the watched processes.
+    pub fn attach_probe(&mut self, probe: &Probe) -> Result<(), ProbeError> {
+        let links = probes::attach(&mut self.object, self.uprobes, probe)?;
+        self.links.extend(links);
+        Ok(())
     }
 
     /// Maps the rings, for one reader.

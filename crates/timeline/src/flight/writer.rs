@@ -21,6 +21,8 @@ use crate::window;
 
 /// A window that is wanted.
 pub(super) struct Job {
+    /// By which its notices are known.
+    pub(super) number: u64,
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
     pub(super) reason: Reason,
@@ -32,7 +34,7 @@ pub(super) struct Job {
 
 pub(super) struct Writer {
     jobs: SyncSender<Job>,
-    told: Receiver<Notice>,
+    told: Receiver<(u64, Notice)>,
     thread: JoinHandle<()>,
 }
 
@@ -56,6 +58,8 @@ impl Writer {
             folder: options.folder.clone(),
             disk: options.disk,
             perfetto: options.perfetto,
+            spans: options.spans.iter().map(|span| span.name.clone()).collect(),
+            sockets: options.sockets,
             ladder,
             used: 0,
             number: 0,
@@ -76,12 +80,13 @@ impl Writer {
         }
     }
 
-    pub(super) fn notices(&self) -> Vec<Notice> {
+    /// What there is to tell, with the number of the window that it is about.
+    pub(super) fn notices(&self) -> Vec<(u64, Notice)> {
         self.told.try_iter().collect()
     }
 
     /// Has the last window written if it was the only one, and ends.
-    pub(super) fn finish(self, last: Job) -> Vec<Notice> {
+    pub(super) fn finish(self, last: Job) -> Vec<(u64, Notice)> {
         let Self { jobs, told, thread } = self;
         let _ = jobs.send(last);
         drop(jobs);
@@ -95,11 +100,13 @@ struct Scribe {
     folder: PathBuf,
     disk: u64,
     perfetto: bool,
+    spans: Vec<String>,
+    sockets: bool,
     ladder: std::collections::BTreeMap<String, (Option<String>, String)>,
     used: u64,
     number: u32,
     full: bool,
-    tell: Sender<Notice>,
+    tell: Sender<(u64, Notice)>,
 }
 
 impl Scribe {
@@ -110,20 +117,22 @@ impl Scribe {
                 continue;
             }
             if self.used >= self.disk {
-                if !self.full {
+                // Slow requests go on; whoever asks is told each time.
+                if !self.full || job.reason == Reason::Asked {
                     self.full = true;
                     let why = format!(
                         "the windows take {} MB, all that --disk allows: no more are written",
                         self.used / 1_000_000
                     );
-                    let _ = self.tell.send(Notice::Failed { why });
+                    let _ = self.tell.send((job.number, Notice::Failed { why }));
                 }
                 continue;
             }
+            let number = job.number;
             let notice = self.write(job).unwrap_or_else(|e| Notice::Failed {
                 why: format!("can't write a window to {}: {e}", self.folder.display()),
             });
-            let _ = self.tell.send(notice);
+            let _ = self.tell.send((number, notice));
         }
     }
 
@@ -131,6 +140,7 @@ impl Scribe {
         let begin = Instant::now();
         let path = self.free_name(job.reason)?;
         let (ladder, reason) = (self.ladder.clone(), job.reason);
+        let (spans, sockets) = (self.spans.clone(), self.sockets);
         let about = window::write(
             &self.rings,
             job.from_ns,
@@ -152,6 +162,8 @@ impl Scribe {
                     threads: named,
                     processes,
                     watched: job.watched,
+                    spans,
+                    sockets,
                     interrupts: machine::interrupts(),
                     gaps: job.gaps,
                     processes_lost: job.processes_lost,

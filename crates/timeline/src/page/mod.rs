@@ -43,7 +43,9 @@ fn class(kind: Kind) -> &'static str {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// Text that is no markup: what a process writes is foreign.
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -90,7 +92,7 @@ pub fn page(trace: &Trace, story: &Story) -> String {
             .sum::<u64>(),
         kernel = escaped(&trace.about.kernel),
     );
-    if !story.from_packet {
+    if !story.from_packet && story.span.is_none() {
         text +=
             "<p class=\"lost\">Its packet was not seen: it begins later than for the client.</p>\n";
     }
@@ -201,12 +203,19 @@ fn picture(
     let begin = story.begin_ns;
     // Those that fall together share a line of text.
     let mut ends_at = f64::MIN;
-    for (at, name) in [
+    let mut marks = vec![
         (begin, "packet"),
         (begin + story.received_ns, "receive"),
         (begin + story.sent_ns, "send"),
-        (begin + story.latency_ns, "device"),
-    ] {
+        (begin + story.left_ns, "device"),
+    ];
+    if story.to_client {
+        marks.push((begin + story.latency_ns, "client"));
+    }
+    if story.span.is_some() {
+        marks = vec![(begin, "begin"), (begin + story.latency_ns, "end")];
+    }
+    for (at, name) in marks {
         let x = scale.x(at);
         let _ = writeln!(
             text,

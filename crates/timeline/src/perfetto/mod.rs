@@ -1,7 +1,7 @@
 //! A trace as Perfetto's: ui.perfetto.dev opens it. CPUs, threads, wake-ups and interrupts are told
 //! as the kernel's own tracing would tell them, so the viewer draws its usual lanes and arrows. Slow
 //! requests have a lane each, cut into the gaps of their story; arrows lead from the packet to the
-//! receive, to the send and to the device. What was lost has a lane too.
+//! receive, to the send, to the device and to a client on this machine. What was lost has a lane too.
 
 mod message;
 
@@ -263,13 +263,22 @@ fn requests(stories: &[Story], trace: &Trace, out: &mut Out<'_, impl Write>) -> 
         }
         out.event(begin + story.latency_ns, m::SLICE_END, track, "", 0)?;
         // The arrows: packet, receive, send, device.
-        out.event(begin, m::INSTANT, PACKETS, "request comes in", flow)?;
+        if story.span.is_none() {
+            out.event(begin, m::INSTANT, PACKETS, "request comes in", flow)?;
+        }
         let thread = THREADS + u64::from(story.tid);
         let received = begin + story.received_ns;
         let sent = (begin + story.sent_ns).max(received);
-        out.slice(received, sent - received, thread, "request", flow)?;
-        let end = begin + story.latency_ns;
-        out.event(end, m::INSTANT, PACKETS, "answer leaves", flow)?;
+        let name = story.span.as_deref().unwrap_or("request");
+        out.slice(received, sent - received, thread, name, flow)?;
+        if story.span.is_none() {
+            let left = begin + story.left_ns;
+            out.event(left, m::INSTANT, PACKETS, "answer leaves", flow)?;
+        }
+        if story.to_client {
+            let end = begin + story.latency_ns;
+            out.event(end, m::INSTANT, PACKETS, "client has it", flow)?;
+        }
     }
     Ok(())
 }

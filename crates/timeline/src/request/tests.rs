@@ -32,6 +32,7 @@ fn comes(at: u64, end: u32, bytes: u16) -> [(u64, u32, What); 5] {
                 socket: CLIENT,
                 end,
                 bytes,
+                since: 0,
             },
         ),
         (at + 1, 9, What::PacketIn { bytes: 100 }),
@@ -59,6 +60,7 @@ fn receive(at: u64, end: u32) -> (u64, u32, What) {
             socket: SERVER,
             end,
             bytes: 10,
+            connects: false,
         },
     )
 }
@@ -85,6 +87,7 @@ fn transmit(at: u64, end: u32) -> (u64, u32, What) {
             socket: SERVER,
             end: Sequence(end),
             bytes: 20,
+            since: 0,
         },
     )
 }
@@ -110,6 +113,26 @@ fn a_request_goes_from_the_clients_device_to_the_servers() {
     assert_eq!(
         (request.end(), request.last_send().at),
         (180 * US, 190 * US)
+    );
+}
+
+#[test]
+fn a_request_begins_with_the_call_in_which_a_client_on_this_machine_sent_it() {
+    let mut events = comes(100, 10, 10).to_vec();
+    if let What::Transmit { since, .. } = &mut events[0].2 {
+        *since = 30_000;
+    }
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    let request = all(&events).remove(0);
+    assert_eq!(request.begin(), 70 * US);
+    assert_eq!(
+        request.arrival.and_then(|a| a.asked),
+        Some((70 * US, 9)),
+        "the thread whose call it is"
     );
 }
 
@@ -182,6 +205,7 @@ fn a_socket_without_packets_begins_when_its_data_was_ready() {
                 socket: SERVER,
                 end: None,
                 bytes: 5,
+                connects: false,
             },
         ),
         (
@@ -199,6 +223,120 @@ fn a_socket_without_packets_begins_when_its_data_was_ready() {
     assert_eq!((made[0].begin(), made[0].end()), (10 * US, 70 * US));
 }
 
+/// The answer up to `end` comes in to the client, which receives it as thread 9.
+fn taken(at: u64, end: u32) -> [(u64, u32, What); 4] {
+    let end = Sequence(end);
+    [
+        (at, 7, What::PacketIn { bytes: 100 }),
+        (
+            at + 1,
+            7,
+            What::TcpIn {
+                socket: CLIENT,
+                end,
+                acknowledges: Sequence(0),
+                bytes: 20,
+            },
+        ),
+        (at + 2, 7, What::Ready { socket: CLIENT }),
+        (
+            at + 500,
+            9,
+            What::Taken {
+                socket: CLIENT,
+                end,
+                bytes: 20,
+            },
+        ),
+    ]
+}
+
+#[test]
+fn where_the_client_is_here_a_request_ends_when_it_received_the_answer() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([receive(150, 10), transmit(180, 520)]);
+    events.extend(taken(181, 520));
+    events.insert(9, send(190, 520, Held::Not));
+    // It has ended before the next one comes.
+    events.extend(comes(900, 20, 10));
+    events.push(receive(950, 20));
+    let made = all(&events);
+    assert_eq!(made.len(), 1);
+    assert_eq!((made[0].transmitted, made[0].end()), (180 * US, 681 * US));
+    let delivery = made[0].delivery.expect("the client took it");
+    assert_eq!((delivery.tid, delivery.arrival.ready), (9, Some(183 * US)));
+}
+
+#[test]
+fn a_client_may_have_its_answer_before_the_servers_send_returns() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([receive(150, 10), transmit(180, 520)]);
+    events.extend(taken(181, 520));
+    events.push(send(700, 520, Held::Not));
+    events.extend(comes(900, 20, 10));
+    events.push(receive(950, 20));
+    let made = all(&events);
+    assert_eq!((made.len(), made[0].end()), (1, 681 * US));
+}
+
+#[test]
+fn answers_that_the_client_takes_in_one_end_together_and_each_has_its_own_packet() {
+    let mut events = Vec::new();
+    for (at, asks, answers) in [(100, 10, 520), (200, 20, 540)] {
+        events.extend(comes(at, asks, 10));
+        events.extend([receive(at + 50, asks), transmit(at + 60, answers)]);
+        events.extend(taken(at + 61, answers).into_iter().take(3));
+        events.push(send(at + 70, answers, Held::Not));
+    }
+    events.push(taken(300, 540)[3]);
+    let made = all(&events);
+    let ends: Vec<_> = made
+        .iter()
+        .map(|r| (r.end() / US, r.delivery.map(|d| d.arrival.packet / US)))
+        .collect();
+    assert_eq!(ends, [(800, Some(161)), (800, Some(261))]);
+}
+
+#[test]
+fn what_comes_in_to_a_client_is_an_answer_and_no_request() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    assert_eq!(all(&events).len(), 1);
+    if let What::Receive { connects, .. } = &mut events[5].2 {
+        *connects = true;
+    }
+    assert_eq!(all(&events).len(), 0);
+}
+
+#[test]
+fn a_connection_in_the_place_of_another_begins_anew() {
+    let far = 3_000_000_000;
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    // What came in last was never received.
+    events.extend(comes(300, 30, 20));
+    events.extend(comes(900, far + 10, 10));
+    events.extend([
+        receive(950, far + 10),
+        transmit(980, far + 520),
+        send(990, far + 520, Held::Not),
+    ]);
+    let made = all(&events);
+    let times: Vec<_> = made
+        .iter()
+        .map(|r| (r.begin() / US, r.end() / US))
+        .collect();
+    assert_eq!(times, [(100, 180), (900, 980)]);
+}
+
 #[test]
 fn an_answer_counts_as_whole_after_a_silence() {
     let mut requests = Requests::default();
@@ -209,7 +347,7 @@ fn an_answer_counts_as_whole_after_a_silence() {
         transmit(180, 520),
         send(190, 520, Held::Not),
     ]);
-    events.push((500_000, 0, What::PacketIn { bytes: 1 }));
+    events.push((1_500_000, 0, What::PacketIn { bytes: 1 }));
     for (us, tid, what) in events {
         let at = us * US;
         requests.take(0, &Event { at, tid, what }, |_| made += 1);
@@ -234,7 +372,8 @@ fn any_what() -> impl Strategy<Value = What> {
         (socket.clone(), stream.clone()).prop_map(|(socket, end)| What::Receive {
             socket,
             end,
-            bytes: 1
+            bytes: 1,
+            connects: false
         }),
         (socket.clone(), stream).prop_map(|(socket, end)| What::Send {
             socket,
@@ -242,10 +381,16 @@ fn any_what() -> impl Strategy<Value = What> {
             bytes: 1,
             held: Held::Other
         }),
-        (socket, end).prop_map(|(socket, end)| What::Transmit {
+        (socket.clone(), end.clone()).prop_map(|(socket, end)| What::Taken {
             socket,
             end,
             bytes: 1
+        }),
+        (socket, end, 0u32..100).prop_map(|(socket, end, since)| What::Transmit {
+            socket,
+            end,
+            bytes: 1,
+            since
         }),
     ]
 }

@@ -2,10 +2,12 @@
 
 use tailscope_signals::event::{Held, OnTop};
 
+use super::answers::Answers;
+use super::gaps::Gaps;
 use super::{Cause, Gap, Kind, Stage, Story, losses, ms, on_top_name};
 use crate::calls;
 use crate::pause::Pause;
-use crate::request::Request;
+use crate::request::{Delivery, Request};
 use crate::trace::Trace;
 use crate::track::{Doing, Piece, Tracks, Waker};
 
@@ -14,18 +16,39 @@ const AROUND_NS: u64 = 1_000_000_000;
 /// Most steps from thread to thread: a way that is longer is not followed.
 const MOST_HOPS: usize = 64;
 
+/// So many servers that ask each other are followed.
+const MOST_SERVERS: usize = 8;
+
 pub(super) struct Teller<'t> {
     pub(super) trace: &'t Trace,
     pub(super) tracks: &'t Tracks,
+    pub(super) answers: &'t Answers<'t>,
+}
+
+/// It may: where the trace begins within a call, that is not known.
+fn waits_on_a_futex(piece: &Piece) -> bool {
+    piece
+        .call
+        .is_none_or(|call| i64::from(call) == libc::SYS_futex)
+}
+
+/// Why TCP kept the answer back, in words.
+fn held(why: Held) -> Option<&'static str> {
+    match why {
+        Held::Not => None,
+        Held::Nagle => Some("kept back by TCP (Nagle) until the client acknowledged"),
+        Held::Cork => Some("kept back by TCP until a piece was full (TCP_CORK)"),
+        Held::Window => Some("kept back by TCP: the client's receive window was full"),
+        Held::Congestion => Some("kept back by TCP: the congestion window was full"),
+        Held::Other => Some("kept back by TCP (pacing or a full device queue)"),
+    }
 }
 
 impl Teller<'_> {
     pub(super) fn story(&self, request: &Request) -> Story {
         let begin = request.begin();
-        let mut gaps = self.gaps(request);
-        gaps.retain(|gap| gap.ns > 0);
         let mut merged: Vec<Gap> = Vec::new();
-        for gap in gaps {
+        for gap in self.gaps(request, 0) {
             match merged.last_mut() {
                 Some(last) if (last.stage, &last.name) == (gap.stage, &gap.name) => {
                     last.ns += gap.ns;
@@ -63,10 +86,13 @@ impl Teller<'_> {
             latency_ns: request.latency(),
             tid: request.tid,
             thread: self.trace.thread(request.tid),
+            span: request.span.map(|source| self.trace.span(source)),
             socket: request.socket.0,
             from_packet: request.arrival.is_some(),
             received_ns: request.received - begin,
             sent_ns: request.last_send().at.saturating_sub(begin),
+            left_ns: request.transmitted - begin,
+            to_client: request.delivery.is_some(),
             causes,
             classes_loaded: self.tracks.classes(request.tid, begin, request.end()),
             gaps: merged,
@@ -74,27 +100,17 @@ impl Teller<'_> {
         }
     }
 
-    fn gaps(&self, request: &Request) -> Vec<Gap> {
+    /// The gaps of a request that a watched server is asked: by its client, or by so many others, one
+    /// behind the other, that wait for it.
+    fn gaps(&self, request: &Request, servers: usize) -> Vec<Gap> {
         let begin = request.begin();
-        let mut gaps = Vec::new();
-        let mut at = begin;
-        let mut upto = |gaps: &mut Vec<Gap>, to: u64, stage, kind, name: &str| {
-            if to > at {
-                gaps.push(Gap {
-                    at_ns: at - begin,
-                    ns: to - at,
-                    stage,
-                    kind,
-                    name: name.to_owned(),
-                    tid: 0,
-                });
-                at = to;
-            }
-            at
-        };
+        let mut gaps = Gaps::new(begin);
         if let Some(arrival) = request.arrival {
+            if let (Some((_, tid)), Some(left)) = (arrival.asked, arrival.left) {
+                self.client(tid, Stage::Arrival, left, &mut gaps);
+            }
             let wire = "on the way from the client's device";
-            upto(&mut gaps, arrival.packet, Stage::Arrival, Kind::Wire, wire);
+            gaps.upto(arrival.packet, Stage::Arrival, Kind::Wire, wire);
         }
         let ready = request
             .arrival
@@ -102,18 +118,12 @@ impl Teller<'_> {
             .or(request.ready);
         let softirq = "in the receive softirq";
         let ready = ready.unwrap_or(begin).min(request.received);
-        let ready = upto(
-            &mut gaps,
-            ready,
-            Stage::Arrival,
-            Kind::ReceiveSoftirq,
-            softirq,
-        );
+        let ready = gaps.upto(ready, Stage::Arrival, Kind::ReceiveSoftirq, softirq);
 
         // When the thread is done with it: a packet may leave before the send returns.
         let sent = request.last_send();
-        let end = request.end();
-        let done = if sent.at < end { sent.at } else { end };
+        let left = request.transmitted;
+        let done = sent.at.min(left);
         // What it did for others until here, and for this request from here on.
         let busy = self
             .tracks
@@ -121,49 +131,80 @@ impl Teller<'_> {
             .unwrap_or(ready);
         for (from, to, other) in [(ready, busy, true), (busy, request.received, false)] {
             for piece in self.tracks.pieces(request.tid, from, to) {
-                gaps.push(self.gap(begin, Stage::Pickup, &piece, other));
+                self.asked(&piece, Stage::Pickup, servers, &mut gaps);
+                let (kind, name) = self.name(&piece, other);
+                gaps.piece(&piece, Stage::Pickup, kind, name);
             }
         }
         for piece in self.way(request, done) {
+            self.asked(&piece, Stage::Work, servers, &mut gaps);
             for (piece, loading) in self.cut_by_classes(piece) {
-                let mut gap = self.gap(begin, Stage::Work, &piece, false);
-                if loading {
-                    gap.kind = Kind::ClassLoading;
-                    gap.name = "loading classes".into();
-                }
-                gaps.push(gap);
+                let (kind, name) = match loading {
+                    true => (Kind::ClassLoading, "loading classes".into()),
+                    false => self.name(&piece, false),
+                };
+                gaps.piece(&piece, Stage::Work, kind, name);
             }
         }
-        at = done;
-        let mut upto = |gaps: &mut Vec<Gap>, to: u64, kind, name: &str| {
-            if to > at {
-                gaps.push(Gap {
-                    at_ns: at - begin,
-                    ns: to - at,
-                    stage: Stage::Departure,
-                    kind,
-                    name: name.to_owned(),
-                    tid: 0,
-                });
-                at = to;
-            }
-        };
-        let held = match sent.held {
-            Held::Not => None,
-            Held::Nagle => Some("kept back by TCP (Nagle) until the client acknowledged"),
-            Held::Cork => Some("kept back by TCP until a piece was full (TCP_CORK)"),
-            Held::Window => Some("kept back by TCP: the client's receive window was full"),
-            Held::Congestion => Some("kept back by TCP: the congestion window was full"),
-            Held::Other => Some("kept back by TCP (pacing or a full device queue)"),
-        };
-        if let Some(held) = held {
+        if let Some(held) = held(sent.held) {
             // Then the acknowledgement came, and what follows is the way out.
-            let until = request.acknowledged.filter(|at| (done..=end).contains(at));
-            upto(&mut gaps, until.unwrap_or(end), Kind::HeldByTcp, held);
+            let until = request.acknowledged.filter(|at| (done..=left).contains(at));
+            let until = until.unwrap_or(left);
+            gaps.upto(until, Stage::Departure, Kind::HeldByTcp, held);
         }
         let out = "through TCP and IP to the device";
-        upto(&mut gaps, end, Kind::Transmit, out);
-        gaps
+        gaps.upto(left, Stage::Departure, Kind::Transmit, out);
+        if let Some(delivery) = request.delivery {
+            self.back(delivery, request.end(), &mut gaps);
+        }
+        gaps.all
+    }
+
+    /// Where a thread waited for another watched server's answer, what happened there in this time.
+    /// What is left of the piece is told as ever.
+    fn asked(&self, piece: &Piece, stage: Stage, servers: usize, gaps: &mut Gaps) {
+        let waits = matches!(piece.doing, Doing::Blocked { fault: false, .. });
+        if !waits || servers == MOST_SERVERS || self.pause(piece).is_some() {
+            return;
+        }
+        let Some((ready, request)) = self.answers.awaited(piece.tid, piece.from, piece.to) else {
+            return;
+        };
+        let begin = request.begin();
+        if begin > piece.from {
+            let before = Piece {
+                to: begin.min(ready),
+                ..*piece
+            };
+            let (kind, name) = self.name(piece, false);
+            gaps.piece(&before, stage, kind, name);
+        }
+        let server = self.trace.thread(request.tid);
+        for gap in self.gaps(request, servers + 1) {
+            let to = (begin + gap.at_ns + gap.ns).min(ready);
+            let name = format!("{server}: {}", gap.name);
+            gaps.push(to, stage, gap.kind, name, gap.tid);
+        }
+    }
+
+    /// From the device to a client on this machine: through the stack, and what its thread did until
+    /// it had received the answer.
+    fn back(&self, delivery: Delivery, end: u64, gaps: &mut Gaps) {
+        let arrival = delivery.arrival;
+        let wire = "on the way back to the client's stack";
+        gaps.upto(arrival.packet.min(end), Stage::Return, Kind::Wire, wire);
+        let ready = arrival.ready.unwrap_or(arrival.tcp).min(end);
+        let softirq = "in the client's receive softirq";
+        gaps.upto(ready, Stage::Return, Kind::ReceiveSoftirq, softirq);
+        self.client(delivery.tid, Stage::Return, end, gaps);
+    }
+
+    /// What a thread of the client did from here on.
+    fn client(&self, tid: u32, stage: Stage, to: u64, gaps: &mut Gaps) {
+        for piece in self.tracks.pieces(tid, gaps.at, to) {
+            let (kind, name) = self.name(&piece, false);
+            gaps.piece(&piece, stage, kind, format!("the client: {name}"));
+        }
     }
 
     /// What happened between the receive and `done`, on the thread that received; where another
@@ -235,18 +276,6 @@ impl Teller<'_> {
         cut
     }
 
-    fn gap(&self, begin: u64, stage: Stage, piece: &Piece, other: bool) -> Gap {
-        let (kind, name) = self.name(piece, other);
-        Gap {
-            at_ns: piece.from - begin,
-            ns: piece.to - piece.from,
-            stage,
-            kind,
-            name,
-            tid: piece.tid,
-        }
-    }
-
     fn name(&self, piece: &Piece, other: bool) -> (Kind, String) {
         match piece.doing {
             Doing::Running if other => (Kind::Busy, "busy with other requests".into()),
@@ -256,15 +285,7 @@ impl Teller<'_> {
             Doing::Waiting {
                 behind: Some(0), ..
             } => (Kind::WakeUp, "waking up an idle CPU".into()),
-            Doing::Waiting {
-                cpu,
-                behind: Some(behind),
-                ..
-            } => (
-                Kind::WaitingForCpu,
-                format!("waiting for CPU {cpu} behind {}", self.trace.thread(behind)),
-            ),
-            Doing::Waiting { .. } => (Kind::WaitingForCpu, "waiting for a CPU".into()),
+            Doing::Waiting { cpu, behind, .. } => self.waiting(piece, cpu, behind),
             Doing::Blocked { fault: true, .. } => (
                 Kind::PageFault,
                 "page faults that waited for memory or the disk".into(),
@@ -273,15 +294,13 @@ impl Teller<'_> {
                 if let Some(pause) = self.pause(piece) {
                     return (Kind::JvmPause, pause.name.clone());
                 }
+                if let Some(class) = self.monitor(piece) {
+                    let name = format!("waiting for a monitor of {class}{}", self.until(by));
+                    return (Kind::JvmMonitor, name);
+                }
                 let call = piece.call.map_or_else(|| "the kernel".into(), calls::name);
-                let by = match by {
-                    Waker::Thread(0) | Waker::Unknown => String::new(),
-                    Waker::Thread(tid) => format!(" until {} woke it", self.trace.thread(tid)),
-                    Waker::OnTop(on_top) => {
-                        format!(" until {} woke it", on_top_name(self.trace, on_top))
-                    }
-                };
-                (Kind::Blocked, format!("blocked in {call}{by}"))
+                let until = self.until(by);
+                (Kind::Blocked, format!("blocked in {call}{until}"))
             }
             Doing::Unknown => (
                 Kind::Unknown,
@@ -290,13 +309,49 @@ impl Teller<'_> {
         }
     }
 
+    /// A thread could run. While its JVM has stopped all threads it can't, CPU or not; and a CPU may
+    /// be taken by the pause of another JVM.
+    fn waiting(&self, piece: &Piece, cpu: u32, behind: Option<u32>) -> (Kind, String) {
+        if let Some(pause) = self.pause_of(piece.tid, piece) {
+            return (Kind::JvmPause, pause.name.clone());
+        }
+        let Some(behind) = behind else {
+            return (Kind::WaitingForCpu, "waiting for a CPU".into());
+        };
+        let mut name = format!("waiting for CPU {cpu} behind {}", self.trace.thread(behind));
+        if let Some(pause) = self.pause_of(behind, piece).filter(|p| p.tid == behind) {
+            name += &format!(" ({})", pause.name);
+        }
+        (Kind::WaitingForCpu, name)
+    }
+
+    /// Who ended a wait, as the end of a sentence.
+    fn until(&self, by: Waker) -> String {
+        match by {
+            Waker::Thread(0) | Waker::Unknown => String::new(),
+            Waker::Thread(tid) => format!(" until {} woke it", self.trace.thread(tid)),
+            Waker::OnTop(on_top) => format!(" until {} woke it", on_top_name(self.trace, on_top)),
+        }
+    }
+
+    /// The class of the monitor that a thread waited for, on a futex.
+    fn monitor(&self, piece: &Piece) -> Option<String> {
+        let monitors = self.tracks.monitors();
+        waits_on_a_futex(piece)
+            .then(|| monitors.over(piece.tid, piece.from, piece.to))
+            .flatten()
+    }
+
     /// What the JVM stopped its threads for, while this one waited on a futex, as it then does.
     fn pause(&self, piece: &Piece) -> Option<&Pause> {
-        let waits = |call: u16| i64::from(call) == libc::SYS_futex;
-        if !piece.call.is_none_or(waits) {
-            return None;
-        }
-        let process = self.tracks.process(piece.tid)?;
+        waits_on_a_futex(piece)
+            .then(|| self.pause_of(piece.tid, piece))
+            .flatten()
+    }
+
+    /// The pause of a thread's JVM that covers most of a piece.
+    fn pause_of(&self, tid: u32, piece: &Piece) -> Option<&Pause> {
+        let process = self.tracks.process(tid)?;
         self.tracks.pauses().over(process, piece.from, piece.to)
     }
 

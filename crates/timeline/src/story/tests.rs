@@ -350,6 +350,170 @@ fn an_answer_of_another_thread_is_followed_back_to_the_one_that_received() {
 }
 
 #[test]
+fn the_way_back_ends_when_a_client_on_this_machine_received_the_answer() {
+    let mut events = vec![switch(1, 10, 0, 0, SERVER)];
+    events.extend(comes(100, 10, false));
+    events.extend([
+        switch(0, 110, CLIENT, 1, HOG),
+        socket(110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        socket(150, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        raw(1, 151, SERVER, abi::TL_PACKET_IN),
+        socket(152, SERVER, abi::TL_TCP_IN, THEIRS, 500, 10),
+        socket(153, SERVER, abi::TL_READY, THEIRS, 0, 0),
+        waking(1, 154, SERVER, CLIENT),
+        socket(160, SERVER, abi::TL_SEND, OURS, 500, 0),
+        switch(0, 5_154, HOG, 0, CLIENT),
+        Raw {
+            cpu: 0,
+            ..socket(5_160, CLIENT, abi::TL_TAKEN, THEIRS, 500, 0)
+        },
+    ]);
+    let story = one(&events);
+    assert_eq!(
+        story.sentence,
+        "5.00 ms of 5.06 ms: the client: waiting for CPU 0 behind hog?[2J"
+    );
+    assert!(story.to_client);
+    assert_eq!(story.left_ns, 50 * US);
+    let back: Vec<_> = story
+        .gaps
+        .iter()
+        .filter(|gap| gap.stage == Stage::Return)
+        .map(|gap| (gap.tid, gap.kind, gap.ns / US))
+        .collect();
+    assert_eq!(
+        back,
+        [
+            (0, Kind::Wire, 1),
+            (0, Kind::ReceiveSoftirq, 2),
+            (CLIENT, Kind::Blocked, 1),
+            (CLIENT, Kind::WaitingForCpu, 5_000),
+            (CLIENT, Kind::Running, 6),
+        ]
+    );
+}
+
+#[test]
+fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
+    const HELPER: u32 = 8;
+    let (asks, asked) = (4, 5); // the two ends of a connection
+    let on = |cpu, event: Raw| Raw { cpu, ..event };
+    let mut events = vec![switch(1, 10, 0, 0, SERVER)];
+    events.extend(comes(100, 10, false));
+    events.extend([
+        socket(110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        socket(120, SERVER, abi::TL_TRANSMIT, asks, 30, 10),
+        raw(1, 121, SERVER, abi::TL_PACKET_IN),
+        socket(122, SERVER, abi::TL_TCP_IN, asked, 30, 10),
+        socket(123, SERVER, abi::TL_READY, asked, 0, 0),
+        waking(1, 124, SERVER, HELPER),
+        socket(126, SERVER, abi::TL_SEND, asks, 30, 0),
+        switch(0, 130, 0, 0, HELPER),
+        on(0, socket(140, HELPER, abi::TL_RECEIVE, asked, 30, 0)),
+        switch(1, 150, SERVER, 1, 0),
+        raw(0, 200, HELPER, abi::TL_FAULT_IN),
+        raw(0, 5_200, HELPER, abi::TL_FAULT_OUT),
+        on(0, socket(5_300, HELPER, abi::TL_TRANSMIT, asked, 77, 10)),
+        raw(0, 5_301, HELPER, abi::TL_PACKET_IN),
+        on(0, socket(5_302, HELPER, abi::TL_TCP_IN, asks, 77, 10)),
+        on(0, socket(5_303, HELPER, abi::TL_READY, asks, 0, 0)),
+        waking(0, 5_304, HELPER, SERVER),
+        on(0, socket(5_310, HELPER, abi::TL_SEND, asked, 77, 0)),
+        switch(1, 5_320, 0, 0, SERVER),
+        // To a client: this is an answer, and no request.
+        Raw {
+            flags: 3,
+            ..socket(5_330, SERVER, abi::TL_RECEIVE, asks, 77, 0)
+        },
+        socket(5_350, SERVER, abi::TL_TRANSMIT, OURS, 500, 10),
+        socket(5_360, SERVER, abi::TL_SEND, OURS, 500, 0),
+    ]);
+    let told = tell(&trace(&events, |_| ()), None, 10);
+    told.stories.iter().for_each(check);
+    let sentences: Vec<_> = told.stories.iter().map(|s| s.sentence.as_str()).collect();
+    assert_eq!(
+        sentences,
+        [
+            "5.00 ms of 5.25 ms: server/helper: page faults",
+            "5.00 ms of 5.21 ms: page faults",
+        ]
+    );
+    let work: Vec<_> = told.stories[0]
+        .gaps
+        .iter()
+        .filter(|gap| gap.stage == Stage::Work && gap.ns >= 10 * US)
+        .map(|gap| (gap.tid, gap.kind, gap.ns / US))
+        .collect();
+    assert_eq!(
+        work,
+        [
+            (SERVER, Kind::Running, 40),
+            (HELPER, Kind::Running, 50),
+            (HELPER, Kind::PageFault, 5_000),
+            (HELPER, Kind::Running, 100),
+            (SERVER, Kind::WakeUp, 16),
+            (SERVER, Kind::Running, 30),
+        ]
+    );
+}
+
+#[test]
+fn a_wait_for_the_cpu_that_a_collection_has_is_told_with_it() {
+    const COLLECTS: u32 = 8; // a thread of the server's process, as 7 is
+    let jvm = |us, kind, small| Raw {
+        small,
+        ..raw(1, us, COLLECTS, kind)
+    };
+    // While it lasts nobody of its process can run; somebody of another one waits for the CPU alone.
+    for (process, sentence) in [
+        (SERVER, "5.70 ms of 6.15 ms: stop-the-world collection"),
+        (
+            60,
+            "5.70 ms of 6.15 ms: waiting for CPU 1 behind server/helper (stop-the-world collection)",
+        ),
+    ] {
+        let of = |thread| if thread == COLLECTS { SERVER } else { process };
+        let switch = |us, from, to| Raw {
+            y: of(to),
+            z: of(from),
+            ..switch(1, us, from, 0, to)
+        };
+        let mut events = vec![switch(10, 0, SERVER)];
+        events.extend(comes(100, 10, false));
+        events.extend([
+            socket(110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+            switch(400, SERVER, COLLECTS),
+            jvm(401, abi::TL_JVM_IN, abi::TL_JVM_COLLECTION),
+            jvm(6_000, abi::TL_JVM_OUT, abi::TL_JVM_COLLECTION),
+            switch(6_100, COLLECTS, SERVER),
+            socket(6_250, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+            socket(6_260, SERVER, abi::TL_SEND, OURS, 500, 0),
+        ]);
+        let trace = trace(&events, |about| {
+            about["watched"] = serde_json::json!([SERVER, 60]);
+        });
+        assert_eq!(tell(&trace, None, 1).stories[0].sentence, sentence);
+    }
+}
+
+#[test]
+fn a_thread_that_nobody_wakes_and_that_then_runs_has_waited_since_the_trace_began() {
+    let mut events = vec![switch(1, 10, 0, 0, HOG)];
+    events.extend(comes(100, 10, false));
+    events.extend([
+        switch(1, 6100, HOG, 0, SERVER),
+        socket(6110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        socket(6150, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(6160, SERVER, abi::TL_SEND, OURS, 500, 0),
+    ]);
+    let sentence = one(&events).sentence;
+    assert_eq!(
+        sentence,
+        "6.00 ms of 6.05 ms: waiting for CPU 1 behind hog?[2J"
+    );
+}
+
+#[test]
 fn a_story_says_what_the_trace_lost_in_it_and_where() {
     let mut events = comes(100_000, 10, false);
     events.extend([

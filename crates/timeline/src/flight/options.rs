@@ -1,0 +1,67 @@
+//! What a flight recorder is asked to do, and why it can't.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tailscope_kernel::{LoadError, Probe, ProbeError};
+
+use crate::slow::Slow;
+
+/// A source of spans in programs: the probes that begin and end them.
+#[derive(Debug, Clone)]
+pub struct SpanProbes {
+    /// What its spans are called.
+    pub name: String,
+    /// Where they begin and end; the number of their source is its place among all sources.
+    pub probes: Vec<Probe>,
+}
+
+/// What is decided before it begins.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How much of the past a window holds.
+    pub keep: Duration,
+    /// Bytes that the rings may take.
+    pub memory: u64,
+    /// Which requests have the window around them written.
+    pub slow: Option<Slow>,
+    /// Where windows go.
+    pub folder: PathBuf,
+    /// Windows a minute, at most, for slow requests.
+    pub per_minute: u32,
+    /// Bytes that all windows of this recording may take on disk.
+    pub disk: u64,
+    /// Whether children of watched processes are watched too.
+    pub follow_children: bool,
+    /// Whether a Perfetto trace is written beside each window.
+    pub perfetto: bool,
+    /// A socket at which windows can be asked for.
+    pub control: Option<PathBuf>,
+    /// Whether requests on sockets are followed.
+    pub sockets: bool,
+    /// Spans that are followed besides, or instead.
+    pub spans: Vec<SpanProbes>,
+}
+
+/// The timeline can't be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum FlightError {
+    /// The kernel's programs can't be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A probe can't be attached.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// No more processes can be watched.
+    #[error("no more processes can be watched at a time than the programs' table has room for")]
+    TooMany,
+    /// The system refused.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        source: io::Error,
+    },
+}

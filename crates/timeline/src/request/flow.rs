@@ -1,0 +1,234 @@
+//! One socket's requests: which is open, which wait for TCP or for their client, and which end.
+
+use std::collections::VecDeque;
+
+use tailscope_signals::event::{Event, Sequence, Socket};
+
+use super::{Arrival, Delivery, MOST_ARRIVALS, MOST_SENDS, Request, SETTLED_NS, Sent, UNTAKEN_NS};
+
+/// A request that has not ended.
+#[derive(Debug)]
+pub(super) struct Open {
+    tid: u32,
+    arrival: Option<Arrival>,
+    ready: Option<u64>,
+    received: u64,
+    bytes: u64,
+    sends: VecDeque<Sent>,
+    pub(super) acknowledged: Option<u64>,
+    /// When the last byte of the last send left, once it has.
+    left: Option<u64>,
+    /// The client took it, if the client is on this machine.
+    delivery: Option<Delivery>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    pub(super) arrivals: VecDeque<Arrival>,
+    pub(super) ready: Option<u64>,
+    /// The latest place in what came in.
+    came: Option<Sequence>,
+    open: Option<Open>,
+    /// Answered, and a next request has come before the last byte had left and was taken.
+    leaving: VecDeque<Open>,
+    /// The latest byte that left, and when.
+    pub(super) transmitted: Option<(Sequence, u64)>,
+    /// What its client on this machine took, the latest last.
+    deliveries: VecDeque<Delivery>,
+    /// It has a client on this machine of whose receives nothing is told.
+    untold: bool,
+    pub(super) touched: u64,
+}
+
+impl Open {
+    pub(super) fn done(self, socket: Socket) -> Option<Request> {
+        let transmitted = self.left?;
+        Some(Request {
+            span: None,
+            socket,
+            tid: self.tid,
+            arrival: self.arrival,
+            ready: self.ready,
+            received: self.received,
+            bytes: self.bytes,
+            acknowledged: self.acknowledged,
+            transmitted: transmitted.max(self.received),
+            delivery: self.delivery,
+            sends: self.sends.into(),
+        })
+    }
+
+    /// Everything up to its last send has left, and was taken where that can be seen.
+    fn ended(&self, untold: bool) -> bool {
+        let here = self.arrival.is_some_and(|arrival| arrival.from.is_some());
+        self.left.is_some() && (self.delivery.is_some() || !here || untold)
+    }
+}
+
+/// Takes the oldest out, if it is so.
+fn pop_if(queue: &mut VecDeque<Open>, is: impl FnOnce(&Open) -> bool) -> Option<Open> {
+    queue
+        .front()
+        .is_some_and(is)
+        .then(|| queue.pop_front())
+        .flatten()
+}
+
+impl Flow {
+    /// Takes what came in up to here. True: it is of another connection, which has the place of this
+    /// one in the kernel's memory, so that nothing that is known here is of use.
+    pub(super) fn is_anew(&mut self, comes: Option<Sequence>, leaves: Option<Sequence>) -> bool {
+        let far = |known: Option<Sequence>, now: Option<Sequence>| {
+            known
+                .zip(now)
+                .is_some_and(|(known, now)| now.is_far_from(known))
+        };
+        let anew = far(self.came, comes) || far(self.transmitted.map(|(end, _)| end), leaves);
+        self.came = comes.or(self.came);
+        anew
+    }
+
+    /// The requests of which the last byte has not left.
+    pub(super) fn unsent(&mut self) -> impl Iterator<Item = &mut Open> {
+        let all = self.open.iter_mut().chain(&mut self.leaving);
+        all.filter(|open| open.left.is_none() && !open.sends.is_empty())
+    }
+
+    /// All that have not been handed on, oldest first.
+    pub(super) fn into_open(self) -> impl Iterator<Item = Open> {
+        self.leaving.into_iter().chain(self.open)
+    }
+
+    /// The next packet that lies before `end` as a whole. `first` becomes the first that does in part.
+    pub(super) fn next_up_to(
+        &mut self,
+        end: Sequence,
+        first: &mut Option<Arrival>,
+    ) -> Option<Arrival> {
+        let arrival = *self.arrivals.front()?;
+        first.get_or_insert(arrival);
+        if !end.reaches(arrival.end) {
+            return None; // the rest of this packet is still to be received
+        }
+        self.arrivals.pop_front()
+    }
+
+    /// Its client took what it sent.
+    pub(super) fn deliver(&mut self, delivery: Delivery) {
+        if self.open.is_none() {
+            return; // it is no server's socket
+        }
+        self.untold = false;
+        if self.deliveries.len() == MOST_ARRIVALS {
+            self.deliveries.pop_front();
+        }
+        self.deliveries.push_back(delivery);
+    }
+
+    pub(super) fn send(&mut self, sent: Sent) {
+        let Some(open) = &mut self.open else { return };
+        if open.sends.len() == MOST_SENDS {
+            open.sends.pop_front();
+        }
+        open.sends.push_back(sent);
+        // Where there are no packets it has left with the send.
+        open.left = sent.end.is_none().then_some(sent.at);
+        open.delivery = None;
+        self.mark();
+    }
+
+    /// Marks what has left and what was taken by now.
+    fn mark(&mut self) {
+        for open in self.leaving.iter_mut().chain(&mut self.open) {
+            let Some(end) = open.sends.back().and_then(|sent| sent.end) else {
+                continue;
+            };
+            if open.left.is_none() {
+                open.left = self
+                    .transmitted
+                    .filter(|(up_to, _)| up_to.reaches(end))
+                    .map(|(_, at)| at);
+            }
+            if open.left.is_some() && open.delivery.is_none() {
+                let of = |delivery: &&Delivery| delivery.arrival.end.reaches(end);
+                open.delivery = self.deliveries.iter().find(of).copied();
+            }
+        }
+    }
+
+    /// Bytes were received, `first` being the first packet of them. Gives back the request that
+    /// ends thereby, if its end is known.
+    pub(super) fn receive(
+        &mut self,
+        event: &Event,
+        first: Option<Arrival>,
+        tcp: bool,
+        bytes: u32,
+    ) -> Option<Open> {
+        let ready = first
+            .and_then(|arrival| arrival.ready)
+            .or(self.ready.take().filter(|_| !tcp));
+        self.ready = None;
+        let mut ended = None;
+        if let Some(open) = self.open.take() {
+            if open.sends.is_empty() {
+                // The rest of a request that came in pieces.
+                self.open = Some(Open {
+                    bytes: open.bytes + u64::from(bytes),
+                    ..open
+                });
+                return None;
+            }
+            if open.ended(self.untold) {
+                ended = Some(open);
+            } else {
+                if self.leaving.len() == MOST_SENDS {
+                    ended = self.leaving.pop_front();
+                }
+                self.leaving.push_back(open);
+            }
+        }
+        self.open = Some(Open {
+            tid: event.tid,
+            arrival: first,
+            ready,
+            received: event.at,
+            bytes: bytes.into(),
+            sends: VecDeque::new(),
+            acknowledged: None,
+            left: None,
+            delivery: None,
+        });
+        ended
+    }
+
+    /// Bytes left, or were taken. Gives back the requests that end thereby and have been followed
+    /// by another.
+    pub(super) fn settle(&mut self, socket: Socket) -> Vec<Request> {
+        self.mark();
+        let mut ended = Vec::new();
+        while let Some(open) = pop_if(&mut self.leaving, |open| open.ended(self.untold)) {
+            ended.extend(open.done(socket));
+        }
+        ended
+    }
+
+    /// Gives back what has been whole for a while.
+    pub(super) fn sweep(&mut self, now: u64, socket: Socket) -> Vec<Request> {
+        let before = |ago: u64, at: u64| at < now.saturating_sub(ago);
+        let mut whole = Vec::new();
+        let in_vain = |open: &Open| open.left.is_some_and(|at| before(UNTAKEN_NS, at));
+        while let Some(open) = pop_if(&mut self.leaving, in_vain) {
+            self.untold |= open.delivery.is_none();
+            whole.extend(open.done(socket));
+        }
+        let untold = self.untold;
+        let rests = |open: &mut Open| {
+            let sent = open.sends.back().map_or(u64::MAX, |sent| sent.at);
+            (open.ended(untold) && before(SETTLED_NS, sent))
+                || (open.left.is_some() && before(UNTAKEN_NS, sent))
+        };
+        whole.extend(self.open.take_if(rests).and_then(|open| open.done(socket)));
+        whole
+    }
+}

@@ -1,0 +1,46 @@
+//! A request's gaps, as they are put together.
+
+use super::{Gap, Kind, Stage};
+use crate::track::Piece;
+
+/// Gaps that lie end to end.
+pub(super) struct Gaps {
+    begin: u64,
+    pub(super) at: u64,
+    pub(super) all: Vec<Gap>,
+}
+
+impl Gaps {
+    pub(super) fn new(begin: u64) -> Self {
+        Self {
+            begin,
+            at: begin,
+            all: Vec::new(),
+        }
+    }
+
+    /// A gap from where the one before it ended; none if that is later. Gives back where it ends.
+    pub(super) fn upto(&mut self, to: u64, stage: Stage, kind: Kind, name: &str) -> u64 {
+        self.push(to, stage, kind, name.to_owned(), 0);
+        self.at
+    }
+
+    /// A piece of a thread, which begins where the gap before it ended.
+    pub(super) fn piece(&mut self, piece: &Piece, stage: Stage, kind: Kind, name: String) {
+        self.push(piece.to, stage, kind, name, piece.tid);
+    }
+
+    pub(super) fn push(&mut self, to: u64, stage: Stage, kind: Kind, name: String, tid: u32) {
+        if to > self.at {
+            self.all.push(Gap {
+                at_ns: self.at - self.begin,
+                ns: to - self.at,
+                stage,
+                kind,
+                name,
+                tid,
+            });
+            self.at = to;
+        }
+    }
+}
