@@ -17,10 +17,15 @@ That compares like with like only where being struck has nothing to do with what
   far less. How far strikes are bursts, the order of the spans tells: struck ones follow each other,
   in fewer runs than the same number at random. λ is the random one's times that ratio of runs,
   which is too much rather than too little, as bursts also begin between spans.
+- A span so long that it is nearly always struck has no others to be compared with. That it runs
+  long says nothing of the strike: all requests of 30 ms meet a timer's tick. Such spans are left out
+  of the comparison, and gain no more than the longest that were in it.
 - A wait for the CPU before a span's work begins can't depend on that work. A wait after a block
   can: who blocks more often waits more often, and works more. Spans that blocked are left out.
-- Page faults, locks and other blocks, and a quota that the program itself uses up come from what a
-  span does. They get nothing.
+- A quota that is used up in nearly every period strikes as regularly as a clock, whatever the span
+  does that runs at that moment. One that is used up now and then may be so by the very spans that do
+  most: that says nothing.
+- Page faults, locks and other blocks come from what a span does. They get nothing.
 
 It is left alone unless the difference of means is above three standard errors, by the bootstrap
 over blocks of time, which keeps bursts together.
@@ -47,6 +52,9 @@ if TYPE_CHECKING:
 
 #: Causes that strike while a span runs, at times of their own.
 ON_TOP = ("preempted", "irq", "softirq_net", "softirq_timer", "softirq_other")
+#: The same, if its strikes keep time: their numbers in blocks of equal time vary far less than
+#: numbers at random do, whose variance is their mean.
+BY_CLOCK, REGULAR = "throttled", 0.5
 #: The cause that strikes before a span's work begins, unless the span blocked.
 BEFORE = "runqueue"
 BLOCKED = ("lock", "io", "network", "sleep")
@@ -54,6 +62,8 @@ BLOCKED = ("lock", "io", "network", "sleep")
 FEWEST = 100
 #: How many standard errors the difference of means must be above 0.
 SURE = 3.0
+#: A span that is struck more often than this, by how long it runs, is compared with none.
+ALWAYS = 0.8
 #: Ranks at which the two sides are compared; between them it goes in straight lines.
 RANKS = np.array([0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0])
 #: Slopes are in parts of 2^10, so that all engines compute with whole numbers.
@@ -79,7 +89,7 @@ class Cold:
         running = spans.value(RUNNING)
         branches = []
         for number, (runs, would) in enumerate(zip(self.runs, self.would, strict=True)):
-            slope = 0
+            slope = 1 << FRACTION
             if number + 1 < len(self.runs):
                 rise = self.would[number + 1] - would
                 slope = (rise << FRACTION) // (self.runs[number + 1] - runs)
@@ -96,7 +106,8 @@ class Cold:
     def gain_in(self, rows: Sample) -> NDArray[np.int64]:
         """The same for rows that are here."""
         running = rows.values[RUNNING]
-        gained = np.maximum(running - np.interp(running, self.runs, self.would), 0)
+        compared = np.minimum(running, self.runs[-1])
+        gained = np.maximum(compared - np.interp(compared, self.runs, self.would), 0)
         shorter = running < self.runs[0]
         struck = (rows.values[self.cause] > self.above_ns) & ~shorter
         if self.cause == BEFORE:
@@ -132,18 +143,19 @@ def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
     if any(name in rows.known for name in rows.causes):
         # What was not measured in some rows is part of their running.
         return None
-    running = rows.values[RUNNING].astype(np.float64)
-    struck = rows.values[cause] > above_ns
-    free = ~struck
+    running, weight = rows.values[RUNNING].astype(np.float64), rows.weight.copy()
+    met = rows.values[cause] > above_ns
     if cause == BEFORE:
-        struck, free = struck & ~blocked(rows), free & ~blocked(rows)
-    elif cause not in ON_TOP or above_ns > 0:
+        fit = ~blocked(rows)
+    elif above_ns == 0 and strikes_of_its_own(cause, rows.block[met], draws):
+        fit = is_comparable(running, weight, met)
+    else:
         return None
+    struck, free = met & fit, ~met & fit
     if min(struck.sum(), free.sum()) < FEWEST:
         return None
-    weight = rows.weight.copy()
-    if cause in ON_TOP:
-        weight[free] *= odds(running, weight, struck, burstiness=rows.is_all)
+    if cause != BEFORE:
+        weight[free] *= odds(running[fit], weight[fit], met[fit], burstiness=rows.is_all)
     longer = means(running, weight, struck, free, rows.block, draws)
     if longer.ns <= SURE * longer.error_ns:
         return None
@@ -157,6 +169,35 @@ def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
         tuple(np.maximum.accumulate(would)[rising].tolist()),
         longer.free_error,
     )
+
+
+def strikes_of_its_own(cause: str, blocks: NDArray[np.int64], draws: Draws) -> bool:
+    """Whether a cause strikes at times of its own, by the blocks of time in which it did."""
+    if cause == BY_CLOCK:
+        counts = np.bincount(blocks, minlength=draws.counts.shape[1])
+        return bool(counts.var() < REGULAR * counts.mean())
+    return cause in ON_TOP
+
+
+def is_comparable(
+    running: NDArray, weight: NDArray, struck: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Which spans would not be struck nearly always, were strikes nothing but a matter of length.
+
+    At one rate λ for all, the likeliest one (by maximum likelihood, where a span that runs for r is
+    struck with 1 - e^(-λr)).
+    """
+    hit, hits = running[struck], weight[struck]
+    missed = float(weight[~struck] @ running[~struck])
+    if missed <= 0 or not hits.sum():
+        return np.zeros(len(running), dtype=bool)
+    # λ times the hits' expm1 is at least λr, so the likeliest λ is at most hits / missed.
+    low, high = 0.0, float(hits.sum()) / missed
+    for _ in range(60):
+        rate = (low + high) / 2
+        grown = np.expm1(np.clip(rate * hit, 1e-12, 50.0))
+        low, high = (rate, high) if float(hits @ (hit / grown)) > missed else (low, rate)
+    return -np.expm1(-high * running) <= ALWAYS
 
 
 def odds(

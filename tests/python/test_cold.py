@@ -108,6 +108,38 @@ def test_long_spans_meet_more_interrupts_and_nothing_is_invented(make: Make, rat
     assert line.predicted.ns == pytest.approx(float(np.quantile(running, 0.99)), rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["irq", "preempted"])
+@pytest.mark.parametrize("heavy_ns", [2_000_000, 6_000_000, 30_000_000])
+def test_requests_that_are_nearly_always_struck_are_not_the_strikes_doing(
+    make: Make, name: str, heavy_ns: int
+) -> None:
+    # One in twenty is of another kind, and a tick comes every 4 ms.
+    rng = np.random.default_rng(1)
+    heavy = rng.random(ROWS) < 0.05
+    running = np.where(heavy, heavy_ns, 100_000) * rng.lognormal(0, 0.1, ROWS)
+    ticks = np.floor(running / 4e6 + rng.random(ROWS)).astype(np.int64)
+    wall = running.astype(np.int64) + 5_000 * ticks
+    found = explained(make, start_ns=times(rng), wall_ns=wall, **{f"{name}_ns": 5_000 * ticks})
+    # Ticks strike the heavy ones somewhat more often than strikes at random would.
+    truth = float(np.quantile(running, 0.99))
+    assert cause(found, name).predicted.ns == pytest.approx(truth, rel=0.02)
+
+
+def test_requests_of_two_kinds_lose_what_strikes_leave_cold(make: Make) -> None:
+    # The heavy ones are always struck, and what that leaves cold in them can't be told.
+    rng = np.random.default_rng(1)
+    start_ns = times(rng)
+    heavy = rng.random(ROWS) < 0.005
+    running = np.where(heavy, 30_000_000, 70_000) * rng.lognormal(0, 0.1, ROWS)
+    struck = in_bursts(start_ns) | heavy
+    left = np.where(struck, 150_000, 0)
+    wall = (running + left).astype(np.int64) + 20_000 * struck
+    booked = 20_000 * struck.astype(np.int64)
+    found = explained(make, ("irq",), start_ns=start_ns, wall_ns=wall, irq_ns=booked)
+    truth = float(np.quantile(running, 0.99))
+    assert cause(found, "irq").predicted.ns == pytest.approx(truth, rel=0.1)
+
+
 def test_long_spans_meet_more_bursts_and_nothing_is_invented(make: Make) -> None:
     # Bursts of 2 ms each 20: a span that runs for r meets one with a chance of (2 ms + r) / 20 ms.
     rng = np.random.default_rng(3)
@@ -196,6 +228,20 @@ def test_what_a_span_brings_on_itself_says_nothing_of_its_running(make: Make, na
     found = explained(make, wall_ns=running + booked, **{f"{name}_ns": booked})
     assert cause(found, name).cold_ns == 0
     assert cause(found, name).saving.ns == pytest.approx(30_000, rel=0.05)
+
+
+def test_a_quota_used_up_in_each_period_leaves_spans_cold(make: Make) -> None:
+    # The first span after each 20 ms meets its end.
+    rng = np.random.default_rng(6)
+    start_ns = times(rng)
+    period = (start_ns - START_NS) // 20_000_000
+    struck = np.append(False, np.diff(period) > 0)
+    running = rng.lognormal(np.log(70_000), 0.1, ROWS)
+    booked = np.where(struck, 10_000_000, 0)
+    wall = (running + np.where(struck, 150_000, 0)).astype(np.int64) + booked
+    found = explained(make, ("throttled",), start_ns=start_ns, wall_ns=wall, throttled_ns=booked)
+    truth = float(np.quantile(running, 0.99))
+    assert cause(found, "throttled").predicted.ns == pytest.approx(truth, rel=0.05)
 
 
 def test_who_blocks_waits_again_and_that_wait_says_nothing(make: Make) -> None:
