@@ -22,10 +22,12 @@ import java.util.concurrent.ThreadLocalRandom;
  * while and answers. GET /plant/NAME plants a fault, until GET /plant/none:
  *
  * <ul>
- *   <li>gc: every request makes garbage, and some of it, by SIZE, lives for a while
+ *   <li>gc: every request makes garbage, and some of it, by SIZE, lives for a while; before that,
+ *       from /plant/reuse on, it fills as much that is there
  *   <li>lock: a request needs a monitor that another thread now and then keeps in its sleep
  *   <li>shootdowns: for 2 ms in each 20, the thread "shooter" maps memory and unmaps it
- *   <li>pages, thp: one request in EVERY touches fresh memory, by small or by huge pages
+ *   <li>pages, thp: one request in EVERY touches fresh memory, by small or by huge pages, and
+ *       gives it back after its answer: to unmap it is no page fault
  *   <li>fsync: one request in EVERY forces a write to the disk
  * </ul>
  *
@@ -44,6 +46,14 @@ public final class HttpBench {
     private static final byte[] WORK = new byte[150_000];
     /** What lives for a while: about 24 MB in pieces of 1 kB. */
     private static final byte[][] LIVING = new byte[24_000][];
+    /** As many pieces as young objects have room for (-Xmn4m). */
+    private static final int YOUNG = 4_000;
+    private static final byte[] ZEROES = new byte[1000];
+    /** Which of them was filled last; there is one connection. */
+    private static int refilled;
+
+    /** Where the memory begins that the request of this thread has touched; 0: none. */
+    private static final ThreadLocal<Long> TOUCHED = ThreadLocal.withInitial(() -> 0L);
 
     private static volatile String planted = "none";
     private static volatile int sink;
@@ -87,6 +97,7 @@ public final class HttpBench {
                     work();
                 }
                 out.write(ANSWER);
+                giveBack();
             }
         } catch (IOException gone) {
             // The client is no longer there: its thread ends.
@@ -111,6 +122,7 @@ public final class HttpBench {
         boolean struck = ThreadLocalRandom.current().nextInt(EVERY) == 0;
         switch (planted) {
             case "gc" -> litter();
+            case "reuse" -> refill();
             case "lock" -> {
                 synchronized (MONITOR) {
                     sink++;
@@ -133,7 +145,18 @@ public final class HttpBench {
         }
     }
 
-    /** Memory that the process did not have before, and gives back. */
+    /** As much work on as much memory as young objects have, in pieces that live already. */
+    private static void refill() {
+        for (int piece = 0; piece < 100; piece++) {
+            refilled = (refilled + 1) % YOUNG;
+            if (LIVING[refilled] == null) {
+                LIVING[refilled] = new byte[1000];
+            }
+            System.arraycopy(ZEROES, 0, LIVING[refilled], 0, ZEROES.length);
+        }
+    }
+
+    /** Memory that the process did not have before. */
     private static void touch(boolean struck, int pages, int pageSize) {
         if (!struck) {
             return;
@@ -143,7 +166,15 @@ public final class HttpBench {
         for (long at = begin; at < begin + bytes; at += pageSize) {
             Memory.UNSAFE.putByte(at, (byte) 1);
         }
-        Memory.UNSAFE.freeMemory(begin);
+        TOUCHED.set(begin);
+    }
+
+    private static void giveBack() {
+        long begin = TOUCHED.get();
+        if (begin != 0) {
+            Memory.UNSAFE.freeMemory(begin);
+            TOUCHED.set(0L);
+        }
     }
 
     private static void force(boolean struck) throws IOException {

@@ -30,11 +30,13 @@ class Fault:
     causes: tuple[frozenset[str], ...]
     #: Why these.
     why: str
+    #: What the plant also does to the server, and what goes with it.
+    besides: frozenset[str] = frozenset()
 
     @property
     def all_causes(self) -> frozenset[str]:
         """What a prediction without the fault takes away."""
-        return frozenset().union(*self.causes)
+        return self.besides.union(*self.causes)
 
 
 #: In the order of the table's rows.
@@ -54,7 +56,10 @@ FAULTS = {
     "pages": Fault(
         "page-fault storm",
         (frozenset({"fault"}),),
-        "The pages that a request touches are not in the server's page table.",
+        "The pages that a request touches were taken out of the server's page table from outside, "
+        "for which its CPU is interrupted to drop them from its TLB. A request that needs one that is "
+        "just being taken waits until the kernel is done with it, which it books as a wait for a disk.",
+        besides=frozenset({"irq", "io"}),
     ),
     "lock": Fault(
         "lock contention",
@@ -100,8 +105,16 @@ FAULTS = {
     ),
 }
 
-#: Where a fault is found as something else in one server.
+#: Where a request touches memory that the process did not have before.
+FRESH = Fault(
+    "page-fault storm",
+    (frozenset({"fault"}),),
+    "The pages that a request touches are not in the server's page table.",
+)
+#: Where a fault is planted otherwise, or found as something else, in one server.
 ON_SERVER = {
+    "jvm:pages": FRESH,
+    "loopbench:pages": FRESH,
     "postgres:lock": Fault(
         "lock contention",
         (frozenset({"lock", "network"}),),

@@ -47,7 +47,7 @@ class JvmHttp(Server):
         self.ask(self.fault)
 
     def rest(self) -> None:
-        self.ask("none")
+        self.ask("reuse" if self.fault == "gc" else "none")
 
     def ask(self, plant: str) -> None:
         """Tells the server what to plant."""

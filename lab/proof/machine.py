@@ -45,7 +45,7 @@ def awake_cpus(fault: str) -> Iterator[None]:
     machine without an idle driver, which halts its CPUs always: there a program burns what nobody
     wants of the server's CPU, in the class that gives way at once (SCHED_IDLE). But not to a thread
     whose quota comes back: the kernel looks for that at once on an idle CPU, else at the next tick
-    (unthrottle_cfs_rq in kernel/sched/fair.c). So there the CPU may sleep.
+    (unthrottle_cfs_rq in kernel/sched/fair.c). So there the program offers the CPU all the time.
 
     Sessions are not put into groups meanwhile: the lowest class gives way only within its group,
     and PostgreSQL makes a session of each of its processes.
@@ -55,8 +55,9 @@ def awake_cpus(fault: str) -> Iterator[None]:
         if IDLE_DRIVER.exists() and IDLE_DRIVER.read_text().strip() != "none":
             held = stack.enter_context(Path("/dev/cpu_dma_latency").open("wb", buffering=0))
             held.write(struct.pack("=i", 0))
-        elif fault != "quota":
-            burner = ("chrt", "--idle", 0, LAB, "hog", "--cpu", SERVER_CPU)
+        else:
+            how = ("--yielding",) if fault == "quota" else ()
+            burner = ("chrt", "--idle", 0, LAB, "hog", "--cpu", SERVER_CPU, *how)
             stack.enter_context(running(burner, on=SERVER_CPU))
         yield
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
-from proof.machine import NOBODY, ProofError, children, free_port, running, until
+from proof.machine import NOBODY, ProofError, children, end, free_port, running, until
 from proof.server import NO_JVM, Server
 
 #: What the load sends; where commits are to wait for the disk, updates too.
@@ -26,46 +26,71 @@ KEEP = (
     "\\sleep 30 ms\n"
 )
 #: A request that fills memory with text, so many pieces of so many kB, and gives each back. A piece
-#: above malloc's threshold is fresh memory; as much in pieces below it finds the same again. From a
-#: table, so that both are one query on one connection, and told apart at any time.
+#: above malloc's threshold is fresh memory; as much in pieces below it finds the same again, and
+#: costs as much else: none fits into the nearer caches. From a table, so that both are one query on
+#: one connection, and told apart at any time.
 FILL = (
     "SELECT sum(octet_length(repeat(repeat('x', 1000), kb + 0 * piece))) "
     "FROM plant, generate_series(1, pieces) AS piece;\n"
 )
-REUSED_KB = 100
-#: How many pieces of that size a request fills, with small pages and with huge ones.
-PIECES = {"pages": 10, "thp": 45}
+#: With huge pages malloc rounds up what it keeps to 2 MiB, so half of a piece is well below.
+THRESHOLD_KB = 4_500
+#: A request that visits a table of long rows, one a page of 8 kB, which nobody else reads.
+VISIT = "SELECT sum(octet_length(long)) FROM plant;\n"
+ROWS = 1024
 
 
 class Postgres(Server):
-    """Debian's PostgreSQL, with fsync on; pgbench sends it short queries at a rate."""
+    """Debian's PostgreSQL; pgbench sends it short queries at a rate."""
 
     title = "PostgreSQL"
     lacks: ClassVar = {"gc": NO_JVM}
-    inside: ClassVar = ("fsync", *PIECES)
+    inside: ClassVar = ("fsync", "thp")
     RATE = 1500
 
     def start(self) -> None:
         self.port = free_port()
         self.bin = newest()
         shutil.chown(self.folder, 65534, 65534)
-        data = self.folder / "data"
-        self.say("initdb", "-D", data, "-A", "trust", "-U", "tester", "--no-sync", "-E", "UTF8")
-        # malloc's own threshold would rise at the first free, and memory would no longer be fresh.
-        # What is below it is kept.
-        environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}
-        environment |= {"MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+        self.data = self.folder / "data"
+        self.say(
+            "initdb", "-D", self.data, "-A", "trust", "-U", "tester", "--no-sync", "-E", "UTF8"
+        )
+        self.serve()
+        self.say("pgbench", *self.address(), "-i", "-q", "-s", 1, "postgres")
+        self.sql(*self.plant())
+        if self.fault in self.inside:
+            self.rest()
+        self.sql("CHECKPOINT")
+        if self.fault == "pages":
+            # Pages that others have mapped too can't be taken away; who wrote these has.
+            end(self.process, signal.SIGINT)
+            self.serve()
+
+    def serve(self) -> None:
+        """Starts it on its data and waits until it takes connections."""
+        environment = dict(os.environ)
         if self.fault == "thp":
             environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
+            # What is below the threshold is kept.
+            environment["MALLOC_MMAP_THRESHOLD_"] = str(THRESHOLD_KB * self.size * 1000)
+            environment["MALLOC_TRIM_THRESHOLD_"] = str(1 << 30)
         options = ["-c", "autovacuum=off", "-p", self.port]
-        where = ["-c", "listen_addresses=127.0.0.1", "-k", self.folder, "-D", data]
+        where = ["-c", "listen_addresses=127.0.0.1", "-k", self.folder, "-D", self.data]
         command = [*NOBODY, self.bin / "postgres", *options, *where]
         self.run(command, env=environment, how=signal.SIGINT, cwd=self.folder)
         until(lambda: self.process.poll() is not None or self.is_up(), "PostgreSQL serves", 60)
-        self.say("pgbench", *self.address(), "-i", "-q", "-s", 1, "postgres")
-        self.sql("CREATE TABLE plant (kb int, pieces int)", "INSERT INTO plant VALUES (0, 0)")
-        self.rest()
-        self.sql("CHECKPOINT")
+
+    def plant(self) -> tuple[str, ...]:
+        """The table of the plants."""
+        if self.fault == "pages":
+            return (
+                "CREATE TABLE plant (long text)",
+                "ALTER TABLE plant ALTER long SET STORAGE PLAIN",
+                f"INSERT INTO plant SELECT repeat('x', 6000) FROM generate_series(1, {ROWS})",
+                "VACUUM plant",
+            )
+        return ("CREATE TABLE plant (kb int, pieces int)", "INSERT INTO plant VALUES (0, 0)")
 
     def address(self) -> tuple[object, ...]:
         """How clients find it."""
@@ -101,12 +126,13 @@ class Postgres(Server):
         return self.client("pgbench", *common, "-f", file, "postgres")
 
     def load(self, seconds: float) -> list[object]:
-        """Short queries, one in 25 of them about the plant where it is inside."""
+        """Short queries, one in 25 of them about the plant where that is about some only."""
         options = ("-c", self.connections, "-R", self.RATE, "-T", round(seconds))
         command = self.bench(SELECT, "select", *options)
-        if self.fault not in self.inside:
+        others = {"fsync": UPDATE, "thp": FILL, "pages": VISIT}
+        if self.fault not in others:
             return command
-        (self.folder / "other").write_text(UPDATE if self.fault == "fsync" else FILL)
+        (self.folder / "other").write_text(others[self.fault])
         scripts = (f"{self.folder}/select@24", "-f", f"{self.folder}/other@1")
         return [*command[:-2], *scripts, "postgres"]
 
@@ -116,24 +142,26 @@ class Postgres(Server):
         return super().planted()
 
     def strike(self) -> None:
-        """Commits are on the disk before they are answered; what is filled is fresh memory."""
+        """Commits wait for the disk; what is filled is fresh memory."""
         if self.fault == "fsync":
-            self.commit_synchronously("on")
+            self.wait_for_disk("on")
         else:
-            self.fill(PIECES[self.fault] * self.size * REUSED_KB, 1)
+            self.fill(1)
 
     def rest(self) -> None:
-        self.commit_synchronously("off")
-        if self.fault in PIECES:
-            self.fill(REUSED_KB, PIECES[self.fault] * self.size)
+        if self.fault == "fsync":
+            self.wait_for_disk("off")
+        else:
+            self.fill(2)
 
-    def fill(self, kb: int, pieces: int) -> None:
-        """How much text a request fills memory with, at once, and how often."""
+    def fill(self, pieces: int) -> None:
+        """In how many pieces a request fills memory."""
+        kb = round(1.02 * THRESHOLD_KB * self.size / pieces)
         self.sql(f"UPDATE plant SET kb = {kb}, pieces = {pieces}")
 
-    def commit_synchronously(self, value: str) -> None:
-        """For all sessions, from their next transaction on."""
-        self.sql(f"ALTER SYSTEM SET synchronous_commit = {value}", "SELECT pg_reload_conf()")
+    def wait_for_disk(self, value: str) -> None:
+        """Whether what is written must be on the disk, from the next transaction on."""
+        self.sql(f"ALTER SYSTEM SET fsync = {value}", "SELECT pg_reload_conf()")
 
     def sql(self, *commands: str) -> None:
         """Runs some commands, each in a transaction of its own."""

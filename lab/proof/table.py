@@ -203,7 +203,9 @@ def expected() -> Iterator[str]:
     told += [(f"{fault.title}, {key}", fault) for key, fault in ON_SERVER.items()]
     for title, fault in told:
         causes = " and ".join(" or ".join(f"`{c}`" for c in sorted(s)) for s in fault.causes)
-        yield f"- **{title}**: {causes or 'nothing'}. {fault.why}"
+        besides = ", ".join(f"`{cause}`" for cause in sorted(fault.besides))
+        goes = f" With it goes {besides}." if besides else ""
+        yield f"- **{title}**: {causes or 'nothing'}. {fault.why}{goes}"
 
 
 def ranking(cell: dict[str, Any]) -> str:

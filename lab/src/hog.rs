@@ -30,6 +30,10 @@ pub struct Hog {
     #[arg(long, default_value_t = 1)]
     threads: u16,
 
+    /// Offer the CPU to others all the time (sched_yield), not only when the kernel next looks
+    #[arg(long)]
+    yielding: bool,
+
     /// Stop after this time [default: at Ctrl-C]
     #[arg(short, long, value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -45,7 +49,7 @@ impl Hog {
         let period = Nanos::from(self.period);
         thread::scope(|scope| {
             for _ in 0..self.threads {
-                scope.spawn(|| burn(period, self.duty, &stop));
+                scope.spawn(|| burn(period, self.duty, self.yielding, &stop));
             }
         });
         Ok(())
@@ -53,12 +57,16 @@ impl Hog {
 }
 
 /// The share is one of wall time: while another thread has the CPU, the burn counts on.
-fn burn(period: Nanos, duty: f64, stop: &Stop) {
+fn burn(period: Nanos, duty: f64, yielding: bool, stop: &Stop) {
     let length = Nanos((period.0 as f64 * duty) as u64);
     let mut begin = Nanos::now();
     while !stop.due() {
         while Nanos::now() < begin + length && !stop.interrupted() {
-            std::hint::spin_loop();
+            if yielding {
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
         begin = begin + period;
         let rest = begin - Nanos::now();

@@ -78,6 +78,18 @@ def test_nothing_is_predicted_where_nothing_is_planted() -> None:
     assert "held" not in judged("none", runqueue=1_000)
 
 
+def test_what_a_plant_does_besides_goes_with_it_and_does_not_count_as_found() -> None:
+    pages = FAULTS["pages"]
+    assert pages.all_causes == {"fault", "irq", "io"}
+    found = verdict(
+        pages,
+        explained(100_000, (15_000.0, 25_000.0), irq=80_000, fault=10_000),
+        explained(20_000, None),
+    )
+    assert not found["top"]
+    assert FAULTS["hog"].all_causes == {"preempted", "runqueue"}
+
+
 def test_the_page_counts_and_shows_every_miss() -> None:
     cells = {
         "memcached:none": judged("none", runqueue=11_000),
