@@ -57,8 +57,8 @@ FAULTS = {
         "page-fault storm",
         (frozenset({"fault"}),),
         "The pages that a request touches were taken out of the server's page table from outside, "
-        "for which its CPU is interrupted to drop them from its TLB. A request that needs one that is "
-        "just being taken waits until the kernel is done with it, which it books as a wait for a disk.",
+        "for which its CPU is interrupted to drop them from its TLB. A request that needs one that "
+        "is just being taken waits until the kernel is done with it, as it waits for a disk.",
         besides=frozenset({"irq", "io"}),
     ),
     "lock": Fault(

@@ -18,13 +18,13 @@ That compares like with like only where being struck has nothing to do with what
   in fewer runs than the same number at random. λ is the random one's times that ratio of runs,
   which is too much rather than too little, as bursts also begin between spans.
 - A span so long that it is nearly always struck has no others to be compared with. That it runs
-  long says nothing of the strike: all requests of 30 ms meet a timer's tick. Such spans are left out
-  of the comparison, and gain no more than the longest that were in it.
+  long says nothing of the strike: all requests of 30 ms meet a timer's tick. Such spans are left
+  out of the comparison, and gain no more than the longest that were in it.
 - A wait for the CPU before a span's work begins can't depend on that work. A wait after a block
   can: who blocks more often waits more often, and works more. Spans that blocked are left out.
 - A quota that is used up in nearly every period strikes as regularly as a clock, whatever the span
-  does that runs at that moment. One that is used up now and then may be so by the very spans that do
-  most: that says nothing.
+  does that runs at that moment. One that is used up now and then may be so by the very spans that
+  do most: that says nothing.
 - Page faults, locks and other blocks come from what a span does. They get nothing.
 
 It is left alone unless the difference of means is above three standard errors, by the bootstrap
