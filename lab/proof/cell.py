@@ -39,8 +39,10 @@ SETTLING_S = 0.5
 PAIRS = 6
 #: The two ledgers of a cell: the phases with the fault, and those without it.
 PARTS = ("planted", "calm")
-#: How much CPU time of others spoils a cell, as a share of one CPU, and how often it is repeated.
-FOREIGN, REPEATS = 0.02, 1
+#: What spoils a cell: so much CPU time of others, as a share of one CPU; a machine whose speed
+#: changes so that of phases of one kind the slowest median is so many times the fastest. And how
+#: often a cell is repeated then.
+FOREIGN, DRIFT, REPEATS = 0.02, 1.2, 1
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,9 @@ def measure(server: str, fault: str, seconds: float, folder: Path) -> dict[str, 
     """Measures for about so many seconds, and leaves two ledgers in the folder, as `PARTS`.
 
     Returns what else is known of the phases: `size`, the fault's (`faults.SIZES`), and whether that
-    is `enough` (`Effect`); `foreign`, the CPU time that others took, as a share of one CPU; and
-    what the load's `client` says of the whole time.
+    is `enough` (`Effect`); `foreign`, the CPU time that others took, as a share of one CPU;
+    `drift`, how many times the slowest phase's median was the fastest's; and what the load's
+    `client` says of the whole time.
     """
     sizes = SIZES[:1] if fault in ONE_SIZE else SIZES
     for size in sizes:
@@ -87,10 +90,10 @@ def measure(server: str, fault: str, seconds: float, folder: Path) -> dict[str, 
 
 
 def undisturbed(server: str, fault: str, size: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """Measures with a fault of a size; again if others took the CPUs meanwhile."""
+    """Measures with a fault of a size; again if that was spoiled (`FOREIGN`, `DRIFT`)."""
     for _ in range(1 + REPEATS):
         found = attempt(server, fault, seconds, folder, size)
-        if found["foreign"] <= FOREIGN:
+        if found["foreign"] <= FOREIGN and found["drift"] <= DRIFT:
             break
     return found
 
@@ -114,6 +117,7 @@ def attempt(server: str, fault: str, seconds: float, folder: Path, size: int = 1
         "size": size,
         "enough": fault == "none" or effect.enough,
         "foreign": foreign,
+        "drift": max(drift(planted), drift(calm)),
         "client": client_view(folder / "client.json"),
     }
 
@@ -142,6 +146,20 @@ def percentiles(ledger: Path) -> tuple[float, float]:
             {"file": str(ledger / "000000.parquet")},
         ).fetchall()[0][0]
     return float(found[0]), float(found[1])
+
+
+def drift(ledger: Path) -> float:
+    """How many times the median of the slowest phase is that of the fastest."""
+    with duckdb.connect() as engine:
+        found = engine.execute(
+            "WITH spans AS (SELECT start_ns - min(start_ns) OVER () AS since, wall_ns "
+            "FROM read_parquet($file)), "
+            "medians AS (SELECT quantile_disc(wall_ns, 0.5) AS median FROM spans "
+            "GROUP BY since * $phases // (SELECT max(since) + 1 FROM spans)) "
+            "SELECT max(median) / min(median) FROM medians",
+            {"file": str(ledger / "000000.parquet"), "phases": PAIRS},
+        ).fetchall()[0][0]
+    return float(found)
 
 
 def client_view(said: Path) -> dict[str, Any]:
