@@ -150,6 +150,19 @@ target/lab/java/%.class: lab/java/%.java | $(STAMPS)/for-proof
 	@mkdir -p $(@D)
 	javac -XDignore.symbol.file -d $(@D) $<
 
+LUCENE := target/lucene
+
+.PHONY: search
+search: build target/lab/search/Search.class ## the lab's search server, with Lucene from Maven Central, for bench/timeline_hazards.py
+
+$(LUCENE)/.fetched: lab/search/fetch lab/search/ivy.xml lab/search/SHA256SUMS | $(STAMPS)/for-proof
+	lab/search/fetch $(@D)
+	@touch $@
+
+target/lab/search/Search.class: $(wildcard lab/search/*.java) $(LUCENE)/.fetched
+	@mkdir -p $(@D)
+	javac -XDignore.symbol.file -Werror -Xlint:all,-try -cp '$(LUCENE)/*' -d $(@D) lab/search/*.java
+
 .PHONY: proof
 proof: build $(STAMPS)/for-proof java ## faults planted in real servers: are they found, and priced right; PROOF="--help"
 	@PYTHONPATH=lab $(PYTHON) -m proof $(PROOF)
