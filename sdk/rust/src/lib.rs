@@ -31,6 +31,8 @@
 
 use std::marker::PhantomData;
 
+pub mod channel;
+
 #[cfg(not(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),

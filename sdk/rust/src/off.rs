@@ -18,3 +18,16 @@ pub(crate) fn begin() -> Option<Reading> {
 pub(crate) fn end(reading: &Reading, _name: &'static str, _id: Option<i64>) {
     match *reading {}
 }
+
+/// What a channel's value would mean.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Counter,
+    Tag,
+}
+
+/// Nobody reads it.
+pub(crate) fn open_channel(_name: &str, _kind: Kind) -> &'static std::sync::atomic::AtomicU64 {
+    static NOWHERE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    &NOWHERE
+}

@@ -21,6 +21,37 @@ pub(super) const REGION_BYTES: usize = REGION_HEAD + CHUNKS as usize * CHUNK_BYT
 pub(super) const METERS_BYTES: usize = METERS as usize * size_of::<Meter>();
 pub(super) const SOCKET: &str = "/run/tailscope/sdk.sock";
 
+pub(super) const CHANNELS_MAGIC: u64 = 0x316e_6e61_6863;
+pub(super) const CHANNEL_SLOTS: usize = 255;
+pub(super) const CHANNEL_NAME: usize = 48;
+pub(super) const CHANNEL_FILE: &[u8] = b"tailscope-channels\0";
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub value: AtomicU64,
+    pub kind: AtomicU32,
+    pub reserved: AtomicU32,
+    pub name: [AtomicU8; CHANNEL_NAME],
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Channels {
+    pub magic: AtomicU64,
+    pub taken: AtomicU32,
+    pub reserved: [AtomicU32; 13],
+    pub slot: [Channel; CHANNEL_SLOTS],
+}
+
+impl Channels {
+    /// All of it, to be copied.
+    pub(super) fn words(&self) -> &[AtomicU64; size_of::<Self>() / 8] {
+        // SAFETY: the same memory, aligned to 8 and a multiple of it long, and atomic either way.
+        unsafe { &*std::ptr::from_ref(self).cast() }
+    }
+}
+
 pub(super) const CHUNK_FREE: u32 = 0;
 pub(super) const CHUNK_OWNED: u32 = 1;
 pub(super) const CHUNK_FULL: u32 = 2;

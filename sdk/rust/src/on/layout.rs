@@ -33,6 +33,8 @@ fn the_layout_is_that_of_the_header() {
     same!(abi::Name, header::ts_name: length, text);
     same!(abi::Region, header::ts_region: magic, abi, turn, sample, heartbeat, heartbeat_overdue,
         lost, unnamed, chunk_state, names, keeping, counting);
+    same!(abi::Channel, header::ts_channel: value, kind, reserved, name);
+    same!(abi::Channels, header::ts_channels: magic, taken, slot);
     same!(abi::Welcome, header::ts_welcome: magic, abi, status);
 }
 
@@ -40,6 +42,10 @@ fn the_layout_is_that_of_the_header() {
 fn the_numbers_are_those_of_the_header() {
     assert_eq!(abi::ABI, header::TS_ABI);
     assert_eq!(abi::MAGIC, header::TS_MAGIC);
+    assert_eq!(abi::CHANNELS_MAGIC, header::TS_CHANNEL_MAGIC);
+    assert_eq!(abi::CHANNEL_SLOTS, header::TS_CHANNEL_SLOTS as usize);
+    assert_eq!(abi::CHANNEL_NAME, header::TS_CHANNEL_NAME as usize);
+    assert_eq!(abi::CHANNEL_FILE, header::TS_CHANNEL_FILE);
     assert_eq!(abi::CAUSES, header::TS_CAUSES as usize);
     assert_eq!(abi::EPISODES, header::TS_EPISODES as usize);
     assert_eq!(abi::RECENTS, header::TS_RECENTS as usize);

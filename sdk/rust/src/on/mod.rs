@@ -1,6 +1,7 @@
 //! Where recorders can listen.
 
 mod abi;
+mod channels;
 mod clock;
 #[cfg(test)]
 mod layout;
@@ -9,5 +10,6 @@ mod process;
 mod rows;
 mod sys;
 
+pub(crate) use channels::{Kind, open_channel};
 pub(crate) use probe::is_heard;
 pub(crate) use rows::{Reading, begin, end};

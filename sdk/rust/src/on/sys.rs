@@ -27,6 +27,9 @@ mod number {
     pub(super) const GETSOCKOPT: usize = 55;
     pub(super) const GETEUID: usize = 107;
     pub(super) const GETTID: usize = 186;
+    pub(super) const FCNTL: usize = 72;
+    pub(super) const FTRUNCATE: usize = 77;
+    pub(super) const MEMFD_CREATE: usize = 319;
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -43,6 +46,9 @@ mod number {
     pub(super) const GETSOCKOPT: usize = 209;
     pub(super) const GETEUID: usize = 175;
     pub(super) const GETTID: usize = 178;
+    pub(super) const FCNTL: usize = 25;
+    pub(super) const FTRUNCATE: usize = 46;
+    pub(super) const MEMFD_CREATE: usize = 279;
 }
 
 /// # Safety
@@ -129,6 +135,37 @@ pub(crate) unsafe fn map_over(at: *mut u8, bytes: usize, fd: &Fd) -> Result<(), 
     ];
     // SAFETY: what was there is reserved addresses, or an earlier such mapping, by the contract.
     unsafe { call(number::MMAP, arguments) }.map(drop)
+}
+
+/// Zeroed memory in a file of its own, sealed so that an observer that maps it can't be struck by its
+/// shrinking. The file stays open: that is how an observer without the powers of an administrator finds it.
+/// `over`: in place of an earlier such mapping; else anywhere.
+pub(crate) fn map_channels(bytes: usize, over: Option<*mut u8>) -> Result<*mut u8, Errno> {
+    const CLOEXEC_AND_SEALABLE: usize = 3;
+    const ADD_SEALS: usize = 1033;
+    const SEAL_AND_SHRINK: usize = 3;
+    const SHARED: usize = 1;
+
+    let name = super::abi::CHANNEL_FILE.as_ptr() as usize;
+    // SAFETY: a text that ends in zero.
+    let fd = unsafe {
+        call(
+            number::MEMFD_CREATE,
+            [name, CLOEXEC_AND_SEALABLE, 0, 0, 0, 0],
+        )
+    }?;
+    let fd = Fd(fd as i32);
+    let file = fd.0 as usize;
+    // SAFETY: takes numbers.
+    unsafe { call(number::FTRUNCATE, [file, bytes, 0, 0, 0, 0]) }?;
+    // SAFETY: takes numbers.
+    unsafe { call(number::FCNTL, [file, ADD_SEALS, SEAL_AND_SHRINK, 0, 0, 0]) }?;
+    let flags = if over.is_some() { SHARED_FIXED } else { SHARED };
+    let at = over.map_or(0, |at| at as usize);
+    // SAFETY: a new mapping at a place that the kernel chooses, or over one of ours of the same length.
+    let at = unsafe { call(number::MMAP, [at, bytes, READ_WRITE, flags, file, 0]) }?;
+    std::mem::forget(fd);
+    Ok(at as *mut u8)
 }
 
 /// What a child of this process has in place of this memory: zeros, or nothing.
