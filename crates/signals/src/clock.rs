@@ -49,6 +49,27 @@ impl Cycles {
         Self(cycles)
     }
 
+    /// The counter before any load that follows is made.
+    #[inline(always)]
+    #[must_use]
+    pub fn before_loads() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: neither instruction has a precondition. The fence waits for the reading.
+        let cycles = unsafe {
+            let cycles = core::arch::x86_64::_rdtsc();
+            core::arch::x86_64::_mm_lfence();
+            cycles
+        };
+        #[cfg(target_arch = "aarch64")]
+        let cycles = {
+            let v: u64;
+            // SAFETY: Linux lets user space read the virtual counter; barriers are free to use.
+            unsafe { core::arch::asm!("mrs {}, cntvct_el0", "isb", out(reg) v) };
+            v
+        };
+        Self(cycles)
+    }
+
     /// The counter after every load that came before has its value.
     #[inline(always)]
     #[must_use]

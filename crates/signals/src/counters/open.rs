@@ -53,6 +53,45 @@ pub struct Counter {
     fd: OwnedFd,
 }
 
+/// What a thread executes in user space; nothing of the kernel's or a hypervisor's.
+pub(super) fn in_user_space(kind: u32, config: [u64; 3]) -> perf::bindings::perf_event_attr {
+    let mut attributes = perf::bindings::perf_event_attr {
+        size: size_of::<perf::bindings::perf_event_attr>() as u32,
+        type_: kind,
+        config: config[0],
+        ..Default::default()
+    };
+    attributes.__bindgen_anon_3.config1 = config[1];
+    attributes.__bindgen_anon_4.config2 = config[2];
+    attributes.set_exclude_kernel(1);
+    attributes.set_exclude_hv(1);
+    attributes
+}
+
+/// Opens an event for a thread, wherever it runs; 0 is the calling one.
+pub(super) fn open(
+    mut attributes: perf::bindings::perf_event_attr,
+    tid: libc::pid_t,
+    leader: Option<&OwnedFd>,
+) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are a valid structure of the size that they name; the call
+    // returns a fresh descriptor or an error.
+    let fd = unsafe {
+        perf::perf_event_open(
+            &mut attributes,
+            tid,
+            -1,
+            leader.map_or(-1, AsRawFd::as_raw_fd),
+            perf::bindings::PERF_FLAG_FD_CLOEXEC.into(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 const PAGE_BYTES: usize = 4096; // the kernel maps whole pages of its own size
 
 impl Counter {
@@ -63,33 +102,10 @@ impl Counter {
     /// The kernel's: `ENOENT` and `EOPNOTSUPP` where there is no such counter, `EACCES` where it
     /// is not allowed, `EINVAL` where the group does not fit.
     pub fn open(event: &abi::ts_event, leader: Option<&Counter>) -> io::Result<Self> {
-        let mut attributes = perf::bindings::perf_event_attr {
-            size: size_of::<perf::bindings::perf_event_attr>() as u32,
-            type_: event.type_,
-            config: event.config,
-            ..Default::default()
-        };
-        attributes.__bindgen_anon_3.config1 = event.config1;
-        attributes.__bindgen_anon_4.config2 = event.config2;
-        attributes.set_exclude_kernel(1);
-        attributes.set_exclude_hv(1);
+        let config = [event.config, event.config1, event.config2];
+        let mut attributes = in_user_space(event.type_, config);
         attributes.set_disabled(leader.is_none().into());
-        // SAFETY: the attributes are a valid structure of the size that they name; the call
-        // returns a fresh descriptor or an error.
-        let fd = unsafe {
-            perf::perf_event_open(
-                &mut attributes,
-                0,
-                -1,
-                leader.map_or(-1, |leader| leader.fd.as_raw_fd()),
-                perf::bindings::PERF_FLAG_FD_CLOEXEC.into(),
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: just opened, and ours.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = open(attributes, 0, leader.map(|leader| &leader.fd))?;
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
         let page = unsafe {
             mmap(
