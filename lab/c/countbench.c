@@ -17,24 +17,13 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "execute.h"
 #include "options.h"
 
 static uint64_t spans = 200, nap_us = 100;
 static bool alone, empty;
 static const char *lengths = "1000,10000,100000,1000000";
 static volatile bool over;
-
-/* Exactly `instructions` of them, if that is an even number from 2 on. */
-static inline void execute(uint64_t instructions)
-{
-	uint64_t left = instructions / 2;
-
-#ifdef __x86_64__
-	__asm__ volatile("1: dec %0\n\tjnz 1b" : "+r"(left)::"cc");
-#else
-	__asm__ volatile("1: subs %0, %0, #1\n\tb.ne 1b" : "+r"(left)::"cc");
-#endif
-}
 
 /* A system call of two arguments, which takes a handful of instructions itself. */
 static inline void ask_kernel(long call, long one, long two)

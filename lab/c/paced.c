@@ -17,6 +17,7 @@
 #endif
 
 #include "clock.h"
+#include "execute.h"
 #include "options.h"
 
 TS_CHANNEL(rounds, TS_COUNTER);
@@ -28,7 +29,7 @@ __attribute__((aligned(4096))) volatile uint64_t paced_rounds;
 __attribute__((aligned(4096))) volatile uint32_t paced_small;
 
 static double seconds = 10;
-static uint64_t cycles = 1000, phases = 1, phase_us = 1000, cpu = UINT64_MAX;
+static uint64_t cycles = 1000, instructions, phases = 1, phase_us = 1000, cpu = UINT64_MAX;
 static bool burst;
 static volatile sig_atomic_t over;
 
@@ -65,6 +66,7 @@ int main(int argc, char **argv)
 	const struct option options[] = {
 	    {"seconds", "how long to run", .real = &seconds},
 	    {"cycles", "of the machine's clock between two steps", .number = &cycles},
+	    {"instructions", "of a round, an even number; no clock", .number = &instructions},
 	    {"phases", "so many speeds in turn", .number = &phases},
 	    {"phase-us", "how long a phase is", .number = &phase_us},
 	    {"cpu", "stay on this CPU", .number = &cpu},
@@ -78,6 +80,10 @@ int main(int argc, char **argv)
 	signal(SIGTERM, interrupt);
 	if (!phases || !cycles) {
 		fprintf(stderr, "paced: --phases and --cycles must be above 0\n");
+		return 2;
+	}
+	if (instructions % 2) {
+		fprintf(stderr, "paced: --instructions must be even\n");
 		return 2;
 	}
 	if (cpu != UINT64_MAX) {
@@ -99,6 +105,9 @@ int main(int argc, char **argv)
 		if (burst) {
 			for (int i = 0; i < 100000; i++)
 				ts_channel_add(rounds, 1);
+		} else if (instructions) {
+			execute(instructions);
+			ts_channel_add(rounds, 1);
 		} else {
 			/* A round that was held up is not made up for: no rate is above the known one. */
 			while (clock_cycles() < next)
