@@ -117,6 +117,37 @@ def test_a_variable_of_an_unmodified_program_is_read(
     assert 0 < told["rates"][0]["all_per_second"] / told["clock_hz"] <= 1.01 / STEP
 
 
+def test_a_hardware_counter_is_read_or_its_absence_told(observe: Observe, paced: Callable) -> None:
+    pid = paced("--cycles", STEP).pid
+    ended = observe(
+        *("--signal", f"counter:{pid}:instructions", "--period", 100_000),
+        *("--duration", "500ms", "--json"),
+    )
+    if ended.code == 3:
+        assert "no hardware counters" in ended.err or "no such counter" in ended.err, ended.err
+    else:
+        assert report(ended)["rates"][0]["all_per_second"] > 0
+    wrong = observe("--signal", f"counter:{pid}:instrutions")
+    assert wrong.code == 3 or (wrong.code == 2 and "is it instructions" in wrong.err)
+
+
+def test_one_cpu_is_enough_for_periods_of_milliseconds(observe: Observe) -> None:
+    alone = ("taskset", "-c", str(CPUS[0]))
+    command = [*alone, installed.LAB / "paced", "--seconds", 60, "--cycles", STEP]
+    with Started(command) as started:
+        until(lambda: has_channels(started.pid), "paced made its channels")
+        told = report(
+            observe(
+                *("--signal", f"channel:{started.pid}:rounds", "--period", 20_000_000),
+                *("--duration", "1s", "--json", "--no-pauses"),
+                under=alone,
+            )
+        )
+    # The observer sleeps between samples, on the CPU where the program runs meanwhile.
+    assert told["cpu"] == told["observed_cpu"] == CPUS[0]
+    assert 0 < told["rates"][0]["all_per_second"] / told["clock_hz"] <= 1.01 / STEP
+
+
 def test_a_counter_of_an_unmodified_jvm_is_read(observe: Observe, folder: Path) -> None:
     collections = 2
     with Started(java("Nesting", 200, 120)) as jvm:
@@ -236,7 +267,32 @@ def test_an_observer_that_loses_its_cpu_says_so(observe: Observe, paced: Callabl
 def test_the_self_test_measures_what_a_sample_takes(observe: Observe) -> None:
     told = report(observe("--self-test", "--json"))
     for cost in (told["quiet"], told["contended"]):
-        assert 0 < cost["load"] < cost["clocked"] < cost["analysed"]
+        assert 0 < cost["load"] < cost["floor"] < cost["analysed"]
+        assert cost["load"] < cost["clocked"] < cost["analysed"]
+    match told["counters"]:
+        case {"counted": counted}:
+            assert counted["instructions"] == pytest.approx(counted["executed"], rel=0.001)
+        case {"none": {"why": why}}:
+            assert "counter" in why
+
+
+def test_channels_of_a_program_in_rust_are_read(observe: Observe) -> None:
+    program = installed.ROOT / "target" / "release" / "examples" / "counting"
+    with Started(["taskset", "-c", str(CPUS[0]), program, 60]) as counting:
+        until(lambda: has_channels(counting.pid), "it made its channels")
+        pid = counting.pid
+        told = report(
+            observe(
+                *("--signal", f"channel:{pid}:doubled", "--signal", f"channel:{pid}:stepped"),
+                *("--tag", f"channel:{pid}:phase", "--period", 20_000, "--duration", "1s"),
+                "--json",
+            )
+        )
+    doubled, stepped = (rate["all_per_second"] for rate in told["rates"])
+    # A step in 100 µs, or later where others have its CPU.
+    assert 0 < stepped <= 1.01 * 10_000
+    assert doubled == pytest.approx(2 * stepped, rel=0.01)
+    assert {tuple(v["tags"]) for v in told["by_tag"]["values"]} == {(0,), (1,)}
 
 
 def test_another_users_process_is_not_read(paced: Callable) -> None:
@@ -324,6 +380,8 @@ def test_raw_samples_say_the_same_as_the_report(
     )
     page = (folder / "seen.html").read_text()
     assert page.count("<svg") == 3 and names[0] in page
+    # A line for each of both phases, below the head.
+    assert page.count("<table>") == 1 and page.count("<tr>") == 1 + 2
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     raw = told["raw"]
     assert (raw["samples"], raw["lost"], raw["error"]) == (told["samples"], 0, None)

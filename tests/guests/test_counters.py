@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import combinations
 
@@ -13,6 +14,8 @@ from rig import ledger
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 KINDS = ("plain", "yields", "sleeps")
 SPANS = 30
+#: Instructions of a round of `paced`, and about how many its loop takes around them.
+ROUND, AROUND = 100_000, 10
 #: More than the six general counters of the emulated CPU: they must take turns.
 MANY = ("instructions", "r8", "r0", "r3c", "r23", "r24", "stall_backend", "cycles")
 
@@ -84,6 +87,38 @@ def test_where_programs_may_not_read_the_columns_are_null(guest: Session, record
     rung = recording.about["ladder"]["counters"]
     assert rung["rung"] is None
     assert "kernel.perf_user_access=1" in rung["why"]
+
+
+def test_an_observer_counts_the_instructions_of_a_thread(guest: Session) -> None:
+    if guest.kernel.architecture != "arm64":
+        pytest.skip("only the emulated arm64 has counters")
+    # Of a round the program knows its instructions, but for some ten around them; time is counted
+    # in instructions too. With one CPU the observer sleeps between samples, of two milliseconds.
+    script = f"""
+paced --instructions {ROUND} --seconds 600 >/dev/null & program=$!
+made() {{ grep -qs tailscope-channels /proc/$program/maps; }}
+for try in $(seq 200); do made && break; usleep 20000; done
+tailscope observe --quiet --json --no-pauses --duration 500ms --period 125000 \\
+    --signal counter:$program:instructions --signal counter:$program:cycles \\
+    --signal channel:$program:rounds
+code=$?
+kill $program
+exit $code
+"""
+    told = json.loads(guest.shell(script, 200).clean().out)
+    instructions, cycles, rounds = (rate["all_per_second"] for rate in told["rates"])
+    assert told["samples"] > 100
+    assert instructions / rounds == pytest.approx(ROUND + AROUND, rel=0.001)
+    assert instructions / cycles == pytest.approx(1, rel=0.001)
+    assert told["ratio"] == pytest.approx(1, rel=0.001)
+
+
+def test_an_observer_reads_its_counters_in_user_space(counting: None, guest: Session) -> None:
+    ended = guest.run("tailscope", "observe", "--self-test", "--json", seconds=120).clean()
+    counted = json.loads(ended.out)["counters"]["counted"]
+    # Time is counted in instructions: as many cycles.
+    assert counted["instructions"] == pytest.approx(counted["executed"], rel=0.001)
+    assert counted["ipc"] == pytest.approx(1, rel=0.001)
 
 
 def test_nothing_is_counted_any_more_when_the_recorder_has_gone(

@@ -7,6 +7,7 @@ mod external;
 mod failure;
 mod observe;
 mod record;
+mod screen;
 mod subject;
 mod timeline;
 mod top;

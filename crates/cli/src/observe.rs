@@ -2,22 +2,22 @@
 
 mod args;
 mod html;
+mod table;
 mod text;
 
 use std::fs;
-use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use tailscope_observe::placement::{Wish, allowed_here};
 use tailscope_observe::resolve::Resolver;
 use tailscope_observe::{
-    Budget, Name, Options, Placement, PlacementError, Progress, ResolveError, Role, RunError,
-    Signal, Tolerance, Topology, Where, observe, self_test,
+    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Signal,
+    Tolerance, Topology, Where, observe, self_test,
 };
 
 use crate::failure::Failure;
+use crate::screen::Screen;
 use crate::subject::stop_on_signals;
 use crate::units::count;
 pub use args::Observe;
@@ -72,13 +72,16 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         seed: args.seed,
     };
     let stop = stop_on_signals()?;
-    let mut screen = Screen::new(args.quiet);
-    screen.begin(&placement);
+    let screen = Screen::new(args.quiet);
+    let from = placement.cpu;
+    screen.say(&format!("observing from CPU {from} (Ctrl-C ends it)"));
     let report = observe(&counters, &tags, &placement, &options, &stop, |progress| {
-        screen.tell(progress);
+        let seconds = progress.elapsed.as_secs();
+        let line = format!("{seconds:>4} s  {} samples", count(progress.samples));
+        screen.progress(progress.elapsed, &line);
     })
     .map_err(failed)?;
-    screen.end();
+    screen.clear();
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -109,6 +112,7 @@ fn wish(args: &Observe) -> Wish {
             args::On::SameCore => Where::SameCore,
             args::On::OtherCore => Where::OtherCore,
         }),
+        sleeps: args.budget.is_none() && args.period.sleeps(),
         ..Wish::default()
     }
 }
@@ -129,7 +133,7 @@ fn misplaced(error: PlacementError) -> anyhow::Error {
 
 fn unresolved(error: ResolveError) -> anyhow::Error {
     match error {
-        ResolveError::System { .. } => Failure::machine(error),
+        ResolveError::System { .. } | ResolveError::Machine { .. } => Failure::machine(error),
         _ => Failure::usage(error),
     }
 }
@@ -143,12 +147,17 @@ fn failed(error: RunError) -> anyhow::Error {
 }
 
 fn test_itself(args: &Observe) -> Result<ExitCode> {
-    let placement = placed(&wish(args))?;
+    // With one CPU the part with a writer is left out.
+    let placement = placed(&Wish {
+        sleeps: true,
+        ..wish(args)
+    })?;
     let writer = Wish {
         application: vec![placement.cpu],
         observed: Some(placement.cpu),
         on: args.on.and(wish(args).on),
         cpu: None,
+        sleeps: false,
     };
     let writer = match placed(&writer) {
         Ok(writer) => Some(writer),
@@ -166,47 +175,4 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What the person sees on stderr meanwhile.
-struct Screen {
-    quiet: bool,
-    terminal: bool,
-}
-
-impl Screen {
-    fn new(quiet: bool) -> Self {
-        Self {
-            quiet,
-            terminal: stderr().is_terminal(),
-        }
-    }
-
-    fn begin(&self, placement: &Placement) {
-        if !self.quiet {
-            eprintln!("observing from CPU {} (Ctrl-C ends it)", placement.cpu);
-        }
-    }
-
-    fn tell(&mut self, progress: &Progress) {
-        const LOG_EVERY: Duration = Duration::from_secs(10);
-        if self.quiet {
-            return;
-        }
-        let seconds = progress.elapsed.as_secs();
-        let line = format!("{seconds:>4} s  {} samples", count(progress.samples));
-        let mut out = stderr().lock();
-        if self.terminal {
-            let _ = write!(out, "\r\x1b[K{line}");
-        } else if seconds.is_multiple_of(LOG_EVERY.as_secs()) {
-            let _ = writeln!(out, "{line}");
-        }
-        let _ = out.flush();
-    }
-
-    fn end(&self) {
-        if self.terminal && !self.quiet {
-            eprint!("\r\x1b[K");
-        }
-    }
 }

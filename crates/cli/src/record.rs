@@ -1,6 +1,5 @@
 //! `tailscope record`.
 
-use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -8,6 +7,7 @@ use tailscope_record::{End, Listener, Place, Prints, Progress, RecordError, Span
 use tailscope_trace::Existing;
 
 use crate::args::Record;
+use crate::screen::Screen;
 use crate::subject::{self, Session};
 use crate::units::{bytes, count, time};
 
@@ -30,86 +30,49 @@ pub fn run(args: Record) -> Result<ExitCode> {
         Prints::Through,
     )?;
     let mut screen = Screen::new(args.quiet);
-    screen.begin(&session.spans);
+    begin(&screen, &session.spans);
     let end = session.recorder.run(args.duration, &stop, &mut screen);
     let (progress, status) = session.finish(&mut screen);
     if let Some(status) = status.filter(|status| !status.success()) {
         eprintln!("tailscope: the command ended with {status}; what it did is recorded");
     }
-    screen.end(&end, progress.as_ref().ok(), &args);
+    self::end(&screen, &end, progress.as_ref().ok(), &args);
     end.map_err(subject::failure)?;
     progress.map_err(subject::failure)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the person sees on stderr while it records.
-struct Screen {
-    quiet: bool,
-    terminal: bool,
+fn begin(screen: &Screen, spans: &[SpanSource]) {
+    let spans: Vec<_> = spans.iter().map(ToString::to_string).collect();
+    screen.say(&format!("recording {} (Ctrl-C ends it)", spans.join(", ")));
 }
 
-impl Screen {
-    fn new(quiet: bool) -> Self {
-        Self {
-            quiet,
-            terminal: stderr().is_terminal(),
-        }
+fn end(
+    screen: &Screen,
+    end: &Result<End, RecordError>,
+    progress: Option<&Progress>,
+    args: &Record,
+) {
+    screen.clear();
+    match end {
+        Ok(End::Exited) => screen.say("every process has ended; what it did is kept"),
+        Ok(End::Stopped) => screen.say("stopped; what was recorded is kept"),
+        _ => {}
     }
-
-    fn begin(&self, spans: &[SpanSource]) {
-        if !self.quiet {
-            let spans: Vec<_> = spans.iter().map(ToString::to_string).collect();
-            eprintln!("recording {} (Ctrl-C ends it)", spans.join(", "));
-        }
-    }
-
-    fn end(&self, end: &Result<End, RecordError>, progress: Option<&Progress>, args: &Record) {
-        if self.quiet {
-            return;
-        }
-        if self.terminal {
-            eprint!("\r\x1b[K");
-        }
-        match end {
-            Ok(End::Exited) => eprintln!("every process has ended; what it did is kept"),
-            Ok(End::Stopped) => eprintln!("stopped; what was recorded is kept"),
-            _ => {}
-        }
-        if let Some(progress) = progress {
-            eprintln!("{}", summary(progress));
-            let folder = args.output.display();
-            if progress.rows == 0 {
-                eprintln!(
-                    "no span ended in this time: is the process idle, or is --span the wrong source?"
-                );
-            } else {
-                eprintln!("wrote {folder}\nnext: tailscope explain {folder}");
-            }
-        }
-    }
+    let Some(progress) = progress else { return };
+    screen.say(&summary(progress));
+    let folder = args.output.display();
+    screen.say(&if progress.rows == 0 {
+        "no span ended in this time: is the process idle, or is --span the wrong source?".to_owned()
+    } else {
+        format!("wrote {folder}\nnext: tailscope explain {folder}")
+    });
 }
 
 impl Listener for Screen {
     fn tell(&mut self, progress: &Progress, notices: &[String]) {
-        let mut out = stderr().lock();
-        for notice in notices {
-            let _ = writeln!(
-                out,
-                "{}tailscope: {notice}",
-                if self.terminal { "\r\x1b[K" } else { "" }
-            );
-        }
-        if self.quiet {
-            return;
-        }
-        // A line that is rewritten on a terminal; one every ten seconds in a log.
-        let line = summary(progress);
-        if self.terminal {
-            let _ = write!(out, "\r\x1b[K{line}");
-        } else if progress.elapsed.as_secs().is_multiple_of(10) {
-            let _ = writeln!(out, "{line}");
-        }
-        let _ = out.flush();
+        notices.iter().for_each(|notice| self.notice(notice));
+        self.progress(progress.elapsed, &summary(progress));
     }
 }
 

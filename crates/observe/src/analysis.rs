@@ -57,6 +57,8 @@ impl Together {
 pub struct Counts {
     /// Samples.
     pub samples: u64,
+    /// Values, of counters and tags, that were not what the sample before had seen.
+    pub changes: u64,
     /// Pairs of which rates were told.
     pub kept: u64,
     /// Pairs that were dropped because the two clocks disagreed.
@@ -145,8 +147,12 @@ impl<const N: usize, const T: usize> Sink<N, T> for Analysis<N, T> {
         for i in 0..N {
             grown[i] = sample.counters[i].wrapping_sub(last.counters[i]) & self.masks[i];
             rates[i] = grown[i] as f64 * per_cycle;
+            self.counts.changes += u64::from(grown[i] != 0);
             self.rates[i].all.add(rates[i]);
             self.rates[i].all_grown += grown[i];
+        }
+        for i in 0..T {
+            self.counts.changes += u64::from(sample.tags[i] != last.tags[i]);
         }
         // Whatever its rate, a pair may see one count more: at its end, or at its begin.
         let impossible = grown[0] as f64 > self.most * by_first as f64 + 1.0;

@@ -17,7 +17,7 @@ const FEWEST: usize = 10;
 const RESAMPLES: usize = 1_000;
 
 /// A piece of time.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Phase {
     /// Whether signals were read.
     pub on: bool,
@@ -25,6 +25,10 @@ pub struct Phase {
     pub progress: u64,
     /// How long it was, in cycles.
     pub cycles: u64,
+    /// Samples taken in it.
+    pub samples: u64,
+    /// Values in them that were not what the sample before had seen.
+    pub changes: u64,
 }
 
 impl Phase {
@@ -123,6 +127,7 @@ mod tests {
                     on,
                     progress: (speed * cycles as f64) as u64,
                     cycles,
+                    ..Phase::default()
                 }
             })
             .collect()
@@ -154,8 +159,8 @@ mod tests {
         assert_eq!(effect(&phases(0.1, 1, 8)), None);
         let idle = Phase {
             on: true,
-            progress: 0,
             cycles: 1,
+            ..Phase::default()
         };
         let off = Phase { on: false, ..idle };
         assert_eq!(effect(&[idle, off].repeat(100)), None);

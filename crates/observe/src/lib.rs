@@ -13,8 +13,10 @@ mod dte;
 mod effect;
 mod histogram;
 mod name;
+mod options;
 mod pace;
 pub mod placement;
+mod plan;
 mod process;
 mod random;
 mod raw;
@@ -26,17 +28,19 @@ pub mod self_test;
 mod series;
 mod signal;
 mod tags;
+mod topology;
 
 pub use dte::Tolerance;
 pub use effect::Effect;
 pub use histogram::Histogram;
 pub use name::{Name, NameError};
+pub use options::{Budget, End, Options, Progress, RunError};
 pub use pace::Period;
 pub use placement::{Placement, PlacementError, Topology, Where};
 pub use process::Owner;
 pub use report::Report;
 pub use resolve::ResolveError;
-pub use run::{Budget, End, Options, Progress, RunError, observe};
+pub use run::observe;
 pub use signal::{Role, Signal};
 
 /// How many counters one loop reads at most.

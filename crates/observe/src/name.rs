@@ -32,6 +32,15 @@ pub enum Name {
         /// As in the ledger.
         cause: Cause,
     },
+    /// `counter:PID:EVENT` or `counter:PID/TID:EVENT`: a hardware event of a thread.
+    Counter {
+        /// The process.
+        pid: u32,
+        /// Its thread; the first one has the process's number.
+        tid: u32,
+        /// As perf has it: `instructions`, `r01c2`, `cpu/event=0xc2/`.
+        event: String,
+    },
     /// `running:CPU`: the thread that runs on a CPU.
     Running {
         /// The CPU.
@@ -87,7 +96,7 @@ pub enum NameError {
 }
 
 const KINDS: &str = "there are channel:PID:NAME, hsperf:PID:NAME, mem:PID:SYMBOL, \
-                     meter:PID:CAUSE, running:CPU";
+                     counter:PID:EVENT, meter:PID:CAUSE, running:CPU";
 
 fn suggestion(near: &[String]) -> String {
     match near {
@@ -106,15 +115,23 @@ fn form(kind: &str) -> Option<&'static str> {
         "meter" => {
             Some("meter:PID:CAUSE or meter:PID/TID:CAUSE, what a thread lost to a cause, in ns")
         }
+        "counter" => Some(
+            "counter:PID:EVENT or counter:PID/TID:EVENT, a hardware event of a thread, like instructions",
+        ),
         "running" => Some("running:CPU, the thread that runs there"),
         _ => None,
     }
 }
 
-/// A thread, and what it lost time to.
-fn meter(thread: &str, cause: &str) -> Result<Name, NameError> {
-    let (pid, tid) = thread.split_once('/').unwrap_or((thread, thread));
+/// `PID`, which is its first thread, or `PID/TID`.
+fn thread(text: &str) -> Result<(u32, u32), NameError> {
+    let (pid, tid) = text.split_once('/').unwrap_or((text, text));
     let number = |text: &str| text.parse().map_err(|_| NameError::Pid(text.to_owned()));
+    Ok((number(pid)?, number(tid)?))
+}
+
+/// A thread, and what it lost time to.
+fn meter(pid: u32, tid: u32, cause: &str) -> Result<Name, NameError> {
     let known = Cause::from_name(cause).ok_or_else(|| NameError::Cause {
         cause: cause.to_owned(),
         near: nearest(cause, Cause::ALL.map(Cause::name))
@@ -123,8 +140,8 @@ fn meter(thread: &str, cause: &str) -> Result<Name, NameError> {
             .collect(),
     })?;
     Ok(Name::Meter {
-        pid: number(pid)?,
-        tid: number(tid)?,
+        pid,
+        tid,
         cause: known,
     })
 }
@@ -135,7 +152,8 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let Some(form) = form(kind) else {
-            let near = nearest(kind, ["channel", "hsperf", "mem", "meter", "running"]);
+            let kinds = ["channel", "counter", "hsperf", "mem", "meter", "running"];
+            let near = nearest(kind, kinds);
             return Err(NameError::Kind {
                 kind: kind.to_owned(),
                 near: near.into_iter().map(str::to_owned).collect(),
@@ -153,7 +171,13 @@ impl FromStr for Name {
             });
         }
         if kind == "meter" {
-            return meter(pid, name);
+            let (pid, tid) = thread(pid)?;
+            return meter(pid, tid, name);
+        }
+        if kind == "counter" {
+            let (pid, tid) = thread(pid)?;
+            let event = name.to_owned();
+            return Ok(Self::Counter { pid, tid, event });
         }
         let pid = pid.parse().map_err(|_| NameError::Pid(pid.to_owned()))?;
         let name = name.to_owned();
@@ -192,6 +216,8 @@ impl fmt::Display for Name {
             Self::Hsperf { pid, name } => write!(f, "hsperf:{pid}:{name}"),
             Self::Meter { pid, tid, cause } if pid == tid => write!(f, "meter:{pid}:{cause}"),
             Self::Meter { pid, tid, cause } => write!(f, "meter:{pid}/{tid}:{cause}"),
+            Self::Counter { pid, tid, event } if pid == tid => write!(f, "counter:{pid}:{event}"),
+            Self::Counter { pid, tid, event } => write!(f, "counter:{pid}/{tid}:{event}"),
             Self::Running { cpu } => write!(f, "running:{cpu}"),
             Self::Mem {
                 pid,
@@ -216,7 +242,7 @@ mod tests {
     proptest! {
         #[test]
         fn names_come_back_as_they_went(
-            pid: u32, name in "[a-z_][a-z_.0-9]{0,20}", offset in 0u64..10_000, kind in 0..5,
+            pid: u32, name in "[a-z_][a-z_.0-9]{0,20}", offset in 0u64..10_000, kind in 0..6,
             cause in 0usize..Cause::COUNT, tid: u32,
         ) {
             let name = match kind {
@@ -224,6 +250,7 @@ mod tests {
                 1 => Name::Hsperf { pid, name },
                 2 => Name::Meter { pid, tid, cause: Cause::ALL[cause] },
                 3 => Name::Running { cpu: pid },
+                4 => Name::Counter { pid, tid, event: name },
                 _ => Name::Mem { pid, symbol: name, offset },
             };
             prop_assert_eq!(name.to_string().parse(), Ok(name));
@@ -248,6 +275,8 @@ mod tests {
         assert!(error("mem:1:y+z").contains("no number of bytes"));
         assert!(error("meter:1:runque").contains("is it runqueue"));
         assert!(error("meter:1/x:io").contains("no process id"));
+        assert!(error("counter:1").contains("counter:PID:EVENT"));
+        assert!(error("counter:1/x:cycles").contains("no process id"));
         assert!(error("running:one").contains("no CPU"));
         assert!(error("running:").contains("running:CPU"));
         assert!(error("").contains("there are channel:PID:NAME"));

@@ -1,6 +1,15 @@
 //! When the next sample is due.
 
+use std::time::Duration;
+
+use tailscope_signals::clock::Clock;
+
 use crate::random::Random;
+
+/// Who waits longer than this sleeps meanwhile,
+const NAP_FROM: f64 = 1e-3;
+/// but for the end of it: a sleeper may wake up so late.
+const AWAKE: f64 = 0.2e-3;
 
 /// How often to sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,6 +20,19 @@ pub enum Period {
     Cycles(u64),
 }
 
+impl Period {
+    /// Whether it is so long that the observer sleeps between samples, and so leaves its CPU to others.
+    #[must_use]
+    pub fn sleeps(self) -> bool {
+        match self {
+            Self::Fast => false,
+            // No clock is slower than a MHz; the question takes 20 ms.
+            Self::Cycles(cycles) if (cycles as f64) < NAP_FROM * 1e6 => false,
+            Self::Cycles(cycles) => cycles as f64 >= NAP_FROM * Clock::calibrate().hz() as f64,
+        }
+    }
+}
+
 /// Due times, one after the other.
 #[derive(Debug)]
 pub struct Pace {
@@ -18,6 +40,8 @@ pub struct Pace {
     /// The period varies by up to this share of it, evenly, to both sides.
     jitter: f64,
     due: u64,
+    /// Cycles in a second, if it sleeps.
+    hz: f64,
     random: Random,
 }
 
@@ -29,6 +53,7 @@ impl Pace {
             every: 0,
             jitter: jitter.clamp(0.0, 1.0),
             due: 0,
+            hz: f64::INFINITY,
             random: Random::new(seed),
         };
         pace.set(period);
@@ -41,6 +66,19 @@ impl Pace {
             Period::Fast => 0,
             Period::Cycles(cycles) => cycles,
         };
+    }
+
+    /// Sleeps through long periods of a clock of so many cycles in a second.
+    pub fn nap_at(&mut self, hz: u64) {
+        self.hz = hz as f64;
+    }
+
+    /// How long to sleep from `now` on, before a sample that is due at `due`.
+    #[inline(always)]
+    #[must_use]
+    pub fn nap(&self, now: u64, due: u64) -> Option<Duration> {
+        let seconds = due.saturating_sub(now) as f64 / self.hz;
+        (seconds >= NAP_FROM).then(|| Duration::from_secs_f64(seconds - AWAKE))
     }
 
     /// Cycles between samples; 0: as fast as it goes.
@@ -103,6 +141,19 @@ mod tests {
             let now = pace.due() + away * every;
             pace.took(now);
             prop_assert_eq!(pace.due(), now + every);
+        }
+
+        #[test]
+        fn a_nap_ends_before_its_sample_is_due(now: u32, wait in 0u64..1 << 40, hz in 1_000_000u64..5_000_000_000) {
+            let mut pace = Pace::new(Period::Cycles(1), 0.0, 1);
+            let due = u64::from(now) + wait;
+            prop_assert_eq!(pace.nap(now.into(), due), None);
+            pace.nap_at(hz);
+            let seconds = wait as f64 / hz as f64;
+            match pace.nap(now.into(), due) {
+                Some(nap) => prop_assert!(nap.as_secs_f64() < seconds && seconds >= NAP_FROM),
+                None => prop_assert!(seconds < NAP_FROM),
+            }
         }
 
         #[test]

@@ -1,12 +1,10 @@
 //! Which CPU the observer runs on: not one that the application needs.
 
-use std::fs;
 use std::io;
-use std::path::Path;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::process::parse_cpu_list;
+pub use crate::topology::{Topology, allowed_here};
 
 /// Which hardware context beside the application's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,17 +13,6 @@ pub enum Where {
     SameCore,
     /// A hardware thread of another core.
     OtherCore,
-}
-
-/// The CPUs of this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Topology {
-    /// Those that run.
-    pub online: Vec<u32>,
-    /// Those that are there, running or not.
-    pub present: Vec<u32>,
-    /// By CPU, the hardware threads of its core, itself among them.
-    siblings: Vec<(u32, Vec<u32>)>,
 }
 
 /// Where the observer runs.
@@ -74,7 +61,8 @@ pub enum PlacementError {
     /// The observer would take the application's CPU from it.
     #[error(
         "only CPU {0} may be used: an observer needs a CPU of its own beside the application's, \
-         or it would see only the moments in which that does not run"
+         or it would see only the moments in which that does not run; at a --period of a \
+         millisecond and more it sleeps in between, and both may have the same one"
     )]
     OnlyOne(u32),
     /// The whole application is bound to the wished-for CPU.
@@ -107,43 +95,6 @@ fn list(cpus: &[u32]) -> String {
     words.join(", ")
 }
 
-impl Topology {
-    /// Of this machine.
-    pub fn here() -> io::Result<Self> {
-        Self::read(Path::new("/sys/devices/system/cpu"))
-    }
-
-    /// Of what a folder like /sys/devices/system/cpu says.
-    pub fn read(folder: &Path) -> io::Result<Self> {
-        let online = parse_cpu_list(&fs::read_to_string(folder.join("online"))?);
-        let present = fs::read_to_string(folder.join("present"))
-            .map_or_else(|_| online.clone(), |text| parse_cpu_list(&text));
-        let siblings = online
-            .iter()
-            .map(|cpu| {
-                let path = format!("cpu{cpu}/topology/thread_siblings_list");
-                let text = fs::read_to_string(folder.join(path)).unwrap_or_default();
-                let mut threads = parse_cpu_list(&text);
-                if !threads.contains(cpu) {
-                    threads.push(*cpu);
-                }
-                (*cpu, threads)
-            })
-            .collect();
-        Ok(Self {
-            online,
-            present,
-            siblings,
-        })
-    }
-
-    fn share_core(&self, one: u32, other: u32) -> bool {
-        self.siblings
-            .iter()
-            .any(|(cpu, threads)| *cpu == one && threads.contains(&other))
-    }
-}
-
 /// What is wished of a placement, and what is known of the application.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
@@ -155,6 +106,8 @@ pub struct Wish {
     pub application: Vec<u32>,
     /// Where its busiest thread ran last.
     pub observed: Option<u32>,
+    /// The observer sleeps between samples: it may have the application's CPU too.
+    pub sleeps: bool,
 }
 
 impl Placement {
@@ -178,12 +131,14 @@ impl Placement {
         };
         if let Some(cpu) = wish.cpu {
             Self::check(topology, allowed, cpu)?;
-            if wish.application == [cpu] {
+            if wish.application == [cpu] && !wish.sleeps {
                 return Err(PlacementError::Taken(cpu));
             }
             return Ok(Self::at(topology, cpu, observed, wish));
         }
-        if let [only] = topology.online.as_slice() {
+        if let [only] = topology.online.as_slice()
+            && !wish.sleeps
+        {
             return Err(PlacementError::OnlyOne(*only));
         }
         let same_core = |cpu: u32| observed.is_some_and(|o| topology.share_core(o, cpu));
@@ -206,6 +161,9 @@ impl Placement {
         };
         match best {
             Some(cpu) => Ok(Self::at(topology, cpu, observed, wish)),
+            None if wish.sleeps && wish.on.is_none() && !usable.is_empty() => {
+                Ok(Self::at(topology, usable[0], observed, wish))
+            }
             None => Err(PlacementError::OnlyOne(
                 usable.first().copied().or(observed).unwrap_or(0),
             )),
@@ -254,19 +212,26 @@ impl Placement {
         set.set(self.cpu as usize);
         sched_setaffinity(None, &set).map_err(|e| refused(e.to_string()))
     }
-}
 
-/// The CPUs that the calling thread may run on.
-pub fn allowed_here() -> io::Result<Vec<u32>> {
-    let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .map(|cpu| cpu as u32)
-        .collect())
+    /// Keeps the calling thread off it, if there is another CPU that it may run on.
+    pub fn leave(&self) -> io::Result<()> {
+        let mut set = CpuSet::new();
+        let others = allowed_here()?;
+        others
+            .iter()
+            .filter(|cpu| **cpu != self.cpu)
+            .for_each(|cpu| set.set(*cpu as usize));
+        if set.count() == 0 {
+            return Ok(());
+        }
+        Ok(sched_setaffinity(None, &set)?)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -354,8 +319,16 @@ mod tests {
 
     #[test]
     fn one_cpu_is_not_enough() {
-        let only = |allowed: &[u32]| Placement::choose(&machine(), allowed, &wish(&[], Some(4)));
-        assert_eq!(only(&[4]), Err(PlacementError::OnlyOne(4)));
+        let only = |sleeps| {
+            let wish = Wish {
+                sleeps,
+                ..wish(&[4], None)
+            };
+            Placement::choose(&machine(), &[4], &wish)
+        };
+        assert_eq!(only(false), Err(PlacementError::OnlyOne(4)));
+        // Unless it only wakes up for its samples.
+        assert_eq!(only(true).map(|at| (at.cpu, at.shared)), Ok((4, true)));
         let single = Topology {
             online: vec![0],
             ..machine()
@@ -394,7 +367,13 @@ mod tests {
             shared: false,
         };
         std::thread::spawn(move || {
+            if allowed.len() > 1 {
+                placement.leave().expect("there are others");
+                assert!(!allowed_here().expect("asked").contains(&cpu));
+            }
             placement.take().expect("allowed");
+            assert_eq!(allowed_here().expect("asked"), [cpu]);
+            placement.leave().expect("it stays where there is no other");
             assert_eq!(allowed_here().expect("asked"), [cpu]);
         })
         .join()

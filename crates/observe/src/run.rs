@@ -1,6 +1,5 @@
 //! One run of the observer, from its begin to its report.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,119 +11,19 @@ use tailscope_signals::preempted::Preemption;
 use tailscope_signals::view::Word;
 
 use crate::analysis::Analysis;
-use crate::budget::Search;
-use crate::dte::Tolerance;
 use crate::effect::{Phase, effect};
-use crate::pace::{Pace, Period};
-use crate::placement::{Placement, PlacementError};
+use crate::options::{End, Options, Progress, RunError};
+use crate::pace::Pace;
+use crate::placement::Placement;
+use crate::plan::{Learnt, Plan};
 use crate::process::{Fate, Owner};
-use crate::random::Random;
 use crate::raw::{self, Drain, Feed, Written};
 use crate::report::{Context, Report, report};
 use crate::sampler::{self, Readers, Sample, Sink};
 use crate::signal::{Any, Read, Reader, Signal};
-use crate::{MOST_COUNTERS, MOST_TAGS};
-
-/// How much of the application's speed observing may take.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Budget(pub f64);
-
-/// How to observe.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How often to sample; under a budget, what it begins with is found instead.
-    pub period: Period,
-    /// By which share of it periods vary at random.
-    pub jitter: f64,
-    /// By how much the two readings of the clock may disagree.
-    pub tolerance: Tolerance,
-    /// How fast the first counter can grow at most, in counts a cycle, if that is known.
-    pub most: Option<f64>,
-    /// How long; `None`: until told to stop, or the process ends.
-    pub duration: Option<Duration>,
-    /// The length of a slice of the time series.
-    pub slice: Duration,
-    /// Whether the observer switches itself off at times, to measure its effect.
-    pub pauses: bool,
-    /// Finds the period.
-    pub budget: Option<Budget>,
-    /// Where raw samples go: a folder that is not there yet.
-    pub raw: Option<PathBuf>,
-    /// The application's progress, if it is not the first counter.
-    pub progress: Option<Signal>,
-    /// Of everything that is random.
-    pub seed: u64,
-}
-
-/// Why a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Its time was over.
-    Done,
-    /// It was told to.
-    Stopped,
-    /// An observed process ended.
-    Exited(u32),
-    /// An observed process began to run another program.
-    Execed(u32),
-}
-
-impl End {
-    fn words(self) -> String {
-        match self {
-            Self::Done => "done".into(),
-            Self::Stopped => "stopped".into(),
-            Self::Exited(pid) => format!("process {pid} ended"),
-            Self::Execed(pid) => format!("process {pid} began to run another program"),
-        }
-    }
-}
-
-/// How far a run is.
-#[derive(Debug, Clone, Copy)]
-pub struct Progress {
-    /// Since its begin.
-    pub elapsed: Duration,
-    /// Samples taken.
-    pub samples: u64,
-}
-
-/// A run that can't be.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Nothing, or too much, to observe.
-    #[error(
-        "a loop reads 1 to {MOST_COUNTERS} counters and up to {MOST_TAGS} tags, not {counters} and \
-         {tags}: observe the others in another run"
-    )]
-    Number {
-        /// Counters.
-        counters: usize,
-        /// Tags.
-        tags: usize,
-    },
-    /// The observer's CPU.
-    #[error(transparent)]
-    Placement(#[from] PlacementError),
-    /// The folder of raw samples.
-    #[error(transparent)]
-    Raw(#[from] tailscope_trace::Error),
-    /// The system refused.
-    #[error("can't {what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What it said.
-        source: std::io::Error,
-    },
-}
-
 /// Whether the application's end is looked for, and how the run goes is told, so often.
 const LOOK: Duration = Duration::from_millis(20);
 const TELL: Duration = Duration::from_secs(1);
-
-/// By how much the rate of the pairs kept may differ from that of all before it is said.
-const UNLIKE: f64 = 0.02;
 
 /// Observes, until its time is over, it is told to stop, or a process ends.
 pub fn observe(
@@ -169,7 +68,7 @@ struct Run<'r> {
     options: &'r Options,
     /// The observer has to end.
     over: AtomicBool,
-    /// A read failed: a process is gone.
+    /// A read failed: its process is gone, or others took the CPU's counters.
     failed: Arc<AtomicBool>,
     samples: AtomicU64,
 }
@@ -227,7 +126,13 @@ impl Run<'_> {
         let pipe = pipe.map(|folder| raw::pipe(folder, &names)).transpose()?;
         let (feed, drain) = pipe.unzip();
         let (outcome, written, end) = thread::scope(|scope| {
-            let writer = drain.map(|drain: Drain| scope.spawn(|| drain.run()));
+            let writer = drain.map(|drain: Drain| {
+                scope.spawn(|| {
+                    // Where it may not be moved it works all the same, and takes turns with the observer.
+                    let _ = self.placement.leave();
+                    drain.run()
+                })
+            });
             let observer = thread::Builder::new()
                 .name("observer".into())
                 .spawn_scoped(scope, || self.chosen::<N, T>(feed, clock.hz()))
@@ -252,12 +157,12 @@ impl Run<'_> {
             end: end.words(),
             period: outcome.period,
             preemption_noticed: outcome.preemption_noticed,
+            sleeps: self.options.budget.is_none() && self.options.period.sleeps(),
             tolerance: self.options.tolerance.share(),
             most: self.options.most,
             progress: progress.name.clone(),
             effect: effect(&outcome.phases),
             budget: self.options.budget.map(|budget| budget.0),
-            notices: self.notices(&outcome),
             raw: written.map(|written| Written {
                 lost: outcome.offered - written.samples,
                 ..written
@@ -287,6 +192,8 @@ impl Run<'_> {
         }
         let mut told = begin;
         loop {
+            // A process that ends can't be read a little before its end is told.
+            let unreadable = self.failed.load(Relaxed);
             let share = LOOK / owners.len().max(1) as u32;
             if owners.is_empty() {
                 thread::sleep(share);
@@ -302,7 +209,11 @@ impl Run<'_> {
             if stop.load(Relaxed) {
                 return End::Stopped;
             }
-            if finished() || self.options.duration.is_some_and(|most| elapsed >= most) {
+            if unreadable {
+                return End::Unreadable;
+            }
+            let over = finished() && !self.failed.load(Relaxed);
+            if over || self.options.duration.is_some_and(|most| elapsed >= most) {
                 return End::Done;
             }
             if told.elapsed() >= TELL {
@@ -323,7 +234,7 @@ impl Run<'_> {
     ) -> Result<Outcome<N, T>, RunError> {
         let load = |signal: &Signal| match &signal.reader {
             Reader::Load(word) => Some(word.clone()),
-            Reader::Copy(_) => None,
+            Reader::Copy(_) | Reader::Count(_) => None,
         };
         let counters: Option<Vec<Word>> = self.counters.iter().map(load).collect();
         let tags: Option<Vec<Word>> = self.tags.iter().map(load).collect();
@@ -359,7 +270,8 @@ impl Run<'_> {
         let progress = Any::new(self.progress().reader.clone(), Arc::clone(&self.failed));
         let mask = self.progress().mask();
         let mut plan = Plan::new(self.options, hz);
-        let mut pace = Pace::new(plan.period, self.options.jitter, self.options.seed);
+        let mut pace = Pace::new(plan.period(), self.options.jitter, self.options.seed);
+        pace.nap_at(hz);
         let mut sinks = Sinks {
             analysis: new(),
             feed,
@@ -368,6 +280,7 @@ impl Run<'_> {
         let mut rested = true;
         while !self.over.load(Relaxed) && !self.failed.load(Relaxed) {
             let phase = plan.next();
+            let counted = sinks.analysis.counts;
             let before = (Cycles::now().0, progress.read());
             if phase.on {
                 if rested {
@@ -389,10 +302,13 @@ impl Run<'_> {
                 thread::sleep(Duration::from_secs_f64(phase.cycles as f64 / hz as f64));
             }
             let after = (Cycles::now().0, progress.read());
+            let counts = sinks.analysis.counts;
             let seen = Phase {
                 on: phase.on,
                 progress: after.1.wrapping_sub(before.1) & mask,
                 cycles: after.0.wrapping_sub(before.0),
+                samples: counts.samples - counted.samples,
+                changes: counts.changes - counted.changes,
             };
             match plan.learn(seen) {
                 Learnt::Nothing => phases.push(seen),
@@ -412,129 +328,5 @@ impl Run<'_> {
             period: (pace.every() > 0).then(|| pace.every()),
             preemption_noticed: watch.is_some(),
         })
-    }
-
-    fn notices<const N: usize, const T: usize>(&self, outcome: &Outcome<N, T>) -> Vec<String> {
-        let mut notices = Vec::new();
-        let cpu = self.placement.cpu;
-        if self.placement.shared {
-            notices.push(format!(
-                "the application may run on the observer's CPU {cpu} too: keep it off with taskset"
-            ));
-        }
-        let counts = outcome.analysis.counts;
-        let pairs = counts.kept + counts.disagreed + counts.preempted;
-        if pairs > 0 && counts.kept * 10 < pairs * 9 {
-            notices.push(
-                "more than a tenth of the pairs was dropped: a longer --period lets the readings \
-                 agree better"
-                    .into(),
-            );
-        }
-        for (rates, signal) in outcome.analysis.rates.iter().zip(self.counters) {
-            let kept = rates.grown as f64 / counts.kept_cycles.max(1) as f64;
-            let all = rates.all_grown as f64 / counts.cycles.max(1) as f64;
-            if rates.all_grown == 0 {
-                notices.push(format!("{} never changed", signal.name));
-            } else if (kept / all - 1.0).abs() > UNLIKE {
-                notices.push(format!(
-                    "the pairs kept say {:.1} % of the rate of {} that all pairs say: those \
-                     dropped were not like them; take a longer --period",
-                    kept / all * 100.0,
-                    signal.name
-                ));
-            }
-        }
-        notices
-    }
-}
-
-/// A piece of time to come.
-struct Next {
-    on: bool,
-    cycles: u64,
-}
-
-enum Learnt {
-    Nothing,
-    Period(Period),
-    Found(Period),
-}
-
-/// When the observer is on, and at which period.
-struct Plan {
-    period: Period,
-    pauses: bool,
-    search: Option<Search>,
-    search_until: u64,
-    was_on: bool,
-    hz: f64,
-    random: Random,
-}
-
-impl Plan {
-    /// Seconds of a search whose run has no given end.
-    const SEARCH: f64 = 10.0;
-
-    fn new(options: &Options, hz: u64) -> Self {
-        let hz = hz as f64;
-        let whole = options
-            .duration
-            .map_or(2.0 * Self::SEARCH, |d| d.as_secs_f64());
-        let search = options.budget.map(|budget| Search::new(budget.0));
-        Self {
-            period: match &search {
-                Some(search) => Period::Cycles(search.period()),
-                None => options.period,
-            },
-            pauses: options.pauses,
-            search,
-            search_until: Cycles::now().0 + (whole / 2.0 * hz) as u64,
-            was_on: false,
-            hz,
-            random: Random::new(options.seed ^ Cycles::now().0),
-        }
-    }
-
-    /// Lengths and order are random, so that nothing periodic in the application meets them. With a
-    /// budget half of the phases are without the observer, else about one in five, and shorter.
-    fn next(&mut self) -> Next {
-        let often = if self.search.is_some() { 1.0 } else { 0.25 };
-        let on = !self.pauses || !self.was_on || self.random.share() >= often;
-        self.was_on = on;
-        let ms = if on { 4.0 } else { 2.0 } * (1.0 + self.random.share());
-        // A phase has to hold some samples.
-        let fewest = match self.period {
-            Period::Cycles(cycles) if on => cycles.saturating_mul(20),
-            _ => 0,
-        };
-        Next {
-            on,
-            cycles: ((ms / 1e3 * self.hz) as u64).max(fewest),
-        }
-    }
-
-    fn learn(&mut self, phase: Phase) -> Learnt {
-        let Some(search) = &mut self.search else {
-            return Learnt::Nothing;
-        };
-        if Cycles::now().0 >= self.search_until {
-            if self.search_until == u64::MAX {
-                return Learnt::Nothing;
-            }
-            self.search_until = u64::MAX;
-            self.period = Period::Cycles(search.period());
-            return Learnt::Found(self.period);
-        }
-        if self.search_until == u64::MAX {
-            return Learnt::Nothing;
-        }
-        match search.take(phase) {
-            Some(cycles) => {
-                self.period = Period::Cycles(cycles);
-                Learnt::Period(self.period)
-            }
-            None => Learnt::Nothing,
-        }
     }
 }

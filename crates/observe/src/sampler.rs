@@ -46,8 +46,12 @@ pub struct Readers<R, const N: usize, const T: usize> {
 }
 
 /// One sample.
+///
+/// Two samples in a row could share a reading, the second one of the first: that takes half as many. But
+/// then all that is made of a sample lies between its readings, next to none agree, and those that do
+/// are those that saw no write.
 #[inline(always)]
-pub fn sample<R: Read, const N: usize, const T: usize>(
+fn sample<R: Read, const N: usize, const T: usize>(
     readers: &Readers<R, N, T>,
     watch: Option<&Preemption>,
 ) -> Sample<N, T> {
@@ -55,22 +59,34 @@ pub fn sample<R: Read, const N: usize, const T: usize>(
     // hundred cycles and more, of which both readings of the clock would disagree by some: the
     // samples that saw a write would be dropped rather than others. So it comes first.
     readers.counters.iter().for_each(Read::fetch);
-    let mut sample = Sample {
-        start: Cycles::between_loads().0,
-        end: 0,
-        counters: [0; N],
-        tags: [0; T],
-        preempted: false,
-    };
-    for (value, counter) in sample.counters.iter_mut().zip(&readers.counters) {
-        *value = counter.read();
+    let start = Cycles::between_loads().0;
+    let counters = std::array::from_fn(|i| readers.counters[i].read());
+    let end = Cycles::after_loads().0;
+    Sample {
+        start,
+        end,
+        counters,
+        tags: std::array::from_fn(|i| readers.tags[i].read()),
+        preempted: watch.is_some_and(Preemption::since_last),
     }
-    sample.end = Cycles::after_loads().0;
-    for (value, tag) in sample.tags.iter_mut().zip(&readers.tags) {
-        *value = tag.read();
+}
+
+/// Waits until the next sample is due, or the clock shows `until`.
+#[inline(always)]
+fn wait(pace: &Pace, until: u64, watch: Option<&Preemption>) {
+    let due = pace.due().min(until);
+    // A pause takes up to 140 cycles: too coarse for short periods.
+    let pauses = pace.every() > PAUSES_FROM;
+    if pauses && let Some(nap) = pace.nap(Cycles::now().0, due) {
+        std::thread::sleep(nap);
+        // Given up, not lost.
+        let _ = watch.map(Preemption::since_last);
     }
-    sample.preempted = watch.is_some_and(Preemption::since_last);
-    sample
+    while Cycles::now().0 < due {
+        if pauses {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// Samples until the clock shows `until`, or it is told to stop.
@@ -85,14 +101,7 @@ pub fn run<R: Read, const N: usize, const T: usize>(
 ) {
     loop {
         if pace.every() > 0 {
-            let due = pace.due().min(until);
-            // A pause takes up to 140 cycles: too coarse for short periods.
-            let pauses = pace.every() > PAUSES_FROM;
-            while Cycles::now().0 < due {
-                if pauses {
-                    std::hint::spin_loop();
-                }
-            }
+            wait(pace, until, watch);
         }
         let sample = sample(readers, watch);
         pace.took(sample.start);

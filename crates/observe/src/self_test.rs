@@ -1,6 +1,7 @@
 //! What a sample takes on this machine: the loop reading a counter that another CPU writes.
 
 use std::fs::File;
+use std::hint::black_box;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
@@ -9,6 +10,7 @@ use std::thread;
 
 use serde::Serialize;
 use tailscope_signals::clock::Cycles;
+use tailscope_signals::counters::known;
 use tailscope_signals::view::{View, WrittenWord};
 
 use crate::analysis::Analysis;
@@ -18,11 +20,14 @@ use crate::placement::Placement;
 use crate::sampler::{self, Readers, Sample, Sink};
 use crate::signal::Read;
 
-/// Cycles of the clock that one sample takes, as fast as it goes: the median of rounds.
+/// Cycles of the clock that one sample takes, as fast as it goes: each the median of rounds, which take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
     /// The counter alone.
     pub load: f64,
+    /// What no sample between two readings of the clock takes less than: both, in order, with one load
+    /// between them.
+    pub floor: f64,
     /// The counter between two readings of the clock.
     pub clocked: f64,
     /// That, and all that is made of it.
@@ -30,7 +35,7 @@ pub struct Cost {
 }
 
 /// Both, in one go.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SelfTest {
     /// Where it was measured.
     pub cpu: u32,
@@ -38,6 +43,46 @@ pub struct SelfTest {
     pub quiet: Cost,
     /// A thread on another CPU writes it as fast as it can; null: there is only one CPU.
     pub contended: Option<Cost>,
+    /// A known loop by hardware counters that the observer reads in user space.
+    pub counters: Counters,
+}
+
+/// Whether this machine's counters count right.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counters {
+    /// They count.
+    Counted {
+        /// Instructions of the loop.
+        executed: u64,
+        /// Instructions that were counted, those of the readings among them.
+        instructions: u64,
+        /// Cycles of the core meanwhile.
+        cycles: u64,
+        /// Instructions a cycle.
+        ipc: f64,
+    },
+    /// There are none, or they can't be read.
+    None {
+        /// What is missing, and what to do.
+        why: String,
+    },
+}
+
+impl Counters {
+    fn measure() -> Self {
+        match known::count() {
+            Ok(counted) => Self::Counted {
+                executed: known::INSTRUCTIONS,
+                instructions: counted.instructions,
+                cycles: counted.cycles,
+                ipc: counted.instructions as f64 / counted.cycles as f64,
+            },
+            Err(refusal) => Self::None {
+                why: refusal.to_string(),
+            },
+        }
+    }
 }
 
 const ROUNDS: usize = 21;
@@ -49,7 +94,7 @@ struct Ignore;
 impl Sink<1, 0> for Ignore {
     #[inline(always)]
     fn take(&mut self, sample: &Sample<1, 0>) {
-        std::hint::black_box(sample);
+        black_box(sample);
     }
 }
 
@@ -76,17 +121,11 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// The median over rounds of the cycles that each sample of `round` takes.
-fn cycles_each(mut round: impl FnMut()) -> f64 {
-    median(
-        (0..ROUNDS)
-            .map(|_| {
-                let begin = Cycles::now().0;
-                round();
-                (Cycles::now().0 - begin) as f64 / SAMPLES as f64
-            })
-            .collect(),
-    )
+/// The cycles that each sample of a round takes.
+fn each(round: impl FnOnce()) -> f64 {
+    let begin = Cycles::now().0;
+    round();
+    (Cycles::now().0 - begin) as f64 / SAMPLES as f64
 }
 
 fn sampled(readers: &Readers<tailscope_signals::view::Word, 1, 0>, inner: impl Sink<1, 0>) {
@@ -102,30 +141,37 @@ fn sampled(readers: &Readers<tailscope_signals::view::Word, 1, 0>, inner: impl S
 
 fn cost(view: &std::sync::Arc<View>) -> Cost {
     let word = view.word(0, 8).expect("the page has one");
-    let load = cycles_each(|| {
-        let mut sum = 0u64;
-        for _ in 0..SAMPLES {
-            sum = sum.wrapping_add(word.read());
-        }
-        std::hint::black_box(sum);
-    });
     let readers = Readers {
-        counters: [word],
+        counters: [word.clone()],
         tags: [],
     };
-    let clocked = cycles_each(|| sampled(&readers, Ignore));
-    let analysed = median(
-        (0..ROUNDS)
-            .map(|_| {
-                let analysis = Analysis::new(Tolerance::new(0.01), [u64::MAX], None, 1 << 30);
-                let begin = Cycles::now().0;
-                sampled(&readers, analysis);
-                (Cycles::now().0 - begin) as f64 / SAMPLES as f64
-            })
-            .collect(),
-    );
+    let mut rounds: [Vec<f64>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        let analysis = Analysis::new(Tolerance::new(0.01), [u64::MAX], None, 1 << 30);
+        let took = [
+            each(|| {
+                for _ in 0..SAMPLES {
+                    black_box(word.read());
+                }
+            }),
+            each(|| {
+                for _ in 0..SAMPLES {
+                    let start = Cycles::before_loads();
+                    let value = word.read();
+                    black_box((start, value, Cycles::after_loads()));
+                }
+            }),
+            each(|| sampled(&readers, Ignore)),
+            each(|| sampled(&readers, analysis)),
+        ];
+        for (all, took) in rounds.iter_mut().zip(took) {
+            all.push(took);
+        }
+    }
+    let [load, floor, clocked, analysed] = rounds.map(median);
     Cost {
         load,
+        floor,
         clocked,
         analysed,
     }
@@ -148,12 +194,14 @@ pub fn run(placement: &Placement, writer: Option<&Placement>) -> io::Result<Self
     thread::scope(|scope| {
         let measured = scope.spawn(|| -> io::Result<SelfTest> {
             placement.take().map_err(io::Error::other)?;
+            let counters = Counters::measure();
             let quiet = cost(&view);
             let Some(writer) = writer else {
                 return Ok(SelfTest {
                     cpu: placement.cpu,
                     quiet,
                     contended: None,
+                    counters,
                 });
             };
             let writing = scope.spawn(|| {
@@ -176,6 +224,7 @@ pub fn run(placement: &Placement, writer: Option<&Placement>) -> io::Result<Self
                 cpu: placement.cpu,
                 quiet,
                 contended: Some(contended),
+                counters,
             })
         });
         measured.join().expect("it never panics")

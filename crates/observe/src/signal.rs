@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tailscope_kernel::{Running, Thread};
+use tailscope_signals::counters::ThreadCounter;
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::Word;
 
@@ -29,6 +30,8 @@ pub enum Reader {
     Load(Word),
     /// By a system call that copies from the other process.
     Copy(Remote),
+    /// By a system call that asks for a hardware counter of a thread.
+    Count(Arc<ThreadCounter>),
 }
 
 /// What a tag's values stand for.
@@ -96,6 +99,7 @@ impl Signal {
         match &self.reader {
             Reader::Load(word) => word.mask(),
             Reader::Copy(remote) => remote.mask(),
+            Reader::Count(_) => u64::MAX,
         }
     }
 }
@@ -131,7 +135,8 @@ pub struct Any {
 }
 
 impl Any {
-    /// `failed` is set when a read fails: the process is gone. From then on it stays as it was.
+    /// `failed` is set when a read fails: the process is gone, or others took the CPU's counters.
+    /// From then on it stays as it was.
     #[must_use]
     pub fn new(reader: Reader, failed: Arc<AtomicBool>) -> Self {
         Self {
@@ -144,18 +149,20 @@ impl Any {
 
 impl Read for Any {
     fn read(&self) -> u64 {
-        match &self.reader {
-            Reader::Load(word) => word.load(),
-            Reader::Copy(remote) => match remote.read() {
-                Ok(value) => {
-                    self.last.set(value);
-                    value
-                }
-                Err(_) => {
-                    self.failed.store(true, Relaxed);
-                    self.last.get()
-                }
-            },
+        let value = match &self.reader {
+            Reader::Load(word) => return word.load(),
+            Reader::Copy(remote) => remote.read().ok(),
+            Reader::Count(counter) => counter.read().ok(),
+        };
+        match value {
+            Some(value) => {
+                self.last.set(value);
+                value
+            }
+            None => {
+                self.failed.store(true, Relaxed);
+                self.last.get()
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use tailscope_observe::Report;
 use tailscope_timeline::escaped;
 
-use super::text;
+use super::{table, text};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 220.0;
@@ -18,7 +18,8 @@ const COLOURS: [&str; 4] = ["#0b6e99", "#d9730d", "#4d6461", "#ad1a72"];
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:46em;margin:2em auto;padding:0 1em}\
                      pre{overflow-x:auto;background:#f5f5f3;padding:1em;font-size:12px}\
-                     svg{width:100%;height:auto}text{font:11px system-ui,sans-serif;fill:#444}";
+                     svg{width:100%;height:auto}table{border-collapse:collapse}td,th{padding:.1em .6em;text-align:right}\
+                     td:first-child{text-align:left;overflow-wrap:anywhere}text{font:11px system-ui,sans-serif;fill:#444}";
 
 /// One curve, in the units of its axes.
 struct Line<'r> {
@@ -219,10 +220,12 @@ pub fn page(report: &Report) -> String {
             true,
         ),
     ];
+    let tables = report.by_tag.as_ref();
+    let tables = tables.map_or_else(String::new, |tags| table::by_tag(tags, &report.rates));
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <title>tailscope observe</title><style>{STYLE}</style></head>\n<body>\n\
-         <h1>What was observed</h1>\n<pre>{}</pre>\n{}\n</body></html>\n",
+         <h1>What was observed</h1>\n<pre>{}</pre>\n{tables}\n{}\n</body></html>\n",
         escaped(&text::report(report)),
         pictures.join("\n")
     )

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use tailscope_observe::Report;
-use tailscope_observe::report::{ByTag, Distribution, Rate};
-use tailscope_observe::self_test::{Cost, SelfTest};
+use tailscope_observe::report::{ByTag, Distribution, Rate, Value};
+use tailscope_observe::self_test::{Cost, Counters, SelfTest};
 
 use crate::units::{bytes, count};
 
@@ -12,7 +12,7 @@ use crate::units::{bytes, count};
 const SHOWN: usize = 12;
 
 /// A rate in counts a second: `812 /s`, `1.23 M/s`.
-fn rate(per_second: f64) -> String {
+pub fn rate(per_second: f64) -> String {
     match per_second {
         r if r >= 1e9 => format!("{:.3} G/s", r / 1e9),
         r if r >= 1e6 => format!("{:.3} M/s", r / 1e6),
@@ -25,7 +25,7 @@ fn optional(value: Option<f64>, shown: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), shown)
 }
 
-fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
@@ -53,9 +53,10 @@ pub fn report(report: &Report) -> String {
     for rate in &report.rates {
         line(of_counter(rate, report.clock_hz));
     }
-    if let Some(correlation) = report.correlation {
+    if let Some(ratio) = report.ratio {
         line(format!(
-            "correlation of the first two rates  {correlation:.3}"
+            "the first counter by the second  {ratio:.4}; correlation of their rates  {}",
+            optional(report.correlation, |value| format!("{value:.3}")),
         ));
         line(String::new());
     }
@@ -203,16 +204,7 @@ fn of_tags(tags: &ByTag) -> String {
         text += "  by place in them\n";
     }
     for value in tags.values.iter().take(SHOWN) {
-        let name = match (&value.tags, &value.names) {
-            (Some(tags), Some(names)) => {
-                let words = tags
-                    .iter()
-                    .zip(names)
-                    .map(|(number, name)| name.clone().unwrap_or_else(|| number.to_string()));
-                words.collect::<Vec<_>>().join(", ")
-            }
-            _ => "others".into(),
-        };
+        let name = name_of(value);
         let rates = value.per_second.as_deref().unwrap_or_default();
         let rates: Vec<String> = rates
             .iter()
@@ -233,17 +225,29 @@ fn of_tags(tags: &ByTag) -> String {
     text
 }
 
+/// What a value of the tags is called.
+pub fn name_of(value: &Value) -> String {
+    let (Some(tags), Some(names)) = (&value.tags, &value.names) else {
+        return "others".into();
+    };
+    let words = tags
+        .iter()
+        .zip(names)
+        .map(|(number, name)| name.clone().unwrap_or_else(|| number.to_string()));
+    words.collect::<Vec<_>>().join(", ")
+}
+
 /// What a sample takes.
 pub fn self_test(test: &SelfTest, writer: Option<u32>) -> String {
     let row = |name: &str, cost: &Cost| {
         format!(
-            "{name:<42} {:>8.1} {:>12.1} {:>14.1}\n",
-            cost.load, cost.clocked, cost.analysed
+            "{name:<42} {:>8.1} {:>15.1} {:>8.1} {:>14.1}\n",
+            cost.load, cost.floor, cost.clocked, cost.analysed
         )
     };
     let mut text = format!(
-        "cycles a sample, on CPU {}{:<18} {:>8} {:>12} {:>14}\n",
-        test.cpu, "", "counter", "with clocks", "with analysis"
+        "cycles a sample, on CPU {}{:<18} {:>8} {:>15} {:>8} {:>14}\n",
+        test.cpu, "", "counter", "floor", "sample", "with analysis"
     );
     text += &row("nobody writes the counter", &test.quiet);
     match (&test.contended, writer) {
@@ -252,5 +256,19 @@ pub fn self_test(test: &SelfTest, writer: Option<u32>) -> String {
         }
         _ => text += "(no other CPU may be used: not measured with a writer)\n",
     }
+    text += &match &test.counters {
+        Counters::Counted {
+            executed,
+            instructions,
+            cycles,
+            ipc,
+        } => format!(
+            "hardware counters: {} instructions of {}, {} cycles, IPC {ipc:.4}\n",
+            count(*instructions),
+            count(*executed),
+            count(*cycles)
+        ),
+        Counters::None { why } => format!("hardware counters: none ({why})\n"),
+    };
     text
 }

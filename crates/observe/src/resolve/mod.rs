@@ -2,6 +2,7 @@
 
 mod channel;
 mod code;
+mod counter;
 mod hsperf;
 mod kernel;
 mod maps;
@@ -49,6 +50,14 @@ pub enum ResolveError {
     /// The process has none of that kind at all.
     #[error("{signal}: {why}")]
     None {
+        /// The signal.
+        signal: String,
+        /// What is missing, and what to do.
+        why: String,
+    },
+    /// This machine has nothing of that kind, or does not let it be used.
+    #[error("{signal}: {why}")]
+    Machine {
         /// The signal.
         signal: String,
         /// What is missing, and what to do.
@@ -118,6 +127,13 @@ impl Wanted {
         }
     }
 
+    fn machine(&self, why: impl Into<String>) -> ResolveError {
+        ResolveError::Machine {
+            signal: self.signal.clone(),
+            why: why.into(),
+        }
+    }
+
     fn system(&self, what: &'static str) -> impl Fn(io::Error) -> ResolveError {
         let signal = self.signal.clone();
         move |source| ResolveError::System {
@@ -142,6 +158,7 @@ impl Resolver {
             Name::Channel { pid, .. }
             | Name::Hsperf { pid, .. }
             | Name::Mem { pid, .. }
+            | Name::Counter { pid, .. }
             | Name::Meter { pid, .. } => pid,
             Name::Running { cpu } => return self.programs.running(name.to_string(), *cpu),
         };
@@ -153,6 +170,7 @@ impl Resolver {
             Name::Channel { name, .. } => channel::resolve(&wanted, name),
             Name::Hsperf { name, .. } => hsperf::resolve(&wanted, name),
             Name::Mem { symbol, offset, .. } => mem::resolve(&wanted, symbol, *offset),
+            Name::Counter { tid, event, .. } => counter::resolve(&wanted, *tid, event),
             Name::Meter { tid, cause, .. } => self.programs.meter(&wanted, *tid, *cause),
             Name::Running { .. } => unreachable!("answered above"),
         }

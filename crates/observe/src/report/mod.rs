@@ -1,19 +1,14 @@
 //! What a run saw, what it dropped and what it cost. `docs/observe.md` says each field's meaning.
 
-use std::collections::HashMap;
+mod make;
+mod notices;
 
 use serde::Serialize;
 
-use crate::analysis::Analysis;
 use crate::effect::Effect;
 use crate::histogram::Histogram;
-use crate::placement::Placement;
 pub use crate::raw::Written;
-use crate::signal::{Names, Signal};
-use crate::tags::Seen;
-
-/// So many values of the tags are told; the rest together.
-const TOLD_VALUES: usize = 50;
+pub(crate) use make::{Context, report};
 
 /// Numbers of one kind: how they are distributed.
 #[derive(Debug, Clone, Serialize)]
@@ -177,6 +172,8 @@ pub struct Report {
     pub impossible: Option<Impossible>,
     /// By counter.
     pub rates: Vec<Rate>,
+    /// The first counter by the second, in the pairs kept.
+    pub ratio: Option<f64>,
     /// The correlation of the first two counters' rates.
     pub correlation: Option<f64>,
     /// By the tags' values.
@@ -253,186 +250,4 @@ impl Gaps {
             longest: if gaps.is_empty() { 0.0 } else { periods.max() },
         }
     }
-}
-
-/// What a report says that the samples don't.
-#[derive(Debug)]
-pub(crate) struct Context<'r> {
-    pub(crate) counters: &'r [Signal],
-    pub(crate) tags: &'r [Signal],
-    pub(crate) placement: &'r Placement,
-    pub(crate) clock_hz: u64,
-    pub(crate) seconds: f64,
-    pub(crate) end: String,
-    pub(crate) period: Option<u64>,
-    pub(crate) preemption_noticed: bool,
-    pub(crate) tolerance: f64,
-    pub(crate) most: Option<f64>,
-    pub(crate) progress: String,
-    pub(crate) effect: Option<Effect>,
-    pub(crate) budget: Option<f64>,
-    pub(crate) notices: Vec<String>,
-    pub(crate) raw: Option<Written>,
-}
-
-/// Puts both together.
-pub(crate) fn report<const N: usize, const T: usize>(
-    seen: &Analysis<N, T>,
-    context: Context<'_>,
-) -> Report {
-    let hz = context.clock_hz as f64;
-    let counts = seen.counts;
-    let over = |cycles: u64| (cycles > 0).then(|| 1.0 / cycles as f64);
-    let rates = context
-        .counters
-        .iter()
-        .zip(&seen.rates)
-        .map(|(signal, rates)| {
-            let per_cycle = over(counts.kept_cycles).map(|one| rates.grown as f64 * one);
-            Rate {
-                signal: signal.name.clone(),
-                how: signal.how.clone(),
-                per_second: per_cycle.map(|rate| rate * hz),
-                per_cycle,
-                all_per_second: over(counts.cycles).map(|one| rates.all_grown as f64 * one * hz),
-                kept: Distribution::of(&rates.kept, hz),
-                all: Distribution::of(&rates.all, hz),
-                cells: rates
-                    .kept
-                    .cells()
-                    .into_iter()
-                    .map(|(rate, count)| (rate * hz, count))
-                    .collect(),
-            }
-        })
-        .collect();
-    let pairs = counts.kept + counts.disagreed + counts.preempted;
-    Report {
-        cpu: context.placement.cpu,
-        observed_cpu: context.placement.observed,
-        placement: if context.placement.same_core {
-            "same core"
-        } else {
-            "other core"
-        },
-        clock_hz: context.clock_hz,
-        seconds: context.seconds,
-        end: context.end,
-        period: context.period,
-        samples: counts.samples,
-        kept: counts.kept,
-        disagreed: counts.disagreed,
-        preempted: counts.preempted,
-        preemption_noticed: context.preemption_noticed,
-        kept_share: (pairs > 0).then(|| counts.kept as f64 / pairs as f64),
-        tolerance: context.tolerance,
-        impossible: context.most.map(|most| Impossible {
-            most,
-            all: counts.impossible,
-            kept: counts.impossible_kept,
-        }),
-        rates,
-        correlation: seen.together.correlation(),
-        by_tag: (T > 0).then(|| by_tag(seen, context.tags, hz)),
-        periods: Distribution::of(&seen.periods, 1.0),
-        reads: Distribution::of(&seen.reads, 1.0),
-        gaps: Gaps::of(&seen.periods),
-        series: series(seen, hz),
-        progress: context.progress,
-        effect: context.effect,
-        budget: context.budget,
-        raw: context.raw,
-        notices: context.notices,
-        curves: Curves {
-            periods: seen.periods.cells(),
-            reads: seen.reads.cells(),
-        },
-    }
-}
-
-fn by_tag<const N: usize, const T: usize>(
-    seen: &Analysis<N, T>,
-    tags: &[Signal],
-    hz: f64,
-) -> ByTag {
-    let all = seen.counts.kept_cycles.max(1) as f64;
-    let hits = seen.counts.kept.max(1) as f64;
-    let per_second = |seen: &Seen<N>| -> Option<Vec<f64>> {
-        let per_second = |grown: &u64| *grown as f64 / seen.cycles as f64 * hz;
-        (seen.cycles > 0).then(|| seen.grown.iter().map(per_second).collect())
-    };
-    let value = |values: Option<Vec<u64>>, seen: &Seen<N>| Value {
-        names: values.as_ref().map(|values| {
-            let named = tags.iter().zip(values);
-            named
-                .map(|(signal, value)| signal.names.of(*value))
-                .collect()
-        }),
-        tags: values,
-        share: seen.hits as f64 / hits,
-        samples: seen.samples,
-        per_second: per_second(seen),
-        deviation: (0..N).map(|i| seen.deviation(i) * hz).collect(),
-    };
-    let (values, others) = seen.tags.by_time();
-    let in_code = tags
-        .first()
-        .filter(|tag| matches!(tag.names, Names::Code(_)));
-    let functions = in_code.map(|tag| {
-        let mut by_name: HashMap<Option<&str>, Seen<N>> = HashMap::new();
-        for (tags, seen) in &values {
-            let name = tags
-                .first()
-                .and_then(|address| tag.names.function(*address));
-            by_name.entry(name).or_default().join(seen);
-        }
-        let mut functions: Vec<Function> = by_name
-            .into_iter()
-            .map(|(name, seen)| Function {
-                name: name.map(str::to_owned),
-                share: seen.hits as f64 / hits,
-                samples: seen.samples,
-                per_second: per_second(&seen),
-            })
-            .collect();
-        functions.sort_by(|a, b| b.share.total_cmp(&a.share));
-        functions
-    });
-    let told = values.len().min(TOLD_VALUES);
-    let mut rest = others;
-    values[told..].iter().for_each(|(_, seen)| rest.join(seen));
-    let mut shown: Vec<Value> = values[..told]
-        .iter()
-        .map(|(tags, seen)| value(Some(tags.to_vec()), seen))
-        .collect();
-    if rest.hits > 0 {
-        shown.push(value(None, &rest));
-    }
-    let (changed, changed_cycles) = seen.tags.changed();
-    ByTag {
-        signals: tags.iter().map(|signal| signal.name.clone()).collect(),
-        distinct: values.len(),
-        values: shown,
-        functions,
-        changed,
-        changed_share: changed_cycles as f64 / all,
-    }
-}
-
-fn series<const N: usize, const T: usize>(seen: &Analysis<N, T>, hz: f64) -> Vec<Slice> {
-    let length = seen.series.length() as f64 / hz;
-    seen.series
-        .slices()
-        .iter()
-        .enumerate()
-        .map(|(i, slice)| Slice {
-            at: i as f64 * length,
-            kept: slice.good,
-            dropped: slice.dropped,
-            per_second: (slice.cycles > 0).then(|| {
-                let rate = |grown: &u64| *grown as f64 / slice.cycles as f64 * hz;
-                slice.grown.iter().map(rate).collect()
-            }),
-        })
-        .collect()
 }

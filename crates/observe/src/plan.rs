@@ -1,0 +1,119 @@
+//! When the observer is on, and at which period.
+
+use tailscope_signals::clock::Cycles;
+
+use crate::budget::Search;
+use crate::effect::Phase;
+use crate::options::Options;
+use crate::pace::Period;
+use crate::random::Random;
+
+/// A phase has to hold so many samples,
+const FEWEST_SAMPLES: u64 = 20;
+/// and so much progress of the application, that one count more or less is little of it,
+const FEWEST_PROGRESS: f64 = 200.0;
+/// but for that it does not last longer than so many seconds.
+const LONGEST: f64 = 0.1;
+/// Seconds of a search whose run has no given end.
+const SEARCH: f64 = 10.0;
+
+/// A piece of time to come.
+pub(crate) struct Next {
+    pub(crate) on: bool,
+    pub(crate) cycles: u64,
+}
+
+/// What follows from a phase.
+pub(crate) enum Learnt {
+    Nothing,
+    /// The search goes on with another period.
+    Period(Period),
+    /// The search is over: with this one begins what is reported.
+    Found(Period),
+}
+
+/// Chooses each piece of time after the one before.
+pub(crate) struct Plan {
+    period: Period,
+    pauses: bool,
+    search: Option<Search>,
+    search_until: u64,
+    was_on: bool,
+    hz: f64,
+    /// The application's progress so far, and the cycles that it took.
+    progress: f64,
+    cycles: f64,
+    random: Random,
+}
+
+impl Plan {
+    pub(crate) fn new(options: &Options, hz: u64) -> Self {
+        let hz = hz as f64;
+        let whole = options.duration.map_or(2.0 * SEARCH, |d| d.as_secs_f64());
+        let search = options.budget.map(|budget| Search::new(budget.0));
+        Self {
+            period: match &search {
+                Some(search) => Period::Cycles(search.period()),
+                None => options.period,
+            },
+            pauses: options.pauses,
+            search,
+            search_until: Cycles::now().0 + (whole / 2.0 * hz) as u64,
+            was_on: false,
+            hz,
+            progress: 0.0,
+            cycles: 0.0,
+            random: Random::new(options.seed ^ Cycles::now().0),
+        }
+    }
+
+    /// The period to begin with.
+    pub(crate) fn period(&self) -> Period {
+        self.period
+    }
+
+    /// Lengths and order are random, so that nothing periodic in the application meets them. With a
+    /// budget half of the phases are without the observer, else about one in five, and shorter.
+    pub(crate) fn next(&mut self) -> Next {
+        let often = if self.search.is_some() { 1.0 } else { 0.25 };
+        let on = !self.pauses || !self.was_on || self.random.share() >= often;
+        self.was_on = on;
+        let ms = if on { 4.0 } else { 2.0 } * (1.0 + self.random.share());
+        let for_samples = match self.period {
+            Period::Cycles(cycles) if on => cycles.saturating_mul(FEWEST_SAMPLES),
+            _ => 0,
+        };
+        let for_progress = FEWEST_PROGRESS * self.cycles / self.progress.max(1.0);
+        let for_progress = for_progress.min(LONGEST * self.hz) as u64;
+        Next {
+            on,
+            cycles: ((ms / 1e3 * self.hz) as u64)
+                .max(for_samples)
+                .max(for_progress),
+        }
+    }
+
+    pub(crate) fn learn(&mut self, phase: Phase) -> Learnt {
+        self.progress += phase.progress as f64;
+        self.cycles += phase.cycles as f64;
+        let Some(search) = self
+            .search
+            .as_mut()
+            .filter(|_| self.search_until != u64::MAX)
+        else {
+            return Learnt::Nothing;
+        };
+        if Cycles::now().0 >= self.search_until {
+            self.search_until = u64::MAX;
+            self.period = Period::Cycles(search.period());
+            return Learnt::Found(self.period);
+        }
+        match search.take(phase) {
+            Some(cycles) => {
+                self.period = Period::Cycles(cycles);
+                Learnt::Period(self.period)
+            }
+            None => Learnt::Nothing,
+        }
+    }
+}

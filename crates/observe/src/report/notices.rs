@@ -1,0 +1,44 @@
+//! What should be known before the figures are believed.
+
+use super::make::Context;
+use crate::analysis::Analysis;
+
+/// By how much the rate of the pairs kept may differ from that of all before it is said.
+const UNLIKE: f64 = 0.02;
+
+pub(super) fn of<const N: usize, const T: usize>(
+    seen: &Analysis<N, T>,
+    context: &Context<'_>,
+) -> Vec<String> {
+    let mut notices = Vec::new();
+    let cpu = context.placement.cpu;
+    if context.placement.shared && !context.sleeps {
+        notices.push(format!(
+            "the application may run on the observer's CPU {cpu} too: keep it off with taskset"
+        ));
+    }
+    let counts = seen.counts;
+    let pairs = counts.kept + counts.disagreed + counts.preempted;
+    if pairs > 0 && counts.kept * 10 < pairs * 9 {
+        notices.push(
+            "more than a tenth of the pairs was dropped: a longer --period lets the readings \
+             agree better"
+                .into(),
+        );
+    }
+    for (rates, signal) in seen.rates.iter().zip(context.counters) {
+        let kept = rates.grown as f64 / counts.kept_cycles.max(1) as f64;
+        let all = rates.all_grown as f64 / counts.cycles.max(1) as f64;
+        if rates.all_grown == 0 {
+            notices.push(format!("{} never changed", signal.name));
+        } else if (kept / all - 1.0).abs() > UNLIKE {
+            notices.push(format!(
+                "the pairs kept say {:.1} % of the rate of {} that all pairs say: those \
+                 dropped were not like them; take a longer --period",
+                kept / all * 100.0,
+                signal.name
+            ));
+        }
+    }
+    notices
+}
