@@ -4,12 +4,14 @@ The program is the lab's `paced`, on a CPU of its own beside the observer's. Eit
 counters by one step every 1,000 cycles of the clock, so that every rate above that cannot be; or
 it does nothing but add to one channel as fast as it can (`--burst`): the tight store loop that Shim
 found to be the worst case (Fig. 9). What observing takes is measured by the observer itself, with
-random pauses (docs/observe.md).
+random pauses (docs/observe.md). Or it is one of five small programs whose methods and loops write
+where they are (bench/c/methods.c), compiled by clang with calls at the entry of each method, or at
+every edge, so at every turn of a loop.
 
 What these machines can't show: SMT siblings and hardware counters of x86-64 are not measured here.
 
     .venv/bin/python bench/observe_cost.py
-    .venv/bin/python bench/observe_cost.py --only periods      also: samples, budget, raw
+    .venv/bin/python bench/observe_cost.py --only periods      also: samples, methods, budget, raw
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +42,26 @@ from harness import (
 
 STEP = 1000
 PERIODS = ("fast", "600", "1200", "2500", "5000", "10000", "50000")
-PARTS = ("samples", "periods", "budget", "raw")
+PARTS = ("samples", "periods", "methods", "budget", "raw")
+METHODS = ("sort", "hash", "tree", "matrix", "text")
+#: Where the compiler puts calls; none of them: as it is.
+LEVELS = {"methods": "func", "methods and loops": "edge"}
 
 
 @contextmanager
-def paced(bench: Bench, *options: object) -> Iterator[int]:
-    """The program, and its process id once it counts."""
-    command = [bench.paced, "--cpu", SERVER_CPU, "--seconds", 600, *options]
+def running(bench: Bench, command: list[object]) -> Iterator[int]:
+    """A program with channels, and its process id once it counts."""
     process = bench.start([str(word) for word in command], stdout=subprocess.DEVNULL)
     maps = Path(f"/proc/{process.pid}/maps")
     while "tailscope-channels" not in maps.read_text():
         time.sleep(0.02)
     yield process.pid
     bench.end(process)
+
+
+def paced(bench: Bench, *options: object) -> AbstractContextManager[int]:
+    """The lab's."""
+    return running(bench, [bench.paced, "--cpu", SERVER_CPU, "--seconds", 600, *options])
 
 
 def observed(bench: Bench, *options: object) -> dict[str, Any]:
@@ -78,16 +88,20 @@ def samples(bench: Bench, result: Result, rounds: int) -> None:
     found = [observed(bench, "--self-test") for _ in range(rounds)]
     rows = []
     for case, words in (("quiet", "nobody writes it"), ("contended", "another CPU writes it")):
-        costs = [spread([f[case][part] for f in found]) for part in ("load", "clocked", "analysed")]
+        parts = ("load", "floor", "clocked", "analysed")
+        costs = [spread([f[case][part] for f in found]) for part in parts]
         rows.append((words, *(cost.text() for cost in costs)))
-    head = ("a counter", "counter alone", "between two clock readings", "with analysis")
+    head = ("a counter", "counter alone", "two clock readings and it", "a sample", "with analysis")
     result.say("cycles a sample takes, as fast as it goes", table(head, rows))
     contended = [f["contended"] for f in found]
-    load, clocked = (spread([c[part] for c in contended]) for part in ("load", "clocked"))
+    load, floor, clocked = (
+        spread([c[part] for c in contended]) for part in ("load", "floor", "clocked")
+    )
     what = "a sample of a contended counter, "
+    least = f"both readings, in order, with one load between: {floor.text()}"
     result.bars += [
         at_most(what + "without clock readings", 30, load, "cycles"),
-        at_most(what + "with them", 150, clocked, "cycles"),
+        replace(at_most(what + "with them", 150, clocked, "cycles"), note=least),
     ]
     result.figures["samples"] = found
 
@@ -122,14 +136,12 @@ def periods(bench: Bench, result: Result, seconds: int) -> None:
         head = ("period", "mean period", "taken from the program (95 %)", "pairs kept", "rate told")
         more = ("impossible, all", "impossible, kept") if name == "steps" else ()
         words = {
-            "steps": f"a program that steps every {STEP} cycles",
-            "stores": "a tight loop of stores, the worst case",
+            "steps": f"a program that steps every {STEP} cycles, and waits for each of its stores",
+            "stores": "a tight loop of stores",
         }
         result.say(words[name], table((*head, *more), rows))
         result.figures[name] = reports
         if name == "steps":
-            taken = reports["1200"]["effect"]["share"] * 100
-            result.bars.append(at_most("taken at a period of 1,200 cycles", 2, taken, "%", 2))
             least = min(reports[p]["kept_share"] for p in PERIODS if p.isdigit() and int(p) >= 2500)
             result.bars.append(
                 at_least("pairs kept at periods from 2,500 cycles on", 90, least * 100, "%")
@@ -138,6 +150,75 @@ def periods(bench: Bench, result: Result, seconds: int) -> None:
             all_pairs = sum(report["impossible"]["all"] for report in reports.values())
             figure = f"{kept} of {all_pairs:,}"
             result.bars.append(Bar("impossible rates kept", "0", figure, kept == 0))
+
+
+def instrumented(bench: Bench, level: str | None) -> Path:
+    """bench/c/methods.c with calls at every edge, or at every method, or without."""
+    target = bench.folder / f"methods-{level or 'plain'}"
+    sdk, code = ROOT / "sdk" / "c", ROOT / "bench" / "c" / "methods.c"
+    common = ["clang", "-std=c11", "-D_GNU_SOURCE", "-O2", "-g", f"-I{sdk}"]
+    edges = [f"-fsanitize-coverage={level},trace-pc-guard"] if level else []
+    part = bench.folder / "methods.o"
+    subprocess.run([*common, *edges, "-c", code, "-o", part], check=True)
+    runtime = [sdk / "tailscope_edges.c"] if level else []
+    subprocess.run([*common, part, *runtime, "-pthread", "-o", target], check=True)
+    return target
+
+
+def alone(program: Path, name: str, seconds: float) -> float:
+    """Rounds a second of one of the five, with nobody beside."""
+    done = subprocess.run(
+        [program, name, str(seconds), str(SERVER_CPU)], capture_output=True, text=True, check=True
+    )
+    said = json.loads(done.stdout)
+    return said["rounds"] / said["seconds"]
+
+
+def methods(bench: Bench, result: Result, seconds: int) -> None:
+    """What identifiers of methods and loops cost programs, and what reading them costs."""
+    programs = {level: instrumented(bench, flag) for level, flag in LEVELS.items()}
+    plain = instrumented(bench, None)
+    rows, found = [], {}
+    for level, program in programs.items():
+        for name in METHODS:
+            # By turns, and pair by pair.
+            slower = spread(
+                [
+                    100 * (1 - alone(program, name, 0.3) / alone(plain, name, 0.3))
+                    for _ in range(max(3, seconds))
+                ]
+            )
+            with running(bench, [program, name, 600, SERVER_CPU]) as pid:
+                reports = {
+                    period: observed(
+                        bench,
+                        *("--signal", f"channel:{pid}:rounds", "--tag", f"channel:{pid}:edge"),
+                        *("--period", period, "--duration", f"{seconds}s"),
+                    )
+                    for period in (1200, 600)
+                }
+            found[f"{name}, {level}"] = {
+                period: report["effect"] | {"period": report["periods"]["mean"]}
+                for period, report in reports.items()
+            } | {"identifiers": slower.median}
+            rows.append(
+                (
+                    name,
+                    level,
+                    f"{slower.text()} %",
+                    *(
+                        f"{effect(report)} at {report['periods']['mean']:.0f}"
+                        for report in reports.values()
+                    ),
+                )
+            )
+    head = ("program", "calls at", "they cost", "an observer at 1,200 cycles", "at 600")
+    result.say("programs that say in which method and loop they are", table(head, rows))
+    result.figures["methods"] = found
+    for level in LEVELS:
+        taken = [found[f"{name}, {level}"][1200]["share"] * 100 for name in METHODS]
+        what = f"taken from programs with ids of {level} at 1,200 cycles, the mean of five"
+        result.bars.append(at_most(what, 2, sum(taken) / len(taken), "%", 2))
 
 
 def budget(bench: Bench, result: Result, seconds: int) -> None:
@@ -167,7 +248,9 @@ def budget(bench: Bench, result: Result, seconds: int) -> None:
     result.say(
         "a budget of 1 %", table(("program", "period found", "taken in the second half"), rows)
     )
-    result.bars.append(at_most("a budget of 1 %: off by", 0.5, worst * 100, "% at most", 2))
+    result.bars.append(
+        at_most("a budget of 1 %: off by, the worst of four programs", 0.5, worst * 100, "%", 2)
+    )
 
 
 def raw(bench: Bench, result: Result, seconds: int) -> None:
@@ -217,7 +300,9 @@ def main() -> None:
         if "samples" in parts:
             samples(it, result, 3 if args.quick else 9)
         if "periods" in parts:
-            periods(it, result, 1 if args.quick else 6)
+            periods(it, result, 1 if args.quick else 3)
+        if "methods" in parts:
+            methods(it, result, 1 if args.quick else 3)
         if "budget" in parts:
             budget(it, result, 6 if args.quick else 20)
         if "raw" in parts:

@@ -1,7 +1,7 @@
 """Runs the measurements of what recording costs, one by one, and sums up which bars are held.
 
 Each script writes bench/results/NAME.md and NAME.json; the bars of all of them become the table in
-bench/README.md. Takes about 40 minutes and wants the machine for itself; --quick takes about five
+bench/README.md. Takes about 45 minutes and wants the machine for itself; --quick takes about five
 and leaves the results in the repository alone. What is not among them has a reason: it takes far
 longer (soak, proof), or measures something else (explain, diff, the agent at rest).
 
@@ -28,6 +28,7 @@ MEASUREMENTS = [
     "server_cost",
     "recorder_cost",
     "keeping",
+    "observe_cost",
 ]
 README = ROOT / "bench" / "README.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
