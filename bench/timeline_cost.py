@@ -1,11 +1,10 @@
-"""What a timeline costs: a busy memcached with all events on, beside perf and trace-cmd.
+"""What a timeline costs: a busy memcached with all events on, beside perf with the same events.
 
 Short phases take turns: nobody records; `tailscope timeline`; `perf record` of the same tracepoints
-into memory that is written over, as a flight recorder's is; and the kernel's own tracing of them
-into such memory, as `trace-cmd start` begins it, with nobody who reads. memcached says itself how
-many requests it answered, in a closed loop. With one connection what the hooks add stands in each
-request's way, on whichever CPU, and is told per event by dividing through the events of a request;
-with several the server is busy, and a request has fewer events.
+into memory that is written over, as a flight recorder's is. memcached says itself how many requests
+it answered, in a closed loop. With one connection what the hooks add stands in each request's way,
+on whichever CPU, and is told per event by dividing through the events of a request; with several
+the server is busy, and a request has fewer events.
 
 What our programs take of their own the kernel says (`kernel.bpf_stats_enabled`), in a phase of its
 own at the end: its clock readings around each run are in that figure.
@@ -126,25 +125,6 @@ def perf(b: Bench, server: Server) -> Iterator[None]:
         b.end(process, signal.SIGINT)
 
 
-@contextmanager
-def ftrace(b: Bench, server: Server) -> Iterator[None]:
-    """The kernel's own flight recorder, in an instance that nobody else uses."""
-    threads = [task.name for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
-    theirs = " || ".join(f"common_pid == {thread}" for thread in threads)
-    events = [word for name in TRACEPOINTS for word in ("-e", name)]
-    events += [word for name in SYSCALLS for word in ("-e", name, "-f", theirs)]
-    instance = f"tailscope-bench-{server.process.pid}"
-    command = ["trace-cmd", "start", "-B", instance, "-b", "8192", *events]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"trace-cmd did not start: {done.stderr}")
-    try:
-        yield
-    finally:
-        subprocess.run(["trace-cmd", "stop", "-B", instance], capture_output=True, check=True)
-        Path("/sys/kernel/tracing/instances", instance).rmdir()
-
-
 def own_time(server: Server, b: Bench, args: argparse.Namespace) -> tuple[float, int]:
     """ns that our programs ran for each run, and how many ran, as the kernel counts."""
     before = STATS.read_text()
@@ -168,7 +148,7 @@ def measure(b: Bench, args: argparse.Namespace, result: Result) -> None:
     load += ["--memcached", f"127.0.0.1:{server.port}", "-d", "3600s"]
     b.start(load, SERVER_CPU, stdout=subprocess.DEVNULL)
     server.rate(1.0)
-    ours, theirs, kernels, costs, per_request = [], [], [], [], []
+    ours, theirs, costs, per_request = [], [], [], []
     for number in range(args.rounds):
         off = server.rate(args.seconds)
         with timeline(b, server, args.memory) as said:
@@ -180,20 +160,14 @@ def measure(b: Bench, args: argparse.Namespace, result: Result) -> None:
         again = server.rate(args.seconds)
         with perf(b, server):
             beside = server.rate(args.seconds)
-        once_more = server.rate(args.seconds)
-        with ftrace(b, server):
-            kernel = server.rate(args.seconds)
         base = (off + again) / 2
         ours.append(on / base)
-        theirs.append(beside / ((again + once_more) / 2))
-        kernels.append(kernel / once_more)
+        theirs.append(beside / again)
         # It keeps events a little longer than the phase lasts, from its begin to its end.
         per_request.append(events / (on * lasted))
         costs.append((1e9 / on - 1e9 / base) / per_request[-1])
-        beside_us = f"perf {theirs[-1]:.3f}, trace-cmd {kernels[-1]:.3f}"
-        print(f"round {number + 1}: {ours[-1]:.3f}, {beside_us}, {told}", flush=True)
+        print(f"round {number + 1}: {ours[-1]:.3f}, perf {theirs[-1]:.3f}, {told}", flush=True)
     ratios = [a / z for a, z in zip(ours, theirs, strict=True)]
-    to_kernel = [a / z for a, z in zip(ours, kernels, strict=True)]
     mine, perfs, cost = spread(ours), spread(theirs), spread(costs)
     own, runs = own_time(server, b, args)
     if args.connections == 1:
@@ -201,17 +175,19 @@ def measure(b: Bench, args: argparse.Namespace, result: Result) -> None:
     result.bars += [
         at_most("cost an event, the programs' own time with the kernel's clocks", 150, own, "ns"),
         at_least("memcached with all events on, recorded ÷ not", 0.90, mine, "", 3),
-        at_least("the same ÷ perf's", 1.0, spread(ratios), "", 3),
-        at_least("the same ÷ trace-cmd's", 1.0, spread(to_kernel), "", 3),
+        at_least(
+            "the same ÷ perf's",
+            1.0,
+            spread(ratios),
+            "",
+            3,
+        ),
     ]
-    result.figures = {"ours": ours, "perf": theirs, "trace_cmd": kernels}
-    result.figures |= {"cost_ns": costs, "own_ns": own, "runs": runs}
+    result.figures = {"ours": ours, "perf": theirs, "cost_ns": costs, "own_ns": own, "runs": runs}
     result.say(
         "Throughput",
         f"- recorded ÷ not: {mine.text(3)}, 95 % interval {mine.interval(3)}\n"
         f"- perf ÷ not: {perfs.text(3)}, 95 % interval {perfs.interval(3)}\n"
-        f"- trace-cmd ÷ not: {spread(kernels).text(3)}, "
-        f"95 % interval {spread(kernels).interval(3)}\n"
         f"- events a request, on all CPUs: {spread(per_request).text(1)}",
     )
 
