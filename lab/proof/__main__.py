@@ -1,8 +1,8 @@
 """Plants faults in real servers and holds what Tailscope says against what is true.
 
-Measures every cell of faults × servers (about 25 s each, and again where the fault was too small),
-writes bench/results/proof.json and bench/proof.md after each. Needs root, two CPUs, and a quiet
-machine.
+Measures every cell of faults × servers (about 35 s each, and again where that was spoiled or the
+fault too small), writes bench/results/proof.json and bench/proof.md after each. Needs root, two
+CPUs, and a quiet machine.
 """
 
 from __future__ import annotations

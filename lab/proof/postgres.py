@@ -73,7 +73,7 @@ class Postgres(Server):
         if self.fault == "thp":
             environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
             # What is below the threshold is kept.
-            environment["MALLOC_MMAP_THRESHOLD_"] = str(THRESHOLD_KB * self.size * 1000)
+            environment["MALLOC_MMAP_THRESHOLD_"] = str(THRESHOLD_KB * 1000)
             environment["MALLOC_TRIM_THRESHOLD_"] = str(1 << 30)
         options = ["-c", "autovacuum=off", "-p", self.port]
         where = ["-c", "listen_addresses=127.0.0.1", "-k", self.folder, "-D", self.data]
@@ -146,16 +146,16 @@ class Postgres(Server):
         if self.fault == "fsync":
             self.wait_for_disk("on")
         else:
-            self.fill(1)
+            self.fill(self.size)
 
     def rest(self) -> None:
         if self.fault == "fsync":
             self.wait_for_disk("off")
         else:
-            self.fill(2)
+            self.fill(2 * self.size)
 
     def fill(self, pieces: int) -> None:
-        """In how many pieces a request fills memory."""
+        """In how many pieces a request fills memory: each fresh, or twice as many, found again."""
         kb = round(1.02 * THRESHOLD_KB * self.size / pieces)
         self.sql(f"UPDATE plant SET kb = {kb}, pieces = {pieces}")
 
