@@ -259,7 +259,7 @@ def with_queue(spans: Spans, walls: Timed, seed: int) -> Spans:
         found = read(spans, from_bin, pieces)
         if len(found["wall_ns"]) <= QUOTA:
             answers = in_order(spans, found, pieces)
-            drawn = np.count_nonzero(answers.rows.weight) / slow
+            drawn = int(np.count_nonzero(answers.rows.weight)) / slow
             queued = Queued(answers, from_bin, drawn, spans.blocks, pieces.length)
             return replace(spans, queued=queued)
         share /= 4

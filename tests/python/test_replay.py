@@ -4,6 +4,7 @@ predicted from the first must be what happens in the second.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -208,6 +209,7 @@ def test_of_many_rows_pieces_are_replayed_and_it_says_so(
     monkeypatch.setattr(replay, "QUOTA", 20_000)
     found = explained(ledger)
     assert 0.3 < found.replayed_share < 0.5
+    assert json.loads(json.dumps(found.to_dict()))["method"]["replayed"] is True
     assert [note for note in found.notes if "pieces of 6.71 ms, drawn at random" in note]
     cause = next(one for one in found.causes if one.name == "runqueue")
     assert cause.predicted.lo <= usual <= cause.predicted.hi
