@@ -158,6 +158,7 @@ TS__ONE TS__THREAD_LOCAL struct ts__thread ts__thread = {
 
 #define TS__COUNTER_PAGES ((size_t)TS_METERS * TS_COUNTERS)
 
+#include "tailscope_guard.h"
 #include "tailscope_turns.h"
 
 #define TS__RETRY_FIRST (1ull << 28) /* cycles: about 0.1 s */

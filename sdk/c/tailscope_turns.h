@@ -51,8 +51,10 @@ TS__ONE __attribute__((noinline, cold)) void ts__recorder_left(void)
 		else
 			p->counting[slot] = 0; /* its pages are replaced by whoever is next there */
 	}
-	if (!left)
+	if (!left) {
 		tailscope_semaphore.part.counting = 0;
+		ts__lift_guard();
+	}
 	ts__unlock(p);
 	errno = saved;
 }
@@ -88,6 +90,7 @@ static inline int ts__count_group(struct ts__process *p, struct ts__thread *t,
 		ts__empty_pages(at, TS_COUNTERS * p->page_bytes);
 		return e;
 	}
+	ts__set_guard();
 	p->counting[slot] = t->meter->tid;
 	for (i = 0; i < count; i++)
 		t->counters.unused[i] = ts__unused(

@@ -99,7 +99,7 @@ static void time_since_the_last_switch_counts(void)
 
 #ifdef __x86_64__
 static ts_u64 registers[8];
-static int reads;
+static volatile int reads;
 
 static void play_the_cpu(int signal, siginfo_t *info, void *context)
 {
@@ -168,6 +168,56 @@ static void a_row_has_what_was_counted(void)
 }
 #endif
 
+static volatile int others; /* faults that were no reading of ours */
+
+static void take_others(int signal)
+{
+	(void)signal;
+	others++;
+}
+
+/* Where user space may not read counters (or no longer may), a reading faults for real. */
+static void a_reading_that_faults_counts_nothing(void)
+{
+	static union {
+		struct perf_event_mmap_page page;
+		char space[4096];
+	} made;
+#ifdef __x86_64__
+	const int fault = SIGSEGV;
+#else
+	const int fault = SIGILL;
+#endif
+	struct ts__counters *c = &ts__thread.counters;
+	struct ts__counted begin, end;
+	struct sigaction mine, now;
+	struct ts_counts head;
+	ts_u64 room[32];
+
+	memset(&mine, 0, sizeof(mine));
+	mine.sa_handler = take_others;
+	sigaction(fault, &mine, NULL);
+	ts__set_guard();
+	memset(c, 0, sizeof(*c));
+	made.page.index = 1;
+	made.page.offset = 1000;
+	c->pages = made.space;
+	c->page_bytes = sizeof(made);
+	c->count = 1;
+	c->turn = 2;
+	ts__read_counters(c, &begin);
+	CHECK(c->count == 0 && c->turn == 2 && !c->reading && others == 0);
+	ts__read_counters(c, &end);
+	CHECK(end.known == 0);
+	CHECK(ts__write_counts(c, &begin, 0, &end, 0, (ts_u8 *)room) == sizeof(head));
+	memcpy(&head, room, sizeof(head));
+	CHECK(head.known == 0);
+	raise(fault); /* every other one goes where it went */
+	CHECK(others == 1);
+	ts__lift_guard();
+	CHECK(!sigaction(fault, NULL, &now) && now.sa_handler == take_others);
+}
+
 int main(void)
 {
 	registers_are_signed();
@@ -176,5 +226,6 @@ int main(void)
 #ifdef __x86_64__
 	a_row_has_what_was_counted();
 #endif
+	a_reading_that_faults_counts_nothing();
 	return 0;
 }
