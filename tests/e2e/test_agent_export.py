@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from rig import ledger
-from rig.agent import LOOPBENCH, Agent
+from rig.agent import LOOPBENCH, Agent, dropped, recorded
+from rig.collector import Collector, serving
 from rig.processes import Started
 from rig.servers import free_port
 from rig.waiting import until
@@ -20,74 +17,10 @@ Run = Callable[..., Started]
 Start = Callable[..., Agent]
 
 
-class Collector(ThreadingHTTPServer):
-    """Takes spans, or answers what it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Taking)
-        self.requests: list[ExportTraceServiceRequest] = []
-        self.headers: list[dict[str, str]] = []
-        self.status = 200
-        self.hold = threading.Event()
-        self.hold.set()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def spans(self) -> list[Span]:
-        return [
-            span
-            for request in list(self.requests)
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-
-
-class _Taking(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.hold.wait(60)
-        if self.path == "/v1/traces" and self.server.status == 200:
-            self.server.requests.append(ExportTraceServiceRequest.FromString(body))
-            self.server.headers.append(dict(self.headers))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with Collector() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(Collector()) as server:
         yield server
-        server.hold.set()
-        server.shutdown()
-        thread.join()
-
-
-def dropped(figures: dict[str, float]) -> float:
-    return sum(n for name, n in figures.items() if name.startswith("tailscope_otlp_dropped_total"))
-
-
-def recorded(agent: Agent) -> float:
-    """The rows of the programs that ran, once the agent knows of their ends."""
-    figures = until(
-        lambda: (
-            (f := agent.figures())["tailscope_processes"] == 0
-            and f["tailscope_rows_total"] > 0
-            and f
-        ),
-        "the programs' ends are heard",
-    )
-    return figures["tailscope_rows_total"]
 
 
 def test_kept_spans_come_as_they_are_in_the_ledger(
@@ -169,9 +102,7 @@ def test_one_that_refuses_is_not_asked_again(
     reason = "tailscope_otlp_dropped_total{reason=collector}"
     until(lambda: started.figures()[reason] == refused, "they are counted as dropped")
     # Another one by a reload; what was counted stays counted.
-    with Collector() as other:
-        thread = threading.Thread(target=other.serve_forever)
-        thread.start()
+    with serving(Collector()) as other:
         config = folder / "agent.toml"
         config.write_text(config.read_text().replace(collector.endpoint, other.endpoint))
         started.reload()
@@ -179,6 +110,4 @@ def test_one_that_refuses_is_not_asked_again(
         until(lambda: other.spans(), "the other one has some")
         kept = recorded(started)
         until(lambda: len(other.spans()) == kept - refused, "the other one has them")
-        other.shutdown()
-        thread.join()
     assert started.figures()[reason] == refused

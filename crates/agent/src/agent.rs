@@ -20,6 +20,7 @@ use crate::choice::{Facts, everybody};
 use crate::clerk::{Clerk, Done, Job};
 use crate::config::{Config, Problem};
 use crate::mailbox::{Bell, Mailbox};
+use crate::otlp::trust::TrustError;
 use crate::otlp::{self, Exporter};
 use crate::rotation::{Present, Reason, Rotation};
 use crate::scrape::Scrape;
@@ -59,6 +60,9 @@ pub enum AgentError {
         /// Why not.
         source: io::Error,
     },
+    /// The collector's certificate can't be held against anything.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// A thread or a descriptor.
     #[error("can't {what}: {source}")]
     System {
@@ -165,6 +169,7 @@ impl Agent {
         };
         agent.search()?;
         agent.shrink();
+        agent.tell();
         agent.greet();
         Ok(agent)
     }
@@ -310,10 +315,21 @@ impl Agent {
         }
     }
 
-    /// What is due about once a second.
-    fn tend(&mut self) {
+    /// What the recorder has to say.
+    fn tell(&mut self) {
         for notice in self.recorder.take_notices() {
             (self.say)(&notice);
+        }
+    }
+
+    /// What is due about once a second.
+    fn tend(&mut self) {
+        self.tell();
+        if let (Some(why), Some(otlp)) = (self.exported.take_trouble(), &self.config.otlp) {
+            let endpoint = &otlp.endpoint;
+            (self.say)(&format!(
+                "no spans get to {endpoint}: {why}; recording goes on"
+            ));
         }
         let Config { ledger, .. } = &self.config;
         let rotation = Rotation {

@@ -8,15 +8,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
-use tailscope_record::quantity::{
-    parse_byte_rate, parse_bytes, parse_duration, parse_percentile, parse_probability,
-};
-use tailscope_record::{Policy, SpanSource};
+use serde::Deserialize;
+use tailscope_record::{Policy, SpanSource, WantedError, wanted_events};
+use tailscope_signals::counters::{Event, Pmus};
 use toml::Spanned;
 
 use crate::choice::Rule;
+use crate::otlp::trust::of_file;
 
 /// All that an agent is told.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -40,15 +38,17 @@ pub struct Config {
 pub(crate) struct Recording {
     /// Each with its place, for one of several that is wrong.
     spans: Spanned<Vec<Spanned<String>>>,
-    #[serde(deserialize_with = "share")]
+    #[serde(deserialize_with = "values::share")]
     pub(crate) sample: f64,
-    #[serde(deserialize_with = "maybe_share")]
+    #[serde(deserialize_with = "values::maybe_share")]
     pub(crate) keep: Option<f64>,
-    #[serde(deserialize_with = "maybe_percentile")]
+    #[serde(deserialize_with = "values::maybe_percentile")]
     pub(crate) tail: Option<f64>,
-    #[serde(deserialize_with = "maybe_byte_rate")]
+    #[serde(deserialize_with = "values::maybe_byte_rate")]
     pub(crate) budget: Option<u64>,
     pub(crate) children: bool,
+    /// Hardware counters of the SDK's spans, each as `--counters` has it.
+    counters: Spanned<Vec<Spanned<String>>>,
 }
 
 /// Where ledgers are, and when one ends.
@@ -56,11 +56,11 @@ pub(crate) struct Recording {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Ledger {
     pub(crate) folder: Spanned<PathBuf>,
-    #[serde(deserialize_with = "spanned_bytes")]
+    #[serde(deserialize_with = "values::spanned_bytes")]
     pub(crate) rotate_size: Spanned<u64>,
-    #[serde(deserialize_with = "spanned_duration")]
+    #[serde(deserialize_with = "values::spanned_duration")]
     pub(crate) rotate_age: Spanned<Duration>,
-    #[serde(deserialize_with = "spanned_bytes")]
+    #[serde(deserialize_with = "values::spanned_bytes")]
     pub(crate) quota: Spanned<u64>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Metrics {
-    #[serde(deserialize_with = "listen")]
+    #[serde(deserialize_with = "values::listen")]
     pub(crate) listen: Option<SocketAddr>,
 }
 
@@ -76,15 +76,17 @@ pub(crate) struct Metrics {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Otlp {
-    #[serde(deserialize_with = "endpoint")]
+    #[serde(deserialize_with = "values::endpoint")]
     pub(crate) endpoint: String,
+    /// Whom the certificate of an https:// endpoint must be signed by; `None`: whom the system trusts.
+    pub(crate) ca_file: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
     #[serde(default = "usual_rate")]
     pub(crate) spans_per_second: u32,
     #[serde(default = "usual_queue")]
     pub(crate) queue: usize,
-    #[serde(default = "usual_timeout", deserialize_with = "duration")]
+    #[serde(default = "usual_timeout", deserialize_with = "values::duration")]
     pub(crate) timeout: Duration,
 }
 
@@ -114,6 +116,7 @@ impl Default for Recording {
             tail: None,
             budget: None,
             children: true,
+            counters: nowhere(Vec::new()),
         }
     }
 }
@@ -137,6 +140,12 @@ impl Default for Metrics {
     }
 }
 
+impl Otlp {
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.endpoint.starts_with("https://")
+    }
+}
+
 impl Recording {
     /// Where spans come from. Those that are none were told of when it was read.
     pub(crate) fn sources(&self) -> Vec<SpanSource> {
@@ -144,6 +153,20 @@ impl Recording {
         texts
             .filter_map(|text| text.as_ref().parse().ok())
             .collect()
+    }
+
+    /// The events that are counted. Those that are none were told of when it was read.
+    pub(crate) fn counters(&self) -> Vec<Event> {
+        self.wanted().unwrap_or_default()
+    }
+
+    fn wanted(&self) -> Result<Vec<Event>, WantedError> {
+        let texts = self.counters.as_ref().iter();
+        let texts: Vec<&str> = texts.map(|text| text.as_ref().as_str()).collect();
+        if texts.is_empty() {
+            return Ok(Vec::new());
+        }
+        wanted_events(&texts.join(","), &Pmus::here())
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -234,6 +257,28 @@ impl Config {
             SpanSource::from_str(text.as_ref()).map_err(|e| at(text, e.to_string()))?;
         }
         SpanSource::check(&self.record.sources()).map_err(|e| at(spans, e.to_string()))?;
+        let counters = &self.record.counters;
+        for text in counters.as_ref() {
+            Event::parse_list(text.as_ref(), &Pmus::here()).map_err(|e| at(text, e.to_string()))?;
+        }
+        let events = self
+            .record
+            .wanted()
+            .map_err(|e| at(counters, e.to_string()))?;
+        if !events.is_empty() && !self.record.sources().contains(&SpanSource::Sdk) {
+            return Err(at(
+                counters,
+                "they count in spans of the SDK alone: spans = [\"sdk\"]",
+            ));
+        }
+        if let Some(otlp) = &self.otlp
+            && let Some(file) = &otlp.ca_file
+        {
+            if !otlp.is_encrypted() {
+                return Err(at(file, "endpoint has no https://, so nothing is signed"));
+            }
+            of_file(file.as_ref()).map_err(|e| at(file, e.to_string()))?;
+        }
         let Ledger {
             folder,
             rotate_size,
@@ -279,90 +324,6 @@ fn place(text: &str, at: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// Reads what is written as on the command line, as a text or a bare number.
-fn read<'de, D: Deserializer<'de>, T>(
-    from: D,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<T, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a text or a number was expected")]
-    enum Written {
-        Text(String),
-        Whole(i64),
-        Broken(f64),
-    }
-    let text = match Written::deserialize(from)? {
-        Written::Text(text) => text,
-        Written::Whole(number) => number.to_string(),
-        Written::Broken(number) => number.to_string(),
-    };
-    parse(&text).map_err(D::Error::custom)
-}
-
-fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    read(from, parse_probability)
-}
-
-fn maybe_share<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
-    share(from).map(Some)
-}
-
-fn maybe_percentile<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
-    read(from, parse_percentile).map(Some)
-}
-
-fn maybe_byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    read(from, parse_byte_rate).map(Some)
-}
-
-fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    read(from, parse_duration)
-}
-
-/// `""` is nowhere.
-fn listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-    let text = String::deserialize(from)?;
-    if text.is_empty() {
-        return Ok(None);
-    }
-    text.parse().map(Some).map_err(|_| {
-        D::Error::custom(format!(
-            "'{text}' is no address and port: try 127.0.0.1:9745, or \"\" for none"
-        ))
-    })
-}
-
-fn endpoint<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let text = String::deserialize(from)?;
-    match text.strip_prefix("http://") {
-        Some(rest) if !rest.is_empty() && !rest.contains(char::is_whitespace) => {
-            Ok(text.trim_end_matches('/').to_owned())
-        }
-        _ if text.starts_with("https://") => Err(D::Error::custom(
-            "there is no TLS here: send to a collector on this machine, and let that go on with https",
-        )),
-        _ => Err(D::Error::custom(format!(
-            "'{text}' is no endpoint: try http://127.0.0.1:4318"
-        ))),
-    }
-}
-
-fn spanned_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Spanned<u64>, D::Error> {
-    #[derive(Deserialize)]
-    struct Bytes(#[serde(deserialize_with = "bytes")] u64);
-    fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-        read(from, parse_bytes)
-    }
-    let read = Spanned::<Bytes>::deserialize(from)?;
-    Ok(Spanned::new(read.span(), read.into_inner().0))
-}
-
-fn spanned_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Spanned<Duration>, D::Error> {
-    #[derive(Deserialize)]
-    struct Time(#[serde(deserialize_with = "duration")] Duration);
-    let read = Spanned::<Time>::deserialize(from)?;
-    Ok(Spanned::new(read.span(), read.into_inner().0))
-}
-
 #[cfg(test)]
 mod tests;
+mod values;

@@ -19,3 +19,4 @@ mod systemd;
 pub use agent::{Agent, AgentError, Orders};
 pub use archive::ArchiveError;
 pub use config::{Config, Problem};
+pub use otlp::trust::TrustError;

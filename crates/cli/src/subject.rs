@@ -12,13 +12,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tailscope_kernel::{LoadError, missing_capabilities};
 use tailscope_record::{
     Aim, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
-    RecordError, Recorder, SpanSource,
+    RecordError, Recorder, SpanSource, wanted_events,
 };
-use tailscope_signals::counters::{Event, Pmus};
-use tailscope_trace::is_taken;
-
-/// Every pair of so many events meets about once in ten minutes where four fit at a time.
-const MOST_EVENTS: usize = 64;
+use tailscope_signals::counters::Pmus;
 
 use crate::args::Subject;
 use crate::failure::Failure;
@@ -50,7 +46,8 @@ impl Session {
         counters: Option<&str>,
         prints: Prints,
     ) -> Result<Self> {
-        let counters = counted(counters)?;
+        let counters = counters.map_or(Ok(Vec::new()), |list| wanted_events(list, &Pmus::here()));
+        let counters = counters.map_err(Failure::usage)?;
         let processes = targets(&args.pids, &args.command, args.no_children, "record")?;
         let mut launched = launch(&args.command, prints)?;
         let spans = sources(args, &processes, launched.as_ref())?;
@@ -154,40 +151,6 @@ pub fn launch(command: &[OsString], prints: Prints) -> Result<Option<Launched>> 
             LaunchError::NotFound(_) => Failure::usage(e),
             LaunchError::System { .. } => Failure::machine(e),
         })
-}
-
-/// The events that `--counters` names, each once and with a column of its own.
-fn counted(list: Option<&str>) -> Result<Vec<Event>> {
-    let Some(list) = list else {
-        return Ok(Vec::new());
-    };
-    let mut events = Event::parse_list(list, &Pmus::here()).map_err(Failure::usage)?;
-    let mut seen: Vec<Event> = Vec::new();
-    for event in events.drain(..) {
-        match seen.iter().find(|other| other.column == event.column) {
-            Some(other) if (other.kind, other.config) != (event.kind, event.config) => {
-                return Err(Failure::usage(format!(
-                    "{} and {} would be one column '{}': add name=… to one of them",
-                    other.name, event.name, event.column
-                )));
-            }
-            Some(_) => {}
-            None if is_taken(&event.column) => {
-                return Err(Failure::usage(format!(
-                    "{}: every ledger has a column '{}' for something else: add name=…",
-                    event.name, event.column
-                )));
-            }
-            None => seen.push(event),
-        }
-    }
-    if seen.len() > MOST_EVENTS {
-        return Err(Failure::usage(format!(
-            "{} events are more than {MOST_EVENTS}: with so many a pair would hardly ever meet",
-            seen.len()
-        )));
-    }
-    Ok(seen)
 }
 
 /// What `--span` says, or what suits the programs.

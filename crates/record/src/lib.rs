@@ -30,6 +30,7 @@ mod source;
 mod steal;
 mod symbols;
 mod tally;
+mod wanted;
 
 pub use aim::{Aim, AimError};
 pub use book::Tap;
@@ -45,3 +46,4 @@ pub use recorder::{Closing, NextLedger, Recorder};
 pub use source::{SourceError, SpanSource};
 pub use steal::StealClock;
 pub use tally::{Makeup, Tally};
+pub use wanted::{WantedError, wanted_events};

@@ -90,3 +90,20 @@ class Agent(Started):
     def rows(self) -> int:
         """Of all sealed ledgers together, as they say themselves."""
         return sum(about(ledger).get("rows") or 0 for ledger in self.ledgers())
+
+
+def dropped(figures: dict[str, float]) -> float:
+    return sum(n for name, n in figures.items() if name.startswith("tailscope_otlp_dropped_total"))
+
+
+def recorded(agent: Agent) -> float:
+    """The rows of the programs that ran, once the agent knows of their ends."""
+    figures = until(
+        lambda: (
+            (f := agent.figures())["tailscope_processes"] == 0
+            and f["tailscope_rows_total"] > 0
+            and f
+        ),
+        "the programs' ends are heard",
+    )
+    return figures["tailscope_rows_total"]

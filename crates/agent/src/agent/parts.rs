@@ -32,7 +32,7 @@ pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, Ag
         sample: config.record.sample,
         keep: config.record.policy(),
         children: config.record.children,
-        counters: Vec::new(),
+        counters: config.record.counters(),
         tell_programs: true,
         takes_over,
         ledger: None,
@@ -76,10 +76,11 @@ pub(super) fn exporter(
     recorder: &Recorder,
     counts: &Arc<otlp::Counts>,
 ) -> Result<Option<Exporter>, AgentError> {
-    let Some(otlp) = &config.otlp else {
+    let Some(wanted) = &config.otlp else {
         return Ok(None);
     };
-    Exporter::start(otlp, recorder.measured(), Arc::clone(counts))
+    let tls = otlp::trust::tls(wanted)?;
+    Exporter::start(wanted, tls, recorder.measured(), Arc::clone(counts))
         .map(Some)
         .map_err(system("start a thread"))
 }

@@ -67,7 +67,9 @@ impl Agent {
             None
         };
         let succeeds = successor.is_some();
-        let other_export = old.otlp != new.otlp || succeeds;
+        // A file of certificates may have others by now.
+        let has_file = new.otlp.as_ref().is_some_and(|otlp| otlp.ca_file.is_some());
+        let other_export = old.otlp != new.otlp || has_file || succeeds;
         let new_exporter = if other_export {
             let recorder = successor.as_ref().unwrap_or(&self.recorder);
             exporter(&new, recorder, &self.exported)?
@@ -119,6 +121,7 @@ impl Agent {
         was.sources() != will.sources()
             || was.sample != will.sample
             || was.children != will.children
+            || was.counters() != will.counters()
             || self.chosen.iter().any(left_out)
     }
 

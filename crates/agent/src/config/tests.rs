@@ -71,8 +71,34 @@ fn what_is_wrong_is_told_with_its_line() {
             "exclude",
         ),
         ("[record]\nspans = []", 4, "no source"),
+        (
+            "[record]\nspans = [\"sdk\"]\ncounters = [\n  \"cycles\",\n  \"cycels\",\n]",
+            7,
+            "cycels",
+        ),
+        (
+            "[record]\nspans = [\"sdk\"]\ncounters = [\"r1\", \"r2/name=r1/\"]",
+            5,
+            "r2",
+        ),
+        ("[record]\ncounters = [\"cycles\"]", 4, "the SDK alone"),
         ("[metrics]\nlisten = \"9745\"", 4, "no address"),
-        ("[otlp]\nendpoint = \"https://x\"", 4, "no TLS"),
+        ("[otlp]\nendpoint = \"https://\"", 4, "no endpoint"),
+        (
+            "[otlp]\nendpoint = \"http://x\"\nca_file = \"/dev/null\"",
+            5,
+            "no https://",
+        ),
+        (
+            "[otlp]\nendpoint = \"https://x\"\nca_file = \"/none.pem\"",
+            5,
+            "can't read /none.pem",
+        ),
+        (
+            "[otlp]\nendpoint = \"https://x\"\nca_file = \"/dev/null\"",
+            5,
+            "no certificate",
+        ),
         ("[otlp]\nendpoint = \"x\"", 4, "no endpoint"),
         ("[otlp]\n", 3, "missing field `endpoint`"),
         ("[weather]\n", 3, "unknown field `weather`"),
@@ -82,6 +108,21 @@ fn what_is_wrong_is_told_with_its_line() {
         assert_eq!(at, Some(line), "{text}: {what}");
         assert!(what.contains(why), "{text}: {what}");
     }
+}
+
+#[test]
+fn counters_are_named_as_on_the_command_line() {
+    let text = format!(
+        "{LEAST}[record]\nspans = [\"sdk\"]\ncounters = [\"cycles\", \"r1c2\", \"cycles\"]"
+    );
+    let config = Config::parse(&text).expect("valid");
+    let columns: Vec<String> = config
+        .record
+        .counters()
+        .into_iter()
+        .map(|e| e.column)
+        .collect();
+    assert_eq!(columns, ["cycles", "r1c2"]);
 }
 
 #[test]

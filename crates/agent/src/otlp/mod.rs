@@ -6,18 +6,20 @@
 
 mod message;
 mod sender;
+pub(crate) mod trust;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{
     Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
 };
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use tailscope_record::Tap;
 use tailscope_trace::{CauseSet, SpanRow};
+use ureq::tls::TlsConfig;
 
 use crate::config::Otlp;
 use sender::Collector;
@@ -54,6 +56,14 @@ pub(crate) struct Counts {
     failed: AtomicU64,
     rejected: AtomicU64,
     failures: AtomicU64,
+    trouble: Mutex<Trouble>,
+}
+
+/// What goes wrong, for people, who need to hear it once.
+#[derive(Debug, Default)]
+struct Trouble {
+    present: Option<String>,
+    is_told: bool,
 }
 
 fn count(counter: &AtomicU64, by: u64) {
@@ -72,6 +82,29 @@ impl Counts {
             failures: of(&self.failures),
         }
     }
+
+    fn trouble(&self, why: String) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if trouble.present.as_ref() != Some(&why) {
+            *trouble = Trouble {
+                present: Some(why),
+                is_told: false,
+            };
+        }
+    }
+
+    fn goes_well(&self) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Trouble::default();
+    }
+
+    /// What has gone wrong, and was not told before.
+    pub(crate) fn take_trouble(&self) -> Option<String> {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut trouble.is_told, true) {
+            return None;
+        }
+        trouble.present.clone()
+    }
 }
 
 /// The thread that sends. Dropped, it ends by itself, after the request that it is at.
@@ -88,12 +121,13 @@ impl Exporter {
     /// `measured`: the causes that are not null here.
     pub(crate) fn start(
         config: &Otlp,
+        tls: TlsConfig,
         measured: CauseSet,
         counts: Arc<Counts>,
     ) -> io::Result<Self> {
         let (queue, rows) = sync_channel(config.queue.max(1));
         let (stop, stopped) = channel();
-        let collector = Collector::new(config, measured, Arc::clone(&counts));
+        let collector = Collector::new(config, tls, measured, Arc::clone(&counts));
         let thread = Builder::new()
             .name("agent-otlp".into())
             .spawn(move || run(collector, &rows, &stopped))?;

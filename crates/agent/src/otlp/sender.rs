@@ -9,9 +9,10 @@ use prost::Message;
 use tailscope_trace::CauseSet;
 use ureq::Agent;
 use ureq::http::StatusCode;
+use ureq::tls::TlsConfig;
 
 use super::message::Composer;
-use super::{Counts, Kept, count};
+use super::{Counts, Kept, count, trust};
 use crate::config::Otlp;
 
 /// Spans that go in one request.
@@ -54,8 +55,14 @@ enum Outcome {
 }
 
 impl Collector {
-    pub(super) fn new(config: &Otlp, measured: CauseSet, counts: Arc<Counts>) -> Self {
+    pub(super) fn new(
+        config: &Otlp,
+        tls: TlsConfig,
+        measured: CauseSet,
+        counts: Arc<Counts>,
+    ) -> Self {
         let agent = Agent::config_builder()
+            .tls_config(tls)
             .timeout_global(Some(config.timeout))
             .http_status_as_error(false)
             .max_redirects(0)
@@ -115,10 +122,20 @@ impl Collector {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let Ok(mut response) = request.send(body) else {
-            return Outcome::Later;
+        let mut response = match request.send(body) {
+            Ok(response) => response,
+            Err(error) => {
+                self.counts.trouble(trust::why(&error));
+                return Outcome::Later;
+            }
         };
-        match response.status() {
+        let status = response.status();
+        if status.is_success() {
+            self.counts.goes_well();
+        } else {
+            self.counts.trouble(format!("it answered {status}"));
+        }
+        match status {
             status if status.is_success() => {
                 // A collector may take a request and not all of its spans.
                 let body = response.body_mut().read_to_vec().unwrap_or_default();

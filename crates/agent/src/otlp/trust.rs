@@ -1,0 +1,112 @@
+//! Whom a collector's certificate must be signed by, and what to say when it is not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::{CertificateError, RootCertStore};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+use crate::config::Otlp;
+
+/// There is nobody to trust.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// `ca_file` is not to be had.
+    #[error("can't read {path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// `ca_file` is no such file.
+    #[error("{path} has {what}: it must be PEM, with -----BEGIN CERTIFICATE-----")]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The system has none.
+    #[error(
+        "the system has no certificates to hold the collector's against: \
+         apt-get install ca-certificates, or name a ca_file under [otlp]{0}"
+    )]
+    System(String),
+}
+
+/// How connections to this collector are made.
+pub(crate) fn tls(collector: &Otlp) -> Result<TlsConfig, TrustError> {
+    let roots = match &collector.ca_file {
+        _ if !collector.is_encrypted() => Vec::new(),
+        Some(path) => of_file(path.as_ref())?,
+        None => of_system()?,
+    };
+    Ok(TlsConfig::builder()
+        .root_certs(RootCerts::Specific(Arc::new(roots)))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build())
+}
+
+/// The certificates in a file, each of which can be used.
+pub(crate) fn of_file(path: &Path) -> Result<Vec<Certificate<'static>>, TrustError> {
+    let text = fs::read(path).map_err(|source| TrustError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    let wrong = |what: String| TrustError::Content {
+        path: path.to_owned(),
+        what,
+    };
+    let mut found = Vec::new();
+    for item in parse_pem(&text) {
+        if let PemItem::Certificate(one) =
+            item.map_err(|e| wrong(format!("a broken part ({e})")))?
+        {
+            RootCertStore::empty()
+                .add(one.der().to_vec().into())
+                .map_err(|e| wrong(format!("a certificate that can't be used ({e})")))?;
+            found.push(one);
+        }
+    }
+    if found.is_empty() {
+        return Err(wrong("no certificate".into()));
+    }
+    Ok(found)
+}
+
+/// Those that the system trusts. One that is broken is left out, as everybody does.
+fn of_system() -> Result<Vec<Certificate<'static>>, TrustError> {
+    let loaded = rustls_native_certs::load_native_certs();
+    if loaded.certs.is_empty() {
+        let why = loaded.errors.first().map(|e| format!(" ({e})"));
+        return Err(TrustError::System(why.unwrap_or_default()));
+    }
+    let certificates = loaded.certs.iter();
+    Ok(certificates
+        .map(|one| Certificate::from_der(one).to_owned())
+        .collect())
+}
+
+/// Why a request did not come through, for people.
+pub(super) fn why(error: &ureq::Error) -> String {
+    let of_tls = match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref()),
+        _ => None,
+    };
+    match of_tls {
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "nobody that is trusted here has signed its certificate: \
+             name under [otlp] the ca_file of who has"
+                .into()
+        }
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            format!("its certificate is not valid: {why}")
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "it speaks no TLS: is it http:// there?".into(),
+        Some(why) => format!("no TLS with it: {why}"),
+        None => error.to_string(),
+    }
+}
