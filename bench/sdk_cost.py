@@ -1,4 +1,6 @@
-"""What ts_span_begin + ts_span_end cost, in ns: no recorder, row not kept, row kept.
+"""What ts_span_begin + ts_span_end cost, in ns: no recorder, row not kept, row kept; and row kept
+with two hardware counters, where this machine has some (elsewhere counter_cost.py counts
+instructions).
 
 One process measures itself; recorders come and go around it. In each round every kind has one
 batch (a span, an empty system call, a uprobe pair, a uprobe on a nop), so all kinds meet the same
@@ -34,6 +36,8 @@ from harness import (
 ROOT = Path(__file__).resolve().parent.parent
 # A share of 1 in a million: a span's end draws a number and writes nothing.
 STATES: dict[str, list[str] | None] = {"none": None, "not kept": ["--keep", "0.0001%"], "kept": []}
+#: Besides, where a PMU is. To the program it is a recorder that keeps all.
+COUNTED, COUNTERS = "kept, two counters", ["--counters", "instructions,cycles"]
 
 #: The batches of each state and kind.
 Seen = dict[str, dict[str, list[float]]]
@@ -92,17 +96,27 @@ def main() -> None:
         result.write()
 
 
+def states(b: Bench) -> dict[str, list[str] | None]:
+    """Those that this machine can be in."""
+    doctor = subprocess.run(
+        [b.tailscope, "doctor", "--json"], capture_output=True, text=True, check=True
+    )
+    counts = json.loads(doctor.stdout)["ladder"]["counters"]["rung"]
+    return STATES | {COUNTED: COUNTERS} if counts else STATES
+
+
 def run_block(b: Bench, program: Program, args: argparse.Namespace, seen: Seen) -> int:
     """Adds the batches of each kind in each state; how many rows were lost."""
     rows_lost = 0
-    for state, options in STATES.items():
+    for state, options in states(b).items():
         recording = None
         if options is not None:
             options = ["--span", "sdk", *options]
             recording = Recording(b, program.process.pid, options, SPARE_CPU)
-        program.reach(state)
+        told = "kept" if state == COUNTED else state
+        program.reach(told)
         block = program.measure(args.rounds, args.pause)
-        if block.pop("state") != state:
+        if block.pop("state") != told:
             sys.exit(f"the recorder changed in the middle of a block of '{state}'")
         for kind, batches in block.items():
             seen.setdefault(state, {}).setdefault(kind, []).extend(batches)
@@ -132,6 +146,11 @@ def report(result: Result, seen: Seen, rows_lost: int) -> None:
         at_most("SDK begin+end, row kept", 70, spans["kept"], "ns"),
     ]
     result.bars[1].held &= not rows_lost
+    if COUNTED in seen:
+        pairs = zip(seen[COUNTED]["span"], seen["kept"]["span"], strict=True)
+        more = spread([counted - kept for counted, kept in pairs])
+        result.bars.append(at_most("two counters, more than without", 60, more, "ns"))
+        result.bars[2].held &= not rows_lost
     result.figures = {
         "rows_lost": rows_lost,
         **{s: vars(spread(k["span"])) for s, k in seen.items()},
