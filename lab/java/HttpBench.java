@@ -13,7 +13,6 @@ import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
-import java.util.Arrays;
 import java.util.Random;
 import java.util.concurrent.ThreadLocalRandom;
 
@@ -25,7 +24,6 @@ import java.util.concurrent.ThreadLocalRandom;
  *   <li>gc: every request makes garbage, and some of it, by SIZE, lives for a while; before that,
  *       from /plant/reuse on, it fills as much that is there
  *   <li>lock: a request needs a monitor that another thread now and then keeps in its sleep
- *   <li>shootdowns: for 2 ms in each 20, the thread "shooter" maps memory and unmaps it
  *   <li>pages, thp: one request in EVERY touches fresh memory, by small or by huge pages, and
  *       gives it back after its answer: to unmap it is no page fault
  *   <li>fsync: one request in EVERY forces a write to the disk
@@ -69,7 +67,6 @@ public final class HttpBench {
                         StandardOpenOption.CREATE,
                         StandardOpenOption.WRITE);
         start("holder", HttpBench::keepMonitor);
-        start("shooter", HttpBench::unmap);
         int port = Integer.parseInt(arguments[0]);
         try (ServerSocket server = new ServerSocket(port, 64, InetAddress.getLoopbackAddress())) {
             while (true) {
@@ -118,7 +115,7 @@ public final class HttpBench {
     }
 
     private static void work() throws IOException {
-        sink = Arrays.hashCode(WORK);
+        sink = sum(0, WORK.length);
         boolean struck = ThreadLocalRandom.current().nextInt(EVERY) == 0;
         switch (planted) {
             case "gc" -> litter();
@@ -133,6 +130,19 @@ public final class HttpBench {
             case "fsync" -> force(struck);
             default -> {}
         }
+    }
+
+    /** By halves, so that it needs its stack all the time, as most programs do. */
+    private static int sum(int from, int to) {
+        int sum = 0;
+        if (to - from > 64) {
+            int middle = (from + to) >>> 1;
+            return sum(from, middle) + sum(middle, to);
+        }
+        for (int place = from; place < to; place++) {
+            sum = 31 * sum + WORK[place];
+        }
+        return sum;
     }
 
     /** Garbage, of which one piece in eight, or more by the size, replaces one that lived. */
@@ -193,23 +203,6 @@ public final class HttpBench {
                     synchronized (MONITOR) {
                         Thread.sleep(2L * size);
                     }
-                }
-            }
-        } catch (InterruptedException ended) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    /** What a process unmaps, all CPUs that run it must drop from their TLBs. */
-    private static void unmap() {
-        try {
-            while (true) {
-                Thread.sleep(18);
-                long end = System.nanoTime() + 2_000_000;
-                while (planted.equals("shootdowns") && System.nanoTime() < end) {
-                    long mapped = Memory.UNSAFE.allocateMemory(64 * SMALL_PAGE);
-                    Memory.UNSAFE.putByte(mapped, (byte) 1);
-                    Memory.UNSAFE.freeMemory(mapped);
                 }
             }
         } catch (InterruptedException ended) {

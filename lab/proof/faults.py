@@ -9,7 +9,7 @@ from pathlib import Path
 
 from proof.machine import LAB, OTHER_CPU, SERVER_CPU, ProofError, running
 
-#: A quota's part of what the server uses: all of it is used up before each period's end.
+#: A quota's part of what the server uses, at size 1: all of it is used up before each period's end.
 QUOTA_RATIO = 0.7
 #: Its period at least, and what the kernel grants at least (min_cfs_quota_period).
 QUOTA_PERIOD_US, LEAST_QUOTA_US = 20_000, 1_000
@@ -55,11 +55,11 @@ FAULTS = {
     ),
     "pages": Fault(
         "page-fault storm",
-        (frozenset({"fault"}),),
+        (frozenset({"fault", "io"}),),
         "The pages that a request touches were taken out of the server's page table from outside, "
         "for which its CPU is interrupted to drop them from its TLB. A request that needs one that "
-        "is just being taken waits until the kernel is done with it, as it waits for a disk.",
-        besides=frozenset({"irq", "io"}),
+        "is just being taken waits until the kernel is done with it, as for a disk (`io`).",
+        besides=frozenset({"irq"}),
     ),
     "lock": Fault(
         "lock contention",
@@ -132,7 +132,7 @@ def planted_in(server: str, fault: str) -> Fault:
 #: How large a fault is planted: the first of these that is large enough (`cell.Probe`).
 SIZES = (1, 2, 4, 8, 16)
 #: What has one size only.
-ONE_SIZE = ("none", "quota", "shootdowns")
+ONE_SIZE = ("none", "shootdowns")
 #: What is about a process and must be told which.
 OF_A_PROCESS = ("quota", "shootdowns", "pages")
 
@@ -167,10 +167,11 @@ def command(fault: str, size: int) -> tuple[object, ...]:
     return *commands[fault], *on
 
 
-def quota(used: float) -> tuple[object, ...]:
+def quota(used: float, size: int) -> tuple[object, ...]:
     """The options of a quota for a server that uses a part of a CPU (0 to 1)."""
-    period_us = max(QUOTA_PERIOD_US, round(LEAST_QUOTA_US / (QUOTA_RATIO * max(used, 0.002))))
-    quota_us = max(LEAST_QUOTA_US, round(QUOTA_RATIO * used * period_us))
+    granted = QUOTA_RATIO / size * max(used, 0.002)
+    period_us = max(QUOTA_PERIOD_US, round(LEAST_QUOTA_US / granted))
+    quota_us = max(LEAST_QUOTA_US, round(granted * period_us))
     return ("--period-us", min(period_us, 1_000_000), "--quota-us", quota_us)
 
 

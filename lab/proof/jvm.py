@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import ClassVar
 from urllib.request import urlopen
 
-from proof.machine import OTHER_CPU, PROGRAMS, ProofError, free_port, serves
+from proof.machine import PROGRAMS, free_port, serves
 from proof.server import Server, offer
 
 
@@ -17,7 +16,7 @@ class JvmHttp(Server):
     title = "JVM HTTP"
     #: For the compilers of the JVM to be done.
     warm_up_s = 6.0
-    inside: ClassVar = ("gc", "lock", "pages", "thp", "fsync", "shootdowns")
+    inside: ClassVar = ("gc", "lock", "pages", "thp", "fsync")
 
     def start(self) -> None:
         self.port = free_port()
@@ -30,14 +29,6 @@ class JvmHttp(Server):
         command += ["-XX:+AlwaysPreTouch", "-XX:TieredStopAtLevel=1", "-cp", PROGRAMS / "java"]
         self.run([*command, "HttpBench", self.port, self.folder, self.size], env=environment)
         serves(self.process, self.port)
-        os.sched_setaffinity(self.thread("shooter"), {OTHER_CPU})
-
-    def thread(self, name: str) -> int:
-        """The id of a thread of the server."""
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            if (task / "comm").read_text().strip() == name:
-                return int(task.name)
-        raise ProofError(f"the server has no thread {name}")
 
     def load(self, seconds: float) -> list[object]:
         options = ("--rate", 1000, "--connections", self.connections)

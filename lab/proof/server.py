@@ -114,7 +114,7 @@ class Server(ABC):
         before = sum(cpu_ns(pid) for pid in self.workers())
         time.sleep(1)
         used = (sum(cpu_ns(pid) for pid in self.workers()) - before) / 1e9
-        return faults.quota(used)
+        return faults.quota(used, self.size)
 
     def workers(self) -> list[int]:
         """The processes whose CPU time a quota is about."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from proof.cell import Effect
 from proof.faults import FAULTS, ON_SERVER
 from proof.servers import SERVERS
 
@@ -65,7 +64,7 @@ def bars(cells: Cells) -> Iterator[str]:
     yield bar("p99 after removal is in the predicted interval", planted, "held", HELD_BAR)
     narrow = sum(cell.get("held_by_estimate", False) for cell in planted)
     yield f"| …and in that of the prediction alone | | {narrow} of {len(planted)} | |"
-    large = [cell for cell in planted if was_enough(cell)]
+    large = [cell for cell in planted if cell["enough"]]
     if len(large) < len(planted):
         top, held = (sum(bool(cell.get(key)) for cell in large) for key in ("top", "held"))
         yield (
@@ -74,12 +73,6 @@ def bars(cells: Cells) -> Iterator[str]:
         )
     if failed:
         yield f"| cells that could not be measured | 0 | {failed} | NO |"
-
-
-def was_enough(cell: dict[str, Any]) -> bool:
-    """Whether the fault was large enough to tell."""
-    figures = (cell["p99_ns"]["ns"], cell["calm_p50_ns"], cell["calm_p99_ns"]["ns"])
-    return cell["enough"] if "enough" in cell else Effect(*figures).enough
 
 
 def bar(what: str, cells: list[dict[str, Any]], key: str, least: float) -> str:
@@ -161,17 +154,12 @@ def figures(cells: Cells) -> Iterator[str]:
     yield ""
     yield (
         "In µs, with 95 % intervals; *size*: the fault's, in parentheses where even the largest "
-        "was too small to tell; *with*: the phases with the fault; *predicted*: p99 without the "
-        "fault, from these; *without*: the phases without it."
+        "was too small to tell; *with*: the phases with the fault; *worth most*: the causes that "
+        "save most, of two faults at once those with the largest fair share; *predicted*: p99 "
+        "without the fault, from these; *without*: the phases without it."
     )
     yield ""
-    if any("size" not in cell for cell in cells.values() if "error" not in cell):
-        yield (
-            "Cells without a size were measured earlier, before sizes followed "
-            "the rule, and judged by the `explain` of then."
-        )
-        yield ""
-    yield "| cell | size | spans | p50 with | p99 with | saves most | predicted | p99 without |"
+    yield "| cell | size | spans | p50 with | p99 with | worth most | predicted | p99 without |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for key, cell in cells.items():
         if "error" in cell:
@@ -188,8 +176,6 @@ def figures(cells: Cells) -> Iterator[str]:
 
 def size(key: str, cell: dict[str, Any]) -> str:
     """How large the planted fault was."""
-    if "size" not in cell:
-        return ""
     if key.endswith(":none"):
         return "–"
     return f"{cell['size']}" if cell["enough"] else f"({cell['size']})"
@@ -209,9 +195,9 @@ def expected() -> Iterator[str]:
 
 
 def ranking(cell: dict[str, Any]) -> str:
-    """The first causes with what they save."""
+    """The first causes with what they are worth."""
     lines = cell["ranking"][:3]
-    return ", ".join(f"{line['cause']} {us(line['saving_ns'])}" for line in lines)
+    return ", ".join(f"{line['cause']} {us(line['worth_ns'])}" for line in lines)
 
 
 def interval(found: dict[str, float]) -> str:

@@ -3,8 +3,8 @@
 //! `shootdowns`: the planted cause "interrupts" (`irq`). Telling the kernel that pages are cold
 //! makes it forget that they were used, for which every CPU that runs the process must drop them
 //! from its TLB: one interrupt each time. The pages stay where they are. It is done to the pages
-//! around each thread's stack pointer: whoever runs uses them again at once, so that there always is
-//! something to forget.
+//! around the stack pointers of the threads that work: whoever runs uses them again at once, so that
+//! there always is something to forget.
 //!
 //! `evict`: the planted cause "page faults" (`fault`). Pages of files that no other process has
 //! mapped, and of shared memory, are taken from the process; it finds them again at its next touch.
@@ -14,7 +14,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -30,6 +30,11 @@ use crate::stop::Stop;
 const BELOW: usize = 16 << 10;
 const ABOVE: usize = 8 << 10;
 const PAGE: usize = 4096;
+
+/// How long threads are watched to see which of them work, and from which share of the CPU time
+/// of the busiest one does.
+const LOOK: Duration = Duration::from_millis(200);
+const WORKS: u64 = 2;
 
 /// As many pieces as a call may name (UIO_MAXIOV): it goes over the same ones again and again.
 const PIECES: usize = 1024;
@@ -219,14 +224,12 @@ impl Mapping {
     }
 }
 
-/// The pages around the stack pointers of a process's threads.
+/// The pages around the stack pointers of the threads of a process that work.
 fn stacks(pid: i32) -> anyhow::Result<Vec<libc::iovec>> {
     let mappings = mappings(pid)?;
-    let threads = fs::read_dir(format!("/proc/{pid}/task"))
-        .with_context(|| format!("there is no process {pid}"))?;
     let mut found = Vec::new();
-    for thread in threads {
-        let Some(pointer) = stack_pointer(&thread?.path().join("syscall")) else {
+    for thread in working(&threads(pid)?) {
+        let Some(pointer) = stack_pointer(&thread.join("syscall")) else {
             continue;
         };
         let around = mappings
@@ -242,6 +245,39 @@ fn stacks(pid: i32) -> anyhow::Result<Vec<libc::iovec>> {
         }
     }
     Ok(found)
+}
+
+/// The folders of a process's threads.
+fn threads(pid: i32) -> anyhow::Result<Vec<PathBuf>> {
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .with_context(|| format!("there is no process {pid}"))?
+        .map(|thread| Ok(thread?.path()))
+        .collect()
+}
+
+/// Those threads that use nearly as much CPU time as the busiest; all, if none uses any.
+fn working(threads: &[PathBuf]) -> Vec<&PathBuf> {
+    let before: Vec<u64> = threads.iter().map(|thread| cpu_ns(thread)).collect();
+    thread::sleep(LOOK);
+    let used: Vec<u64> = threads
+        .iter()
+        .zip(before)
+        .map(|(thread, before)| cpu_ns(thread).saturating_sub(before))
+        .collect();
+    let most = used.iter().max().copied().unwrap_or(0);
+    let works = |used: u64| used * WORKS >= most;
+    let all = threads.iter().zip(used);
+    all.filter(|(_, used)| works(*used))
+        .map(|(thread, _)| thread)
+        .collect()
+}
+
+/// The CPU time of a thread by the scheduler's count; 0 for one that has gone.
+fn cpu_ns(thread: &Path) -> u64 {
+    fs::read_to_string(thread.join("schedstat"))
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Where a thread's stack ends, from the file that says so while the thread is blocked. None for

@@ -179,6 +179,36 @@ def test_a_storm_of_packets_is_softirqs(storm: Callable[..., Path]) -> None:
     check_top(recorded, {"softirq_net"}, culprit="NET_RX")
 
 
+def test_softirqs_that_are_left_to_ksoftirqd_are_softirqs_to_who_waits_behind_it(
+    record: Record,
+) -> None:
+    storm = ("--rate", 4_000_000, "--burst", 64, "--storm", "5ms", "--every", "20ms")
+    loop = [installed.LAB / "loopbench", "--seconds", 3, "--iterations", 200000]
+    with fault("packets", "--cpu", MEASURED, *storm):
+        before_ns = ksoftirqd_ns(MEASURED)
+        recorder = record("--span", "sdk", "--", *loop, "--cpu", MEASURED)
+        recorder.wait().clean()
+        # The loop always wants its CPU, so what ksoftirqd had of it the loop waited for.
+        had_ns = ksoftirqd_ns(MEASURED) - before_ns
+    if had_ns < 100e6:
+        pytest.skip(f"nearly nothing was left to ksoftirqd: {had_ns / 1e6:.0f} ms")
+    ledger.check_books(recorder.ledger)
+    ((softirqs_ns, waits_ns),) = ledger.query(
+        recorder.ledger,
+        "SELECT sum(softirq_net_ns), sum(CASE WHEN preempted_by LIKE 'ksoftirqd/%' "
+        "THEN preempted_ns ELSE 0 END) FROM spans",
+    )
+    told = f"ksoftirqd {had_ns:,.0f} ns, softirqs {softirqs_ns:,.0f}, behind it {waits_ns:,.0f}"
+    assert softirqs_ns > 0.8 * had_ns, told
+    assert waits_ns < 0.2 * had_ns, told
+
+
+def ksoftirqd_ns(cpu: int) -> int:
+    """The CPU time of a CPU's ksoftirqd, as the scheduler counts it."""
+    (pid,) = subprocess.check_output(["pgrep", "-x", f"ksoftirqd/{cpu}"], text=True).split()
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
 def test_with_nothing_planted_no_other_cause_is_blamed(record: Record) -> None:
     loop = [installed.LAB / "loopbench", "--spans", 20000, "--cpu", MEASURED]
     recorder = record("--", *loop)

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from proof import table
 from proof.cell import Effect
-from proof.faults import FAULTS, ONE_SIZE, SIZES, command
+from proof.faults import FAULTS, ONE_SIZE, SIZES, command, quota
 from proof.judge import verdict
 from proof.servers import SERVERS
 
 
 def explained(p99_ns: float, without: tuple[float, float] | None, **savings: float) -> dict:
-    """What explain says, as far as the proof reads it."""
+    """What explain says, as far as the proof reads it; fair shares are as large as savings."""
     causes = [
-        {"name": name, "saving_ns": ns, "saving_lo_ns": ns * 0.9, "saving_hi_ns": ns * 1.1}
+        {"name": name, "saving_ns": ns, "fair_ns": ns}
         for name, ns in sorted(savings.items(), key=lambda one: -one[1])
     ]
     predicted = None
@@ -64,6 +64,14 @@ def test_of_two_faults_both_must_come_before_anything_else() -> None:
     assert not judged("two", runqueue=80_000, preempted=60_000)["top"]
 
 
+def test_two_faults_that_hide_each_other_count_by_their_fair_shares() -> None:
+    found = explained(100_000, None, softirq_net=60_000, running=9_000, runqueue=1_000)
+    found["causes"][2]["fair_ns"] = 20_000
+    assert verdict(FAULTS["two"], found, found)["top"]
+    found["causes"][2]["fair_ns"] = None  # not among those that share
+    assert not verdict(FAULTS["two"], found, found)["top"]
+
+
 def test_with_nothing_planted_no_cause_may_save_more_than_a_tenth() -> None:
     assert judged("none", runqueue=9_000, running=60_000)["top"]
     assert not judged("none", runqueue=11_000)["top"]
@@ -91,10 +99,11 @@ def test_what_a_plant_does_besides_goes_with_it_and_does_not_count_as_found() ->
 
 
 def test_the_page_counts_and_shows_every_miss() -> None:
+    large = {"size": 1, "enough": True}
     cells = {
-        "memcached:none": judged("none", runqueue=11_000),
-        "memcached:hog": judged("hog", runqueue=80_000),
-        "redis:hog": judged("hog", 30_000, queue=80_000, runqueue=10_000),
+        "memcached:none": judged("none", runqueue=11_000) | large,
+        "memcached:hog": judged("hog", runqueue=80_000) | large,
+        "redis:hog": judged("hog", 30_000, queue=80_000, runqueue=10_000) | large,
         "nginx:hog": {"error": "the load ended early with code 3"},
     }
     page = table.render(cells, "Measured here.")
@@ -137,9 +146,18 @@ def test_a_fault_is_large_enough_when_nothing_else_can_be_the_top_cause(
     assert Effect(p99_ns, p50_ns, calm_ns).enough is enough
 
 
+def test_a_larger_quota_fault_grants_less() -> None:
+    granted = []
+    for size in SIZES:
+        _, period_us, _, quota_us = quota(0.1, size)
+        assert 1_000 <= quota_us < period_us <= 1_000_000
+        granted.append(quota_us / period_us)
+    assert granted == sorted(set(granted), reverse=True)
+
+
 def test_every_fault_that_has_sizes_is_planted_larger_by_a_larger_size() -> None:
     for kind in SERVERS.values():
-        for fault in set(FAULTS) - set(kind.lacks) - set(kind.inside) - {"two", "lock"}:
+        for fault in set(FAULTS) - set(kind.lacks) - set(kind.inside) - {"two", "lock", "quota"}:
             sizes = {command(fault, size) for size in SIZES} if fault != "none" else {()}
             assert len(sizes) == (1 if fault in ONE_SIZE else len(SIZES)), (kind, fault)
 

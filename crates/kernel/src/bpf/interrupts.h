@@ -8,6 +8,7 @@
  * is watched runs, both return at once.
  */
 #include "meters.h"
+#include "neighbours.h"
 
 static __always_inline int push(void)
 {
@@ -62,23 +63,11 @@ static __always_inline int pop(__u32 cause, __u16 who)
 	return 0;
 }
 
-static __always_inline __u32 cause_of_softirq(unsigned int vector)
-{
-	switch (vector) { /* include/linux/interrupt.h */
-	case 2:		  /* NET_TX */
-	case 3:		  /* NET_RX */
-		return TS_SOFTIRQ_NET;
-	case 1: /* TIMER */
-	case 8: /* HRTIMER */
-		return TS_SOFTIRQ_TIMER;
-	default:
-		return TS_SOFTIRQ_OTHER;
-	}
-}
-
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq_entry, unsigned int vector)
 {
+	if (!this_cpu()->map)
+		this_lately()->softirqs[kind_of_softirq(vector)]++;
 	return push();
 }
 
@@ -86,10 +75,10 @@ SEC("tp_btf/softirq_exit")
 int BPF_PROG(on_softirq_exit, unsigned int vector)
 {
 	/* Each by its own: the cause is then a constant. */
-	switch (cause_of_softirq(vector)) {
-	case TS_SOFTIRQ_NET:
+	switch (kind_of_softirq(vector)) {
+	case SOFTIRQ_NET:
 		return pop(TS_SOFTIRQ_NET, WHO_SOFTIRQ | (vector & 0xf));
-	case TS_SOFTIRQ_TIMER:
+	case SOFTIRQ_TIMER:
 		return pop(TS_SOFTIRQ_TIMER, WHO_SOFTIRQ | (vector & 0xf));
 	default:
 		return pop(TS_SOFTIRQ_OTHER, WHO_SOFTIRQ | (vector & 0xf));

@@ -40,8 +40,10 @@ struct away {
 	__u64 woken;
 	__u64 in;
 	__u64 throttled; /* of the waiting */
+	__u64 deferred;	 /* the last of the waiting: softirqs had the CPU, in ksoftirqd */
 	__u32 blocked;	 /* the cause of each part */
 	__u32 waited;
+	__u32 softirqs;
 };
 
 #define AWAYS 4 /* a power of two */
@@ -53,8 +55,7 @@ struct thread {
 	__u64 fault_mark; /* the meter's sum at that moment */
 	__u64 cfs_rq;	  /* whose throttled time was read, and what it was */
 	__u64 throttled;
-	__u16 contended; /* inside a wait for a kernel lock */
-	__u16 preemptor; /* who took its CPU, at the last involuntary switch-out */
+	__u32 contended; /* inside a wait for a kernel lock */
 	__u32 aways;	 /* how many times it was off the CPU */
 	struct away now; /* the time off the CPU that goes on */
 	struct away last[AWAYS];

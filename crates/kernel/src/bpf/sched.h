@@ -8,15 +8,14 @@
  * `sched_waking` rather than `sched_wakeup`, because the wait for a CPU begins when the waker
  * decides, not when the other CPU has taken the interrupt. Kernels >= 5.18 (prev_state).
  *
- * To blame for a wait for the CPU is who ran there before, at the switch-in. After an involuntary
- * switch that may be a short neighbour of the one who took the CPU; that one then is. For a lock
- * it is the waker, who held it last.
+ * To blame for a wait for the CPU is who ran there most of the time (neighbours.h); for a lock it
+ * is the waker, who held it last.
  */
 #ifndef TAILSCOPE_SCHED_H
 #define TAILSCOPE_SCHED_H
 
-#include "culprits.h"
 #include "meters.h"
+#include "neighbours.h"
 
 #define TASK_UNINTERRUPTIBLE 2
 #define S_IFMT 0170000
@@ -98,28 +97,24 @@ static __always_inline void wait_begins(struct task_struct *task, struct thread 
 	t->now.woken = now;
 }
 
-/* How long a thread that now leaves its CPU has run there. */
-static __always_inline __u64 stint(struct task_struct *task)
+/* Softirqs that had the CPU of a thread that waited for it. */
+static __noinline void charge_deferred(struct ts_meter *m, __u32 cause, __u64 ns)
 {
-	return task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
-}
-
-/* Who ran while this thread waited so long for the CPU that `prev` leaves to it. */
-static __always_inline __u16 who_ran(const struct thread *t, __u32 cause, __u64 wait,
-				     struct task_struct *prev)
-{
-	if (!prev)
-		return WHO_NOBODY;
-	if (cause == TS_PREEMPTED && t->preemptor && (!prev->pid || stint(prev) < wait / 2))
-		return t->preemptor;
-	return number_of_thread(prev);
+	/* Each by its own: the cause is then a constant. */
+	if (cause == TS_SOFTIRQ_NET)
+		charge_to(m, TS_SOFTIRQ_NET, ns, WHO_SOFTIRQ | NET_RX);
+	else if (cause == TS_SOFTIRQ_TIMER)
+		charge_to(m, TS_SOFTIRQ_TIMER, ns, WHO_SOFTIRQ | TIMER);
+	else
+		charge_to(m, TS_SOFTIRQ_OTHER, ns, WHO_NOBODY);
 }
 
 /* Charges what was pending, up to the switch-in at `now`, and remembers the time away. `prev`
- * leaves the CPU to it; NULL where that is not known. */
+ * leaves the CPU to `next`, the thread; both NULL where that is not known. */
 static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u64 now,
-				      struct task_struct *prev)
+				      struct task_struct *next, struct task_struct *prev)
 {
+	struct waited behind = {};
 	__u64 wait = now - m->since_ns, throttled = 0;
 
 	if (m->pending == TS_RUNQUEUE || m->pending == TS_PREEMPTED) {
@@ -128,23 +123,28 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 			throttled = wait;
 		if (throttled)
 			charge(m, TS_THROTTLED, throttled);
-		/* Each by its own, as the verifier of Linux 6.1 forgets that it is one of two. */
-		if (m->pending == TS_PREEMPTED)
-			charge_to(m, TS_PREEMPTED, wait - throttled,
-				  who_ran(t, TS_PREEMPTED, wait, prev));
-		else
-			charge_to(m, TS_RUNQUEUE, wait - throttled,
-				  who_ran(t, TS_RUNQUEUE, wait, prev));
 	} else {
 		/* Blocked, and no waking was seen since: it came while the thread was on its way
 		 * out, before the switch. So it was runnable all the time. */
-		charge_to(m, TS_RUNQUEUE, wait, who_ran(t, TS_RUNQUEUE, wait, prev));
 		t->now.woken = t->now.out;
 		t->now.waited = TS_RUNQUEUE;
 	}
+	wait -= throttled;
+	if (prev) {
+		look_back(&behind, next, prev, wait);
+		if (behind.deferred)
+			charge_deferred(m, behind.softirqs, behind.deferred);
+	}
+	/* Each by its own, as the verifier of Linux 6.1 forgets that it is one of two. */
+	if (m->pending == TS_PREEMPTED)
+		charge_to(m, TS_PREEMPTED, wait - behind.deferred, behind.who);
+	else
+		charge_to(m, TS_RUNQUEUE, wait - behind.deferred, behind.who);
 	m->pending = TS_ON_CPU;
 	t->now.in = now;
 	t->now.throttled = throttled;
+	t->now.deferred = behind.deferred;
+	t->now.softirqs = behind.softirqs;
 	t->last[t->aways++ & (AWAYS - 1)] = t->now;
 }
 
@@ -160,7 +160,7 @@ static __always_inline void settle_unseen(struct task_struct *task, struct threa
 	__u64 away = now - m->since_ns;
 
 	__sync_fetch_and_add(&lost.switches, 1);
-	come_back(t, m, ran < away ? now - ran : m->since_ns, NULL);
+	come_back(t, m, ran < away ? now - ran : m->since_ns, NULL, NULL);
 }
 
 /* The meter of the thread that runs here, if it is watched. */
@@ -187,8 +187,8 @@ static __always_inline struct ts_meter *current_meter(struct cpu *cpu)
 	return m;
 }
 
-static __always_inline void leave_cpu(struct task_struct *prev, struct task_struct *next,
-				      bool runnable, __u32 state, __u64 now)
+static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, __u32 state,
+				      __u64 now)
 {
 	struct thread *t = thread_of(prev);
 	struct ts_meter *m = t ? meter_at(t->map, t->slot) : NULL;
@@ -204,7 +204,6 @@ static __always_inline void leave_cpu(struct task_struct *prev, struct task_stru
 	t->now.out = now;
 	if (runnable) {
 		t->now.blocked = TS_PREEMPTED;
-		t->preemptor = next->pid ? number_of_thread(next) : WHO_NOBODY;
 		wait_begins(prev, t, m, TS_PREEMPTED, now);
 		return;
 	}
@@ -224,7 +223,7 @@ static __always_inline void enter_cpu(struct task_struct *next, struct task_stru
 	cpu->map = t->map;
 	cpu->slot = t->slot;
 	if (m->pending < TS_CAUSES)
-		come_back(t, m, now, prev);
+		come_back(t, m, now, next, prev);
 	m->pending = TS_ON_CPU;
 }
 
@@ -236,6 +235,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	struct cpu *cpu;
 	__u64 now;
 
+	stint_ends(prev);
 	if (!leaves && !enters)
 		return 0;
 	cpu = this_cpu();
@@ -243,7 +243,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	cpu->map = 0;
 	cpu->depth = 0;
 	if (leaves)
-		leave_cpu(prev, next, preempt || !prev_state, prev_state, now);
+		leave_cpu(prev, preempt || !prev_state, prev_state, now);
 	if (enters)
 		enter_cpu(next, prev, cpu, now);
 	return 0;

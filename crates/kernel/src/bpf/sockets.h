@@ -133,7 +133,7 @@ static __always_inline void begin_when_ready(struct request *r, __u64 now)
 	r->begin.at = ready;
 	for (int i = 1; t && i <= AWAYS; i++) {
 		struct away *a = &t->last[(t->aways - i) & (AWAYS - 1)];
-		__u64 from, wait, throttled;
+		__u64 from, wait, throttled, deferred;
 
 		if (a->in <= ready)
 			break;
@@ -145,8 +145,10 @@ static __always_inline void begin_when_ready(struct request *r, __u64 now)
 		}
 		wait = a->in - from;
 		throttled = a->throttled < wait ? a->throttled : wait;
+		deferred = a->deferred < wait - throttled ? a->deferred : wait - throttled;
 		give_back(&r->begin, TS_THROTTLED, throttled);
-		give_back(&r->begin, a->waited, wait - throttled);
+		give_back(&r->begin, a->softirqs, deferred);
+		give_back(&r->begin, a->waited, wait - throttled - deferred);
 		off += wait;
 	}
 	r->queue_ns = now - ready > off ? now - ready - off : 0;

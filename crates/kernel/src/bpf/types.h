@@ -49,6 +49,7 @@ struct cfs_rq {
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
+	__u64 exec_start; /* the CPU's clock when its times were last brought up to it */
 	__u64 sum_exec_runtime;
 	__u64 prev_sum_exec_runtime; /* at the last switch-in */
 } CORE;
@@ -57,6 +58,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int __state;
+	unsigned int flags;
 	unsigned int in_iowait : 1;
 	struct sched_entity se;
 	struct signal_struct *signal;
