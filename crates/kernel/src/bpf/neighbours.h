@@ -64,15 +64,16 @@ static __always_inline __u32 kind_of_softirq(unsigned int vector)
 	}
 }
 
-/* What ksoftirqd did most often: its time is that kind's. */
+/* What ksoftirqd's time went to, as far as counts tell: a poll for packets may take hundreds of
+ * them, what else is handled between two polls is short. */
 static __always_inline __u32 cause_of_most(const struct lately *l)
 {
 	__u32 net = l->softirqs[SOFTIRQ_NET], timer = l->softirqs[SOFTIRQ_TIMER];
 	__u32 other = l->softirqs[SOFTIRQ_OTHER];
 
-	if (net && net >= timer && net >= other)
+	if (net && 4 * net >= timer + other)
 		return TS_SOFTIRQ_NET;
-	return timer && timer >= other ? TS_SOFTIRQ_TIMER : TS_SOFTIRQ_OTHER;
+	return timer > other ? TS_SOFTIRQ_TIMER : TS_SOFTIRQ_OTHER;
 }
 
 static __always_inline bool is_ksoftirqd(const struct task_struct *task)
