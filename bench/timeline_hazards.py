@@ -9,7 +9,7 @@ the struck worker's own clock or its JVM's own log, the hazard had most of its t
 - pages: half of its time or more was CPU time of the worker, touching fresh memory in huge pages
 - garbage: at least half of its time the worker's JVM collected
 - restart: at least half of its time the worker, just started again, was with it, and its JVM loaded
-  50 classes or more meanwhile
+  50 classes or more meanwhile. What the worker was asked before this request began is another one's
 
     make search && .venv/bin/python bench/timeline_hazards.py
 """
@@ -53,7 +53,8 @@ HAZARDS: dict[str, tuple[int, str, str]] = {
     "pages": (5_000_000, "page_fault", "page faults"),
     # Others wait for the CPU that a collection has: their story says so too.
     "garbage": (3_000_000, "jvm_pause waiting_for_cpu", "stop-the-world collection"),
-    "restart": (5_000_000, "class_loading", "loading classes"),
+    # Others wait for the CPU that whoever loads has, or for that thread: their story says so too.
+    "restart": (5_000_000, "class_loading waiting_for_cpu", "loading or initialising classes"),
 }
 
 
@@ -163,7 +164,12 @@ class Search:
                 for a, z, _ in struck
                 if bisect.bisect(loaded, z) - bisect.bisect(loaded, a) >= 50
             ]
-            return lambda s: sum(overlap(span(s), each) for each in first) >= s["latency_ns"] / 2
+
+            def first_of(story: Story) -> int:
+                own = (each for each in first if each[0] >= span(story)[0])
+                return sum(overlap(span(story), each) for each in own)
+
+            return lambda s: first_of(s) >= s["latency_ns"] / 2
         if self.hazard == "nagle":
             return lambda s: any(a < span(s)[1] and z > span(s)[0] for a, z, _ in struck)
         return lambda s: cpu_within(s) >= s["latency_ns"] / 2

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from rig import bpf, installed
 from rig.java import java
 from rig.processes import NOBODY, Started, undisturbed
 from rig.servers import Server, fault, free_port, kvserver, load, memcached
-from rig.timeline import Story, Timeline, fields, leading, stories
+from rig.timeline import Story, Timeline, drawn, leading, stories
 from rig.waiting import until
 
 MEASURED, OTHER = 1, 0
@@ -74,15 +76,21 @@ def test_a_neighbour_on_memcacheds_cpu_leads_the_stories_and_perfetto_can_draw_i
     assert firsts[behind] >= 0.9 * len(told["stories"]), firsts
     assert sum(story["from_packet"] for story in told["stories"]) >= 0.9 * len(told["stories"])
     # A picture of it: CPUs' lanes, and a lane for each slow request with a sentence on it.
-    packets = [
-        dict(fields(p)) for _, p in fields((windows[0].with_suffix(".perfetto-trace")).read_bytes())
-    ]
-    bundles = [dict(fields(packet[1])) for packet in packets if 1 in packet]
-    assert {bundle.get(1, 0) for bundle in bundles} >= {MEASURED, OTHER}
-    events = [dict(fields(packet[11])) for packet in packets if 11 in packet]
-    names = [event[23].decode() for event in events if 23 in event]
-    assert any("behind tailscope-lab" in name for name in names)
-    assert sum(47 in event for event in events) >= 3, "arrows from the packet to the device"
+    packets = drawn(windows[0])
+    bundles = [packet.ftrace_events for packet in packets if packet.HasField("ftrace_events")]
+    assert {bundle.cpu for bundle in bundles} >= {MEASURED, OTHER}
+    assert any(event.HasField("sched_switch") for bundle in bundles for event in bundle.event)
+    events = [packet.track_event for packet in packets if packet.HasField("track_event")]
+    assert any("behind tailscope-lab" in event.name for event in events)
+    tracks = {packet.track_descriptor.uuid for packet in packets}
+    assert {event.track_uuid for event in events} <= tracks
+    kinds = Counter((event.track_uuid, event.type) for event in events)
+    for track, kind in kinds:
+        if kind == TrackEvent.TYPE_SLICE_BEGIN:
+            assert kinds[track, kind] == kinds[track, TrackEvent.TYPE_SLICE_END], track
+    arrows = Counter(flow for event in events for flow in event.flow_ids)
+    assert arrows
+    assert min(arrows.values()) >= 3, "arrows from the packet to the device"
 
 
 def test_an_answer_in_two_writes_waits_for_the_clients_acknowledgement(timeline: Begin) -> None:
@@ -145,6 +153,39 @@ def test_a_collection_of_the_jvm_is_named_for_its_collector(timeline: Begin) -> 
     assert named >= 0.75 * len(found), firsts
 
 
+def test_a_jvm_in_a_container_is_told_of_as_any_other(timeline: Begin, folder: Path) -> None:
+    """It has its own processes' numbers, and its library lies where nobody else sees one."""
+    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("namespaces can't be made here")
+    inside = folder / "inside"
+    inside.mkdir()
+    port = free_port()
+    command = java("Collecting", port)
+    home = Path(command[0]).parents[1]
+    command[0] = str(inside / "bin" / "java")
+    mounts = ["sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"', home, inside]
+    page = f"http://127.0.0.1:{port}/"
+    with (
+        Server(port, *apart, *mounts, *command) as server,
+        Started([installed.FAULTS, "load", "--http", page, "--rate", 200, "-c", 4, "-d", "90s"]),
+    ):
+        assert not list(inside.iterdir())
+        recorder = watch(timeline, server)
+
+        def struck() -> dict[str, Any] | None:
+            recorder.ask()
+            told = stories(recorder.windows()[-1], "-n", 20)
+            return told if told["stories"] and len(told["pauses"]) >= 2 else None
+
+        told = until(struck, "the JVM collected", 60)
+        recorder.stop().clean()
+        [jvm] = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    assert {pause["process"] for pause in told["pauses"]} == {int(jvm)}
+    assert any("stop-the-world collection" in pause["name"] for pause in told["pauses"])
+    assert all(story["thread"].startswith("java") for story in told["stories"])
+
+
 def share_of_others(story: Story) -> float:
     """Which share of a request's time went to others that had its CPU, or stopped its JVM."""
     others = ("waiting_for_cpu", "wake_up", "jvm_pause")
@@ -165,14 +206,16 @@ def test_classes_that_are_loaded_within_a_request_are_its_story(timeline: Begin)
             recorder.ask()
             told = stories(recorder.windows()[-1], "-n", 100)
             # What else the machine and the JVM have to do is not the test's.
-            loads = [s for s in told["stories"] if s["classes_loaded"] >= 400]
+            loads = [
+                s for s in told["stories"] if any(jvm["classes_loaded"] >= 400 for jvm in s["jvms"])
+            ]
             found = [s for s in loads if share_of_others(s) < 0.25]
             return found if len(found) >= 8 else None
 
         found = until(struck, "eight requests had classes loaded in them", 60)
         recorder.stop().clean()
     firsts = leading({"stories": found})
-    assert firsts["class_loading", "loading classes"] >= 0.75 * len(found), firsts
+    assert firsts["class_loading", "loading or initialising classes"] >= 0.75 * len(found), firsts
 
 
 def test_a_window_says_what_its_memory_had_no_room_for(timeline: Begin) -> None:

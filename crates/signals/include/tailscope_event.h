@@ -88,6 +88,9 @@ enum tl_jvm {
 	TL_JVM_COMPILE = 4,    /* method__compile__* */
 	TL_JVM_MONITOR = 5,    /* monitor__contended__enter, __entered; -XX:+DTraceMonitorProbes */
 	TL_JVM_START = 6,      /* vm__init__* */
+	/* class__initialization__required; to __end, or to where it was found to be done already, by
+	 * another thread (__concurrent) or by this one further out (__recursive), or failed */
+	TL_JVM_INITIALIZATION = 7,
 };
 
 struct tl_event {

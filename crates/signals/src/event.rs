@@ -81,6 +81,8 @@ pub enum Jvm {
     Monitor,
     /// The JVM starts.
     Start,
+    /// A class is initialised, or the thread waits for another one that does it.
+    Initialization,
 }
 
 /// What happened.
@@ -392,6 +394,7 @@ impl Event {
                     abi::TL_JVM_COMPILE => Jvm::Compile,
                     abi::TL_JVM_MONITOR => Jvm::Monitor,
                     abi::TL_JVM_START => Jvm::Start,
+                    abi::TL_JVM_INITIALIZATION => Jvm::Initialization,
                     _ => return None,
                 },
                 begins: kind == abi::TL_JVM_IN,
@@ -438,7 +441,8 @@ mod tests {
             let event = Event::parse(&bytes);
             let known = (1..abi::TL_KINDS).contains(&u32::from(kind_of(&bytes)));
             let jvm = (abi::TL_JVM_IN..=abi::TL_JVM_OUT).contains(&u32::from(kind_of(&bytes)));
-            let told = !jvm || u16::from_ne_bytes([bytes[18], bytes[19]]) <= abi::TL_JVM_START as u16;
+            let last = abi::TL_JVM_INITIALIZATION as u16;
+            let told = !jvm || u16::from_ne_bytes([bytes[18], bytes[19]]) <= last;
             prop_assert_eq!(event.is_some(), known && told);
             if let Some(event) = event {
                 prop_assert_eq!(event.at, u64::from_ne_bytes(bytes[..8].try_into().expect("eight")));

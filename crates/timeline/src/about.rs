@@ -81,6 +81,9 @@ pub struct About {
     pub threads: BTreeMap<u32, Thread>,
     /// Processes by their id.
     pub processes: BTreeMap<u32, String>,
+    /// When watched processes began, in ns of `CLOCK_MONOTONIC`, as far as they live.
+    #[serde(default)]
+    pub started: BTreeMap<u32, u64>,
     /// Those whose system calls, faults, receives and sends are told.
     pub watched: Vec<u32>,
     /// Names of the sources of spans from probes, by their number.

@@ -6,6 +6,8 @@
 
 mod about;
 mod calls;
+mod classes;
+mod compilation;
 mod flight;
 mod monitor;
 mod page;
@@ -17,6 +19,7 @@ mod slow;
 mod story;
 mod trace;
 mod track;
+mod watched;
 mod window;
 
 pub use about::{About, Part, Reason, Thread};
@@ -25,5 +28,5 @@ pub use page::{escaped, page};
 pub use pause::Pause;
 pub use request::Request;
 pub use slow::Slow;
-pub use story::{Cause, Gap, Kind, Stage, Stories, Story, ms, tell};
+pub use story::{Cause, Gap, JvmMeanwhile, Kind, Stage, Stories, Story, ms, tell};
 pub use trace::{Trace, TraceError};

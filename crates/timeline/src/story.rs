@@ -8,10 +8,10 @@
 //! another watched server's answer, through that server.
 
 mod answers;
+mod classes;
 mod gaps;
+mod jvm;
 mod teller;
-
-use std::collections::HashSet;
 
 use serde::Serialize;
 use tailscope_kernel::{softirq, vector};
@@ -22,7 +22,9 @@ use crate::probed::Probed;
 use crate::request::{Request, Requests};
 use crate::trace::Trace;
 use crate::track::{Spans, Tracks};
+use crate::watched::Watched;
 use answers::Answers;
+pub use jvm::JvmMeanwhile;
 use teller::Teller;
 
 /// Which part of a request's way a gap belongs to.
@@ -138,8 +140,8 @@ pub struct Story {
     pub to_client: bool,
     /// The causes, the longest first.
     pub causes: Vec<Cause>,
-    /// Classes that the JVM loaded on its thread meanwhile.
-    pub classes_loaded: usize,
+    /// What the JVMs did meanwhile whose threads it was with.
+    pub jvms: Vec<JvmMeanwhile>,
     /// The gaps, in their order.
     pub gaps: Vec<Gap>,
     /// What the trace lost that may be missing here, and where.
@@ -231,7 +233,9 @@ pub(crate) fn follow(
     let mut found = Requests::default();
     let mut requests = Vec::new();
     let mut probed = Probed::default();
+    let mut watched = Watched::of(trace);
     for (cpu, event) in trace.events() {
+        watched.take(&event);
         if trace.about.sockets {
             found.take(cpu, &event, |request| requests.push(request));
         }
@@ -257,8 +261,7 @@ pub(crate) fn follow(
                 .chain(client)
         })
         .collect();
-    let watched: HashSet<u32> = trace.about.watched.iter().copied().collect();
-    let mut tracks = Tracks::new(spans, watched, &threads);
+    let mut tracks = Tracks::new(spans, watched.processes(), &threads);
     for (cpu, event) in trace.events() {
         tracks.take(cpu, &event);
     }

@@ -166,6 +166,12 @@ impl Trace {
         })
     }
 
+    /// A process's name.
+    pub(crate) fn process(&self, process: u32) -> String {
+        let name = self.about.processes.get(&process);
+        name.map_or_else(|| format!("process {process}"), |name| printable(name))
+    }
+
     /// The name of a source of spans.
     pub(crate) fn span(&self, source: u16) -> String {
         let name = self.about.spans.get(usize::from(source));

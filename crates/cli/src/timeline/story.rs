@@ -63,12 +63,8 @@ fn write_story(number: usize, story: &Story, out: &mut impl Write) -> io::Result
             "   its packet was not seen: it begins later than for the client"
         )?;
     }
-    if story.classes_loaded > 0 {
-        writeln!(
-            out,
-            "   {} classes were loaded meanwhile",
-            story.classes_loaded
-        )?;
+    for jvm in &story.jvms {
+        writeln!(out, "   meanwhile in {}", jvm.words())?;
     }
     let mut short: (u64, usize) = (0, 0);
     for gap in &story.gaps {

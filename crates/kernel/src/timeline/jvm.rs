@@ -46,6 +46,48 @@ const PROBES: &[(&str, u32, bool, Option<u8>)] = &[
         true,
         Some(2),
     ),
+    (
+        "class__initialization__required",
+        abi::TL_JVM_INITIALIZATION,
+        false,
+        Some(0),
+    ),
+    (
+        "class__initialization__end",
+        abi::TL_JVM_INITIALIZATION,
+        true,
+        None,
+    ),
+    (
+        "class__initialization__recursive",
+        abi::TL_JVM_INITIALIZATION,
+        true,
+        None,
+    ),
+    (
+        "class__initialization__concurrent",
+        abi::TL_JVM_INITIALIZATION,
+        true,
+        None,
+    ),
+    (
+        "class__initialization__erroneous",
+        abi::TL_JVM_INITIALIZATION,
+        true,
+        None,
+    ),
+    (
+        "class__initialization__super__failed",
+        abi::TL_JVM_INITIALIZATION,
+        true,
+        None,
+    ),
+    (
+        "class__initialization__error",
+        abi::TL_JVM_INITIALIZATION,
+        true,
+        None,
+    ),
     ("vm__init__begin", abi::TL_JVM_START, false, None),
     ("vm__init__end", abi::TL_JVM_START, true, None),
 ];

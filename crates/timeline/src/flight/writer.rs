@@ -161,6 +161,7 @@ impl Scribe {
                     parts,
                     threads: named,
                     processes,
+                    started: machine::started(&job.watched),
                     watched: job.watched,
                     spans,
                     sockets,

@@ -75,15 +75,10 @@ pub fn page(trace: &Trace, story: &Story) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>{title}</title>\n<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n\
-         <p>{thread}, thread {tid}; {classes}{process} events on Linux {kernel}</p>\n",
+         <p>{thread}, thread {tid}; {process} events on Linux {kernel}</p>\n",
         title = escaped(&story.sentence),
         thread = escaped(&story.thread),
         tid = story.tid,
-        classes = if story.classes_loaded > 0 {
-            format!("{} classes were loaded meanwhile; ", story.classes_loaded)
-        } else {
-            String::new()
-        },
         process = trace
             .about
             .parts
@@ -92,6 +87,9 @@ pub fn page(trace: &Trace, story: &Story) -> String {
             .sum::<u64>(),
         kernel = escaped(&trace.about.kernel),
     );
+    for jvm in &story.jvms {
+        let _ = writeln!(text, "<p>Meanwhile in {}</p>", escaped(&jvm.words()));
+    }
     if !story.from_packet && story.span.is_none() {
         text +=
             "<p class=\"lost\">Its packet was not seen: it begins later than for the client.</p>\n";

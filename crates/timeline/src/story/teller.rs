@@ -3,16 +3,19 @@
 use tailscope_signals::event::{Held, OnTop};
 
 use super::answers::Answers;
+use super::classes::Classes;
 use super::gaps::Gaps;
-use super::{Cause, Gap, Kind, Stage, Story, losses, ms, on_top_name};
+use super::{Cause, Gap, JvmMeanwhile, Kind, Stage, Story, losses, ms, on_top_name};
 use crate::calls;
 use crate::pause::Pause;
 use crate::request::{Delivery, Request};
 use crate::trace::Trace;
 use crate::track::{Doing, Piece, Tracks, Waker};
 
-/// So far before and after a piece classes are looked for that belong to the same burst, in ns.
+/// So long before and after a wait another thread may have been at the classes that it waited for, in ns.
 const AROUND_NS: u64 = 1_000_000_000;
+/// What a thread does that is at classes.
+const AT_CLASSES: &str = "loading or initialising classes";
 /// Most steps from thread to thread: a way that is longer is not followed.
 const MOST_HOPS: usize = 64;
 
@@ -72,12 +75,19 @@ impl Teller<'_> {
             }
         }
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
+        let jvms = JvmMeanwhile::of(self.trace, self.tracks, &merged, begin, request.end());
         let sentence = causes.first().map_or_else(String::new, |cause| {
+            let ran = merged
+                .iter()
+                .find(|gap| gap.kind == Kind::Running && gap.name == cause.name);
+            let process = ran.and_then(|gap| self.tracks.process(gap.tid));
+            let jvm = jvms.iter().find(|jvm| Some(jvm.process) == process);
             format!(
-                "{} of {}: {}",
+                "{} of {}: {}{}",
                 ms(cause.ns),
                 ms(request.latency()),
-                cause.name
+                cause.name,
+                jvm.map(JvmMeanwhile::beside_running).unwrap_or_default()
             )
         });
         Story {
@@ -94,7 +104,7 @@ impl Teller<'_> {
             left_ns: request.transmitted - begin,
             to_client: request.delivery.is_some(),
             causes,
-            classes_loaded: self.tracks.classes(request.tid, begin, request.end()),
+            jvms,
             gaps: merged,
             losses: losses(self.trace, begin, request.end()),
         }
@@ -136,13 +146,12 @@ impl Teller<'_> {
                 gaps.piece(&piece, Stage::Pickup, kind, name);
             }
         }
+        let mut classes = Classes::new(self.tracks, request.received, done);
         for piece in self.way(request, done) {
             self.asked(&piece, Stage::Work, servers, &mut gaps);
-            for (piece, loading) in self.cut_by_classes(piece) {
-                let (kind, name) = match loading {
-                    true => (Kind::ClassLoading, "loading classes".into()),
-                    false => self.name(&piece, false),
-                };
+            for (piece, at_classes) in classes.cut(piece) {
+                let name = at_classes.then(|| self.at_classes(&piece)).flatten();
+                let (kind, name) = name.unwrap_or_else(|| self.name(&piece, false));
                 gaps.piece(&piece, Stage::Work, kind, name);
             }
         }
@@ -251,31 +260,6 @@ impl Teller<'_> {
         way
     }
 
-    /// A piece on the CPU, cut where its thread began or ended to load classes.
-    fn cut_by_classes(&self, piece: Piece) -> Vec<(Piece, bool)> {
-        if !matches!(piece.doing, Doing::Running | Doing::Fault) {
-            return vec![(piece, false)];
-        }
-        // A burst may have begun in a piece before, and go on in one behind.
-        let (from, to) = (piece.from.saturating_sub(AROUND_NS), piece.to + AROUND_NS);
-        let mut cut = Vec::new();
-        let mut at = piece.from;
-        for (begin, end) in self.tracks.loading(piece.tid, from, to) {
-            let (begin, end) = (begin.clamp(at, piece.to), end.clamp(at, piece.to));
-            for (from, to, loading) in [(at, begin, false), (begin, end, true)] {
-                if to > from {
-                    cut.push((Piece { from, to, ..piece }, loading));
-                }
-            }
-            at = end;
-        }
-        if at < piece.to {
-            let from = at;
-            cut.push((Piece { from, ..piece }, false));
-        }
-        cut
-    }
-
     fn name(&self, piece: &Piece, other: bool) -> (Kind, String) {
         match piece.doing {
             Doing::Running if other => (Kind::Busy, "busy with other requests".into()),
@@ -294,12 +278,15 @@ impl Teller<'_> {
                 if let Some(pause) = self.pause(piece) {
                     return (Kind::JvmPause, pause.name.clone());
                 }
+                if let Some(name) = self.for_classes(piece, by) {
+                    return (Kind::ClassLoading, name);
+                }
                 if let Some(class) = self.monitor(piece) {
-                    let name = format!("waiting for a monitor of {class}{}", self.until(by));
+                    let name = format!("waiting for a monitor of {class}{}", self.until(by, piece));
                     return (Kind::JvmMonitor, name);
                 }
                 let call = piece.call.map_or_else(|| "the kernel".into(), calls::name);
-                let until = self.until(by);
+                let until = self.until(by, piece);
                 (Kind::Blocked, format!("blocked in {call}{until}"))
             }
             Doing::Unknown => (
@@ -321,17 +308,77 @@ impl Teller<'_> {
         let mut name = format!("waiting for CPU {cpu} behind {}", self.trace.thread(behind));
         if let Some(pause) = self.pause_of(behind, piece).filter(|p| p.tid == behind) {
             name += &format!(" ({})", pause.name);
+        } else if self.compiles(behind, piece) {
+            name += " (compiling methods)";
+        } else if self.was_at_classes(behind, piece) {
+            name += &format!(" ({AT_CLASSES})");
         }
         (Kind::WaitingForCpu, name)
     }
 
+    /// What a thread did that was at its classes, if that is why: it ran, or waited for another thread, as
+    /// it does where that one is at the same class.
+    fn at_classes(&self, piece: &Piece) -> Option<(Kind, String)> {
+        let waits = |by| waits_on_a_futex(piece) && self.are_one(piece.tid, by);
+        let why = match piece.doing {
+            Doing::Running | Doing::Fault => true,
+            Doing::Blocked {
+                fault: false,
+                by: Waker::Thread(by),
+            } => waits(by) && self.pause(piece).is_none(),
+            _ => false,
+        };
+        why.then(|| (Kind::ClassLoading, AT_CLASSES.into()))
+    }
+
+    /// Where a thread waited for another one of its JVM that was at classes most of the time.
+    fn for_classes(&self, piece: &Piece, by: Waker) -> Option<String> {
+        let Waker::Thread(by) = by else { return None };
+        let waits = waits_on_a_futex(piece) && self.are_one(piece.tid, by);
+        let name = || {
+            format!(
+                "waiting for {}, which was {AT_CLASSES}",
+                self.trace.thread(by)
+            )
+        };
+        (waits && self.was_at_classes(by, piece)).then(name)
+    }
+
+    /// Whether a thread was at classes most of the time of a piece.
+    fn was_at_classes(&self, tid: u32, piece: &Piece) -> bool {
+        let (from, to) = (piece.from, piece.to);
+        let (before, behind) = (from.saturating_sub(AROUND_NS), to + AROUND_NS);
+        let at_classes = self.tracks.at_classes(tid, before, behind);
+        let within = at_classes
+            .iter()
+            .map(|(begin, end)| (*end).min(to).saturating_sub((*begin).max(from)));
+        within.sum::<u64>() * 2 >= to - from
+    }
+
+    /// Whether two threads are of one process that is watched.
+    fn are_one(&self, one: u32, other: u32) -> bool {
+        let process = self.tracks.process(one);
+        process.is_some() && process == self.tracks.process(other)
+    }
+
     /// Who ended a wait, as the end of a sentence.
-    fn until(&self, by: Waker) -> String {
+    fn until(&self, by: Waker, piece: &Piece) -> String {
         match by {
             Waker::Thread(0) | Waker::Unknown => String::new(),
+            Waker::Thread(tid) if self.compiles(tid, piece) => {
+                format!(
+                    " until {} (compiling methods) woke it",
+                    self.trace.thread(tid)
+                )
+            }
             Waker::Thread(tid) => format!(" until {} woke it", self.trace.thread(tid)),
             Waker::OnTop(on_top) => format!(" until {} woke it", on_top_name(self.trace, on_top)),
         }
+    }
+
+    /// Whether a thread compiled methods most of the time of a piece.
+    fn compiles(&self, tid: u32, piece: &Piece) -> bool {
+        self.tracks.compilations().over(tid, piece.from, piece.to)
     }
 
     /// The class of the monitor that a thread waited for, on a futex.

@@ -5,6 +5,8 @@ use tailscope_signals::event::{EVENT_BYTES, abi};
 
 use super::*;
 
+mod jvm;
+
 const US: u64 = 1_000;
 const SERVER: u32 = 7;
 const HOG: u32 = 99;
@@ -285,23 +287,23 @@ fn classes_that_follow_each_other_are_loading_and_one_alone_is_not() {
     };
     events.push(class(500));
     // An interrupt within the burst stays one.
-    for us in [3000, 3400, 3900, 4700] {
+    for us in [3000, 3200, 3480, 3700] {
         events.push(class(us));
     }
     events.extend([
         Raw {
             small: 0xec,
-            ..raw(1, 3500, SERVER, abi::TL_VECTOR_IN)
+            ..raw(1, 3300, SERVER, abi::TL_VECTOR_IN)
         },
         Raw {
             small: 0xec,
-            ..raw(1, 3520, SERVER, abi::TL_VECTOR_OUT)
+            ..raw(1, 3320, SERVER, abi::TL_VECTOR_OUT)
         },
         socket(5000, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
         socket(5010, SERVER, abi::TL_SEND, OURS, 500, 0),
     ]);
     let story = one(&events);
-    assert_eq!(story.classes_loaded, 5);
+    assert_eq!(story.jvms[0].classes_loaded, 5);
     let work: Vec<_> = story
         .gaps
         .iter()
@@ -312,10 +314,10 @@ fn classes_that_follow_each_other_are_loading_and_one_alone_is_not() {
         work,
         [
             (Kind::Running, 2890),
-            (Kind::ClassLoading, 500),
+            (Kind::ClassLoading, 300),
             (Kind::Interrupt, 20),
-            (Kind::ClassLoading, 1180),
-            (Kind::Running, 300),
+            (Kind::ClassLoading, 380),
+            (Kind::Running, 1300),
         ]
     );
 }
