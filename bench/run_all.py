@@ -29,6 +29,7 @@ MEASUREMENTS = [
     "recorder_cost",
     "keeping",
     "observe_cost",
+    "observe_java_cost",
 ]
 README = ROOT / "bench" / "README.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"

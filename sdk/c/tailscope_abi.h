@@ -296,6 +296,7 @@ enum ts_channel_kind {
 	TS_COUNTER = 1, /* only grows: an observer tells its rate */
 	TS_TAG = 2,	/* says what is being done: an observer tells rates by it */
 	TS_CODE = 3,	/* the same by an address in the process's code */
+	TS_PLACE = 4,	/* the same by a number in the process's table of places */
 };
 
 struct ts_channel {
@@ -310,6 +311,22 @@ struct ts_channels {
 	ts_u32 taken; /* slots that were claimed, perhaps more than there are */
 	ts_u32 reserved[13];
 	struct ts_channel slot[TS_CHANNEL_SLOTS];
+};
+
+/*
+ * Places: the names of methods (`package.Class.method`) and loops (`package.Class.method:LINE`) whose
+ * numbers the channels of kind TS_PLACE hold, in another file in memory. After this header come
+ * `used` bytes of text: a line's end, and then a line a place. A place's number is where in the text
+ * its line begins. `used` is written after the line, and neither ever changes a line.
+ */
+#define TS_PLACES_FILE "tailscope-places"
+#define TS_PLACES_MAGIC 0x316563616c70ull /* "place1" */
+#define TS_PLACES_BYTES 16777216u	  /* of the file: more places have the number 0 */
+#define TS_PLACE_NAME 512u		  /* with the line's end */
+
+struct ts_places {
+	ts_u64 magic;
+	ts_u64 used;
 };
 
 #endif

@@ -72,6 +72,9 @@ def lost_rows(folder: Path) -> int:
         ("", "name no span"),
         ("span=work", "'work' is no method of a class"),
         ("span=java.lang.String.length", "belongs to Java"),
+        ("place=Nesting", "'Nesting' is no package and no class with '.*'"),
+        ("place=java.util.*", "'java.util' belongs to Java"),
+        (".*", "is no package"),
         ("span=Nesting.<init>", "'<init>' can't become a span"),
     ],
 )

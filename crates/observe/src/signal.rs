@@ -12,7 +12,7 @@ use tailscope_signals::remote::Remote;
 use tailscope_signals::view::Word;
 
 use crate::process::Owner;
-use crate::resolve::Functions;
+use crate::resolve::{Functions, Places, method};
 
 /// What a signal's value is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub enum Names {
     Threads,
     /// Addresses in a process's code.
     Code(Arc<Functions>),
+    /// Numbers in a process's table of methods and loops.
+    Places(Arc<Places>),
 }
 
 impl Names {
@@ -54,6 +56,7 @@ impl Names {
             (Self::Code(functions), _) => functions
                 .find(value)
                 .map(|(name, offset)| format!("{name}+{offset:#x}")),
+            (Self::Places(places), _) => places.find(value),
             (Self::Threads, None) => Some("not seen yet".into()),
             (Self::Threads, Some(Thread { tid: 0, .. })) => Some("idle".into()),
             (Self::Threads, Some(Thread { pid, tid })) => {
@@ -66,11 +69,18 @@ impl Names {
 }
 
 impl Names {
-    /// The function that a value lies in, if it is an address in code.
+    /// Whether values are places in a program, each in some function.
     #[must_use]
-    pub fn function(&self, value: u64) -> Option<&str> {
+    pub fn are_places(&self) -> bool {
+        matches!(self, Self::Code(_) | Self::Places(_))
+    }
+
+    /// The function or method that a value lies in, if it is a place in a program.
+    #[must_use]
+    pub fn function(&self, value: u64) -> Option<String> {
         match self {
-            Self::Code(functions) => functions.find(value).map(|(name, _)| name),
+            Self::Code(functions) => functions.find(value).map(|(name, _)| name.to_owned()),
+            Self::Places(places) => places.find(value).map(|place| method(&place).to_owned()),
             Self::None | Self::Threads => None,
         }
     }

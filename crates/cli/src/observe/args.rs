@@ -23,7 +23,7 @@ Examples:
   tailscope observe --signal channel:4711:served --budget 1%   the finest period that costs 1 %
 
 Signals:
-  channel:PID:NAME   a channel that the program makes with TS_CHANNEL (sdk/c/tailscope_channel.h)
+  channel:PID:NAME   a channel that the program makes with TS_CHANNEL (sdk/c/tailscope_channel.h) or the SDKs for Rust and Java
   hsperf:PID:NAME    a counter that HotSpot keeps of every JVM, as `jcmd PID PerfCounter.print` lists
   mem:PID:SYMBOL     a global variable of a program as it is; SYMBOL+8 is eight bytes further on
   counter:PID:EVENT  what a thread executes, by hardware event, as perf names them: instructions; counter:PID/TID:EVENT

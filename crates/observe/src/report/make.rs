@@ -9,7 +9,7 @@ use super::{
 use crate::analysis::Analysis;
 use crate::effect::Effect;
 use crate::placement::Placement;
-use crate::signal::{Names, Signal};
+use crate::signal::Signal;
 use crate::tags::Seen;
 
 /// So many values of the tags are told; the rest together.
@@ -145,11 +145,9 @@ fn by_tag<const N: usize, const T: usize>(
         deviation: (0..N).map(|i| seen.deviation(i) * hz).collect(),
     };
     let (values, others) = seen.tags.by_time();
-    let in_code = tags
-        .first()
-        .filter(|tag| matches!(tag.names, Names::Code(_)));
+    let in_code = tags.first().filter(|tag| tag.names.are_places());
     let functions = in_code.map(|tag| {
-        let mut by_name: HashMap<Option<&str>, Seen<N>> = HashMap::new();
+        let mut by_name: HashMap<Option<String>, Seen<N>> = HashMap::new();
         for (tags, seen) in &values {
             let name = tags
                 .first()
@@ -159,7 +157,7 @@ fn by_tag<const N: usize, const T: usize>(
         let mut functions: Vec<Function> = by_name
             .into_iter()
             .map(|(name, seen)| Function {
-                name: name.map(str::to_owned),
+                name,
                 share: seen.hits as f64 / hits,
                 samples: seen.samples,
                 per_second: per_second(&seen),

@@ -116,7 +116,7 @@ pub struct ByTag {
     pub distinct: usize,
     /// Longest first.
     pub values: Vec<Value>,
-    /// Where the first tag is an address in code, the same by function, longest first.
+    /// Where the first tag is a place in a program, the same by function, longest first.
     pub functions: Option<Vec<Function>>,
     /// Pairs of samples between which a tag changed: they belong to no value.
     pub changed: u64,

@@ -7,16 +7,20 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 use tailscope_signals::abi;
 use tailscope_signals::view::View;
 
-use super::{Functions, ResolveError, Wanted, maps};
+use super::{Functions, Places, ResolveError, Wanted, maps};
 use crate::signal::{Names, Reader, Role, Signal};
 
 /// What the kernel calls the mapping.
 fn is_channels(path: &str) -> bool {
-    let name = abi::TS_CHANNEL_FILE.strip_suffix(b"\0");
-    path.strip_prefix("/memfd:").is_some_and(|rest| {
-        let rest = rest.strip_suffix(" (deleted)").unwrap_or(rest);
-        Some(rest.as_bytes()) == name
-    })
+    maps::is_memory_file(path, abi::TS_CHANNEL_FILE)
+}
+
+/// What a channel's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Values {
+    Numbers,
+    Code,
+    Places,
 }
 
 /// A channel as it is described.
@@ -24,7 +28,7 @@ fn is_channels(path: &str) -> bool {
 struct Described {
     name: String,
     kind: Option<Role>,
-    is_code: bool,
+    values: Values,
     value_at: usize,
 }
 
@@ -51,14 +55,34 @@ fn described(view: &View) -> Vec<Described> {
             name: String::from_utf8_lossy(name).into_owned(),
             kind: match kind {
                 abi::TS_COUNTER => Some(Role::Counter),
-                abi::TS_TAG | abi::TS_CODE => Some(Role::Tag),
+                abi::TS_TAG | abi::TS_CODE | abi::TS_PLACE => Some(Role::Tag),
                 _ => None,
             },
-            is_code: kind == abi::TS_CODE,
+            values: match kind {
+                abi::TS_CODE => Values::Code,
+                abi::TS_PLACE => Values::Places,
+                _ => Values::Numbers,
+            },
             value_at: at + offset_of!(abi::ts_channel, value),
         });
     }
     all
+}
+
+fn names_of(wanted: &Wanted, values: Values) -> Result<Names, ResolveError> {
+    let pid = wanted.owner.pid;
+    match values {
+        Values::Numbers => Ok(Names::None),
+        Values::Code => {
+            let functions = Functions::of(pid).map_err(wanted.system("read its functions"))?;
+            Ok(Names::Code(Arc::new(functions)))
+        }
+        Values::Places => {
+            let places = Places::of(pid).map_err(wanted.system("read its table of places"))?;
+            let places = places.ok_or_else(|| wanted.none("its places have no table of names"))?;
+            Ok(Names::Places(Arc::new(places)))
+        }
+    }
 }
 
 pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveError> {
@@ -92,13 +116,7 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
                 name: wanted.signal.clone(),
                 kind: found.kind,
                 owner: Some(Arc::clone(&wanted.owner)),
-                names: if found.is_code {
-                    let functions =
-                        Functions::of(pid).map_err(wanted.system("read its functions"))?;
-                    Names::Code(Arc::new(functions))
-                } else {
-                    Names::None
-                },
+                names: names_of(wanted, found.values)?,
                 how: "a load from the process's shared memory".into(),
                 reader: Reader::Load(word),
             });
@@ -108,7 +126,7 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
     if !any {
         return Err(wanted.none(format!(
             "process {pid} ({}) has no channels: they are made with TS_CHANNEL of \
-             tailscope_channel.h",
+             tailscope_channel.h, or by the SDKs for Rust and Java",
             wanted.owner.name
         )));
     }

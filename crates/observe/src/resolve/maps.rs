@@ -71,6 +71,14 @@ impl Mapped {
     }
 }
 
+/// Whether a mapping's name is that of a file in memory, as a C string of the header has it.
+pub(super) fn is_memory_file(path: &str, name: &[u8]) -> bool {
+    path.strip_prefix("/memfd:").is_some_and(|rest| {
+        let rest = rest.strip_suffix(" (deleted)").unwrap_or(rest);
+        name.strip_suffix(b"\0") == Some(rest.as_bytes())
+    })
+}
+
 /// All of them, by address.
 pub(super) fn read(pid: u32) -> io::Result<Vec<Mapped>> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps"))?;

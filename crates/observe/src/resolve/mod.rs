@@ -7,12 +7,15 @@ mod hsperf;
 mod kernel;
 mod maps;
 mod mem;
+mod places;
 mod symbol;
 
 use std::io;
 use std::sync::Arc;
 
 pub use code::Functions;
+pub use places::Places;
+pub(crate) use places::method;
 
 use tailscope_signals::nearest::nearest;
 

@@ -88,6 +88,30 @@ final class Abi {
     static final int WELCOME = 0; // TS_WELCOME
     static final int NOT_WATCHED = 1; // TS_NOT_WATCHED
 
+    static final String CHANNEL_FILE = "tailscope-channels"; // TS_CHANNEL_FILE
+    static final long CHANNEL_MAGIC = 0x316e6e616863L; // TS_CHANNEL_MAGIC
+    static final int CHANNELS_BYTES = 16384; // sizeof(struct ts_channels)
+    static final int CHANNELS_MAGIC = 0; // offsetof(struct ts_channels, magic)
+    static final int CHANNELS_TAKEN = 8; // offsetof(struct ts_channels, taken)
+    static final int CHANNELS_SLOT = 64; // offsetof(struct ts_channels, slot)
+    static final int CHANNEL_SLOTS = 255; // TS_CHANNEL_SLOTS
+    static final int CHANNEL_BYTES = 64; // sizeof(struct ts_channel)
+    static final int CHANNEL_VALUE = 0; // offsetof(struct ts_channel, value)
+    static final int CHANNEL_KIND = 8; // offsetof(struct ts_channel, kind)
+    static final int CHANNEL_NAME = 16; // offsetof(struct ts_channel, name)
+    static final int CHANNEL_NAME_LONGEST = 47; // TS_CHANNEL_NAME - 1
+    static final int COUNTER = 1; // TS_COUNTER
+    static final int TAG = 2; // TS_TAG
+    static final int PLACE = 4; // TS_PLACE
+
+    static final String PLACES_FILE = "tailscope-places"; // TS_PLACES_FILE
+    static final long PLACES_MAGIC = 0x316563616c70L; // TS_PLACES_MAGIC
+    static final int PLACES_BYTES = 16777216; // TS_PLACES_BYTES
+    static final int PLACES_AT = 0; // offsetof(struct ts_places, magic)
+    static final int PLACES_USED = 8; // offsetof(struct ts_places, used)
+    static final int PLACES_TEXT = 16; // sizeof(struct ts_places)
+    static final int PLACE_LONGEST = 511; // TS_PLACE_NAME - 1
+
     static final String SOCKET = "/run/tailscope/sdk.sock"; // TS_SOCKET
 
     /** The part of 2^32 that a code of {@code ts_keeping.others} stands for. */

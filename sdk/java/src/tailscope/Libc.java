@@ -40,6 +40,7 @@ final class Libc {
 
     static final int READ_WRITE = 3;
     static final int READ_EXECUTE = 5;
+    private static final int SHARED = 1;
     private static final int SHARED_FIXED = 0x11;
     private static final int PRIVATE = 2;
     private static final int ANONYMOUS_NO_RESERVE = 0x4022;
@@ -53,6 +54,11 @@ final class Libc {
         find("write", JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG);
     private static final MethodHandle MMAP =
         find("mmap", JAVA_LONG, JAVA_LONG, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_INT, JAVA_LONG);
+    private static final MethodHandle FCNTL = LINKER.downcallHandle(
+        LINKER.defaultLookup().find("fcntl").orElseThrow(),
+        FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT),
+        ERRNO,
+        Linker.Option.firstVariadicArg(2));
     private static final MethodHandle CLOSE = find("close", JAVA_INT, JAVA_INT);
     private static final MethodHandle SOCKET =
         find("socket", JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT);
@@ -111,6 +117,29 @@ final class Libc {
             call("write", WRITE, file, content, (long) bytes.length);
             call("ftruncate", FTRUNCATE, file, length);
             return file;
+        }
+    }
+
+    /**
+     * A file of zeros that has no name in any folder, mapped here; it can't be made shorter, so that
+     * who maps it can't be struck by that. It stays open: that is how an observer without the powers
+     * of an administrator finds it.
+     */
+    static long sealedFile(String name, long length) throws Failure {
+        final int cloexecAllowSealing = 3;
+        final int addSeals = 1033;
+        final int shrinkAndSeal = 2 | 1;
+        int file;
+        try (Arena arena = Arena.ofConfined()) {
+            file = (int) call("memfd_create", MEMFD, arena.allocateFrom(name), cloexecAllowSealing);
+        }
+        try {
+            call("ftruncate", FTRUNCATE, file, length);
+            call("fcntl", FCNTL, file, addSeals, shrinkAndSeal);
+            return call("mmap", MMAP, 0L, length, READ_WRITE, SHARED, file, 0L);
+        } catch (Failure e) {
+            close(file);
+            throw e;
         }
     }
 

@@ -63,6 +63,11 @@ final class Memory {
         return (long) LONGS.getOpaque(ALL, at);
     }
 
+    /** A store that is made each time, and ordered with nothing. */
+    static void setLongOpaque(long at, long value) {
+        LONGS.setOpaque(ALL, at, value);
+    }
+
     /** A load that stays before what comes after it. */
     static int getIntAcquire(long at) {
         return (int) INTS.getAcquire(ALL, at);
@@ -71,6 +76,11 @@ final class Memory {
     /** A store that stays behind what came before it. */
     static void setIntRelease(long at, int value) {
         INTS.setRelease(ALL, at, value);
+    }
+
+    /** A store that stays behind what came before it. */
+    static void setLongRelease(long at, long value) {
+        LONGS.setRelease(ALL, at, value);
     }
 
     static boolean compareAndSetInt(long at, int expected, int value) {

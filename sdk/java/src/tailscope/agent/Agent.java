@@ -5,19 +5,19 @@ import java.lang.instrument.ClassFileTransformer;
 import java.lang.instrument.Instrumentation;
 import java.security.ProtectionDomain;
 import java.util.List;
-import java.util.Set;
 import java.util.TreeSet;
-import java.util.stream.Collectors;
+import tailscope.Place;
 import tailscope.Tailscope;
 
 /**
- * Makes spans of methods in a program whose source nobody changes: {@code
- * -javaagent:tailscope.jar=span=org.example.Server.answer}. Needs JDK 24, whose own API it reads
- * and writes classes with. What goes wrong is said on the error output; the program runs on without
- * spans.
+ * Makes spans of methods in a program whose source nobody changes ({@code
+ * -javaagent:tailscope.jar=span=org.example.Server.answer}), and has methods and loops say where
+ * they are ({@code place=org.example.*}). Needs JDK 24, whose own API it reads and writes classes
+ * with. What goes wrong is said on the error output; the program runs on without.
  */
 public final class Agent {
     private static final int CLASS_FILES_SINCE = 24;
+    private static final String NOTHING = "there will be no spans and no places";
 
     /** When the program starts. */
     public static void premain(String options, Instrumentation instrumentation) {
@@ -29,25 +29,26 @@ public final class Agent {
         start(options, instrumentation);
     }
 
-    private static void start(String options, Instrumentation instrumentation) {
+    private static void start(String argument, Instrumentation instrumentation) {
         if (Runtime.version().feature() < CLASS_FILES_SINCE) {
-            say("the agent needs JDK " + CLASS_FILES_SINCE + " or newer; there will be no spans");
+            say("the agent needs JDK " + CLASS_FILES_SINCE + " or newer; " + NOTHING);
             return;
         }
         if (Tailscope.problem() != null) {
-            say("no spans can be recorded here: " + Tailscope.problem());
+            say(NOTHING + ", as none can be recorded here: " + Tailscope.problem());
             return;
         }
-        List<Target> targets;
+        Options options;
         try {
-            targets = Target.parse(options);
+            options = Options.parse(argument);
         } catch (IllegalArgumentException e) {
-            say(e.getMessage() + "; there will be no spans. The form is " + Target.FORM);
+            say(e.getMessage() + "; " + NOTHING + ". The form is " + Options.FORM);
             return;
         }
-        instrumentation.addTransformer(new Transformer(targets), true);
+        instrumentation.addTransformer(new Transformer(options), true);
         for (Class<?> type : instrumentation.getAllLoadedClasses()) {
-            if (targets.stream().anyMatch(target -> target.className().equals(type.getName()))) {
+            // Hidden classes have names like those that they were made for.
+            if (options.touches(type.getName()) && instrumentation.isModifiableClass(type)) {
                 try {
                     instrumentation.retransformClasses(type);
                 } catch (Exception | LinkageError e) {
@@ -63,40 +64,56 @@ public final class Agent {
 
     /** Changes classes as they are loaded. */
     private static final class Transformer implements ClassFileTransformer {
-        private final List<Target> targets;
-        private final Set<String> classes;
+        private final Options options;
 
-        Transformer(List<Target> targets) {
-            this.targets = targets;
-            classes = targets.stream()
-                .map(target -> target.className().replace('.', '/'))
-                .collect(Collectors.toSet());
+        Transformer(Options options) {
+            this.options = options;
         }
 
         @Override
         public byte[] transform(
-            ClassLoader loader, String name, Class<?> was, ProtectionDomain domain, byte[] bytes) {
-            if (name == null || !classes.contains(name)) {
+            ClassLoader loader, String path, Class<?> was, ProtectionDomain domain, byte[] bytes) {
+            String name = path == null ? "" : path.replace('/', '.');
+            if (!options.touches(name)) {
                 return null;
             }
+            byte[] changed = null;
+            // What is thrown here, the JVM would take for "as it is", and say nothing.
             try {
-                return weave(loader, name.replace('/', '.'), bytes);
+                if (!seesUs(loader)) {
+                    say("no spans and no places in " + name
+                        + ": its class loader does not see the agent's jar");
+                    return null;
+                }
+                changed = weave(loader, name, bytes);
             } catch (Throwable e) {
-                // The JVM would take the class as it is and say nothing.
-                say("no spans in " + name.replace('/', '.') + ": " + e);
-                return null;
+                say("no spans in " + name + ": " + e);
+            }
+            try {
+                if (options.isPlace(name)) {
+                    byte[] before = changed == null ? bytes : changed;
+                    changed = Marker.mark(before, name, loader, Place::number);
+                }
+            } catch (Throwable e) {
+                say("no places in " + name + ": " + e);
+            }
+            return changed;
+        }
+
+        private static boolean seesUs(ClassLoader loader) {
+            try {
+                String sdk = Tailscope.class.getName();
+                return loader != null && Class.forName(sdk, false, loader) == Tailscope.class;
+            } catch (ClassNotFoundException e) {
+                return false;
             }
         }
 
-        private byte[] weave(ClassLoader loader, String name, byte[] bytes)
-            throws ClassNotFoundException {
-            String sdk = Tailscope.class.getName();
-            if (loader == null || Class.forName(sdk, false, loader) != Tailscope.class) {
-                say("no spans in " + name + ": its class loader does not see the agent's jar");
+        private byte[] weave(ClassLoader loader, String name, byte[] bytes) {
+            List<Target> ofClass = options.spansIn(name);
+            if (ofClass.isEmpty()) {
                 return null;
             }
-            List<Target> ofClass =
-                targets.stream().filter(target -> target.className().equals(name)).toList();
             Weaver.Woven woven = Weaver.weave(bytes, ofClass, loader);
             for (Target target : woven.missing()) {
                 say(name + " has no method " + target.method() + " with code; it has "
