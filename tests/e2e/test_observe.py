@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,6 +83,10 @@ def test_a_known_rate_is_told_and_none_is_above_it(observe: Observe, paced: Call
     assert told["impossible"]["kept"] * 10_000 <= told["kept"]
     assert told["cpu"] != CPUS[0]
     assert sum(count for _, count in rounds["cells"]) == told["kept"]
+    assert sum(count for _, _, count in told["joint"]) == told["kept"]
+    # Two to one, but for pairs in which a step came between the two loads of one sample.
+    alike = (n for x, y, n in told["joint"] if y == pytest.approx(2 * x, rel=0.01))
+    assert sum(alike) > told["kept"] / 2
     assert sum(s["kept"] for s in told["series"]) == told["kept"]
     assert told["effect"]["phases"] >= 10
     assert told["effect"]["low"] <= told["effect"]["share"] <= told["effect"]["high"]
@@ -348,7 +353,7 @@ def test_functions_of_known_length_have_their_share(
     runtime = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-c", "-o", edges]
     runtime += [f"-I{installed.SDK}", installed.SDK / "tailscope_edges.c"]
     subprocess.run([str(word) for word in runtime], check=True, timeout=60)
-    flags = (f"-fsanitize-coverage={option}", str(edges))
+    flags = ("-g", f"-fsanitize-coverage={option}", str(edges))
     hot = program("hot.c", *flags, compiler=compiler)
     with Started(["taskset", "-c", str(CPUS[0]), hot, "on"]) as running:
         until(lambda: has_channels(running.pid), "it made its channels")
@@ -363,7 +368,12 @@ def test_functions_of_known_length_have_their_share(
     # Whatever else ran on its CPU, and in whichever function that struck it: three times as many.
     assert rounds["long_one"] / rounds["short_one"] == pytest.approx(3, rel=0.1)
     assert functions["long_one"]["share"] + functions["short_one"]["share"] > 0.95
-    assert any("long_one+0x" in (v["names"] or [""])[0] for v in told["by_tag"]["values"][:2])
+    source = (installed.ROOT / "tests" / "c" / "hot.c").read_text().splitlines()
+    loop = 1 + source.index("	for (unsigned long i = 0; i < 3 * times; i++)")
+    names = [(v["names"] or [""])[0] for v in told["by_tag"]["values"][:2]]
+    lines = [re.fullmatch(r"long_one\+0x[0-9a-f]+ hot\.c:(\d+)", name) for name in names]
+    # The loop's turn is of its head or of its body.
+    assert {int(line[1]) for line in lines if line} <= {loop, loop + 1} and any(lines), names
 
 
 def test_raw_samples_say_the_same_as_the_report(

@@ -2,6 +2,7 @@
 
 mod args;
 mod html;
+mod joint;
 mod table;
 mod text;
 

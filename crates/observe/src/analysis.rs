@@ -4,6 +4,7 @@ use tailscope_signals::clock::Cycles;
 
 use crate::dte::Tolerance;
 use crate::histogram::Histogram;
+use crate::joint::Joint;
 use crate::sampler::{Sample, Sink};
 use crate::series::Series;
 use crate::tags::Tags;
@@ -95,6 +96,8 @@ pub struct Analysis<const N: usize, const T: usize> {
     pub tags: Tags<N, T>,
     /// The first counter's rate with the second's.
     pub together: Together,
+    /// How often each pair of both came.
+    pub joint: Joint,
     /// Over time.
     pub series: Series<N>,
 }
@@ -119,6 +122,7 @@ impl<const N: usize, const T: usize> Analysis<N, T> {
             reads: Histogram::default(),
             tags: Tags::default(),
             together: Together::default(),
+            joint: Joint::new(N > 1),
             series: Series::new(Cycles::now().0, slice_cycles),
         }
     }
@@ -179,6 +183,7 @@ impl<const N: usize, const T: usize> Sink<N, T> for Analysis<N, T> {
         }
         if N > 1 {
             self.together.add(rates[0], rates[1]);
+            self.joint.add(rates[0], rates[1]);
         }
         if T > 0 {
             self.tags
@@ -233,6 +238,8 @@ mod tests {
             );
             prop_assert_eq!(analysis.rates[0].kept.count(), counts.kept);
             prop_assert_eq!(analysis.rates[0].all.count(), counts.samples - 1);
+            let joint = analysis.joint.cells();
+            prop_assert_eq!(joint.iter().map(|cell| cell.2).sum::<u64>(), counts.kept);
             // Sixteen bits tell the same growth as sixty-four: it wraps, and nothing is lost.
             prop_assert_eq!(analysis.rates[0].grown, analysis.rates[1].grown);
             let (tags, _) = analysis.tags.by_time();

@@ -47,6 +47,29 @@ fn middle(cell: usize) -> f64 {
     (low(cell) + low(cell + 1)) / 2.0
 }
 
+/// Of a coarser grid, for two numbers at once: this many cells, the first of which is zero.
+pub(crate) const COARSE_CELLS: usize = 1 + CELLS / FINE_IN_COARSE;
+/// Eight coarse cells in each doubling.
+const FINE_IN_COARSE: usize = PER_DOUBLING / 8;
+
+/// The coarse cell of a number. What is negative or no number counts as zero.
+#[inline(always)]
+pub(crate) fn coarse(value: f64) -> usize {
+    if value > 0.0 {
+        1 + cell(value) / FINE_IN_COARSE
+    } else {
+        0
+    }
+}
+
+/// The middle of a coarse cell.
+pub(crate) fn coarse_middle(cell: usize) -> f64 {
+    let first = |cell: usize| middle(cell * FINE_IN_COARSE);
+    let last = |cell: usize| middle(cell * FINE_IN_COARSE + FINE_IN_COARSE - 1);
+    cell.checked_sub(1)
+        .map_or(0.0, |cell| (first(cell) + last(cell)) / 2.0)
+}
+
 impl Histogram {
     /// Counts one. What is negative or no number counts as zero.
     #[inline(always)]

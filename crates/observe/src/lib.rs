@@ -12,6 +12,7 @@ mod budget;
 mod dte;
 mod effect;
 mod histogram;
+mod joint;
 mod name;
 mod options;
 mod pace;

@@ -53,9 +53,14 @@ impl Names {
     pub fn of(&self, value: u64) -> Option<String> {
         match (self, Running::thread(value)) {
             (Self::None, _) => None,
-            (Self::Code(functions), _) => functions
-                .find(value)
-                .map(|(name, offset)| format!("{name}+{offset:#x}")),
+            (Self::Code(functions), _) => {
+                functions
+                    .find(value)
+                    .map(|(name, offset)| match functions.line(value) {
+                        Some(line) => format!("{name}+{offset:#x} {line}"),
+                        None => format!("{name}+{offset:#x}"),
+                    })
+            }
             (Self::Places(places), _) => places.find(value),
             (Self::Threads, None) => Some("not seen yet".into()),
             (Self::Threads, Some(Thread { tid: 0, .. })) => Some("idle".into()),

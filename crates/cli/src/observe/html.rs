@@ -5,7 +5,7 @@ use std::fmt::Write;
 use tailscope_observe::Report;
 use tailscope_timeline::escaped;
 
-use super::{table, text};
+use super::{joint, table, text};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 220.0;
@@ -220,12 +220,18 @@ pub fn page(report: &Report) -> String {
             true,
         ),
     ];
+    let together = match (report.rates.as_slice(), &report.joint) {
+        ([first, second, ..], Some(cells)) => {
+            joint::picture([&first.signal, &second.signal], cells)
+        }
+        _ => String::new(),
+    };
     let tables = report.by_tag.as_ref();
     let tables = tables.map_or_else(String::new, |tags| table::by_tag(tags, &report.rates));
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <title>tailscope observe</title><style>{STYLE}</style></head>\n<body>\n\
-         <h1>What was observed</h1>\n<pre>{}</pre>\n{tables}\n{}\n</body></html>\n",
+         <h1>What was observed</h1>\n<pre>{}</pre>\n{tables}\n{}\n{together}\n</body></html>\n",
         escaped(&text::report(report)),
         pictures.join("\n")
     )

@@ -6,6 +6,7 @@ use tailscope_observe::Report;
 use tailscope_observe::report::{ByTag, Distribution, Rate, Value};
 use tailscope_observe::self_test::{Cost, Counters, SelfTest};
 
+use super::joint;
 use crate::units::{bytes, count};
 
 /// Values of tags that are shown; `--json` has more.
@@ -59,6 +60,9 @@ pub fn report(report: &Report) -> String {
             optional(report.correlation, |value| format!("{value:.3}")),
         ));
         line(String::new());
+    }
+    if let ([first, second, ..], Some(cells)) = (report.rates.as_slice(), &report.joint) {
+        line(joint::text([&first.signal, &second.signal], cells));
     }
     if let Some(tags) = &report.by_tag {
         line(of_tags(tags));

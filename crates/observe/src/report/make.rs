@@ -96,6 +96,10 @@ pub(crate) fn report<const N: usize, const T: usize>(
         rates,
         ratio: ratio(seen),
         correlation: seen.together.correlation(),
+        joint: (N > 1).then(|| {
+            let cells = seen.joint.cells().into_iter();
+            cells.map(|(x, y, n)| (x * hz, y * hz, n)).collect()
+        }),
         by_tag: (T > 0).then(|| by_tag(seen, context.tags, hz)),
         periods: Distribution::of(&seen.periods, 1.0),
         reads: Distribution::of(&seen.reads, 1.0),

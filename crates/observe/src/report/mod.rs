@@ -176,6 +176,9 @@ pub struct Report {
     pub ratio: Option<f64>,
     /// The correlation of the first two counters' rates.
     pub correlation: Option<f64>,
+    /// How often the first two counters' rates came together, as triples of both, in counts a second,
+    /// and a number of pairs of samples; rates are told to 6 %.
+    pub joint: Option<Vec<(f64, f64, u64)>>,
     /// By the tags' values.
     pub by_tag: Option<ByTag>,
     /// Cycles from one sample to the next.

@@ -5,6 +5,7 @@ mod code;
 mod counter;
 mod hsperf;
 mod kernel;
+mod lines;
 mod maps;
 mod mem;
 mod places;

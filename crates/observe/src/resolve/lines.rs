@@ -1,0 +1,100 @@
+//! Lines of the source, as compilers put them into a program's file (`-g`, DWARF).
+
+use std::fmt;
+use std::fs::File;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use addr2line::Context;
+use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSection, ReadCache};
+
+/// Files that have more than this of it are left alone: it is read into memory.
+const MOST_BYTES: u64 = 256 << 20;
+
+type Reader = EndianArcSlice<LittleEndian>;
+
+/// Of one file. It is read when the first line is asked for, so when the observation is over.
+pub(super) struct Lines {
+    file: File,
+    read: OnceLock<Option<Mutex<Context<Reader>>>>,
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lines {
+    pub(super) fn of(file: File) -> Self {
+        Self {
+            file,
+            read: OnceLock::new(),
+        }
+    }
+
+    /// `FILE:LINE` of the instruction at an address, in the file's own numbering; `None`: the file
+    /// does not tell.
+    pub(super) fn find(&self, address: u64) -> Option<String> {
+        let read = self.read.get_or_init(|| read(&self.file).map(Mutex::new));
+        let context = read.as_ref()?.lock().ok()?;
+        let found = context.find_location(address).ok()??;
+        let file = found.file?.rsplit('/').next()?;
+        Some(format!("{file}:{}", found.line?))
+    }
+}
+
+fn read(file: &File) -> Option<Context<Reader>> {
+    let cache = ReadCache::new(file);
+    let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let of_source = elf
+        .sections()
+        .filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")));
+    if of_source.map(|section| section.size()).sum::<u64>() > MOST_BYTES {
+        return None;
+    }
+    context(|name| {
+        // Compressed sections count as not there.
+        let section = elf.section_by_name(name);
+        let data = section.and_then(|section| section.uncompressed_data().ok());
+        Arc::from(&*data.unwrap_or_default())
+    })
+}
+
+fn context(section: impl Fn(&str) -> Arc<[u8]>) -> Option<Context<Reader>> {
+    let load = |id: SectionId| Ok::<_, gimli::Error>(Reader::new(section(id.name()), LittleEndian));
+    Context::from_dwarf(Dwarf::load(load).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_program_has_no_lines() {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        file.write_all(b"#!/bin/sh\n").expect("written");
+        assert_eq!(Lines::of(file).find(0x1000), None);
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_sections_never_panic(info: Vec<u8>, line: Vec<u8>, other: Vec<u8>, at: u64) {
+            let found = context(|name| match name {
+                ".debug_info" => Arc::from(&*info),
+                ".debug_line" => Arc::from(&*line),
+                _ => Arc::from(&*other),
+            });
+            if let Some(context) = found {
+                let _ = context.find_location(at);
+            }
+        }
+    }
+}
