@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from itertools import combinations
 
 import pytest
+from guest import ROOT
 from guest.session import Session
 from recording import Record, Recording
 from rig import ledger
@@ -54,6 +56,39 @@ def test_instructions_are_those_of_the_span(counting: None, record: Record) -> N
     assert set(found) == {(kind, length) for kind in KINDS for length in LENGTHS}
     # A switch in the very middle of a reading has it read again: that is some 100 instructions.
     assert max(found.values()) <= 1, found
+
+
+def test_access_that_is_switched_off_ends_the_values_and_not_the_program(
+    counting: None, guest: Session, record: Record
+) -> None:
+    # As soon as rows come, user space is kept from its counters.
+    recording = record.server(
+        "countbench --alone --lengths 1000 --spans 5000 --nap-us 2000 & server=$!",
+        "sdk --counters instructions",
+        "usleep 500000; sysctl -w kernel.perf_user_access=0 >/dev/null; wait $server || exit 8",
+    )
+    spans = ledger.count(recording.ledger)
+    counted = ledger.count(recording.ledger, "instructions IS NOT NULL")
+    assert 0 < counted < spans
+    # Once it is off, it is off.
+    first = "SELECT min(start_ns) FROM spans WHERE instructions IS NULL AND id = 1000 AND cpu = -1"
+    last = "SELECT max(start_ns) FROM spans WHERE instructions IS NOT NULL"
+    ((begin,),), ((end,),) = (ledger.query(recording.ledger, sql) for sql in (first, last))
+    assert end < begin
+
+
+def test_a_reading_that_faults_is_passed_over(guest: Session) -> None:
+    """The program of the C tests, for this architecture, where a reading faults for real."""
+    if guest.kernel.architecture != "arm64":
+        pytest.skip("on this machine's own architecture it is among the tests in tests/c")
+    program = guest.share / "counters"
+    source = ROOT / "tests" / "c" / "counters.c"
+    options = ["-O2", "-static", "-pthread", f"-I{ROOT / 'sdk' / 'c'}"]
+    subprocess.run(
+        ["aarch64-linux-gnu-gcc", *options, source, "-o", program], check=True, timeout=120
+    )
+    guest.run("sysctl", "-w", "kernel.perf_user_access=0").clean()
+    guest.run("/share/counters").clean()
 
 
 def test_events_that_do_not_fit_take_turns_and_every_pair_meets(
