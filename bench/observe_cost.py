@@ -152,13 +152,13 @@ def periods(bench: Bench, result: Result, seconds: int) -> None:
             result.bars.append(Bar("impossible rates kept", "0", figure, kept == 0))
 
 
-def instrumented(bench: Bench, level: str | None) -> Path:
-    """bench/c/methods.c with calls at every edge, or at every method, or without."""
-    target = bench.folder / f"methods-{level or 'plain'}"
-    sdk, code = ROOT / "sdk" / "c", ROOT / "bench" / "c" / "methods.c"
+def instrumented(bench: Bench, level: str | None, name: str = "methods") -> Path:
+    """A program of bench/c with calls at every edge, or at every method, or without."""
+    target = bench.folder / f"{name}-{level or 'plain'}"
+    sdk, code = ROOT / "sdk" / "c", ROOT / "bench" / "c" / f"{name}.c"
     common = ["clang", "-std=c11", "-D_GNU_SOURCE", "-O2", "-g", f"-I{sdk}"]
     edges = [f"-fsanitize-coverage={level},trace-pc-guard"] if level else []
-    part = bench.folder / "methods.o"
+    part = bench.folder / f"{name}.o"
     subprocess.run([*common, *edges, "-c", code, "-o", part], check=True)
     runtime = [sdk / "tailscope_edges.c"] if level else []
     subprocess.run([*common, part, *runtime, "-pthread", "-o", target], check=True)
