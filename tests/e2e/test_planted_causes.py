@@ -190,7 +190,7 @@ def test_softirqs_that_are_left_to_ksoftirqd_are_softirqs_to_who_waits_behind_it
         recorder.wait().clean()
         # The loop always wants its CPU, so what ksoftirqd had of it the loop waited for.
         had_ns = ksoftirqd_ns(MEASURED) - before_ns
-    if had_ns < 100e6:
+    if had_ns < 20e6:
         pytest.skip(f"nearly nothing was left to ksoftirqd: {had_ns / 1e6:.0f} ms")
     ledger.check_books(recorder.ledger)
     ((softirqs_ns, waits_ns),) = ledger.query(

@@ -13,6 +13,8 @@ from guest.session import Ended, Session
 #: made too big and that were cut, and a hook that a thread met while another one, switched out on
 #: this CPU, was inside the same program.
 NOT_ROWS = frozenset({"overdrawn", "recursion"})
+#: How long a program waits for the recorder (ms): both are emulated, at a twentieth of the speed.
+PATIENCE_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ wait $recorder""")
         number = len(list(self.guest.share.glob("ledger-*")))
         name = f"ledger-{number}"
         ended = self.guest.shell(
+            f"export TAILSCOPE_PATIENCE_MS={PATIENCE_MS}\n"
             f"rm -rf /tmp/ledger\n{script}\ncode=$?\ncp -r /tmp/ledger /share/{name}\nexit $code",
             120,
         )

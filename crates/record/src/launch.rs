@@ -45,7 +45,8 @@ pub enum Prints {
 }
 
 /// How long the SDK in the command waits for the recorder, in ms: on a machine so busy that we get no
-/// CPU for a while, its first spans would go unmetered, and nobody waits for those but us.
+/// CPU for a while, its first spans would go unmetered, and nobody waits for those but us. Who has
+/// set it for us has set it for the command.
 const PATIENCE_MS: (&str, &str) = ("TAILSCOPE_PATIENCE_MS", "5000");
 
 impl Launched {
@@ -67,10 +68,12 @@ impl Launched {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null());
         }
+        if env::var_os(PATIENCE_MS.0).is_none() {
+            shell.env(PATIENCE_MS.0, PATIENCE_MS.1);
+        }
         let child = shell
             .args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""])
             .args(command)
-            .env(PATIENCE_MS.0, PATIENCE_MS.1)
             .process_group(0)
             .spawn()
             .map_err(system)?;
