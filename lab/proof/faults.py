@@ -148,8 +148,9 @@ def command(fault: str, size: int) -> tuple[object, ...]:
     """
     commands = {
         "hog": ("hog", "--duty", "60%", "--period", "20ms", "--threads", size),
-        #: For two at once: as long as a packet storm makes a request longer, not twenty times.
-        "short hog": ("hog", "--duty", f"{4 * size}%", "--period", "5ms"),
+        #: For two at once: about as long as a packet storm makes a request longer, not twenty
+        #: times; like the storm for a tenth of the time.
+        "short hog": ("hog", "--duty", "10%", "--period", f"{5 * size}ms"),
         "quota": ("quota",),
         "packets": (
             *("packets", "--sender-cpu", OTHER_CPU, "--rate", 4_000_000, "--burst", 64),
