@@ -31,10 +31,8 @@ const BELOW: usize = 16 << 10;
 const ABOVE: usize = 8 << 10;
 const PAGE: usize = 4096;
 
-/// How long threads are watched to see which of them work, and from which share of the CPU time
-/// of the busiest one does.
+/// How long threads are watched to see which of them work.
 const LOOK: Duration = Duration::from_millis(200);
-const WORKS: u64 = 2;
 
 /// As many pieces as a call may name (UIO_MAXIOV): it goes over the same ones again and again.
 const PIECES: usize = 1024;
@@ -255,7 +253,7 @@ fn threads(pid: i32) -> anyhow::Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// Those threads that use nearly as much CPU time as the busiest; all, if none uses any.
+/// Those threads that use at least half as much CPU time as the busiest; all, if none uses any.
 fn working(threads: &[PathBuf]) -> Vec<&PathBuf> {
     let before: Vec<u64> = threads.iter().map(|thread| cpu_ns(thread)).collect();
     thread::sleep(LOOK);
@@ -265,9 +263,8 @@ fn working(threads: &[PathBuf]) -> Vec<&PathBuf> {
         .map(|(thread, before)| cpu_ns(thread).saturating_sub(before))
         .collect();
     let most = used.iter().max().copied().unwrap_or(0);
-    let works = |used: u64| used * WORKS >= most;
     let all = threads.iter().zip(used);
-    all.filter(|(_, used)| works(*used))
+    all.filter(|(_, used)| used * 2 >= most)
         .map(|(thread, _)| thread)
         .collect()
 }

@@ -7,7 +7,8 @@
  * kernel.perf_user_access on arm64, rdpmc in sysfs on x86-64). The next reading then faults, which
  * would end the program, and nothing tells of it before. So while threads count, there is a handler
  * for that signal. It passes over a reading of ours that faulted, and the thread counts nothing any
- * more until the recorder says that it is other events' turn. Every other fault is for the handler that was there before.
+ * more until the recorder says that it is other events' turn. Every other fault is for the handler
+ * that was there before.
  */
 #ifndef TAILSCOPE_GUARD_H
 #define TAILSCOPE_GUARD_H

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from rig.agent import LOOPBENCH, Agent, dropped, recorded
+from rig.agent import LOOPBENCH, Agent, all_exported, dropped, recorded
 from rig.collector import Collector, serving
 from rig.processes import Started
 from rig.waiting import until
@@ -89,13 +89,7 @@ def test_spans_come_to_a_collector_that_shows_a_trusted_certificate(
     collector = serve("IP:127.0.0.1")
     started = agent(LOOPBENCH, otlp=export(collector.endpoint, authority / "ca.pem"))
     some_spans(run)
-    kept = recorded(started)
-    until(lambda: len(collector.spans()) == kept, "all spans have come")
-    figures = until(
-        lambda: (f := started.figures())["tailscope_otlp_spans_total"] == kept and f,
-        "they are counted",
-    )
-    assert dropped(figures) == 0
+    all_exported(started, lambda: len(collector.spans()))
     started.stop().clean()
     assert "no spans get to" not in started.err
 

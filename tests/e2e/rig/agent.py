@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -107,3 +107,15 @@ def recorded(agent: Agent) -> float:
         "the programs' ends are heard",
     )
     return figures["tailscope_rows_total"]
+
+
+def all_exported(agent: Agent, arrived: Callable[[], int]) -> float:
+    """The rows of the programs that ran, once each has arrived at a collector and is counted."""
+    kept = recorded(agent)
+    until(lambda: arrived() == kept, "all spans have come")
+    figures = until(
+        lambda: (f := agent.figures())["tailscope_otlp_spans_total"] == kept and f,
+        "they are counted",
+    )
+    assert dropped(figures) == 0
+    return kept
