@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
 
 from tailscope.cause import BLAMED
@@ -67,7 +66,7 @@ def blame(spans: Spans, floor_ns: int, cause: str) -> Blame | None:
     found = rows.engine.run(
         table.filter(table.wall_ns >= floor_ns, value > 0)
         .group_by(by=table[by])
-        .agg(ns=(ibis._.weight * value).sum(), weight=ibis._.weight.sum())
+        .agg(ns=rows.weigh(value), weight=rows.weight())
     )
     unknown = np.ma.getmaskarray(found["by"])
     ns, weight = found["ns"].astype(float), found["weight"].astype(float)

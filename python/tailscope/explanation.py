@@ -20,6 +20,7 @@ from tailscope.engine import connect
 from tailscope.grid import Distribution, lower_edge
 from tailscope.ledger import Ledger
 from tailscope.measure import Worst
+from tailscope.near import with_near
 from tailscope.overview import look_over, walls_by_span
 from tailscope.provenance import Provenance, provenance
 from tailscope.quantity import duration, percent
@@ -219,6 +220,7 @@ def explain(
         baseline = start(spans, target, seed)
         whole = baseline.whole
         floor = whole.bin_at(max(0.0, 1 - TAIL * (1 - target.quantile)))
+        spans = with_near(spans, sum(total.rows for total in totals), baseline, floor, seed)
         spans = with_queue(spans, baseline.walls, seed)
         spans = with_tail(spans, floor)
         by_span = {chosen: whole}

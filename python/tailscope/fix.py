@@ -122,7 +122,7 @@ def excess(spans: Spans, fix: Fix) -> tuple[Counts, Counts]:
 
     def counts(wall: IntegerValue) -> Counts:
         found = spans.engine.run(
-            rows.group_by(block=spans.block, bin=bin_of(wall)).agg(weight=ibis._.weight.sum())
+            rows.group_by(block=spans.block, bin=bin_of(wall)).agg(weight=spans.weight())
         )
         return Counts(found["block"], found["bin"], found["weight"])
 

@@ -26,7 +26,7 @@ from tailscope.overview import Overview, Total
 from tailscope.timed import Counts
 
 if TYPE_CHECKING:
-    from ibis.expr.types import IntegerValue, Table
+    from ibis.expr.types import FloatingScalar, IntegerValue, Table
 
     from tailscope.replay import Queued
     from tailscope.sample import Sample
@@ -82,12 +82,16 @@ class Spans:
     blocks: int
     columns: frozenset[str]
     counters: tuple[str, ...] = ()
+    #: Whether each row stands for one span: then no question reads the weights.
+    single: bool = False
     #: Whether all requests are there, from when their data was ready: they can be replayed.
     replayable: bool = False
     #: Those that waited for each other, to be replayed; None where nobody asked for it, or can't.
     queued: Queued | None = None
     #: All of their rows, where these are few: then no question goes to the engine.
     here: Sample | None = None
+    #: Of very many rows those that are looked at one by one, in a table of their own (`near`).
+    near: Spans | None = None
     #: The bin of wall time below which the table has no rows.
     floor_bin: int = 0
     tail: Spans | None = None
@@ -101,6 +105,14 @@ class Spans:
     def block_s(self) -> float:
         """How long a block lasts, in s."""
         return (1 << self.power) / 1e9
+
+    def weight(self) -> FloatingScalar:
+        """How many spans the rows of a group stand for."""
+        return ibis._.count().cast("float64") if self.single else ibis._.weight.sum()
+
+    def weigh(self, value: IntegerValue) -> FloatingScalar:
+        """The sum of a column over the spans that the rows of a group stand for."""
+        return (value.cast("float64") if self.single else ibis._.weight * value).sum()
 
     def value(self, cause: str) -> IntegerValue:
         """A cause's ns in each span. `running` is what is left of the wall time, never below 0."""
@@ -127,6 +139,7 @@ class Spans:
             table=self.table.filter([self.table[column(cause)].notnull() for cause in missing]),
             queued=queued,
             here=self.here and self.here.where(self.here.where_known(missing)),
+            near=None,
             tail=self.tail and replace(self.tail.knowing(causes), queued=queued),
         )
 
@@ -148,7 +161,7 @@ def walls_by_segment(
     begin = since - since % length_ns
     found = spans.engine.run(
         table.group_by(begin=begin, bin=bin_of(table.wall_ns)).agg(
-            rows=ibis._.count(), weight=ibis._.weight.sum()
+            rows=ibis._.count(), weight=spans.weight()
         )
     )
     pieces = {}
@@ -241,16 +254,13 @@ def spans_named(
         moment = its if moment is None else ibis.ifelse(table.ledger == place.ledger, its, moment)
     whole = alone and not overview.left_out
     spans = spans_of(engine, table, ledger, moment, blocks, power, whole)
-    return replace(spans, replayable=knows_queue(spans, totals))
+    spans = replace(spans, single=all(total.single == total.rows for total in totals))
+    return replace(spans, replayable=knows_queue(spans))
 
 
-def knows_queue(spans: Spans, totals: Sequence[Total]) -> bool:
+def knows_queue(spans: Spans) -> bool:
     """Whether every request is a row, says how long it was ready, and whose thread answered it."""
-    return (
-        QUEUE in spans.active
-        and spans.columns.issuperset(THREAD)
-        and all(total.weight == total.rows for total in totals)
-    )
+    return QUEUE in spans.active and spans.columns.issuperset(THREAD) and spans.single
 
 
 def spans_of(
@@ -285,19 +295,22 @@ def walls(spans: Spans) -> Counts:
     if spans.here:
         return here.walls(spans.here)
     grouped = spans.table.group_by(block=spans.block, bin=bin_of(spans.table.wall_ns))
-    found = spans.engine.run(grouped.agg(weight=ibis._.weight.sum()))
+    found = spans.engine.run(grouped.agg(weight=spans.weight()))
     return Counts(found["block"], found["bin"], found["weight"])
 
 
 def with_tail(spans: Spans, floor_bin: int) -> Spans:
     """The spans with those at and above a bin of wall time kept apart."""
-    table = spans.table
-    causes = [column(name) for name in (*spans.active, *spans.counters)]
-    causes += culprit_columns(spans)
+    table = (spans.near or spans).table
     slow = table.filter(table.wall_ns >= int(lower_edge(floor_bin)))
+    if spans.near:
+        tail = replace(spans.near, table=slow, moment=slow.moment, queued=spans.queued)
+        return replace(spans, tail=replace(tail, floor_bin=floor_bin))
     if spans.here:
         rows = spans.here.where(spans.here.wall >= int(lower_edge(floor_bin)))
         return replace(spans, tail=replace(spans, table=slow, here=rows, floor_bin=floor_bin))
+    causes = [column(name) for name in (*spans.active, *spans.counters)]
+    causes += culprit_columns(spans)
     kept = spans.engine.keep(slow.select("wall_ns", "weight", *causes, moment=spans.moment))
     return replace(spans, tail=replace(spans, table=kept, moment=kept.moment, floor_bin=floor_bin))
 
@@ -313,10 +326,10 @@ def strikes(spans: Spans, cause: str, total: float) -> Strikes:
         bins, weights, events = here.strikes(spans.here, cause)
         return Strikes(with_zero(bins, weights, total), float(weights.sum()), events)
     value = spans.value(cause)
-    sums = {"weight": ibis._.weight.sum()}
+    sums = {"weight": spans.weight()}
     counted = f"{cause}_n" in spans.columns
     if counted:
-        sums["events"] = (ibis._.weight * ibis._[f"{cause}_n"].fill_null(0)).sum()
+        sums["events"] = spans.weigh(ibis._[f"{cause}_n"].fill_null(0))
     table = spans.table.filter(value > 0)
     found = spans.engine.run(table.group_by(bin=bin_of(value)).agg(**sums))
     return Strikes(
@@ -351,9 +364,7 @@ def walls_from(spans: Spans, cause: str, high_ns: int) -> Distribution:
     if spans.here:
         return here.walls_from(spans.here, cause, high_ns)
     table = spans.table.filter(spans.value(cause) >= high_ns)
-    found = spans.engine.run(
-        table.group_by(bin=bin_of(table.wall_ns)).agg(weight=ibis._.weight.sum())
-    )
+    found = spans.engine.run(table.group_by(bin=bin_of(table.wall_ns)).agg(weight=spans.weight()))
     return Distribution.of(found["bin"], found["weight"])
 
 
@@ -370,9 +381,8 @@ def class_sums(
     number = ibis.literal(0, "int64")
     for edge in edges_ns:
         number = number + (table.wall_ns >= edge).cast("int64")
-    weight = ibis._.weight
-    sums = {"weight": weight.sum(), "wall": (weight * ibis._.wall_ns).sum()}
-    sums |= {cause: (weight * spans.value(cause)).sum() for cause in causes}
+    sums = {"weight": spans.weight(), "wall": spans.weigh(table.wall_ns)}
+    sums |= {cause: spans.weigh(spans.value(cause)) for cause in causes}
     found = spans.engine.run(table.group_by(block=spans.block, number=number).agg(**sums))
     dense = {}
     for name in sums:

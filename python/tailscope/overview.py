@@ -29,6 +29,8 @@ class Total:
     ledger: int
     span: str
     rows: int
+    #: Those of them that stand for one span.
+    single: int
     weight: float
     first_ns: int
     last_ns: int
@@ -97,6 +99,7 @@ def total_up(engine: Engine, table: Table) -> tuple[list[Total], int, bool]:
             starts=ibis._.start_ns.count(),
             # Not by minimum and maximum: what they are of NaN differs between engines.
             weighed=((ibis._.weight > 0) & (ibis._.weight <= HEAVIEST)).cast("int64").sum(),
+            single=(ibis._.weight == 1).cast("int64").sum(),
             weight=ibis._.weight.sum(),
             first_ns=ibis._.start_ns.min(),
             last_ns=ibis._.start_ns.max(),
@@ -117,7 +120,7 @@ def total_up(engine: Engine, table: Table) -> tuple[list[Total], int, bool]:
             and 0 <= found["first_ns"][i] <= found["last_ns"][i] <= LATEST_NS
             and 0 <= found["min_ns"][i] <= found["max_ns"][i] <= LONGEST_NS
         )
-        numbers = ("ledger", "rows", "first_ns", "last_ns", "min_ns", "max_ns")
+        numbers = ("ledger", "rows", "single", "first_ns", "last_ns", "min_ns", "max_ns")
         totals.append(
             Total(
                 span=span,

@@ -4,8 +4,8 @@ What needs neighbouring spans, and takes too long for all of them, is done for t
 (`transfer` says what that means for all). As each block has its own piece, the error of drawing is
 part of what makes blocks differ, and an interval that resamples blocks (`bootstrap`) contains it.
 
-A piece has a lead-in: rows before it that are read and not counted. Only whole numbers below 2^63
-are used, so that every engine and numpy choose the same rows.
+A piece has a lead-in in the same block: rows before it that are read and not counted. Only whole
+numbers below 2^63 are used, so that every engine and numpy choose the same rows.
 """
 
 from __future__ import annotations
@@ -45,19 +45,18 @@ class Pieces:
     def begin(self, block: Moments) -> Moments:
         """Where a block's piece begins (ns since the block does)."""
         mixed = (block * block * 7_919 + block * 104_729 + self.seed * 1_299_709) % PLACES
-        return mixed * (((1 << self.power) - self.length) // PLACES)
+        return mixed * (((1 << self.power) - self.lead - self.length) // PLACES) + self.lead
+
+    def since(self, moment: Moments) -> Moments:
+        """How long ago (ns) the piece of a moment's block began; negative before it."""
+        return (moment & ((1 << self.power) - 1)) - self.begin(moment >> self.power)
 
     def has(self, moment: Moments) -> Moments:
         """Whether a moment lies in a piece."""
-        since = moment % (1 << self.power) - self.begin(moment >> self.power)
+        since = self.since(moment)
         return (since >= 0) & (since < self.length)
 
-    def leads_to_next(self, moment: Moments) -> Moments:
-        """Whether a moment lies in the lead-in of the next block's piece."""
-        left = (1 << self.power) - moment % (1 << self.power)
-        return left + self.begin((moment >> self.power) + 1) <= self.lead
-
     def reads(self, moment: Moments) -> Moments:
-        """Whether a moment lies in a piece or in a lead-in."""
-        since = moment % (1 << self.power) - self.begin(moment >> self.power)
-        return ((since >= -self.lead) & (since < self.length)) | self.leads_to_next(moment)
+        """Whether a moment lies in a piece or in its lead-in."""
+        since = self.since(moment)
+        return (since >= -self.lead) & (since < self.length)

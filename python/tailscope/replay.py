@@ -43,6 +43,8 @@ from tailscope.timed import Counts, Timed
 from tailscope.transfer import transferred
 
 if TYPE_CHECKING:
+    from ibis.expr.types import BooleanValue
+
     from tailscope.fix import Fix
 
 #: Spans that are replayed at most, about; those below the median among them are not read.
@@ -247,32 +249,47 @@ def with_queue(spans: Spans, walls: Timed, seed: int) -> Spans:
     """
     if not spans.replayable:
         return spans
-    from_bin = walls.distribution().bin_at(0.5)
-    count = float(walls.weight.sum())
-    share = QUOTA / count
-    if share >= 1:
-        found = read(spans, from_bin, None)
+    from_bin, pieces = first_read(spans, walls, seed)
+    found = read(spans.near or spans, from_bin, pieces)
+    if pieces is None:
         return replace(spans, queued=Queued(in_order(spans, found, None), from_bin))
+    share = QUOTA / float(walls.weight.sum())
     slow = float(walls.weight[:, from_bin - walls.first :].sum())
     for _ in range(4):
-        pieces = Pieces.reading(share, spans.power, seed)
-        found = read(spans, from_bin, pieces)
         if len(found["wall_ns"]) <= QUOTA:
             answers = in_order(spans, found, pieces)
             drawn = int(np.count_nonzero(answers.rows.weight)) / slow
             queued = Queued(answers, from_bin, drawn, spans.blocks, pieces.length)
             return replace(spans, queued=queued)
         share /= 4
+        pieces = Pieces.reading(share, spans.power, seed)
+        found = read(spans, from_bin, pieces)
     return spans
+
+
+def first_read(spans: Spans, walls: Timed, seed: int) -> tuple[int, Pieces | None]:
+    """From which bin of wall time on rows are read, and in which pieces; None: in all of the time.
+
+    Should the rows in these pieces be too many, smaller ones are read.
+    """
+    share = QUOTA / float(walls.weight.sum())
+    pieces = Pieces.reading(share, spans.power, seed) if share < 1 else None
+    return walls.distribution().bin_at(0.5), pieces
+
+
+def is_read(spans: Spans, from_bin: int, pieces: Pieces | None) -> BooleanValue:
+    """Whether a row is from a bin of wall time on, and in the pieces."""
+    slow = spans.table.wall_ns >= int(lower_edge(from_bin))
+    return slow & pieces.reads(spans.moment) if pieces else slow
 
 
 def read(spans: Spans, from_bin: int, pieces: Pieces | None) -> dict[str, NDArray]:
     """The rows from a bin of wall time on, in the pieces: a bounded number, one too many if they
     are too many."""
     table = spans.table
-    chosen = table.filter(table.wall_ns >= int(lower_edge(from_bin)))
+    chosen = table.filter(is_read(spans, from_bin, pieces))
     if pieces:
-        chosen = chosen.filter(pieces.reads(spans.moment)).limit(QUOTA + 1)
+        chosen = chosen.limit(QUOTA + 1)
     causes = {name: table[column(name)] for name in spans.active}
     return spans.engine.run(
         chosen.select("start_ns", "wall_ns", *THREAD, moment=spans.moment, **causes)
@@ -301,7 +318,7 @@ def in_order(spans: Spans, found: dict[str, NDArray], pieces: Pieces | None) -> 
     opened = np.zeros(len(wall), dtype=bool)
     if pieces:
         weight = pieces.has(moment).astype(float)
-        first |= changes(block + pieces.leads_to_next(moment))
+        first |= changes(block)
         opened = first & (values[QUEUE] > 0)
     rows = Sample(
         wall=wall,

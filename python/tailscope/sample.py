@@ -25,7 +25,7 @@ from tailscope.grid import Distribution, lower_edge
 from tailscope.measure import Spans, column
 
 if TYPE_CHECKING:
-    from ibis.expr.types import Table
+    from ibis.expr.types import BooleanValue, Table
 
 #: Rows at most, about, from below the median, from there to the target, and from the target up.
 QUOTA = (50_000, 100_000, 100_000)
@@ -93,32 +93,60 @@ class Sample:
         return known
 
 
+@dataclass(frozen=True)
+class Lots:
+    """Which rows are drawn: in each stratum those whose lot is below its limit."""
+
+    #: The wall times (ns) with which the upper strata begin.
+    edges: tuple[int, int]
+    #: Rows, and spans that they stand for, by stratum.
+    rows: NDArray[np.int64]
+    weight: NDArray[np.float64]
+    seed: int
+
+    @property
+    def all(self) -> bool:
+        """Whether every row is drawn."""
+        return bool((self.rows <= QUOTA).all())
+
+    def has(self, table: Table) -> BooleanValue:
+        """Whether a row is drawn."""
+        if self.all:
+            return ibis.literal(True)
+        shares = np.minimum(1.0, np.array(QUOTA) / np.maximum(self.rows, 1))
+        lowest, middle, highest = (int(PRIME * share) for share in shares)
+        limit = ibis.cases(
+            (table.wall_ns >= self.edges[1], highest),
+            (table.wall_ns >= self.edges[0], middle),
+            else_=lowest,
+        )
+        return lot(table.start_ns, table.wall_ns, self.seed) < limit
+
+
+def draw(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Lots:
+    """Draw rows; `whole` is the distribution of their wall times."""
+    table = spans.table
+    bins = [whole.bin_at(share) for share in (0.5, quantile)]
+    edges = int(lower_edge(bins[0])), int(lower_edge(bins[1]))
+    weight = np.bincount(np.searchsorted(bins, whole.bins, side="right"), whole.weights, 3)
+    if spans.single:
+        return Lots(edges, weight.astype(np.int64), weight, seed)
+    stratum = sum(((table.wall_ns >= edge).cast("int64") for edge in edges), ibis.literal(0))
+    counted = spans.engine.run(table.group_by(stratum=stratum).agg(rows=ibis._.count()))
+    rows = np.zeros(3, dtype=np.int64)
+    rows[counted["stratum"]] = counted["rows"]
+    return Lots(edges, rows, weight, seed)
+
+
 def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sample:
     """Draw rows with all causes and counters; `whole` is the distribution of their wall times."""
-    table = spans.table
-    middle, target = (int(lower_edge(whole.bin_at(share))) for share in (0.5, quantile))
-    if spans.here:
-        strata = np.bincount(np.searchsorted((middle, target), spans.here.wall, side="right"))
-        if all(count <= quota for count, quota in zip(strata, QUOTA, strict=False)):
-            return spans.here
-    stratum = (table.wall_ns >= middle).cast("int64") + (table.wall_ns >= target).cast("int64")
-    counted = spans.engine.run(
-        table.group_by(stratum=stratum).agg(rows=ibis._.count(), weight=ibis._.weight.sum())
-    )
-    rows = dict(zip(counted["stratum"].tolist(), counted["rows"].tolist(), strict=True))
-    total = dict(zip(counted["stratum"].tolist(), counted["weight"].tolist(), strict=True))
-    chosen = table
-    if any(count > QUOTA[number] for number, count in rows.items()):
-        limits = [PRIME * min(1.0, quota / rows.get(i, 1)) for i, quota in enumerate(QUOTA)]
-        limit = ibis.cases(
-            (table.wall_ns >= target, int(limits[2])),
-            (table.wall_ns >= middle, int(limits[1])),
-            else_=int(limits[0]),
-        )
-        chosen = table.filter(lot(table.start_ns, table.wall_ns, seed) < limit)
-    drawn = fetched(spans, chosen)
-    weight = weighed(drawn.wall, drawn.weight, (middle, target), total)
-    return replace(drawn, weight=weight, rows=sum(rows.values()))
+    lots = draw(spans, whole, quantile, seed)
+    if spans.here and lots.all:
+        return spans.here
+    rows = spans if lots.all else spans.near or spans
+    drawn = fetched(rows, rows.table.filter(lots.has(rows.table)))
+    weight = weighed(drawn.wall, drawn.weight, lots)
+    return replace(drawn, weight=weight, rows=int(lots.rows.sum()))
 
 
 def fetched(spans: Spans, chosen: Table, *, events: bool = False) -> Sample:
@@ -180,15 +208,10 @@ def lot(start: ibis.Value, wall: ibis.Value, seed: int) -> ibis.Value:
 
 
 def weighed(
-    wall: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    edges: tuple[int, int],
-    total: dict[int, float],
+    wall: NDArray[np.int64], weight: NDArray[np.float64], lots: Lots
 ) -> NDArray[np.float64]:
     """The weights, such that each stratum's add up to what all of its rows weigh."""
-    stratum = np.searchsorted(edges, wall, side="right")
-    drawn = np.bincount(stratum, weight, len(edges) + 1)
-    factor = np.array(
-        [total.get(i, 0.0) / sum_ if sum_ > 0 else 0.0 for i, sum_ in enumerate(drawn)]
-    )
+    stratum = np.searchsorted(lots.edges, wall, side="right")
+    drawn = np.bincount(stratum, weight, len(lots.weight))
+    factor = np.divide(lots.weight, drawn, out=np.zeros_like(drawn), where=drawn > 0)
     return weight * factor[stratum]

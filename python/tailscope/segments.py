@@ -176,7 +176,7 @@ def window(spans: Spans, ledger: Ledger, segment: Segment, length_ns: int) -> Sp
     moment = table.start_ns - segment.start_ns
     blocks = ((length_ns - 1) >> power) + 1
     cut = measure.spans_of(spans.engine, table, ledger, moment, blocks, power)
-    return replace(cut, replayable=spans.replayable and QUEUE in cut.active)
+    return replace(cut, single=spans.single, replayable=spans.replayable and QUEUE in cut.active)
 
 
 def side(

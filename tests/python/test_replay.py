@@ -271,7 +271,7 @@ def test_pieces_are_the_same_length_in_each_block_and_lead_in_to_each() -> None:
     begins = [int(pieces.begin(np.array([block]))[0]) for block in range(blocks)]
     assert len(set(begins)) > blocks / 2
     assert min(begins) < 0.2 * (1 << power) and max(begins) > 0.6 * (1 << power)
-    for block in range(1, blocks):
+    for block in range(blocks):
         begin = (block << power) + begins[block]
         assert pieces.reads(np.arange(begin - pieces.lead, begin)).all()
 
