@@ -20,7 +20,7 @@ from tailscope import bootstrap
 from tailscope.bootstrap import Interval, interval, interval_of
 from tailscope.change import wider
 from tailscope.grid import Distribution
-from tailscope.measure import block_power
+from tailscope.spans import block_power
 from tailscope.timed import Timed
 
 LIMIT = 0.05

@@ -17,7 +17,7 @@ import numpy as np
 from explain_synthetic import QUIET, START_NS, Columns, Plant, World, simulate
 from tailscope import bootstrap
 from tailscope.grid import Distribution, bins_of
-from tailscope.measure import block_power
+from tailscope.spans import block_power
 from tailscope.timed import Counts, Timed
 
 QUANTILE = 0.99

@@ -17,7 +17,7 @@ from tailscope.cause import BLAMED
 from tailscope.quantity import percent
 
 if TYPE_CHECKING:
-    from tailscope.measure import Spans
+    from tailscope.spans import Spans
 
 #: How many culprits of a cause are told apart.
 NAMED = 8

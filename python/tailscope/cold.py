@@ -47,8 +47,8 @@ from tailscope.cause import RUNNING
 if TYPE_CHECKING:
     from ibis.expr.types import IntegerValue
 
-    from tailscope.measure import Spans
     from tailscope.sample import Sample
+    from tailscope.spans import Spans
 
 #: Causes that strike while a span runs, at times of their own.
 ON_TOP = ("preempted", "irq", "softirq_net", "softirq_timer", "softirq_other")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tailscope import measure
 from tailscope.cause import RUNNING
 from tailscope.grid import Distribution, lower_edge
-from tailscope.measure import Spans
+from tailscope.spans import Spans
 from tailscope.target import Target
 
 #: The spans that stand for the median: from p45 to p55.

@@ -21,7 +21,7 @@ from tailscope import bootstrap, measure
 from tailscope.bootstrap import Draws
 from tailscope.cause import RUNNING
 from tailscope.grid import lower_edge
-from tailscope.measure import Spans
+from tailscope.spans import Spans
 from tailscope.timed import Timed
 
 Sums = NDArray[np.float64]

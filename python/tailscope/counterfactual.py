@@ -28,7 +28,7 @@ from tailscope import measure
 from tailscope.bootstrap import Draws, Interval, again, interval, interval_of, redrawn
 from tailscope.fix import Fix, Remedies, fixed
 from tailscope.grid import Distribution, lower_edge
-from tailscope.measure import Spans
+from tailscope.spans import Spans
 from tailscope.timed import Timed
 
 

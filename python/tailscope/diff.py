@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tailscope import compatible, measure
+from tailscope import compatible
 from tailscope.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.cause import CAUSES
 from tailscope.change import Change, PercentileChange, change, change_dict
@@ -23,6 +23,7 @@ from tailscope.ledger import Ledger
 from tailscope.overview import Overview, look_over
 from tailscope.quantity import percent
 from tailscope.span_name import length_s, weights_by_name
+from tailscope.spans import spans_named
 from tailscope.target import Target
 
 #: The percentiles that are always compared.
@@ -175,7 +176,7 @@ def side(
     seed: int,
 ) -> Side:
     """One ledger's spans of a kind."""
-    spans = measure.spans_named(engine, table, overview, ledger, name)
+    spans = spans_named(engine, table, overview, ledger, name)
     totals = [total for total in overview.totals if total.span == name]
     unknown = frozenset(cause for cause in CAUSES if ledger.is_null(cause))
     rows = sum(total.rows for total in totals)

@@ -20,16 +20,17 @@ from tailscope.engine import connect
 from tailscope.grid import Distribution, lower_edge
 from tailscope.ledger import Ledger
 from tailscope.measure import Worst
-from tailscope.near import with_near
+from tailscope.near import with_near, with_tail
 from tailscope.overview import look_over, walls_by_span
 from tailscope.provenance import Provenance, provenance
 from tailscope.quantity import duration, percent
 from tailscope.replay import Queued, with_queue
 from tailscope.rules import Pair
-from tailscope.sample import brought, with_tail
+from tailscope.sample import brought
 from tailscope.segments import Segments, cut, segments_dict
 from tailscope.shapley import Shares
 from tailscope.span_name import SpanName, choose, length_s, name_line
+from tailscope.spans import spans_named
 from tailscope.target import Target
 from tailscope.varmri import VarMRI
 from tailscope.weighing import Cause, CounterImpact, flat, start, weigh_all
@@ -215,7 +216,7 @@ def explain(
         overview, table = look_over(engine, ledger)
         chosen = choose(overview, span)
         totals = [total for total in overview.totals if total.span == chosen]
-        spans = measure.spans_named(engine, table, overview, ledger, chosen)
+        spans = spans_named(engine, table, overview, ledger, chosen)
         spans = brought(spans, sum(total.rows for total in totals))
         baseline = start(spans, target, seed)
         whole = baseline.whole

@@ -23,7 +23,7 @@ from tailscope import here
 from tailscope.cause import QUEUE, RUNNING
 from tailscope.cold import Cold
 from tailscope.grid import bin_of
-from tailscope.measure import Spans
+from tailscope.spans import Spans
 from tailscope.timed import Counts, Timed
 
 if TYPE_CHECKING:

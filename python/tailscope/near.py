@@ -1,9 +1,8 @@
-"""The rows of a long ledger that are looked at one by one, brought near in one pass.
+"""Rows that are asked for again and again, kept apart in small tables of the engine.
 
-They are the slow spans, the rows that are drawn at random, and the pieces of time that are
-replayed: a few in a hundred. Goal: to read all causes of all rows once for the three of them, for
-that is what takes longest of 100 million rows. What is kept is what the slow spans alone would be,
-and a few rows more.
+Most questions are about the tail. Of a long ledger the rows that are drawn at random and the pieces
+of time that are replayed are kept with it: of 100 million rows, reading all causes is what takes
+longest, and the three are a few rows in a hundred. So one pass serves them all.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import ibis
 from tailscope import replay, sample
 from tailscope.counterfactual import Baseline
 from tailscope.grid import lower_edge
-from tailscope.measure import THREAD, Spans, column, culprit_columns
+from tailscope.spans import THREAD, Spans, column, culprit_columns
 
 #: From so many rows on. Below, a pass is quick, and these rows are a large part of all.
 MANY = 2_000_000
@@ -39,3 +38,20 @@ def with_near(spans: Spans, rows: int, baseline: Baseline, floor_bin: int, seed:
     rows_near = spans.table.filter(ibis.or_(*wanted)).select(*names, moment=spans.moment)
     kept = spans.engine.keep(rows_near)
     return replace(spans, near=replace(spans, table=kept, moment=kept.moment))
+
+
+def with_tail(spans: Spans, floor_bin: int) -> Spans:
+    """The spans with those at and above a bin of wall time kept apart; here, if they are few."""
+    floor_ns = int(lower_edge(floor_bin))
+    if spans.here:
+        rows = spans.here.where(spans.here.wall >= floor_ns)
+        return replace(spans, tail=replace(spans, here=rows, floor_bin=floor_bin))
+    table = (spans.near or spans).table
+    slow = table.filter(table.wall_ns >= floor_ns)
+    if not spans.near:
+        causes = [column(name) for name in (*spans.active, *spans.counters)]
+        names = ["wall_ns", "weight", *causes, *culprit_columns(spans)]
+        slow = spans.engine.keep(slow.select(*names, moment=spans.moment))
+    tail = replace(spans, table=slow, moment=slow.moment, near=None, floor_bin=floor_bin)
+    count = int(spans.engine.run(slow.agg(rows=ibis._.count()))["rows"][0])
+    return replace(spans, tail=sample.brought(tail, count))

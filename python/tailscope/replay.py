@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 from tailscope.cause import QUEUE, RUNNING
 from tailscope.engine import filled
 from tailscope.grid import bins_of, lower_edge
-from tailscope.measure import THREAD, Spans, column
 from tailscope.pieces import Pieces
 from tailscope.sample import Sample
+from tailscope.spans import THREAD, Spans, column
 from tailscope.timed import Counts, Timed
 from tailscope.transfer import transferred
 

@@ -17,12 +17,11 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope import measure
 from tailscope.cause import RUNNING
 from tailscope.counter import COUNTERS
 from tailscope.engine import filled
 from tailscope.grid import Distribution, lower_edge
-from tailscope.measure import Spans, column
+from tailscope.spans import Spans, column
 
 if TYPE_CHECKING:
     from ibis.expr.types import BooleanValue, Table
@@ -189,16 +188,6 @@ def brought(spans: Spans, rows: int) -> Spans:
     if rows > HERE:
         return spans
     return replace(spans, here=fetched(spans, spans.table, events=True))
-
-
-def with_tail(spans: Spans, floor_bin: int) -> Spans:
-    """The spans with those at and above a bin of wall time kept apart; here, if they are few."""
-    spans = measure.with_tail(spans, floor_bin)
-    tail = spans.tail
-    if tail is None or tail.here:
-        return spans
-    rows = spans.engine.run(tail.table.agg(rows=ibis._.count()))["rows"]
-    return replace(spans, tail=brought(tail, int(rows[0])))
 
 
 def lot(start: ibis.Value, wall: ibis.Value, seed: int) -> ibis.Value:

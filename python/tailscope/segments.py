@@ -20,10 +20,10 @@ from tailscope.change import Change, change, change_dict
 from tailscope.contribution import Side
 from tailscope.errors import TailscopeError
 from tailscope.ledger import Ledger
-from tailscope.measure import Spans
 from tailscope.overview import Total
 from tailscope.replay import with_queue
 from tailscope.sample import brought
+from tailscope.spans import Spans, block_power, spans_of
 from tailscope.target import Target
 from tailscope.varmri import VarMRI
 from tailscope.weighing import Cause, flat, start, weigh_all
@@ -172,10 +172,10 @@ def window(spans: Spans, ledger: Ledger, segment: Segment, length_ns: int) -> Sp
     table = spans.table
     stop = segment.start_ns + length_ns
     table = table.filter(table.start_ns >= segment.start_ns, table.start_ns < stop)
-    power = measure.block_power([length_ns - 1])
+    power = block_power([length_ns - 1])
     moment = table.start_ns - segment.start_ns
     blocks = ((length_ns - 1) >> power) + 1
-    cut = measure.spans_of(spans.engine, table, ledger, moment, blocks, power)
+    cut = spans_of(spans.engine, table, ledger, moment, blocks, power)
     return replace(cut, single=spans.single, replayable=spans.replayable and QUEUE in cut.active)
 
 

@@ -17,8 +17,9 @@ from tailscope.counterfactual import Baseline, Counterfactual
 from tailscope.fix import Fix
 from tailscope.grid import Distribution, bins_of
 from tailscope.impact import impact
-from tailscope.measure import Spans, Strikes
+from tailscope.measure import Strikes
 from tailscope.sample import Sample
+from tailscope.spans import Spans
 from tailscope.threshold import high_from
 from tailscope.varmri import VarMRI
 

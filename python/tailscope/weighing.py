@@ -19,10 +19,10 @@ from tailscope.counter import group_of
 from tailscope.counterfactual import Baseline, Counterfactual
 from tailscope.fix import Remedies
 from tailscope.grid import lower_edge
-from tailscope.measure import Spans
 from tailscope.rules import Event, Pair, Verdict
 from tailscope.sample import Sample, sample
 from tailscope.shapley import Shares
+from tailscope.spans import Spans
 from tailscope.strike import Strike, much, strike
 from tailscope.target import Target
 from tailscope.timed import Timed

@@ -26,10 +26,10 @@ from tailscope.engine import connect
 from tailscope.errors import MachineError, TailscopeError
 from tailscope.explanation import explain
 from tailscope.grid import bin_of, bins_of
-from tailscope.measure import spans_named
 from tailscope.measure import walls as measured_walls
 from tailscope.overview import look_over
 from tailscope.replay import with_queue
+from tailscope.spans import spans_named
 from tailscope.target import Target
 from tailscope.timed import Timed
 

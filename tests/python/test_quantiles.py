@@ -11,6 +11,7 @@ from tailscope import fix, measure
 from tailscope.engine import connect
 from tailscope.grid import Distribution, bins_of, lower_edge
 from tailscope.overview import look_over
+from tailscope.spans import spans_named
 from tailscope.timed import Counts, Timed
 
 BOUND = 0.002
@@ -98,7 +99,7 @@ def test_from_the_engine_too(make: Make) -> None:
     ledger = tailscope.open(make(wall_ns=wall, lock_ns=lock, weight=weight))
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
-        found = measure.spans_named(engine, table, overview, ledger, "recv..send")
+        found = spans_named(engine, table, overview, ledger, "recv..send")
         timed = Timed.of(measure.walls(found), found.blocks)
         walls = timed.distribution()
         check(walls, wall, weight)

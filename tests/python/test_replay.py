@@ -16,13 +16,14 @@ import pytest
 import tailscope
 from conftest import Make, rewrite
 from explain_synthetic import START_NS
-from tailscope import counterfactual, fix, measure, replay
+from tailscope import counterfactual, fix, replay
 from tailscope.counterfactual import Baseline
 from tailscope.engine import connect
 from tailscope.explanation import Explanation
 from tailscope.overview import look_over
 from tailscope.pieces import Pieces
 from tailscope.sample import Sample
+from tailscope.spans import Spans, spans_named
 from tailscope.target import Target
 from tailscope.weighing import start
 
@@ -161,12 +162,12 @@ def test_a_ledger_with_some_requests_only_is_not_replayed(make: Make) -> None:
 
 
 @contextmanager
-def opened(ledger: Path) -> Iterator[tuple[measure.Spans, Baseline]]:
+def opened(ledger: Path) -> Iterator[tuple[Spans, Baseline]]:
     """The spans of a ledger, without their queues, and p99 as it is."""
     whole = tailscope.open(ledger)
     with connect(whole) as engine:
         overview, table = look_over(engine, whole)
-        spans = measure.spans_named(engine, table, overview, whole, "recv..send")
+        spans = spans_named(engine, table, overview, whole, "recv..send")
         assert spans.replayable
         yield spans, start(spans, Target(99), 1)
 

@@ -17,6 +17,7 @@ from tailscope.explanation import Cause, Explanation
 from tailscope.grid import Distribution, bins_of
 from tailscope.overview import look_over
 from tailscope.sample import Sample, sample
+from tailscope.spans import spans_named
 from tailscope.timed import Timed
 
 
@@ -82,7 +83,7 @@ def test_shares_sum_to_the_saving_that_the_engine_finds_for_all_at_once(tmp_path
     limits = {one.name: int(one.median_ns) for one in found.causes if one.name in shares.shares}
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
-        spans = measure.spans_named(engine, table, overview, ledger, found.span.name)
+        spans = spans_named(engine, table, overview, ledger, found.span.name)
         walls = Timed.of(measure.walls(spans), spans.blocks)
         without = fix.fixed(spans, walls, fix.Fix(limits)).distribution()
     assert shares.saving_ns == pytest.approx(found.at_target.ns - without.value_at(0.99))
@@ -105,7 +106,7 @@ def test_a_sample_weighs_what_all_rows_weigh_and_shares_alike(
     assert part.shares == again.shares
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
-        spans = measure.spans_named(engine, table, overview, ledger, whole.span.name)
+        spans = spans_named(engine, table, overview, ledger, whole.span.name)
         drawn = sample(spans, whole.curves[""], 0.99, seed=1)
         other = sample(spans, whole.curves[""], 0.99, seed=2)
     assert drawn.weight.sum() == pytest.approx(whole.span.spans)
