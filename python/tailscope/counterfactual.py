@@ -7,7 +7,8 @@ up behind the cause, which goes with it where that can be replayed (`replay`), a
 the cause left longer (`cold`).
 
 A cause that was not measured in all rows (a counter that takes turns, a ledger that lacks it) is
-judged by those in which it was: what fixing it saves there is what it saves.
+judged by those in which it was: the part of the percentile that fixing it saves there is the part
+that it saves.
 
 What lies beneath the causes that are fixed has a memory of its own: bursts of a cause may be short,
 and what the machine does to all spans may last for seconds. So an interval is drawn in runs as long
@@ -110,16 +111,17 @@ def compare(
     baseline: Baseline, ns: float, replicates: np.ndarray, cold_ns: float = 0.0
 ) -> Counterfactual:
     """The percentile that would have been, against the one that was."""
-    # Both percentiles come from the same draws, so what the draw itself does to both cancels.
-    saved = baseline.target.ns - ns
-    savings = baseline.replicates - replicates
-    saving = interval(saved, savings, baseline.draws)
     lowest_ns = min(ns, float(replicates.min()))
     whole = baseline.everything
-    replicates = whole.replicates - savings
-    left = interval(whole.target.ns - saved, replicates, baseline.draws)
-    predicted = Interval(*(max(ns, 0.0) for ns in (left.ns, left.lo, left.hi)))
-    next_time = again(predicted.ns, replicates, baseline.draws)
+    # Both percentiles come from the same draws, so what the draw itself does to both cancels. Where
+    # these are some of the spans, their percentile errs with their luck, by as much as a fix saves;
+    # what part of it is left errs little (ratio estimator: Cochran, Sampling Techniques, ch. 6).
+    ns *= whole.target.ns / max(baseline.target.ns, 1.0)
+    replicates = replicates * (whole.replicates / np.maximum(baseline.replicates, 1.0))
+    saving = interval(whole.target.ns - ns, whole.replicates - replicates, baseline.draws)
+    left = interval(ns, replicates, baseline.draws)
+    predicted = Interval(left.ns, max(left.lo, 0.0), left.hi)
+    next_time = again(ns, replicates, baseline.draws)
     return Counterfactual(predicted, saving, next_time, lowest_ns, cold_ns)
 
 
