@@ -14,6 +14,7 @@ from rig import bpf, installed
 from rig.agent import Agent, configuration
 from rig.processes import Started
 from rig.recorder import Recorder
+from rig.timeline import Timeline
 from rig.waiting import until
 
 
@@ -59,6 +60,20 @@ def record(recordable: None, folder: Path) -> Iterator[Record]:
             recorder = Recorder(folder / name, *arguments, under=under)
             stack.enter_context(recorder)
             return recorder
+
+        yield start
+
+
+Begin = Callable[..., Timeline]
+
+
+@pytest.fixture
+def timeline(recordable: None, folder: Path) -> Iterator[Begin]:
+    """Starts flight recorders, with their windows in folder/windows. All are ended."""
+    with ExitStack() as stack:
+
+        def start(*arguments: object) -> Timeline:
+            return stack.enter_context(Timeline(folder / "windows", *arguments))
 
         yield start
 

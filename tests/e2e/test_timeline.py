@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Begin
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from rig import bpf, installed
 from rig.java import java
@@ -21,22 +20,9 @@ from rig.waiting import until
 
 MEASURED, OTHER = 1, 0
 
-Begin = Callable[..., Timeline]
-
 pytestmark = pytest.mark.skipif(
     not {MEASURED, OTHER} <= os.sched_getaffinity(0), reason="needs two CPUs"
 )
-
-
-@pytest.fixture
-def timeline(recordable: None, folder: Path) -> Iterator[Begin]:
-    """Starts flight recorders; all are ended."""
-    with ExitStack() as stack:
-
-        def start(*arguments: object) -> Timeline:
-            return stack.enter_context(Timeline(folder / "windows", *arguments))
-
-        yield start
 
 
 def watch(timeline: Begin, server: Server, *options: object) -> Timeline:
@@ -345,7 +331,6 @@ def test_the_window_can_be_asked_for_at_a_socket(timeline: Begin, folder: Path) 
         (["timeline", "-p", "4194304"], 2, ["no process 4194304"]),
         (["timeline", "-p", "1", "--slow", "p0"], 2, ["no percentile"]),
         (["timeline", "--", "no-such-program"], 2, ["no program 'no-such-program'"]),
-        (["timeline", "-p", "1", "--span", "sdk"], 2, ["no spans of the SDK", "record --span sdk"]),
         (["timeline", "-p", "1", "--span", "uprobe:/bin/true:work"], 2, ["--span", "work"]),
         (["timeline", "story", "/etc/passwd"], 2, ["no trace of tailscope timeline"]),
         (["timeline", "story", "/nowhere"], 2, ["can't read /nowhere"]),

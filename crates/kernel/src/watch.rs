@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
-use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, MapType, Object};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, MapType, Object};
 use rustix::mm::{MapFlags as MmapFlags, ProtFlags};
 use tailscope_signals::abi;
 
-use crate::load::Kernel;
+use crate::load::{Kernel, program};
 use crate::shared::{self, Plain};
 
 /// A process can't be watched.
@@ -41,7 +41,7 @@ const fn max_sdk_processes() -> u32 {
     shared::MAX_METER_MAPS - shared::FIRST_SDK_MAP
 }
 
-fn kernel(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> WatchError {
+pub(crate) fn kernel(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> WatchError {
     move |source| WatchError::Kernel { what, source }
 }
 
@@ -119,6 +119,15 @@ pub(crate) fn place_meters(
         &meters.as_fd().as_raw_fd().to_ne_bytes(),
         MapFlags::ANY,
     )
+}
+
+/// Listens to the SDK's probe in a file, in every process that has it mapped. `None`: there is none.
+pub(crate) fn attach_sdk(object: &mut Object, file: &Path) -> Result<Option<Link>, WatchError> {
+    match program(object, "on_sdk_thread").attach_usdt(-1, file, "tailscope", "thread") {
+        Ok(link) => Ok(Some(link)),
+        Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(kernel("attach to the SDK's probe")(source)),
+    }
 }
 
 impl Kernel {
@@ -219,22 +228,10 @@ impl Kernel {
     /// Lets the SDK in this file know of the recorder, in every process that has it mapped.
     /// Returns false if the file has no SDK in it.
     pub fn call_sdk(&mut self, file: &Path) -> Result<bool, WatchError> {
-        let program = self
-            .object
-            .progs_mut()
-            .find(|program| program.name() == "on_sdk_thread")
-            .unwrap_or_else(|| unreachable!("see src/bpf/lives.h"));
-        match program.attach_usdt(-1, file, "tailscope", "thread") {
-            Ok(link) => {
-                self.sdk_links.push(link);
-                Ok(true)
-            }
-            Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(WatchError::Kernel {
-                what: "attach to the SDK's probe",
-                source,
-            }),
-        }
+        let link = attach_sdk(&mut self.object, file)?;
+        let found = link.is_some();
+        self.sdk_links.extend(link);
+        Ok(found)
     }
 
     /// Lets every SDK know that the recorder goes: spans that begin from now on are not metered.

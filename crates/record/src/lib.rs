@@ -10,7 +10,6 @@ mod convert;
 mod counting;
 mod cxx;
 mod elf;
-mod files;
 mod keeping;
 mod launch;
 mod live;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tailscope_kernel::{LoadError, WatchError};
 use tailscope_signals::counters::Event;
+use tailscope_signals::door::ServeError;
 use tailscope_trace::Existing;
 
 use crate::keeping::Policy;
-use crate::sdk::ServeError;
 use crate::{Live, SpanSource};
 
 /// What to record.

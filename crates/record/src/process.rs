@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::files;
+use tailscope_signals::sdk_files::{self, code_mappings};
 
 /// A process that can be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Process {
         self.code_files()
             .unwrap_or_default()
             .iter()
-            .any(|file| files::has_sdk(file).unwrap_or(false))
+            .any(|file| sdk_files::has_sdk(file).unwrap_or(false))
     }
 
     /// The root of the files that it sees.
@@ -152,50 +152,14 @@ impl Process {
             .collect())
     }
 
-    /// The files whose code it has mapped, each as a path that leads to the very file even in
-    /// another mount namespace or after it was replaced.
+    /// The files whose code it has mapped, each as a path that leads to the very file.
     pub fn code_files(&self) -> io::Result<Vec<PathBuf>> {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
-        let mut paths: Vec<&str> = code_mappings(&maps).map(|(_, path)| path).collect();
-        paths.sort_unstable();
-        paths.dedup();
-        Ok(paths
-            .into_iter()
-            .flat_map(|path| match path {
-                SDK_IN_MEMORY => self.descriptors_of(path),
-                _ => vec![PathBuf::from(format!("/proc/{}/root{path}", self.pid))],
-            })
-            .collect())
-    }
-
-    /// The descriptors through which it holds files open that have this name in its maps. Unlike
-    /// the links in `map_files`, they can be followed without the powers of an administrator.
-    fn descriptors_of(&self, name: &str) -> Vec<PathBuf> {
-        fs::read_dir(format!("/proc/{}/fd", self.pid))
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| fs::read_link(path).is_ok_and(|to| to.as_os_str() == name))
-            .collect()
+        sdk_files::code_files(self.pid)
     }
 }
 
 /// What the kernel puts behind the name of a mapped file that was removed or replaced.
 const DELETED: &str = " (deleted)";
-
-/// What the SDK for Java maps, which has no program file to keep its probe in (`Probe.NAME` in
-/// sdk/java): a file in memory, which no path leads to.
-const SDK_IN_MEMORY: &str = "/memfd:tailscope-sdk (deleted)";
-
-/// The address range and the file of each mapping of code.
-fn code_mappings(maps: &str) -> impl Iterator<Item = (&str, &str)> {
-    maps.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (range, mode) = (fields.next()?, fields.next()?);
-        let path = line.find('/').map(|at| &line[at..])?;
-        mode.contains('x').then_some((range, path))
-    })
-}
 
 fn all_processes() -> Vec<u32> {
     fs::read_dir("/proc")

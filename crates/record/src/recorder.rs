@@ -8,13 +8,14 @@ mod turn;
 pub use turn::{Closing, NextLedger};
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::{Config, Kernel, SocketSpans};
 use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns};
+use tailscope_signals::door::Knock;
 use tailscope_signals::keeping::Keeping;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
 
@@ -55,7 +56,7 @@ pub struct Recorder {
     /// Programs that started and are not watched.
     programs: Vec<u32>,
     /// Who knocked while it was not decided yet whether those are to be watched.
-    knocks: Vec<OwnedFd>,
+    knocks: Vec<Knock>,
     lost_news: u64,
     pace: Pace,
     looked: Instant,

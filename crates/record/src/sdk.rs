@@ -5,45 +5,19 @@
 //! the recorder is gone.
 
 use std::collections::HashMap;
-use std::env;
-use std::fs;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, connect, listen, sendmsg, socket_with,
-};
 use tailscope_kernel::Kernel;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
+use tailscope_signals::door::{Door, Knock, Refusal, ServeError, Visitor};
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
 use tailscope_signals::region::{Region, RegionLoss};
 use tailscope_signals::row::Row;
 use tailscope_trace::SpanName;
-
-/// The socket can't be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// Somebody else serves it.
-    #[error(
-        "another recorder serves the SDK at {0}: stop it, or set TAILSCOPE_SOCKET to another path here and for the programs"
-    )]
-    Taken(PathBuf),
-    /// The system refused.
-    #[error("can't serve the SDK at {path}: {source}")]
-    System {
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-}
 
 /// One process that uses the SDK.
 struct Client {
@@ -52,7 +26,7 @@ struct Client {
     /// The ledger's names for the numbers of this region, as far as they were met.
     names: Vec<Option<SpanName>>,
     /// Kept for its end.
-    connections: Vec<OwnedFd>,
+    connections: Vec<Visitor>,
     /// Whether it was told of that it can't count.
     refused: bool,
 }
@@ -76,10 +50,7 @@ impl Counts {
 
 /// The recorder's side of all SDK processes.
 pub(crate) struct SdkServer {
-    path: PathBuf,
-    /// Device and inode of the socket that is ours.
-    bound: Option<(u64, u64)>,
-    listener: OwnedFd,
+    door: Door,
     clients: HashMap<u32, Client>,
     sample: u64,
     /// Of spans whose names are not known yet; times in cycles.
@@ -90,12 +61,9 @@ pub(crate) struct SdkServer {
 }
 
 impl SdkServer {
-    /// The socket's path: `$TAILSCOPE_SOCKET`, or the one that the header names.
+    /// The socket's path.
     pub(crate) fn path() -> PathBuf {
-        env::var_os("TAILSCOPE_SOCKET").map_or_else(
-            || PathBuf::from(String::from_utf8_lossy(abi::TS_SOCKET).trim_end_matches('\0')),
-            PathBuf::from,
-        )
+        Door::path()
     }
 
     /// `takes_over`: whoever serves the socket now is of this process, and about to end.
@@ -104,12 +72,8 @@ impl SdkServer {
         unknown: Keeping,
         takes_over: bool,
     ) -> Result<Self, ServeError> {
-        let path = Self::path();
-        let listener = listen_at(&path, takes_over)?;
         Ok(Self {
-            bound: inode(&path),
-            path,
-            listener,
+            door: Door::open(takes_over)?,
             clients: HashMap::new(),
             sample,
             unknown,
@@ -120,38 +84,36 @@ impl SdkServer {
 
     /// Readable when a process wants in.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+        self.door.as_fd()
     }
 
     /// Whoever waits to be let in.
-    pub(crate) fn knocks(&self) -> Vec<OwnedFd> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        std::iter::from_fn(|| accept_with(&self.listener, flags).ok()).collect()
+    pub(crate) fn knocks(&self) -> Vec<Knock> {
+        self.door.knocks()
     }
 
     /// Lets them in, or not: `is_watched` says whose spans are recorded. What the next one needs is
     /// made ready, for it waits in its first span for our answer.
     pub(crate) fn welcome(
         &mut self,
-        knocks: Vec<OwnedFd>,
+        knocks: Vec<Knock>,
         kernel: &mut Kernel,
         is_watched: impl Fn(u32) -> bool,
     ) {
-        for connection in knocks {
-            let Ok(peer) = socket_peercred(&connection) else {
+        for knock in knocks {
+            let Some(pid) = knock.pid() else {
                 continue;
             };
-            let pid = peer.pid.as_raw_nonzero().get() as u32;
             if !is_watched(pid) {
                 self.past.strangers += 1;
-                let _ = answer(&connection, abi::TS_NOT_WATCHED, &[]);
+                knock.refuse(Refusal::NotWatched);
                 continue;
             }
             if !self.clients.contains_key(&pid) {
                 match self.furnish(kernel, pid) {
                     Ok(client) => drop(self.clients.insert(pid, client)),
                     Err(_) => {
-                        let _ = answer(&connection, abi::TS_NO_ROOM, &[]);
+                        knock.refuse(Refusal::NoRoom);
                         continue;
                     }
                 }
@@ -162,9 +124,8 @@ impl SdkServer {
             let Some(meters) = kernel.meters_of(pid) else {
                 continue;
             };
-            let fds = [meters, client.region.as_fd()];
-            if answer(&connection, abi::TS_WELCOME, &fds).is_ok() {
-                client.connections.push(connection);
+            if let Ok(visitor) = knock.let_in(meters, client.region.as_fd()) {
+                client.connections.push(visitor);
             }
         }
         // Where there is no room for one more, the next to come is told.
@@ -262,20 +223,6 @@ impl SdkServer {
     }
 }
 
-impl Drop for SdkServer {
-    fn drop(&mut self) {
-        // Another recorder may have taken the place.
-        if inode(&self.path) == self.bound {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn inode(path: &Path) -> Option<(u64, u64)> {
-    let found = fs::symlink_metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
-}
-
 /// Where rows go.
 pub(crate) trait Sink {
     /// The ledger's name for a span.
@@ -295,51 +242,4 @@ impl Client {
             sink.enter(pid, span, &row);
         });
     }
-}
-
-fn listen_at(path: &Path, takes_over: bool) -> Result<OwnedFd, ServeError> {
-    let system = |source: io::Error| ServeError::System {
-        path: path.to_owned(),
-        source,
-    };
-    let address = SocketAddrUnix::new(path).map_err(|e| system(e.into()))?;
-    let socket = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .map_err(|e| system(e.into()))
-    };
-    if path.exists() {
-        // Left by a recorder that was killed, or of one that lives?
-        match connect(&socket()?, &address) {
-            Ok(()) if !takes_over => return Err(ServeError::Taken(path.to_owned())),
-            _ => fs::remove_file(path).map_err(system)?,
-        }
-    } else if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(system)?;
-    }
-    let listener = socket()?;
-    bind(&listener, &address).map_err(|e| system(e.into()))?;
-    // Anybody may knock: who is let in is decided by who it is, not by the file's mode.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(system)?;
-    listen(&listener, 128).map_err(|e| system(e.into()))?;
-    Ok(listener)
-}
-
-fn answer(connection: &OwnedFd, status: u32, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut welcome = Vec::new();
-    welcome.extend(u64::from_le_bytes(*b"tale1\0\0\0").to_le_bytes());
-    welcome.extend(abi::TS_ABI.to_le_bytes());
-    welcome.extend(status.to_le_bytes());
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(fds));
-    }
-    sendmsg(
-        connection,
-        &[IoSlice::new(&welcome)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )?;
-    Ok(())
 }

@@ -66,7 +66,13 @@ enum tl_kind {
 	TL_SPAN_IN = 28,
 	/* And ends it; flags 1: at the return of the call that began it */
 	TL_SPAN_OUT = 29,
-	TL_KINDS = 30,
+	/* A program said itself where a span began and ended (sdk/), and here it ends. Written by the
+	 * flight recorder, in a ring of its own. small: its name, x, y: its length in ns, low half first */
+	TL_SPAN = 30,
+	/* A thread goes to another CPU's queue: to that of the CPU it is woken on, if waker and CPU are
+	 * TL_WAKING's, which comes before; else it is moved while it waits. x: who, y: which CPU */
+	TL_MIGRATE = 31,
+	TL_KINDS = 32,
 };
 
 /* Why TCP did not send at once what it was given. */

@@ -220,12 +220,20 @@ impl Clock {
     /// A moment in cycles, as Unix ns.
     #[must_use]
     pub fn cycles_to_unix(&self, at: Cycles) -> i64 {
+        self.cycles_to_ns(at).saturating_add(self.monotonic_to_unix)
+    }
+
+    /// A moment in cycles, on the clock of the kernel's programs.
+    #[must_use]
+    pub fn cycles_to_monotonic(&self, at: Cycles) -> Monotonic {
+        Monotonic(u64::try_from(self.cycles_to_ns(at)).unwrap_or_default())
+    }
+
+    fn cycles_to_ns(&self, at: Cycles) -> i64 {
         // The moment may be foreign: any number is some time, and none may panic.
         let distance = at.0.wrapping_sub(self.latest.cycles) as i64;
         let since = (distance as f64 * self.ns_per_cycle) as i64;
-        (self.latest.ns as i64)
-            .saturating_add(since)
-            .saturating_add(self.monotonic_to_unix)
+        (self.latest.ns as i64).saturating_add(since)
     }
 
     /// A moment of the kernel's clock, as Unix ns.
@@ -245,6 +253,8 @@ mod tests {
         let pair = Pair::read();
         let by_cycles = clock.cycles_to_unix(Cycles(pair.cycles));
         let by_monotonic = clock.monotonic_to_unix(Monotonic(pair.ns));
+        let on_it = clock.cycles_to_monotonic(Cycles(pair.cycles));
+        assert!(on_it.0.abs_diff(pair.ns) < 100_000, "{on_it:?} {pair:?}");
         assert!(
             (by_cycles - by_monotonic).abs() < 100_000,
             "{by_cycles} {by_monotonic}"

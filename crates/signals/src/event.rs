@@ -108,6 +108,13 @@ pub enum What {
         /// Its process.
         process: u32,
     },
+    /// A thread goes to another CPU's queue.
+    Migrate {
+        /// Who.
+        thread: u32,
+        /// To which.
+        cpu: u32,
+    },
     /// Something begins on top of the event's thread.
     Enter(OnTop),
     /// And ends.
@@ -243,6 +250,13 @@ pub enum What {
         frame: u64,
         /// It is the return of the call whose entry began it.
         returns: bool,
+    },
+    /// A span ends of which the program told itself.
+    Span {
+        /// Its name's number.
+        source: u16,
+        /// How long it took.
+        ns: u64,
     },
     /// Half of the name of a thread that ends.
     Name {
@@ -412,6 +426,11 @@ impl Event {
                 frame: u64::from(x) | u64::from(y) << 32,
                 returns: flag,
             },
+            abi::TL_SPAN => What::Span {
+                source: small,
+                ns: u64::from(x) | u64::from(y) << 32,
+            },
+            abi::TL_MIGRATE => What::Migrate { thread: x, cpu: y },
             _ => return None,
         };
         Some(Self {

@@ -5,8 +5,10 @@
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::event::{EVENT_BYTES, abi, place_of};
 use crate::mapping::Mapping;
@@ -49,6 +51,40 @@ impl EventRings {
             cpus,
             slots: slots.into(),
         })
+    }
+
+    /// One ring in memory of our own, for what no program of the kernel tells of.
+    pub fn ours(slots: u32) -> io::Result<Self> {
+        let file = memfd_create("tailscope-events", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, Self::value_size(slots).into())?;
+        Self::map(&file, 1, slots)
+    }
+
+    /// Writes an event to a ring of [our own](Self::ours), of which the caller is the only writer. Its
+    /// place is filled in.
+    pub fn write(&self, event: abi::tl_event) {
+        let head = self.memory.u64(offset_of!(abi::tl_ring, head));
+        let number = head.fetch_add(1, SeqCst);
+        // A reader of half a new event has to find out by the head that the old one is gone.
+        fence(SeqCst);
+        let slot = (number & (self.slots - 1)) as usize;
+        let base = abi::TL_RING_HEAD as usize + slot * EVENT_BYTES;
+        let word = |offset, value| self.memory.u32(base + offset).store(value, Relaxed);
+        self.memory
+            .u64(base + offset_of!(abi::tl_event, at))
+            .store(event.at, Relaxed);
+        let [kind, flags] = [event.kind, event.flags].map(u32::from);
+        let small = u32::from(event.small);
+        word(offset_of!(abi::tl_event, tid), event.tid);
+        word(
+            offset_of!(abi::tl_event, kind),
+            kind | flags << 8 | small << 16,
+        );
+        word(offset_of!(abi::tl_event, x), event.x);
+        word(offset_of!(abi::tl_event, y), event.y);
+        word(offset_of!(abi::tl_event, z), event.z);
+        let place = self.memory.u32(base + offset_of!(abi::tl_event, place));
+        place.store(number as u32, Release);
     }
 
     /// How many CPUs have one.
@@ -122,12 +158,10 @@ impl EventRings {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering::Relaxed;
-
     use proptest::prelude::*;
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     use super::*;
+    use crate::event::{Event, What};
 
     const SLOTS: u32 = 64;
 
@@ -189,6 +223,35 @@ mod tests {
                 seen = head;
             }
         }
+    }
+
+    #[test]
+    fn what_is_written_to_a_ring_of_our_own_is_read_from_it() {
+        let ring = EventRings::ours(SLOTS).expect("memory");
+        for number in 0..100u64 {
+            ring.write(abi::tl_event {
+                at: number,
+                tid: 7,
+                kind: abi::TL_SPAN as u8,
+                small: 258,
+                x: 1,
+                y: 2,
+                ..Default::default()
+            });
+        }
+        let mut at = Vec::new();
+        let read = ring.read(0, 0, ring.head(0), |_, bytes| {
+            let event = Event::parse(bytes).expect("an event");
+            let what = What::Span {
+                source: 258,
+                ns: 2 << 32 | 1,
+            };
+            assert_eq!((event.tid, event.what), (7, what));
+            at.push(event.at);
+            true
+        });
+        assert_eq!((read.overwritten, read.unwritten), (36, 0));
+        assert_eq!(at, (36..100).collect::<Vec<_>>());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 pub mod abi;
 pub mod clock;
 pub mod counters;
+pub mod door;
 pub mod event;
 pub mod event_ring;
 pub mod keeping;
@@ -18,6 +19,7 @@ pub mod region;
 pub mod remote;
 pub mod ring;
 pub mod row;
+pub mod sdk_files;
 pub mod view;
 
 mod mapping;

@@ -77,6 +77,9 @@ pub struct About {
     pub slow_ns: Option<u64>,
     /// The CPUs' events.
     pub parts: Vec<Part>,
+    /// Spans that programs told of themselves, where they were asked; its CPU has no meaning.
+    #[serde(default)]
+    pub sdk: Option<Part>,
     /// Threads by their id.
     pub threads: BTreeMap<u32, Thread>,
     /// Processes by their id.
@@ -86,16 +89,19 @@ pub struct About {
     pub started: BTreeMap<u32, u64>,
     /// Those whose system calls, faults, receives and sends are told.
     pub watched: Vec<u32>,
-    /// Names of the sources of spans from probes, by their number.
+    /// Names of spans from probes and of the SDK, by their number.
     #[serde(default)]
     pub spans: Vec<String>,
-    /// Requests on sockets are told of; else only those spans.
+    /// Requests on sockets are told of; else only spans.
     #[serde(default = "yes")]
     pub sockets: bool,
     /// Interrupts' names by their number.
     pub interrupts: BTreeMap<u32, String>,
     /// What the kernel skipped within the window.
     pub gaps: Vec<Gap>,
+    /// Spans of the SDK for which their process had no room.
+    #[serde(default)]
+    pub sdk_gaps: Vec<Gap>,
     /// Children that could not be followed, since the recording began.
     pub processes_lost: u64,
     /// By what each kind of event is told, and why not by something better.
@@ -110,7 +116,12 @@ impl About {
     /// From when on the events of all CPUs are there.
     #[must_use]
     pub fn whole_from_ns(&self) -> u64 {
-        let latest = self.parts.iter().map(|part| part.from_ns).max();
+        let latest = self.all_parts().map(|part| part.from_ns).max();
         latest.unwrap_or(self.from_ns).max(self.from_ns)
+    }
+
+    /// The CPUs' events, and spans of the SDK.
+    pub fn all_parts(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().chain(&self.sdk)
     }
 }

@@ -5,11 +5,15 @@ mod jvms;
 mod machine;
 mod notice;
 mod options;
+mod sdk;
 mod writer;
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::timeline::{Config, Events};
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::event::{Event, abi, at_of, kind_of};
@@ -24,6 +28,7 @@ pub use control::ask_for_window;
 use jvms::Jvms;
 pub use notice::{Figures, Notice};
 pub use options::{FlightError, Options, SpanProbes};
+use sdk::Sdk;
 use writer::{Job, Writer};
 
 /// Records until it is dropped.
@@ -36,6 +41,7 @@ pub struct Flight {
     jvms: Jvms,
     requests: Requests,
     probed: Probed,
+    sdk: Option<Sdk>,
     judge: Judge,
     /// By CPU: the first event that has not been looked at.
     seen: Vec<u64>,
@@ -48,6 +54,8 @@ pub struct Flight {
     number: u64,
     wanted: Option<Reason>,
     gaps: Vec<Gap>,
+    /// The same of spans of the SDK.
+    sdk_gaps: Vec<Gap>,
     gaps_at: u64,
     figures: Figures,
 }
@@ -58,6 +66,15 @@ const SLOWLY_NS: u64 = 1_000_000_000;
 /// So many events of a CPU are looked at in one turn: bounds the memory where we were held up.
 const MOST_NEWS: u64 = 1 << 19;
 const MINUTE_NS: u64 = 60_000_000_000;
+/// Where spans of the SDK are followed, this part of the memory is theirs: one event each, where a
+/// request on a socket takes some twenty.
+const SDK_SHARE: u64 = 8;
+
+/// How many spans have room in so many bytes.
+fn spans_in(bytes: u64) -> u32 {
+    let spans = bytes / u64::from(abi::TL_EVENT_BYTES);
+    1 << spans.clamp(1 << 10, 1 << 24).ilog2()
+}
 
 impl Flight {
     /// Loads the programs. From here on events are kept; nobody is watched yet.
@@ -70,17 +87,22 @@ impl Flight {
             .as_deref()
             .map(|path| Control::open(path).map_err(system(format!("serve {}", path.display()))));
         let control = control.transpose()?;
+        let for_spans = options.sdk.then_some(options.memory / SDK_SHARE);
         let mut events = Events::load(Config {
-            memory: options.memory,
+            memory: options.memory - for_spans.unwrap_or_default(),
             follow_children: options.follow_children,
             probes: !options.spans.is_empty(),
         })?;
         for probe in options.spans.iter().flat_map(|span| &span.probes) {
             events.attach_probe(probe)?;
         }
+        let names = options.spans.iter().map(|span| span.name.clone()).collect();
+        let sdk = for_spans.map(|bytes| Sdk::open(names, spans_in(bytes)));
+        let sdk = sdk.transpose()?;
         let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
         let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
-        let writer = Writer::begin(Arc::clone(&rings), &options, events.ladder())
+        let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
+        let writer = Writer::begin(Arc::clone(&rings), own, &options, events.ladder())
             .map_err(system("start a thread".into()))?;
         Ok(Self {
             writer,
@@ -91,6 +113,7 @@ impl Flight {
             jvms: Jvms::default(),
             requests: Requests::default(),
             probed: Probed::default(),
+            sdk,
             judge: Judge::new(options.slow),
             seen: began.clone(),
             began,
@@ -99,6 +122,7 @@ impl Flight {
             lately: Vec::new(),
             wanted: None,
             gaps: Vec::new(),
+            sdk_gaps: Vec::new(),
             gaps_at: 0,
             figures: Figures::default(),
             options,
@@ -111,6 +135,31 @@ impl Flight {
             .watch(pid)
             .then_some(())
             .ok_or(FlightError::TooMany)
+    }
+
+    /// Lets the SDK in a program file know of us, before a process runs it: its first spans are told of
+    /// too. Does nothing where spans of the SDK are not followed.
+    pub fn call_sdk(&mut self, program: &Path) -> Result<(), FlightError> {
+        match &mut self.sdk {
+            Some(sdk) => Ok(sdk.call(program, &mut self.events)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until it is time to look again: so long, or until a process with the SDK asks for its
+    /// memory, for which it waits.
+    pub fn wait(&self, patience: Duration) {
+        let Some(sdk) = &self.sdk else {
+            return std::thread::sleep(patience);
+        };
+        let door = sdk.fd();
+        let mut doors = [PollFd::new(&door, PollFlags::IN)];
+        let most = Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: patience.subsec_nanos().into(),
+        };
+        // Interrupted by a signal, it looks a little early.
+        let _ = poll(&mut doors, Some(&most));
     }
 
     /// Whether any process that was named, or a child of it, still lives.
@@ -141,7 +190,8 @@ impl Flight {
     /// What the rings take, in bytes.
     #[must_use]
     pub fn ring_bytes(&self) -> u64 {
-        self.rings.cpus() as u64 * self.rings.slots() * u64::from(abi::TL_EVENT_BYTES)
+        let spans = self.sdk.as_ref().map_or(0, |sdk| sdk.ring().slots());
+        (self.rings.cpus() as u64 * self.rings.slots() + spans) * u64::from(abi::TL_EVENT_BYTES)
     }
 
     /// Figures since the begin.
@@ -164,12 +214,18 @@ impl Flight {
 
     /// Looks at what is new. To be called some twenty times a second.
     pub fn turn(&mut self) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        if let Some(sdk) = &mut self.sdk {
+            sdk.welcome(&mut self.events);
+            let notes = sdk.look(&mut self.events, false);
+            notices.extend(notes.into_iter().map(Notice::Note));
+        }
+        self.follow_sdk();
         // What is older than the last look has been written since, on whatever CPU: so the CPUs'
         // events can be put in the order of their time.
         let now = Monotonic::now().0;
         let until = std::mem::replace(&mut self.looked_at, now);
         self.follow(until);
-        let mut notices = Vec::new();
         if now - self.gaps_at >= SLOWLY_NS {
             self.count_gaps(now);
             notices.extend(
@@ -178,6 +234,10 @@ impl Flight {
                     .into_iter()
                     .map(Notice::Note),
             );
+            if let Some(sdk) = &mut self.sdk {
+                let notes = sdk.look(&mut self.events, true);
+                notices.extend(notes.into_iter().map(Notice::Note));
+            }
         }
         if self.control.as_mut().is_some_and(Control::look) {
             self.ask();
@@ -186,6 +246,25 @@ impl Flight {
         let told = self.writer.notices();
         notices.extend(hear(self.control.as_mut(), told));
         notices
+    }
+
+    /// Spans of the SDK that ended since.
+    fn follow_sdk(&mut self) {
+        let Some(sdk) = &mut self.sdk else { return };
+        let probed = &mut self.probed;
+        let mut ended = Vec::new();
+        sdk.take(|event| probed.take(event, |span| ended.push(span)));
+        for span in ended {
+            self.end(&span);
+        }
+    }
+
+    fn end(&mut self, request: &Request) {
+        self.figures.requests += 1;
+        if self.judge.take(request.end(), request.latency()) {
+            self.figures.slow += 1;
+            self.wanted.get_or_insert(Reason::Slow);
+        }
     }
 
     fn follow(&mut self, until: u64) {
@@ -209,20 +288,16 @@ impl Flight {
             self.seen[cpu] = next.unwrap_or(head);
         }
         news.sort_by_key(|(_, event)| event.at);
-        let (judge, figures) = (&mut self.judge, &mut self.figures);
-        let wanted = &mut self.wanted;
-        let mut ended = |request: Request| {
-            figures.requests += 1;
-            if judge.take(request.end(), request.latency()) {
-                figures.slow += 1;
-                wanted.get_or_insert(Reason::Slow);
-            }
-        };
+        let mut ended = Vec::new();
         for (cpu, event) in news {
             if self.options.sockets {
-                self.requests.take(cpu, &event, &mut ended);
+                self.requests
+                    .take(cpu, &event, |request| ended.push(request));
             }
-            self.probed.take(&event, &mut ended);
+            self.probed.take(&event, |span| ended.push(span));
+        }
+        for request in ended {
+            self.end(&request);
         }
     }
 
@@ -238,8 +313,19 @@ impl Flight {
                 events,
             });
         }
+        let sdk_lost = self.sdk.as_ref().map_or(0, Sdk::lost);
+        let events = sdk_lost - self.figures.sdk_lost;
+        if events > 0 {
+            self.figures.sdk_lost = sdk_lost;
+            self.sdk_gaps.push(Gap {
+                from_ns,
+                to_ns: now,
+                events,
+            });
+        }
         let oldest = now.saturating_sub(self.options.keep.as_nanos() as u64);
         self.gaps.retain(|gap| gap.to_ns >= oldest);
+        self.sdk_gaps.retain(|gap| gap.to_ns >= oldest);
     }
 
     fn trigger(&mut self, now: u64) {
@@ -281,12 +367,23 @@ impl Flight {
             slow_ns: self.judge.threshold(),
             watched: self.events.watched(),
             gaps: self.gaps.clone(),
+            sdk_gaps: self.sdk_gaps.clone(),
+            spans: match &self.sdk {
+                Some(sdk) => sdk.names().to_vec(),
+                None => self
+                    .options
+                    .spans
+                    .iter()
+                    .map(|span| span.name.clone())
+                    .collect(),
+            },
             processes_lost: self.events.lost().processes,
         }
     }
 
     /// Ends: writes the last window if none was written, and waits until all are on disk.
     pub fn finish(mut self) -> (Figures, Vec<Notice>) {
+        self.follow_sdk();
         self.follow(Monotonic::now().0);
         self.count_gaps(Monotonic::now().0);
         let figures = self.figures();

@@ -1,4 +1,4 @@
-//! Spans from probes in programs: which begin an end belongs to.
+//! Spans of programs: from probes, which begin an end belongs to; and those that the SDK tells of.
 //!
 //! As the recorder has it (kernel/src/bpf/probes.h): open spans lie on a stack of their thread, and
 //! the stack pointer tells which begins will never see their end, after a longjmp or an exception.
@@ -73,7 +73,10 @@ impl Probed {
                     position += 1;
                     position <= at || !of(b)
                 });
-                each(span(&begun, event));
+                each(span(begun.source, begun.at, event));
+            }
+            What::Span { source, ns } => {
+                each(span(source, event.at.saturating_sub(ns), event));
             }
             // Another program than the one whose frames these were.
             What::Name { back: true, .. } => {
@@ -85,14 +88,14 @@ impl Probed {
 }
 
 /// A request without a socket.
-fn span(begun: &Begun, end: &Event) -> Request {
+fn span(source: u16, begin: u64, end: &Event) -> Request {
     Request {
-        span: Some(begun.source),
+        span: Some(source),
         socket: Socket(0),
         tid: end.tid,
         arrival: None,
         ready: None,
-        received: begun.at,
+        received: begin,
         bytes: 0,
         sends: vec![Sent {
             at: end.at,
@@ -149,6 +152,22 @@ mod tests {
         let events = [(10, 1, 800), (20, 1, 900), (30, -1, 900), (40, -1, 800)];
         assert_eq!(ends(&events, true), [(1, 20, 30)]);
         assert_eq!(ends(&events, false), [(1, 20, 30)]);
+    }
+
+    #[test]
+    fn a_span_that_a_program_told_of_is_as_long_as_it_says() {
+        let event = |at, ns| Event {
+            at,
+            tid: 7,
+            what: What::Span { source: 3, ns },
+        };
+        let mut made = Vec::new();
+        let mut take = |event| {
+            Probed::default().take(&event, |r| made.push((r.span, r.begin(), r.end(), r.tid)));
+        };
+        take(event(50, 20));
+        take(event(50, 90)); // nothing began before the clock did
+        assert_eq!(made, [(Some(3), 30, 50, 7), (Some(3), 0, 50, 7)]);
     }
 
     #[test]

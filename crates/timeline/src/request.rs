@@ -73,7 +73,7 @@ pub struct Sent {
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// It is a span of this source of probes, and has no socket, and one send: its end.
+    /// It is a span of this source of probes, or of this name of the SDK, and has no socket, and one send: its end.
     pub span: Option<u16>,
     /// Its socket.
     pub socket: Socket,

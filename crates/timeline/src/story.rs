@@ -124,7 +124,7 @@ pub struct Story {
     pub tid: u32,
     /// Its name.
     pub thread: String,
-    /// The span that it is, where probes in a program begin and end it.
+    /// The span that it is, where probes in a program begin and end it, or the SDK.
     pub span: Option<String>,
     /// Its socket, by a number; 0: it has none.
     pub socket: u32,
@@ -288,6 +288,19 @@ fn losses(trace: &Trace, from: u64, to: u64) -> Vec<String> {
     {
         told.push(format!(
             "the kernel skipped {} events between {} and {} of the window",
+            gap.events,
+            ago(gap.from_ns),
+            ago(gap.to_ns)
+        ));
+    }
+    for gap in about
+        .sdk_gaps
+        .iter()
+        .filter(|gap| gap.to_ns >= from && gap.from_ns <= to)
+    {
+        told.push(format!(
+            "{} spans of the SDK are missing that ended between {} and {} of the window: their process's \
+             memory had no room",
             gap.events,
             ago(gap.from_ns),
             ago(gap.to_ns)

@@ -15,6 +15,9 @@ const MOST_ABOUT: u64 = 64 << 20;
 /// The most bytes of events that are read into memory.
 const MOST_EVENTS: u64 = 8 << 30;
 
+/// Whose events those are that no CPU had: spans of which programs told themselves.
+const NO_CPU: u32 = u32::MAX;
+
 /// A trace can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
@@ -106,7 +109,12 @@ impl Trace {
         }
         let mut cpus = Vec::new();
         let mut left = MOST_EVENTS.min(end - length);
-        for part in &about.parts {
+        for (part, cpu) in about
+            .parts
+            .iter()
+            .map(|part| (part, part.cpu))
+            .chain(about.sdk.iter().map(|part| (part, NO_CPU)))
+        {
             let bytes = part.events.checked_mul(EVENT_BYTES as u64);
             let inside = bytes.and_then(|bytes| part.offset.checked_add(bytes));
             let (Some(bytes), Some(inside)) = (bytes, inside) else {
@@ -123,7 +131,7 @@ impl Trace {
             // Nearly in order already: an interrupt may have written before what it interrupted.
             events.sort_by_key(at_of);
             cpus.push(Cpu {
-                number: part.cpu,
+                number: cpu,
                 events,
             });
         }

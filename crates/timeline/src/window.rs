@@ -1,7 +1,7 @@
 //! Writing a window of the rings to a file, while the rings go on.
 //!
-//! The file: eight bytes of magic, the events of each CPU as they are in its ring, what the trace
-//! says of itself ([`About`]) as JSON, that JSON's length in eight bytes, and the magic again. It is
+//! The file: eight bytes of magic, the events of each CPU as they are in its ring, the spans of the
+//! SDK in the same way, what the trace says of itself ([`About`]) as JSON, that JSON's length in eight bytes, and the magic again. It is
 //! written under another name and renamed, so a trace that is there is whole.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,14 +17,18 @@ use crate::about::{About, Part};
 /// How a trace begins and ends.
 pub(crate) const MAGIC: &[u8; 8] = b"TSTRACE1";
 
-/// Writes the events of `from_ns..to_ns`, and what `describe` makes of the parts and the threads
-/// that ran in it (with their processes).
+/// In a ring of our own events may lie so far from the order of their time, in ns: a span is read at
+/// the next look after its end, and its thread may be held up before it is written.
+const LATE_NS: u64 = 1_000_000_000;
+
+/// Writes the events of `from_ns..to_ns`, of the CPUs' rings and of one of our own, and what `describe`
+/// makes of the parts and the threads that ran in it (with their processes).
 pub(crate) fn write(
-    rings: &EventRings,
+    (rings, own): (&EventRings, Option<&EventRings>),
     from_ns: u64,
     to_ns: u64,
     path: &Path,
-    describe: impl FnOnce(Vec<Part>, &BTreeMap<u32, u32>) -> About,
+    describe: impl FnOnce(Vec<Part>, Option<Part>, &BTreeMap<u32, u32>) -> About,
 ) -> io::Result<About> {
     let unsealed = path.with_extension("timeline.tmp");
     let about = (|| {
@@ -34,11 +38,18 @@ pub(crate) fn write(
         let mut threads = BTreeMap::new();
         let mut parts = Vec::new();
         for cpu in 0..rings.cpus() {
-            let part = write_part(rings, cpu, from_ns, to_ns, &mut file, &mut threads)?;
+            let first = first_since(rings, cpu, from_ns);
+            let range = (first, from_ns, to_ns);
+            let part = write_part(rings, cpu, range, &mut file, &mut threads)?;
             parts.push(Part { offset, ..part });
             offset += part.events * EVENT_BYTES as u64;
         }
-        let about = describe(parts, &threads);
+        let spans = own.map(|own| {
+            let first = first_since(own, 0, from_ns.saturating_sub(LATE_NS));
+            let part = write_part(own, 0, (first, from_ns, to_ns), &mut file, &mut threads)?;
+            io::Result::Ok(Part { offset, ..part })
+        });
+        let about = describe(parts, spans.transpose()?, &threads);
         let text = serde_json::to_vec(&about)?;
         file.write_all(&text)?;
         file.write_all(&(text.len() as u64).to_le_bytes())?;
@@ -76,13 +87,11 @@ fn first_since(rings: &EventRings, cpu: usize, from_ns: u64) -> u64 {
 fn write_part(
     rings: &EventRings,
     cpu: usize,
-    from_ns: u64,
-    to_ns: u64,
+    (first, from_ns, to_ns): (u64, u64, u64),
     file: &mut impl Write,
     threads: &mut BTreeMap<u32, u32>,
 ) -> io::Result<Part> {
     let head = rings.head(cpu);
-    let first = first_since(rings, cpu, from_ns);
     let full = head > rings.slots();
     let mut failed = Ok(());
     let mut events = 0;

@@ -7,7 +7,6 @@ use std::io::BufWriter;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -94,12 +93,6 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&asked))?;
     let processes = targets(&args.pids, &args.command, args.no_children, "watch")?;
-    if args.spans.contains(&SpanSource::Sdk) {
-        return Err(Failure::usage(
-            "timeline follows requests on sockets and spans from usdt: and uprobe:, and no spans of the SDK, \
-             which no event tells of: `tailscope record --span sdk` does",
-        ));
-    }
     SpanSource::check(&args.spans).map_err(Failure::usage)?;
     let mut launched = launch(&args.command, Prints::Through)?;
     let aims = aims(&args.spans, &processes, launched.as_ref())?;
@@ -122,6 +115,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
                 probes: aim.probes().to_vec(),
             })
             .collect(),
+        sdk: args.spans.contains(&SpanSource::Sdk),
     })
     .map_err(failure)?;
     for limit in flight.limits() {
@@ -132,6 +126,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         flight.watch(pid).map_err(failure)?;
     }
     if let Some(launched) = &mut launched {
+        flight.call_sdk(launched.program()).map_err(failure)?;
         launched.go()?;
     }
     if !args.quiet {
@@ -144,7 +139,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     }
     let end = args.duration.map(|duration| Instant::now() + duration);
     while !stop.load(Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-        sleep(LOOK);
+        flight.wait(LOOK);
         if asked.swap(false, Relaxed) {
             flight.ask();
         }
@@ -222,6 +217,7 @@ fn summary(figures: &Figures) -> String {
             "times no window was written: too many, or no room",
         ),
         (figures.skipped, "events skipped by the kernel"),
+        (figures.sdk_lost, "spans of the SDK lost"),
         (
             figures.unseen,
             "events overwritten before they were looked at",

@@ -8,6 +8,7 @@
  * page faults, receives and sends those of the watched processes.
  */
 #include "timeline_rings.h"
+#include "timeline_sdk.h"
 #include "timeline_spans.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
@@ -46,6 +47,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	__u32 tgid = task->tgid;
 
 	write_name(task);
+	end_claim(task);
 	if (!task->signal->live.counter && !bpf_map_delete_elem(&processes, &tgid))
 		__sync_fetch_and_add(&watched[tgid & (TL_BUCKETS - 1)], -1);
 	return 0;
@@ -103,6 +105,13 @@ SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(on_waking_new, struct task_struct *task)
 {
 	write(TL_WAKING, 0, 0, self(), task->pid, 0, task->tgid);
+	return 0;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *task, int cpu)
+{
+	write(TL_MIGRATE, 0, 0, self(), task->pid, cpu, 0);
 	return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #define TL_MAX_CPUS 1024
 #define TL_MAX_PROCESSES 4096
+#define TL_MAX_SDK 1024	 /* processes */
 #define TL_BUCKETS 16384 /* a power of two */
 
 /* What user space decides before loading. */
@@ -18,7 +19,9 @@ struct tl_config {
 
 /* What could not be followed. */
 struct tl_lost {
-	__u64 processes; /* a child could not be followed: the table is full */
+	__u64 processes;       /* a child could not be followed: the table is full */
+	__u32 refused_process; /* the latest whose SDK could not reach us, and why */
+	__u32 refused_errno;
 };
 
 /* A probe of the JVM, as its cookie says it: enum tl_jvm, then bits. */

@@ -4,13 +4,17 @@
 
 mod attach;
 mod jvm;
+mod sdk;
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel, Program};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, Program,
+};
 use tailscope_signals::event_ring::EventRings;
 
 use crate::load::{LoadError, kernel, log};
@@ -32,6 +36,7 @@ const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
     ("on_switch", "sched_switch", None),
     ("on_waking", "sched_waking", None),
     ("on_waking_new", "sched_wakeup_new", None),
+    ("on_migrate", "sched_migrate_task", Some("migrate")),
     ("on_new_task", "task_newtask", None),
     ("on_exit", "sched_process_exit", None),
     ("on_softirq_entry", "softirq_entry", Some("softirq")),
@@ -70,6 +75,8 @@ pub struct Lost {
     pub skipped: u64,
     /// Children that could not be followed.
     pub processes: u64,
+    /// The latest process whose SDK could not reach us, and the number of the error that it met.
+    pub refused: Option<(u32, i32)>,
 }
 
 /// The loaded programs, and everything in the kernel that belongs to them.
@@ -79,6 +86,8 @@ pub struct Events {
     programs: Vec<u32>,
     ladder: Ladder,
     uprobes: Uprobes,
+    /// By process with the SDK.
+    meters: HashMap<u32, MapHandle>,
     object: Object,
     slots: u32,
     cpus: usize,
@@ -136,6 +145,7 @@ impl Events {
             programs,
             ladder,
             uprobes,
+            meters: HashMap::new(),
             object,
             slots,
             cpus,
@@ -199,6 +209,8 @@ impl Events {
         Lost {
             skipped,
             processes: counted.processes,
+            refused: (counted.refused_process != 0)
+                .then_some((counted.refused_process, counted.refused_errno as i32)),
         }
     }
 }

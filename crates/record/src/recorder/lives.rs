@@ -8,11 +8,12 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use tailscope_kernel::Event;
+use tailscope_signals::sdk_files;
 
 use super::Recorder;
+use crate::Process;
 use crate::options::RecordError;
 use crate::sdk::SdkServer;
-use crate::{Process, files};
 
 /// How many programs that started wait to be asked for.
 const MOST_PROGRAMS: usize = 65_536;
@@ -43,7 +44,7 @@ impl Recorder {
         if self.sdk.is_none() || self.inspected.contains_key(&id) {
             return Ok(());
         }
-        let has_sdk = files::has_sdk(file).unwrap_or(false);
+        let has_sdk = sdk_files::has_sdk(file).unwrap_or(false);
         if self.inspected.len() >= MOST_INSPECTED {
             self.inspected.retain(|_, has_sdk| *has_sdk);
         }

@@ -44,6 +44,8 @@ pub struct Figures {
     pub passed_over: u64,
     /// Events that the kernel skipped.
     pub skipped: u64,
+    /// Spans of the SDK for which their process found no room, or that made no sense.
+    pub sdk_lost: u64,
     /// Events that the ring had lost before we looked: requests may not have been seen.
     pub unseen: u64,
 }

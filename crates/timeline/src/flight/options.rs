@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailscope_kernel::{LoadError, Probe, ProbeError};
+use tailscope_kernel::{LoadError, Probe, ProbeError, WatchError};
+use tailscope_signals::door::ServeError;
 
 use crate::slow::Slow;
 
@@ -42,6 +43,8 @@ pub struct Options {
     pub sockets: bool,
     /// Spans that are followed besides, or instead.
     pub spans: Vec<SpanProbes>,
+    /// Whether spans are followed that programs with the SDK tell of themselves.
+    pub sdk: bool,
 }
 
 /// The timeline can't be recorded.
@@ -53,6 +56,12 @@ pub enum FlightError {
     /// A probe can't be attached.
     #[error(transparent)]
     Probe(#[from] ProbeError),
+    /// Programs with the SDK can't ask for their memory.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The SDK in a program can't be told of us.
+    #[error(transparent)]
+    Sdk(#[from] WatchError),
     /// No more processes can be watched.
     #[error("no more processes can be watched at a time than the programs' table has room for")]
     TooMany,

@@ -29,6 +29,9 @@ pub(super) struct Job {
     pub(super) slow_ns: Option<u64>,
     pub(super) watched: Vec<u32>,
     pub(super) gaps: Vec<Gap>,
+    pub(super) sdk_gaps: Vec<Gap>,
+    /// The names of spans, by their numbers.
+    pub(super) spans: Vec<String>,
     pub(super) processes_lost: u64,
 }
 
@@ -41,6 +44,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn begin(
         rings: Arc<EventRings>,
+        own: Option<Arc<EventRings>>,
         options: &Options,
         ladder: &Ladder,
     ) -> io::Result<Self> {
@@ -55,10 +59,10 @@ impl Writer {
             .collect();
         let mut scribe = Scribe {
             rings,
+            own,
             folder: options.folder.clone(),
             disk: options.disk,
             perfetto: options.perfetto,
-            spans: options.spans.iter().map(|span| span.name.clone()).collect(),
             sockets: options.sockets,
             ladder,
             used: 0,
@@ -97,10 +101,11 @@ impl Writer {
 
 struct Scribe {
     rings: Arc<EventRings>,
+    /// With the spans of the SDK.
+    own: Option<Arc<EventRings>>,
     folder: PathBuf,
     disk: u64,
     perfetto: bool,
-    spans: Vec<String>,
     sockets: bool,
     ladder: std::collections::BTreeMap<String, (Option<String>, String)>,
     used: u64,
@@ -140,13 +145,13 @@ impl Scribe {
         let begin = Instant::now();
         let path = self.free_name(job.reason)?;
         let (ladder, reason) = (self.ladder.clone(), job.reason);
-        let (spans, sockets) = (self.spans.clone(), self.sockets);
+        let sockets = self.sockets;
         let about = window::write(
-            &self.rings,
+            (&self.rings, self.own.as_deref()),
             job.from_ns,
             job.to_ns,
             &path,
-            |parts, threads| {
+            |parts, sdk, threads| {
                 let (named, processes) = machine::names(threads);
                 About {
                     abi: abi::TL_ABI,
@@ -159,14 +164,16 @@ impl Scribe {
                     unix_offset_ns: unix_ns() - Monotonic::now().0 as i64,
                     slow_ns: job.slow_ns,
                     parts,
+                    sdk,
                     threads: named,
                     processes,
                     started: machine::started(&job.watched),
                     watched: job.watched,
-                    spans,
+                    spans: job.spans,
                     sockets,
                     interrupts: machine::interrupts(),
                     gaps: job.gaps,
+                    sdk_gaps: job.sdk_gaps,
                     processes_lost: job.processes_lost,
                     ladder,
                 }
@@ -179,14 +186,15 @@ impl Scribe {
             draw(&path, &drawn)?;
             self.used += fs::metadata(&drawn)?.len();
         }
-        let skipped: u64 = about.gaps.iter().map(|gap| gap.events).sum();
-        let unwritten: u64 = about.parts.iter().map(|part| part.unwritten).sum();
+        let gaps = about.gaps.iter().chain(&about.sdk_gaps);
+        let missed: u64 = gaps.map(|gap| gap.events).sum();
+        let unwritten: u64 = about.all_parts().map(|part| part.unwritten).sum();
         Ok(Notice::Written {
             path,
             reason,
             held_ns: about.to_ns - about.whole_from_ns().min(about.to_ns),
-            events: about.parts.iter().map(|part| part.events).sum(),
-            lost: skipped + unwritten,
+            events: about.all_parts().map(|part| part.events).sum(),
+            lost: missed + unwritten,
             took_ns,
         })
     }

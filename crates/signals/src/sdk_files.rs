@@ -1,8 +1,8 @@
-//! Which files have the SDK in them.
+//! Which files have the SDK in them, and which files a process has mapped the code of.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The names in the note of the SDK's probe (`TS__PROBE` in tailscope.h), and what stands before
 /// them in a note: its owner, then three addresses.
@@ -12,7 +12,7 @@ const BEFORE: usize = OWNER.len() + 3 * 8;
 const STEP: usize = 1 << 20;
 
 /// Whether the file has the SDK's probe. Reads it once, in bounded memory.
-pub(crate) fn has_sdk(path: &Path) -> io::Result<bool> {
+pub fn has_sdk(path: &Path) -> io::Result<bool> {
     let finder = memchr::memmem::Finder::new(NAMES);
     let mut file = File::open(path)?;
     let mut bytes = Vec::with_capacity(STEP + BEFORE + NAMES.len());
@@ -28,6 +28,47 @@ pub(crate) fn has_sdk(path: &Path) -> io::Result<bool> {
         }
         bytes.drain(..bytes.len().saturating_sub(BEFORE + NAMES.len() - 1));
     }
+}
+
+/// The files whose code a process has mapped, each as a path that leads to the very file even in
+/// another mount namespace or after it was replaced.
+pub fn code_files(pid: u32) -> io::Result<Vec<PathBuf>> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut paths: Vec<&str> = code_mappings(&maps).map(|(_, path)| path).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    Ok(paths
+        .into_iter()
+        .flat_map(|path| match path {
+            SDK_IN_MEMORY => descriptors_of(pid, path),
+            _ => vec![PathBuf::from(format!("/proc/{pid}/root{path}"))],
+        })
+        .collect())
+}
+
+/// What the SDK for Java maps, which has no program file to keep its probe in (`Probe.NAME` in
+/// sdk/java): a file in memory, which no path leads to.
+const SDK_IN_MEMORY: &str = "/memfd:tailscope-sdk (deleted)";
+
+/// The address range and the file of each mapping of code in `/proc/PID/maps`.
+pub fn code_mappings(maps: &str) -> impl Iterator<Item = (&str, &str)> {
+    maps.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (range, mode) = (fields.next()?, fields.next()?);
+        let path = line.find('/').map(|at| &line[at..])?;
+        mode.contains('x').then_some((range, path))
+    })
+}
+
+/// The descriptors through which a process holds files open that have this name in its maps. Unlike
+/// the links in `map_files`, they can be followed without the powers of an administrator.
+fn descriptors_of(pid: u32, name: &str) -> Vec<PathBuf> {
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| fs::read_link(path).is_ok_and(|to| to.as_os_str() == name))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,49 @@
+//! Programs with the SDK, which say themselves where their spans begin and end. The rows that they
+//! write are read elsewhere; here their threads are answered.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use super::Events;
+use crate::watch::{WatchError, attach_sdk, kernel, map_of, new_meters};
+
+impl Events {
+    /// Lets the SDK in this file know of us, in every process that has it mapped. Returns false if
+    /// the file has no SDK in it.
+    pub fn call_sdk(&mut self, file: &Path) -> Result<bool, WatchError> {
+        let link = attach_sdk(&mut self.object, file)?;
+        let found = link.is_some();
+        self.links.extend(link);
+        Ok(found)
+    }
+
+    /// Gives a process a map in which its threads claim meters, in place of one that it had. Nothing
+    /// is ever put on those.
+    pub fn give_meters(&mut self, pid: u32) -> Result<BorrowedFd<'_>, WatchError> {
+        let meters = new_meters().map_err(kernel("make a map of meters"))?;
+        map_of(&self.object, "meters")
+            .update(
+                &pid.to_ne_bytes(),
+                &meters.as_fd().as_raw_fd().to_ne_bytes(),
+                MapFlags::ANY,
+            )
+            .map_err(kernel("place a map of meters"))?;
+        self.meters.insert(pid, meters);
+        Ok(self.meters[&pid].as_fd())
+    }
+
+    /// The map that a process was given.
+    #[must_use]
+    pub fn meters_of(&self, pid: u32) -> Option<BorrowedFd<'_>> {
+        self.meters.get(&pid).map(AsFd::as_fd)
+    }
+
+    /// Takes the map away from a process that is gone.
+    pub fn take_back_meters(&mut self, pid: u32) {
+        if self.meters.remove(&pid).is_some() {
+            let _ = map_of(&self.object, "meters").delete(&pid.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Programs that say themselves where their spans begin and end (`sdk/`). They write rows into memory
+//! that they share with us, which become events in a ring of our own.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tailscope_kernel::WatchError;
+use tailscope_kernel::timeline::Events;
+use tailscope_signals::clock::{Clock, Cycles, Monotonic};
+use tailscope_signals::door::{Door, Knock, Refusal, ServeError, Visitor};
+use tailscope_signals::event::{Event, What, abi};
+use tailscope_signals::event_ring::EventRings;
+use tailscope_signals::keeping::Keeping;
+use tailscope_signals::meters::Meters;
+use tailscope_signals::region::{Names, Region};
+use tailscope_signals::sdk_files::{code_files, has_sdk};
+
+/// A span is metered if a random number of 32 bits is below this: all are.
+const ALL: u64 = 1 << 32;
+/// Names of spans that are told apart, of all programs.
+const MOST_NAMES: usize = 4096;
+/// What a span is called for whose name there is no room.
+const UNNAMED: &str = "(unnamed)";
+/// So many files' findings are remembered.
+const MOST_INSPECTED: usize = 16_384;
+
+/// A row is read within so long of its span's end, in ns; one that says otherwise makes no sense.
+const STALE_NS: u64 = 60_000_000_000;
+
+/// Device, inode, and when it was last written, so that an inode that is used again is another file.
+type FileId = (u64, u64, i64, i64);
+
+/// One process that uses the SDK.
+struct Client {
+    region: Region,
+    meters: Meters,
+    /// Our numbers for the names of this region, as far as they were met.
+    names: Vec<Option<u16>>,
+    /// Kept for its end.
+    visitors: Vec<Visitor>,
+}
+
+/// A span that ended, in ns.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    at: u64,
+    tid: u32,
+    source: u16,
+    ns: u64,
+}
+
+/// Our side of all of them.
+pub(super) struct Sdk {
+    door: Door,
+    clients: HashMap<u32, Client>,
+    /// Whether these files have the SDK in them.
+    inspected: HashMap<FileId, bool>,
+    /// What each process runs, so far as its files were looked for.
+    programs: HashMap<u32, FileId>,
+    refused: HashSet<u32>,
+    clock: Clock,
+    /// Of spans, by their numbers: those of probes are first.
+    names: Vec<String>,
+    ring: Arc<EventRings>,
+    /// Spans that ended and are not in the ring yet.
+    ended: Vec<Ended>,
+    /// Spans that were lost in processes that are gone, and rows that made no sense.
+    past_lost: u64,
+}
+
+impl Sdk {
+    /// `names`: of the spans that have numbers already. `slots`: so many spans are kept.
+    pub(super) fn open(names: Vec<String>, slots: u32) -> Result<Self, ServeError> {
+        let ring = EventRings::ours(slots).map_err(|source| ServeError::System {
+            path: PathBuf::from("memory for spans"),
+            source,
+        })?;
+        Ok(Self {
+            door: Door::open(false)?,
+            clients: HashMap::new(),
+            inspected: HashMap::new(),
+            programs: HashMap::new(),
+            refused: HashSet::new(),
+            clock: Clock::calibrate(),
+            names,
+            ring: Arc::new(ring),
+            ended: Vec::new(),
+            past_lost: 0,
+        })
+    }
+
+    /// The ring that the spans go into.
+    pub(super) fn ring(&self) -> &Arc<EventRings> {
+        &self.ring
+    }
+
+    /// The names of spans, by their numbers.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Readable when a process wants in.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.door.as_fd()
+    }
+
+    /// Spans that were lost: their process found no room in its memory, or wrote what is none.
+    pub(super) fn lost(&self) -> u64 {
+        let now = self.clients.values().map(|client| client.lost());
+        self.past_lost + now.sum::<u64>()
+    }
+
+    /// Lets those in who ask for it, and says to all that we are here.
+    pub(super) fn welcome(&mut self, events: &mut Events) {
+        for knock in self.door.knocks() {
+            self.answer(knock, events);
+        }
+        for client in self.clients.values() {
+            client.region.beat(Cycles::now(), self.clock.hz());
+        }
+    }
+
+    fn answer(&mut self, knock: Knock, events: &mut Events) {
+        let Some(pid) = knock.pid() else { return };
+        if !events.watched().contains(&pid) {
+            return knock.refuse(Refusal::NotWatched);
+        }
+        let client = self.clients.get(&pid);
+        if client.is_some_and(|client| client.visitors.iter().all(Visitor::left)) {
+            self.forget(pid, events); // the process runs another program now
+        }
+        if !self.clients.contains_key(&pid) {
+            match Client::furnish(pid, events) {
+                Ok(client) => drop(self.clients.insert(pid, client)),
+                Err(_) => return knock.refuse(Refusal::NoRoom),
+            }
+        }
+        let (Some(client), Some(meters)) = (self.clients.get_mut(&pid), events.meters_of(pid))
+        else {
+            return;
+        };
+        client
+            .visitors
+            .extend(knock.let_in(meters, client.region.as_fd()));
+    }
+
+    /// Looks for the SDK in what the watched processes run; `thoroughly`: in all that they have mapped by
+    /// now, and who of them is gone. What is worth telling is in words.
+    pub(super) fn look(&mut self, events: &mut Events, thoroughly: bool) -> Vec<String> {
+        let mut told = Vec::new();
+        let watched = events.watched();
+        for &pid in &watched {
+            let Some(program) = id_of(Path::new(&format!("/proc/{pid}/exe"))) else {
+                continue;
+            };
+            if self.programs.insert(pid, program) == Some(program) && !thoroughly {
+                continue;
+            }
+            for file in code_files(pid).unwrap_or_default() {
+                if let Err(e) = self.call(&file, events) {
+                    told.push(format!("no spans of the SDK in process {pid}: {e}"));
+                }
+            }
+        }
+        if thoroughly {
+            self.clock.refine();
+            self.programs.retain(|pid, _| watched.contains(pid));
+            let gone = self.clients.keys().filter(|pid| !watched.contains(pid));
+            for pid in gone.copied().collect::<Vec<u32>>() {
+                self.forget(pid, events);
+            }
+            told.extend(self.refusal(events));
+        }
+        told
+    }
+
+    /// Lets the SDK in a file know of us, before a process runs it or while it does.
+    pub(super) fn call(&mut self, file: &Path, events: &mut Events) -> Result<(), WatchError> {
+        let Some(id) = id_of(file) else {
+            return Ok(()); // gone meanwhile
+        };
+        if self.inspected.contains_key(&id) {
+            return Ok(());
+        }
+        let found = has_sdk(file).unwrap_or(false);
+        if self.inspected.len() >= MOST_INSPECTED {
+            self.inspected.retain(|_, found| *found);
+        }
+        self.inspected.insert(id, found);
+        if found {
+            events.call_sdk(file)?;
+        }
+        Ok(())
+    }
+
+    fn refusal(&mut self, events: &Events) -> Option<String> {
+        let (pid, errno) = events.lost().refused?;
+        self.refused.insert(pid).then(|| {
+            format!(
+                "process {pid} can't reach us at {}: {}; its SDK spans are not told of",
+                Door::path().display(),
+                io::Error::from_raw_os_error(errno)
+            )
+        })
+    }
+
+    /// Hands on the spans that ended since the last time, in the order of their ends, and keeps them.
+    pub(super) fn take(&mut self, mut each: impl FnMut(&Event)) {
+        for pid in self.clients.keys().copied().collect::<Vec<u32>>() {
+            self.drain(pid);
+        }
+        self.ended.sort_by_key(|span| span.at);
+        for span in self.ended.drain(..) {
+            self.ring.write(span.bytes());
+            each(&span.event());
+        }
+    }
+
+    fn drain(&mut self, pid: u32) {
+        let Some(client) = self.clients.get_mut(&pid) else {
+            return;
+        };
+        let now = Monotonic::now().0;
+        let (known, names) = (&mut client.names, &mut self.names);
+        client.region.drain(&client.meters, |text, row| {
+            let end = Cycles(row.begin.wrapping_add(row.wall));
+            let at = self.clock.cycles_to_monotonic(end).0.min(now);
+            if now - at > STALE_NS {
+                self.past_lost += 1;
+                return;
+            }
+            let number = &mut known[usize::from(row.name)];
+            self.ended.push(Ended {
+                at,
+                tid: row.tid,
+                source: *number.get_or_insert_with(|| number_of(names, text, row.name)),
+                ns: u64::try_from(self.clock.length_ns(row.wall)).unwrap_or_default(),
+            });
+        });
+    }
+
+    /// A process ended, or runs another program: takes the last of what it wrote.
+    fn forget(&mut self, pid: u32, events: &mut Events) {
+        self.drain(pid);
+        if let Some(client) = self.clients.remove(&pid) {
+            self.past_lost += client.lost();
+        }
+        events.take_back_meters(pid);
+    }
+}
+
+impl Ended {
+    fn event(&self) -> Event {
+        let Self { source, ns, .. } = *self;
+        Event {
+            at: self.at,
+            tid: self.tid,
+            what: What::Span { source, ns },
+        }
+    }
+
+    /// The same as a ring holds it.
+    fn bytes(&self) -> abi::tl_event {
+        abi::tl_event {
+            at: self.at,
+            tid: self.tid,
+            kind: abi::TL_SPAN as u8,
+            small: self.source,
+            x: self.ns as u32,
+            y: (self.ns >> 32) as u32,
+            ..Default::default()
+        }
+    }
+}
+
+impl Client {
+    fn furnish(pid: u32, events: &mut Events) -> io::Result<Self> {
+        let meters = events.give_meters(pid).map_err(io::Error::other)?;
+        Ok(Self {
+            region: Region::create(ALL, Keeping::ALL)?,
+            meters: Meters::map(meters)?,
+            names: vec![None; usize::from(u8::MAX) + 1],
+            visitors: Vec::new(),
+        })
+    }
+
+    fn lost(&self) -> u64 {
+        let loss = self.region.loss();
+        loss.full + loss.malformed
+    }
+}
+
+fn number_of(names: &mut Vec<String>, text: Names<'_>, number: u8) -> u16 {
+    let mut name = text.get(number).unwrap_or_else(|| UNNAMED.into());
+    if names.len() >= MOST_NAMES {
+        name = UNNAMED.into();
+    }
+    let known = names.iter().position(|other| *other == name);
+    known.unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    }) as u16
+}
+
+fn id_of(file: &Path) -> Option<FileId> {
+    let found = fs::metadata(file).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+}

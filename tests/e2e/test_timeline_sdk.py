@@ -1,0 +1,121 @@
+"""`tailscope timeline --span sdk`: what programs tell of themselves has windows and stories."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from typing import Any
+
+from conftest import Begin, Record
+from rig import installed
+from rig.processes import Started
+from rig.servers import kvserver, load
+from rig.timeline import drawn, leading, stories
+from rig.waiting import until
+
+#: Spans, of which one in so many sleeps for so long, in us.
+SPANS, EVERY, NAP_US = 600, 30, 20_000
+NAPS = ("--spans", SPANS, "--every", EVERY, "--nap-us", NAP_US, "--threads", 2)
+
+
+def test_every_span_is_there_and_slow_ones_are_told_by_what_they_did(timeline: Begin) -> None:
+    options = ("--span", "sdk", "--keep", "30s", "--memory", "64MB", "--perfetto")
+    recorder = timeline(*options, "--", installed.LAB / "sleepbench", *NAPS)
+    made = recorder.wait(60).clean().json()
+    [window] = recorder.windows()
+    told = stories(window, "--slower", f"{NAP_US}us", "-n", 1000)
+    assert told["requests"] == made["spans"] == 2 * SPANS
+    assert told["slow"] == made["planted"]["spans"] > 0, made
+    assert not told["losses"]
+    assert {story["span"] for story in told["stories"]} == {"nap"}
+    firsts = leading(told)
+    naps = sum(
+        n for (_, name), n in firsts.items() if name.startswith("blocked in clock_nanosleep")
+    )
+    assert naps == told["slow"], firsts
+    # The picture has them on their threads.
+    events = [packet.track_event for packet in drawn(window) if packet.HasField("track_event")]
+    assert any(event.name == "nap" for event in events)
+
+
+def test_a_slow_span_has_its_window_written_while_it_goes_on(timeline: Begin) -> None:
+    options = ("--span", "sdk", "--slow", f"{NAP_US}us", "--keep", "5s", "--memory", "64MB")
+    recorder = timeline(*options, "--", installed.LAB / "sleepbench", *NAPS, "--think-us", 1000)
+    ended = recorder.wait(60).clean()
+    window = recorder.windows()[0]
+    assert window.stem == "slow-0001"
+    assert f"{2 * SPANS:,} requests" in ended.err
+    told = stories(window)
+    assert told["slow"] >= 1
+    assert told["slower_ns"] == NAP_US * 1000
+
+
+def of_threads(told: dict[str, Any]) -> dict[int, list[tuple[int, int, int]]]:
+    """When each thread received, sent, and was done with requests on sockets, in ns."""
+    by_thread: dict[int, list[tuple[int, int, int]]] = {}
+    for story in told["stories"]:
+        if story["span"] is None:
+            begin = story["begin_ns"]
+            times = (begin + story["received_ns"], begin + story["sent_ns"])
+            by_thread.setdefault(story["tid"], []).append((*times, begin + story["latency_ns"]))
+    for times in by_thread.values():
+        times.sort()
+    return by_thread
+
+
+def test_spans_of_a_server_that_runs_lie_where_the_kernel_saw_its_requests(
+    timeline: Begin,
+) -> None:
+    """The program's cycles and the kernel's clock name the same moments."""
+    with kvserver() as server, load(server, "--rate", 200, "-d", "60s", "--keys", 10):
+        sources = ("--span", "sdk", "--span", "syscall:ready..send")
+        recorder = timeline("-p", server.pid, *sources, "--keep", "2s", "--memory", "64MB")
+
+        def some() -> dict[str, Any] | None:
+            recorder.ask()
+            told = stories(recorder.windows()[-1], "--slower", "1us", "-n", 100_000)
+            spans = sum(story["span"] is not None for story in told["stories"])
+            return told if spans >= 200 else None
+
+        told = until(some, "200 spans were told of", 60)
+        recorder.stop().clean()
+    served = of_threads(told)
+    spans = [story for story in told["stories"] if story["span"] is not None]
+    assert {story["span"] for story in spans} <= {"get", "set"}
+    off = []
+    for story in spans:
+        begin, end = story["begin_ns"], story["begin_ns"] + story["latency_ns"]
+        times = served.get(story["tid"], [])
+        # Its request is the last that was received before it ended: between receive and send.
+        at = bisect.bisect(times, (end,)) - 1
+        if at >= 0:
+            received, sent, _ = times[at]
+            off.append(max(received - begin, sent - end, 0))
+    # At either end of the window a request may be missing whose span is there.
+    assert len(off) >= 0.95 * len(spans), (len(off), len(spans))
+    right = sum(ns <= 20_000 for ns in off)
+    assert right >= 0.98 * len(off), sorted(off)[-20:]
+
+
+def test_programs_that_come_and_go_have_memory_of_their_own(
+    timeline: Begin, nothing_left: None
+) -> None:
+    bench = f"{installed.LAB / 'sleepbench'} --spans 50 --every 1000000 --think-us 20000"
+    script = f"{bench} & {bench} & wait; exec {bench}"
+    options = ("--span", "sdk", "--keep", "30s", "--memory", "16MB")
+    recorder = timeline(*options, "--", "sh", "-c", script)
+    recorder.wait(60).clean()
+    told = stories(recorder.windows()[0], "--slower", "1us", "-n", 1000)
+    # The program is found when the first of them runs it: of its first spans some are missing.
+    assert 120 <= told["requests"] <= 150, told["requests"]
+    assert len({story["tid"] for story in told["stories"]}) == 3
+
+
+def test_one_recorder_alone_can_serve_programs(timeline: Begin, record: Record) -> None:
+    with kvserver() as server:
+        record("-p", server.pid, "--span", "sdk").ready()
+        command = [installed.tailscope(), "timeline", "-p", server.pid, "--span", "sdk"]
+        with Started(command, env=os.environ) as second:
+            ended = second.wait()
+    assert ended.code == 3
+    assert "another recorder serves the SDK" in ended.err
