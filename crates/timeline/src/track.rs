@@ -35,10 +35,10 @@ pub enum Doing {
     Interrupted(OnTop),
     /// A page fault, on the CPU.
     Fault,
-    /// It could run, and another had the CPU on which it then ran: the one that had it longest in
+    /// It could run, and another had the CPU in whose queue it was: the one that had it longest in
     /// this time; `Some(0)`: nobody, the CPU was idle.
     Waiting {
-        /// The CPU.
+        /// The CPU; where migrations are not told, the one on which it then ran.
         cpu: u32,
         /// The thread.
         behind: Option<u32>,
@@ -93,10 +93,17 @@ enum State {
     },
 }
 
+/// A thread that is woken is put into a CPU's queue within so long, in ns, by its waker.
+const PLACED_NS: u64 = 50_000;
+
 #[derive(Debug, Default)]
 struct Thread {
     state: State,
     since: u64,
+    /// The CPU in whose queue it is.
+    queue: Option<u32>,
+    /// The CPU on which it was woken and is not put into a queue yet.
+    placing: Option<u32>,
     call: Option<u16>,
     fault: bool,
     pieces: Vec<Piece>,
@@ -159,6 +166,7 @@ impl Tracks {
                     State::Blocked { by: Waker::Unknown }
                 };
                 self.turn(event.tid, now, |_| leaves);
+                self.change(event.tid, |thread| thread.queue = Some(number));
                 // Nobody has woken it since the trace began, so it could run all along.
                 self.change(to, |thread| {
                     if thread.state == State::Unknown {
@@ -166,6 +174,7 @@ impl Tracks {
                     }
                 });
                 self.turn(to, now, |_| State::On { cpu: number });
+                self.change(to, |thread| thread.queue = Some(number));
             }
             What::Waking { thread, process } => {
                 self.belongs(thread, process);
@@ -183,8 +192,10 @@ impl Tracks {
                         *who = by;
                     }
                     self.turn(thread, now, |_| State::Off { preempted: false });
+                    self.change(thread, |woken| woken.placing = Some(number));
                 }
             }
+            What::Migrate { thread, cpu } => self.migrate(number, thread, cpu, now),
             What::Enter(on_top) => {
                 self.cut(number, event.tid, now);
                 self.cpus.entry(number).or_default().enter(on_top);
@@ -291,6 +302,18 @@ impl Tracks {
         of.map(|piece| piece.to - piece.from).sum()
     }
 
+    /// A thread goes to another queue. What it waited for in the old one ends there.
+    fn migrate(&mut self, number: u32, tid: u32, to: u32, now: u64) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let placed = thread.placing.take() == Some(number) && now - thread.since <= PLACED_NS;
+        if matches!(thread.state, State::Off { .. }) && !placed {
+            self.turn(tid, now, |state| state);
+        }
+        self.change(tid, |thread| thread.queue = Some(to));
+    }
+
     fn belongs(&mut self, tid: u32, process: u32) {
         if self.processes.contains(&process) && tid != 0 {
             self.threads.entry(tid).or_default();
@@ -333,13 +356,13 @@ impl Tracks {
             State::Off { preempted } => {
                 let cpu = match after {
                     State::On { cpu } => Some(cpu),
-                    _ => None,
+                    _ => thread.queue,
                 };
                 Doing::Waiting {
                     cpu: cpu.unwrap_or_default(),
                     behind: cpu
                         .and_then(|cpu| self.cpus.get(&cpu))
-                        .and_then(|cpu| cpu.longest(thread.since)),
+                        .and_then(|cpu| cpu.longest(thread.since, now)),
                     preempted,
                 }
             }

@@ -312,6 +312,8 @@ impl Teller<'_> {
             name += " (compiling methods)";
         } else if self.was_at_classes(behind, piece) {
             name += &format!(" ({AT_CLASSES})");
+        } else if self.faulted(behind, piece) {
+            name += " (page faults)";
         }
         (Kind::WaitingForCpu, name)
     }
@@ -353,6 +355,13 @@ impl Teller<'_> {
             .iter()
             .map(|(begin, end)| (*end).min(to).saturating_sub((*begin).max(from)));
         within.sum::<u64>() * 2 >= to - from
+    }
+
+    /// Whether a thread was in page faults most of the time of a piece.
+    fn faulted(&self, tid: u32, piece: &Piece) -> bool {
+        let pieces = self.tracks.pieces(tid, piece.from, piece.to);
+        let faults = pieces.iter().filter(|piece| piece.doing == Doing::Fault);
+        faults.map(|piece| piece.to - piece.from).sum::<u64>() * 2 >= piece.to - piece.from
     }
 
     /// Whether two threads are of one process that is watched.

@@ -199,6 +199,44 @@ fn a_wait_behind_a_neighbour_leads_and_its_name_can_do_no_harm() {
 }
 
 #[test]
+fn a_thread_that_is_moved_waited_in_the_queue_where_it_was() {
+    let fault = |us, kind| raw(1, us, 8, kind);
+    let move_to = |cpu, us, by, to| Raw {
+        x: SERVER,
+        y: to,
+        ..raw(cpu, us, by, abi::TL_MIGRATE)
+    };
+    let mut events = vec![switch(1, 10, SERVER, 1, 8), switch(0, 20, CLIENT, 1, 0)];
+    events.extend(comes(100, 10, true));
+    // Its waker puts it behind the helper, though it may have run elsewhere before.
+    events.push(move_to(0, 106, CLIENT, 1));
+    events.extend([
+        fault(200, abi::TL_FAULT_IN),
+        fault(5900, abi::TL_FAULT_OUT),
+        // CPU 0 has been idle all the time, and takes it.
+        move_to(0, 6000, 0, 0),
+        switch(0, 6010, 0, 0, SERVER),
+    ]);
+    let done = [
+        socket(6110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
+        socket(6150, SERVER, abi::TL_TRANSMIT, OURS, 500, 0),
+        socket(6160, SERVER, abi::TL_SEND, OURS, 500, 0),
+    ];
+    events.extend(done.map(|event| Raw { cpu: 0, ..event }));
+    let story = one(&events);
+    assert_eq!(
+        story.sentence,
+        "5.89 ms of 6.05 ms: waiting for CPU 1 behind server/helper (page faults)"
+    );
+    let idle: Vec<_> = story
+        .gaps
+        .iter()
+        .filter(|gap| gap.kind == Kind::WakeUp)
+        .collect();
+    assert!(matches!(idle[..], [gap] if gap.ns == 10 * US), "{idle:?}");
+}
+
+#[test]
 fn what_tcp_keeps_back_lasts_until_the_acknowledgement() {
     let mut events = vec![switch(1, 10, SERVER, 1, 0)];
     events.extend(comes(100, 10, true));

@@ -70,9 +70,13 @@ impl Cpu {
         self.on_top.last().copied()
     }
 
-    /// Who had the CPU longest from `since` on.
-    pub(super) fn longest(&self, since: u64) -> Option<u32> {
+    /// Who had the CPU longest from `since` until `now`.
+    pub(super) fn longest(&self, since: u64, now: u64) -> Option<u32> {
         let mut time: HashMap<u32, u64> = HashMap::new();
+        if let Some(current) = self.current {
+            let has = now.saturating_sub(self.since.max(since));
+            time.extend((has > 0).then_some((current, has)));
+        }
         for ran in self.history.iter().rev().take_while(|ran| ran.to > since) {
             *time.entry(ran.tid).or_default() += ran.to - ran.from.max(since);
         }
