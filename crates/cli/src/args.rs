@@ -240,6 +240,7 @@ pub struct Top {
 Examples:
   tailscope timeline -p $(pidof -s memcached) --slow 2ms -o windows
   tailscope timeline --slow p99.9 -o windows -- ./server --port 80
+  tailscope timeline -p PID --span sdk --slow 5ms       spans that the program marks itself
   kill -USR1 $(pidof tailscope)                         write the window now
   tailscope timeline dump /run/timeline.sock            the same, where --control names that socket
   tailscope timeline story windows/slow-0001.timeline   what held up its slow requests

@@ -58,13 +58,13 @@ int BPF_PROG(on_exit, struct task_struct *task)
 /* Processes that received from a watched one, by the low bits of their id. */
 SEC(".bss.clients") __u8 clients[TL_BUCKETS] = {};
 
-/* By CPU: the thread that is in a system call which sends, and since when. Whoever leaves the CPU
- * meanwhile is not followed. */
+/* By CPU, in a cache line of its own: the thread that is in a system call which sends, and since when.
+ * Whoever leaves the CPU meanwhile is not followed. */
 struct sending {
 	__u64 at;
 	__u32 tid;
 	__u32 reserved;
-};
+} __attribute__((aligned(64)));
 SEC(".bss.sending") struct sending sending[TL_MAX_CPUS] = {};
 
 static __always_inline struct sending *sending_here(void)

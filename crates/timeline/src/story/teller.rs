@@ -140,21 +140,21 @@ impl Teller<'_> {
             .busy_until(request.tid, request.socket, ready, request.received)
             .unwrap_or(ready);
         for (from, to, other) in [(ready, busy, true), (busy, request.received, false)] {
-            for piece in self.tracks.pieces(request.tid, from, to) {
-                self.asked(&piece, Stage::Pickup, servers, &mut gaps);
-                let (kind, name) = self.name(&piece, other);
-                gaps.piece(&piece, Stage::Pickup, kind, name);
-            }
+            let pieces = self.tracks.pieces(request.tid, from, to);
+            let name = |piece: Piece| vec![(piece, self.name(&piece, other))];
+            self.threads(&pieces, Stage::Pickup, servers, &mut gaps, name);
         }
         let mut classes = Classes::new(self.tracks, request.received, done);
-        for piece in self.way(request, done) {
-            self.asked(&piece, Stage::Work, servers, &mut gaps);
-            for (piece, at_classes) in classes.cut(piece) {
+        let name = |piece: Piece| {
+            let cut = classes.cut(piece).into_iter();
+            let named = cut.map(|(piece, at_classes)| {
                 let name = at_classes.then(|| self.at_classes(&piece)).flatten();
-                let (kind, name) = name.unwrap_or_else(|| self.name(&piece, false));
-                gaps.piece(&piece, Stage::Work, kind, name);
-            }
-        }
+                (piece, name.unwrap_or_else(|| self.name(&piece, false)))
+            });
+            named.collect()
+        };
+        let way = self.way(request, done);
+        self.threads(&way, Stage::Work, servers, &mut gaps, name);
         if let Some(held) = held(sent.held) {
             // Then the acknowledgement came, and what follows is the way out.
             let until = request.acknowledged.filter(|at| (done..=left).contains(at));
@@ -169,31 +169,59 @@ impl Teller<'_> {
         gaps.all
     }
 
-    /// Where a thread waited for another watched server's answer, what happened there in this time.
-    /// What is left of the piece is told as ever.
-    fn asked(&self, piece: &Piece, stage: Stage, servers: usize, gaps: &mut Gaps) {
-        let waits = matches!(piece.doing, Doing::Blocked { fault: false, .. });
-        if !waits || servers == MOST_SERVERS || self.pause(piece).is_some() {
-            return;
-        }
-        let Some((ready, request)) = self.answers.awaited(piece.tid, piece.from, piece.to) else {
-            return;
+    /// What threads did, each piece by the parts and names that `name` gives it. Where one waited for the
+    /// answer of another watched server, what happened there, from the moment when it was asked.
+    fn threads(
+        &self,
+        pieces: &[Piece],
+        stage: Stage,
+        servers: usize,
+        gaps: &mut Gaps,
+        mut name: impl FnMut(Piece) -> Vec<(Piece, (Kind, String))>,
+    ) {
+        let mut tell = |piece: Piece, gaps: &mut Gaps| {
+            for (piece, (kind, name)) in name(piece) {
+                gaps.piece(&piece, stage, kind, name);
+            }
         };
-        let begin = request.begin();
-        if begin > piece.from {
-            let before = Piece {
-                to: begin.min(ready),
-                ..*piece
-            };
-            let (kind, name) = self.name(piece, false);
-            gaps.piece(&before, stage, kind, name);
+        let mut awaited = self.awaited(pieces, servers).into_iter().peekable();
+        for &piece in pieces {
+            while let Some((asked, ready, request)) =
+                awaited.next_if(|(asked, ..)| *asked < piece.to)
+            {
+                if asked > piece.from {
+                    tell(Piece { to: asked, ..piece }, gaps);
+                }
+                let server = self.trace.thread(request.tid);
+                for gap in self.gaps(request, servers + 1) {
+                    let to = (asked + gap.at_ns + gap.ns).min(ready);
+                    let name = format!("{server}: {}", gap.name);
+                    gaps.push(to, stage, gap.kind, name, gap.tid);
+                }
+            }
+            tell(piece, gaps);
         }
-        let server = self.trace.thread(request.tid);
-        for gap in self.gaps(request, servers + 1) {
-            let to = (begin + gap.at_ns + gap.ns).min(ready);
-            let name = format!("{server}: {}", gap.name);
-            gaps.push(to, stage, gap.kind, name, gap.tid);
+    }
+
+    /// The answers of other watched servers that the request hung on: backwards from the end, as
+    /// whatever its threads did while one was still to come held up nothing. When each was asked for
+    /// and when it was there, in their order.
+    fn awaited(&self, pieces: &[Piece], servers: usize) -> Vec<(u64, u64, &Request)> {
+        let mut found = Vec::new();
+        let mut until = u64::MAX;
+        for piece in pieces.iter().rev().filter(|_| servers < MOST_SERVERS) {
+            let waits = matches!(piece.doing, Doing::Blocked { fault: false, .. });
+            if !waits || piece.to > until || self.pause(piece).is_some() {
+                continue;
+            }
+            let answer = self.answers.awaited(piece.tid, piece.from, piece.to);
+            if let Some((ready, request)) = answer {
+                until = request.begin();
+                found.push((until, ready, request));
+            }
         }
+        found.reverse();
+        found
     }
 
     /// From the device to a client on this machine: through the stack, and what its thread did until

@@ -433,9 +433,11 @@ fn the_way_back_ends_when_a_client_on_this_machine_received_the_answer() {
     );
 }
 
-#[test]
-fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
-    const HELPER: u32 = 8;
+const HELPER: u32 = 8;
+
+/// The server asks the helper, which is in page faults for 5 ms, and answers; what the server does until
+/// it blocks is `meanwhile`.
+fn asking(meanwhile: &[Raw]) -> Vec<Raw> {
     let (asks, asked) = (4, 5); // the two ends of a connection
     let on = |cpu, event: Raw| Raw { cpu, ..event };
     let mut events = vec![switch(1, 10, 0, 0, SERVER)];
@@ -450,7 +452,6 @@ fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
         socket(126, SERVER, abi::TL_SEND, asks, 30, 0),
         switch(0, 130, 0, 0, HELPER),
         on(0, socket(140, HELPER, abi::TL_RECEIVE, asked, 30, 0)),
-        switch(1, 150, SERVER, 1, 0),
         raw(0, 200, HELPER, abi::TL_FAULT_IN),
         raw(0, 5_200, HELPER, abi::TL_FAULT_OUT),
         on(0, socket(5_300, HELPER, abi::TL_TRANSMIT, asked, 77, 10)),
@@ -468,6 +469,13 @@ fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
         socket(5_350, SERVER, abi::TL_TRANSMIT, OURS, 500, 10),
         socket(5_360, SERVER, abi::TL_SEND, OURS, 500, 0),
     ]);
+    events.extend(meanwhile);
+    events
+}
+
+#[test]
+fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
+    let events = asking(&[switch(1, 150, SERVER, 1, 0)]);
     let told = tell(&trace(&events, |_| ()), None, 10);
     told.stories.iter().for_each(check);
     let sentences: Vec<_> = told.stories.iter().map(|s| s.sentence.as_str()).collect();
@@ -495,6 +503,21 @@ fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
             (SERVER, Kind::Running, 30),
         ]
     );
+}
+
+#[test]
+fn what_a_thread_did_while_an_answer_was_to_come_held_up_nothing() {
+    // It waits behind a hog before it waits for the answer, which is not there any sooner.
+    let events = asking(&[
+        switch(1, 128, SERVER, 0, HOG),
+        switch(1, 4_000, HOG, 0, SERVER),
+        switch(1, 4_050, SERVER, 1, 0),
+    ]);
+    let told = tell(&trace(&events, |_| ()), None, 10);
+    told.stories.iter().for_each(check);
+    let sentence = told.stories.first().map(|story| story.sentence.as_str());
+    let leads = Some("5.00 ms of 5.25 ms: server/helper: page faults");
+    assert_eq!(sentence, leads);
 }
 
 #[test]
