@@ -3,6 +3,7 @@
 mod control;
 mod jvms;
 mod machine;
+mod news;
 mod notice;
 mod options;
 mod sdk;
@@ -16,12 +17,12 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::timeline::{Config, Events};
 use tailscope_signals::clock::Monotonic;
-use tailscope_signals::event::{Event, abi, at_of, kind_of};
+use tailscope_signals::event::abi;
 use tailscope_signals::event_ring::EventRings;
 
 use crate::about::{Gap, Reason};
 use crate::probed::Probed;
-use crate::request::{Request, Requests};
+use crate::request::Requests;
 use crate::slow::Judge;
 use control::Control;
 pub use control::ask_for_window;
@@ -63,8 +64,6 @@ pub struct Flight {
 /// How often the kernel is asked what it skipped, for which it has to walk all its programs, and the
 /// processes are looked at, in ns.
 const SLOWLY_NS: u64 = 1_000_000_000;
-/// So many events of a CPU are looked at in one turn: bounds the memory where we were held up.
-const MOST_NEWS: u64 = 1 << 19;
 const MINUTE_NS: u64 = 60_000_000_000;
 /// Where spans of the SDK are followed, this part of the memory is theirs: one event each, where a
 /// request on a socket takes some twenty.
@@ -248,59 +247,6 @@ impl Flight {
         notices
     }
 
-    /// Spans of the SDK that ended since.
-    fn follow_sdk(&mut self) {
-        let Some(sdk) = &mut self.sdk else { return };
-        let probed = &mut self.probed;
-        let mut ended = Vec::new();
-        sdk.take(|event| probed.take(event, |span| ended.push(span)));
-        for span in ended {
-            self.end(&span);
-        }
-    }
-
-    fn end(&mut self, request: &Request) {
-        self.figures.requests += 1;
-        if self.judge.take(request.end(), request.latency()) {
-            self.figures.slow += 1;
-            self.wanted.get_or_insert(Reason::Slow);
-        }
-    }
-
-    fn follow(&mut self, until: u64) {
-        let mut news: Vec<(u32, Event)> = Vec::new();
-        for cpu in 0..self.rings.cpus() {
-            let mut next = None;
-            let head = self.rings.head(cpu);
-            let from = self.seen[cpu].max(head.saturating_sub(MOST_NEWS));
-            self.figures.unseen += from - self.seen[cpu];
-            let read = self.rings.read(cpu, from, head, |number, bytes| {
-                if at_of(bytes) >= until {
-                    next = Some(number);
-                    return false;
-                }
-                if MATTERS[kind_of(bytes) as usize & 31] {
-                    news.extend(Event::parse(bytes).map(|event| (cpu as u32, event)));
-                }
-                true
-            });
-            self.figures.unseen += read.overwritten;
-            self.seen[cpu] = next.unwrap_or(head);
-        }
-        news.sort_by_key(|(_, event)| event.at);
-        let mut ended = Vec::new();
-        for (cpu, event) in news {
-            if self.options.sockets {
-                self.requests
-                    .take(cpu, &event, |request| ended.push(request));
-            }
-            self.probed.take(&event, |span| ended.push(span));
-        }
-        for request in ended {
-            self.end(&request);
-        }
-    }
-
     fn count_gaps(&mut self, now: u64) {
         let lost = self.events.lost();
         let from_ns = std::mem::replace(&mut self.gaps_at, now);
@@ -409,20 +355,3 @@ fn hear(mut control: Option<&mut Control>, told: Vec<(u64, Notice)>) -> Vec<Noti
     }
     notices
 }
-
-/// The kinds of events that make requests, so that all others are passed over unread.
-const MATTERS: [bool; 32] = {
-    let mut kinds = [false; 32];
-    kinds[abi::TL_SOFTIRQ_OUT as usize] = true;
-    kinds[abi::TL_PACKET_IN as usize] = true;
-    kinds[abi::TL_TCP_IN as usize] = true;
-    kinds[abi::TL_READY as usize] = true;
-    kinds[abi::TL_RECEIVE as usize] = true;
-    kinds[abi::TL_TAKEN as usize] = true;
-    kinds[abi::TL_SEND as usize] = true;
-    kinds[abi::TL_TRANSMIT as usize] = true;
-    kinds[abi::TL_SPAN_IN as usize] = true;
-    kinds[abi::TL_SPAN_OUT as usize] = true;
-    kinds[abi::TL_NAME_BACK as usize] = true;
-    kinds
-};

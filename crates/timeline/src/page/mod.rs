@@ -79,12 +79,7 @@ pub fn page(trace: &Trace, story: &Story) -> String {
         title = escaped(&story.sentence),
         thread = escaped(&story.thread),
         tid = story.tid,
-        process = trace
-            .about
-            .parts
-            .iter()
-            .map(|part| part.events)
-            .sum::<u64>(),
+        process = trace.about.all_parts().map(|part| part.events).sum::<u64>(),
         kernel = escaped(&trace.about.kernel),
     );
     for jvm in &story.jvms {

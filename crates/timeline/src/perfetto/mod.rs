@@ -305,16 +305,14 @@ fn losses(trace: &Trace, told: &[String], out: &mut Out<'_, impl Write>) -> io::
         return Ok(());
     }
     out.track(LOSSES, None, "lost")?;
-    for part in about
-        .parts
-        .iter()
-        .filter(|part| part.from_ns > about.from_ns)
-    {
-        let (track, ns) = (
-            LOSSES + 1 + u64::from(part.cpu),
-            part.from_ns - about.from_ns,
-        );
-        out.track(track, Some(LOSSES), &format!("CPU {}", part.cpu))?;
+    let cpus = about.parts.iter().map(|part| format!("CPU {}", part.cpu));
+    let names = cpus.chain(["spans of the SDK".into()]);
+    for (track, (part, name)) in (LOSSES + 1..).zip(about.all_parts().zip(names)) {
+        let ns = part.from_ns.saturating_sub(about.from_ns);
+        if ns == 0 {
+            continue;
+        }
+        out.track(track, Some(LOSSES), &name)?;
         out.slice(
             about.from_ns,
             ns,
@@ -325,6 +323,10 @@ fn losses(trace: &Trace, told: &[String], out: &mut Out<'_, impl Write>) -> io::
     }
     for gap in &about.gaps {
         let name = format!("{} events skipped by the kernel", gap.events);
+        out.slice(gap.from_ns, gap.to_ns - gap.from_ns, LOSSES, &name, 0)?;
+    }
+    for gap in &about.sdk_gaps {
+        let name = format!("{} spans of the SDK had no room", gap.events);
         out.slice(gap.from_ns, gap.to_ns - gap.from_ns, LOSSES, &name, 0)?;
     }
     Ok(())

@@ -495,8 +495,8 @@ fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
     assert_eq!(
         work,
         [
-            (SERVER, Kind::Running, 40),
-            (HELPER, Kind::Running, 50),
+            // From the moment when it was asked, whatever the server does until it blocks.
+            (HELPER, Kind::Running, 70),
             (HELPER, Kind::PageFault, 5_000),
             (HELPER, Kind::Running, 100),
             (SERVER, Kind::WakeUp, 16),
@@ -595,6 +595,15 @@ fn a_story_says_what_the_trace_lost_in_it_and_where() {
         ["the kernel skipped 3 events between 0.100 s and 0.300 s of the window"]
     );
     let short = losses(&|about| about["parts"][1]["from_ns"] = (150_000 * US).into());
+    assert!(short[0].contains("nothing older than 0.150 s"), "{short:?}");
+    let spans = losses(&|about| about["sdk_gaps"] = gap(100_100, 300_000));
+    assert!(
+        spans[0].starts_with("3 spans of the SDK are missing"),
+        "{spans:?}"
+    );
+    let part = |from: u64| serde_json::json!({"cpu": 0, "offset": 8, "events": 0, "from_ns": from, "overwritten": 0, "unwritten": 0});
+    assert!(losses(&|about| about["sdk"] = part(0)).is_empty());
+    let short = losses(&|about| about["sdk"] = part(150_000 * US));
     assert!(short[0].contains("nothing older than 0.150 s"), "{short:?}");
 }
 

@@ -1,0 +1,86 @@
+//! What is new in the rings, and in the memory of programs with the SDK: the requests that ended.
+
+use tailscope_signals::event::{Event, abi, at_of, kind_of};
+
+use super::Flight;
+use crate::about::Reason;
+use crate::request::Request;
+
+/// So many events of a CPU are looked at in one turn: bounds the memory where we were held up.
+const MOST_NEWS: u64 = 1 << 19;
+
+impl Flight {
+    /// Spans of the SDK that ended since.
+    pub(super) fn follow_sdk(&mut self) {
+        let Some(sdk) = &mut self.sdk else { return };
+        let probed = &mut self.probed;
+        let mut ended = Vec::new();
+        sdk.take(|event| probed.take(event, |span| ended.push(times(&span))));
+        self.judge(&ended);
+    }
+
+    /// Requests by when they ended and how long they took, in ns.
+    fn judge(&mut self, ended: &[(u64, u64)]) {
+        for &(at, latency) in ended {
+            self.figures.requests += 1;
+            if self.judge.take(at, latency) {
+                self.figures.slow += 1;
+                self.wanted.get_or_insert(Reason::Slow);
+            }
+        }
+    }
+
+    /// Requests that end with the events of the rings that are older than `until`, in ns.
+    pub(super) fn follow(&mut self, until: u64) {
+        let mut news: Vec<(u32, Event)> = Vec::new();
+        for cpu in 0..self.rings.cpus() {
+            let mut next = None;
+            let head = self.rings.head(cpu);
+            let from = self.seen[cpu].max(head.saturating_sub(MOST_NEWS));
+            self.figures.unseen += from - self.seen[cpu];
+            let read = self.rings.read(cpu, from, head, |number, bytes| {
+                if at_of(bytes) >= until {
+                    next = Some(number);
+                    return false;
+                }
+                if MATTERS[kind_of(bytes) as usize & 31] {
+                    news.extend(Event::parse(bytes).map(|event| (cpu as u32, event)));
+                }
+                true
+            });
+            self.figures.unseen += read.overwritten;
+            self.seen[cpu] = next.unwrap_or(head);
+        }
+        news.sort_by_key(|(_, event)| event.at);
+        let mut ended = Vec::new();
+        for (cpu, event) in news {
+            if self.options.sockets {
+                let requests = &mut self.requests;
+                requests.take(cpu, &event, |request| ended.push(times(&request)));
+            }
+            self.probed.take(&event, |span| ended.push(times(&span)));
+        }
+        self.judge(&ended);
+    }
+}
+
+fn times(request: &Request) -> (u64, u64) {
+    (request.end(), request.latency())
+}
+
+/// The kinds of events that make requests, so that all others are passed over unread.
+const MATTERS: [bool; 32] = {
+    let mut kinds = [false; 32];
+    kinds[abi::TL_SOFTIRQ_OUT as usize] = true;
+    kinds[abi::TL_PACKET_IN as usize] = true;
+    kinds[abi::TL_TCP_IN as usize] = true;
+    kinds[abi::TL_READY as usize] = true;
+    kinds[abi::TL_RECEIVE as usize] = true;
+    kinds[abi::TL_TAKEN as usize] = true;
+    kinds[abi::TL_SEND as usize] = true;
+    kinds[abi::TL_TRANSMIT as usize] = true;
+    kinds[abi::TL_SPAN_IN as usize] = true;
+    kinds[abi::TL_SPAN_OUT as usize] = true;
+    kinds[abi::TL_NAME_BACK as usize] = true;
+    kinds
+};
