@@ -1,6 +1,7 @@
 //! Programs that say themselves where their spans begin and end (`sdk/`). They write rows into memory
 //! that they share with us, which become events in a ring of our own.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
@@ -134,19 +135,17 @@ impl Sdk {
         if client.is_some_and(|client| client.visitors.iter().all(Visitor::left)) {
             self.forget(pid, events); // the process runs another program now
         }
-        if !self.clients.contains_key(&pid) {
-            match Client::furnish(pid, events) {
-                Ok(client) => drop(self.clients.insert(pid, client)),
+        let client = match self.clients.entry(pid) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => match Client::furnish(pid, events) {
+                Ok(client) => place.insert(client),
                 Err(_) => return knock.refuse(Refusal::NoRoom),
-            }
-        }
-        let (Some(client), Some(meters)) = (self.clients.get_mut(&pid), events.meters_of(pid))
-        else {
-            return;
+            },
         };
-        client
-            .visitors
-            .extend(knock.let_in(meters, client.region.as_fd()));
+        if let Some(meters) = events.meters_of(pid) {
+            let visitor = knock.let_in(meters, client.region.as_fd());
+            client.visitors.extend(visitor);
+        }
     }
 
     /// Looks for the SDK in what the watched processes run; `thoroughly`: in all that they have mapped by
