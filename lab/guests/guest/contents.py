@@ -63,6 +63,7 @@ def programs(architecture: str) -> dict[str, Path]:
     else:
         release, lab = cross.release(architecture), cross.lab(architecture)
     found = {f"/bin/{name}": release / name for name in ("tailscope", "tailscope-lab")}
+    found["/lab/instructions"] = release / "examples" / "instructions"
     for program in sorted(filter(Path.is_file, lab.glob("*"))):
         found[f"/lab/{program.name}"] = program
     missing = [str(path) for path in found.values() if not path.exists()]

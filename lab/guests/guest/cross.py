@@ -42,6 +42,14 @@ TARGETS = {
 }
 
 
+#: What guests have in Rust: cargo's package, and how cargo names the program in it.
+PROGRAMS = (
+    ("tailscope", ("--bin", "tailscope")),
+    ("tailscope-lab", ("--bin", "tailscope-lab")),
+    ("tailscope-sdk", ("--example", "instructions")),
+)
+
+
 def release(architecture: str) -> Path:
     """Where `build` leaves the Rust programs."""
     return ROOT / "target" / TARGETS[architecture].rust / "release"
@@ -59,9 +67,9 @@ def build(architecture: str) -> None:
         raise Unavailable(f"{target.gcc} is missing: apt-get install {target.packages}")
     compile_c = ["make", "--no-print-directory", "--silent", "-C", "lab/c", f"CC={target.gcc}"]
     _run([*compile_c, f"OUT={lab(architecture)}", "CFLAGS=-O2 -g -static"], {})
-    for package in ("tailscope", "tailscope-lab"):
+    for package, program in PROGRAMS:
         compile_rust = ["cargo", "rustc", "--release", "--locked", "--quiet"]
-        compile_rust += ["--target", target.rust, "--package", package, "--bin", package]
+        compile_rust += ["--target", target.rust, "--package", package, *program]
         _run(
             [*compile_rust, "--", "-C", "target-feature=+crt-static"],
             _environment(target, libraries(architecture)),

@@ -103,7 +103,7 @@ impl Span {
     #[inline]
     pub fn end_with_id(mut self, id: i64) {
         if let Some(reading) = self.reading.take() {
-            recorder::end(&reading, self.name, Some(id));
+            recorder::end(reading, self.name, Some(id));
         }
     }
 }
@@ -112,7 +112,7 @@ impl Drop for Span {
     #[inline]
     fn drop(&mut self) {
         if let Some(reading) = self.reading.take() {
-            recorder::end(&reading, self.name, None);
+            recorder::end(reading, self.name, None);
         }
     }
 }

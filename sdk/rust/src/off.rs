@@ -15,8 +15,8 @@ pub(crate) fn begin() -> Option<Reading> {
 }
 
 #[inline(always)]
-pub(crate) fn end(reading: &Reading, _name: &'static str, _id: Option<i64>) {
-    match *reading {}
+pub(crate) fn end(reading: Reading, _name: &'static str, _id: Option<i64>) {
+    match reading {}
 }
 
 /// What a channel's value would mean.

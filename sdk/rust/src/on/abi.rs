@@ -59,6 +59,10 @@ pub(super) const CHUNK_FULL: u32 = 2;
 pub(super) const WELCOME: u32 = 0;
 pub(super) const NOT_WATCHED: u32 = 1;
 pub(super) const ROW_HAS_ID: u8 = 1;
+pub(super) const ROW_HAS_COUNTS: u8 = 2;
+
+/// Events of a group of hardware counters.
+pub(super) const COUNTERS: usize = 6;
 
 #[repr(C)]
 #[derive(Debug)]
@@ -133,7 +137,20 @@ pub(super) struct Share {
     pub reserved: u16,
 }
 
-pub(super) const ROW_MAX: usize = size_of::<Row>() + CAUSES * size_of::<Share>();
+/// What a span counted: this, then a word for each bit of `known`, lowest first.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    pub group: u16,
+    pub known: u16,
+    pub reserved: [u16; 2],
+}
+
+/// The longest row of an SDK.
+pub(super) const ROW_MAX: usize = size_of::<Row>()
+    + CAUSES * size_of::<Share>()
+    + size_of::<Counts>()
+    + COUNTERS * size_of::<u64>();
 
 #[repr(C)]
 pub(super) struct Chunk {
@@ -159,8 +176,25 @@ pub(super) fn keep_probability(code: u16) -> u64 {
     u64::from(code & 2047) << (code >> 11)
 }
 
-/// Hardware counters, of which this SDK makes nothing yet: 6 events of 32 bytes and two pairs of words.
-pub(super) const COUNTING_BYTES: usize = 6 * 32 + 16;
+/// A hardware event, as perf has it.
+#[repr(C)]
+pub(super) struct Event {
+    pub kind: AtomicU32,
+    pub reserved: AtomicU32,
+    pub config: AtomicU64,
+    pub config1: AtomicU64,
+    pub config2: AtomicU64,
+}
+
+/// The group of events whose turn it is.
+#[repr(C)]
+pub(super) struct Counting {
+    pub group: AtomicU32,
+    pub count: AtomicU32,
+    pub event: [Event; COUNTERS],
+    pub refused: AtomicU32,
+    pub reserved: AtomicU32,
+}
 
 #[repr(C)]
 pub(super) struct Region {
@@ -175,7 +209,7 @@ pub(super) struct Region {
     pub chunk_state: [AtomicU32; CHUNKS as usize],
     pub names: [Name; NAMES as usize],
     pub keeping: [Keeping; NAMES as usize + 1],
-    pub counting: [AtomicU64; COUNTING_BYTES / 8],
+    pub counting: Counting,
     pub tail: [AtomicU8; 64],
 }
 

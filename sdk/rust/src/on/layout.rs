@@ -29,6 +29,8 @@ fn the_layout_is_that_of_the_header() {
         kept);
     same!(abi::Keeping, header::ts_keeping: always_from, others);
     same!(abi::Share, header::ts_share: ns, n, who);
+    same!(abi::Counts, header::ts_counts: group, known);
+    same!(abi::Counting, header::ts_counting: group, count, event, refused);
     same!(abi::Chunk, header::ts_chunk: used, tid, rows);
     same!(abi::Name, header::ts_name: length, text);
     same!(abi::Region, header::ts_region: magic, abi, turn, sample, heartbeat, heartbeat_overdue,
@@ -70,6 +72,8 @@ fn the_numbers_are_those_of_the_header() {
     assert_eq!(abi::NAME_BYTES, header::TS_NAME_BYTES as usize);
     assert_eq!(abi::NAME_BUSY, header::TS_NAME_BUSY);
     assert_eq!(u32::from(abi::ROW_HAS_ID), header::TS_ROW_HAS_ID);
+    assert_eq!(u32::from(abi::ROW_HAS_COUNTS), header::TS_ROW_HAS_COUNTS);
+    assert_eq!(abi::COUNTERS, header::TS_COUNTERS as usize);
     assert_eq!(
         abi::SOCKET.as_bytes(),
         &header::TS_SOCKET[..abi::SOCKET.len()]

@@ -3,7 +3,6 @@
 //! What a process knows lies in one page that is all zeros in its children, so that a child, however
 //! it was made, begins like a program that has just started.
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +13,8 @@ use super::abi::{self, Meter, Region, Welcome};
 use super::clock::cycles;
 use super::probe::tell;
 use super::sys::{self, AfterFork, Errno};
+use super::thread::Thread;
+use super::turns::stop_counting;
 
 /// In cycles: about 0.1 s, and about a minute.
 const RETRY_FIRST: u64 = 1 << 28;
@@ -46,6 +47,12 @@ pub(crate) struct Process {
     check_after: AtomicU64,
     socket_device: AtomicU64,
     socket_inode: AtomicU64,
+    /// Where perf's pages are mapped, by meter; null: nowhere yet.
+    counters: AtomicPtr<u8>,
+    /// Which thread's they are, by meter; 0: nobody's.
+    counting: AtomicPtr<AtomicU32>,
+    /// Begins since the recorder left while threads counted.
+    pub(crate) left: AtomicU32,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
@@ -68,63 +75,6 @@ fn make_process() -> Result<&'static Process, Errno> {
     // Where another thread was first, a page is left over, once.
     let _ = PROCESS.compare_exchange(null_mut(), page.cast(), AcqRel, Acquire);
     process().ok_or(sys::EPROTO)
-}
-
-/// What a thread knows of its attachment; never freed, as the kernel takes the meter back itself.
-pub(crate) struct Thread {
-    pub(crate) epoch: Cell<u64>,
-    pub(crate) meter: Cell<Option<&'static Meter>>,
-    pub(crate) chunk: Cell<Option<(&'static abi::Chunk, u32)>>,
-    pub(crate) used: Cell<u32>,
-    /// Rows to lose before a free chunk is looked for again.
-    pub(crate) skip: Cell<u32>,
-    random: Cell<u64>,
-    /// The last names used, by their address, and their numbers.
-    pub(crate) names: [Cell<(usize, u8)>; 16],
-}
-
-thread_local! {
-    static THREAD: Thread = const {
-        Thread {
-            epoch: Cell::new(0),
-            meter: Cell::new(None),
-            chunk: Cell::new(None),
-            used: Cell::new(0),
-            skip: Cell::new(0),
-            random: Cell::new(1),
-            names: [const { Cell::new((0, 0)) }; 16],
-        }
-    };
-}
-
-/// Runs it with this thread's part.
-#[inline(always)]
-pub(crate) fn with_thread<T>(run: impl FnOnce(&Thread) -> T) -> T {
-    THREAD.with(run)
-}
-
-impl Thread {
-    /// xorshift64 (Marsaglia 2003), its upper half.
-    pub(crate) fn random(&self) -> u64 {
-        let mut x = self.random.get();
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        self.random.set(x);
-        x >> 32
-    }
-
-    fn forget(&self, seed: u64) {
-        self.epoch.set(0);
-        self.meter.set(None);
-        self.chunk.set(None);
-        self.used.set(0);
-        self.skip.set(0);
-        self.random.set(seed | 1);
-        for name in &self.names {
-            name.set((0, 0));
-        }
-    }
 }
 
 impl Process {
@@ -151,9 +101,33 @@ impl Process {
         unsafe { &*self.reserved.load(Relaxed).add(at).cast() }
     }
 
+    /// Which one a meter is.
+    pub(crate) fn slot(&self, meter: &'static Meter) -> u32 {
+        let first = self.meters().as_ptr();
+        // SAFETY: the meter is one of them.
+        (unsafe { (&raw const *meter).offset_from(first) }) as u32
+    }
+
+    /// Where perf's pages are mapped, and which thread's they are, by meter.
+    pub(crate) fn counting(&self) -> Option<(*mut u8, &'static [AtomicU32])> {
+        let threads = self.counting.load(Acquire);
+        if threads.is_null() {
+            return None;
+        }
+        // SAFETY: what `set_counting` stored: never unmapped, one for each meter.
+        let threads = unsafe { core::slice::from_raw_parts(threads, abi::METERS as usize) };
+        Some((self.counters.load(Relaxed), threads))
+    }
+
+    /// Under the lock, once.
+    pub(crate) fn set_counting(&self, pages: *mut u8, threads: *mut AtomicU32) {
+        self.counters.store(pages, Relaxed);
+        self.counting.store(threads, Release);
+    }
+
     /// Attaching is rare and short. A thread that waits longer than it should goes unmetered, so a
     /// signal handler that interrupts its own thread here can't hang it.
-    fn lock(&self) -> bool {
+    pub(crate) fn lock(&self) -> bool {
         for _ in 0..5000 {
             let free = self.locked.compare_exchange(0, 1, Acquire, Relaxed);
             if free.is_ok() {
@@ -164,7 +138,7 @@ impl Process {
         false
     }
 
-    fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         self.locked.store(0, Release);
     }
 
@@ -311,6 +285,7 @@ pub(crate) fn attach(thread: &Thread) -> bool {
     let Ok(process) = make_process() else {
         return false;
     };
+    stop_counting(process, thread);
     if now < process.retry_after.load(Relaxed) || !process.lock() {
         return false;
     }

@@ -3,73 +3,94 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use super::abi::{self, CAUSES, Episode, Keeping, Meter, Row, Share};
+use super::abi::{self, CAUSES, Counts, Episode, Keeping, Meter, Region, Row, Share};
 use super::clock::{cycles, cycles_after_work};
-use super::process::{Process, Thread, attach, process, with_thread};
+use super::counters::Counted;
+use super::names::number;
+use super::probe::has_recorder;
+use super::process::{Process, attach, process};
+use super::thread::{Reading, Seen, Thread, with_thread};
+use super::turns::{recorder_left, take_turn};
 
 /// Probabilities are of 2^32: this and more is always.
 const ALWAYS: u64 = 1 << 32;
 
-/// What a begin saw.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    meter: &'static Meter,
-    epoch: u64,
-    begin: u64,
-    seq: u32,
-    ns: [u64; CAUSES],
-    n: [u32; CAUSES],
+/// Whether a span that begins is metered: under `--sample` a draw decides.
+#[inline(always)]
+fn is_selected(process: &Process, thread: &Thread, meter: &Meter) -> bool {
+    let sample = process.region().sample.load(Relaxed);
+    if sample >= ALWAYS || thread.counters.is_calibrating() {
+        return true;
+    }
+    if thread.random() >= sample {
+        let spans = meter.spans.load(Relaxed).wrapping_add(1);
+        meter.spans.store(spans, Relaxed);
+        // A recorder's end may not go unnoticed for ever by spans that are not selected.
+        if spans & 0xfff == 0 && process.is_silent(cycles()) {
+            process.recorder_lives(cycles());
+        }
+        return false;
+    }
+    let open = meter.open.load(Relaxed).wrapping_add(1);
+    meter.open.store(open, Relaxed);
+    true
+}
+
+/// The clock, and what the thread's time went to so far.
+#[inline(always)]
+fn read_meter(meter: &Meter, seen: &Seen) {
+    loop {
+        // Again, if an interrupt or a switch came in between.
+        let seq = meter.seq.load(Relaxed);
+        compiler_fence(AcqRel);
+        seen.begin.set(cycles());
+        for cause in 0..CAUSES {
+            seen.ns[cause].set(meter.totals.ns[cause].load(Relaxed));
+            seen.n[cause].set(meter.totals.n[cause].load(Relaxed));
+        }
+        compiler_fence(AcqRel);
+        if meter.seq.load(Relaxed) == seq {
+            seen.seq.set(seq);
+            return;
+        }
+    }
 }
 
 /// Reads this thread's meter; `None`: this span is not metered.
 #[inline(never)]
 pub(crate) fn begin() -> Option<Reading> {
+    if !has_recorder() {
+        recorder_left();
+        return None;
+    }
     with_thread(|thread| {
-        let is_attached = |epoch: u64| epoch != 0 && epoch == thread.epoch.get();
         let epoch = process().map_or(0, |process| process.epoch.load(Acquire));
-        if !is_attached(epoch) && !attach(thread) {
+        if (epoch == 0 || epoch != thread.epoch.get()) && !attach(thread) {
             return None;
         }
         let (process, meter) = (process()?, thread.meter.get()?);
-        let sample = process.region().sample.load(Relaxed);
-        if sample < ALWAYS {
-            if thread.random() >= sample {
-                let spans = meter.spans.load(Relaxed).wrapping_add(1);
-                meter.spans.store(spans, Relaxed);
-                // A recorder's end may not go unnoticed for ever by spans that are not selected.
-                if spans & 0xfff == 0 && process.is_silent(cycles()) {
-                    process.recorder_lives(cycles());
-                }
-                return None;
-            }
-            meter
-                .open
-                .store(meter.open.load(Relaxed).wrapping_add(1), Relaxed);
+        if process.region().turn.load(Relaxed) != thread.counters.turn.get() {
+            take_turn(process, thread);
         }
-        let mut reading = Reading {
-            meter,
-            epoch: thread.epoch.get(),
-            begin: 0,
-            seq: 0,
-            ns: [0; CAUSES],
-            n: [0; CAUSES],
-        };
-        loop {
-            // Again, if an interrupt or a switch came in between.
-            reading.seq = meter.seq.load(Relaxed);
-            compiler_fence(AcqRel);
-            reading.begin = cycles();
-            for cause in 0..CAUSES {
-                reading.ns[cause] = meter.totals.ns[cause].load(Relaxed);
-                reading.n[cause] = meter.totals.n[cause].load(Relaxed);
-            }
-            compiler_fence(AcqRel);
-            if meter.seq.load(Relaxed) == reading.seq {
-                break;
-            }
+        if !is_selected(process, thread, meter) {
+            return None;
         }
-        let heard = !process.is_silent(reading.begin) || process.recorder_lives(reading.begin);
-        heard.then_some(reading)
+        let reading = thread.open()?;
+        let seen = thread.seen(&reading)?;
+        read_meter(meter, seen);
+        let begin = seen.begin.get();
+        if process.is_silent(begin) && !process.recorder_lives(begin) {
+            thread.close(reading);
+            return None;
+        }
+        if thread.counters.are_read() {
+            seen.turn.set(thread.counters.turn.get());
+            // Last, and first in the end: what lies between is the span's own.
+            thread.counters.read(&seen.counted);
+        } else {
+            seen.turn.set(0);
+        }
+        Some(reading)
     })
 }
 
@@ -85,13 +106,13 @@ fn count(meter: &Meter, sample: u64) {
 }
 
 /// The code that the row of a span that ends now carries; `None` if none is written.
-fn kept(keeping: &Keeping, thread: &Thread, reading: &Reading) -> Option<u16> {
+fn kept(keeping: &Keeping, thread: &Thread, begin: u64) -> Option<u16> {
     let code = keeping.others.load(Relaxed) as u16;
     if code == 0 {
         return Some(0);
     }
     let always_from = keeping.always_from.load(Relaxed);
-    let is_tail = || cycles_after_work().0.wrapping_sub(reading.begin) >= always_from;
+    let is_tail = || cycles_after_work().0.wrapping_sub(begin) >= always_from;
     if always_from != u64::MAX && is_tail() {
         return Some(0);
     }
@@ -112,108 +133,180 @@ fn culprit(meter: &Meter, cause: usize, n: u32) -> u16 {
         .map_or(0, |episode| episode.who.load(Relaxed))
 }
 
-/// Subtracts, and writes a row.
-#[inline(never)]
-pub(crate) fn end(reading: &Reading, name: &'static str, id: Option<i64>) {
-    with_thread(|thread| {
-        let Some(process) = process() else { return };
-        // Begun under another recorder, before a fork, or on another thread.
-        if thread.epoch.get() != reading.epoch || process.epoch.load(Acquire) != reading.epoch {
-            return;
-        }
-        let (region, meter) = (process.region(), reading.meter);
-        let sample = region.sample.load(Relaxed);
-        let number = number(process, thread, name);
-        let Some(kept) = kept(&region.keeping[usize::from(number)], thread, reading) else {
-            count(meter, sample);
-            return;
-        };
-        let mut shares = [Share {
-            ns: 0,
-            n: 0,
-            who: 0,
-            reserved: 0,
-        }; CAUSES];
-        let (mut causes, mut used, mut now, mut cpu);
-        loop {
-            let seq = meter.seq.load(Relaxed);
-            compiler_fence(AcqRel);
-            (now, cpu) = cycles_after_work();
-            (causes, used) = (0u16, 0);
-            if seq != reading.seq {
-                for cause in 0..CAUSES {
-                    let ns = meter.totals.ns[cause]
-                        .load(Relaxed)
-                        .wrapping_sub(reading.ns[cause]);
-                    let n = meter.totals.n[cause]
-                        .load(Relaxed)
-                        .wrapping_sub(reading.n[cause]);
-                    if ns != 0 || n != 0 {
-                        causes |= 1 << cause;
-                        shares[used] = Share {
-                            ns,
-                            n,
-                            who: culprit(meter, cause, n),
-                            reserved: 0,
-                        };
-                        used += 1;
-                    }
+/// What a span's time went to.
+struct Gains {
+    end: u64,
+    cpu: u16,
+    causes: u16,
+    shares: [Share; CAUSES],
+    length: usize,
+}
+
+/// What the meter gained since the begin.
+#[inline(always)]
+fn gains(meter: &Meter, seen: &Seen) -> Gains {
+    const NONE: Share = Share {
+        ns: 0,
+        n: 0,
+        who: 0,
+        reserved: 0,
+    };
+    let mut gains = Gains {
+        end: 0,
+        cpu: 0,
+        causes: 0,
+        shares: [NONE; CAUSES],
+        length: 0,
+    };
+    loop {
+        let seq = meter.seq.load(Relaxed);
+        compiler_fence(AcqRel);
+        (gains.end, gains.cpu) = cycles_after_work();
+        (gains.causes, gains.length) = (0, 0);
+        if seq != seen.seq.get() {
+            for cause in 0..CAUSES {
+                let totals = &meter.totals;
+                let ns = totals.ns[cause].load(Relaxed);
+                let ns = ns.wrapping_sub(seen.ns[cause].get());
+                let n = totals.n[cause].load(Relaxed);
+                let n = n.wrapping_sub(seen.n[cause].get());
+                if ns != 0 || n != 0 {
+                    let who = culprit(meter, cause, n);
+                    gains.causes |= 1 << cause;
+                    gains.shares[gains.length] = Share { ns, n, who, ..NONE };
+                    gains.length += 1;
                 }
             }
-            compiler_fence(AcqRel);
-            if meter.seq.load(Relaxed) == seq {
-                break;
+        }
+        compiler_fence(AcqRel);
+        if meter.seq.load(Relaxed) == seq {
+            return gains;
+        }
+    }
+}
+
+/// Ends a span that this thread began.
+#[inline(never)]
+pub(crate) fn end(reading: Reading, name: &'static str, id: Option<i64>) {
+    with_thread(|thread| {
+        // Begun on another thread, under another recorder, or before a fork.
+        let Some(seen) = thread.seen(&reading) else {
+            return;
+        };
+        if let Some(process) = process()
+            && process.epoch.load(Acquire) == thread.epoch.get()
+        {
+            let turn = seen.turn.get();
+            let now = Counted::new();
+            let is_counted = turn != 0 && turn == thread.counters.turn.get();
+            if is_counted {
+                thread.counters.read(&now);
+            }
+            if is_counted && thread.counters.is_calibrating() {
+                thread.counters.take_least(&seen.counted, &now);
+            } else {
+                subtract(process, thread, seen, is_counted.then_some(&now), name, id);
             }
         }
-        count(meter, sample);
-        let row = Row {
-            begin: reading.begin,
-            wall: now.wrapping_sub(reading.begin),
-            id: id.unwrap_or(0) as u64,
-            pid: 0,
-            tid: 0,
-            causes,
-            cpu,
-            name: number,
-            flags: if id.is_some() { abi::ROW_HAS_ID } else { 0 },
-            text: 0,
-            queue_ns: 0,
-            kept,
-            reserved: [0; 3],
-        };
-        write(process, thread, meter, &row, &shares[..used]);
+        thread.close(reading);
     });
 }
 
-fn write(process: &Process, thread: &Thread, meter: &Meter, row: &Row, shares: &[Share]) {
-    let room = abi::CHUNK_BYTES - 8;
-    let has_room = thread.used.get() as usize + abi::ROW_MAX <= room;
-    let chunk = match thread.chunk.get() {
-        Some((chunk, _)) if has_room => chunk,
-        _ => match next_chunk(process, thread, meter) {
-            Some(chunk) => chunk,
-            None => return,
-        },
+/// Subtracts what the begin saw, and writes a row.
+#[inline(always)]
+fn subtract(
+    process: &Process,
+    thread: &Thread,
+    seen: &Seen,
+    counted: Option<&Counted>,
+    name: &'static str,
+    id: Option<i64>,
+) {
+    let Some(meter) = thread.meter.get() else {
+        return;
     };
-    let at = thread.used.get() as usize;
-    let used = at + size_of::<Row>() + size_of_val(shares);
-    // SAFETY: from `at` there are ROW_MAX bytes left in the chunk, which this thread owns: nobody
-    // reads them before `used` says that they are whole. Rows and shares are multiples of eight
-    // bytes, so each is aligned.
-    unsafe {
-        let place = chunk.rows.as_ptr().add(at).cast_mut();
-        place.cast::<Row>().write(*row);
-        let after = place.add(size_of::<Row>()).cast::<Share>();
-        after.copy_from_nonoverlapping(shares.as_ptr(), shares.len());
+    let (region, begin): (&Region, u64) = (process.region(), seen.begin.get());
+    let sample = region.sample.load(Relaxed);
+    let number = number(process, thread, name);
+    let Some(kept) = kept(&region.keeping[usize::from(number)], thread, begin) else {
+        count(meter, sample);
+        return;
+    };
+    let gains = gains(meter, seen);
+    count(meter, sample);
+    let mut flags = if id.is_some() { abi::ROW_HAS_ID } else { 0 };
+    if counted.is_some() {
+        flags |= abi::ROW_HAS_COUNTS;
     }
-    thread.used.set(used as u32);
-    chunk.used.store(used as u32, Release);
+    let row = Row {
+        begin,
+        wall: gains.end.wrapping_sub(begin),
+        id: id.unwrap_or(0) as u64,
+        pid: 0,
+        tid: 0,
+        causes: gains.causes,
+        cpu: gains.cpu,
+        name: number,
+        flags,
+        text: 0,
+        queue_ns: 0,
+        kept,
+        reserved: [0; 3],
+    };
+    let Some(chunk) = room(process, thread, meter) else {
+        return;
+    };
+    let mut at = thread.used.get() as usize;
+    // SAFETY: from here on there are ROW_MAX bytes left in the chunk, which this thread owns: nobody reads
+    // them before `used` says that they are whole.
+    unsafe {
+        at = put(chunk, at, &[row]);
+        at = put(chunk, at, &gains.shares[..gains.length]);
+        if let Some(now) = counted {
+            let (begun, ended) = ((&seen.counted, begin), (now, gains.end));
+            let (head, values, length): (Counts, _, _) = thread.counters.counts(begun, ended);
+            at = put(chunk, at, &[head]);
+            at = put(chunk, at, &values[..length]);
+        }
+    }
+    thread.used.set(at as u32);
+    chunk.used.store(at as u32, Release);
+}
+
+/// Writes so much into a chunk; returns where it ends.
+///
+/// # Safety
+/// From `at` on, a multiple of eight, there is room in the chunk that nobody reads. What is written is a
+/// multiple of eight bytes long and aligned to no more.
+#[inline(always)]
+unsafe fn put<T: Copy>(chunk: &abi::Chunk, at: usize, what: &[T]) -> usize {
+    const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() <= 8) };
+    // SAFETY: by the contract.
+    unsafe {
+        let place = chunk.rows.as_ptr().add(at).cast_mut().cast::<T>();
+        place.copy_from_nonoverlapping(what.as_ptr(), what.len());
+    }
+    at + size_of_val(what)
+}
+
+/// The chunk that this thread writes, with room for a row.
+#[inline(always)]
+fn room(process: &Process, thread: &Thread, meter: &'static Meter) -> Option<&'static abi::Chunk> {
+    let has_room = thread.used.get() as usize + abi::ROW_MAX <= abi::CHUNK_BYTES - 8;
+    match thread.chunk.get() {
+        Some((chunk, _)) if has_room => Some(chunk),
+        _ => next_chunk(process, thread, meter),
+    }
 }
 
 /// Hands over the full chunk and takes a free one; `None` if there is none.
 #[cold]
 #[inline(never)]
-fn next_chunk(process: &Process, thread: &Thread, meter: &Meter) -> Option<&'static abi::Chunk> {
+fn next_chunk(
+    process: &Process,
+    thread: &Thread,
+    meter: &'static Meter,
+) -> Option<&'static abi::Chunk> {
     let region = process.region();
     if let Some((_, index)) = thread.chunk.take() {
         region.chunk_state[index as usize].store(abi::CHUNK_FULL, Release);
@@ -223,10 +316,7 @@ fn next_chunk(process: &Process, thread: &Thread, meter: &Meter) -> Option<&'sta
         region.lost.fetch_add(1, Relaxed);
         return None;
     }
-    let first = process.meters().as_ptr();
-    // SAFETY: the meter is one of them.
-    let slot = unsafe { (&raw const *meter).offset_from(first) } as u32;
-    let owned = abi::CHUNK_OWNED | slot << 8;
+    let owned = abi::CHUNK_OWNED | process.slot(meter) << 8;
     for (index, state) in region.chunk_state.iter().enumerate() {
         let free = state.load(Relaxed) == abi::CHUNK_FREE;
         if free
@@ -244,64 +334,4 @@ fn next_chunk(process: &Process, thread: &Thread, meter: &Meter) -> Option<&'sta
     thread.skip.set(255); // looking costs more than a row: not each time
     region.lost.fetch_add(1, Relaxed);
     None
-}
-
-/// The number of a name in this region; `abi::NAMES` if there is no room.
-fn number(process: &Process, thread: &Thread, name: &'static str) -> u8 {
-    let address = name.as_ptr() as usize;
-    let place = &thread.names[address >> 2 & 15];
-    match place.get() {
-        (known, number) if known == address && address != 0 => number,
-        _ => {
-            let number = look_up(process, name);
-            if number != abi::NAMES {
-                place.set((address, number));
-            }
-            number
-        }
-    }
-}
-
-#[cold]
-fn look_up(process: &Process, name: &str) -> u8 {
-    let text = &name.as_bytes()[..name.len().min(abi::NAME_BYTES - 5)];
-    if text.is_empty() {
-        return abi::NAMES;
-    }
-    let length = text.len() as u32;
-    for (number, entry) in process.region().names.iter().enumerate() {
-        let mut have = entry.length.load(Acquire);
-        if have == 0 {
-            match entry
-                .length
-                .compare_exchange(0, abi::NAME_BUSY, AcqRel, Acquire)
-            {
-                Ok(_) => {
-                    for (place, byte) in entry.text.iter().zip(text) {
-                        place.store(*byte, Relaxed);
-                    }
-                    entry.length.store(length, Release);
-                    have = length;
-                }
-                Err(other) => have = other,
-            }
-        }
-        for _ in 0..10_000 {
-            if have != abi::NAME_BUSY {
-                break;
-            }
-            have = entry.length.load(Acquire);
-        }
-        let is_same = || {
-            entry
-                .text
-                .iter()
-                .zip(text)
-                .all(|(a, b)| a.load(Relaxed) == *b)
-        };
-        if have == length && is_same() {
-            return number as u8;
-        }
-    }
-    abi::NAMES
 }

@@ -1,7 +1,16 @@
 //! The few system calls that attaching takes, made directly: the kernel's interface is the same
 //! under every C library.
 
+mod memory;
+mod socket;
+
 use core::arch::asm;
+
+pub(crate) use memory::{
+    AfterFork, after_fork, empty, map_channels, map_over, map_private, map_to_read, page_bytes,
+    reserve,
+};
+pub(crate) use socket::{connect, is_quiet, receive};
 
 /// An error number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,9 +18,11 @@ pub(crate) struct Errno(pub(crate) i64);
 
 pub(crate) const EPERM: Errno = Errno(1);
 pub(crate) const ESRCH: Errno = Errno(3);
+pub(crate) const ENOMEM: Errno = Errno(12);
 pub(crate) const ENAMETOOLONG: Errno = Errno(36);
 pub(crate) const EPROTO: Errno = Errno(71);
 pub(crate) const ENOSPC: Errno = Errno(28);
+pub(crate) const EOPNOTSUPP: Errno = Errno(95);
 
 #[cfg(target_arch = "x86_64")]
 mod number {
@@ -30,6 +41,10 @@ mod number {
     pub(super) const FCNTL: usize = 72;
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const MEMFD_CREATE: usize = 319;
+    pub(super) const PERF_EVENT_OPEN: usize = 298;
+    pub(super) const IOCTL: usize = 16;
+    pub(super) const GETPID: usize = 39;
+    pub(super) const TGKILL: usize = 234;
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -49,6 +64,10 @@ mod number {
     pub(super) const FCNTL: usize = 25;
     pub(super) const FTRUNCATE: usize = 46;
     pub(super) const MEMFD_CREATE: usize = 279;
+    pub(super) const PERF_EVENT_OPEN: usize = 241;
+    pub(super) const IOCTL: usize = 29;
+    pub(super) const GETPID: usize = 172;
+    pub(super) const TGKILL: usize = 131;
 }
 
 /// # Safety
@@ -93,99 +112,13 @@ pub(crate) fn thread_id() -> u32 {
     unsafe { call(number::GETTID, [0; 6]) }.unwrap_or(0) as u32
 }
 
-fn effective_user() -> u32 {
+/// Whether this process has that thread.
+pub(crate) fn has_thread(id: u32) -> bool {
     // SAFETY: takes nothing.
-    unsafe { call(number::GETEUID, [0; 6]) }.unwrap_or(0) as u32
-}
-
-const READ_WRITE: usize = 3;
-const SHARED_FIXED: usize = 0x11;
-const PRIVATE_ANONYMOUS: usize = 0x22;
-const NO_RESERVE: usize = 0x4000;
-const NOBODY: usize = usize::MAX;
-
-/// Zeroed memory of our own.
-pub(crate) fn map_private(bytes: usize) -> Result<*mut u8, Errno> {
-    let flags = PRIVATE_ANONYMOUS;
-    // SAFETY: a new mapping at a place that the kernel chooses.
-    let at = unsafe { call(number::MMAP, [0, bytes, READ_WRITE, flags, NOBODY, 0]) }?;
-    Ok(at as *mut u8)
-}
-
-/// Addresses that nobody else gets.
-pub(crate) fn reserve(bytes: usize) -> Result<*mut u8, Errno> {
-    let flags = PRIVATE_ANONYMOUS | NO_RESERVE;
-    // SAFETY: a new mapping at a place that the kernel chooses.
-    let at = unsafe { call(number::MMAP, [0, bytes, 0, flags, NOBODY, 0]) }?;
-    Ok(at as *mut u8)
-}
-
-/// Maps a descriptor over reserved addresses.
-///
-/// # Safety
-/// `at` and `bytes` are within what `reserve` gave.
-pub(crate) unsafe fn map_over(at: *mut u8, bytes: usize, fd: &Fd) -> Result<(), Errno> {
-    let arguments = [
-        at as usize,
-        bytes,
-        READ_WRITE,
-        SHARED_FIXED,
-        fd.0 as usize,
-        0,
-    ];
-    // SAFETY: what was there is reserved addresses, or an earlier such mapping, by the contract.
-    unsafe { call(number::MMAP, arguments) }.map(drop)
-}
-
-/// Zeroed memory in a file of its own, sealed so that an observer that maps it can't be struck by its
-/// shrinking. The file stays open: that is how an observer without the powers of an administrator finds it.
-/// `over`: in place of an earlier such mapping; else anywhere.
-pub(crate) fn map_channels(bytes: usize, over: Option<*mut u8>) -> Result<*mut u8, Errno> {
-    const CLOEXEC_AND_SEALABLE: usize = 3;
-    const ADD_SEALS: usize = 1033;
-    const SEAL_AND_SHRINK: usize = 3;
-    const SHARED: usize = 1;
-
-    let name = super::abi::CHANNEL_FILE.as_ptr() as usize;
-    // SAFETY: a text that ends in zero.
-    let fd = unsafe {
-        call(
-            number::MEMFD_CREATE,
-            [name, CLOEXEC_AND_SEALABLE, 0, 0, 0, 0],
-        )
-    }?;
-    let fd = Fd(fd as i32);
-    let file = fd.0 as usize;
-    // SAFETY: takes numbers.
-    unsafe { call(number::FTRUNCATE, [file, bytes, 0, 0, 0, 0]) }?;
-    // SAFETY: takes numbers.
-    unsafe { call(number::FCNTL, [file, ADD_SEALS, SEAL_AND_SHRINK, 0, 0, 0]) }?;
-    let flags = if over.is_some() { SHARED_FIXED } else { SHARED };
-    let at = over.map_or(0, |at| at as usize);
-    // SAFETY: a new mapping at a place that the kernel chooses, or over one of ours of the same length.
-    let at = unsafe { call(number::MMAP, [at, bytes, READ_WRITE, flags, file, 0]) }?;
-    std::mem::forget(fd);
-    Ok(at as *mut u8)
-}
-
-/// What a child of this process has in place of this memory: zeros, or nothing.
-#[derive(Clone, Copy)]
-pub(crate) enum AfterFork {
-    Nothing = 10,
-    Zeros = 18,
-}
-
-/// # Safety
-/// `at` and `bytes` are a mapping of ours.
-pub(crate) unsafe fn after_fork(at: *mut u8, bytes: usize, what: AfterFork) -> Result<(), Errno> {
-    // SAFETY: it changes nothing in this process.
-    unsafe {
-        call(
-            number::MADVISE,
-            [at as usize, bytes, what as usize, 0, 0, 0],
-        )
-    }
-    .map(drop)
+    let process = unsafe { call(number::GETPID, [0; 6]) }.unwrap_or(0);
+    // SAFETY: signal 0 asks only.
+    let asked = unsafe { call(number::TGKILL, [process, id as usize, 0, 0, 0, 0]) };
+    asked != Err(ESRCH)
 }
 
 /// Device and inode: to know a descriptor again before it is closed, for programs close all they find.
@@ -197,130 +130,34 @@ pub(crate) fn identity(fd: i32) -> Result<(u64, u64), Errno> {
     Ok((stat[0], stat[1]))
 }
 
-/// Whether nothing happened to a connection: neither data nor a hang-up.
-pub(crate) fn is_quiet(fd: i32) -> bool {
-    #[repr(C)]
-    struct Poll {
-        fd: i32,
-        events: i16,
-        seen: i16,
-    }
-    let mut poll = Poll {
-        fd,
-        events: 0,
-        seen: 0,
-    };
-    let at_once = [0u64; 2];
+/// In place of a descriptor.
+const NOBODY: usize = usize::MAX;
+
+/// An event of this thread, counted with the leader's, if there is one.
+pub(crate) fn open_event(attributes: &[u64; 9], leader: Option<&Fd>) -> Result<Fd, Errno> {
+    const CLOSE_ON_EXEC: usize = 8;
+    let leader = leader.map_or(NOBODY, |leader| leader.0 as usize);
     let arguments = [
-        &raw mut poll as usize,
-        1,
-        at_once.as_ptr() as usize,
+        attributes.as_ptr() as usize,
         0,
-        0,
+        NOBODY,
+        leader,
+        CLOSE_ON_EXEC,
         0,
     ];
-    // SAFETY: one entry, and a time that outlives the call.
-    let ready = unsafe { call(number::PPOLL, arguments) };
-    ready == Ok(0)
+    // SAFETY: the attributes say how long they are, and outlive the call.
+    let fd = unsafe { call(number::PERF_EVENT_OPEN, arguments) }?;
+    Ok(Fd(fd as i32))
 }
 
-/// Connects to a unix socket of packets whose other side is root or our own user, and waits there
-/// for so many milliseconds at most.
-pub(crate) fn connect(path: &[u8], patience_ms: i64) -> Result<Fd, Errno> {
-    const UNIX: usize = 1;
-    const SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
-    const SOL_SOCKET: usize = 1;
-    const PEERCRED: usize = 17;
-    const RECEIVE_TIMEOUT: usize = 20;
-    const SEND_TIMEOUT: usize = 21;
-
-    let mut address = [0u8; 110];
-    address[..2].copy_from_slice(&(UNIX as u16).to_ne_bytes());
-    // One byte stays zero.
-    let room = address.get_mut(2..2 + path.len()).filter(|r| r.len() < 108);
-    room.ok_or(ENAMETOOLONG)?.copy_from_slice(path);
-    // SAFETY: takes numbers.
-    let fd = unsafe { call(number::SOCKET, [UNIX, SEQPACKET_CLOEXEC, 0, 0, 0, 0]) }?;
-    let fd = Fd(fd as i32);
-    let number = fd.0 as usize;
-    let patience = [patience_ms / 1000, patience_ms % 1000 * 1000]; // struct timeval
-    for which in [RECEIVE_TIMEOUT, SEND_TIMEOUT] {
-        let arguments = [number, SOL_SOCKET, which, patience.as_ptr() as usize, 16, 0];
-        // SAFETY: the value is as long as is said, and outlives the call.
-        let _ = unsafe { call(self::number::SETSOCKOPT, arguments) };
-    }
-    let arguments = [number, address.as_ptr() as usize, address.len(), 0, 0, 0];
-    // SAFETY: the address is as long as is said, and outlives the call.
-    unsafe { call(self::number::CONNECT, arguments) }?;
-    let mut peer = [0u32; 3]; // struct ucred: process, user, group
-    let mut length = size_of_val(&peer) as u32;
-    let (value, size) = (peer.as_mut_ptr() as usize, &raw mut length as usize);
-    // SAFETY: the value is as long as is said, and outlives the call.
+/// A request of a descriptor that takes a number.
+pub(crate) fn ask(fd: &Fd, request: usize, number: usize) -> Result<(), Errno> {
+    // SAFETY: nothing in memory.
     unsafe {
         call(
-            self::number::GETSOCKOPT,
-            [number, SOL_SOCKET, PEERCRED, value, size, 0],
+            self::number::IOCTL,
+            [fd.0 as usize, request, number, 0, 0, 0],
         )
-    }?;
-    // Shared memory asks for trust.
-    if peer[1] != 0 && peer[1] != effective_user() {
-        return Err(EPERM);
     }
-    Ok(fd)
-}
-
-/// Receives a packet of exactly this many bytes, and two descriptors if they come with it.
-pub(crate) fn receive(socket: &Fd, packet: &mut [u8]) -> Result<Option<[Fd; 2]>, Errno> {
-    const CLOEXEC: usize = 0x4000_0000;
-    const RIGHTS: u32 = 1;
-
-    #[repr(C)]
-    struct Control {
-        length: usize,
-        level: u32,
-        kind: u32,
-        fds: [i32; 2],
-    }
-    #[repr(C)]
-    struct Message {
-        name: usize,
-        name_length: usize,
-        parts: usize,
-        part_count: usize,
-        control: usize,
-        control_length: usize,
-        flags: usize,
-    }
-    let mut control = Control {
-        length: 0,
-        level: 0,
-        kind: 0,
-        fds: [-1; 2],
-    };
-    let part = [packet.as_mut_ptr() as usize, packet.len()];
-    let mut message = Message {
-        name: 0,
-        name_length: 0,
-        parts: part.as_ptr() as usize,
-        part_count: 1,
-        control: &raw mut control as usize,
-        control_length: size_of::<Control>(),
-        flags: 0,
-    };
-    let arguments = [
-        socket.0 as usize,
-        &raw mut message as usize,
-        CLOEXEC,
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: the message names memory that is as long as it says and outlives the call.
-    let received = unsafe { call(number::RECVMSG, arguments) }?;
-    let fds = (control.kind == RIGHTS && control.length == size_of::<Control>())
-        .then(|| control.fds.map(Fd));
-    if received != packet.len() {
-        return Err(EPROTO);
-    }
-    Ok(fds)
+    .map(drop)
 }
