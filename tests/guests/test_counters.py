@@ -15,6 +15,10 @@ from rig import ledger
 
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 KINDS = ("plain", "yields", "sleeps")
+#: Of the Rust SDK's program also the last of sixteen that are open, and such as overlap another: these hold
+#: that one's begin or end, too, some hundred instructions.
+RUST_KINDS = (*KINDS, "deep")
+OVERLAPPING = ("first", "second")
 SPANS = 30
 #: Instructions of a round of `paced`, and about how many its loop takes around them.
 ROUND, AROUND = 100_000, 10
@@ -58,12 +62,42 @@ def test_instructions_are_those_of_the_span(counting: None, record: Record) -> N
     assert max(found.values()) <= 1, found
 
 
+def test_instructions_in_rust_are_those_of_the_span(counting: None, record: Record) -> None:
+    recording = record(
+        *("--counters", "instructions,cycles", "--"),
+        *("instructions", SPANS, 100, *LENGTHS),
+    )
+    ledger.check_books(recording.ledger)
+    found = wrong(recording)
+    kinds = (*RUST_KINDS, *OVERLAPPING, "deeper")
+    known = {(kind, length) for kind in kinds for length in LENGTHS}
+    # A span that another thread ends is no row: its counters would be those of two threads.
+    assert set(found) - {("other", None)} == known
+    assert ledger.count(recording.ledger, "span <> 'other'") == SPANS * len(known)
+    # Open beside sixteen others: null, and nothing else is.
+    assert ledger.count(recording.ledger, "(span = 'deeper') <> (instructions IS NULL)") == 0
+    assert ledger.count(recording.ledger, "span = 'sleeps' AND sleep_n > 0") > 0
+    exact = [found[kind, length] for kind in RUST_KINDS for length in LENGTHS]
+    long = [found[kind, length] for kind in OVERLAPPING for length in LENGTHS[2:]]
+    assert max(exact + long) <= 1, found
+    overlapping = "span IN ('first', 'second') AND instructions < id"
+    assert ledger.count(recording.ledger, overlapping) == 0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "countbench --alone --lengths 1000 --spans 5000 --nap-us 2000",
+        "instructions alone 5000 2000 1000",
+    ],
+    ids=["c", "rust"],
+)
 def test_access_that_is_switched_off_ends_the_values_and_not_the_program(
-    counting: None, guest: Session, record: Record
+    counting: None, guest: Session, record: Record, program: str
 ) -> None:
     # As soon as rows come, user space is kept from its counters.
     recording = record.server(
-        "countbench --alone --lengths 1000 --spans 5000 --nap-us 2000 & server=$!",
+        f"{program} & server=$!",
         "sdk --counters instructions",
         "usleep 500000; sysctl -w kernel.perf_user_access=0 >/dev/null; wait $server || exit 8",
     )
@@ -71,7 +105,10 @@ def test_access_that_is_switched_off_ends_the_values_and_not_the_program(
     counted = ledger.count(recording.ledger, "instructions IS NOT NULL")
     assert 0 < counted < spans
     # Once it is off, it is off.
-    first = "SELECT min(start_ns) FROM spans WHERE instructions IS NULL AND id = 1000 AND cpu = -1"
+    first = (
+        "SELECT min(start_ns) FROM spans "
+        "WHERE instructions IS NULL AND id = 1000 AND cpu = -1 AND span <> 'deeper'"
+    )
     last = "SELECT max(start_ns) FROM spans WHERE instructions IS NOT NULL"
     ((begin,),), ((end,),) = (ledger.query(recording.ledger, sql) for sql in (first, last))
     assert end < begin
@@ -156,15 +193,23 @@ def test_an_observer_reads_its_counters_in_user_space(counting: None, guest: Ses
     assert counted["ipc"] == pytest.approx(1, rel=0.001)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "countbench --alone --lengths 1000 --spans 100000 --nap-us 20000",
+        "instructions alone 100000 20000 1000",
+    ],
+    ids=["c", "rust"],
+)
 def test_nothing_is_counted_any_more_when_the_recorder_has_gone(
-    counting: None, guest: Session
+    counting: None, guest: Session, program: str
 ) -> None:
-    script = """
-rm -f said
-countbench --alone --lengths 1000 --spans 100000 --nap-us 20000 & program=$!
+    script = f"""
+rm -rf said /tmp/killed
+{program} & program=$!
 tailscope record -o /tmp/killed --counters instructions -p $program --span sdk 2>said & recorder=$!
 until grep -qs '^recording' said; do kill -0 $recorder || exit 9; usleep 20000; done
-pages() { grep -c 'anon_inode:\\[perf_event\\]' /proc/$program/maps; }
+pages() {{ grep -c 'anon_inode:\\[perf_event\\]' /proc/$program/maps; }}
 for try in $(seq 200); do [ "$(pages)" -gt 0 ] && break; usleep 100000; done
 pages
 kill -9 $recorder

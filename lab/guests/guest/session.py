@@ -7,6 +7,7 @@ to its standard streams goes to files in the shared folder.
 
 from __future__ import annotations
 
+import re
 import selectors
 import shlex
 import subprocess
@@ -35,6 +36,10 @@ done
 BOOT_SECONDS = 180
 #: What a command that ran into its own limit gets to end, and its answer to arrive.
 GRACE_SECONDS = 30
+#: Keeps the guest's CPU busy between two looks at its clock, for about a tenth of a second of it.
+BUSY = "cat /proc/uptime; i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; cat /proc/uptime"
+#: How many times slower than when it was measured a guest may become, beside other work here.
+SLOWER = 3
 
 
 class GuestDied(Exception):
@@ -67,8 +72,10 @@ class Session:
         self._machine = Machine(
             kernel, boot, WORKER, share, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
+        self._slowness = 1.0
         try:
             self._answer("ready", BOOT_SECONDS)
+            self._slowness = self._measure()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -77,8 +84,21 @@ class Session:
         """Runs a command as root in /tmp, bounded."""
         return self.shell(shlex.join(map(str, command)), seconds)
 
+    def _measure(self) -> float:
+        """Seconds here that one of the guest's takes while its CPU is busy, 1 at least.
+
+        Where time is counted in instructions that is many, and limits of commands are the guest's.
+        """
+        began = time.monotonic()
+        words = self.shell(BUSY, BOOT_SECONDS).clean().out.split()
+        before, after = float(words[0]), float(words[2])
+        return max(1.0, (time.monotonic() - began) / max(after - before, 0.01))
+
     def shell(self, script: str, seconds: float = 60) -> Ended:
-        """Runs a shell's script as root in /tmp; what it left running is ended."""
+        """Runs a shell's script as root in /tmp, for so many seconds of the guest's clock at most.
+
+        What it left running is ended.
+        """
         self._jobs += 1
         job = self.share / JOBS / str(self._jobs)
         job.with_suffix(".sh").write_text(script)
@@ -88,7 +108,8 @@ class Session:
             self._machine.process.stdin.write(f"{self._jobs}\n".encode())
         except BrokenPipeError:
             raise self._death("it is off") from None
-        code = int(self._answer(f"{self._jobs} ", seconds + GRACE_SECONDS))
+        patience = seconds * self._slowness * SLOWER + GRACE_SECONDS
+        code = int(self._answer(f"{self._jobs} ", patience))
         out, err = (job.with_suffix(end).read_text(errors="replace") for end in (".out", ".err"))
         return Ended(code, out, err)
 

@@ -1,13 +1,13 @@
 //! Spans whose number of instructions is known: a loop in assembly of two instructions a round. The
-//! span's id says how many. `instructions SPANS NAP_US LENGTHS`, as `lab/c/countbench.c` in C:
+//! span's id says how many, a multiple of four. `instructions SPANS NAP_US LENGTHS`, as `lab/c/countbench.c` in C:
 //!
 //! - `plain` spans do nothing else; `yields` and `sleeps` are put off the CPU in their middle, by the bare
 //!   system call, while another thread computes: what that one and the kernel execute is not theirs
 //! - `first` and `second` overlap: each ends in the middle of the other
-//! - `deep` ones are the last of twenty that are open
+//! - `deep` ones are the last of sixteen that are open, `deeper` ones begin in those
 //! - `moved` ones end on another thread, which the crate's types forbid: they must not be recorded wrong
 //!
-//! `instructions empty SPANS NAP_US`: `outer` spans of a hundred empty spans, for what those cost.
+//! With the word `alone` no other thread computes. `instructions empty SPANS NAP_US`: `outer` spans of a hundred empty spans, for what those cost.
 
 use std::arch::asm;
 use std::env;
@@ -17,54 +17,65 @@ use std::time::Duration;
 
 use tailscope_sdk::Span;
 
-/// Exactly so many, an even number from 2 on.
+/// Executes twice as many instructions, from one round on.
 #[inline(always)]
-fn execute(instructions: i64) {
+fn execute(rounds: i64) {
     // SAFETY: counts down a register.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        asm!("2: dec {0}", "jnz 2b", inout(reg) instructions / 2 => _, options(nomem, nostack));
+        asm!("2: dec {0}", "jnz 2b", inout(reg) rounds => _, options(nomem, nostack));
     }
     // SAFETY: as above.
     #[cfg(target_arch = "aarch64")]
     unsafe {
-        asm!("2: subs {0}, {0}, #1", "b.ne 2b", inout(reg) instructions / 2 => _, options(nomem, nostack));
+        asm!("2: subs {0}, {0}, #1", "b.ne 2b", inout(reg) rounds => _, options(nomem, nostack));
     }
 }
 
-/// A system call of two arguments, which takes a handful of instructions itself.
+/// So many rounds, a system call of one argument and a null, and as many rounds: eight instructions more than
+/// the rounds.
 #[inline(always)]
-fn ask_kernel((call, one, two): (usize, usize, usize)) {
-    // SAFETY: gives up the CPU, or sleeps for a time that outlives the call.
+fn execute_and_ask<const CALL: usize>(rounds: i64, argument: usize) {
+    // SAFETY: counts down a register, and gives up the CPU, or sleeps for a time that outlives the call.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        asm!("syscall", inlateout("rax") call => _, in("rdi") one, in("rsi") two,
-            lateout("rcx") _, lateout("r11") _, options(nostack));
+        asm!("mov {0}, {1}", "2: dec {0}", "jnz 2b",
+            "nop", "mov eax, {call}", "mov rdi, {2}", "mov esi, 0", "syscall", "nop",
+            "mov {0}, {1}", "3: dec {0}", "jnz 3b",
+            out(reg) _, in(reg) rounds, in(reg) argument, call = const CALL,
+            out("rax") _, out("rdi") _, out("rsi") _, out("rcx") _, out("r11") _, options(nostack));
     }
     // SAFETY: as above.
     #[cfg(target_arch = "aarch64")]
     unsafe {
-        asm!("svc 0", in("x8") call, inlateout("x0") one => _, in("x1") two, options(nostack));
+        asm!("mov {0}, {1}", "2: subs {0}, {0}, #1", "b.ne 2b",
+            "nop", "mov x8, {call}", "mov x0, {2}", "mov x1, 0", "svc 0", "nop",
+            "mov {0}, {1}", "3: subs {0}, {0}, #1", "b.ne 3b",
+            out(reg) _, in(reg) rounds, in(reg) argument, call = const CALL,
+            out("x8") _, out("x0") _, out("x1") _, options(nostack));
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-const YIELD_AND_SLEEP: (usize, usize) = (24, 35);
+const YIELD: usize = 24;
+#[cfg(target_arch = "x86_64")]
+const SLEEP: usize = 35;
 #[cfg(target_arch = "aarch64")]
-const YIELD_AND_SLEEP: (usize, usize) = (124, 101);
+const YIELD: usize = 124;
+#[cfg(target_arch = "aarch64")]
+const SLEEP: usize = 101;
 
-fn in_two(name: &'static str, length: i64, call: (usize, usize, usize)) {
+fn in_two<const CALL: usize>(name: &'static str, length: i64, argument: usize) {
+    let rounds = (length - 8) / 4;
     let span = Span::begin(name);
-    execute(length / 2);
-    ask_kernel(call);
-    execute(length / 2);
+    execute_and_ask::<CALL>(rounds, argument);
     span.end_with_id(length);
 }
 
 fn overlapping(length: i64) {
     let first = Span::begin("first");
     let mut kept = vec![Span::begin("second")];
-    execute(length);
+    execute(length / 2);
     first.end_with_id(length);
     if let Some(second) = kept.pop() {
         second.end_with_id(length);
@@ -72,11 +83,16 @@ fn overlapping(length: i64) {
 }
 
 fn deep(length: i64) {
-    let others: Vec<Span> = (1..20).map(|_| Span::begin("other")).collect();
+    let rounds = length / 2;
+    let others: Vec<Span> = (1..16).map(|_| Span::begin("other")).collect();
     let span = Span::begin("deep");
-    execute(length);
+    execute(rounds);
     span.end_with_id(length);
-    drop(others);
+    let span = Span::begin("other");
+    let deeper = Span::begin("deeper");
+    execute(rounds);
+    deeper.end_with_id(length);
+    drop((span, others));
 }
 
 fn moved(length: i64) {
@@ -89,7 +105,7 @@ fn moved(length: i64) {
         }
     }
     let carried = Carried(Span::begin("moved"));
-    execute(length);
+    execute(length / 2);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             Span::begin("other").end(); // this thread counts, too
@@ -100,17 +116,16 @@ fn moved(length: i64) {
 
 fn run(spans: i64, nap_us: u64, length: i64) {
     let nap = [nap_us / 1_000_000, nap_us % 1_000_000 * 1000]; // struct timespec
-    let (to_yield, to_sleep) = YIELD_AND_SLEEP;
+    let rounds = length / 2;
     for _ in 0..spans {
         let span = Span::begin("plain");
-        execute(length);
+        execute(rounds);
         span.end_with_id(length);
-        in_two("yields", length, (to_yield, 0, 0));
-        in_two("sleeps", length, (to_sleep, nap.as_ptr() as usize, 0));
+        in_two::<YIELD>("yields", length, 0);
+        in_two::<SLEEP>("sleeps", length, nap.as_ptr() as usize);
         overlapping(length);
         deep(length);
     }
-    moved(length);
 }
 
 fn hundred_empty_spans(spans: i64, nap: Duration) {
@@ -126,7 +141,8 @@ fn hundred_empty_spans(spans: i64, nap: Duration) {
 
 fn main() {
     let words: Vec<String> = env::args().skip(1).collect();
-    let is_empty = words.first().is_some_and(|word| word == "empty");
+    let is_empty = words.iter().any(|word| word == "empty");
+    let is_alone = words.iter().any(|word| word == "alone");
     let mut numbers = words.iter().filter_map(|word| word.parse().ok());
     let spans = numbers.next().unwrap_or(200);
     let nap_us = numbers.next().unwrap_or(100) as u64;
@@ -136,13 +152,18 @@ fn main() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(Relaxed) {
-                execute(20_000);
+            while !is_alone && !over.load(Relaxed) {
+                execute(10_000);
                 std::thread::yield_now();
             }
         });
-        for length in numbers {
-            run(spans, nap_us, length);
+        let lengths: Vec<i64> = numbers.collect();
+        for length in &lengths {
+            run(spans, nap_us, *length);
+        }
+        // Last: what such a span takes of its thread's memory, nobody gives back.
+        for length in &lengths {
+            moved(*length);
         }
         over.store(true, Relaxed);
     });

@@ -23,6 +23,10 @@
 //! meters, and the region for rows. It is what `tailscope.h` does, so parts of a program in C and in
 //! Rust get along.
 //!
+//! With `tailscope record --counters …` spans count hardware events, read in user space. A `Span` only says where
+//! its thread keeps what the begin saw, so it may be moved about. Of more than 16 open spans of a thread the
+//! later ones count nothing.
+//!
 //! Elsewhere than on Linux on x86-64 and arm64, and with the feature `disabled`, the same calls do
 //! nothing.
 //!

@@ -56,6 +56,24 @@ fn read_meter(meter: &Meter, seen: &Seen) {
     }
 }
 
+/// Reads all that a begin reads; returns whether the recorder lives.
+#[inline(always)]
+fn see(process: &Process, thread: &Thread, meter: &Meter, seen: &Seen, is_near: bool) -> bool {
+    read_meter(meter, seen);
+    let begin = seen.begin.get();
+    if process.is_silent(begin) && !process.recorder_lives(begin) {
+        return false;
+    }
+    if is_near && thread.counters.are_read() {
+        seen.turn.set(thread.counters.turn.get());
+        // Last, and first in the end: what lies between is the span's own.
+        thread.counters.read(&seen.counted);
+    } else {
+        seen.turn.set(0);
+    }
+    true
+}
+
 /// Reads this thread's meter; `None`: this span is not metered.
 #[inline(never)]
 pub(crate) fn begin() -> Option<Reading> {
@@ -76,19 +94,12 @@ pub(crate) fn begin() -> Option<Reading> {
             return None;
         }
         let reading = thread.open()?;
-        let seen = thread.seen(&reading)?;
-        read_meter(meter, seen);
-        let begin = seen.begin.get();
-        if process.is_silent(begin) && !process.recorder_lives(begin) {
+        let is_heard = thread.with_seen(reading, |seen| {
+            see(process, thread, meter, seen, reading.is_near())
+        })?;
+        if !is_heard {
             thread.close(reading);
             return None;
-        }
-        if thread.counters.are_read() {
-            seen.turn.set(thread.counters.turn.get());
-            // Last, and first in the end: what lies between is the span's own.
-            thread.counters.read(&seen.counted);
-        } else {
-            seen.turn.set(0);
         }
         Some(reading)
     })
@@ -189,31 +200,38 @@ fn gains(meter: &Meter, seen: &Seen) -> Gains {
 #[inline(never)]
 pub(crate) fn end(reading: Reading, name: &'static str, id: Option<i64>) {
     with_thread(|thread| {
-        // Begun on another thread, under another recorder, or before a fork.
-        let Some(seen) = thread.seen(&reading) else {
-            return;
-        };
-        if let Some(process) = process()
-            && process.epoch.load(Acquire) == thread.epoch.get()
-        {
-            let turn = seen.turn.get();
-            let now = Counted::new();
-            let is_counted = turn != 0 && turn == thread.counters.turn.get();
-            if is_counted {
-                thread.counters.read(&now);
+        let Some(process) = process() else { return };
+        let ended = thread.with_seen(reading, |seen| {
+            // Else it was begun under another recorder, or before a fork.
+            if process.epoch.load(Acquire) == thread.epoch.get() {
+                end_seen(process, thread, seen, name, id);
             }
-            if is_counted && thread.counters.is_calibrating() {
-                thread.counters.take_least(&seen.counted, &now);
-            } else {
-                subtract(process, thread, seen, is_counted.then_some(&now), name, id);
-            }
+        });
+        // Else it was begun on another thread.
+        if ended.is_some() {
+            thread.close(reading);
         }
-        thread.close(reading);
     });
 }
 
-/// Subtracts what the begin saw, and writes a row.
+/// Reads the counters, and goes on with the rest.
 #[inline(always)]
+fn end_seen(process: &Process, thread: &Thread, seen: &Seen, name: &'static str, id: Option<i64>) {
+    let (counters, turn) = (&thread.counters, seen.turn.get());
+    if turn == 0 || turn != counters.turn.get() {
+        return subtract(process, thread, seen, None, name, id);
+    }
+    let now = Counted::new();
+    counters.read(&now);
+    if counters.is_calibrating() {
+        counters.take_least(&seen.counted, &now);
+    } else {
+        subtract(process, thread, seen, Some(&now), name, id);
+    }
+}
+
+/// Subtracts what the begin saw, and writes a row.
+#[inline(never)]
 fn subtract(
     process: &Process,
     thread: &Thread,
@@ -281,6 +299,9 @@ fn subtract(
 #[inline(always)]
 unsafe fn put<T: Copy>(chunk: &abi::Chunk, at: usize, what: &[T]) -> usize {
     const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() <= 8) };
+    if what.is_empty() {
+        return at; // most rows have no shares
+    }
     // SAFETY: by the contract.
     unsafe {
         let place = chunk.rows.as_ptr().add(at).cast_mut().cast::<T>();

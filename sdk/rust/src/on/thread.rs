@@ -1,9 +1,10 @@
 //! What a thread knows: its attachment, and what the begins of its open spans saw.
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::num::NonZeroU32;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use std::rc::Rc;
 
 use super::abi::{CAUSES, Chunk, Meter};
 use super::counters::{Counted, Counters};
@@ -33,18 +34,32 @@ impl Seen {
     }
 }
 
-/// Where to find what a begin saw. It stays where it is while the span's value is moved about: copying it would
-/// be work that the span's counters count, some other number of instructions in each program.
-#[derive(Debug)]
-pub(crate) enum Reading {
-    /// In this place of the thread that this number is of.
-    Kept(NonZeroU32, u32),
-    /// All places were taken: many spans are open, or values were leaked.
-    Apart(NonZeroU32, Box<Seen>),
+/// Where to find what a begin saw: whose it is, and the place. That stays where it is while the span's value is
+/// moved about: copying it would be work that the span's counters count, some other number of instructions in
+/// each program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    owner: NonZeroU32,
+    place: u32,
 }
 
-/// How many spans a thread may have open without memory of their own.
-const KEPT: usize = 16;
+impl Reading {
+    /// Whether its place is in the thread's own part. The way to the others takes some 60 instructions of its
+    /// own, too many for counters to be right.
+    pub(super) fn is_near(self) -> bool {
+        self.place < PLACES
+    }
+}
+
+/// How many open spans have a place in the thread's own part. More take memory of the heap, and count nothing.
+const PLACES: u32 = 16;
+
+/// The places of spans beyond those.
+#[derive(Default)]
+struct More {
+    seen: Vec<Rc<Seen>>,
+    free: Vec<u32>,
+}
 
 /// What a thread knows of its attachment; never freed, as the kernel takes the meter back itself.
 pub(crate) struct Thread {
@@ -62,7 +77,7 @@ pub(crate) struct Thread {
     owner: Cell<u32>,
     /// Bit i: `seen[i]` is an open span's.
     taken: Cell<u32>,
-    seen: [Seen; KEPT],
+    seen: [Seen; PLACES as usize],
 }
 
 // All zeros, so that a thread that is never recorded touches none of it.
@@ -79,9 +94,13 @@ thread_local! {
             counters: Counters::none(),
             owner: Cell::new(0),
             taken: Cell::new(0),
-            seen: [const { Seen::nothing() }; KEPT],
+            seen: [const { Seen::nothing() }; PLACES as usize],
         }
     };
+}
+
+thread_local! {
+    static MORE: RefCell<More> = RefCell::default();
 }
 
 static OWNERS: AtomicU32 = AtomicU32::new(1);
@@ -89,7 +108,10 @@ static OWNERS: AtomicU32 = AtomicU32::new(1);
 /// Runs it with this thread's part.
 #[inline(always)]
 pub(crate) fn with_thread<T>(run: impl FnOnce(&Thread) -> T) -> T {
-    THREAD.with(run)
+    let thread = THREAD.with(core::ptr::from_ref);
+    // SAFETY: it has no destructor, so it stays until the thread is no more. Passing `run` on would have it
+    // compiled apart from its caller.
+    run(unsafe { &*thread })
 }
 
 impl Thread {
@@ -119,50 +141,91 @@ impl Thread {
         self.taken.set(0);
     }
 
-    /// A place for what a begin sees; `None` only before the thread's first attachment.
+    /// A place for what a begin sees; `None` before the thread's first attachment, or where there is no memory.
     #[inline(always)]
     pub(super) fn open(&self) -> Option<Reading> {
         let owner = NonZeroU32::new(self.owner.get())?;
         let taken = self.taken.get();
         let place = taken.trailing_ones();
-        if place as usize >= KEPT {
-            return Some(open_apart(owner));
+        if place >= PLACES {
+            return open_more(owner);
         }
         self.taken.set(taken | 1 << place);
-        Some(Reading::Kept(owner, place))
+        Some(Reading { owner, place })
     }
 
-    /// What the begin of this span saw; `None`: it was another thread's begin, or under another recorder.
+    /// Runs it with what the begin of this span saw; `None`: it was another thread's begin, or one under another
+    /// recorder.
     #[inline(always)]
-    pub(super) fn seen<'a>(&'a self, reading: &'a Reading) -> Option<&'a Seen> {
-        let (owner, seen) = match reading {
-            Reading::Kept(owner, place) => (owner, &self.seen[*place as usize % KEPT]),
-            Reading::Apart(owner, seen) => (owner, &**seen),
-        };
-        (owner.get() == self.owner.get()).then_some(seen)
+    pub(super) fn with_seen<T>(&self, reading: Reading, run: impl FnOnce(&Seen) -> T) -> Option<T> {
+        if reading.owner.get() != self.owner.get() {
+            return None;
+        }
+        match self.seen.get(reading.place as usize) {
+            Some(seen) => Some(run(seen)),
+            None => seen_more(reading.place).map(|seen| run(&seen)),
+        }
     }
 
-    /// It has ended: of a span of this thread.
+    /// It has ended: a span of this thread.
     #[inline(always)]
     pub(super) fn close(&self, reading: Reading) {
-        if let Reading::Kept(_, place) = reading {
-            self.taken.set(self.taken.get() & !(1 << place));
+        if reading.place < PLACES {
+            self.taken.set(self.taken.get() & !(1 << reading.place));
+        } else {
+            close_more(reading.place);
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn open_apart(owner: NonZeroU32) -> Reading {
-    Reading::Apart(owner, Box::new(Seen::nothing()))
+fn open_more(owner: NonZeroU32) -> Option<Reading> {
+    let open = |more: &RefCell<More>| {
+        let mut more = more.try_borrow_mut().ok()?;
+        let at = more.free.pop().or_else(|| {
+            more.seen.push(Rc::new(Seen::nothing()));
+            u32::try_from(more.seen.len() - 1).ok()
+        })?;
+        Some(Reading {
+            owner,
+            place: at + PLACES,
+        })
+    };
+    MORE.try_with(open).ok()?
+}
+
+#[cold]
+#[inline(never)]
+fn seen_more(place: u32) -> Option<Rc<Seen>> {
+    let find = |more: &RefCell<More>| {
+        let more = more.try_borrow().ok()?;
+        more.seen.get((place - PLACES) as usize).cloned()
+    };
+    MORE.try_with(find).ok()?
+}
+
+#[cold]
+#[inline(never)]
+fn close_more(place: u32) {
+    // A thread that is ending has none left.
+    let _ = MORE.try_with(|more| {
+        if let Ok(mut more) = more.try_borrow_mut() {
+            more.free.push(place - PLACES);
+        }
+    });
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{KEPT, Reading, with_thread};
+    use super::{PLACES, Reading, Seen, with_thread};
 
     fn open() -> Reading {
         with_thread(|thread| thread.open()).expect("the thread has begun")
+    }
+
+    fn with_seen<T>(reading: Reading, run: impl FnOnce(&Seen) -> T) -> Option<T> {
+        with_thread(|thread| thread.with_seen(reading, run))
     }
 
     #[test]
@@ -170,23 +233,21 @@ mod tests {
         with_thread(|thread| {
             assert!(thread.open().is_none());
             thread.forget(1);
-            let mut open: Vec<Reading> = (0..KEPT + 3).map(|_| self::open()).collect();
-            for (at, reading) in open.iter().enumerate() {
-                thread.seen(reading).expect("its own").begin.set(at as u64);
-            }
-            for (at, reading) in open.iter().enumerate() {
-                assert_eq!(matches!(reading, Reading::Apart(..)), at >= KEPT);
-                assert_eq!(
-                    thread.seen(reading).expect("its own").begin.get(),
-                    at as u64
-                );
-            }
-            thread.close(open.remove(5));
-            assert!(matches!(self::open(), Reading::Kept(_, 5)));
-            while !open.is_empty() {
-                thread.close(open.remove(open.len() / 2));
-            }
         });
+        let mut open: Vec<Reading> = (0..PLACES + 3).map(|_| self::open()).collect();
+        for (at, reading) in (0..).zip(&open) {
+            with_seen(*reading, |seen| seen.begin.set(at)).expect("its own");
+        }
+        for (at, reading) in (0..).zip(&open) {
+            assert_eq!(with_seen(*reading, |seen| seen.begin.get()), Some(at));
+        }
+        for at in [PLACES + 1, 5] {
+            let ended = open.remove(at as usize);
+            with_thread(|thread| thread.close(ended));
+        }
+        assert_eq!(self::open().place, 5);
+        assert_eq!(self::open().place, PLACES + 1);
+        assert_eq!(self::open().place, PLACES + 3);
     }
 
     #[test]
@@ -197,12 +258,10 @@ mod tests {
             open()
         });
         let other = other.join().expect("it ends");
-        with_thread(|thread| {
-            let own = thread.open().expect("the thread has begun");
-            assert!(thread.seen(&own).is_some());
-            assert!(thread.seen(&other).is_none());
-            thread.forget(1); // another recorder
-            assert!(thread.seen(&own).is_none());
-        });
+        let own = open();
+        assert!(with_seen(own, |_| ()).is_some());
+        assert!(with_seen(other, |_| ()).is_none());
+        with_thread(|thread| thread.forget(1)); // another recorder
+        assert!(with_seen(own, |_| ()).is_none());
     }
 }

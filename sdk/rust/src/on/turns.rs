@@ -7,10 +7,10 @@ use core::sync::atomic::{AtomicU32, fence};
 use super::abi::{self, COUNTERS};
 use super::perf::{self, Event};
 use super::process::{Process, process};
-use super::rows::{begin, end};
 use super::sys::{self, AfterFork, Errno};
 use super::thread::{Thread, with_thread};
 use super::{guard, probe};
+use crate::Span;
 
 /// Pages of all meters.
 const PAGES: usize = abi::METERS as usize * COUNTERS;
@@ -168,10 +168,6 @@ pub(super) fn take_turn(process: &Process, thread: &Thread) {
     }
     process.unlock();
     if counters.are_read() {
-        counters.calibrate(|| {
-            if let Some(reading) = begin() {
-                end(reading, "", None);
-            }
-        });
+        counters.calibrate(|| Span::begin("").end());
     }
 }
