@@ -64,6 +64,19 @@ def test_a_sample_is_drawn_in_the_program(record: Record, nested: Path) -> None:
     assert about(recorder.ledger)["seen"] == spans
 
 
+def test_events_that_cannot_be_counted_are_null_in_rows_that_are_there(record: Record) -> None:
+    # On a machine with counters the values are known too: tests/guests/test_counters.py.
+    recorder = record("--counters", "instructions", "--", EXAMPLES / "instructions", 20, 100, 1000)
+    recorder.wait().clean()
+    kinds = ("plain", "yields", "sleeps", "first", "second", "deep", "deeper")
+    found = ledger.query(recorder.ledger, "SELECT span, count(*) FROM spans GROUP BY ALL")
+    assert {(kind, 20) for kind in kinds} < set(found)
+    assert {span for span, _ in found} == {*kinds, "other"}  # none that another thread ended
+    (counter,) = about(recorder.ledger)["counters"]
+    if not counter["counted"]:
+        assert ledger.count(recorder.ledger, "instructions IS NOT NULL") == 0
+
+
 def test_a_fork_in_mid_span_harms_neither_parent_nor_child(record: Record) -> None:
     recorder = record("--", EXAMPLES / "forking")
     pids = recorder.wait().clean().json()

@@ -15,8 +15,8 @@ from rig import ledger
 
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 KINDS = ("plain", "yields", "sleeps")
-#: Of the Rust SDK's program also the last of sixteen that are open, and such as overlap another: these hold
-#: that one's begin or end, too, some hundred instructions.
+#: Of the Rust SDK's program also the last of sixteen that are open, and such as overlap another:
+#: these hold that one's begin or end, too, some hundred instructions.
 RUST_KINDS = (*KINDS, "deep")
 OVERLAPPING = ("first", "second")
 SPANS = 30

@@ -7,7 +7,6 @@ to its standard streams goes to files in the shared folder.
 
 from __future__ import annotations
 
-import re
 import selectors
 import shlex
 import subprocess
