@@ -87,8 +87,8 @@ def main() -> None:
         "What two counters mean for the bar of 60 ns",
         f"In C {more:.0f} instructions in begin and end together, four of which read a register. "
         f"Within 60 ns they have to pass at {more / 60:.1f} a ns: {more / 60 / 3:.1f} a cycle at "
-        f"3 GHz, {more / 60 / 2:.1f} at 2 GHz. This guest knows no cycles: whether the bar holds is not "
-        "known. `sdk_cost.py` prints ns where a PMU is; it has met no such machine so far.",
+        f"3 GHz, {more / 60 / 2:.1f} at 2 GHz. This guest knows no cycles: whether the bar holds "
+        "is not known. `sdk_cost.py` prints ns where a PMU is; it has met no such machine so far.",
     )
     result.figures = {
         f"{sdk} {n}": cost for sdk, costs in found.items() for n, cost in costs.items()
