@@ -58,10 +58,12 @@ pub(super) fn stop_counting(process: &Process, thread: &Thread) {
         return;
     };
     let bytes = COUNTERS * sys::page_bytes();
-    let slot = (pages as usize - first as usize) / bytes;
-    // SAFETY: the pages of this thread's meter, which nobody reads now.
-    let _ = unsafe { sys::empty(pages.cast_mut(), bytes) };
-    threads[slot].store(0, Relaxed);
+    let slot = (pages as usize).wrapping_sub(first as usize) / bytes;
+    if let Some(thread) = threads.get(slot) {
+        // SAFETY: the pages of this thread's meter, which nobody reads now.
+        let _ = unsafe { sys::empty(pages.cast_mut(), bytes) };
+        thread.store(0, Relaxed);
+    }
 }
 
 /// The recorder has gone while threads counted. Each stops at its next begin; those that have ended are
