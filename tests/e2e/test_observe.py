@@ -122,6 +122,69 @@ def test_a_variable_of_an_unmodified_program_is_read(
     assert 0 < told["rates"][0]["all_per_second"] / told["clock_hz"] <= 1.01 / STEP
 
 
+def mapped(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/maps").read_text().splitlines()
+
+
+def test_a_page_is_moved_to_be_read_and_is_back_afterwards(
+    observe: Observe, paced: Callable
+) -> None:
+    pid = paced("--cycles", STEP).pid
+    before = mapped(pid)
+    options = ("--period", 10 * STEP, "--duration", "500ms", "--json")
+    signals = (f"mem:{pid}:paced_rounds:moved", f"mem:{pid}:paced_small:moved")
+    for _ in range(20):
+        told = report(observe("--signal", signals[0], "--signal", signals[1], *options))
+        # With much else to do a machine does not let it stop in time, and nothing is moved.
+        if not any("for too long" in rate["how"] for rate in told["rates"]):
+            break
+    for rate in told["rates"]:
+        assert "which was moved" in rate["how"]
+        assert 0 < rate["all_per_second"] / told["clock_hz"] <= 1.01 / STEP
+    # Both lie in one page, or in two: each page goes and comes once.
+    assert 1 <= len(told["moves"]) <= 2
+    assert all(m["there_us"] > 0 and m["back_us"] > 0 for m in told["moves"])
+    assert mapped(pid) == before
+
+
+def test_a_page_that_may_not_be_moved_is_read_by_a_system_call(
+    observe: Observe, paced: Callable
+) -> None:
+    pid = paced("--cycles", STEP).pid
+    before = mapped(pid)
+    options = ("--period", 50 * STEP, "--duration", "300ms", "--json", "--dte", "5%")
+    os.kill(pid, signal.SIGSTOP)
+    stopped = f"/proc/{pid}/status"
+    until(lambda: "T (stopped)" in Path(stopped).read_text(), "paced is stopped")
+    ended = observe("--signal", f"mem:{pid}:paced_rounds:moved", *options, "--no-pauses")
+    os.kill(pid, signal.SIGCONT)
+    told = json.loads(ended.out)
+    assert "process_vm_readv" in told["rates"][0]["how"]
+    assert "its page was not moved: it is stopped" in told["rates"][0]["how"]
+    assert told["moves"] == [] and mapped(pid) == before
+
+
+def test_a_page_that_a_killed_observer_left_is_put_back_by_the_next(
+    observe: Observe, paced: Callable
+) -> None:
+    pid = paced("--cycles", STEP).pid
+    before = mapped(pid)
+    name = f"mem:{pid}:paced_rounds"
+    command = [installed.tailscope(), "observe", "--quiet", "--signal", f"{name}:moved"]
+    with Started(command) as killed:
+        until(lambda: "tailscope-moved" in "".join(mapped(pid)), "the page is moved")
+        options = ("--period", 50 * STEP, "--duration", "300ms", "--json", "--dte", "5%")
+        beside = report(observe("--signal", name, *options))
+        assert "another observation has moved it" in beside["rates"][0]["how"]
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait(10)
+    told = report(observe("--signal", name, *options))
+    assert "found moved" in told["rates"][0]["how"]
+    assert 0 < told["rates"][0]["all_per_second"] / told["clock_hz"] <= 1.01 / STEP
+    assert told["moves"][0]["there_us"] is None and told["moves"][0]["back_us"] > 0
+    assert mapped(pid) == before
+
+
 def test_a_hardware_counter_is_read_or_its_absence_told(observe: Observe, paced: Callable) -> None:
     pid = paced("--cycles", STEP).pid
     ended = observe(

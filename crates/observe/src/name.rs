@@ -46,7 +46,7 @@ pub enum Name {
         /// The CPU.
         cpu: u32,
     },
-    /// `mem:PID:SYMBOL`: a global variable of an unmodified process.
+    /// `mem:PID:SYMBOL` or `mem:PID:SYMBOL:moved`: a global variable of an unmodified process.
     Mem {
         /// The process.
         pid: u32,
@@ -54,6 +54,8 @@ pub enum Name {
         symbol: String,
         /// Bytes beyond the symbol.
         offset: u64,
+        /// Its page is to be moved to where a load reads it.
+        moved: bool,
     },
 }
 
@@ -98,6 +100,9 @@ pub enum NameError {
 const KINDS: &str = "there are channel:PID:NAME, hsperf:PID:NAME, mem:PID:SYMBOL, \
                      counter:PID:EVENT, meter:PID:CAUSE, running:CPU";
 
+/// After a variable: its page is to be moved.
+const MOVED: &str = ":moved";
+
 fn suggestion(near: &[String]) -> String {
     match near {
         [] => String::new(),
@@ -111,7 +116,9 @@ fn form(kind: &str) -> Option<&'static str> {
         "hsperf" => {
             Some("hsperf:PID:NAME, a counter of a JVM, like sun.gc.collector.0.invocations")
         }
-        "mem" => Some("mem:PID:SYMBOL, a global variable; SYMBOL+8 is eight bytes further on"),
+        "mem" => Some(
+            "mem:PID:SYMBOL, a global variable; SYMBOL+8 is eight bytes further on, and with :moved at the end its page is moved to be read by a load",
+        ),
         "meter" => {
             Some("meter:PID:CAUSE or meter:PID/TID:CAUSE, what a thread lost to a cause, in ns")
         }
@@ -185,6 +192,10 @@ impl FromStr for Name {
             "channel" => Self::Channel { pid, name },
             "hsperf" => Self::Hsperf { pid, name },
             _ => {
+                let (name, moved) = match name.strip_suffix(MOVED) {
+                    Some(name) => (name.to_owned(), true),
+                    None => (name, false),
+                };
                 let (symbol, offset) = match name.rsplit_once('+') {
                     Some((symbol, offset)) => (
                         symbol.to_owned(),
@@ -196,6 +207,7 @@ impl FromStr for Name {
                     pid,
                     symbol,
                     offset,
+                    moved,
                 }
             }
         })
@@ -222,13 +234,15 @@ impl fmt::Display for Name {
             Self::Mem {
                 pid,
                 symbol,
-                offset: 0,
-            } => write!(f, "mem:{pid}:{symbol}"),
-            Self::Mem {
-                pid,
-                symbol,
                 offset,
-            } => write!(f, "mem:{pid}:{symbol}+{offset}"),
+                moved,
+            } => {
+                write!(f, "mem:{pid}:{symbol}")?;
+                if *offset > 0 {
+                    write!(f, "+{offset}")?;
+                }
+                f.write_str(if *moved { MOVED } else { "" })
+            }
         }
     }
 }
@@ -243,7 +257,7 @@ mod tests {
         #[test]
         fn names_come_back_as_they_went(
             pid: u32, name in "[a-z_][a-z_.0-9]{0,20}", offset in 0u64..10_000, kind in 0..6,
-            cause in 0usize..Cause::COUNT, tid: u32,
+            cause in 0usize..Cause::COUNT, tid: u32, moved: bool,
         ) {
             let name = match kind {
                 0 => Name::Channel { pid, name },
@@ -251,7 +265,7 @@ mod tests {
                 2 => Name::Meter { pid, tid, cause: Cause::ALL[cause] },
                 3 => Name::Running { cpu: pid },
                 4 => Name::Counter { pid, tid, event: name },
-                _ => Name::Mem { pid, symbol: name, offset },
+                _ => Name::Mem { pid, symbol: name, offset, moved },
             };
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }

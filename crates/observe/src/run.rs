@@ -7,11 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tailscope_signals::clock::{Clock, Cycles};
+use tailscope_signals::moved::MovedPage;
 use tailscope_signals::preempted::Preemption;
 use tailscope_signals::view::Word;
 
 use crate::analysis::Analysis;
 use crate::effect::{Phase, effect};
+use crate::moves;
 use crate::options::{End, Options, Progress, RunError};
 use crate::pace::Pace;
 use crate::placement::Placement;
@@ -147,11 +149,14 @@ impl Run<'_> {
             Ok::<_, RunError>((outcome?, written, end))
         })?;
         clock.refine();
+        let (moves, notices) = moves::put_back(&self.pages());
         let progress = self.progress();
         let context = Context {
             counters: self.counters,
             tags: self.tags,
             placement: self.placement,
+            moves,
+            notices,
             clock_hz: clock.hz(),
             seconds: begin.elapsed().as_secs_f64(),
             end: end.words(),
@@ -175,6 +180,12 @@ impl Run<'_> {
         self.options.progress.as_ref().unwrap_or(&self.counters[0])
     }
 
+    /// Pages that were moved for the signals.
+    fn pages(&self) -> Vec<(&str, &Arc<MovedPage>)> {
+        let signals = self.counters.iter().chain(self.tags);
+        moves::pages(signals.chain(&self.options.progress))
+    }
+
     /// From the thread that waits: looks whether all processes are what they were.
     fn watch(
         &self,
@@ -190,6 +201,7 @@ impl Run<'_> {
                 owners.push(owner);
             }
         }
+        let pages = self.pages();
         let mut told = begin;
         loop {
             // A process that ends can't be read a little before its end is told.
@@ -211,6 +223,10 @@ impl Run<'_> {
             }
             if unreadable {
                 return End::Unreadable;
+            }
+            let forked = |page: &&MovedPage| page.is_shared_with_children() == Some(true);
+            if let Some(page) = pages.iter().map(|(_, page)| &***page).find(forked) {
+                return End::Forked(page.pid());
             }
             let over = finished() && !self.failed.load(Relaxed);
             if over || self.options.duration.is_some_and(|most| elapsed >= most) {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tailscope_kernel::{Running, Thread};
 use tailscope_signals::counters::ThreadCounter;
+use tailscope_signals::moved::MovedPage;
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::Word;
 
@@ -105,6 +106,8 @@ pub struct Signal {
     /// What is to be said of how it is read, for the report.
     pub how: String,
     pub(crate) reader: Reader,
+    /// The page that was moved so that it can be read.
+    pub(crate) page: Option<Arc<MovedPage>>,
 }
 
 impl Signal {

@@ -71,6 +71,35 @@ pub fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
     }
 }
 
+/// Writes into another process's memory, all of it or fails.
+pub fn write(pid: u32, address: u64, from: &[u8]) -> io::Result<()> {
+    let local = libc::iovec {
+        iov_base: from.as_ptr().cast_mut().cast(),
+        iov_len: from.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: from.len(),
+    };
+    // SAFETY: `local` describes `from`, which is only read; the other address is looked up in the
+    // other process, and is an error if it has none.
+    let done = unsafe {
+        libc::process_vm_writev(
+            pid as libc::pid_t,
+            &raw const local,
+            1,
+            &raw const remote,
+            1,
+            0,
+        )
+    };
+    match done {
+        n if n < 0 => Err(io::Error::last_os_error()),
+        n if n as usize == from.len() => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,8 @@ Examples:
 Signals:
   channel:PID:NAME   a channel that the program makes with TS_CHANNEL (sdk/c/tailscope_channel.h) or the SDKs for Rust and Java
   hsperf:PID:NAME    a counter that HotSpot keeps of every JVM, as `jcmd PID PerfCounter.print` lists
-  mem:PID:SYMBOL     a global variable of a program as it is; SYMBOL+8 is eight bytes further on
+  mem:PID:SYMBOL     a global variable of a program as it is; SYMBOL+8 is eight bytes further on; with :moved at the end its page
+                     is moved, and back, to be read by a load: the program stands still for a moment (docs/observe.md)
   counter:PID:EVENT  what a thread executes, by hardware event, as perf names them: instructions; counter:PID/TID:EVENT
   meter:PID:CAUSE    what a thread lost to a cause, in ns, as a recording has it; meter:PID/TID:CAUSE for another thread
   running:CPU        a tag: the thread that runs on a CPU

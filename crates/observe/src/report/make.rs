@@ -8,6 +8,7 @@ use super::{
 };
 use crate::analysis::Analysis;
 use crate::effect::Effect;
+use crate::moves::Move;
 use crate::placement::Placement;
 use crate::signal::Signal;
 use crate::tags::Seen;
@@ -21,6 +22,9 @@ pub(crate) struct Context<'r> {
     pub(crate) counters: &'r [Signal],
     pub(crate) tags: &'r [Signal],
     pub(crate) placement: &'r Placement,
+    pub(crate) moves: Vec<Move>,
+    /// What is to be said of them.
+    pub(crate) notices: Vec<String>,
     pub(crate) clock_hz: u64,
     pub(crate) seconds: f64,
     pub(crate) end: String,
@@ -106,6 +110,7 @@ pub(crate) fn report<const N: usize, const T: usize>(
         gaps: Gaps::of(&seen.periods),
         series: series(seen, hz),
         progress: context.progress,
+        moves: context.moves,
         effect: context.effect,
         budget: context.budget,
         raw: context.raw,

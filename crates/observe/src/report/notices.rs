@@ -10,7 +10,7 @@ pub(super) fn of<const N: usize, const T: usize>(
     seen: &Analysis<N, T>,
     context: &Context<'_>,
 ) -> Vec<String> {
-    let mut notices = Vec::new();
+    let mut notices = context.notices.clone();
     let cpu = context.placement.cpu;
     if context.placement.shared && !context.sleeps {
         notices.push(format!(

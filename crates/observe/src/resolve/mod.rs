@@ -18,6 +18,7 @@ pub use code::Functions;
 pub use places::Places;
 pub(crate) use places::method;
 
+use tailscope_signals::moved::MovedPage;
 use tailscope_signals::nearest::nearest;
 
 use crate::name::Name;
@@ -153,6 +154,8 @@ impl Wanted {
 pub struct Resolver {
     owners: Vec<Arc<Owner>>,
     programs: kernel::Programs,
+    /// Those that were moved, each once.
+    pages: Vec<Arc<MovedPage>>,
 }
 
 impl Resolver {
@@ -173,7 +176,12 @@ impl Resolver {
         match name {
             Name::Channel { name, .. } => channel::resolve(&wanted, name),
             Name::Hsperf { name, .. } => hsperf::resolve(&wanted, name),
-            Name::Mem { symbol, offset, .. } => mem::resolve(&wanted, symbol, *offset),
+            Name::Mem {
+                symbol,
+                offset,
+                moved,
+                ..
+            } => mem::resolve(&wanted, (symbol.as_str(), *offset), *moved, &mut self.pages),
             Name::Counter { tid, event, .. } => counter::resolve(&wanted, *tid, event),
             Name::Meter { tid, cause, .. } => self.programs.meter(&wanted, *tid, *cause),
             Name::Running { .. } => unreachable!("answered above"),

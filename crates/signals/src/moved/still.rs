@@ -1,0 +1,171 @@
+//! A process whose threads all stand still, for a moment.
+//!
+//! To be used on a thread of its own (`urgent.rs`).
+//!
+//! Goal: as short a moment as can be, ending whatever happens. Rejected: SIGSTOP, which parents and
+//! shells see; the freezer of cgroups, which stops others too. Chosen: each thread is seized, which
+//! does not stop it, then all are interrupted at once. A thread that blocks is woken, leaves its system
+//! call and stops before it is back in its program; when it goes on the kernel begins the call again,
+//! as after any ptrace stop. A signal that is on its way is let through.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use super::Unmoved;
+use super::trace::{Stop, Thread};
+use super::urgent::{Turns, calm, hurry};
+
+/// Looked so often, without a pause, whether threads have stopped, before the CPU is left to them.
+const SPINS: u32 = 4;
+const NAP: Duration = Duration::from_micros(5);
+
+/// A process that stands still. When this is dropped, it goes on.
+#[derive(Debug)]
+pub(super) struct Still {
+    pub(super) pid: u32,
+    threads: Vec<Thread>,
+    since: Instant,
+    /// How threads that were hurried took their turns.
+    hurried: Vec<(Thread, Turns)>,
+    /// Of each thread signals that it was not given meanwhile.
+    owed: Vec<(Thread, libc::c_int)>,
+}
+
+impl Still {
+    /// Stops all threads, in so long at most.
+    ///
+    /// # Errors
+    /// It goes on as before.
+    pub(super) fn hold(pid: u32, patience: Duration) -> Result<Self, Unmoved> {
+        let mut still = Self {
+            pid,
+            threads: Vec::new(),
+            since: Instant::now(),
+            hurried: Vec::new(),
+            owed: Vec::new(),
+        };
+        let mut fresh = still.seize_new()?;
+        still.since = Instant::now();
+        // Until those that stopped are all that there are: only others could make new ones.
+        while !fresh.is_empty() {
+            for thread in &fresh {
+                let _ = thread.interrupt(); // one that ended meanwhile is found out below
+                let turns = hurry(thread.0);
+                still.hurried.extend(turns.map(|turns| (*thread, turns)));
+            }
+            for thread in fresh {
+                still.await_stop(thread, patience)?;
+            }
+            fresh = match still.are_all() {
+                true => Vec::new(),
+                false => still.seize_new()?,
+            };
+        }
+        match still.threads.is_empty() {
+            true => Err(Unmoved::Gone),
+            false => Ok(still),
+        }
+    }
+
+    fn seize_new(&mut self) -> Result<Vec<Thread>, Unmoved> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).map_err(|_| Unmoved::Gone)?;
+        let mut fresh = Vec::new();
+        for task in tasks.flatten() {
+            let Some(id) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let thread = Thread(id);
+            if self.threads.contains(&thread) {
+                continue;
+            }
+            match thread.seize() {
+                Ok(()) => {
+                    self.threads.push(thread);
+                    fresh.push(thread);
+                }
+                // It ended meanwhile, or has ended and is only not yet cleared away.
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) || is_over(self.pid, id) => {}
+                Err(source) => return Err(Unmoved::failed("trace it", source)),
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// Whether it has no other threads: the folder of them has a link for each, and two more.
+    fn are_all(&self) -> bool {
+        let folder = fs::metadata(format!("/proc/{}/task", self.pid));
+        folder.is_ok_and(|folder| folder.nlink() == self.threads.len() as u64 + 2)
+    }
+
+    fn await_stop(&mut self, thread: Thread, patience: Duration) -> Result<(), Unmoved> {
+        let mut looks = 0;
+        loop {
+            match thread.poll() {
+                Ok(Some(Stop::Asked)) => return Ok(()),
+                Ok(Some(Stop::Group)) => return Err(Unmoved::Stopped),
+                // Its handler's frame is made, then it stops all the same.
+                Ok(Some(Stop::Signal(signal))) => drop(thread.go(signal)),
+                Ok(Some(Stop::Ended)) | Err(_) => {
+                    self.threads.retain(|other| *other != thread);
+                    return Ok(());
+                }
+                Ok(None) if self.since.elapsed() > patience => return Err(Unmoved::Slow(patience)),
+                Ok(None) => {
+                    looks += 1;
+                    if looks > SPINS {
+                        std::thread::sleep(NAP);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Its threads.
+    pub(super) fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// When the first of them was asked to stop.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// A signal that a thread would have got has to be sent again when it goes on.
+    pub(super) fn owe(&mut self, thread: Thread, signals: Vec<libc::c_int>) {
+        self.owed
+            .extend(signals.into_iter().map(|signal| (thread, signal)));
+    }
+
+    /// Lets it go on: for how long the first of its threads stood still at most.
+    pub(super) fn release(mut self) -> Duration {
+        self.go_on();
+        self.since.elapsed()
+    }
+
+    fn go_on(&mut self) {
+        for (thread, turns) in self.hurried.drain(..) {
+            calm(thread.0, turns);
+        }
+        for thread in self.threads.drain(..) {
+            // Who does not stand still yet can't be left: the end of this thread does that.
+            let _ = thread.detach();
+        }
+        for (thread, signal) in self.owed.drain(..) {
+            // SAFETY: a call of numbers alone.
+            unsafe { libc::syscall(libc::SYS_tgkill, self.pid, thread.0, signal) };
+        }
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        self.go_on();
+    }
+}
+
+fn is_over(pid: u32, tid: libc::pid_t) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default();
+    state.is_empty() || state.trim_start().starts_with(['Z', 'X'])
+}
