@@ -134,6 +134,9 @@ pub fn parse_cpu_list(text: &str) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::process::Stdio;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -155,10 +158,17 @@ mod tests {
 
     #[test]
     fn a_process_that_ends_is_noticed_at_once() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
+        let mut child = std::process::Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
-            .expect("sleep");
+            .expect("cat");
+        // Only when it answers is the program in place that `spawn` began to load.
+        let (mut said, mut heard) = (child.stdin.take(), child.stdout.take());
+        said.as_mut().expect("piped").write_all(b"!").expect("cat");
+        let mut answer = [0];
+        let read = heard.as_mut().expect("piped").read_exact(&mut answer);
+        read.expect("its answer");
         let owner = Owner::of(child.id()).expect("it lives");
         assert_eq!(owner.fate(Duration::ZERO), Fate::Lives);
         child.kill().expect("our child");
