@@ -1,13 +1,16 @@
 """What a timeline costs: a busy memcached with all events on, beside perf with the same events.
 
 Short phases take turns: nobody records; `tailscope timeline`; `perf record` of the same tracepoints
-into memory that is written over, as a flight recorder's is. memcached says itself how many requests
-it answered, in a closed loop. With one connection what the hooks add stands in each request's way,
-on whichever CPU, and is told per event by dividing through the events of a request; with several
-the server is busy, and a request has fewer events.
+into memory that is written over, as a flight recorder's is; the kernel's own rings with the same
+events, as `trace-cmd start` sets them up (by tracefs itself: trace-cmd 3.1.6 crashes here);
+programs that return at once on the tracepoints that ours hang on, which no recorder on them can
+undercut. memcached says itself how many requests it answered, in a closed loop. With one connection
+what the hooks add stands in each request's way, on whichever CPU, and is told per event by dividing
+through the events of a request; with several the server is busy, and a request has fewer events.
 
 What our programs take of their own the kernel says (`kernel.bpf_stats_enabled`), in a phase of its
-own at the end: its clock readings around each run are in that figure.
+own at the end. It reads its clock around each run: how long that takes empty programs say, and it
+is taken off.
 
     .venv/bin/python bench/timeline_cost.py
     .venv/bin/python bench/timeline_cost.py --connections 1
@@ -24,10 +27,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from empty_hooks import empty_hooks
 from harness import ROOT, SERVER_CPU, SPARE_CPU, Bench, Result, at_least, at_most, bench, spread
 
 #: The kernel's names of what our programs hang on.
@@ -42,15 +47,22 @@ TRACEPOINTS = (
 )
 #: System calls of the server alone, as ours.
 SYSCALLS = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit")
+#: Of ours alone, for the names of threads and where they move.
+OTHERS = ("task:task_newtask", "sched:sched_process_exit", "sched:sched_migrate_task")
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 
 @dataclass(frozen=True)
-class Phase:
-    """What came of one."""
+class Round:
+    """Requests a second with each of them ÷ without any, and what that is for an event of ours."""
 
-    rate: float  # requests a second
-    events: float = 0  # a request
+    ours: float
+    perf: float
+    ftrace: float
+    empty: float
+    cost_ns: float
+    #: On all CPUs.
+    events_a_request: float
 
 
 class Server:
@@ -107,6 +119,25 @@ def timeline(b: Bench, server: Server, memory: str) -> Iterator[list[str]]:
 
 
 @contextmanager
+def ftrace(server: Server) -> Iterator[None]:
+    """The kernel's own flight recorder, in an instance of its own."""
+    place = Path("/sys/kernel/tracing/instances/tailscope-bench")
+    place.mkdir()
+    try:
+        (place / "buffer_size_kb").write_text(str(8 << 10))
+        threads = [task.name for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
+        for name in (*TRACEPOINTS, *SYSCALLS):
+            event = place / "events" / name.replace(":", "/")
+            if name in SYSCALLS:
+                theirs = " || ".join(f"common_pid == {thread}" for thread in threads)
+                (event / "filter").write_text(theirs)
+            (event / "enable").write_text("1")
+        yield
+    finally:
+        place.rmdir()
+
+
+@contextmanager
 def perf(b: Bench, server: Server) -> Iterator[None]:
     """perf's own flight recorder."""
     events = [word for name in TRACEPOINTS for word in ("-e", name)]
@@ -125,70 +156,93 @@ def perf(b: Bench, server: Server) -> Iterator[None]:
         b.end(process, signal.SIGINT)
 
 
-def own_time(server: Server, b: Bench, args: argparse.Namespace) -> tuple[float, int]:
-    """ns that our programs ran for each run, and how many ran, as the kernel counts."""
-    before = STATS.read_text()
+def programs() -> dict[int, dict[str, Any]]:
+    """What the kernel says of each program that is loaded, by its id."""
+    listed = subprocess.run(["bpftool", "-j", "prog"], capture_output=True, text=True, check=True)
+    return {program["id"]: program for program in json.loads(listed.stdout)}
+
+
+def own_time(recorder: AbstractContextManager[Any], seconds: float) -> tuple[float, int]:
+    """ns that a recorder's programs ran for each run, and how many ran, as the kernel counts."""
+    before, others = STATS.read_text(), programs()
     STATS.write_text("1")
     try:
-        with timeline(b, server, args.memory):
-            time.sleep(args.seconds)
-            listed = subprocess.run(["bpftool", "-j", "prog"], capture_output=True, text=True)
-            ours = [p for p in json.loads(listed.stdout) if p.get("name", "").startswith("on_")]
+        with recorder:
+            time.sleep(seconds)
+            ours = [program for number, program in programs().items() if number not in others]
     finally:
         STATS.write_text(before)
-    runs = sum(p.get("run_cnt", 0) for p in ours)
-    return sum(p.get("run_time_ns", 0) for p in ours) / max(1, runs), runs
+    runs = sum(program.get("run_cnt", 0) for program in ours)
+    return sum(program.get("run_time_ns", 0) for program in ours) / max(1, runs), runs
+
+
+def take_turns(b: Bench, server: Server, args: argparse.Namespace, hooks: list[str]) -> Round:
+    """One round of phases."""
+    off = server.rate(args.seconds)
+    with timeline(b, server, args.memory) as said:
+        begin = time.monotonic()
+        on = server.rate(args.seconds)
+        lasted = time.monotonic() - begin
+    told = next(line for line in said if " events, " in line)
+    events = int(told.split(" events")[0].replace(",", ""))
+    again = server.rate(args.seconds)
+    with perf(b, server):
+        beside = server.rate(args.seconds)
+    between = server.rate(args.seconds)
+    with ftrace(server):
+        kernels = server.rate(args.seconds)
+    with empty_hooks(hooks):
+        empty = server.rate(args.seconds)
+    last = server.rate(args.seconds)
+    base = (off + again) / 2
+    # It keeps events a little longer than the phase lasts, from its begin to its end.
+    per_request = events / (on * lasted)
+    cost = (1e9 / on - 1e9 / base) / per_request
+    shares = on / base, beside / again, kernels / between, empty / last
+    one = Round(*shares, cost, per_request)
+    print("{:.3f}, perf {:.3f}, ftrace {:.3f}, empty {:.3f}".format(*shares), told, flush=True)
+    return one
 
 
 def measure(b: Bench, args: argparse.Namespace, result: Result) -> None:
-    """All phases."""
+    """All rounds."""
     server = Server(b)
     lab = ROOT / "target" / "release" / "tailscope-lab"
     load = [lab, "load", "--closed-loop", "-c", str(args.connections)]
     load += ["--memcached", f"127.0.0.1:{server.port}", "-d", "3600s"]
     b.start(load, SERVER_CPU, stdout=subprocess.DEVNULL)
     server.rate(1.0)
-    ours, theirs, costs, per_request = [], [], [], []
-    for number in range(args.rounds):
-        off = server.rate(args.seconds)
-        with timeline(b, server, args.memory) as said:
-            begin = time.monotonic()
-            on = server.rate(args.seconds)
-            lasted = time.monotonic() - begin
-        told = next(line for line in said if " events, " in line)
-        events = int(told.split(" events")[0].replace(",", ""))
-        again = server.rate(args.seconds)
-        with perf(b, server):
-            beside = server.rate(args.seconds)
-        base = (off + again) / 2
-        ours.append(on / base)
-        theirs.append(beside / again)
-        # It keeps events a little longer than the phase lasts, from its begin to its end.
-        per_request.append(events / (on * lasted))
-        costs.append((1e9 / on - 1e9 / base) / per_request[-1])
-        print(f"round {number + 1}: {ours[-1]:.3f}, perf {theirs[-1]:.3f}, {told}", flush=True)
-    ratios = [a / z for a, z in zip(ours, theirs, strict=True)]
-    mine, perfs, cost = spread(ours), spread(theirs), spread(costs)
-    own, runs = own_time(server, b, args)
+    hooks = [name.partition(":")[2] for name in (*TRACEPOINTS, *SYSCALLS, *OTHERS)]
+    rounds = [take_turns(b, server, args, hooks) for _ in range(args.rounds)]
+    mine, perfs, kernels, empties = (
+        spread([getattr(one, who) for one in rounds]) for who in ("ours", "perf", "ftrace", "empty")
+    )
+    cost = spread([one.cost_ns for one in rounds])
+    per_request = spread([one.events_a_request for one in rounds])
+    own, runs = own_time(timeline(b, server, args.memory), args.seconds)
+    nothing, _ = own_time(empty_hooks(hooks), args.seconds)
     if args.connections == 1:
         result.bars.append(at_most("cost an event, all in, by throughput", 150, cost, "ns"))
+    beside_perf = spread([one.ours / one.perf for one in rounds])
+    beside_ftrace = spread([one.ours / one.ftrace for one in rounds])
     result.bars += [
-        at_most("cost an event, the programs' own time with the kernel's clocks", 150, own, "ns"),
+        at_most("cost an event, the programs' own time", 150, own - nothing, "ns"),
         at_least("memcached with all events on, recorded ÷ not", 0.90, mine, "", 3),
-        at_least(
-            "the same ÷ perf's",
-            1.0,
-            spread(ratios),
-            "",
-            3,
-        ),
+        at_least("the same ÷ perf's", 1.0, beside_perf, "", 3),
+        at_least("the same ÷ that of the kernel's own rings", 1.0, beside_ftrace, "", 3),
     ]
-    result.figures = {"ours": ours, "perf": theirs, "cost_ns": costs, "own_ns": own, "runs": runs}
+    result.figures = {"rounds": [asdict(one) for one in rounds], "own_ns": own, "runs": runs}
+    result.figures["empty_own_ns"] = nothing
     result.say(
         "Throughput",
         f"- recorded ÷ not: {mine.text(3)}, 95 % interval {mine.interval(3)}\n"
         f"- perf ÷ not: {perfs.text(3)}, 95 % interval {perfs.interval(3)}\n"
-        f"- events a request, on all CPUs: {spread(per_request).text(1)}",
+        f"- the kernel's own rings ÷ not: {kernels.text(3)}, 95 % interval {kernels.interval(3)}\n"
+        f"- empty programs on the same tracepoints ÷ not: {empties.text(3)}, 95 % interval "
+        f"{empties.interval(3)}\n"
+        f"- events a request, on all CPUs: {per_request.text(1)}\n"
+        f"- own time by the kernel's statistics, a run: {own:.0f} ns, of empty programs "
+        f"{nothing:.0f} ns: its clock readings, which nobody pays for otherwise",
     )
 
 
