@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import Record
 from rig import installed, ledger
-from rig.processes import NOBODY, Started
+from rig.processes import AS_NOBODY, Started
 from rig.recorder import about
 from rig.servers import kvserver, load
 from rig.waiting import until
@@ -209,8 +209,9 @@ def test_a_program_that_can_not_reach_the_socket_is_named(
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     loop = Started(
-        [*NOBODY, installed.LAB / "loopbench", "--seconds", 60, "--think-us", 50],
+        [installed.LAB / "loopbench", "--seconds", 60, "--think-us", 50],
         env=os.environ,
+        **AS_NOBODY,
     )
     with loop:
         recorder = record("-p", loop.pid, "--span", "sdk").ready()

@@ -13,7 +13,7 @@ from conftest import Begin
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 from rig import bpf, installed
 from rig.java import java
-from rig.processes import NOBODY, Started, undisturbed
+from rig.processes import AS_NOBODY, NOBODY, Started, undisturbed
 from rig.servers import Server, fault, free_port, kvserver, load, memcached
 from rig.timeline import Story, Timeline, drawn, leading, stories
 from rig.waiting import until
@@ -349,7 +349,7 @@ def test_without_the_privilege_it_says_how_to_get_it(folder: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody who may not")
     folder.chmod(0o777)
-    mine = subprocess.Popen([*NOBODY, "sleep", "60"])
+    mine = subprocess.Popen(["sleep", "60"], **AS_NOBODY)
     try:
         command = [*NOBODY, installed.tailscope(), "timeline", "-p", mine.pid, "-o", folder / "w"]
         with Started(command) as started:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: A prefix that runs a command, for root, as a user without rights.
+#: A prefix that runs a command, for root, as a user without rights. The process is root's at first.
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+#: The same as options of `Popen`, for a process that is that user's by the time its id is known.
+AS_NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 
 
 @dataclass(frozen=True)
