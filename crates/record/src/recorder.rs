@@ -7,7 +7,7 @@ mod turn;
 
 pub use turn::{Closing, NextLedger};
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use tailscope_kernel::{Config, Kernel, SocketSpans};
 use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns};
 use tailscope_signals::door::Knock;
 use tailscope_signals::keeping::Keeping;
+use tailscope_signals::sdk_files::Inspected;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
 
 use crate::book::{Book, Tap, Weights};
@@ -29,7 +30,6 @@ use crate::pace::Pace;
 use crate::rungs::{attach_probes, check_sockets};
 use crate::sdk::SdkServer;
 use crate::{Aim, Live, Policy, SpanSource, StealClock};
-use lives::FileId;
 use turn::Sums;
 
 /// How often it decides anew what to keep.
@@ -43,7 +43,7 @@ pub struct Recorder {
     sdk: Option<SdkServer>,
     aims: Vec<Aim>,
     /// Files that were looked into for the SDK, and whether they have it.
-    inspected: HashMap<FileId, bool>,
+    inspected: Inspected,
     clock: Clock,
     steal: Option<StealClock>,
     book: Book,
@@ -136,7 +136,7 @@ impl Recorder {
         let mut recorder = Self {
             kernel,
             sdk,
-            inspected: HashMap::new(),
+            inspected: Inspected::default(),
             clock,
             steal,
             cpu_at_start,

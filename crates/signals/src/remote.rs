@@ -42,49 +42,65 @@ impl Remote {
     }
 }
 
+/// `process_vm_readv` or `process_vm_writev`.
+type Transfer = unsafe extern "C" fn(
+    libc::pid_t,
+    *const libc::iovec,
+    libc::c_ulong,
+    *const libc::iovec,
+    libc::c_ulong,
+    libc::c_ulong,
+) -> libc::ssize_t;
+
 /// Fills `into` from another process's memory, or fails.
 pub fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut libc::c_void,
-        iov_len: into.len(),
-    };
-    // SAFETY: `local` describes `into`, which is ours alone while the call lasts; the other
-    // address is looked up in the other process, and is an error if it has none.
-    let done = unsafe {
-        libc::process_vm_readv(
-            pid as libc::pid_t,
-            &raw const local,
-            1,
-            &raw const remote,
-            1,
-            0,
+    // SAFETY: `into` is ours alone while the call lasts.
+    unsafe {
+        transfer(
+            libc::process_vm_readv,
+            pid,
+            address,
+            into.as_mut_ptr(),
+            into.len(),
         )
-    };
-    match done {
-        n if n < 0 => Err(io::Error::last_os_error()),
-        n if n as usize == into.len() => Ok(()),
-        _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
 }
 
 /// Writes into another process's memory, all of it or fails.
 pub fn write(pid: u32, address: u64, from: &[u8]) -> io::Result<()> {
+    // SAFETY: `from` is only read.
+    unsafe {
+        transfer(
+            libc::process_vm_writev,
+            pid,
+            address,
+            from.as_ptr().cast_mut(),
+            from.len(),
+        )
+    }
+}
+
+/// # Safety
+/// From `here` on are `length` bytes that the call may access as it does.
+unsafe fn transfer(
+    call: Transfer,
+    pid: u32,
+    address: u64,
+    here: *mut u8,
+    length: usize,
+) -> io::Result<()> {
     let local = libc::iovec {
-        iov_base: from.as_ptr().cast_mut().cast(),
-        iov_len: from.len(),
+        iov_base: here.cast(),
+        iov_len: length,
     };
     let remote = libc::iovec {
         iov_base: address as *mut libc::c_void,
-        iov_len: from.len(),
+        iov_len: length,
     };
-    // SAFETY: `local` describes `from`, which is only read; the other address is looked up in the
-    // other process, and is an error if it has none.
+    // SAFETY: `local` by the contract; the other address is looked up in the other process, and is an
+    // error if it has none.
     let done = unsafe {
-        libc::process_vm_writev(
+        call(
             pid as libc::pid_t,
             &raw const local,
             1,
@@ -95,7 +111,7 @@ pub fn write(pid: u32, address: u64, from: &[u8]) -> io::Result<()> {
     };
     match done {
         n if n < 0 => Err(io::Error::last_os_error()),
-        n if n as usize == from.len() => Ok(()),
+        n if n as usize == length => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
 }

@@ -1,7 +1,9 @@
 //! Which files have the SDK in them, and which files a process has mapped the code of.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The names in the note of the SDK's probe (`TS__PROBE` in tailscope.h), and what stands before
@@ -10,6 +12,39 @@ const NAMES: &[u8] = b"tailscope\0thread\0";
 const OWNER: &[u8] = b"stapsdt\0";
 const BEFORE: usize = OWNER.len() + 3 * 8;
 const STEP: usize = 1 << 20;
+
+/// So many files' findings are remembered.
+const MOST_INSPECTED: usize = 16_384;
+
+/// Device, inode, and when it was last written, so that an inode that is used again is another file.
+pub type FileId = (u64, u64, i64, i64);
+
+/// Which file is at a path; `None`: none is.
+#[must_use]
+pub fn id_of(file: &Path) -> Option<FileId> {
+    let found = fs::metadata(file).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+}
+
+/// Files that were looked into for the SDK.
+#[derive(Debug, Default)]
+pub struct Inspected(HashMap<FileId, bool>);
+
+impl Inspected {
+    /// Whether a file has the SDK that was not looked into before. One that is gone has not.
+    pub fn finds_sdk(&mut self, file: &Path) -> bool {
+        let Some(id) = id_of(file) else { return false };
+        if self.0.contains_key(&id) {
+            return false;
+        }
+        let found = has_sdk(file).unwrap_or(false);
+        if self.0.len() >= MOST_INSPECTED {
+            self.0.retain(|_, found| *found);
+        }
+        self.0.insert(id, found);
+        found
+    }
+}
 
 /// Whether the file has the SDK's probe. Reads it once, in bounded memory.
 pub fn has_sdk(path: &Path) -> io::Result<bool> {

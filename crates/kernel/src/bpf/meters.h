@@ -15,6 +15,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include <tailscope_abi.h>
+#include "meter_map.h"
 #include "shared.h"
 
 /* Sections of their own, so that the loader finds each by its name. */
@@ -69,14 +70,6 @@ struct {
 } threads SEC(".maps");
 
 /* --- meters --------------------------------------------------------------------------------- */
-
-struct meter_map {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TS_METERS);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct ts_meter));
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);

@@ -9,15 +9,8 @@
 
 #include "timeline_rings.h"
 #include <tailscope_abi.h>
+#include "meter_map.h"
 #include <bpf/usdt.bpf.h>
-
-struct meter_map {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TS_METERS);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct ts_meter));
-};
 
 /* By process, so that none sees another's. */
 struct {

@@ -1,14 +1,11 @@
 //! Which processes are recorded: those that it is told of, their children, what they run next, and
 //! the SDK in the files of all of them.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::io::Errno;
 use tailscope_kernel::Event;
-use tailscope_signals::sdk_files;
 
 use super::Recorder;
 use crate::Process;
@@ -21,12 +18,6 @@ const MOST_PROGRAMS: usize = 65_536;
 /// In how many processes it looks, once a second, for libraries loaded since.
 const SCANNED: usize = 64;
 
-/// Device, inode, and when it was last written, so that an inode that is used again is another file.
-pub(super) type FileId = (u64, u64, i64, i64);
-
-/// So many files' findings are remembered.
-const MOST_INSPECTED: usize = 16_384;
-
 impl Recorder {
     /// Records a process from now on.
     pub fn watch(&mut self, process: &Process) -> Result<(), RecordError> {
@@ -37,19 +28,7 @@ impl Recorder {
 
     /// Lets the SDK in a program file know of us, before a process runs it or while it does.
     pub fn call_sdk(&mut self, file: &Path) -> Result<(), RecordError> {
-        let Ok(found) = fs::metadata(file) else {
-            return Ok(()); // gone meanwhile
-        };
-        let id = (found.dev(), found.ino(), found.mtime(), found.mtime_nsec());
-        if self.sdk.is_none() || self.inspected.contains_key(&id) {
-            return Ok(());
-        }
-        let has_sdk = sdk_files::has_sdk(file).unwrap_or(false);
-        if self.inspected.len() >= MOST_INSPECTED {
-            self.inspected.retain(|_, has_sdk| *has_sdk);
-        }
-        self.inspected.insert(id, has_sdk);
-        if has_sdk {
+        if self.sdk.is_some() && self.inspected.finds_sdk(file) {
             self.kernel.call_sdk(file)?;
         }
         Ok(())

@@ -3,10 +3,8 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ use tailscope_signals::event_ring::EventRings;
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
 use tailscope_signals::region::{Names, Region};
-use tailscope_signals::sdk_files::{code_files, has_sdk};
+use tailscope_signals::sdk_files::{FileId, Inspected, code_files, id_of};
 
 /// A span is metered if a random number of 32 bits is below this: all are.
 const ALL: u64 = 1 << 32;
@@ -27,14 +25,8 @@ const ALL: u64 = 1 << 32;
 const MOST_NAMES: usize = 4096;
 /// What a span is called for whose name there is no room.
 const UNNAMED: &str = "(unnamed)";
-/// So many files' findings are remembered.
-const MOST_INSPECTED: usize = 16_384;
-
 /// A row is read within so long of its span's end, in ns; one that says otherwise makes no sense.
 const STALE_NS: u64 = 60_000_000_000;
-
-/// Device, inode, and when it was last written, so that an inode that is used again is another file.
-type FileId = (u64, u64, i64, i64);
 
 /// One process that uses the SDK.
 struct Client {
@@ -59,8 +51,7 @@ struct Ended {
 pub(super) struct Sdk {
     door: Door,
     clients: HashMap<u32, Client>,
-    /// Whether these files have the SDK in them.
-    inspected: HashMap<FileId, bool>,
+    inspected: Inspected,
     /// What each process runs, so far as its files were looked for.
     programs: HashMap<u32, FileId>,
     refused: HashSet<u32>,
@@ -84,7 +75,7 @@ impl Sdk {
         Ok(Self {
             door: Door::open(false)?,
             clients: HashMap::new(),
-            inspected: HashMap::new(),
+            inspected: Inspected::default(),
             programs: HashMap::new(),
             refused: HashSet::new(),
             clock: Clock::calibrate(),
@@ -180,18 +171,7 @@ impl Sdk {
 
     /// Lets the SDK in a file know of us, before a process runs it or while it does.
     pub(super) fn call(&mut self, file: &Path, events: &mut Events) -> Result<(), WatchError> {
-        let Some(id) = id_of(file) else {
-            return Ok(()); // gone meanwhile
-        };
-        if self.inspected.contains_key(&id) {
-            return Ok(());
-        }
-        let found = has_sdk(file).unwrap_or(false);
-        if self.inspected.len() >= MOST_INSPECTED {
-            self.inspected.retain(|_, found| *found);
-        }
-        self.inspected.insert(id, found);
-        if found {
+        if self.inspected.finds_sdk(file) {
             events.call_sdk(file)?;
         }
         Ok(())
@@ -304,9 +284,4 @@ fn number_of(names: &mut Vec<String>, text: Names<'_>, number: u8) -> u16 {
         names.push(name);
         names.len() - 1
     }) as u16
-}
-
-fn id_of(file: &Path) -> Option<FileId> {
-    let found = fs::metadata(file).ok()?;
-    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
 }
