@@ -156,7 +156,8 @@ def instrumented(bench: Bench, level: str | None, name: str = "methods") -> Path
     """A program of bench/c with calls at every edge, or at every method, or without."""
     target = bench.folder / f"{name}-{level or 'plain'}"
     sdk, code = ROOT / "sdk" / "c", ROOT / "bench" / "c" / f"{name}.c"
-    common = ["clang", "-std=c11", "-D_GNU_SOURCE", "-O2", "-g", f"-I{sdk}"]
+    where = [f"-I{sdk}", f"-I{ROOT / 'lab' / 'c'}"]
+    common = ["clang", "-std=c11", "-D_GNU_SOURCE", "-O2", "-g", *where]
     edges = [f"-fsanitize-coverage={level},trace-pc-guard"] if level else []
     part = bench.folder / f"{name}.o"
     subprocess.run([*common, *edges, "-c", code, "-o", part], check=True)

@@ -4,8 +4,6 @@
  * due. Each has its number as the first argument, so whoever records them can tell which are missing.
  * The call asks for a priority of a policy that there is not, and does nothing.
  */
-#include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -13,14 +11,7 @@
 
 #include "clock.h"
 #include "options.h"
-
-static volatile sig_atomic_t over;
-
-static void interrupt(int signal)
-{
-	(void)signal;
-	over = 1;
-}
+#include "run.h"
 
 int main(int argc, char **argv)
 {
@@ -31,17 +22,11 @@ int main(int argc, char **argv)
 	    {0},
 	};
 	const struct option *const tables[] = {options, NULL};
-	struct sigaction action = {.sa_handler = interrupt};
-	cpu_set_t set;
 
 	options_parse(argc, argv,
 		      "calls: numbered system calls at a given rate, until it is ended.", tables);
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (cpu != UINT64_MAX && sched_setaffinity(0, sizeof(set), &set))
-		return 3;
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGINT, &action, NULL);
+	stay_on(cpu);
+	until_told();
 	printf("%d\n", (int)SYS_sched_get_priority_max);
 	fflush(stdout);
 	begin = now_ns();

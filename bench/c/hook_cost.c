@@ -20,25 +20,18 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <tailscope.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
+#include "run.h"
 
 static long batch, pause_us, bytes;
 static volatile char *memory;
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void check(int good, const char *what)
 {
@@ -121,14 +114,11 @@ int main(int count, char **words)
 {
 	int ends[2], to_child[2], from_child[2], mode;
 	double ours, others;
-	cpu_set_t cpus;
 	long rounds;
 
 	if (count != 5)
 		return 2;
-	CPU_ZERO(&cpus);
-	CPU_SET(atoi(words[1]), &cpus);
-	check(!sched_setaffinity(0, sizeof(cpus), &cpus), "sched_setaffinity");
+	stay_on(strtoull(words[1], NULL, 10));
 	batch = atol(words[2]);
 	bytes = atol(words[3]) << 10;
 	pause_us = atol(words[4]);

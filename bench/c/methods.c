@@ -9,27 +9,20 @@
  */
 #include <tailscope_channel.h>
 
-#include <sched.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "clock.h"
+#include "run.h"
 
 TS_CHANNEL(rounds, TS_COUNTER);
 
 #define METHOD __attribute__((noinline)) static
 
-static volatile sig_atomic_t over;
 static uint64_t state = 88172645463325252ull;
 static volatile uint64_t result;
-
-static void interrupt(int signal)
-{
-	(void)signal;
-	over = 1;
-}
 
 static uint64_t draw(void)
 {
@@ -228,10 +221,7 @@ METHOD void text(void)
 
 static double now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+	return (double)now_ns() / 1e9;
 }
 
 int main(int argc, char **argv)
@@ -243,7 +233,6 @@ int main(int argc, char **argv)
 	    {"sort", sort}, {"hash", hash}, {"tree", tree}, {"matrix", matrix}, {"text", text}};
 	void (*round)(void) = NULL;
 	double begin, end;
-	cpu_set_t set;
 
 	for (size_t i = 0; argc == 4 && i < sizeof(programs) / sizeof(*programs); i++)
 		if (!strcmp(argv[1], programs[i].name))
@@ -252,14 +241,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "methods sort|hash|tree|matrix|text SECONDS CPU\n");
 		return 2;
 	}
-	CPU_ZERO(&set);
-	CPU_SET(atoi(argv[3]), &set);
-	if (sched_setaffinity(0, sizeof(set), &set)) {
-		perror("methods: can't run on that CPU");
-		return 3;
-	}
-	signal(SIGINT, interrupt);
-	signal(SIGTERM, interrupt);
+	stay_on(strtoull(argv[3], NULL, 10));
+	until_told();
 	grow();
 	begin = now();
 	end = begin + atof(argv[2]);

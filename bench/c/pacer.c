@@ -5,21 +5,12 @@
  */
 #include <tailscope.h>
 
-#include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 #include "clock.h"
 #include "options.h"
-
-static volatile sig_atomic_t over;
-
-static void interrupt(int signal)
-{
-	(void)signal;
-	over = 1;
-}
+#include "run.h"
 
 int main(int argc, char **argv)
 {
@@ -31,17 +22,11 @@ int main(int argc, char **argv)
 	    {0},
 	};
 	const struct option *const tables[] = {options, NULL};
-	struct sigaction action = {.sa_handler = interrupt};
-	cpu_set_t set;
 
 	options_parse(argc, argv, "pacer: annotated spans at a given rate, until it is ended.",
 		      tables);
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (cpu != UINT64_MAX && sched_setaffinity(0, sizeof(set), &set))
-		return 3;
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGINT, &action, NULL);
+	stay_on(cpu);
+	until_told();
 	begin = now_ns();
 	while (!over) {
 		uint64_t due = (uint64_t)((double)(now_ns() - begin) * (double)rate / 1e9);

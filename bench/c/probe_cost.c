@@ -6,12 +6,13 @@
  *
  * usage: probe_cost CPU BATCH PAUSE_US
  */
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
+#include "run.h"
 
 #define NOTE(probe)                                                    \
 	__asm__ volatile("990: nop\n"                                  \
@@ -41,14 +42,6 @@ static void pair(void)
 	NOTE(end);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void print_batches(const char *kind, void (*run)(void), long rounds, long batch, long pause)
 {
 	printf("\"%s\": [", kind);
@@ -66,13 +59,10 @@ static void print_batches(const char *kind, void (*run)(void), long rounds, long
 int main(int count, char **words)
 {
 	long batch, pause, rounds;
-	cpu_set_t cpus;
 
 	if (count != 4)
 		return 2;
-	CPU_ZERO(&cpus);
-	CPU_SET(atoi(words[1]), &cpus);
-	sched_setaffinity(0, sizeof(cpus), &cpus);
+	stay_on(strtoull(words[1], NULL, 10));
 	batch = atol(words[2]);
 	pause = atol(words[3]);
 	while (scanf("%ld", &rounds) == 1) {

@@ -13,13 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 
 #include "clock.h"
 #include "options.h"
+#include "run.h"
 
 #define LONGEST 100000u
 
@@ -191,16 +191,12 @@ int main(int argc, char **argv)
 	};
 	const struct option *const tables[] = {options, NULL};
 	unsigned long rounds, pause_us;
-	cpu_set_t set;
 	int e;
 
 	options_parse(argc, argv,
 		      "sdk_cost: ns of a span's begin and end; bench/sdk_cost.py drives it.",
 		      tables);
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (cpu != UINT64_MAX && sched_setaffinity(0, sizeof(set), &set))
-		return 3;
+	stay_on(cpu);
 	e = probe(probed_function, false);
 	kinds[2].available = !e && !(e = probe(probed_function, true));
 	kinds[3].available = !e && !(e = probe(probed_nop, false));

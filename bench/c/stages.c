@@ -8,13 +8,12 @@
  */
 #include <tailscope_channel.h>
 
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#ifdef __x86_64__
-#include <x86intrin.h>
-#endif
+
+#include "clock.h"
+#include "run.h"
 
 TS_CHANNEL(pieces, TS_COUNTER);
 TS_CHANNEL(octets, TS_COUNTER);
@@ -25,18 +24,6 @@ TS_CHANNEL(octets, TS_COUNTER);
 #define FUNCTION __attribute__((noinline)) static
 
 static uint64_t next;
-
-static inline uint64_t clock_cycles(void)
-{
-#ifdef __x86_64__
-	return __rdtsc();
-#else
-	uint64_t v;
-
-	__asm__ volatile("isb\n\tmrs %0, cntvct_el0" : "=r"(v));
-	return v;
-#endif
-}
 
 /* Never two closer than that, however long the CPU was away in between. */
 __attribute__((always_inline)) static inline void piece(uint64_t cycles, uint64_t bytes)
@@ -71,18 +58,11 @@ FUNCTION void answer(void)
 
 int main(int argc, char **argv)
 {
-	cpu_set_t set;
-
 	if (argc != 2) {
 		fprintf(stderr, "stages CPU\n");
 		return 2;
 	}
-	CPU_ZERO(&set);
-	CPU_SET(atoi(argv[1]), &set);
-	if (sched_setaffinity(0, sizeof(set), &set)) {
-		perror("stages: can't run on that CPU");
-		return 3;
-	}
+	stay_on(strtoull(argv[1], NULL, 10));
 	next = clock_cycles();
 	for (;;) {
 		parse();

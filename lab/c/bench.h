@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,6 +23,7 @@
 
 #include "clock.h"
 #include "options.h"
+#include "run.h"
 #include "tally.h"
 
 struct worker {
@@ -52,7 +52,7 @@ static struct {
 	uint64_t spans, threads, cpu, every;
 	bool bare, json;
 	uint64_t deadline; /* on the monotonic clock */
-	volatile sig_atomic_t over, resting;
+	volatile sig_atomic_t resting;
 	const struct bench *bench;
 } bench_run = {.seconds = 10, .spans = UINT64_MAX, .threads = 1, .cpu = UINT64_MAX, .every = 50};
 
@@ -62,25 +62,9 @@ __attribute__((noreturn, unused)) static void fail(const char *what)
 	exit(3);
 }
 
-static void bench_interrupt(int signal)
-{
-	(void)signal;
-	bench_run.over = 1;
-}
-
 static void bench_switch(int signal)
 {
 	bench_run.resting = signal == SIGUSR1;
-}
-
-static void bench_pin(uint64_t cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		fail("can't run on the CPU of --cpu");
 }
 
 static void *bench_thread(void *argument)
@@ -91,7 +75,7 @@ static void *bench_thread(void *argument)
 	uint64_t cpu_begin, begin, end, i;
 
 	cpu_begin = thread_cpu_ns();
-	for (i = 0; i < bench_run.spans && !bench_run.over; i++) {
+	for (i = 0; i < bench_run.spans && !over; i++) {
 		bool planted = bench_run.every && next_random(&w->random) % bench_run.every == 0 &&
 			       !bench_run.resting;
 		bool struck;
@@ -172,7 +156,6 @@ static int bench_main(int argc, char **argv, const struct bench *bench)
 	const struct option none = {0};
 	const struct option *const tables[] = {common, bench_run.every ? plant : &none,
 					       bench->options ? bench->options : &none, NULL};
-	struct sigaction interrupt = {.sa_handler = bench_interrupt};
 	struct sigaction change = {.sa_handler = bench_switch, .sa_flags = SA_RESTART};
 	struct worker *workers;
 	uint64_t begin;
@@ -183,10 +166,8 @@ static int bench_main(int argc, char **argv, const struct bench *bench)
 		fprintf(stderr, "%s: --threads must be from 1 to 10000\n", bench->program);
 		return 2;
 	}
-	if (bench_run.cpu != UINT64_MAX)
-		bench_pin(bench_run.cpu);
-	sigaction(SIGINT, &interrupt, NULL);
-	sigaction(SIGTERM, &interrupt, NULL);
+	stay_on(bench_run.cpu);
+	until_told();
 	sigaction(SIGUSR1, &change, NULL);
 	sigaction(SIGUSR2, &change, NULL);
 	if (bench->prepare)

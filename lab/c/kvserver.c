@@ -11,7 +11,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "options.h"
+#include "run.h"
 #include "store.h"
 
 #define LONGEST_KEY 250u
@@ -333,7 +333,6 @@ int main(int argc, char **argv)
 	};
 	const struct option *const tables[] = {options, NULL};
 	struct epoll_event event = {.events = EPOLLIN};
-	cpu_set_t set;
 
 	options_parse(argc, argv,
 		      "kvserver: a key-value server with a span around each request.\n"
@@ -343,10 +342,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvserver: --threads from 1 to 1024, --port from 1 to 65535\n");
 		return 2;
 	}
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (cpu != UINT64_MAX && sched_setaffinity(0, sizeof(set), &set))
-		fail("can't run on the CPU of --cpu");
+	stay_on(cpu);
 	store_prepare();
 	listen_on(port);
 	epolls = calloc(threads, sizeof(*epolls));

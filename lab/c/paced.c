@@ -7,18 +7,14 @@
  */
 #include <tailscope_channel.h>
 
-#include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#ifdef __x86_64__
-#include <x86intrin.h>
-#endif
 
 #include "clock.h"
 #include "execute.h"
 #include "options.h"
+#include "run.h"
 
 TS_CHANNEL(rounds, TS_COUNTER);
 TS_CHANNEL(doubled, TS_COUNTER);
@@ -31,25 +27,6 @@ __attribute__((aligned(4096))) volatile uint32_t paced_small;
 static double seconds = 10;
 static uint64_t cycles = 1000, instructions, phases = 1, phase_us = 1000, cpu = UINT64_MAX;
 static bool burst;
-static volatile sig_atomic_t over;
-
-static inline uint64_t clock_cycles(void)
-{
-#ifdef __x86_64__
-	return __rdtsc();
-#else
-	uint64_t v;
-
-	__asm__ volatile("isb\n\tmrs %0, cntvct_el0" : "=r"(v));
-	return v;
-#endif
-}
-
-static void interrupt(int signal)
-{
-	(void)signal;
-	over = 1;
-}
 
 static void step(void)
 {
@@ -76,8 +53,7 @@ int main(int argc, char **argv)
 	uint64_t begin, deadline, phase_end, first, next, number = 0;
 
 	options_parse(argc, argv, "paced: counters that grow at a known speed.", tables);
-	signal(SIGINT, interrupt);
-	signal(SIGTERM, interrupt);
+	until_told();
 	if (!phases || !cycles) {
 		fprintf(stderr, "paced: --phases and --cycles must be above 0\n");
 		return 2;
@@ -86,16 +62,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "paced: --instructions must be even\n");
 		return 2;
 	}
-	if (cpu != UINT64_MAX) {
-		cpu_set_t set;
-
-		CPU_ZERO(&set);
-		CPU_SET(cpu, &set);
-		if (sched_setaffinity(0, sizeof(set), &set)) {
-			perror("paced: can't run on the CPU of --cpu");
-			return 3;
-		}
-	}
+	stay_on(cpu);
 	begin = now_ns();
 	deadline = begin + (uint64_t)(seconds * 1e9);
 	phase_end = begin + phase_us * 1000;

@@ -4,24 +4,17 @@
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #include "clock.h"
 #include "options.h"
+#include "run.h"
 
 static uint64_t threads = 1000, alive = 50, spans = 20;
 static double seconds = 0, work_us = 20;
 static uint64_t iterations;
 static sem_t room;
 static atomic_ullong spans_done;
-static volatile sig_atomic_t over;
-
-static void interrupt(int signal)
-{
-	(void)signal;
-	over = 1;
-}
 
 static void *visit(void *number)
 {
@@ -48,7 +41,6 @@ int main(int argc, char **argv)
 	    {0},
 	};
 	const struct option *const tables[] = {options, NULL};
-	struct sigaction action = {.sa_handler = interrupt};
 	uint64_t begin, deadline, started = 0;
 	pthread_attr_t small;
 
@@ -59,8 +51,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	iterations = (uint64_t)(work_us * iterations_per_us());
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
+	until_told();
 	sem_init(&room, 0, (unsigned)alive);
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 64 << 10);

@@ -22,12 +22,8 @@ pub(crate) const INTERRUPTS: &[&str] = &[
     "spurious_apic",
 ];
 
-/// Attaches everything; what can't be attached and need not be is said in the ladder.
-pub(crate) fn attach(
-    object: &mut Object,
-    faults: FaultRung,
-    ladder: &mut Ladder,
-) -> Result<Vec<Link>, LoadError> {
+/// Attaches what says in its section where it belongs.
+pub(crate) fn attach_traced(object: &mut Object) -> Result<Vec<Link>, LoadError> {
     let mut links = Vec::new();
     for program in object.progs_mut() {
         let section = program.section().to_string_lossy().into_owned();
@@ -36,6 +32,16 @@ pub(crate) fn attach(
             links.push(program.attach().map_err(kernel("attach a program"))?);
         }
     }
+    Ok(links)
+}
+
+/// Attaches everything; what can't be attached and need not be is said in the ladder.
+pub(crate) fn attach(
+    object: &mut Object,
+    faults: FaultRung,
+    ladder: &mut Ladder,
+) -> Result<Vec<Link>, LoadError> {
+    let mut links = attach_traced(object)?;
     let mut kinds = Vec::new();
     for kind in INTERRUPTS {
         let entry = program(object, "on_irq_entry").attach_raw_tracepoint(format!("{kind}_entry"));

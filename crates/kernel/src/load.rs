@@ -156,12 +156,7 @@ impl Kernel {
         let take_in = program(&mut object, "take_in_threads")
             .attach()
             .map_err(kernel("attach the iterator over tasks"))?;
-        let watched = Watched::map(map_of(&object, ".bss.watched").as_fd()).map_err(|source| {
-            LoadError::System {
-                what: "map the table of the watched",
-                source,
-            }
-        })?;
+        let watched = Watched::of(&object)?;
         let rings = |name| {
             Rings::map(map_of(&object, name).as_fd(), cpus, ring_bytes(cpus)).map_err(|source| {
                 LoadError::System {

@@ -9,7 +9,7 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, MapType, Object};
 use rustix::mm::{MapFlags as MmapFlags, ProtFlags};
 use tailscope_signals::abi;
 
-use crate::load::{Kernel, program};
+use crate::load::{Kernel, LoadError, program};
 use crate::shared::{self, Plain};
 
 /// A process can't be watched.
@@ -52,7 +52,15 @@ pub(crate) struct Watched(std::ptr::NonNull<std::sync::atomic::AtomicU32>);
 impl Watched {
     const BYTES: usize = shared::WATCHED_BUCKETS as usize * 4;
 
-    pub(crate) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
+    /// The table of loaded programs.
+    pub(crate) fn of(object: &Object) -> Result<Self, LoadError> {
+        Self::map(map_of(object, ".bss.watched").as_fd()).map_err(|source| LoadError::System {
+            what: "map the table of the watched",
+            source,
+        })
+    }
+
+    fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
         // SAFETY: a fresh shared mapping of the map's own memory aliases nothing of ours.
         let at = unsafe {
             rustix::mm::mmap(

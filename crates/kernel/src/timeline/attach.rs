@@ -2,8 +2,8 @@
 
 use libbpf_rs::{Link, Object};
 
-use crate::attach::INTERRUPTS;
-use crate::load::{LoadError, kernel, program};
+use crate::attach::{INTERRUPTS, attach_traced};
+use crate::load::{LoadError, program};
 use crate::select::FaultRung;
 use crate::{Ladder, fault_events};
 
@@ -12,14 +12,7 @@ pub(super) fn attach(
     faults: FaultRung,
     ladder: &mut Ladder,
 ) -> Result<Vec<Link>, LoadError> {
-    let mut links = Vec::new();
-    for program in object.progs_mut() {
-        let section = program.section().to_string_lossy().into_owned();
-        let traced = ["tp_btf/", "fentry/", "fexit/", "kprobe/", "kretprobe/"];
-        if traced.iter().any(|kind| section.starts_with(kind)) && program.autoload() {
-            links.push(program.attach().map_err(kernel("attach a program"))?);
-        }
-    }
+    let mut links = attach_traced(object)?;
     let before = links.len();
     for kind in INTERRUPTS {
         let (on_entry, on_exit) = match *kind {

@@ -129,12 +129,7 @@ impl Events {
             .load()
             .map_err(kernel("load the timeline's programs"))?;
         let links = attach::attach(&mut object, faults, &mut ladder)?;
-        let watched = Watched::map(map_of(&object, ".bss.watched").as_fd()).map_err(|source| {
-            LoadError::System {
-                what: "map the table of the watched",
-                source,
-            }
-        })?;
+        let watched = Watched::of(&object)?;
         let programs = object
             .progs()
             .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())
