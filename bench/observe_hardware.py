@@ -5,6 +5,7 @@ written on a machine where none can: so it is untried, and its figures have to b
 
 - smt: what an observer takes on the program's own core, beside one on another core
 - counters: instructions by cycles of five programs, over the methods that they are in
+- core: the same every 2,500 cycles, from the other hardware thread of their core, by subtraction
 - clock: the core's clock, in cycles a cycle of the machine's clock, while a program begins to run
 - prefetchers: the same as smt's second half with Intel's prefetchers off (MSR 0x1a4, which is put
   back at the end); only if asked for by --only prefetchers, on bare metal, after `modprobe msr`
@@ -79,9 +80,9 @@ def smt(bench: Bench, result: Result, seconds: int) -> None:
         result.say(f"taken by an observer on {words}", table(head, taken(bench, seconds, cpu)))
 
 
-def counter(bench: Bench, pid: int, *options: object) -> dict:
-    """Instructions and cycles of a program, read across CPUs."""
-    signals = ("--signal", f"counter:{pid}:instructions", "--signal", f"counter:{pid}:cycles")
+def counted(bench: Bench, of: str, *options: object) -> dict:
+    """Instructions and cycles, of a thread (`counter:PID`) or of a CPU (`core:CPU`)."""
+    signals = ("--signal", f"{of}:instructions", "--signal", f"{of}:cycles")
     command = [bench.tailscope, "observe", "--quiet", "--json", *signals, "--duration", "100ms"]
     tried = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if tried.returncode == 3:
@@ -90,20 +91,32 @@ def counter(bench: Bench, pid: int, *options: object) -> dict:
 
 
 def counters(bench: Bench, result: Result, seconds: int) -> None:
-    """IPC, and where it was."""
+    """IPC, and where it was, read across CPUs."""
+    ipc(bench, result, seconds, 100_000, "counter:{}")
+
+
+def core(bench: Bench, result: Result, seconds: int) -> None:
+    """The same, from beside the program."""
+    sibling(SERVER_CPU)
+    ipc(bench, result, seconds, 2_500, f"core:{SERVER_CPU}")
+
+
+def ipc(bench: Bench, result: Result, seconds: int, period: int, of: str) -> None:
+    """IPC by function."""
     program = instrumented(bench, "edge")
     rows = []
     for name in METHODS:
         with running(bench, [program, name, 600, SERVER_CPU]) as pid:
             tag = ("--tag", f"channel:{pid}:edge")
-            seen = counter(bench, pid, *tag, "--period", 100_000, "--duration", f"{seconds}s")
+            how = ("--period", period, "--duration", f"{seconds}s")
+            seen = counted(bench, of.format(pid), *tag, *how)
         for function in seen["by_tag"]["functions"]:
             if function["per_second"] and function["per_second"][1] > 0:
                 ipc = function["per_second"][0] / function["per_second"][1]
                 share = f"{100 * function['share']:.1f} %"
                 rows.append((name, str(function["name"]), share, f"{ipc:.3f}"))
     head = ("program", "function", "of the time", "instructions by cycles")
-    result.say("instructions by cycles", table(head, rows))
+    result.say(f"instructions by cycles, every {period:,} cycles", table(head, rows))
 
 
 def clock(bench: Bench, result: Result, seconds: int) -> None:
@@ -111,7 +124,7 @@ def clock(bench: Bench, result: Result, seconds: int) -> None:
     program = instrumented(bench, None)
     with running(bench, [program, "matrix", 600, SERVER_CPU]) as pid:
         options = ("--period", 100_000, "--series", "10ms", "--duration", f"{seconds}s")
-        seen = counter(bench, pid, *options)
+        seen = counted(bench, f"counter:{pid}", *options)
     hz = seen["clock_hz"]
     rows = [
         (f"{1000 * slice_['at']:.0f}", f"{slice_['per_second'][1] / hz:.3f}")
@@ -150,6 +163,7 @@ def prefetchers(bench: Bench, result: Result, seconds: int) -> None:
 PARTS: dict[str, Callable[[Bench, Result, int], None]] = {
     "smt": smt,
     "counters": counters,
+    "core": core,
     "clock": clock,
     "prefetchers": prefetchers,
 }

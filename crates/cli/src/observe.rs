@@ -51,6 +51,7 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         )));
     }
     let mut wish = wish(args);
+    wish.beside = counted_core(args)?;
     for owner in resolver.owners() {
         let (allowed, busiest) = owner.cpus();
         wish.application.extend(allowed);
@@ -118,6 +119,26 @@ fn wish(args: &Observe) -> Wish {
     }
 }
 
+/// The CPU whose core's counters are wanted, if any: one observer is beside one.
+fn counted_core(args: &Observe) -> Result<Option<u32>> {
+    let names = args.signals.iter().chain(&args.tags).chain(&args.progress);
+    let mut cpus: Vec<u32> = names
+        .filter_map(|name| match name {
+            Name::Core { cpu, .. } => Some(*cpu),
+            _ => None,
+        })
+        .collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    match cpus.as_slice() {
+        [] => Ok(None),
+        [cpu] => Ok(Some(*cpu)),
+        _ => Err(Failure::usage(
+            "signals of more than one core: an observer counts the core that it shares",
+        )),
+    }
+}
+
 fn placed(wish: &Wish) -> Result<Placement> {
     let topology = Topology::here()?;
     Placement::choose(&topology, &allowed_here()?, wish).map_err(misplaced)
@@ -157,6 +178,7 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
         application: vec![placement.cpu],
         observed: Some(placement.cpu),
         on: args.on.and(wish(args).on),
+        beside: None,
         cpu: None,
         sleeps: false,
     };

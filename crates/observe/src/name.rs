@@ -41,6 +41,13 @@ pub enum Name {
         /// As perf has it: `instructions`, `r01c2`, `cpu/event=0xc2/`.
         event: String,
     },
+    /// `core:CPU:EVENT`: a hardware event of a CPU, counted from the other one of its core.
+    Core {
+        /// The CPU.
+        cpu: u32,
+        /// As perf has it.
+        event: String,
+    },
     /// `running:CPU`: the thread that runs on a CPU.
     Running {
         /// The CPU.
@@ -98,7 +105,7 @@ pub enum NameError {
 }
 
 const KINDS: &str = "there are channel:PID:NAME, hsperf:PID:NAME, mem:PID:SYMBOL, \
-                     counter:PID:EVENT, meter:PID:CAUSE, running:CPU";
+                     counter:PID:EVENT, core:CPU:EVENT, meter:PID:CAUSE, running:CPU";
 
 /// After a variable: its page is to be moved.
 const MOVED: &str = ":moved";
@@ -124,6 +131,9 @@ fn form(kind: &str) -> Option<&'static str> {
         }
         "counter" => Some(
             "counter:PID:EVENT or counter:PID/TID:EVENT, a hardware event of a thread, like instructions",
+        ),
+        "core" => Some(
+            "core:CPU:EVENT, a hardware event of all that runs on a CPU, observed from the other hardware thread of its core",
         ),
         "running" => Some("running:CPU, the thread that runs there"),
         _ => None,
@@ -159,16 +169,18 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let Some(form) = form(kind) else {
-            let kinds = ["channel", "counter", "hsperf", "mem", "meter", "running"];
+            let kinds = [
+                "channel", "core", "counter", "hsperf", "mem", "meter", "running",
+            ];
             let near = nearest(kind, kinds);
             return Err(NameError::Kind {
                 kind: kind.to_owned(),
                 near: near.into_iter().map(str::to_owned).collect(),
             });
         };
+        let cpu = |text: &str| text.parse().map_err(|_| NameError::Cpu(text.to_owned()));
         if kind == "running" && !rest.is_empty() {
-            let cpu = rest.parse().map_err(|_| NameError::Cpu(rest.to_owned()))?;
-            return Ok(Self::Running { cpu });
+            return Ok(Self::Running { cpu: cpu(rest)? });
         }
         let (pid, name) = rest.split_once(':').unwrap_or((rest, ""));
         if pid.is_empty() || name.is_empty() {
@@ -186,8 +198,12 @@ impl FromStr for Name {
             let event = name.to_owned();
             return Ok(Self::Counter { pid, tid, event });
         }
-        let pid = pid.parse().map_err(|_| NameError::Pid(pid.to_owned()))?;
         let name = name.to_owned();
+        if kind == "core" {
+            let (cpu, event) = (cpu(pid)?, name);
+            return Ok(Self::Core { cpu, event });
+        }
+        let pid = pid.parse().map_err(|_| NameError::Pid(pid.to_owned()))?;
         Ok(match kind {
             "channel" => Self::Channel { pid, name },
             "hsperf" => Self::Hsperf { pid, name },
@@ -230,6 +246,7 @@ impl fmt::Display for Name {
             Self::Meter { pid, tid, cause } => write!(f, "meter:{pid}/{tid}:{cause}"),
             Self::Counter { pid, tid, event } if pid == tid => write!(f, "counter:{pid}:{event}"),
             Self::Counter { pid, tid, event } => write!(f, "counter:{pid}/{tid}:{event}"),
+            Self::Core { cpu, event } => write!(f, "core:{cpu}:{event}"),
             Self::Running { cpu } => write!(f, "running:{cpu}"),
             Self::Mem {
                 pid,
@@ -256,7 +273,7 @@ mod tests {
     proptest! {
         #[test]
         fn names_come_back_as_they_went(
-            pid: u32, name in "[a-z_][a-z_.0-9]{0,20}", offset in 0u64..10_000, kind in 0..6,
+            pid: u32, name in "[a-z_][a-z_.0-9]{0,20}", offset in 0u64..10_000, kind in 0..7,
             cause in 0usize..Cause::COUNT, tid: u32, moved: bool,
         ) {
             let name = match kind {
@@ -265,6 +282,7 @@ mod tests {
                 2 => Name::Meter { pid, tid, cause: Cause::ALL[cause] },
                 3 => Name::Running { cpu: pid },
                 4 => Name::Counter { pid, tid, event: name },
+                5 => Name::Core { cpu: pid, event: name },
                 _ => Name::Mem { pid, symbol: name, offset, moved },
             };
             prop_assert_eq!(name.to_string().parse(), Ok(name));

@@ -77,6 +77,12 @@ pub enum PlacementError {
         /// Where the application runs.
         observed: u32,
     },
+    /// What is wished for can't count the core that is to be counted.
+    #[error(
+        "a core is counted from the other hardware thread of it: for core:{0}:EVENT leave out --cpu \
+         and --on, or name a CPU that shares its core with CPU {0}"
+    )]
+    NotBeside(u32),
     /// Where the application runs is not known, so neither is which CPU shares its core.
     #[error("where the application runs is not known: say --cpu instead of --on same-core")]
     Unknown,
@@ -104,6 +110,8 @@ pub struct Wish {
     pub on: Option<Where>,
     /// Where any of the application's threads may run; empty: not known.
     pub application: Vec<u32>,
+    /// The other hardware thread of this CPU's core, since that core's counters are read.
+    pub beside: Option<u32>,
     /// Where its busiest thread ran last.
     pub observed: Option<u32>,
     /// The observer sleeps between samples: it may have the application's CPU too.
@@ -125,14 +133,19 @@ impl Placement {
             .filter(|cpu| topology.online.contains(cpu))
             .collect();
         // Bound to one CPU, it runs there, wherever it was seen before.
-        let observed = match wish.application.as_slice() {
-            [only] => Some(*only),
+        let observed = match (&wish.beside, wish.application.as_slice()) {
+            (Some(cpu), _) | (None, [cpu]) => Some(*cpu),
             _ => wish.observed,
         };
         if let Some(cpu) = wish.cpu {
             Self::check(topology, allowed, cpu)?;
             if wish.application == [cpu] && !wish.sleeps {
                 return Err(PlacementError::Taken(cpu));
+            }
+            if let Some(other) = wish.beside
+                && (other == cpu || !topology.share_core(other, cpu))
+            {
+                return Err(PlacementError::NotBeside(other));
             }
             return Ok(Self::at(topology, cpu, observed, wish));
         }
@@ -141,9 +154,15 @@ impl Placement {
         {
             return Err(PlacementError::OnlyOne(*only));
         }
+        if let Some(cpu) = wish.beside {
+            Self::exists(topology, cpu)?;
+            if wish.on == Some(Where::OtherCore) {
+                return Err(PlacementError::NotBeside(cpu));
+            }
+        }
         let same_core = |cpu: u32| observed.is_some_and(|o| topology.share_core(o, cpu));
         let others = usable.iter().copied().filter(|cpu| Some(*cpu) != observed);
-        let best = match wish.on {
+        let best = match wish.beside.map(|_| Where::SameCore).or(wish.on) {
             Some(Where::SameCore) => {
                 let observed = observed.ok_or(PlacementError::Unknown)?;
                 return others
@@ -171,19 +190,7 @@ impl Placement {
     }
 
     fn check(topology: &Topology, allowed: &[u32], cpu: u32) -> Result<(), PlacementError> {
-        if !topology.online.contains(&cpu) {
-            return Err(if topology.present.contains(&cpu) {
-                PlacementError::Offline {
-                    cpu,
-                    online: topology.online.clone(),
-                }
-            } else {
-                PlacementError::None {
-                    cpu,
-                    present: topology.present.clone(),
-                }
-            });
-        }
+        Self::exists(topology, cpu)?;
         if !allowed.contains(&cpu) {
             return Err(PlacementError::NotAllowed {
                 cpu,
@@ -191,6 +198,23 @@ impl Placement {
             });
         }
         Ok(())
+    }
+
+    fn exists(topology: &Topology, cpu: u32) -> Result<(), PlacementError> {
+        if topology.online.contains(&cpu) {
+            return Ok(());
+        }
+        Err(if topology.present.contains(&cpu) {
+            PlacementError::Offline {
+                cpu,
+                online: topology.online.clone(),
+            }
+        } else {
+            PlacementError::None {
+                cpu,
+                present: topology.present.clone(),
+            }
+        })
     }
 
     fn at(topology: &Topology, cpu: u32, observed: Option<u32>, wish: &Wish) -> Self {
@@ -270,6 +294,40 @@ mod tests {
             (placed.cpu, placed.shared, placed.same_core),
             (1, false, false)
         );
+    }
+
+    #[test]
+    fn a_core_is_counted_from_its_other_hardware_thread() {
+        let beside = |beside, cpu, on| {
+            let wish = Wish {
+                beside: Some(beside),
+                cpu,
+                on,
+                ..wish(&[1], Some(1))
+            };
+            Placement::choose(&machine(), ALL, &wish)
+        };
+        let placed = beside(0, None, None).expect("0 and 2 share one");
+        assert_eq!(
+            (placed.cpu, placed.observed, placed.same_core),
+            (2, Some(0), true)
+        );
+        assert_eq!(beside(2, Some(0), None).expect("wished so").cpu, 0);
+        for (cpu, on) in [
+            (Some(0), None),
+            (Some(4), None),
+            (None, Some(Where::OtherCore)),
+        ] {
+            assert_eq!(beside(0, cpu, on), Err(PlacementError::NotBeside(0)));
+        }
+        assert_eq!(
+            beside(1, None, None),
+            Err(PlacementError::NoSibling { observed: 1 })
+        );
+        assert!(matches!(
+            beside(77, None, None),
+            Err(PlacementError::None { cpu: 77, .. })
+        ));
     }
 
     #[test]

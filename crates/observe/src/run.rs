@@ -250,7 +250,7 @@ impl Run<'_> {
     ) -> Result<Outcome<N, T>, RunError> {
         let load = |signal: &Signal| match &signal.reader {
             Reader::Load(word) => Some(word.clone()),
-            Reader::Copy(_) | Reader::Count(_) => None,
+            Reader::Copy(_) | Reader::Count(_) | Reader::Core(_) => None,
         };
         let counters: Option<Vec<Word>> = self.counters.iter().map(load).collect();
         let tags: Option<Vec<Word>> = self.tags.iter().map(load).collect();

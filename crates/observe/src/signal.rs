@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tailscope_kernel::{Running, Thread};
-use tailscope_signals::counters::ThreadCounter;
+use tailscope_signals::counters::{CoreCounter, CoreEvent, ThreadCounter};
 use tailscope_signals::moved::MovedPage;
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::Word;
@@ -33,6 +33,8 @@ pub enum Reader {
     Copy(Remote),
     /// By a system call that asks for a hardware counter of a thread.
     Count(Arc<ThreadCounter>),
+    /// From two hardware counters of the observer's own core, which it opens where it runs.
+    Core(Arc<CoreEvent>),
 }
 
 /// What a tag's values stand for.
@@ -117,7 +119,7 @@ impl Signal {
         match &self.reader {
             Reader::Load(word) => word.mask(),
             Reader::Copy(remote) => remote.mask(),
-            Reader::Count(_) => u64::MAX,
+            Reader::Count(_) | Reader::Core(_) => u64::MAX,
         }
     }
 }
@@ -148,17 +150,23 @@ impl Read for Word {
 #[derive(Debug)]
 pub struct Any {
     reader: Reader,
+    core: Option<CoreCounter>,
     last: Cell<u64>,
     failed: Arc<AtomicBool>,
 }
 
 impl Any {
     /// `failed` is set when a read fails: the process is gone, or others took the CPU's counters.
-    /// From then on it stays as it was.
+    /// From then on it stays as it was. To be made by the thread that reads, on the CPU where it does.
     #[must_use]
     pub fn new(reader: Reader, failed: Arc<AtomicBool>) -> Self {
+        let core = match &reader {
+            Reader::Core(event) => CoreCounter::open(event).ok(),
+            _ => None,
+        };
         Self {
             reader,
+            core,
             last: Cell::new(0),
             failed,
         }
@@ -171,6 +179,7 @@ impl Read for Any {
             Reader::Load(word) => return word.load(),
             Reader::Copy(remote) => remote.read().ok(),
             Reader::Count(counter) => counter.read().ok(),
+            Reader::Core(_) => self.core.as_ref().and_then(CoreCounter::read),
         };
         match value {
             Some(value) => {

@@ -2,6 +2,7 @@
 
 mod channel;
 mod code;
+mod core;
 mod counter;
 mod hsperf;
 mod kernel;
@@ -168,6 +169,7 @@ impl Resolver {
             | Name::Counter { pid, .. }
             | Name::Meter { pid, .. } => pid,
             Name::Running { cpu } => return self.programs.running(name.to_string(), *cpu),
+            Name::Core { event, .. } => return core::resolve(name.to_string(), event),
         };
         let wanted = Wanted {
             signal: name.to_string(),
@@ -184,7 +186,7 @@ impl Resolver {
             } => mem::resolve(&wanted, (symbol.as_str(), *offset), *moved, &mut self.pages),
             Name::Counter { tid, event, .. } => counter::resolve(&wanted, *tid, event),
             Name::Meter { tid, cause, .. } => self.programs.meter(&wanted, *tid, *cause),
-            Name::Running { .. } => unreachable!("answered above"),
+            Name::Running { .. } | Name::Core { .. } => unreachable!("answered above"),
         }
     }
 
