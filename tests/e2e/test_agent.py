@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from rig import bpf, installed, ledger
 from rig.agent import LOOPBENCH, Agent, configuration
-from rig.processes import Started
+from rig.processes import Started, held
 from rig.recorder import about
-from rig.servers import free_port, load, memcached
+from rig.servers import answers, free_port, load, memcached
 from rig.waiting import until
 
 Run = Callable[..., Started]
@@ -59,6 +62,21 @@ def test_ledgers_follow_each_other_without_a_gap(agent: Start, run: Run) -> None
     assert sum(ledger.count(one) for one in ledgers) == seen
     full = max(ledgers, key=lambda one: about(one)["rows"])
     assert ledger.explain(full)["rows"] == about(full)["rows"]
+
+
+def test_a_ledger_that_is_begun_when_it_ends_is_sealed_too(agent: Start) -> None:
+    started = agent(LOOPBENCH, ledger='rotate_age = "1s"')
+    tasks = Path(f"/proc/{started.pid}/task")
+    clerk = next(t for t in tasks.iterdir() if (t / "comm").read_text() == "agent-clerk\n")
+    before, port = len(started.ledgers()), int(re.findall(r"at http://[^:]+:(\d+)", started.err)[0])
+    with held(int(clerk.name)):
+        time.sleep(3)  # By now the next ledger is wanted, which nobody shows.
+        os.kill(started.pid, signal.SIGTERM)
+        until(lambda: not answers(port), "it is about to end")
+    started.wait().clean()
+    ledgers = started.ledgers()
+    assert len(ledgers) > before, "it was not about to turn"
+    assert [about(one)["state"] for one in ledgers] == ["done"] * len(ledgers)
 
 
 def test_the_quota_removes_the_oldest_and_nothing_else(

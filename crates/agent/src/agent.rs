@@ -232,6 +232,8 @@ impl Agent {
     fn end(mut self) -> Result<(), AgentError> {
         self.recorder.tap(None);
         drop(self.scrape.take());
+        // A ledger that is being begun is there already, and has to be sealed like any other.
+        self.settle();
         if let Some(closing) = self.recorder.end_ledger() {
             self.clerk.give(Job::Seal(Box::new(closing)));
         }

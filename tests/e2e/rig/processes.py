@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,25 @@ def end(process: subprocess.Popen[Any]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def held(tid: int) -> Iterator[None]:
+    """One thread of a process of ours stands still (ptrace(2)), and goes on afterwards."""
+    seize, interrupt, detach = 0x4206, 0x4207, 17
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def ptrace(request: int) -> None:
+        if libc.ptrace(request, ctypes.c_long(tid), None, None) < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    ptrace(seize)
+    ptrace(interrupt)
+    os.waitpid(tid, 0x40000000)  # __WALL: threads too
+    try:
+        yield
+    finally:
+        ptrace(detach)
 
 
 def undisturbed() -> list[str]:

@@ -125,8 +125,8 @@ impl Agent {
             || self.chosen.iter().any(left_out)
     }
 
-    /// Waits for what the clerk was given, so that it is done in the old folder.
-    fn settle(&mut self) {
+    /// Waits for what the clerk was given: it is done in the folder of now, and by who asked.
+    pub(super) fn settle(&mut self) {
         while self.turning.is_some() || self.shrinking {
             match self.clerk.wait() {
                 Some(done) => self.take_up_one(done),
