@@ -118,7 +118,7 @@ def cdf(explanation: Explanation, width: float) -> str:
     parts.append(line(left, y(goal), width - right, y(goal), "goal"))
     for name in reversed(keys):
         quantiles, values = curves[name]
-        style = "joint" if name == joint else f"s-{name}" if name else "measured"
+        style = "dashed" if name == joint else f"s-{name}" if name else "measured"
         tip = f"without {name}" if name else "as measured"
         parts.append(
             path(

@@ -40,7 +40,8 @@ def save(explanation: Explanation, file: str) -> None:
 
 def page(explanation: Explanation) -> str:
     """The whole document."""
-    style = files("tailscope").joinpath("report.css").read_text(encoding="utf-8")
+    sheets = (files("tailscope").joinpath(name) for name in ("page.css", "report.css"))
+    style = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
     name, target = explanation.span.name, explanation.target.name
     body = [
         *head(explanation),

@@ -1,9 +1,8 @@
 //! `tailscope observe`.
 
 mod args;
-mod html;
 mod joint;
-mod table;
+mod page;
 mod text;
 
 use std::fs;
@@ -90,7 +89,7 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         print!("{}", text::report(&report));
     }
     if let Some(path) = &args.html {
-        fs::write(path, html::page(&report))
+        fs::write(path, page::page(&report))
             .map_err(|e| Failure::machine(format!("can't write {}: {e}", path.display())))?;
     }
     if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {

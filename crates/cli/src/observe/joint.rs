@@ -1,8 +1,6 @@
-//! Two counters' rates together: a table of shares as text, a map of colours in SVG.
+//! Two counters' rates together: a table of shares.
 
 use std::fmt::Write;
-
-use tailscope_timeline::escaped;
 
 use super::text::rate;
 
@@ -82,105 +80,56 @@ impl Groups {
     }
 }
 
-/// A table: the second rate downwards, the first across, shares of the pairs in percent.
-pub fn text(names: [&str; 2], cells: &Cells) -> String {
+/// The table's head, the first rate across, and its rows, the second rate downwards, each with its
+/// name first: shares of the pairs in percent.
+pub fn shares(cells: &Cells) -> (Vec<String>, Vec<Vec<String>>) {
     let all: u64 = cells.iter().map(|cell| cell.2).sum();
-    if all == 0 {
-        return String::new();
-    }
     let across = Groups::of(cells.iter().map(|cell| (cell.0, cell.2)));
     let down = Groups::of(cells.iter().map(|cell| (cell.1, cell.2)));
     let mut counts = vec![vec![0u64; across.len()]; down.len()];
     for (x, y, n) in cells {
         counts[down.place(*y)][across.place(*x)] += n;
     }
+    let share = |count: u64| match count {
+        0 => "·".to_owned(),
+        count => format!("{:.2}", 100.0 * count as f64 / all as f64),
+    };
+    let row = |(name, row): (String, Vec<u64>)| -> Vec<String> {
+        [name]
+            .into_iter()
+            .chain(row.into_iter().map(share))
+            .collect()
+    };
+    let head = [String::new()].into_iter().chain(across.names()).collect();
+    let rows = down
+        .names()
+        .into_iter()
+        .zip(counts)
+        .rev()
+        .map(row)
+        .collect();
+    (head, rows)
+}
+
+/// The same as text.
+pub fn text(names: [&str; 2], cells: &Cells) -> String {
+    if cells.iter().all(|cell| cell.2 == 0) {
+        return String::new();
+    }
+    let (head, rows) = shares(cells);
     let mut text = format!(
         "% of the pairs by {} (across) and {} (down)\n",
         names[0], names[1]
     );
-    let _ = write!(text, "{:>12}", "");
-    for name in across.names() {
-        let _ = write!(text, " {name:>11}");
-    }
-    text.push('\n');
-    for (name, row) in down.names().iter().zip(counts).rev() {
-        let _ = write!(text, "{name:>12}");
-        for count in row {
-            let share = match count {
-                0 => "·".to_owned(),
-                count => format!("{:.2}", 100.0 * count as f64 / all as f64),
-            };
-            let _ = write!(text, " {share:>11}");
+    for row in [head].into_iter().chain(rows) {
+        let mut cells = row.into_iter();
+        let _ = write!(text, "{:>12}", cells.next().unwrap_or_default());
+        for cell in cells {
+            let _ = write!(text, " {cell:>11}");
         }
         text.push('\n');
     }
     text
-}
-
-/// Where values of one rate are along an axis of so many steps: a step is a cell of the grid.
-fn steps(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut all: Vec<f64> = values.collect();
-    all.sort_by(f64::total_cmp);
-    all.dedup();
-    all
-}
-
-/// The same cell by cell as a picture, darker where more pairs are.
-pub fn picture(names: [&str; 2], cells: &Cells) -> String {
-    const SIZE: f64 = 360.0;
-    const LEFT: f64 = 90.0;
-    const BOTTOM: f64 = 36.0;
-    let Some(most) = cells.iter().map(|cell| cell.2).max() else {
-        return String::new();
-    };
-    let (xs, ys) = (
-        steps(cells.iter().map(|cell| cell.0)),
-        steps(cells.iter().map(|cell| cell.1)),
-    );
-    let (wide, high) = (SIZE / xs.len() as f64, SIZE / ys.len() as f64);
-    let place = |all: &[f64], value: f64| all.partition_point(|one| *one < value) as f64;
-    let mut svg = format!(
-        "<h2>Two rates together: pairs of samples</h2>\n\
-         <svg viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" style=\"max-width:34em\">\n",
-        LEFT + SIZE,
-        SIZE + BOTTOM
-    );
-    for (x, y, n) in cells {
-        let shade = 0.08 + 0.92 * (1.0 + *n as f64).ln() / (1.0 + most as f64).ln();
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{high:.1}\" fill=\"#0b6e99\" \
-             fill-opacity=\"{shade:.2}\"><title>{}, {}: {n}</title></rect>",
-            LEFT + place(&xs, *x) * wide,
-            SIZE - (place(&ys, *y) + 1.0) * high,
-            rate(*x),
-            rate(*y),
-        );
-    }
-    for share in [0.0, 0.5, 1.0] {
-        let pick = |all: &[f64]| rate(all[((all.len() - 1) as f64 * share) as usize]);
-        let anchor = if share < 1.0 { "start" } else { "end" };
-        let _ = writeln!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT + share * SIZE,
-            SIZE + 14.0,
-            pick(&xs),
-            LEFT - 4.0,
-            SIZE - share * (SIZE - 12.0),
-            pick(&ys),
-        );
-    }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{} →, {} ↑; only rates that came have a place</text>\n</svg>",
-        (LEFT + SIZE) / 2.0,
-        SIZE + BOTTOM - 6.0,
-        escaped(names[0]),
-        escaped(names[1]),
-    );
-    svg
 }
 
 #[cfg(test)]
@@ -213,13 +162,5 @@ mod tests {
         assert_eq!(places, (0..MOST_GROUPS).collect::<Vec<_>>());
         assert_eq!(Groups::of([(0.0, 7)].into_iter()).names(), ["0"]);
         assert_eq!(Groups::of([(5.0, 7)].into_iter()).len(), 1);
-    }
-
-    #[test]
-    fn foreign_names_never_become_markup() {
-        let svg = picture(["<b>", "&"], &[(1.0, 2.0, 3)]);
-        assert!(svg.contains("&lt;b&gt;") && svg.contains("&amp;") && !svg.contains("<b>"));
-        assert_eq!(svg.matches("<rect").count(), 1);
-        assert!(picture(["a", "b"], &[]).is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use tailscope_observe::Report;
-use tailscope_observe::report::{ByTag, Distribution, Rate, Value};
+use tailscope_observe::report::{ByTag, Distribution, Effect, Rate, Value};
 use tailscope_observe::self_test::{Cost, Counters, SelfTest};
 
 use super::joint;
@@ -112,15 +112,9 @@ pub fn report(report: &Report) -> String {
         ),
     });
     if let (Some(budget), Some(effect)) = (report.budget, &report.effect) {
-        let verdict = if effect.high <= budget {
-            "within"
-        } else if effect.low <= budget {
-            "about at"
-        } else {
-            "above"
-        };
         line(format!(
-            "                       {verdict} the budget of {}",
+            "                       {} the budget of {}",
+            verdict(effect, budget),
             percent(budget)
         ));
     }
@@ -138,6 +132,17 @@ pub fn report(report: &Report) -> String {
         line(format!("note: {notice}"));
     }
     text
+}
+
+/// How what it took compares with what it may take.
+pub fn verdict(effect: &Effect, budget: f64) -> &'static str {
+    if effect.high <= budget {
+        "within"
+    } else if effect.low <= budget {
+        "about at"
+    } else {
+        "above"
+    }
 }
 
 fn spread(of: &Distribution) -> String {

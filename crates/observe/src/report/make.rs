@@ -8,6 +8,7 @@ use super::{
 };
 use crate::analysis::Analysis;
 use crate::effect::Effect;
+use crate::histogram::Histogram;
 use crate::moves::Move;
 use crate::placement::Placement;
 use crate::signal::Signal;
@@ -62,12 +63,7 @@ pub(crate) fn report<const N: usize, const T: usize>(
                 all_per_second: over(counts.cycles).map(|one| rates.all_grown as f64 * one * hz),
                 kept: Distribution::of(&rates.kept, hz),
                 all: Distribution::of(&rates.all, hz),
-                cells: rates
-                    .kept
-                    .cells()
-                    .into_iter()
-                    .map(|(rate, count)| (rate * hz, count))
-                    .collect(),
+                cells: per_second(&rates.kept, hz),
             }
         })
         .collect();
@@ -115,10 +111,21 @@ pub(crate) fn report<const N: usize, const T: usize>(
         budget: context.budget,
         raw: context.raw,
         curves: Curves {
+            all: seen
+                .rates
+                .iter()
+                .map(|rates| per_second(&rates.all, hz))
+                .collect(),
             periods: seen.periods.cells(),
             reads: seen.reads.cells(),
         },
     }
+}
+
+/// A histogram of rates a cycle, as rates a second and how often each came.
+fn per_second(rates: &Histogram, hz: f64) -> Vec<(f64, u64)> {
+    let cells = rates.cells().into_iter();
+    cells.map(|(rate, count)| (rate * hz, count)).collect()
 }
 
 /// Instructions by cycles, say.

@@ -5,7 +5,7 @@ mod notices;
 
 use serde::Serialize;
 
-use crate::effect::Effect;
+pub use crate::effect::Effect;
 use crate::histogram::Histogram;
 use crate::moves::Move;
 pub use crate::raw::Written;
@@ -207,9 +207,11 @@ pub struct Report {
     pub curves: Curves,
 }
 
-/// Distributions in full: pairs of a number of cycles and how often it came.
+/// Distributions in full: pairs of a number, of cycles if nothing else is said, and how often it came.
 #[derive(Debug, Clone, Default)]
 pub struct Curves {
+    /// By counter, the rates of all pairs, the impossible ones too, in counts a second.
+    pub all: Vec<Vec<(f64, u64)>>,
     /// From one sample to the next.
     pub periods: Vec<(f64, u64)>,
     /// Within a sample.

@@ -9,7 +9,11 @@ use crate::story::{Gap, Kind, Story, ms, on_top_name};
 use crate::trace::Trace;
 use lanes::{Bar, Lanes};
 
-const STYLE: &str = include_str!("page.css");
+/// The look that all of Tailscope's pages have, and what only this one has.
+const STYLE: [&str; 2] = [
+    include_str!("../../../../python/tailscope/page.css"),
+    include_str!("page.css"),
+];
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 90.0;
 const BAR: f64 = 30.0;
@@ -74,9 +78,10 @@ pub fn page(trace: &Trace, story: &Story) -> String {
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
-         <title>{title}</title>\n<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n\
+         <title>{title}</title>\n<style>\n{style}</style></head><body><main>\n<h1>{title}</h1>\n\
          <p>{thread}, thread {tid}; {process} events on Linux {kernel}</p>\n",
         title = escaped(&story.sentence),
+        style = STYLE.concat(),
         thread = escaped(&story.thread),
         tid = story.tid,
         process = trace.about.all_parts().map(|part| part.events).sum::<u64>(),
@@ -92,9 +97,11 @@ pub fn page(trace: &Trace, story: &Story) -> String {
     for loss in &story.losses {
         let _ = writeln!(text, "<p class=\"lost\">Lost here: {}</p>", escaped(loss));
     }
+    text += "<section>\n";
     picture(&mut text, trace, story, &lanes, &scale, &threads);
+    text += "</section>\n<section>\n";
     table(&mut text, story);
-    text + "</body></html>\n"
+    text + "</section>\n</main></body></html>\n"
 }
 
 fn bar(text: &mut String, class: &str, y: f64, height: f64, span: (f64, f64), name: &str) {
@@ -127,7 +134,7 @@ fn picture(
     let height = top + LANE * (1.0 + lanes.cpus.len() as f64) + 20.0;
     let _ = writeln!(
         text,
-        "<div class=\"scroll\"><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\
+        "<div class=\"scroll\" tabindex=\"0\"><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\
          <defs><marker id=\"tip\" markerWidth=\"8\" markerHeight=\"8\" refX=\"7\" refY=\"4\" orient=\"auto\">\
          <path d=\"M0 0 8 4 0 8z\" fill=\"currentColor\"/></marker></defs>",
         escaped(&story.sentence)
