@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -424,35 +427,122 @@ def test_a_threads_meter_is_a_counter(recordable: None, observe: Observe) -> Non
     assert queue.code == 2 and "not metered by the kernel" in queue.err
 
 
-@pytest.mark.parametrize(("compiler", "option"), [("clang", "trace-pc-guard"), ("gcc", "trace-pc")])
-def test_functions_of_known_length_have_their_share(
-    observe: Observe, program: Callable[..., Path], compiler: str, option: str, folder: Path
-) -> None:
+def edges_of(folder: Path, compiler: str) -> Path:
+    """The runtime that programs with edges are linked with."""
     edges = folder / "edges.o"
     runtime = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-c", "-o", edges]
     runtime += [f"-I{installed.SDK}", installed.SDK / "tailscope_edges.c"]
     subprocess.run([str(word) for word in runtime], check=True, timeout=60)
-    flags = ("-g", f"-fsanitize-coverage={option}", str(edges))
-    hot = program("hot.c", *flags, compiler=compiler)
+    return edges
+
+
+def where(observe: Observe, hot: Path) -> dict:
+    """What is told of where `hot` is, in a second of it."""
     with Started(["taskset", "-c", str(CPUS[0]), hot, "on"]) as running:
         until(lambda: has_channels(running.pid), "it made its channels")
-        told = report(
+        return report(
             observe(
                 *("--signal", f"channel:{running.pid}:rounds", "--period", 10_000),
                 *("--tag", f"channel:{running.pid}:edge", "--duration", "1s", "--json"),
             )
         )
+
+
+def lines_of_its_loop(told: dict) -> set[int]:
+    """The lines of `hot.c` that the two most frequent places in `long_one` are told by."""
+    names = [(v["names"] or [""])[0] or "" for v in told["by_tag"]["values"][:2]]
+    lines = [re.fullmatch(r"long_one\+0x[0-9a-f]+ hot\.c:(\d+)", name) for name in names]
+    return {int(line[1]) for line in lines if line}
+
+
+#: The lines of the loop in `long_one`: a turn is of its head or of its body.
+HOT = (installed.ROOT / "tests" / "c" / "hot.c").read_text().splitlines()
+HEAD = 1 + HOT.index("	for (unsigned long i = 0; i < 3 * times; i++)")
+LOOP = {HEAD, HEAD + 1}
+
+
+@pytest.mark.parametrize(("compiler", "option"), [("clang", "trace-pc-guard"), ("gcc", "trace-pc")])
+def test_functions_of_known_length_have_their_share(
+    observe: Observe, program: Callable[..., Path], compiler: str, option: str, folder: Path
+) -> None:
+    flags = ("-g", f"-fsanitize-coverage={option}", str(edges_of(folder, compiler)))
+    told = where(observe, program("hot.c", *flags, compiler=compiler))
     functions = {f["name"]: f for f in told["by_tag"]["functions"]}
     rounds = {n: f["share"] * (f["per_second"] or [0])[0] for n, f in functions.items()}
     # Whatever else ran on its CPU, and in whichever function that struck it: three times as many.
     assert rounds["long_one"] / rounds["short_one"] == pytest.approx(3, rel=0.1)
     assert functions["long_one"]["share"] + functions["short_one"]["share"] > 0.95
-    source = (installed.ROOT / "tests" / "c" / "hot.c").read_text().splitlines()
-    loop = 1 + source.index("	for (unsigned long i = 0; i < 3 * times; i++)")
-    names = [(v["names"] or [""])[0] for v in told["by_tag"]["values"][:2]]
-    lines = [re.fullmatch(r"long_one\+0x[0-9a-f]+ hot\.c:(\d+)", name) for name in names]
-    # The loop's turn is of its head or of its body.
-    assert {int(line[1]) for line in lines if line} <= {loop, loop + 1} and any(lines), names
+    found = lines_of_its_loop(told)
+    assert found and found <= LOOP
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_stripped_program_is_told_by_its_separate_debug_file(
+    observe: Observe, program: Callable[..., Path], folder: Path, compressed: bool
+) -> None:
+    flags = ("-g", "-fsanitize-coverage=trace-pc-guard", str(edges_of(folder, "clang")))
+    whole = program("hot.c", *flags, "-Wl,--build-id=none", compiler="clang")
+    hot, debug = folder / "hot", folder / "hot.debug"
+    shutil.copy(whole, hot)
+
+    def binutils(*command: object) -> None:
+        subprocess.run([str(word) for word in command], check=True, timeout=60, cwd=folder)
+
+    zlib = ["--compress-debug-sections=zlib"] if compressed else []
+    binutils("objcopy", "--only-keep-debug", *zlib, hot, debug)
+    binutils("strip", hot)
+    none = where(observe, hot)
+    assert all(function["name"] is None for function in none["by_tag"]["functions"][:1])
+    assert any("symbols" in notice and str(hot) in notice for notice in none["notices"]), none
+
+    binutils("objcopy", "--add-gnu-debuglink=hot.debug", hot)
+    told = where(observe, hot)
+    functions = {f["name"]: f["share"] for f in told["by_tag"]["functions"]}
+    assert functions["long_one"] + functions["short_one"] > 0.95
+    found = lines_of_its_loop(told)
+    assert found and found <= LOOP
+    assert not any("debug" in notice for notice in told["notices"])
+
+    # Of another build: its CRC is not the one that the program links to.
+    debug.write_bytes(debug.read_bytes() + b"\0")
+    refused = where(observe, hot)
+    assert lines_of_its_loop(refused) == set()
+    assert {f["name"] for f in refused["by_tag"]["functions"]}.isdisjoint({"long_one", "short_one"})
+    said = f"{debug} belongs to another build than {hot}"
+    assert any(said in notice for notice in refused["notices"]), refused["notices"]
+
+
+def test_a_stripped_programs_variable_is_found_by_its_build_id(
+    observe: Observe, folder: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may install debug symbols")
+    build_id = secrets.token_bytes(20)
+    note = folder / "build-id"
+    note.write_bytes(struct.pack("=III4s", 4, len(build_id), 3, b"GNU") + build_id)
+    program, whole = folder / "paced", installed.LAB / "paced"
+    renamed = ["objcopy", "--update-section", f".note.gnu.build-id={note}", whole, program]
+    subprocess.run([str(word) for word in renamed], check=True, timeout=60)
+    name = build_id.hex()
+    debug = Path("/usr/lib/debug/.build-id") / name[:2] / f"{name[2:]}.debug"
+    made = [one for one in list(debug.parents)[:3] if not one.exists()]
+    debug.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True, timeout=60)
+        subprocess.run(["strip", program], check=True, timeout=60)
+        with Started([program, "--seconds", 60, "--cpu", CPUS[0]]) as running:
+            until(lambda: has_channels(running.pid), "it counts")
+            signal_ = f"mem:{running.pid}:paced_rounds"
+            options = ("--period", 100_000, "--duration", "200ms", "--json")
+            found = report(observe("--signal", signal_, *options))
+            debug.unlink()
+            missing = observe("--signal", signal_, *options)
+    finally:
+        debug.unlink(missing_ok=True)
+        for one in made:
+            one.rmdir()
+    assert found["rates"][0]["per_second"] > 0
+    assert missing.code == 2 and "paced_rounds" in missing.err, missing
 
 
 def test_raw_samples_say_the_same_as_the_report(

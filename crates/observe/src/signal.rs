@@ -77,6 +77,14 @@ impl Names {
 }
 
 impl Names {
+    /// What should be known before the names of these values are believed.
+    pub(crate) fn notices(&self, values: impl Iterator<Item = u64>) -> Vec<String> {
+        match self {
+            Self::Code(functions) => functions.notices(values),
+            Self::None | Self::Threads | Self::Places(_) => Vec::new(),
+        }
+    }
+
     /// Whether values are places in a program, each in some function.
     #[must_use]
     pub fn are_places(&self) -> bool {

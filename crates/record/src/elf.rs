@@ -26,14 +26,6 @@ pub(crate) struct Note {
     pub(crate) name: String,
 }
 
-/// What tells one build of a program from another.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) build_id: Option<Vec<u8>>,
-    /// The file that holds its symbols, and the CRC of that.
-    pub(crate) debug_link: Option<(String, u32)>,
-}
-
 fn parsed<T>(file: &File, read: impl FnOnce(&Parsed<'_, '_>) -> T) -> io::Result<T> {
     let cache = ReadCache::new(file);
     let elf = ElfFile64::parse(&cache)
@@ -89,17 +81,6 @@ pub(crate) fn offsets(file: &File, addresses: &[u64]) -> io::Result<Vec<Option<u
             })
         };
         addresses.iter().map(|address| offset(*address)).collect()
-    })
-}
-
-/// Its build id, and where its symbols are.
-pub(crate) fn identity(file: &File) -> io::Result<Identity> {
-    parsed(file, |elf| Identity {
-        build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
-        debug_link: elf.gnu_debuglink().ok().flatten().map(|(name, crc)| {
-            let name = String::from_utf8_lossy(name).into_owned();
-            (name, crc)
-        }),
     })
 }
 

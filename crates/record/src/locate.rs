@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use tailscope_signals::rooted;
 
 use crate::Process;
 
@@ -59,29 +59,6 @@ impl Located {
     }
 }
 
-/// Opens a path as a process with this root sees it: links do not lead out of it.
-fn open_in(root: &Path, path: &Path) -> io::Result<File> {
-    let root = rustix::fs::openat(
-        CWD,
-        root,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    let file = openat2(
-        &root,
-        path,
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT,
-    )?;
-    let file = File::from(file);
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("it is no file"))
-    }
-}
-
 /// The file that is meant, one for each different one that the processes have under that name.
 /// `launched`: the program of the command that is about to start.
 ///
@@ -115,7 +92,7 @@ fn by_path(path: &Path, processes: &[Process]) -> Result<Vec<Located>, String> {
     let mut roots: Vec<PathBuf> = processes.iter().map(Process::root).collect();
     roots.push(here.to_owned());
     for root in roots {
-        match open_in(&root, path) {
+        match rooted::open(&root, path) {
             Ok(file) => found.push(Located::new(file, path, &root)),
             Err(e) => failed = Some(e),
         }

@@ -1,13 +1,11 @@
 //! Where a function's code is in a file, also where the file's own symbols were taken out.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 
 use crate::cxx;
-use crate::elf::{self, Function, Identity};
+use crate::elf::{self, Function};
 use crate::locate::Located;
+use tailscope_signals::debug_file::DebugFile;
 use tailscope_signals::nearest::nearest;
 
 /// The offsets of all functions of this name, as it is in the file or as C++'s authors wrote it: one,
@@ -17,14 +15,11 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
     let unread = |e: io::Error| format!("can't read {shown}: {e}");
     let own = elf::functions(&located.file).map_err(unread)?;
     let mut functions = own.all;
-    let mut looked_at = Vec::new();
+    let mut searched = DebugFile::default();
     if own.stripped && named(&functions, name).is_empty() {
-        let identity = elf::identity(&located.file).map_err(unread)?;
-        let (debug, tried) = debug_file(located, &identity);
-        looked_at = tried;
-        if let Some(debug) = debug {
-            functions.extend(elf::functions(&debug).map_err(unread)?.all);
-            looked_at.clear();
+        searched = DebugFile::of(&located.file, &located.shown, &located.root).map_err(unread)?;
+        if let Some(debug) = &searched.found {
+            functions.extend(elf::functions(debug).map_err(unread)?.all);
         }
     }
     let mut addresses: Vec<u64> = Vec::new();
@@ -49,7 +44,7 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
         .flatten()
         .collect();
     if offsets.is_empty() {
-        return Err(unknown(located, name, &functions, &looked_at));
+        return Err(unknown(located, name, &functions, &searched));
     }
     Ok(offsets)
 }
@@ -95,7 +90,7 @@ fn ambiguous(located: &Located, name: &str, found: &[&Function]) -> Option<Strin
     Some(text)
 }
 
-fn unknown(located: &Located, name: &str, functions: &[Function], tried: &[PathBuf]) -> String {
+fn unknown(located: &Located, name: &str, functions: &[Function], searched: &DebugFile) -> String {
     let mut text = format!("no function '{name}' in {}", located.shown.display());
     let plain: Vec<String> = functions
         .iter()
@@ -110,96 +105,34 @@ fn unknown(located: &Located, name: &str, functions: &[Function], tried: &[PathB
     if !near.is_empty() {
         text += &format!("; like it there are: {}", near.join(", "));
     }
-    if let Some(first) = tried.first() {
+    if searched.found.is_some() {
+        return text;
+    }
+    if let Some(refused) = searched.refused.first() {
+        text += &format!(
+            ".\nIt is stripped, and {} belongs to another build of it",
+            refused.display()
+        );
+    } else if let Some(first) = searched.tried.first() {
         text += &format!(
             ".\nIt is stripped down to the {} functions that other programs may link to, and its \
              debug symbols are not installed (not {}, nor in {} other places); Debian has them in \
              packages whose names end in -dbgsym",
             functions.len(),
             first.display(),
-            tried.len() - 1
+            searched.tried.len() - 1
         );
     }
     text
 }
 
-/// Its file of debug symbols: by the build id, then by the name that it links to (gdb's order). If
-/// there is none, where one was looked for.
-fn debug_file(located: &Located, identity: &Identity) -> (Option<File>, Vec<PathBuf>) {
-    let mut candidates = Vec::new();
-    if let Some([first, rest @ ..]) = identity.build_id.as_deref() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        let name = format!("{}.debug", hex(rest));
-        let folder = Path::new("/usr/lib/debug/.build-id").join(hex(&[*first]));
-        candidates.push(folder.join(name));
-    }
-    if let Some((name, _)) = &identity.debug_link {
-        let folder = located.shown.parent().unwrap_or(Path::new("/"));
-        let inside = folder.strip_prefix("/").unwrap_or(folder);
-        candidates.push(folder.join(name));
-        candidates.push(folder.join(".debug").join(name));
-        candidates.push(Path::new("/usr/lib/debug").join(inside).join(name));
-    }
-    for candidate in &candidates {
-        // In the process's own files, else in ours: symbols of a container's program may be here.
-        for root in [&located.root, Path::new("/")] {
-            let inside = candidate.strip_prefix("/").unwrap_or(candidate);
-            let Ok(file) = File::open(root.join(inside)) else {
-                continue;
-            };
-            if belongs(&file, identity) {
-                return (Some(file), Vec::new());
-            }
-        }
-    }
-    (None, candidates)
-}
-
-/// Whether debug symbols are of that very build.
-fn belongs(debug: &File, identity: &Identity) -> bool {
-    let Ok(own) = elf::identity(debug) else {
-        return false;
-    };
-    match (&own.build_id, &identity.build_id, &identity.debug_link) {
-        (Some(own), Some(wanted), _) => own == wanted,
-        (_, _, Some((_, crc))) => crc_of(debug).is_ok_and(|own| own == *crc),
-        _ => false,
-    }
-}
-
-/// The CRC-32 that `.gnu_debuglink` holds (polynomial 0xedb88320, as zlib's).
-fn crc_of(file: &File) -> io::Result<u32> {
-    let mut bytes = vec![0; 1 << 16];
-    let (mut crc, mut at) = (!0u32, 0);
-    loop {
-        let count = file.read_at(&mut bytes, at)?;
-        if count == 0 {
-            return Ok(!crc);
-        }
-        at += count as u64;
-        for byte in &bytes[..count] {
-            crc ^= u32::from(*byte);
-            for _ in 0..8 {
-                crc = crc >> 1 ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::process::Command;
 
     use super::*;
     use crate::locate::locate;
-
-    #[test]
-    fn the_crc_is_zlibs() {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), b"123456789").expect("written");
-        let read = File::open(file.path()).expect("there");
-        assert_eq!(crc_of(&read).expect("read"), 0xcbf4_3926);
-    }
 
     fn run(folder: &Path, program: &str, arguments: &[&str]) {
         let done = Command::new(program)
@@ -250,9 +183,13 @@ mod tests {
         let near = offsets_of(&located(here), "hidden_wrok").expect_err("misspelt");
         assert!(near.contains("hidden_work"), "{near}");
         // Symbols of another build would lead anywhere.
-        std::fs::copy(here.join("program"), here.join("program.debug")).expect("copied");
+        run(
+            here,
+            "cc",
+            &["-DOTHER", "-O1", "-o", "program.debug", "program.c"],
+        );
         let other = offsets_of(&located(here), "hidden_work").expect_err("another build's");
-        assert!(other.contains("not installed"), "{other}");
+        assert!(other.contains("belongs to another build"), "{other}");
     }
 
     #[test]

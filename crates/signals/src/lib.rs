@@ -8,6 +8,7 @@
 pub mod abi;
 pub mod clock;
 pub mod counters;
+pub mod debug_file;
 pub mod door;
 pub mod event;
 pub mod event_ring;
@@ -20,6 +21,7 @@ pub mod preempted;
 pub mod region;
 pub mod remote;
 pub mod ring;
+pub mod rooted;
 pub mod row;
 pub mod sdk_files;
 pub mod view;

@@ -40,5 +40,17 @@ pub(super) fn of<const N: usize, const T: usize>(
             ));
         }
     }
+    let (values, _) = seen.tags.by_time();
+    for (place, tag) in context.tags.iter().enumerate() {
+        let of_tag = tag
+            .names
+            .notices(values.iter().map(|(tags, _)| tags[place]));
+        for notice in of_tag {
+            // Two tags of one process say the same.
+            if !notices.contains(&notice) {
+                notices.push(notice);
+            }
+        }
+    }
     notices
 }

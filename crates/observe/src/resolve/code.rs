@@ -1,9 +1,14 @@
 //! Which function an address in a process's code belongs to.
 
+use std::fs::File;
 use std::io;
 
+use tailscope_signals::debug_file::DebugFile;
+
 use super::lines::Lines;
+use super::maps::Mapped;
 use super::mem::bias;
+use super::symbol::Symbols;
 use super::{maps, symbol};
 
 /// The functions of a process, as it has them mapped now.
@@ -12,6 +17,19 @@ pub struct Functions {
     all: Vec<Function>,
     /// What is known of the source of each program and library.
     sources: Vec<Lines>,
+    /// Code whose names were taken out.
+    stripped: Vec<Stripped>,
+    /// What should be known before names and lines are believed.
+    notices: Vec<String>,
+}
+
+/// A mapping of a program or library without a table of symbols, and without a file that has it.
+#[derive(Debug)]
+struct Stripped {
+    start: u64,
+    end: u64,
+    /// What is to be said of it.
+    why: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,13 +43,33 @@ struct Function {
     bias: u64,
 }
 
+impl Stripped {
+    fn of(mapped: &Mapped, debug: &DebugFile) -> Self {
+        let places = match debug.tried.as_slice() {
+            [] => ", and it does not say where they are".to_owned(),
+            [first, rest @ ..] => format!(
+                " (not {}, nor in {} other places)",
+                first.display(),
+                rest.len()
+            ),
+        };
+        Self {
+            start: mapped.start,
+            end: mapped.end,
+            why: format!(
+                "the symbols of {} were taken out, and its debug symbols are not installed{places}",
+                mapped.path
+            ),
+        }
+    }
+}
+
 impl Functions {
     /// Of all files whose code it has mapped, as far as they have symbols.
     pub(super) fn of(pid: u32) -> io::Result<Self> {
         let maps = maps::read(pid)?;
         let mut files = Vec::new();
-        let mut all = Vec::new();
-        let mut sources = Vec::new();
+        let mut found = Self::default();
         for mapped in maps.iter().filter(|m| m.code && m.path.starts_with('/')) {
             let file = (mapped.inode, &mapped.path);
             if files.contains(&file) {
@@ -47,24 +85,65 @@ impl Functions {
             let Ok(symbols) = symbol::functions(&opened) else {
                 continue;
             };
-            let Some(bias) = bias(first, &symbols) else {
-                continue;
-            };
-            all.extend(symbols.all.into_iter().map(|symbol| {
-                let start = symbol.address.wrapping_add(bias);
-                Function {
-                    start,
-                    end: start.saturating_add(symbol.size.max(1)),
-                    name: symbol.name,
-                    source: sources.len(),
-                    bias,
-                }
-            }));
-            sources.push(Lines::of(opened));
+            if let Some(bias) = bias(first, &symbols) {
+                found.take(pid, mapped, opened, symbols, bias);
+            }
         }
+        let all = &mut found.all;
         all.sort_by(|a, b| (a.start, &a.name).cmp(&(b.start, &b.name)));
         all.dedup_by_key(|function| function.start);
-        Ok(Self { all, sources })
+        Ok(found)
+    }
+
+    /// Takes those of one file in, with what its separate file of debug symbols has.
+    fn take(&mut self, pid: u32, mapped: &Mapped, opened: File, own: Symbols, bias: u64) {
+        let mut symbols = own.all;
+        let mut lines = opened;
+        if own.stripped || !own.has_lines {
+            let debug = mapped.debug_file(pid, &lines);
+            self.notices.extend(debug.refused.iter().map(|refused| {
+                format!(
+                    "{} belongs to another build than {}: no name and no line was taken from it",
+                    refused.display(),
+                    mapped.path
+                )
+            }));
+            match debug.found {
+                Some(file) => {
+                    let more = symbol::functions(&file).unwrap_or_default();
+                    symbols.extend(more.all);
+                    lines = file;
+                }
+                None if own.stripped => self.stripped.push(Stripped::of(mapped, &debug)),
+                None => {}
+            }
+        }
+        let source = self.sources.len();
+        self.all.extend(symbols.into_iter().map(|symbol| {
+            let start = symbol.address.wrapping_add(bias);
+            Function {
+                start,
+                end: start.saturating_add(symbol.size.max(1)),
+                name: symbol.name,
+                source,
+                bias,
+            }
+        }));
+        self.sources.push(Lines::of(lines));
+    }
+
+    /// What should be known of the names and lines of these addresses.
+    pub(crate) fn notices(&self, addresses: impl Iterator<Item = u64>) -> Vec<String> {
+        let mut notices = self.notices.clone();
+        for address in addresses.filter(|address| self.find(*address).is_none()) {
+            let inside = |code: &&Stripped| (code.start..code.end).contains(&address);
+            if let Some(code) = self.stripped.iter().find(inside)
+                && !notices.contains(&code.why)
+            {
+                notices.push(code.why.clone());
+            }
+        }
+        notices
     }
 
     fn around(&self, address: u64) -> Option<&Function> {

@@ -1,12 +1,15 @@
 //! Lines of the source, as compilers put them into a program's file (`-g`, DWARF).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use addr2line::Context;
 use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
+use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use object::read::elf::ElfFile64;
+use object::read::{CompressedData, CompressionFormat};
 use object::{Endianness, Object, ObjectSection, ReadCache};
 
 /// Files that have more than this of it are left alone: it is read into memory.
@@ -52,16 +55,30 @@ fn read(file: &File) -> Option<Context<Reader>> {
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
     let of_source = elf
         .sections()
-        .filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")));
-    if of_source.map(|section| section.size()).sum::<u64>() > MOST_BYTES {
+        .filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")))
+        .filter_map(|section| section.compressed_data().ok());
+    let bytes = of_source.map(|section| section.uncompressed_size);
+    if bytes.fold(0, u64::saturating_add) > MOST_BYTES {
         return None;
     }
     context(|name| {
-        // Compressed sections count as not there.
         let section = elf.section_by_name(name);
-        let data = section.and_then(|section| section.uncompressed_data().ok());
-        Arc::from(&*data.unwrap_or_default())
+        let data = section.and_then(|section| section.compressed_data().ok());
+        Arc::from(&*data.and_then(inflated).unwrap_or_default())
     })
+}
+
+/// A section's bytes, as distributions compress them (zlib). Other formats count as not there.
+fn inflated(section: CompressedData<'_>) -> Option<Cow<'_, [u8]>> {
+    match section.format {
+        CompressionFormat::None => Some(section.data.into()),
+        CompressionFormat::Zlib => {
+            let size = section.uncompressed_size as usize;
+            let bytes = decompress_to_vec_zlib_with_limit(section.data, size).ok()?;
+            (bytes.len() == size).then_some(bytes.into())
+        }
+        _ => None,
+    }
 }
 
 fn context(section: impl Fn(&str) -> Arc<[u8]>) -> Option<Context<Reader>> {
@@ -82,6 +99,19 @@ mod tests {
         let mut file = tempfile::tempfile().expect("a temporary file");
         file.write_all(b"#!/bin/sh\n").expect("written");
         assert_eq!(Lines::of(file).find(0x1000), None);
+    }
+
+    #[test]
+    fn a_compressed_section_is_inflated_and_no_further_than_it_says() {
+        // What zlib makes of "debug", stored.
+        let data = b"\x78\x01\x01\x05\x00\xfa\xffdebug\x06\x04\x02\x08";
+        let section = |uncompressed_size| CompressedData {
+            format: CompressionFormat::Zlib,
+            data,
+            uncompressed_size,
+        };
+        assert_eq!(inflated(section(5)).as_deref(), Some(&b"debug"[..]));
+        assert_eq!((inflated(section(4)), inflated(section(6))), (None, None));
     }
 
     proptest! {

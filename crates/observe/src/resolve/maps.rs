@@ -2,7 +2,9 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use tailscope_signals::debug_file::DebugFile;
 
 /// One mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +56,13 @@ impl Mapped {
         File::open(link)
             .or_else(|_| self.open_descriptor(pid))
             .or_else(|_| File::open(format!("/proc/{pid}/root{}", self.path)))
+    }
+
+    /// The separate file with the debug symbols of this one, which was opened.
+    pub(super) fn debug_file(&self, pid: u32, program: &File) -> DebugFile {
+        let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        DebugFile::of(program, Path::new(path), &root).unwrap_or_default()
     }
 
     fn open_descriptor(&self, pid: u32) -> io::Result<File> {

@@ -1,5 +1,6 @@
 //! `mem:PID:SYMBOL`: a global variable of an unmodified process.
 
+use std::io;
 use std::sync::Arc;
 
 use tailscope_signals::moved::{MovedPage, Unmoved};
@@ -44,6 +45,19 @@ fn width(variable: &Symbol, offset: u64) -> Option<usize> {
         .map(|width| width as usize)
 }
 
+/// The variables of a program or library, and those that only its debug symbols name.
+fn variables_of(pid: u32, mapped: &Mapped) -> io::Result<Symbols> {
+    let file = mapped.open(pid)?;
+    let mut variables = symbol::variables(&file)?;
+    if variables.stripped
+        && let Some(debug) = mapped.debug_file(pid, &file).found
+    {
+        variables.all.extend(symbol::variables(&debug)?.all);
+        variables.stripped = false;
+    }
+    Ok(variables)
+}
+
 fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mapped>), ResolveError> {
     let pid = wanted.owner.pid;
     let maps = maps::read(pid).map_err(wanted.system("read what it has mapped"))?;
@@ -56,8 +70,9 @@ fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mappe
             continue;
         }
         seen.push((first.inode, &first.path));
-        let read = first.open(pid).and_then(|file| symbol::variables(&file));
-        let Ok(variables) = read else { continue }; // no program: fonts, archives, locales
+        let Ok(variables) = variables_of(pid, first) else {
+            continue; // no program: fonts, archives, locales
+        };
         let named = |v: &&Symbol| v.name == symbol;
         if let Some(variable) = variables.all.iter().find(named) {
             if variable.of_threads {

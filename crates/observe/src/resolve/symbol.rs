@@ -31,6 +31,8 @@ pub(super) struct Symbols {
     pub(super) loaded: Vec<Loaded>,
     /// Its own table of symbols was taken out.
     pub(super) stripped: bool,
+    /// It tells lines of the source.
+    pub(super) has_lines: bool,
 }
 
 /// The variables in the file's tables of symbols.
@@ -77,5 +79,6 @@ fn read(file: &File, kinds: &[elf::SymbolType]) -> io::Result<Symbols> {
             })
             .collect(),
         stripped: parsed.symbols().next().is_none(),
+        has_lines: parsed.section_by_name(".debug_line").is_some(),
     })
 }

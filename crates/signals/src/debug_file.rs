@@ -1,0 +1,250 @@
+//! The separate file that holds a program's debug symbols, where they were taken out of the program
+//! itself: found as gdb does, by the build id, then by the name that the program links to
+//! (`.gnu_debuglink`). One of another build would lead anywhere, so it is refused.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ReadCache};
+
+use crate::rooted;
+
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+
+/// What tells one build of a program from another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Identity {
+    build_id: Option<Vec<u8>>,
+    /// The name of the file that holds its symbols, and the CRC of that.
+    debug_link: Option<(String, u32)>,
+}
+
+/// What came of looking for it.
+#[derive(Debug, Default)]
+pub struct DebugFile {
+    /// It; `None`: there is none that belongs to the program.
+    pub found: Option<File>,
+    /// Where it was looked for until it was found.
+    pub tried: Vec<PathBuf>,
+    /// What is there and belongs to another build.
+    pub refused: Vec<PathBuf>,
+}
+
+impl DebugFile {
+    /// Of a program: `path` is its own as a process whose root is `root` sees it.
+    pub fn of(program: &File, path: &Path, root: &Path) -> io::Result<Self> {
+        let identity = Identity::of(program)?;
+        let mut searched = Self::default();
+        for candidate in candidates(&identity, path) {
+            // In the process's own files, else in ours: those of a container's program may be here.
+            for root in [root, Path::new("/")] {
+                let Ok(file) = rooted::open(root, &candidate) else {
+                    continue;
+                };
+                if is_same(&file, program) {
+                    continue;
+                }
+                if identity.is_of(&file) {
+                    searched.found = Some(file);
+                    return Ok(searched);
+                }
+                searched.refused.push(candidate.clone());
+            }
+            searched.tried.push(candidate);
+        }
+        searched.refused.dedup();
+        Ok(searched)
+    }
+}
+
+/// Where it may be, in gdb's order.
+fn candidates(identity: &Identity, program: &Path) -> Vec<PathBuf> {
+    let mut candidates = Vec::new();
+    if let Some([first, rest @ ..]) = identity.build_id.as_deref() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let folder = Path::new(DEBUG_FOLDER)
+            .join(".build-id")
+            .join(hex(&[*first]));
+        candidates.push(folder.join(format!("{}.debug", hex(rest))));
+    }
+    // A name that is a path would lead where the program's author likes.
+    let link = identity.debug_link.as_ref().map(|link| link.0.as_str());
+    if let Some(name) = link.filter(|name| !name.contains('/') && !matches!(*name, "" | "." | ".."))
+    {
+        let folder = program.parent().unwrap_or(Path::new("/"));
+        let inside = folder.strip_prefix("/").unwrap_or(folder);
+        candidates.push(folder.join(name));
+        candidates.push(folder.join(".debug").join(name));
+        candidates.push(Path::new(DEBUG_FOLDER).join(inside).join(name));
+    }
+    candidates
+}
+
+fn is_same(one: &File, other: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let key = |file: &File| file.metadata().ok().map(|found| (found.dev(), found.ino()));
+    key(one) == key(other)
+}
+
+impl Identity {
+    fn of(file: &File) -> io::Result<Self> {
+        let cache = ReadCache::new(file);
+        let elf = ElfFile64::<Endianness, _>::parse(&cache).map_err(|e| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("no 64-bit ELF: {e}"))
+        })?;
+        Ok(Self {
+            build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
+            debug_link: elf.gnu_debuglink().ok().flatten().map(|(name, crc)| {
+                let name = String::from_utf8_lossy(name).into_owned();
+                (name, crc)
+            }),
+        })
+    }
+
+    /// Whether debug symbols are of this build: by its id where both have one, else by the CRC.
+    fn is_of(&self, debug: &File) -> bool {
+        let Ok(own) = Self::of(debug) else {
+            return false;
+        };
+        match (&own.build_id, &self.build_id, &self.debug_link) {
+            (Some(own), Some(wanted), _) => own == wanted,
+            (_, _, Some((_, crc))) => crc_of(debug).is_ok_and(|own| own == *crc),
+            _ => false,
+        }
+    }
+}
+
+/// The CRC-32 that `.gnu_debuglink` holds (polynomial 0xedb88320, as zlib's).
+fn crc_of(file: &File) -> io::Result<u32> {
+    let mut bytes = vec![0; 1 << 16];
+    let (mut crc, mut at) = (!0u32, 0);
+    loop {
+        let count = file.read_at(&mut bytes, at)?;
+        if count == 0 {
+            return Ok(!crc);
+        }
+        at += count as u64;
+        for byte in &bytes[..count] {
+            crc ^= u32::from(*byte);
+            for _ in 0..8 {
+                crc = crc >> 1 ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_crc_is_zlibs() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), b"123456789").expect("written");
+        let read = File::open(file.path()).expect("there");
+        assert_eq!(crc_of(&read).expect("read"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn it_is_looked_for_by_the_build_id_then_by_the_link() {
+        let mut identity = Identity {
+            build_id: Some(vec![0xab, 0xcd, 0x01]),
+            debug_link: Some(("p.debug".into(), 7)),
+        };
+        let shown = |identity: &Identity| -> Vec<String> {
+            let all = candidates(identity, Path::new("/opt/bin/p")).into_iter();
+            all.map(|path| path.display().to_string()).collect()
+        };
+        let by_id = "/usr/lib/debug/.build-id/ab/cd01.debug";
+        let by_link = [
+            "/opt/bin/p.debug",
+            "/opt/bin/.debug/p.debug",
+            "/usr/lib/debug/opt/bin/p.debug",
+        ];
+        assert_eq!(shown(&identity), [&[by_id], &by_link[..]].concat());
+        for foreign in ["/etc/shadow", "../p.debug", "..", ""] {
+            identity.debug_link = Some((foreign.into(), 7));
+            assert_eq!(shown(&identity), [by_id], "{foreign}");
+        }
+    }
+
+    fn run(folder: &Path, program: &str, arguments: &[&str]) {
+        let done = Command::new(program)
+            .args(arguments)
+            .current_dir(folder)
+            .status();
+        assert!(done.expect(program).success(), "{program} {arguments:?}");
+    }
+
+    fn searched(folder: &Path) -> DebugFile {
+        let path = folder.join("program");
+        let program = File::open(&path).expect("there");
+        DebugFile::of(&program, &path, Path::new("/")).expect("read")
+    }
+
+    /// A stripped program that links to its debug file, both in a folder of their own.
+    fn split(build_id: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let here = folder.path();
+        std::fs::write(here.join("program.c"), "int main(void) { return 0; }\n").expect("written");
+        let build_id = format!("-Wl,--build-id={build_id}");
+        run(here, "cc", &["-g", &build_id, "-o", "program", "program.c"]);
+        run(
+            here,
+            "objcopy",
+            &["--only-keep-debug", "program", "program.debug"],
+        );
+        run(here, "strip", &["program"]);
+        run(
+            here,
+            "objcopy",
+            &["--add-gnu-debuglink=program.debug", "program"],
+        );
+        folder
+    }
+
+    #[test]
+    fn it_is_found_through_the_link_and_another_builds_is_refused() {
+        for build_id in ["none", "0xabcdef0123456789"] {
+            let folder = split(build_id);
+            let here = folder.path();
+            let found = searched(here);
+            assert!(
+                found.found.is_some() && found.refused.is_empty(),
+                "{found:?}"
+            );
+            let debug = here.join("program.debug");
+            run(
+                here,
+                "cc",
+                &[
+                    "-g",
+                    "-Wl,--build-id=0x77",
+                    "-o",
+                    "program.debug",
+                    "program.c",
+                ],
+            );
+            let refused = searched(here);
+            assert!(refused.found.is_none(), "{refused:?}");
+            assert_eq!(refused.refused, std::slice::from_ref(&debug));
+            std::fs::write(&debug, "no program").expect("written");
+            assert_eq!(searched(here).refused, std::slice::from_ref(&debug));
+            std::fs::remove_file(&debug).expect("removed");
+            let none = searched(here);
+            assert!(none.found.is_none() && none.refused.is_empty() && none.tried.len() >= 3);
+        }
+    }
+
+    #[test]
+    fn what_is_no_program_is_an_error() {
+        let text = File::open("Cargo.toml").expect("the manifest");
+        let error = DebugFile::of(&text, Path::new("/x"), Path::new("/")).expect_err("no program");
+        assert!(error.to_string().contains("no 64-bit ELF"), "{error}");
+    }
+}
