@@ -21,6 +21,8 @@ Examples:
   tailscope observe --signal hsperf:$(pidof java):sun.gc.collector.0.invocations --period 100000
   tailscope observe --signal mem:$(pidof redis-server):SYMBOL --period 5000
   tailscope observe --signal channel:4711:served --budget 1%   the finest period that costs 1 %
+  tailscope observe --signal channel:4711:served --tag channel:4711:edge -d 10s --html seen.html
+                                                       by function and line, of a program compiled to tell them (docs/observe.md)
 
 Signals:
   channel:PID:NAME   a channel that the program makes with TS_CHANNEL (sdk/c/tailscope_channel.h) or the SDKs for Rust and Java
