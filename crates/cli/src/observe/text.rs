@@ -107,7 +107,7 @@ pub fn report(report: &Report) -> String {
             effect.phases,
         ),
         None => format!(
-            "observing took         unknown: too few pauses, or {} did not grow",
+            "observing took         unknown: too few pauses, or {} grew too rarely",
             report.progress
         ),
     });

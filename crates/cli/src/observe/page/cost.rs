@@ -13,9 +13,21 @@ const MIDDLE: f64 = 58.0;
 const BASE: f64 = 80.0;
 const SIDE: f64 = 26.0;
 
-/// Whether the interval tells it from nothing.
-pub fn shows(effect: &Effect) -> bool {
-    effect.low > 0.0 || effect.high < 0.0
+/// What it comes to, in one sentence. Where the interval can't tell it from nothing, how much it may
+/// be is what is known.
+pub fn in_words(effect: &Effect) -> String {
+    match effect {
+        Effect { low, .. } if *low > 0.0 => {
+            format!("observing took {} of its speed", percent(effect.share))
+        }
+        Effect { high, .. } if *high < 0.0 => {
+            format!("it was {} faster while observed", percent(-effect.share))
+        }
+        _ => format!(
+            "observing took at most {} of its speed",
+            percent(effect.high)
+        ),
+    }
 }
 
 /// With its interval: `0.42 % (95 %: 0.10 % to 0.74 %)`.
@@ -28,8 +40,8 @@ pub fn of(report: &Report) -> String {
     let title = "<section><h2>What observing cost the application</h2>";
     let Some(effect) = &report.effect else {
         return format!(
-            "{title}<p class=\"say\">Unknown: there were too few pauses, or {} did not \
-             grow.</p></section>\n",
+            "{title}<p class=\"say\">Unknown: there were too few pauses, or {} grew too rarely to \
+             tell its speed in one; <code>--progress</code> names another counter.</p></section>\n",
             escaped(&report.progress)
         );
     };
@@ -127,12 +139,28 @@ mod tests {
             "{svg}"
         );
         assert!(svg.contains("<desc>95 %: 1.20 % to 2.40 %</desc>"), "{svg}");
-        assert!(
-            shows(&effect)
-                && !shows(&Effect {
-                    low: -0.01,
-                    ..effect
-                })
+    }
+
+    #[test]
+    fn what_can_not_be_told_from_nothing_is_told_by_its_upper_end() {
+        let words = |low, share, high| {
+            let phases = 50;
+            in_words(&Effect {
+                share,
+                low,
+                high,
+                phases,
+            })
+        };
+        assert_eq!(
+            words(0.01, 0.02, 0.03),
+            "observing took 2.00 % of its speed"
+        );
+        let open = words(-0.002, 0.094, 0.182);
+        assert_eq!(open, "observing took at most 18.20 % of its speed");
+        assert_eq!(
+            words(-0.03, -0.02, -0.01),
+            "it was 2.00 % faster while observed"
         );
     }
 }

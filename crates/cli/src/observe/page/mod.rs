@@ -129,14 +129,8 @@ fn answer(report: &Report) -> String {
         Some(per_second) => format!("{} grew by {}", first.signal, brief(per_second)),
         None => format!("no rate of {} could be told", first.signal),
     };
-    let cost = match &report.effect {
-        None => "what observing took is unknown".to_owned(),
-        Some(effect) if !cost::shows(effect) => "observing took nothing that shows".into(),
-        Some(effect) if effect.share > 0.0 => {
-            format!("observing took {} of its speed", percent(effect.share))
-        }
-        Some(effect) => format!("it was {} faster while observed", percent(-effect.share)),
-    };
+    let cost = report.effect.as_ref();
+    let cost = cost.map_or_else(|| "what observing took is unknown".into(), cost::in_words);
     format!("{}; <b>{}</b>", unbroken(&grew), unbroken(&cost))
 }
 
@@ -159,7 +153,7 @@ fn facts(report: &Report) -> Vec<(&'static str, String, String)> {
         );
         let each = first.per_cycle.filter(|rate| *rate > 0.0);
         let each = optional(each, |rate| match 1.0 / rate {
-            cycles if cycles < 1e3 => format!("{} cycles", axis::short(cycles)),
+            cycles if !(1e3..1e5).contains(&cycles) => format!("{} cycles", axis::short(cycles)),
             cycles => format!("{} cycles", count(cycles.round() as u64)),
         });
         facts.push(("one count in", each, spread));
