@@ -62,7 +62,7 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     let options = Options {
         period: args.period,
         jitter: args.jitter,
-        tolerance: Tolerance::new(args.dte),
+        tolerance: Tolerance::here(args.dte),
         most: args.at_most,
         duration: args.duration,
         slice: args.series,

@@ -58,6 +58,8 @@ impl Together {
 pub struct Counts {
     /// Samples.
     pub samples: u64,
+    /// Those of them whose counters were read again.
+    pub again: u64,
     /// Values, of counters and tags, that were not what the sample before had seen.
     pub changes: u64,
     /// Pairs of which rates were told.
@@ -114,7 +116,7 @@ impl<const N: usize, const T: usize> Analysis<N, T> {
         Self {
             tolerance,
             masks,
-            most: most.unwrap_or(f64::INFINITY) * (1.0 + tolerance.share()),
+            most: most.unwrap_or(f64::INFINITY),
             last: None,
             counts: Counts::default(),
             rates: std::array::from_fn(|_| Rates::default()),
@@ -137,6 +139,7 @@ impl<const N: usize, const T: usize> Sink<N, T> for Analysis<N, T> {
     #[inline(always)]
     fn take(&mut self, sample: &Sample<N, T>) {
         self.counts.samples += 1;
+        self.counts.again += u64::from(sample.again);
         self.reads.add(sample.end.wrapping_sub(sample.start) as f64);
         let Some(last) = self.last.replace(*sample) else {
             return;
@@ -159,7 +162,8 @@ impl<const N: usize, const T: usize> Sink<N, T> for Analysis<N, T> {
             self.counts.changes += u64::from(sample.tags[i] != last.tags[i]);
         }
         // Whatever its rate, a pair may see one count more: at its end, or at its begin.
-        let impossible = grown[0] as f64 > self.most * by_first as f64 + 1.0;
+        let longest = by_first + self.tolerance.cycles(by_first);
+        let impossible = grown[0] as f64 > self.most * longest as f64 + 1.0;
         self.counts.impossible += u64::from(impossible);
         let slice = self.series.at(sample.start);
         if sample.preempted || !self.tolerance.holds(by_first, by_second) {
@@ -200,7 +204,7 @@ mod tests {
 
     fn analysis() -> Analysis<2, 1> {
         Analysis::new(
-            Tolerance::new(0.01),
+            Tolerance::new(0.01, 0),
             [u64::MAX, 0xffff],
             Some(0.01),
             1 << 40,
@@ -214,6 +218,7 @@ mod tests {
             end: start + took,
             counters,
             tags: [tag],
+            again: false,
             preempted,
         }
     }

@@ -226,6 +226,7 @@ mod tests {
             end: number * 100 + 7,
             counters: [number],
             tags: [number % 3],
+            again: false,
             preempted: false,
         }
     }

@@ -163,7 +163,7 @@ impl Run<'_> {
             period: outcome.period,
             preemption_noticed: outcome.preemption_noticed,
             sleeps: self.options.budget.is_none() && self.options.period.sleeps(),
-            tolerance: self.options.tolerance.share(),
+            tolerance: self.options.tolerance,
             most: self.options.most,
             progress: progress.name.clone(),
             effect: effect(&outcome.phases),
@@ -307,6 +307,7 @@ impl Run<'_> {
                 sampler::run(
                     &readers,
                     &mut pace,
+                    self.options.tolerance,
                     until,
                     &self.over,
                     watch.as_ref(),

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tailscope_signals::clock::Cycles;
 use tailscope_signals::preempted::Preemption;
 
+use crate::dte::Tolerance;
 use crate::pace::Pace;
 use crate::signal::Read;
 
@@ -26,6 +27,8 @@ pub struct Sample<const N: usize, const T: usize> {
     pub counters: [u64; N],
     /// The tags, read after `end`.
     pub tags: [u64; T],
+    /// The counters were read a second time, for the first took unusually long.
+    pub again: bool,
     /// The observer lost its CPU since the sample before this one.
     pub preempted: bool,
 }
@@ -45,7 +48,42 @@ pub struct Readers<R, const N: usize, const T: usize> {
     pub tags: [R; T],
 }
 
+/// Which reading takes unusually long: longer than the one before, by more than both may differ.
+#[derive(Debug, Clone, Copy)]
+struct Usual {
+    tolerance: Tolerance,
+    /// When the one before began, and how long it took.
+    last: Option<(u64, u64)>,
+}
+
+impl Usual {
+    #[inline(always)]
+    fn is_exceeded(self, start: u64, end: u64) -> bool {
+        self.last.is_some_and(|(before, took)| {
+            let period = start.wrapping_sub(before);
+            end.wrapping_sub(start) > took + self.tolerance.cycles(period)
+        })
+    }
+}
+
+/// The counters between two readings of the clock.
+#[inline(always)]
+fn read<R: Read, const N: usize>(counters: &[R; N]) -> (u64, [u64; N], u64) {
+    // A line that the application has written since the last sample comes from its cache. That takes a
+    // hundred cycles and more, of which both readings of the clock would disagree by some: the
+    // samples that saw a write would be dropped rather than others. So it comes first.
+    counters.iter().for_each(Read::fetch);
+    let start = Cycles::between_loads().0;
+    let values = std::array::from_fn(|i| counters[i].read());
+    (start, values, Cycles::after_loads().0)
+}
+
 /// One sample.
+///
+/// Where the application wrote again between the fetch and the reading, the line is fetched within it,
+/// and this sample would disagree with the one before and the one after. The line is here then: read
+/// a second time, it takes as long as it does else. Once only, so that a line that is written without
+/// a rest is not taken from the application more often for it.
 ///
 /// Two samples in a row could share a reading, the second one of the first: that takes half as many. But
 /// then all that is made of a sample lies between its readings, next to none agree, and those that do
@@ -53,20 +91,20 @@ pub struct Readers<R, const N: usize, const T: usize> {
 #[inline(always)]
 fn sample<R: Read, const N: usize, const T: usize>(
     readers: &Readers<R, N, T>,
+    usual: Usual,
     watch: Option<&Preemption>,
 ) -> Sample<N, T> {
-    // A line that the application has written since the last sample comes from its cache. That takes a
-    // hundred cycles and more, of which both readings of the clock would disagree by some: the
-    // samples that saw a write would be dropped rather than others. So it comes first.
-    readers.counters.iter().for_each(Read::fetch);
-    let start = Cycles::between_loads().0;
-    let counters = std::array::from_fn(|i| readers.counters[i].read());
-    let end = Cycles::after_loads().0;
+    let (mut start, mut counters, mut end) = read(&readers.counters);
+    let again = usual.is_exceeded(start, end);
+    if again {
+        (start, counters, end) = read(&readers.counters);
+    }
     Sample {
         start,
         end,
         counters,
         tags: std::array::from_fn(|i| readers.tags[i].read()),
+        again,
         preempted: watch.is_some_and(Preemption::since_last),
     }
 }
@@ -94,16 +132,22 @@ fn wait(pace: &Pace, until: u64, watch: Option<&Preemption>) {
 pub fn run<R: Read, const N: usize, const T: usize>(
     readers: &Readers<R, N, T>,
     pace: &mut Pace,
+    tolerance: Tolerance,
     until: u64,
     stop: &AtomicBool,
     watch: Option<&Preemption>,
     sink: &mut impl Sink<N, T>,
 ) {
+    let mut usual = Usual {
+        tolerance,
+        last: None,
+    };
     loop {
         if pace.every() > 0 {
             wait(pace, until, watch);
         }
-        let sample = sample(readers, watch);
+        let sample = sample(readers, usual, watch);
+        usual.last = Some((sample.start, sample.end.wrapping_sub(sample.start)));
         pace.took(sample.start);
         sink.take(&sample);
         if sample.start >= until || stop.load(Relaxed) {

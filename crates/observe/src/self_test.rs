@@ -128,7 +128,11 @@ fn each(round: impl FnOnce()) -> f64 {
     (Cycles::now().0 - begin) as f64 / SAMPLES as f64
 }
 
-fn sampled(readers: &Readers<tailscope_signals::view::Word, 1, 0>, inner: impl Sink<1, 0>) {
+fn sampled(
+    readers: &Readers<tailscope_signals::view::Word, 1, 0>,
+    tolerance: Tolerance,
+    inner: impl Sink<1, 0>,
+) {
     let stop = AtomicBool::new(false);
     let mut sink = Counted {
         inner,
@@ -136,7 +140,15 @@ fn sampled(readers: &Readers<tailscope_signals::view::Word, 1, 0>, inner: impl S
         stop: &stop,
     };
     let mut pace = Pace::new(Period::Fast, 0.0, 1);
-    sampler::run(readers, &mut pace, u64::MAX, &stop, None, &mut sink);
+    sampler::run(
+        readers,
+        &mut pace,
+        tolerance,
+        u64::MAX,
+        &stop,
+        None,
+        &mut sink,
+    );
 }
 
 fn cost(view: &std::sync::Arc<View>) -> Cost {
@@ -145,9 +157,10 @@ fn cost(view: &std::sync::Arc<View>) -> Cost {
         counters: [word.clone()],
         tags: [],
     };
+    let tolerance = Tolerance::here(0.01);
     let mut rounds: [Vec<f64>; 4] = Default::default();
     for _ in 0..ROUNDS {
-        let analysis = Analysis::new(Tolerance::new(0.01), [u64::MAX], None, 1 << 30);
+        let analysis = Analysis::new(tolerance, [u64::MAX], None, 1 << 30);
         let took = [
             each(|| {
                 for _ in 0..SAMPLES {
@@ -161,8 +174,8 @@ fn cost(view: &std::sync::Arc<View>) -> Cost {
                     black_box((start, value, Cycles::after_loads()));
                 }
             }),
-            each(|| sampled(&readers, Ignore)),
-            each(|| sampled(&readers, analysis)),
+            each(|| sampled(&readers, tolerance, Ignore)),
+            each(|| sampled(&readers, tolerance, analysis)),
         ];
         for (all, took) in rounds.iter_mut().zip(took) {
             all.push(took);

@@ -68,11 +68,16 @@ pub fn report(report: &Report) -> String {
         line(of_tags(tags));
     }
     line(format!(
-        "pairs of samples kept  {} of {}; dropped: {} whose clocks disagreed by more than {}, {}",
+        "pairs of samples kept  {} of {}; dropped: {} whose clocks disagreed by more than {}{}, {}",
         optional(report.kept_share, percent),
         count(report.kept + report.disagreed + report.preempted),
         count(report.disagreed),
         percent(report.tolerance),
+        if report.clock_step > 1 {
+            format!(" or a step of {} cycles", report.clock_step)
+        } else {
+            String::new()
+        },
         if report.preemption_noticed {
             format!("{} across a preemption", count(report.preempted))
         } else {

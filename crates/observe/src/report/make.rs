@@ -7,6 +7,7 @@ use super::{
     notices,
 };
 use crate::analysis::Analysis;
+use crate::dte::Tolerance;
 use crate::effect::Effect;
 use crate::histogram::Histogram;
 use crate::moves::Move;
@@ -33,7 +34,7 @@ pub(crate) struct Context<'r> {
     pub(crate) preemption_noticed: bool,
     /// It sleeps between samples.
     pub(crate) sleeps: bool,
-    pub(crate) tolerance: f64,
+    pub(crate) tolerance: Tolerance,
     pub(crate) most: Option<f64>,
     pub(crate) progress: String,
     pub(crate) effect: Option<Effect>,
@@ -82,12 +83,14 @@ pub(crate) fn report<const N: usize, const T: usize>(
         end: context.end,
         period: context.period,
         samples: counts.samples,
+        again: counts.again,
         kept: counts.kept,
         disagreed: counts.disagreed,
         preempted: counts.preempted,
         preemption_noticed: context.preemption_noticed,
         kept_share: (pairs > 0).then(|| counts.kept as f64 / pairs as f64),
-        tolerance: context.tolerance,
+        tolerance: context.tolerance.share(),
+        clock_step: context.tolerance.step(),
         impossible: context.most.map(|most| Impossible {
             most,
             all: counts.impossible,

@@ -157,6 +157,8 @@ pub struct Report {
     pub period: Option<u64>,
     /// Samples taken.
     pub samples: u64,
+    /// Those of them whose counters were read a second time, for the first took unusually long.
+    pub again: u64,
     /// Pairs of samples of which rates are told.
     pub kept: u64,
     /// Pairs dropped because the two readings of the clock disagreed.
@@ -169,6 +171,8 @@ pub struct Report {
     pub kept_share: Option<f64>,
     /// By how much the two readings may disagree.
     pub tolerance: f64,
+    /// By how many cycles the clock goes on at a time: so far they may disagree, too.
+    pub clock_step: u64,
     /// Pairs in which the first counter grew by more than it can; null: that is not known.
     pub impossible: Option<Impossible>,
     /// By counter.

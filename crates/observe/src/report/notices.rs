@@ -26,6 +26,15 @@ pub(super) fn of<const N: usize, const T: usize>(
                 .into(),
         );
     }
+    let (step, period) = (context.tolerance.step(), seen.periods.quantile(0.5));
+    if let Some(period) = period.filter(|p| step as f64 > p * context.tolerance.share() && step > 1)
+    {
+        notices.push(format!(
+            "the clock goes on by {step} cycles at a time: whether both readings agree to less than \
+             {:.1} % of a period can't be told",
+            step as f64 / period.max(1.0) * 100.0
+        ));
+    }
     for (rates, signal) in seen.rates.iter().zip(context.counters) {
         let kept = rates.grown as f64 / counts.kept_cycles.max(1) as f64;
         let all = rates.all_grown as f64 / counts.cycles.max(1) as f64;
