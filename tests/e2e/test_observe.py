@@ -129,6 +129,12 @@ def mapped(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/maps").read_text().splitlines()
 
 
+def has_moved(pid: int) -> bool:
+    """Whether a page is where its file's name says; before that the file is mapped elsewhere."""
+    named = (line.partition("tailscope-moved:") for line in mapped(pid))
+    return any(name and line.startswith(name.split(":")[0] + "-") for line, _, name in named)
+
+
 def test_a_page_is_moved_to_be_read_and_is_back_afterwards(
     observe: Observe, paced: Callable
 ) -> None:
@@ -148,6 +154,34 @@ def test_a_page_is_moved_to_be_read_and_is_back_afterwards(
     assert 1 <= len(told["moves"]) <= 2
     assert all(m["there_us"] > 0 and m["back_us"] > 0 for m in told["moves"])
     assert mapped(pid) == before
+
+
+def test_a_program_that_forks_while_its_page_is_moved_ends_the_observation(
+    observe: Observe, folder: Path
+) -> None:
+    program = installed.compile_program("forking.c", folder / "forking")
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forking:
+        assert forking.stdin and forking.stdout
+        forking.stdout.readline()
+        before = mapped(forking.pid)
+        name = f"mem:{forking.pid}:forking_page"
+        command = [installed.tailscope(), "observe", "--json", "--quiet", "--no-pauses"]
+        with subprocess.Popen(
+            [*command, "--signal", f"{name}:moved", "--period", "50000", "--dte", "5%"],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as observer:
+            until(lambda: has_moved(forking.pid), "the page is moved")
+            forking.stdin.write(b"f")
+            forking.stdin.flush()
+            child = int(forking.stdout.readline())
+            told = json.loads(observer.communicate(timeout=30)[0])
+        assert f"process {forking.pid} made a child" in told["end"]
+        assert any(f"made a child meanwhile ({child})" in notice for notice in told["notices"])
+        assert mapped(forking.pid) == mapped(child) == before
+        # Each writes into a page of its own, and finds there what it wrote.
+        forking.stdin.close()
+        assert forking.stdout.read().split() == [b"child:", b"own", b"parent:", b"own"]
 
 
 def test_a_page_that_may_not_be_moved_is_read_by_a_system_call(
@@ -175,7 +209,7 @@ def test_a_page_that_a_killed_observer_left_is_put_back_by_the_next(
     name = f"mem:{pid}:paced_rounds"
     command = [installed.tailscope(), "observe", "--quiet", "--signal", f"{name}:moved"]
     with Started(command) as killed:
-        until(lambda: "tailscope-moved" in "".join(mapped(pid)), "the page is moved")
+        until(lambda: has_moved(pid), "the page is moved")
         options = ("--period", 50 * STEP, "--duration", "300ms", "--json", "--dte", "5%")
         beside = report(observe("--signal", name, *options))
         assert "another observation has moved it" in beside["rates"][0]["how"]

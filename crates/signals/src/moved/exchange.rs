@@ -18,68 +18,140 @@ use crate::view::View;
 /// millisecond is for the change, and for all of them to go on.
 const LATEST: Duration = Duration::from_micros(650);
 
-/// Puts the file where the page is: the file, its bytes here, and where the page is parked.
-pub(super) fn there(
-    caller: &mut Caller,
-    (pid, page): (u32, u64),
-    flags: MemfdFlags,
-    since: Instant,
-) -> Result<(File, Arc<View>, u64), Unmoved> {
-    let size = page_size();
-    let fresh = [0, size, READ_WRITE, PRIVATE, u64::MAX, 0];
-    let parked = caller
-        .call(libc::SYS_mmap, fresh)
-        .map_err(failed("map a page"))?;
-    let made = file(caller, pid, page, parked, flags);
-    let (file, view, fd) = match made {
-        Ok(made) => made,
-        Err(e) => {
-            let _ = caller.call(libc::SYS_munmap, [parked, size, 0, 0, 0, 0]);
-            return Err(e);
-        }
-    };
-    let done = match in_time(since) {
-        Ok(()) => exchange(caller, page, parked, fd),
-        Err(late) => {
-            let _ = caller.call(libc::SYS_munmap, [parked, size, 0, 0, 0, 0]);
-            Err(late)
-        }
-    };
-    let _ = caller.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-    done.map(|()| (file, view, parked))
-}
-
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-const SHARED_HERE: u64 = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
+const SHARED: u64 = libc::MAP_SHARED as u64;
 
-/// A file in memory with the page's bytes, and its number in the process.
-fn file(
-    caller: &mut Caller,
-    pid: u32,
-    page: u64,
-    parked: u64,
-    flags: MemfdFlags,
-) -> Result<(File, Arc<View>, u64), Unmoved> {
-    let name = format!("{NAME}{page:x}:{parked:x}\0");
-    remote::write(pid, parked, name.as_bytes()).map_err(failed("write into its memory"))?;
-    let arguments = [parked, flags.bits().into(), 0, 0, 0, 0];
-    let fd = caller
-        .call(libc::SYS_memfd_create, arguments)
-        .map_err(failed("make a file in memory"))?;
-    let filled = filled(pid, page, fd);
-    if filled.is_err() {
-        let _ = caller.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-    }
-    filled.map(|(file, view)| (file, view, fd))
+/// What takes the page's place, in the process already: made while one thread alone stands still, so that
+/// all of them do only for the exchange.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) file: File,
+    pub(super) view: Arc<View>,
+    /// Where the page will wait. Until then a page is there that has the file's name.
+    pub(super) parked: u64,
+    /// Where the file is mapped.
+    spare: u64,
+    name: Vec<u8>,
 }
 
-fn filled(pid: u32, page: u64, fd: u64) -> Result<(File, Arc<View>), Unmoved> {
+impl Ready {
+    /// Makes it. If that fails, what was made so far is taken away.
+    pub(super) fn make(
+        caller: &mut Caller,
+        (pid, page): (u32, u64),
+        flags: MemfdFlags,
+    ) -> Result<Self, Unmoved> {
+        let fresh = [0, page_size(), READ_WRITE, PRIVATE, u64::MAX, 0];
+        let parked = caller
+            .call(libc::SYS_mmap, fresh)
+            .map_err(failed("map a page"))?;
+        let made = Self::with_a_file(caller, pid, (page, parked), flags);
+        if made.is_err() {
+            unmap(caller, parked);
+        }
+        made
+    }
+
+    fn with_a_file(
+        caller: &mut Caller,
+        pid: u32,
+        (page, parked): (u64, u64),
+        flags: MemfdFlags,
+    ) -> Result<Self, Unmoved> {
+        let name = format!("{NAME}{page:x}:{parked:x}\0").into_bytes();
+        remote::write(pid, parked, &name).map_err(failed("write into its memory"))?;
+        let arguments = [parked, flags.bits().into(), 0, 0, 0, 0];
+        let fd = caller
+            .call(libc::SYS_memfd_create, arguments)
+            .map_err(failed("make a file in memory"))?;
+        let mapped = filled(pid, fd, &name).and_then(|(file, view)| {
+            let shared = [0, page_size(), READ_WRITE, SHARED, fd, 0];
+            let spare = caller.call(libc::SYS_mmap, shared);
+            Ok((file, view, spare.map_err(failed("map the file"))?))
+        });
+        // No number of a file is left that the program could come upon.
+        let _ = caller.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        let (file, view, spare) = mapped?;
+        // Written to once, so that the program's own first write finds it there. If it can't be, the
+        // exchange finds out.
+        let _ = remote::write(pid, spare, &name);
+        Ok(Self {
+            file,
+            view,
+            parked,
+            spare,
+            name,
+        })
+    }
+
+    /// Whether both are where they were: the process has not begun to run another program.
+    fn is_there(&self, pid: u32) -> bool {
+        let mut found = vec![0; self.name.len()];
+        [self.parked, self.spare]
+            .into_iter()
+            .all(|at| remote::read(pid, at, &mut found).is_ok() && found == self.name)
+    }
+
+    /// Puts it where the page is, while all threads stand still.
+    pub(super) fn exchange(
+        self,
+        caller: &mut Caller,
+        (pid, page): (u32, u64),
+        since: Instant,
+    ) -> Exchanged {
+        if !self.is_there(pid) {
+            return Exchanged::Failed(Unmoved::Gone);
+        }
+        let filled = copied(pid, page, &self.file).and_then(|()| in_time(since));
+        if let Err(late) = filled {
+            // The file's name again, by which it is known.
+            let _ = self.file.write_all_at(&self.name, 0);
+            return Exchanged::NotYet(late, self);
+        }
+        // From here on nothing is left for later: who is let go may map something where a page was.
+        if let Err(e) = remap(caller, page, self.parked) {
+            unmap(caller, self.parked);
+            unmap(caller, self.spare);
+            return Exchanged::Failed(Unmoved::failed("park the page", e));
+        }
+        match remap(caller, self.spare, page) {
+            Ok(()) => Exchanged::Done(self),
+            Err(e) => {
+                unmap(caller, self.spare);
+                let undone = remap(caller, self.parked, page);
+                let undone = undone.map_err(failed("map it where it was"));
+                let why = Unmoved::failed("map the file", e);
+                Exchanged::Failed(undone.err().unwrap_or(why))
+            }
+        }
+    }
+
+    /// Takes it away again.
+    pub(super) fn remove(self, caller: &mut Caller, pid: u32) {
+        if self.is_there(pid) {
+            unmap(caller, self.parked);
+            unmap(caller, self.spare);
+        }
+    }
+}
+
+/// What became of an exchange.
+pub(super) enum Exchanged {
+    Done(Ready),
+    /// Nothing has changed, and it can be tried again.
+    NotYet(Unmoved, Ready),
+    /// The page is where it was, and what was made for it is gone.
+    Failed(Unmoved),
+}
+
+/// The file that is a number of the process, with some bytes.
+fn filled(pid: u32, fd: u64, name: &[u8]) -> Result<(File, Arc<View>), Unmoved> {
     let path = format!("/proc/{pid}/fd/{fd}");
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(failed("open its file in memory"))?;
     let mut bytes = vec![0; page_size() as usize];
-    remote::read(pid, page, &mut bytes).map_err(failed("read the page"))?;
+    bytes[..name.len()].copy_from_slice(name);
     file.write_all_at(&bytes, 0)
         .map_err(failed("fill the file"))?;
     // Nobody can make it shorter: that would end who has it mapped.
@@ -90,21 +162,16 @@ fn filled(pid: u32, page: u64, fd: u64) -> Result<(File, Arc<View>), Unmoved> {
     Ok((file, view))
 }
 
-/// The page goes to the parking place, the file to where it was. If the second fails, it comes back.
-fn exchange(caller: &mut Caller, page: u64, parked: u64, fd: u64) -> Result<(), Unmoved> {
-    if let Err(e) = remap(caller, page, parked) {
-        let _ = caller.call(libc::SYS_munmap, [parked, page_size(), 0, 0, 0, 0]);
-        return Err(Unmoved::failed("park the page", e));
-    }
-    let shared = [page, page_size(), READ_WRITE, SHARED_HERE, fd, 0];
-    match caller.call(libc::SYS_mmap, shared) {
-        Ok(_) => Ok(()),
-        Err(e) => {
-            let undone = remap(caller, parked, page);
-            undone.map_err(failed("map it where it was"))?;
-            Err(Unmoved::failed("map the file", e))
-        }
-    }
+fn copied(pid: u32, page: u64, file: &File) -> Result<(), Unmoved> {
+    let mut bytes = vec![0; page_size() as usize];
+    remote::read(pid, page, &mut bytes).map_err(failed("read the page"))?;
+    file.write_all_at(&bytes, 0)
+        .map_err(failed("fill the file"))
+}
+
+fn unmap(caller: &mut Caller, page: u64) {
+    // It stays mapped then, and is never looked at.
+    let _ = caller.call(libc::SYS_munmap, [page, page_size(), 0, 0, 0, 0]);
 }
 
 /// Nothing has changed yet, and only what is soon done is still to come.

@@ -2,8 +2,8 @@
 //!
 //! Goal: to read a global variable of a program as it is by a load. Rejected: a page of ours that the
 //! program would need to open by a path (it may have another root). Chosen: one of its threads makes a
-//! file in memory, while all stand still; the page is parked beside, and the file, with the page's
-//! bytes, is mapped where it was. To the program nothing has changed: the same address has the same
+//! file in memory and maps it somewhere, while the others go on. Then all stand still: the file gets the
+//! page's bytes, the page is parked beside, and the file moved to where it was. To the program nothing has changed: the same address has the same
 //! bytes. Back it goes in the same way: the bytes of that moment are copied into the parked page,
 //! and that is mapped where it was before, so that the kernel joins it to its neighbours again.
 //!
@@ -33,7 +33,7 @@ use std::time::Duration;
 use crate::remote;
 use crate::view::View;
 use call::Caller;
-use exchange::{in_time, lock, remap, seals_against_code, there};
+use exchange::{Exchanged, Ready, in_time, lock, remap, seals_against_code};
 use still::Still;
 pub use unmoved::Unmoved;
 use unmoved::failed;
@@ -75,23 +75,58 @@ impl MovedPage {
         refuse::check(pid, page)?;
         let instruction = call::instruction(pid)?;
         let seals = seals_against_code();
-        patiently(TRIES, || {
-            let still = Still::hold(pid, PATIENCE)?;
+        let mut ready = None;
+        let moved = patiently(TRIES, || {
+            let prepared = match ready.take() {
+                Some(ready) => ready,
+                None => alone(pid, instruction, |caller| {
+                    Ready::make(caller, (pid, page), seals)
+                })??,
+            };
+            // Looked at again, for time has passed: it may have forked, or another observer come first.
+            let held = refuse::check(pid, page).and_then(|()| Still::hold(pid, PATIENCE));
+            let still = match held {
+                Ok(still) => still,
+                Err(why) => {
+                    ready = Some(prepared);
+                    return Err(why);
+                }
+            };
             let since = still.since();
+            let mut prepared = Some(prepared);
             let (done, still) = with_caller(still, instruction, |caller| {
-                there(caller, (pid, page), seals, since)
+                let prepared = prepared.take().expect("it is called once");
+                Ok(prepared.exchange(caller, (pid, page), since))
             });
             let stood = still.release();
-            let (file, view, parked) = done?;
-            Ok(Self {
-                pid,
-                page,
-                parked,
-                file,
-                view,
-                stood: Some(stood),
-                back: Mutex::new(false),
-            })
+            ready = prepared;
+            match done? {
+                Exchanged::Done(done) => Ok((done, stood)),
+                Exchanged::Failed(why) => Err(why),
+                Exchanged::NotYet(why, again) => {
+                    ready = Some(again);
+                    Err(why)
+                }
+            }
+        });
+        if let Some(ready) = ready {
+            // If that can't be, two pages stay mapped that nobody looks at.
+            let _ = urgently(|| alone(pid, instruction, |caller| ready.remove(caller, pid)));
+        }
+        let (
+            Ready {
+                file, view, parked, ..
+            },
+            stood,
+        ) = moved?;
+        Ok(Self {
+            pid,
+            page,
+            parked,
+            file,
+            view,
+            stood: Some(stood),
+            back: Mutex::new(false),
         })
     }
 
@@ -250,6 +285,14 @@ fn patiently<R: Send>(
         }
     }
     urgently(&mut work).map_err(failed("start a thread"))?
+}
+
+/// Has one thread make the calls of `work`, while the others go on.
+fn alone<R>(pid: u32, instruction: u64, work: impl FnOnce(&mut Caller) -> R) -> Result<R, Unmoved> {
+    let can = |thread| call::can_call(pid, thread).unwrap_or(false);
+    let still = Still::hold_one(pid, PATIENCE, can)?;
+    let (done, _goes_on) = with_caller(still, instruction, |caller| Ok(work(caller)));
+    done
 }
 
 /// Has a thread make the calls of `work`, and is as it was before.

@@ -38,21 +38,14 @@ impl Still {
     /// # Errors
     /// It goes on as before.
     pub(super) fn hold(pid: u32, patience: Duration) -> Result<Self, Unmoved> {
-        let mut still = Self {
-            pid,
-            threads: Vec::new(),
-            since: Instant::now(),
-            hurried: Vec::new(),
-            owed: Vec::new(),
-        };
+        let mut still = Self::of(pid);
         let mut fresh = still.seize_new()?;
+        fresh.iter().for_each(|thread| still.hurry(*thread));
         still.since = Instant::now();
         // Until those that stopped are all that there are: only others could make new ones.
         while !fresh.is_empty() {
             for thread in &fresh {
                 let _ = thread.interrupt(); // one that ended meanwhile is found out below
-                let turns = hurry(thread.0);
-                still.hurried.extend(turns.map(|turns| (*thread, turns)));
             }
             for thread in fresh {
                 still.await_stop(thread, patience)?;
@@ -61,6 +54,7 @@ impl Still {
                 true => Vec::new(),
                 false => still.seize_new()?,
             };
+            fresh.iter().for_each(|thread| still.hurry(*thread));
         }
         match still.threads.is_empty() {
             true => Err(Unmoved::Gone),
@@ -68,28 +62,63 @@ impl Still {
         }
     }
 
-    fn seize_new(&mut self) -> Result<Vec<Thread>, Unmoved> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).map_err(|_| Unmoved::Gone)?;
-        let mut fresh = Vec::new();
-        for task in tasks.flatten() {
-            let Some(id) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
+    /// Stops one thread that is good for something; the others go on.
+    ///
+    /// # Errors
+    /// None is. It goes on as before.
+    pub(super) fn hold_one(
+        pid: u32,
+        patience: Duration,
+        is_good: impl Fn(Thread) -> bool,
+    ) -> Result<Self, Unmoved> {
+        for id in threads_of(pid)? {
+            let mut still = Self::of(pid);
             let thread = Thread(id);
-            if self.threads.contains(&thread) {
-                continue;
-            }
-            match thread.seize() {
-                Ok(()) => {
-                    self.threads.push(thread);
-                    fresh.push(thread);
-                }
-                // It ended meanwhile, or has ended and is only not yet cleared away.
-                Err(e) if e.raw_os_error() == Some(libc::ESRCH) || is_over(self.pid, id) => {}
-                Err(source) => return Err(Unmoved::failed("trace it", source)),
+            still.seize(thread)?;
+            still.hurry(thread);
+            still.since = Instant::now();
+            let _ = thread.interrupt();
+            still.await_stop(thread, patience)?;
+            if still.threads.contains(&thread) && is_good(thread) {
+                return Ok(still);
             }
         }
-        Ok(fresh)
+        Err(Unmoved::NoCaller)
+    }
+
+    fn of(pid: u32) -> Self {
+        Self {
+            pid,
+            threads: Vec::new(),
+            since: Instant::now(),
+            hurried: Vec::new(),
+            owed: Vec::new(),
+        }
+    }
+
+    fn hurry(&mut self, thread: Thread) {
+        let turns = hurry(thread.0);
+        self.hurried.extend(turns.map(|turns| (thread, turns)));
+    }
+
+    fn seize_new(&mut self) -> Result<Vec<Thread>, Unmoved> {
+        let known = self.threads.len();
+        for id in threads_of(self.pid)? {
+            if !self.threads.contains(&Thread(id)) {
+                self.seize(Thread(id))?;
+            }
+        }
+        Ok(self.threads[known..].to_vec())
+    }
+
+    fn seize(&mut self, thread: Thread) -> Result<(), Unmoved> {
+        match thread.seize() {
+            Ok(()) => self.threads.push(thread),
+            // It ended meanwhile, or has ended and is only not yet cleared away.
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) || is_over(self.pid, thread.0) => {}
+            Err(source) => return Err(Unmoved::failed("trace it", source)),
+        }
+        Ok(())
     }
 
     /// Whether it has no other threads: the folder of them has a link for each, and two more.
@@ -162,6 +191,12 @@ impl Drop for Still {
     fn drop(&mut self) {
         self.go_on();
     }
+}
+
+fn threads_of(pid: u32) -> Result<Vec<libc::pid_t>, Unmoved> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| Unmoved::Gone)?;
+    let id = |task: fs::DirEntry| task.file_name().to_str()?.parse().ok();
+    Ok(tasks.flatten().filter_map(id).collect())
 }
 
 fn is_over(pid: u32, tid: libc::pid_t) -> bool {
