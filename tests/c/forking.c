@@ -3,6 +3,7 @@
 // finds out at the end whether somebody else wrote there too.
 //
 //     forking     prints the address of the page; a byte of its input has it fork and print the child
+#define _GNU_SOURCE // usleep
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/select.h>

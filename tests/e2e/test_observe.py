@@ -157,10 +157,11 @@ def test_a_page_is_moved_to_be_read_and_is_back_afterwards(
 
 
 def test_a_program_that_forks_while_its_page_is_moved_ends_the_observation(
-    observe: Observe, folder: Path
+    program: Callable[..., Path],
 ) -> None:
-    program = installed.compile_program("forking.c", folder / "forking")
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forking:
+    with subprocess.Popen(
+        [program("forking.c")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as forking:
         assert forking.stdin and forking.stdout
         forking.stdout.readline()
         before = mapped(forking.pid)

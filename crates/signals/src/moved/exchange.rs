@@ -201,3 +201,107 @@ pub(super) fn seals_against_code() -> MemfdFlags {
         Err(_) => MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::super::{PATIENCE, alone, call, patiently};
+    use super::*;
+
+    /// A program that sleeps.
+    struct Asleep(Child);
+
+    impl Asleep {
+        fn start() -> Self {
+            let asleep = Self(Command::new("sleep").arg("60").spawn().expect("it starts"));
+            // The loader has done its work, and it no longer maps anything.
+            let asleep_in = |call: &str| asleep.read("syscall").starts_with(call);
+            let sleeps = libc::SYS_clock_nanosleep.to_string();
+            while !asleep_in(&sleeps) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            asleep
+        }
+
+        fn pid(&self) -> u32 {
+            self.0.id()
+        }
+
+        fn read(&self, what: &str) -> String {
+            std::fs::read_to_string(format!("/proc/{}/{what}", self.pid())).expect("it lives")
+        }
+
+        fn heap(&self) -> u64 {
+            let maps = self.read("maps");
+            let line = maps.lines().find(|line| line.ends_with("[heap]"));
+            let start = line.and_then(|line| line.split_once('-')).expect("one").0;
+            u64::from_str_radix(start, 16).expect("an address")
+        }
+
+        /// Has its thread make calls, as often as it takes to stop it in time.
+        fn with<R: Send>(&self, work: impl Fn(&mut Caller) -> R + Sync) -> R {
+            let instruction = call::instruction(self.pid()).expect("it has one");
+            let done = patiently(1000, || alone(self.pid(), instruction, &work));
+            done.expect("it can be stopped")
+        }
+    }
+
+    impl Drop for Asleep {
+        fn drop(&mut self) {
+            // After its end, that is no news.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn what_comes_too_late_changes_nothing_and_is_taken_away() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: moving a page wants root");
+            return;
+        }
+        assert!(PATIENCE < LATEST);
+        let asleep = Asleep::start();
+        let (page, before) = ((asleep.pid(), asleep.heap()), asleep.read("maps"));
+        let content = || {
+            let mut bytes = vec![0; page_size() as usize];
+            remote::read(page.0, page.1, &mut bytes).expect("it lives");
+            bytes
+        };
+        let first = content();
+        let made = asleep.with(|caller| Ready::make(caller, page, seals_against_code()));
+        let ready = std::sync::Mutex::new(Some(made.expect("made")));
+        let take = || ready.lock().expect("whole").take().expect("it is there");
+        assert!(asleep.read("maps").lines().count() > before.lines().count());
+        let late = asleep.with(|caller| {
+            let since = Instant::now() - 2 * LATEST;
+            match take().exchange(caller, page, since) {
+                Exchanged::NotYet(Unmoved::Slow(_), again) => {
+                    *ready.lock().expect("whole") = Some(again)
+                }
+                _ => return false,
+            }
+            true
+        });
+        assert!(late && content() == first);
+        asleep.with(|caller| take().remove(caller, page.0));
+        assert_eq!(asleep.read("maps"), before);
+        // Who runs another program meanwhile has none of it: nothing is done there.
+        let made = asleep.with(|caller| Ready::make(caller, page, seals_against_code()));
+        let made = made.expect("made");
+        let wrong = Ready {
+            parked: page.1,
+            ..made
+        };
+        let wrong = std::sync::Mutex::new(Some(wrong));
+        let gone = asleep.with(|caller| {
+            let wrong = wrong.lock().expect("whole").take().expect("once");
+            matches!(
+                wrong.exchange(caller, page, Instant::now()),
+                Exchanged::Failed(Unmoved::Gone)
+            )
+        });
+        assert!(gone && content() == first);
+    }
+}
