@@ -25,6 +25,8 @@ const NAP: Duration = Duration::from_micros(5);
 pub(super) struct Still {
     pub(super) pid: u32,
     threads: Vec<Thread>,
+    /// Those that stand still.
+    stopped: Vec<Thread>,
     since: Instant,
     /// How threads that were hurried took their turns.
     hurried: Vec<(Thread, Turns)>,
@@ -90,6 +92,7 @@ impl Still {
         Self {
             pid,
             threads: Vec::new(),
+            stopped: Vec::new(),
             since: Instant::now(),
             hurried: Vec::new(),
             owed: Vec::new(),
@@ -131,8 +134,14 @@ impl Still {
         let mut looks = 0;
         loop {
             match thread.poll() {
-                Ok(Some(Stop::Asked)) => return Ok(()),
-                Ok(Some(Stop::Group)) => return Err(Unmoved::Stopped),
+                Ok(Some(Stop::Asked)) => {
+                    self.stopped.push(thread);
+                    return Ok(());
+                }
+                Ok(Some(Stop::Group)) => {
+                    self.stopped.push(thread);
+                    return Err(Unmoved::Stopped);
+                }
                 // Its handler's frame is made, then it stops all the same.
                 Ok(Some(Stop::Signal(signal))) => drop(thread.go(signal)),
                 Ok(Some(Stop::Ended)) | Err(_) => {
@@ -176,8 +185,10 @@ impl Still {
         for (thread, turns) in self.hurried.drain(..) {
             calm(thread.0, turns);
         }
-        for thread in self.threads.drain(..) {
-            // Who does not stand still yet can't be left: the end of this thread does that.
+        // Who is not known to stand still is left by the end of this thread. It may be about to stop for a
+        // signal, which is delivered then; to be detached would take it away.
+        self.threads.clear();
+        for thread in self.stopped.drain(..) {
             let _ = thread.detach();
         }
         for (thread, signal) in self.owed.drain(..) {
@@ -203,4 +214,46 @@ fn is_over(pid: u32, tid: libc::pid_t) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().unwrap_or_default();
     state.is_empty() || state.trim_start().starts_with(['Z', 'X'])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::process::{Command, Stdio};
+
+    use super::super::urgent::urgently;
+    use super::*;
+
+    #[test]
+    fn no_signal_is_lost_where_threads_are_let_go_before_all_have_stopped() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: stopping threads wants root");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("moving");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/c/moving.c");
+        let built = Command::new("cc")
+            .args(["-O2", "-pthread", "-o"])
+            .args([program.as_os_str(), source.as_ref()])
+            .status();
+        assert!(built.expect("a C compiler").success());
+        let started = Command::new(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut moving = started.expect("it starts");
+        let mut out = BufReader::new(moving.stdout.take().expect("piped"));
+        let mut told = String::new();
+        out.read_line(&mut told).expect("it has begun");
+        let mut gave_up = 0;
+        for patience in (0..3000).map(|i| Duration::from_micros(i % 30)) {
+            let held = urgently(|| Still::hold(moving.id(), patience).map(drop));
+            gave_up += u32::from(held.expect("a thread").is_err());
+        }
+        drop(moving.stdin.take());
+        out.read_to_string(&mut told).expect("text");
+        let ended = moving.wait().expect("ours");
+        assert!(ended.success() && gave_up > 0, "{told}");
+    }
 }
