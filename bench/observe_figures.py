@@ -38,8 +38,8 @@ that samples close together find. Here a program whose true rate goes from 1 to 
 Paper: some samples have rates that cannot be; where both readings of the clock have to agree within
 1 %, they are gone. Here a counter that can't grow faster than once in {STEP:,} cycles. Any pair may
 see one count more than that, at its ends: so at short periods the largest rate is above the truth
-and yet possible. Readings of a clock that goes on by several cycles at a time may lie one step of it
-apart, and a reading within which the line had to be fetched anew is made again (docs/observe.md).""",
+and yet possible. Readings of a clock that goes on by several cycles at a time may lie one step of
+it apart, and where the line was fetched within a reading, that is made again (docs/observe.md).""",
     ),
     "7a": (
         "Fig. 7a: a software signal, read on another core at rising periods",
