@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -130,3 +131,36 @@ def test_on_an_older_java_the_calls_do_nothing_and_say_why(record: Record) -> No
     done = subprocess.run([old, "-cp", path, "Names"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done
     assert "java/lang/foreign" in done.stdout or "java.lang.foreign" in done.stdout, done
+
+
+def test_readings_that_fault_are_passed_over_among_a_jvms_own_faults() -> None:
+    """No user space here may read counters, so each reading faults for real."""
+    if Path("/sys/bus/event_source/devices/cpu/rdpmc").exists():
+        pytest.skip("this machine has counters, which programs may be allowed to read")
+    for option in ("-Xmixed", "-Xint"):
+        done = subprocess.run(
+            java("tailscope.Faulting", options=(option,)),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done
+        *threads, last = (json.loads(line) for line in done.stdout.splitlines())
+        assert len(threads) == 2
+        for thread in threads:
+            assert thread["refused"] == thread["of"] > 0
+            assert thread["nulls"] == thread["of"] // 10
+            assert thread["overflows"] > 0
+        assert last == {"guarded": True}
+
+
+def test_counters_are_null_where_the_machine_has_none(record: Record) -> None:
+    recorder = record("--span", "sdk", "--counters", "instructions", "--", *java("Nesting", 500))
+    recorder.wait().clean()
+    if about(recorder.ledger)["ladder"]["counters"]["rung"]:
+        pytest.skip("this machine has counters")
+    assert (
+        ledger.count(recorder.ledger)
+        == ledger.count(recorder.ledger, "instructions IS NULL")
+        == 9 * 500
+    )

@@ -43,16 +43,32 @@ final class Abi {
     static final int ROW_QUEUE_NS = 40; // offsetof(struct ts_row, queue_ns)
     static final int ROW_KEPT = 48; // offsetof(struct ts_row, kept)
     static final int ROW_HAS_ID = 1; // TS_ROW_HAS_ID
+    static final int ROW_HAS_COUNTS = 2; // TS_ROW_HAS_COUNTS
     static final int SHARE_BYTES = 16; // sizeof(struct ts_share)
     static final int SHARE_NS = 0; // offsetof(struct ts_share, ns)
     static final int SHARE_N = 8; // offsetof(struct ts_share, n)
     static final int SHARE_WHO = 12; // offsetof(struct ts_share, who)
-    static final int ROW_MAX = 248; // TS_ROW_MAX
+    static final int ROW_MAX = 304; // TS_SDK_ROW_MAX
+
+    static final int COUNTERS = 6; // TS_COUNTERS
+    static final int EVENT_BYTES = 32; // sizeof(struct ts_event)
+    static final int EVENT_TYPE = 0; // offsetof(struct ts_event, type)
+    static final int EVENT_CONFIG = 8; // offsetof(struct ts_event, config)
+    static final int EVENT_CONFIG1 = 16; // offsetof(struct ts_event, config1)
+    static final int EVENT_CONFIG2 = 24; // offsetof(struct ts_event, config2)
+    static final int COUNTING_GROUP = 0; // offsetof(struct ts_counting, group)
+    static final int COUNTING_COUNT = 4; // offsetof(struct ts_counting, count)
+    static final int COUNTING_EVENT = 8; // offsetof(struct ts_counting, event)
+    static final int COUNTING_REFUSED = 200; // offsetof(struct ts_counting, refused)
+    static final int COUNTS_BYTES = 8; // sizeof(struct ts_counts)
+    static final int COUNTS_GROUP = 0; // offsetof(struct ts_counts, group)
+    static final int COUNTS_KNOWN = 2; // offsetof(struct ts_counts, known)
 
     static final int REGION_BYTES = 8421376; // TS_REGION_BYTES
     static final int REGION_HEAD = 32768; // TS_REGION_HEAD
     static final int REGION_MAGIC = 0; // offsetof(struct ts_region, magic)
     static final int REGION_ABI = 8; // offsetof(struct ts_region, abi)
+    static final int REGION_TURN = 12; // offsetof(struct ts_region, turn)
     static final int REGION_SAMPLE = 16; // offsetof(struct ts_region, sample)
     static final int REGION_HEARTBEAT = 24; // offsetof(struct ts_region, heartbeat)
     static final int REGION_OVERDUE = 32; // offsetof(struct ts_region, heartbeat_overdue)
@@ -60,6 +76,7 @@ final class Abi {
     static final int REGION_CHUNK_STATE = 56; // offsetof(struct ts_region, chunk_state)
     static final int REGION_NAMES = 8248; // offsetof(struct ts_region, names)
     static final int REGION_KEEPING = 24568; // offsetof(struct ts_region, keeping)
+    static final int REGION_COUNTING = 28664; // offsetof(struct ts_region, counting)
 
     static final int CHUNKS = 2048; // TS_CHUNKS
     static final int CHUNK_BYTES = 4096; // TS_CHUNK_BYTES

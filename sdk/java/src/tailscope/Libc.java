@@ -12,6 +12,8 @@ import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -38,10 +40,12 @@ final class Libc {
         }
     }
 
+    private static final int READ = 1;
     static final int READ_WRITE = 3;
     static final int READ_EXECUTE = 5;
     private static final int SHARED = 1;
     private static final int SHARED_FIXED = 0x11;
+    private static final int EMPTY_FIXED = 0x4032; // private, anonymous, without a reserve
     private static final int PRIVATE = 2;
     private static final int ANONYMOUS_NO_RESERVE = 0x4022;
 
@@ -54,11 +58,8 @@ final class Libc {
         find("write", JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG);
     private static final MethodHandle MMAP =
         find("mmap", JAVA_LONG, JAVA_LONG, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_INT, JAVA_LONG);
-    private static final MethodHandle FCNTL = LINKER.downcallHandle(
-        LINKER.defaultLookup().find("fcntl").orElseThrow(),
-        FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT),
-        ERRNO,
-        Linker.Option.firstVariadicArg(2));
+    private static final MethodHandle FCNTL =
+        variadic("fcntl", 2, JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT);
     private static final MethodHandle CLOSE = find("close", JAVA_INT, JAVA_INT);
     private static final MethodHandle SOCKET =
         find("socket", JAVA_INT, JAVA_INT, JAVA_INT, JAVA_INT);
@@ -71,12 +72,29 @@ final class Libc {
     private static final MethodHandle RECVMSG =
         find("recvmsg", JAVA_LONG, JAVA_INT, ADDRESS, JAVA_INT);
     private static final MethodHandle POLL = find("poll", JAVA_INT, ADDRESS, JAVA_LONG, JAVA_INT);
+    private static final MethodHandle SIGACTION =
+        find("sigaction", JAVA_INT, JAVA_INT, ADDRESS, ADDRESS);
+    private static final MethodHandle PAGE_BYTES = find("getpagesize", JAVA_INT);
+    private static final MethodHandle IOCTL =
+        variadic("ioctl", 2, JAVA_INT, JAVA_INT, JAVA_LONG, JAVA_LONG);
+    private static final MethodHandle SYSCALL = variadic(
+        "syscall", 1, JAVA_LONG, JAVA_LONG, ADDRESS, JAVA_LONG, JAVA_LONG, JAVA_LONG, JAVA_LONG);
     private static final MethodHandle GETTID = find("gettid", JAVA_INT);
     private static final MethodHandle GETEUID = find("geteuid", JAVA_INT);
 
     private static MethodHandle find(String name, MemoryLayout result, MemoryLayout... arguments) {
         MemorySegment at = LINKER.defaultLookup().find(name).orElseThrow();
         return LINKER.downcallHandle(at, FunctionDescriptor.of(result, arguments), ERRNO);
+    }
+
+    /** One whose arguments from this one on are those that C declares by dots. */
+    private static MethodHandle variadic(
+        String name, int fixed, MemoryLayout result, MemoryLayout... arguments) {
+        return LINKER.downcallHandle(
+            LINKER.defaultLookup().find(name).orElseThrow(),
+            FunctionDescriptor.of(result, arguments),
+            ERRNO,
+            Linker.Option.firstVariadicArg(fixed));
     }
 
     /** One call: its result, or its errno as a failure. */
@@ -156,6 +174,56 @@ final class Libc {
     /** Maps a shared file over addresses that were reserved, or over an earlier such mapping. */
     static void mapOver(long at, long bytes, int file) throws Failure {
         call("mmap", MMAP, at, bytes, READ_WRITE, SHARED_FIXED, file, 0L);
+    }
+
+    /** Maps the begin of a file over addresses that were reserved, to be read. */
+    static void mapRead(long at, long bytes, int file) throws Failure {
+        call("mmap", MMAP, at, bytes, READ, SHARED_FIXED, file, 0L);
+    }
+
+    /** Nothing is mapped there any more; who reads it all the same finds zeros. */
+    static void empty(long at, long bytes) throws Failure {
+        call("mmap", MMAP, at, bytes, READ, EMPTY_FIXED, -1, 0L);
+    }
+
+    static long pageBytes() {
+        try {
+            return call("getpagesize", PAGE_BYTES);
+        } catch (Failure never) {
+            throw new IllegalStateException(never);
+        }
+    }
+
+    /** Perf's event of this thread, in the group of {@code leader}, or, at -1, of a new one. */
+    static int openEvent(byte[] attributes, int leader) throws Failure {
+        boolean isArm = System.getProperty("os.arch").equals("aarch64");
+        final long perfEventOpen = isArm ? 241 : 298;
+        final long thisThread = 0;
+        final long anyCpu = -1;
+        final long cloexec = 8;
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment text = arena.allocateFrom(ValueLayout.JAVA_BYTE, attributes);
+            return (int) call("perf_event_open", SYSCALL, perfEventOpen, text, thisThread, anyCpu,
+                (long) leader, cloexec);
+        }
+    }
+
+    static void control(int file, long order, long argument) throws Failure {
+        call("ioctl", IOCTL, file, order, argument);
+    }
+
+    /** What a signal does, as C's struct has it; from now on it does {@code now}, if that is any. */
+    static ByteBuffer signalAction(int signal, ByteBuffer now, int bytes) throws Failure {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment wanted = MemorySegment.NULL;
+            if (now != null) {
+                wanted = arena.allocateFrom(ValueLayout.JAVA_BYTE, now.array());
+            }
+            MemorySegment before = arena.allocate(bytes, 8);
+            call("sigaction", SIGACTION, signal, wanted, before);
+            byte[] action = before.toArray(ValueLayout.JAVA_BYTE);
+            return ByteBuffer.wrap(action).order(ByteOrder.nativeOrder());
+        }
     }
 
     static void close(int file) {

@@ -53,6 +53,11 @@ final class Memory {
         return (short) SHORTS.getOpaque(ALL, at);
     }
 
+    /** A store that is made each time, and ordered with nothing. */
+    static void setShortOpaque(long at, int value) {
+        SHORTS.setOpaque(ALL, at, (short) value);
+    }
+
     /** A load that is made each time, and ordered with nothing. */
     static int getIntOpaque(long at) {
         return (int) INTS.getOpaque(ALL, at);

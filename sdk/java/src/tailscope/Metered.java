@@ -33,6 +33,7 @@ final class Metered {
     private final int[] numbers = new int[NAMES_KNOWN];
     private Reading[] free = new Reading[8];
     private int freeCount;
+    private final Counters counters = new Counters();
     /**
      * Memory of this thread's own: where the CPU's number is left, and a row while no chunk has
      * room.
@@ -52,6 +53,7 @@ final class Metered {
 
     void forget() {
         epoch = 0;
+        Turns.stop(counters);
         totals = null;
         chunk = 0;
         skip = 0;
@@ -77,8 +79,13 @@ final class Metered {
         if ((epoch == 0 || epoch != Recorder.epoch()) && !Recorder.attach(this)) {
             return null;
         }
-        long sample = Memory.getLongOpaque(Recorder.region() + Abi.REGION_SAMPLE);
-        if (Long.compareUnsigned(sample, ALWAYS) < 0) {
+        long region = Recorder.region();
+        boolean isNewTurn = Memory.getIntOpaque(region + Abi.REGION_TURN) != counters.turn();
+        if (isNewTurn || counters.areRead()) {
+            prepareCounters(isNewTurn);
+        }
+        long sample = Memory.getLongOpaque(region + Abi.REGION_SAMPLE);
+        if (Long.compareUnsigned(sample, ALWAYS) < 0 && !counters.areCalibrating()) {
             if (random() >= sample) {
                 passOver();
                 return null;
@@ -94,7 +101,26 @@ final class Metered {
             return null;
         }
         reading.turn++;
+        // Last, and first in the end: what lies between is the span's own.
+        reading.counting = counters.areRead() ? counters.begin(reading.counted()) : 0;
         return reading;
+    }
+
+    private void prepareCounters(boolean isNewTurn) {
+        if (counters.areCalibrating()) {
+            return;
+        }
+        if (isNewTurn) {
+            Turns.take(counters, meter);
+        }
+        if (counters.areRead()) {
+            counters.calibrate(this, isNewTurn);
+        }
+    }
+
+    /** The recorder has gone while threads counted. */
+    void recorderLeft() {
+        Turns.recorderLeft(counters);
     }
 
     private void passOver() {
@@ -111,11 +137,16 @@ final class Metered {
 
     /** Ends a span of this thread. */
     void end(Reading reading, long id, int flags) {
-        reading.turn++;
-        // Not if it was begun under another recorder.
-        if (epoch == reading.epoch && epoch == Recorder.epoch()) {
-            finish(reading, id, flags);
+        boolean isCounted = reading.counting != 0 && reading.counting == counters.turn();
+        if (isCounted) {
+            counters.end();
         }
+        reading.turn++;
+        if (isCounted && counters.areCalibrating()) {
+            counters.takeLeast(reading.counted());
+        } else if (epoch == reading.epoch && epoch == Recorder.epoch()) {
+            finish(reading, id, isCounted ? flags | Abi.ROW_HAS_COUNTS : flags);
+        } // else it was begun under another recorder
         giveBack(reading);
     }
 
@@ -136,6 +167,9 @@ final class Metered {
         boolean hasRoom = chunk != 0 && used + Abi.ROW_MAX <= Abi.CHUNK_BYTES - Abi.CHUNK_ROWS;
         long row = hasRoom ? chunk + Abi.CHUNK_ROWS + used : spareRow;
         int length = reading.write(meter, row, cpu);
+        if ((flags & Abi.ROW_HAS_COUNTS) != 0) {
+            length += counters.write(reading.counted(), reading.begin, reading.end, row + length);
+        }
         count();
         Memory.setLong(row + Abi.ROW_ID, id);
         Memory.setByte(row + Abi.ROW_NAME, number);

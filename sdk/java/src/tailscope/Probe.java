@@ -51,6 +51,16 @@ final class Probe {
         return Linker.nativeLinker().downcallHandle(at, type, options);
     }
 
+    /** Whether a recorder listens, or has gone while threads counted. */
+    static boolean isOfUse() {
+        return Memory.getIntOpaque(SEMAPHORE) != 0;
+    }
+
+    /** Whether a thread counts: the other half of the semaphore's word, which is this process's. */
+    static void setCounting(boolean isOne) {
+        Memory.setShortOpaque(SEMAPHORE + Short.BYTES, isOne ? 1 : 0);
+    }
+
     /** Whether a recorder listens. */
     static boolean isHeard() {
         return Memory.getShortOpaque(SEMAPHORE) != 0;

@@ -16,10 +16,23 @@ final class Reading {
     String name;
     long epoch;
     long begin;
+    /** When {@code write} read the clock. */
+    long end;
+    /** Whose turn it was when its begin read the counters; 0: it did not. */
+    int counting;
+    private Counted counted;
     private Totals totals;
 
     Reading(Metered thread) {
         this.thread = thread;
+    }
+
+    /** What the counters were at the begin. */
+    Counted counted() {
+        if (counted == null) {
+            counted = new Counted();
+        }
+        return counted;
     }
 
     /**
@@ -48,7 +61,6 @@ final class Reading {
     int write(long meter, long row, long cpu) {
         int now;
         int causes;
-        long end;
         long share;
         do {
             now = Memory.getIntAcquire(meter + Abi.METER_SEQ);

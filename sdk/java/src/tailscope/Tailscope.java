@@ -42,15 +42,22 @@ public final class Tailscope {
 
     /** Begins a span of this thread. At most 255 different names a process, of up to 59 bytes. */
     public static Span begin(String name) {
-        return WORKS && Probe.isHeard() ? metered(name) : Span.NONE;
+        return WORKS && Probe.isOfUse() ? metered(name) : Span.NONE;
     }
 
     private static Span metered(String name) {
         if (Thread.currentThread().isVirtual()) {
-            Recorder.tellOfVirtual();
+            if (Probe.isHeard()) {
+                Recorder.tellOfVirtual();
+            }
             return Span.NONE;
         }
-        return Span.of(Metered.current().begin(name));
+        Metered thread = Metered.current();
+        if (!Probe.isHeard()) {
+            thread.recorderLeft();
+            return Span.NONE;
+        }
+        return Span.of(thread.begin(name));
     }
 
     /** Why spans can't be recorded in this process; null if they can, once there is a recorder. */

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+package tailscope;
+
+import java.util.Arrays;
+
+/**
+ * The hardware counters of a thread: which the recorder says whose turn it is ({@link Turns}), read
+ * last in begin and first in end, so that what lies between is the span's own. What the kernel and
+ * interrupts execute is not counted, nor what runs while the thread is switched out.
+ *
+ * <p>What begin and end count of themselves is measured on empty spans and taken off. In a JVM that
+ * is no constant: it falls from thousands of instructions to some dozens as their code is compiled.
+ * So it is measured at each turn, again and again while the thread makes spans, and as soon as a span
+ * counts less than that. What such a span counted is not known.
+ */
+final class Counters {
+    private static final long WHOLE = 1L << 32;
+    private static final int EMPTY_SPANS = 8;
+    /** Spans until it is measured again: twice as many each time, between these two. */
+    private static final int OFTEN = 64;
+    private static final int SELDOM = 4096;
+    /** So much less than an empty span a span may count: by chance, not for newly compiled code. */
+    private static final int CHANCE = 64;
+
+    private Registers registers;
+    private long pages;
+    private int count;
+    private int group;
+    /** Of the recorder that the rest belongs to; 0: of none. */
+    private int turn;
+    private boolean isCalibrating;
+    /** Spans until it is measured what they count themselves. */
+    private int until;
+    private int every;
+    /** What a begin and an end count of themselves, of each counter. */
+    private final long[] own = new long[Abi.COUNTERS];
+    private final Counted end = new Counted();
+
+    int turn() {
+        return turn;
+    }
+
+    boolean areRead() {
+        return count != 0;
+    }
+
+    boolean areCalibrating() {
+        return isCalibrating;
+    }
+
+    /** Where its pages are; 0: it has none. */
+    long pages() {
+        return pages;
+    }
+
+    /** Counts nothing any more; spans that are open are not read again. */
+    void forget() {
+        pages = 0;
+        count = 0;
+        turn = 0;
+    }
+
+    /** Counts nothing in this turn. */
+    void pass(int turnNow) {
+        forget();
+        turn = turnNow;
+    }
+
+    /** Counts this group from now on, in pages of perf's that stay until {@code forget}. */
+    void take(Registers with, long pagesNow, int groupNow, int countNow, int turnNow) {
+        registers = with;
+        pages = pagesNow;
+        group = groupNow;
+        count = countNow;
+        turn = turnNow;
+    }
+
+    /** Before a span begins: measures on empty ones what begin and end count, if it is time. */
+    void calibrate(Metered thread, boolean isNow) {
+        if (--until > 0 && !isNow) {
+            return;
+        }
+        every = isNow ? OFTEN : Math.min(2 * every, SELDOM);
+        until = every;
+        isCalibrating = true;
+        Arrays.fill(own, Long.MAX_VALUE);
+        for (int i = 0; i < EMPTY_SPANS; i++) {
+            Span.of(thread.begin("")).end();
+        }
+        for (int i = 0; i < own.length; i++) {
+            own[i] = own[i] == Long.MAX_VALUE ? 0 : own[i];
+        }
+        isCalibrating = false;
+    }
+
+    /** Reads them for a begin; returns the turn that they are of. */
+    int begin(Counted now) {
+        read(now);
+        return turn;
+    }
+
+    /** Reads them for the end of a span. */
+    void end() {
+        read(end);
+    }
+
+    private void read(Counted now) {
+        if (count == 0) { // a reading since the begin was refused
+            now.forget();
+            return;
+        }
+        int result;
+        do {
+            result = registers.read(pages, Perf.PAGE, count, now.at);
+        } while (result == Registers.DISTURBED);
+        if (result == Registers.REFUSED) {
+            // What is open ends without values, what begins has none.
+            now.forget();
+            count = 0;
+            Turns.refused(Libc.Failure.EOPNOTSUPP);
+        }
+    }
+
+    /** An empty span ended: takes the least. */
+    void takeLeast(Counted begin) {
+        for (int i = 0; i < count; i++) {
+            if (begin.isKnown(i) && end.isKnown(i)) {
+                own[i] = Math.min(own[i], end.value(i) - begin.value(i));
+            }
+        }
+    }
+
+    /** Writes what a span counted behind its row; returns how many bytes that takes. */
+    int write(Counted begin, long beginCycles, long endCycles, long place) {
+        long share = WHOLE;
+        if (count != 0 && !end.wasOnSince(begin)) {
+            share = Perf.hasTime(pages)
+                ? Counted.share(
+                    begin, Perf.ns(pages, beginCycles), end, Perf.ns(pages, endCycles))
+                : 0;
+        }
+        int known = 0;
+        long at = place + Abi.COUNTS_BYTES;
+        for (int i = 0; i < count && share != 0; i++) {
+            long counted = end.value(i) - begin.value(i) - own[i];
+            if (!begin.isKnown(i) || !end.isKnown(i)) {
+                continue;
+            }
+            if (counted < -CHANCE) { // begin and end have been compiled since
+                until = Math.min(until, EMPTY_SPANS);
+                every = OFTEN;
+                continue;
+            }
+            counted = Math.max(0, counted);
+            Memory.setLong(at, share == WHOLE ? counted : scaled(counted, share));
+            at += Long.BYTES;
+            known |= 1 << i;
+        }
+        Memory.setLong(place, 0);
+        Memory.setShort(place + Abi.COUNTS_GROUP, group);
+        Memory.setShort(place + Abi.COUNTS_KNOWN, known);
+        return (int) (at - place);
+    }
+
+    /** The same as if the group had been on all the time; in two steps, so that none overflows. */
+    private static long scaled(long counted, long share) {
+        return (counted / share << 32) + Long.divideUnsigned(counted % share << 32, share);
+    }
+}

@@ -1,0 +1,129 @@
+"""Counters of the Java SDK against known truth, and what comes of readings that fault in a JVM."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from guest import Unavailable, java
+from guest.session import Session
+from recording import Record
+from rig import ledger
+from rig.java import CLASSES, JAR
+
+LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
+KINDS = ("plain", "yields", "sleeps")
+SPANS = 30
+#: Rounds of three spans each, enough for HotSpot to compile what they call.
+WARM = 10_000
+JAVA = (
+    "/tmp/java/bin/java -Xmx64m -XX:+UseSerialGC --enable-native-access=ALL-UNNAMED "
+    "-cp /tmp/java/tests:/tmp/java/tailscope.jar"
+)
+
+
+@pytest.fixture(scope="session")
+def jvm(guest: Session) -> Session:
+    """A guest with Java."""
+    if guest.kernel.architecture != "arm64":
+        pytest.skip("only the emulated arm64 has counters")
+    try:
+        java.put(guest.kernel.architecture, guest.share)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    shutil.copy(JAR, guest.share / "java" / JAR.name)
+    shutil.copytree(CLASSES, guest.share / "java" / "tests")
+    # Its clock runs on while it waits for the host.
+    copy = "cp -r /share/java /tmp/java && mkdir -p /lib && cp /share/lib/* /lib"
+    guest.shell(copy, 600).clean()
+    return guest
+
+
+@pytest.fixture
+def counting(jvm: Session) -> Iterator[None]:
+    """A guest whose programs may read their counters."""
+    jvm.run("sysctl", "-w", "kernel.perf_user_access=1").clean()
+    yield
+    jvm.run("sysctl", "-w", "kernel.perf_user_access=0").clean()
+
+
+def test_readings_that_fault_are_passed_over_among_a_jvms_own_faults(jvm: Session) -> None:
+    jvm.run("sysctl", "-w", "kernel.perf_user_access=0").clean()
+    lines = jvm.shell(f"{JAVA} tailscope.Faulting", 200).clean().out.splitlines()
+    told = [json.loads(line) for line in lines]
+    assert len(told) == 3
+    for thread in told[:2]:
+        assert thread["refused"] == thread["of"] > 0
+        assert thread["nulls"] == thread["of"] // 10
+        assert thread["overflows"] > 0
+    assert told[2] == {"guarded": True}
+
+
+def test_instructions_are_those_of_the_span(counting: None, record: Record) -> None:
+    recording = record(
+        *("--span", "sdk", "--counters", "instructions,cycles", "--"),
+        *(JAVA, "tailscope.Counting", WARM, SPANS, 100, 1, *LENGTHS),
+    )
+    ledger.check_books(recording.ledger)
+    assert not recording.lost
+    assert ledger.count(recording.ledger, "span = 'warm'") == 3 * WARM
+    rows = ledger.query(
+        recording.ledger,
+        "SELECT span, id, count(instructions), median(instructions - id), "
+        "count(*) FILTER (instructions IS NULL OR abs(instructions - id) > 0.01 * id) "
+        "FROM spans WHERE span <> 'warm' GROUP BY span, id",
+    )
+    assert {row[:3] for row in rows} == {(kind, n, SPANS) for kind in KINDS for n in LENGTHS}
+    for kind, length, _, more, wrong in rows:
+        # What the JVM executes to call the loop is the span's own, until that is compiled too.
+        assert -50 <= more <= 1000, rows
+        assert length < 100_000 or wrong <= 1, (kind, rows)
+    assert ledger.count(recording.ledger, "span = 'sleeps' AND sleep_n > 0") > 0
+    # Interpreted, an empty span counts thousands of instructions. Where that had been measured
+    # before its code was compiled and not since, one of 100 and a call would be 0, or null.
+    ((least, median),) = ledger.query(
+        recording.ledger,
+        "SELECT quantile_cont(coalesce(instructions, 0), 0.01), median(instructions) "
+        "FROM (FROM spans WHERE span = 'warm' ORDER BY start_ns DESC LIMIT 5000)",
+    )
+    assert 50 <= least <= median <= 300
+    assert ledger.count(recording.ledger, "instructions IS NULL") < 0.01 * 3 * WARM
+
+
+def test_access_that_is_switched_off_ends_the_values_and_not_the_jvm(
+    counting: None, record: Record
+) -> None:
+    recording = record.server(
+        f"{JAVA} tailscope.Counting 0 4000 2000 0 1000 & server=$!",
+        "sdk --counters instructions",
+        "for try in $(seq 300); do grep -qs perf_event /proc/$server/maps && break; usleep 100000; "
+        "done; usleep 500000; sysctl -w kernel.perf_user_access=0 >/dev/null; "
+        "wait $server || exit 8",
+    )
+    spans = ledger.count(recording.ledger)
+    assert 0 < ledger.count(recording.ledger, "instructions IS NOT NULL") < spans
+    first = "SELECT min(start_ns) FROM spans WHERE instructions IS NULL"
+    last = "SELECT max(start_ns) FROM spans WHERE instructions IS NOT NULL"
+    ((begin,),), ((end,),) = (ledger.query(recording.ledger, sql) for sql in (first, last))
+    assert end < begin  # once it is off, it is off
+
+
+def test_nothing_is_counted_any_more_when_the_recorder_has_gone(
+    counting: None, jvm: Session
+) -> None:
+    script = f"""
+rm -rf said /tmp/killed
+{JAVA} tailscope.Counting 0 100000 20000 0 1000 & program=$!
+tailscope record -o /tmp/killed --counters instructions -p $program --span sdk 2>said & recorder=$!
+until grep -qs '^recording' said; do kill -0 $recorder || exit 9; usleep 20000; done
+pages() {{ grep -c 'anon_inode:\\[perf_event\\]' /proc/$program/maps; }}
+for try in $(seq 200); do [ "$(pages)" -gt 0 ] && break; usleep 100000; done
+pages
+kill -9 $recorder
+for try in $(seq 200); do [ "$(pages)" -eq 0 ] && break; usleep 100000; done
+pages
+kill $program
+"""
+    assert jvm.shell(script, 100).out.split() == ["1", "0"]
