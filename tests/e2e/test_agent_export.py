@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,6 +85,26 @@ def test_a_collector_that_is_slow_gets_what_the_queue_holds(
     )
     assert figures["tailscope_otlp_spans_total"] == len(collector.spans()) > 0
     assert dropped(figures) > 0
+
+
+def test_a_collector_that_never_answers_costs_spans_there_and_none_here(
+    agent: Start, run: Run
+) -> None:
+    # Connections get as far as the kernel's queue, and what is sent into its buffers.
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        otlp = f'endpoint = "{endpoint}"\nqueue = 100\nspans_per_second = 100000'
+        started = agent(LOOPBENCH, otlp=otlp + '\ntimeout = "500ms"')
+        run("loopbench", "--seconds", 2, "--think-us", 50).wait().clean()
+        kept = recorded(started)
+        figures = until(
+            lambda: dropped(f := started.figures()) == kept and f, "each is counted as dropped"
+        )
+        assert figures["tailscope_otlp_spans_total"] == 0
+        assert figures["tailscope_otlp_failures_total"] >= 1
+        assert started.lost() == {}
+        started.stop().clean()
+        assert started.rows() == kept
 
 
 def test_one_that_refuses_is_not_asked_again(

@@ -284,6 +284,33 @@ def test_a_process_in_another_mount_namespace_is_probed_where_its_file_is(
     assert ledger.count(recorder.ledger, f"pid = {busy.pid}") > 1000
 
 
+@pytest.mark.parametrize("source", ["usdt:{}:test:begin..end", "uprobe:{}:pair"])
+def test_a_process_in_a_container_is_probed_by_the_path_that_it_knows(
+    source: str, record: Record, run: Run, program: Program, folder: Path
+) -> None:
+    """A root, mounts, processes and a network of its own; there it is process 1."""
+    apart = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child")
+    if os.geteuid() or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("namespaces need root, and unshare")
+    root = folder / "root"
+    (root / "bin").mkdir(parents=True)
+    shutil.copy2(program("probed.c", "-static"), root / "bin" / "inside")
+    unshare, *options = apart
+    container = run(
+        Path(shutil.which(unshare) or unshare),
+        *(*options, "--root", root, "/bin/inside", "pairs", ROUNDS, 60),
+    )
+    children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
+    inside = int(until(lambda: children.read_text().strip(), "its process runs"))
+    until(lambda: Path(f"/proc/{inside}/exe").readlink().name == "inside", "it is the program")
+    assert not Path("/bin/inside").exists()
+    recorder = record("-p", inside, "--span", source.format("/bin/inside"), "-d", "2s")
+    recorder.wait().clean()
+    assert ledger.count(recorder.ledger, f"pid = {inside} AND tid = {inside}") > 1000
+    assert ledger.count(recorder.ledger, f"pid <> {inside}") == 0
+    ledger.check_books(recorder.ledger)
+
+
 WRONG = [
     ("usdt:{}:test:begn..end", "no probe 'test:begn'", "begin"),
     ("usdt:{}:tset:begin..end", "no probes of 'tset'", "test"),

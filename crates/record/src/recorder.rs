@@ -256,6 +256,7 @@ impl Recorder {
     pub fn round(&mut self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         self.wait(wake)?;
         let before = self.book.rows;
+        self.clock.look_for_suspension();
         let looked = self.look();
         let now = Instant::now();
         self.pace.follow(self.book.rows - before, now - self.looked);

@@ -201,13 +201,53 @@ impl Pair {
 /// recording goes on: 20 ms give it to a few millionths. The distance to Unix time is read once:
 /// a clock that is stepped in mid-recording bends nothing. Who records for weeks looks at
 /// [`step_ns`](Clock::step_ns) and [`restart`](Clock::restart)s it between two ledgers.
+///
+/// While the machine is suspended the monotonic clock stands still, and most cycle counters don't. So that
+/// time is no part of the rate, nor of a length that it lies in: spans lose it, whichever clock they are of.
 #[derive(Debug)]
 pub struct Clock {
     first: Pair,
     latest: Pair,
     ns_per_cycle: f64,
     monotonic_to_unix: i64,
+    /// ns that the machine was suspended since its boot, at the first pair.
+    suspended_ns: u64,
+    gap: Gap,
 }
+
+/// The last time that the machine was suspended, as the cycle counter saw it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gap {
+    /// What is below comes before it.
+    at: u64,
+    /// How far the counter ran on meanwhile; 0: no gap.
+    cycles: u64,
+}
+
+impl Gap {
+    /// Between two pairs around it. Where it began is not known better than to the time between them that was
+    /// not in it; that is little, and taken as before it. A counter that was set back tells nothing.
+    fn between(before: Pair, after: Pair, ns_per_cycle: f64) -> Self {
+        let awake = (after.ns.saturating_sub(before.ns) as f64 / ns_per_cycle) as u64;
+        let passed = after.cycles.saturating_sub(before.cycles);
+        Self {
+            at: before.cycles.saturating_add(awake),
+            cycles: passed.saturating_sub(awake),
+        }
+    }
+
+    fn is_within(self, begin: Cycles, cycles: u64) -> bool {
+        begin.0 < self.at && begin.0.saturating_add(cycles) >= self.at.saturating_add(self.cycles)
+    }
+}
+
+/// ns that the machine was suspended since its boot.
+fn suspended_ns() -> u64 {
+    nanos(ClockId::Boottime).saturating_sub(Monotonic::now().0)
+}
+
+/// More than two readings of clocks lie apart, less than any machine is suspended for.
+const SUSPENDED_NS: u64 = 10_000_000;
 
 impl Clock {
     /// Reads the clocks for 20 ms.
@@ -220,6 +260,8 @@ impl Clock {
             latest: first,
             ns_per_cycle: 1.0,
             monotonic_to_unix: unix_ns() - Monotonic::now().0 as i64,
+            suspended_ns: suspended_ns(),
+            gap: Gap::default(),
         };
         clock.refine();
         clock
@@ -227,7 +269,24 @@ impl Clock {
 
     /// Takes another pair of readings.
     pub fn refine(&mut self) {
-        let latest = Pair::read();
+        self.take(Pair::read(), suspended_ns());
+    }
+
+    /// Before anything is converted that came after a machine was suspended.
+    pub fn look_for_suspension(&mut self) {
+        if suspended_ns().saturating_sub(self.suspended_ns) > SUSPENDED_NS {
+            self.refine();
+        }
+    }
+
+    fn take(&mut self, latest: Pair, suspended_ns: u64) {
+        if suspended_ns.saturating_sub(self.suspended_ns) > SUSPENDED_NS {
+            self.gap = Gap::between(self.latest, latest, self.ns_per_cycle);
+            self.suspended_ns = suspended_ns;
+            self.first = latest;
+            self.latest = latest;
+            return; // the rate stays until it is measured again
+        }
         let cycles = latest.cycles.saturating_sub(self.first.cycles);
         // Two readings that lie close together say nothing of the rate.
         if latest.ns.saturating_sub(self.first.ns) >= 10_000_000 && cycles > 0 {
@@ -248,6 +307,7 @@ impl Clock {
     pub fn restart(&mut self) {
         self.first = Pair::read();
         self.latest = self.first;
+        self.suspended_ns = suspended_ns();
         self.monotonic_to_unix = unix_ns() - Monotonic::now().0 as i64;
     }
 
@@ -261,6 +321,17 @@ impl Clock {
     #[must_use]
     pub fn length_ns(&self, cycles: u64) -> i64 {
         (cycles as f64 * self.ns_per_cycle).round() as i64
+    }
+
+    /// The same from this moment on, without the time that the machine was suspended in it.
+    #[must_use]
+    pub fn length_from_ns(&self, begin: Cycles, cycles: u64) -> i64 {
+        let awake = if self.gap.is_within(begin, cycles) {
+            cycles.saturating_sub(self.gap.cycles)
+        } else {
+            cycles
+        };
+        self.length_ns(awake)
     }
 
     /// A moment in cycles, as Unix ns.
@@ -277,7 +348,10 @@ impl Clock {
 
     fn cycles_to_ns(&self, at: Cycles) -> i64 {
         // The moment may be foreign: any number is some time, and none may panic.
-        let distance = at.0.wrapping_sub(self.latest.cycles) as i64;
+        let mut distance = at.0.wrapping_sub(self.latest.cycles) as i64;
+        if at.0 < self.gap.at {
+            distance = distance.saturating_add_unsigned(self.gap.cycles);
+        }
         let since = (distance as f64 * self.ns_per_cycle) as i64;
         (self.latest.ns as i64).saturating_add(since)
     }
@@ -343,6 +417,57 @@ mod tests {
         assert!((1..10_000).contains(&step), "{step}");
         assert_eq!(step_of(vec![]), 1);
         assert_eq!(step_of(vec![0, 0, 1]), 1);
+    }
+
+    /// One that ran for a second, of two cycles a ns, on a machine that was never suspended.
+    fn at_two_cycles_a_ns() -> Clock {
+        let mut clock = Clock {
+            first: Pair { cycles: 0, ns: 0 },
+            latest: Pair { cycles: 0, ns: 0 },
+            ns_per_cycle: 1.0,
+            monotonic_to_unix: 0,
+            suspended_ns: 0,
+            gap: Gap::default(),
+        };
+        clock.take(second(1, 0), 0);
+        clock
+    }
+
+    /// Both clocks so many seconds after the begin, of which the machine was suspended for some.
+    fn second(after: u64, suspended: u64) -> Pair {
+        Pair {
+            cycles: after * 2_000_000_000,
+            ns: (after - suspended) * 1_000_000_000,
+        }
+    }
+
+    #[test]
+    fn time_suspended_bends_no_length_and_no_moment() {
+        let mut clock = at_two_cycles_a_ns();
+        clock.take(second(12, 10), 10_000_000_000);
+        clock.take(second(14, 10), 10_000_000_000);
+        assert_eq!(clock.hz(), 2_000_000_000);
+        // The second between the two looks around it is taken as before it.
+        let moment = |after| clock.cycles_to_monotonic(Cycles(second(after, 0).cycles)).0;
+        assert_eq!(moment(1), 1_000_000_000);
+        assert_eq!(moment(13), 3_000_000_000);
+        let length = |begin, cycles| clock.length_from_ns(Cycles(begin), cycles);
+        assert_eq!(length(1_000_000_000, 1000), 500);
+        assert_eq!(length(24_000_000_000, 1000), 500);
+        assert_eq!(length(1_000_000_000, 24_000_000_000), 2_000_000_000);
+    }
+
+    #[test]
+    fn a_counter_that_a_suspended_machine_set_back_keeps_its_rate() {
+        let mut clock = at_two_cycles_a_ns();
+        let set_back = Pair {
+            cycles: 7,
+            ns: 1_000_000_100,
+        };
+        clock.take(set_back, 10_000_000_000);
+        assert_eq!(clock.hz(), 2_000_000_000);
+        assert_eq!(clock.cycles_to_monotonic(Cycles(207)).0, 1_000_000_200);
+        assert_eq!(clock.length_from_ns(Cycles(100), 100), 50);
     }
 
     #[test]

@@ -143,6 +143,7 @@ impl Sdk {
     /// now, and who of them is gone. What is worth telling is in words.
     pub(super) fn look(&mut self, events: &mut Events, thoroughly: bool) -> Vec<String> {
         let mut told = Vec::new();
+        self.clock.look_for_suspension();
         let watched = events.watched();
         for &pid in &watched {
             let Some(program) = id_of(Path::new(&format!("/proc/{pid}/exe"))) else {
@@ -218,7 +219,8 @@ impl Sdk {
                 at,
                 tid: row.tid,
                 source: *number.get_or_insert_with(|| number_of(names, text, row.name)),
-                ns: u64::try_from(self.clock.length_ns(row.wall)).unwrap_or_default(),
+                ns: u64::try_from(self.clock.length_from_ns(Cycles(row.begin), row.wall))
+                    .unwrap_or_default(),
             });
         });
     }
