@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package tailscope;
 
 import java.lang.foreign.Arena;
