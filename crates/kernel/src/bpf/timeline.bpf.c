@@ -29,7 +29,7 @@ static __always_inline void write_name(struct task_struct *task)
 SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 {
-	__u32 tgid = task->tgid, from = bpf_get_current_pid_tgid() >> 32;
+	__u32 tgid = task->tgid, from = process_here();
 	__u8 yes = 1;
 
 	if (tgid == from || !config.follow_children || !is_watched(from))
@@ -44,12 +44,18 @@ int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	__u32 tgid = task->tgid;
-
 	write_name(task);
 	end_claim(task);
-	if (!task->signal->live.counter && !bpf_map_delete_elem(&processes, &tgid))
-		__sync_fetch_and_add(&watched[tgid & (TL_BUCKETS - 1)], -1);
+	if (!task->signal->live.counter)
+		forget(task->tgid);
+	return 0;
+}
+
+/* A thread that is not its process's first takes over that one's id. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+	here()->known = 0;
 	return 0;
 }
 
@@ -57,20 +63,6 @@ int BPF_PROG(on_exit, struct task_struct *task)
 
 /* Processes that received from a watched one, by the low bits of their id. */
 SEC(".bss.clients") __u8 clients[TL_BUCKETS] = {};
-
-/* By CPU, in a cache line of its own: the thread that is in a system call which sends, and since when.
- * Whoever leaves the CPU meanwhile is not followed. */
-struct sending {
-	__u64 at;
-	__u32 tid;
-	__u32 reserved;
-} __attribute__((aligned(64)));
-SEC(".bss.sending") struct sending sending[TL_MAX_CPUS] = {};
-
-static __always_inline struct sending *sending_here(void)
-{
-	return &sending[bpf_get_smp_processor_id() & (TL_MAX_CPUS - 1)];
-}
 
 static __always_inline bool sends(long call)
 {
@@ -87,7 +79,11 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
-	sending_here()->tid = 0;
+	struct here *h = here();
+
+	h->sends = 0;
+	h->ids = (__u64)next->tgid << 32 | (__u32)next->pid;
+	h->known = 1;
 	/* Preempted while it was about to block, it could go on all the same. */
 	write(TL_SWITCH, preempt, preempt ? 0 : prev_state, prev->pid, next->pid, next->tgid,
 	      prev->tgid);
@@ -219,23 +215,23 @@ int on_fault_event(void *ctx)
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_syscall_entry, struct pt_regs *registers, long number)
 {
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	__u64 ids = ids_here(), now;
+	__u32 tgid = ids >> 32;
 	bool ours = is_watched(tgid);
-	__u64 now;
 
 	if (!ours && !clients[tgid & (TL_BUCKETS - 1)])
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (sends(number)) {
-		struct sending *s = sending_here();
+		struct here *h = here();
 
-		s->at = now;
-		s->tid = self();
+		h->sends_at = now;
+		h->sends = ids;
 	}
 	if (ours) {
 		struct pt_regs___task *r = (void *)registers;
 
-		write_at(now, TL_SYSCALL_IN, 0, number, self(), SYSCALL_ARG0(r), 0, 0);
+		write_at(now, TL_SYSCALL_IN, 0, number, ids, SYSCALL_ARG0(r), 0, 0);
 	}
 	return 0;
 }
@@ -243,14 +239,13 @@ int BPF_PROG(on_syscall_entry, struct pt_regs *registers, long number)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_syscall_exit, struct pt_regs *registers, long result)
 {
-	struct sending *s = sending_here();
+	__u64 ids = ids_here();
 
-	if (s->tid)
-		s->tid = 0;
-	if (watched_here()) {
+	here()->sends = 0;
+	if (is_watched(ids >> 32)) {
 		struct pt_regs___task *r = (void *)registers;
 
-		write(TL_SYSCALL_OUT, 0, SYSCALL_NR(r), self(), result, 0, 0);
+		write(TL_SYSCALL_OUT, 0, SYSCALL_NR(r), ids, result, 0, 0);
 	}
 	return 0;
 }
@@ -338,10 +333,10 @@ static __always_inline bool connects(struct tcp_sock *tcp)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 {
-	__u64 now = bpf_ktime_get_ns();
-	bool ours = watched_here();
+	__u64 now = bpf_ktime_get_ns(), ids = ids_here();
+	bool ours = is_watched(ids >> 32);
 	struct tcp_sock *tcp;
-	__u8 flags_of = 0;
+	__u8 flags_of = 0, *client;
 
 	if (flags & 2 /* MSG_PEEK */ || length <= 0)
 		return 0;
@@ -357,11 +352,12 @@ int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 	} else if (!ours) {
 		return 0;
 	}
-	if (!ours)
-		clients[bpf_get_current_pid_tgid() >> 32 & (TL_BUCKETS - 1)] = 1;
+	client = &clients[ids >> 32 & (TL_BUCKETS - 1)];
+	if (!ours && !*client)
+		*client = 1;
 	if (tcp)
 		flags_of = connects(tcp) ? 3 : 1;
-	write_at(now, ours ? TL_RECEIVE : TL_TAKEN, flags_of, 0, self(), name_of(sk),
+	write_at(now, ours ? TL_RECEIVE : TL_TAKEN, flags_of, 0, ids, name_of(sk),
 		 tcp ? tcp->copied_seq : 0, length);
 	return 0;
 }
@@ -390,13 +386,13 @@ static __always_inline __u16 held(struct tcp_sock *tcp)
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(on_send, struct sock *sk, int length, int flags)
 {
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), ids = ids_here();
 	struct tcp_sock *tcp;
 
-	if (length <= 0 || !watched_here())
+	if (length <= 0 || !is_watched(ids >> 32))
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
-	write_at(now, TL_SEND, !!tcp, tcp ? held(tcp) : 0, self(), name_of(sk),
+	write_at(now, TL_SEND, !!tcp, tcp ? held(tcp) : 0, ids, name_of(sk),
 		 tcp ? tcp->write_seq : 0, length);
 	return 0;
 }
@@ -412,20 +408,20 @@ int BPF_PROG(on_transmit, struct sk_buff *skb, void *device)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct sock *sk = skb->sk;
-	struct sending *s;
+	__u32 bytes, tid = self(), since = 0;
 	struct tcp_header h;
-	__u32 bytes, since = 0;
+	struct here *cpu;
 
 	if (!sk || sk->__sk_common.skc_state == TCP_TIME_WAIT ||
 	    sk->__sk_common.skc_state == TCP_NEW_SYN_RECV || sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	if (!header_of(skb, &h, &bytes) || !bytes)
 		return 0;
-	s = sending_here();
-	if (s->tid == self())
-		since = now - s->at;
-	write_at(now, TL_TRANSMIT, 0, short_of(bytes), self(), name_of(sk),
-		 bpf_ntohl(h.seq) + bytes, since);
+	cpu = here();
+	if (cpu->sends == tid)
+		since = now - cpu->sends_at;
+	write_at(now, TL_TRANSMIT, 0, short_of(bytes), tid, name_of(sk), bpf_ntohl(h.seq) + bytes,
+		 since);
 	return 0;
 }
 

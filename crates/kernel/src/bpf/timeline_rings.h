@@ -73,9 +73,41 @@ static __always_inline void write(__u8 kind, __u8 flags, __u16 small, __u32 tid,
 	write_at(bpf_ktime_get_ns(), kind, flags, small, tid, x, y, z);
 }
 
+/* --- who runs here ------------------------------------------------------------------------ */
+
+/*
+ * By CPU, in a cache line of its own. Each event says its thread, and to ask the kernel for it is a
+ * call; a switch knows it. So the switch leaves it here.
+ */
+struct here {
+	__u64 ids;	/* as bpf_get_current_pid_tgid says them */
+	__u64 known;	/* 0: nobody was seen to come, so the kernel has to be asked */
+	__u64 sends_at; /* since when the thread is in a system call that sends */
+	__u32 sends;	/* that thread; 0: none. Whoever leaves the CPU meanwhile is not followed */
+} __attribute__((aligned(64)));
+SEC(".bss.here") struct here cpus_here[TL_MAX_CPUS] = {};
+
+static __always_inline struct here *here(void)
+{
+	return &cpus_here[bpf_get_smp_processor_id() & (TL_MAX_CPUS - 1)];
+}
+
+/* The ids of the process (the upper half) and of the thread. */
+static __always_inline __u64 ids_here(void)
+{
+	struct here *h = here();
+
+	return h->known ? h->ids : bpf_get_current_pid_tgid();
+}
+
 static __always_inline __u32 self(void)
 {
-	return bpf_get_current_pid_tgid();
+	return ids_here();
+}
+
+static __always_inline __u32 process_here(void)
+{
+	return ids_here() >> 32;
 }
 
 /* --- who is watched ----------------------------------------------------------------------- */
@@ -90,14 +122,38 @@ struct {
 /* Counts of watched processes by the low bits of their id: one load rules out most others. */
 SEC(".bss.watched") __u32 watched[TL_BUCKETS] = {};
 
+/* Of those of a bucket the one that was last found in the table: most have one, and to look it up in
+ * the table is a call. It goes with its process. */
+SEC(".bss.found") __u32 found[TL_BUCKETS] = {};
+
 static __always_inline bool is_watched(__u32 tgid)
 {
-	return watched[tgid & (TL_BUCKETS - 1)] && bpf_map_lookup_elem(&processes, &tgid);
+	__u32 bucket = tgid & (TL_BUCKETS - 1);
+
+	if (!watched[bucket])
+		return false;
+	if (found[bucket] == tgid)
+		return true;
+	if (!bpf_map_lookup_elem(&processes, &tgid))
+		return false;
+	found[bucket] = tgid;
+	return true;
+}
+
+static __always_inline void forget(__u32 tgid)
+{
+	__u32 bucket = tgid & (TL_BUCKETS - 1);
+
+	if (bpf_map_delete_elem(&processes, &tgid))
+		return;
+	if (found[bucket] == tgid)
+		found[bucket] = 0;
+	__sync_fetch_and_add(&watched[bucket], -1);
 }
 
 static __always_inline bool watched_here(void)
 {
-	return is_watched(bpf_get_current_pid_tgid() >> 32);
+	return is_watched(process_here());
 }
 
 #endif
