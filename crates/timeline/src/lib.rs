@@ -9,6 +9,7 @@ mod calls;
 mod classes;
 mod compilation;
 mod flight;
+mod keyed;
 mod monitor;
 mod page;
 mod pause;

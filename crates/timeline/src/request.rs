@@ -8,10 +8,10 @@
 
 mod flow;
 
-use std::collections::HashMap;
-
 use flow::Flow;
 use tailscope_signals::event::{Event, Held, OnTop, Sequence, Socket, What};
+
+use crate::keyed::ByNumber;
 
 /// After so long without a further send or receive an answer counts as whole, in ns.
 const SETTLED_NS: u64 = 200_000_000;
@@ -144,11 +144,11 @@ struct Leaves {
 /// Makes requests of events, which have to come in the order of their time.
 #[derive(Debug, Default)]
 pub struct Requests {
-    flows: HashMap<Socket, Flow>,
+    flows: ByNumber<Socket, Flow>,
     /// By CPU: when the latest packet was taken from a device, in the softirq that runs.
-    packets: HashMap<u32, u64>,
+    packets: ByNumber<u32, u64>,
     /// The latest data that each local socket sent, by where it ends: it may come in here.
-    leaving: HashMap<Sequence, Leaves>,
+    leaving: ByNumber<Sequence, Leaves>,
     swept: u64,
 }
 

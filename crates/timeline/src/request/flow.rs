@@ -150,8 +150,9 @@ impl Flow {
                     .map(|(_, at)| at);
             }
             if open.left.is_some() && open.delivery.is_none() {
+                // The first that reaches so far; it is among the latest, and all are of this connection.
                 let of = |delivery: &&Delivery| delivery.arrival.end.reaches(end);
-                open.delivery = self.deliveries.iter().find(of).copied();
+                open.delivery = self.deliveries.iter().rev().take_while(of).last().copied();
             }
         }
     }
