@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import bisect
 import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import Begin, Record
-from rig import installed
+from rig import installed, slewing
+from rig.java import java
 from rig.processes import Started
 from rig.servers import kvserver, load
-from rig.timeline import drawn, leading, stories
+from rig.timeline import about, drawn, leading, stories
 from rig.waiting import until
 
 #: Spans, of which one in so many sleeps for so long, in us.
@@ -109,6 +115,62 @@ def test_programs_that_come_and_go_have_memory_of_their_own(
     # The program is found when the first of them runs it: of its first spans some are missing.
     assert 120 <= told["requests"] <= 150, told["requests"]
     assert len({story["tid"] for story in told["stories"]}) == 3
+
+
+def test_spans_of_a_java_program_are_all_there_and_nest_as_it_made_them(timeline: Begin) -> None:
+    options = ("--span", "sdk", "--keep", "60s", "--memory", "64MB")
+    recorder = timeline(*options, "--", *java("Nesting", 500))
+    pairs = recorder.wait(60).clean().json()["pairs"]
+    [window] = recorder.windows()
+    told = stories(window, "--slower", "1ns", "-n", 10_000)
+    assert not told["losses"]
+    names = Counter(story["span"] for story in told["stories"])
+    assert names == {"outer": pairs, "scoped": pairs, "inner": pairs}
+    by_thread: dict[int, dict[str, list[tuple[int, int]]]] = {}
+    for story in told["stories"]:
+        span = (story["begin_ns"], story["begin_ns"] + story["latency_ns"])
+        of = by_thread.setdefault(story["tid"], {name: [] for name in names})
+        of[story["span"]].append(span)
+    assert len(by_thread) == 3
+    for of in by_thread.values():
+        for name, within in (("scoped", "outer"), ("inner", "scoped")):
+            for (begin, end), (first, last) in zip(
+                sorted(of[name]), sorted(of[within]), strict=True
+            ):
+                assert first <= begin <= end <= last, (name, within)
+
+
+def test_spans_lie_where_they_were_while_the_kernels_clock_is_slewed(
+    timeline: Begin, program: Callable[..., Path]
+) -> None:
+    """As much as NTP does at most, to and fro; the program reads that clock itself."""
+    seconds, turns = 6, 8
+    try:
+        with slewing.set_right_again():
+            options = ("--span", "sdk", "--keep", "60s", "--memory", "64MB")
+            recorder = timeline(*options, "--", program("moments.c"), seconds)
+            for turn in range(turns):
+                slewing.slew(500 if turn % 2 else -500)
+                time.sleep(seconds / turns)
+            ended = recorder.wait(60).clean()
+    except PermissionError as error:
+        pytest.skip(f"the clock may not be slewed here: {error}")
+    made = ended.json()
+    [window] = recorder.windows()
+    told = sorted(
+        (story["begin_ns"], story["begin_ns"] + story["latency_ns"])
+        for story in stories(window, "--slower", "1us", "-n", 100_000)["stories"]
+    )
+    assert len(told) == len(made) > 1000
+    off = [
+        max(before - begin, begin - after, first - end, end - last, 0)
+        for (begin, end), (before, after, first, last) in zip(told, made, strict=True)
+    ]
+    # A rate of the second before would be wrong by up to 1,000 us.
+    right = sum(ns <= 20_000 for ns in off)
+    assert right >= 0.98 * len(off), sorted(off)[-len(off) // 40 :]
+    # And the window says that the clocks were found apart: by up to 50 us, at 20 looks a second.
+    assert about(window)["sdk_clock_off_ns"] > 5_000
 
 
 def test_one_recorder_alone_can_serve_programs(timeline: Begin, record: Record) -> None:

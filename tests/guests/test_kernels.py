@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from guest.session import Session
-from recording import Record
+from recording import PATIENCE_MS, Record
 from rig import ledger
 
 Ladder = dict[str, dict[str, Any]]
@@ -125,6 +125,22 @@ def test_requests_of_a_server_are_rows_or_refused_with_the_reason(
     more = ledger.count(recording.ledger) - recording.said["count"]
     assert 0 < more <= KEYS + CONNECTIONS
     assert recording.said["count"] > 100
+
+
+def test_a_timeline_has_every_span_of_the_sdk(guest: Session) -> None:
+    """So the verifier takes its programs too, whatever tracepoints there are."""
+    script = f"""
+export TAILSCOPE_PATIENCE_MS={PATIENCE_MS}
+rm -rf /tmp/windows
+tailscope timeline -o /tmp/windows --span sdk --keep 600s --memory 32MB -- \
+    loopbench --spans {SPANS} || exit $?
+tailscope timeline story /tmp/windows/end-0001.timeline --json --slower 1ns -n {2 * SPANS} \
+    >/share/told
+"""
+    said = json.loads(guest.shell(script, 120).clean().out.splitlines()[-1])
+    told = json.loads((guest.share / "told").read_text())
+    assert said["spans"] == told["requests"] == len(told["stories"]) == SPANS
+    assert {story["span"] for story in told["stories"]} == {"loop"}
 
 
 def test_nothing_is_left_after_kill_9(guest: Session) -> None:

@@ -34,7 +34,7 @@ pub(crate) fn convert(row: &Row, clock: &Clock, context: Context) -> (SpanRow, O
     let (start_ns, wall_ns) = match context.unit {
         Unit::Cycles => (
             clock.cycles_to_unix(Cycles(row.begin)),
-            clock.length_from_ns(Cycles(row.begin), row.wall),
+            clock.length_ns(Cycles(row.begin), row.wall),
         ),
         Unit::Nanos => (
             clock.monotonic_to_unix(Monotonic(row.begin)),

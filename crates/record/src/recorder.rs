@@ -256,7 +256,7 @@ impl Recorder {
     pub fn round(&mut self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         self.wait(wake)?;
         let before = self.book.rows;
-        self.clock.look_for_suspension();
+        self.clock.refine();
         let looked = self.look();
         let now = Instant::now();
         self.pace.follow(self.book.rows - before, now - self.looked);
@@ -267,7 +267,6 @@ impl Recorder {
         }
         if self.refreshed.elapsed() >= TELL_EVERY {
             self.refreshed = Instant::now();
-            self.clock.refine();
             self.call_sdk_in_all()?;
             self.look_for_replaced_files();
             self.hear_refusals();

@@ -80,6 +80,11 @@ pub struct About {
     /// Spans that programs told of themselves, where they were asked; its CPU has no meaning.
     #[serde(default)]
     pub sdk: Option<Part>,
+    /// How far, in ns, within the window the program's cycle counter and this clock were found to be from
+    /// where they were expected, at most: NTP slews the one. Where spans of the SDK lie is right to a
+    /// quarter of that.
+    #[serde(default)]
+    pub sdk_clock_off_ns: Option<u64>,
     /// Threads by their id.
     pub threads: BTreeMap<u32, Thread>,
     /// Processes by their id.

@@ -303,11 +303,12 @@ impl Flight {
     }
 
     fn job(&self, now: u64, reason: Reason) -> Job {
+        let kept = now.saturating_sub(self.options.keep.as_nanos() as u64);
+        let from_ns = kept.max(self.began_at);
+        let sdk = self.sdk.as_ref();
         Job {
             number: self.number + 1,
-            from_ns: now
-                .saturating_sub(self.options.keep.as_nanos() as u64)
-                .max(self.began_at),
+            from_ns,
             to_ns: now,
             reason,
             slow_ns: self.judge.threshold(),
@@ -324,6 +325,7 @@ impl Flight {
                     .collect(),
             },
             processes_lost: self.events.lost().processes,
+            sdk_clock_off_ns: sdk.map(|sdk| sdk.clock_off_ns(from_ns)),
         }
     }
 

@@ -43,6 +43,15 @@ class Timeline(Started):
         until(lambda: len(self.windows()) > before, "the window is written")
 
 
+def about(window: Path) -> dict[str, Any]:
+    """What a window says of itself, at its end."""
+    whole = window.read_bytes()
+    assert whole.startswith(b"TSTRACE1")
+    assert whole.endswith(b"TSTRACE1")
+    length = int.from_bytes(whole[-16:-8], "little")
+    return json.loads(whole[-16 - length : -16])
+
+
 def stories(window: Path, *options: object) -> dict[str, Any]:
     """What `timeline story --json` tells, with what always holds checked."""
     command = [installed.tailscope(), "timeline", "story", window, "--json", *options]

@@ -96,6 +96,11 @@ impl Sdk {
         &self.names
     }
 
+    /// By how much, in ns, the moments of spans since then may be wrong, as [`Clock::off_ns`] has it.
+    pub(super) fn clock_off_ns(&self, since: u64) -> u64 {
+        self.clock.off_ns(Monotonic(since))
+    }
+
     /// Readable when a process wants in.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.door.as_fd()
@@ -143,7 +148,6 @@ impl Sdk {
     /// now, and who of them is gone. What is worth telling is in words.
     pub(super) fn look(&mut self, events: &mut Events, thoroughly: bool) -> Vec<String> {
         let mut told = Vec::new();
-        self.clock.look_for_suspension();
         let watched = events.watched();
         for &pid in &watched {
             let Some(program) = id_of(Path::new(&format!("/proc/{pid}/exe"))) else {
@@ -159,7 +163,6 @@ impl Sdk {
             }
         }
         if thoroughly {
-            self.clock.refine();
             self.programs.retain(|pid, _| watched.contains(pid));
             let gone = self.clients.keys().filter(|pid| !watched.contains(pid));
             for pid in gone.copied().collect::<Vec<u32>>() {
@@ -205,11 +208,13 @@ impl Sdk {
         let Some(client) = self.clients.get_mut(&pid) else {
             return;
         };
+        // So that all that ended by now lies between two readings of the clocks.
+        self.clock.refine();
         let now = Monotonic::now().0;
         let (known, names) = (&mut client.names, &mut self.names);
         client.region.drain(&client.meters, |text, row| {
-            let end = Cycles(row.begin.wrapping_add(row.wall));
-            let at = self.clock.cycles_to_monotonic(end).0.min(now);
+            let moment = |cycles| self.clock.cycles_to_monotonic(Cycles(cycles)).0.min(now);
+            let at = moment(row.begin.wrapping_add(row.wall));
             if now - at > STALE_NS {
                 self.past_lost += 1;
                 return;
@@ -219,8 +224,7 @@ impl Sdk {
                 at,
                 tid: row.tid,
                 source: *number.get_or_insert_with(|| number_of(names, text, row.name)),
-                ns: u64::try_from(self.clock.length_from_ns(Cycles(row.begin), row.wall))
-                    .unwrap_or_default(),
+                ns: at.saturating_sub(moment(row.begin)),
             });
         });
     }

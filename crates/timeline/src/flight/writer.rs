@@ -33,6 +33,8 @@ pub(super) struct Job {
     /// The names of spans, by their numbers.
     pub(super) spans: Vec<String>,
     pub(super) processes_lost: u64,
+    /// As [`About::sdk_clock_off_ns`].
+    pub(super) sdk_clock_off_ns: Option<u64>,
 }
 
 pub(super) struct Writer {
@@ -165,6 +167,7 @@ impl Scribe {
                     slow_ns: job.slow_ns,
                     parts,
                     sdk,
+                    sdk_clock_off_ns: job.sdk_clock_off_ns,
                     threads: named,
                     processes,
                     started: machine::started(&job.watched),
