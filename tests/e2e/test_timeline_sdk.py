@@ -122,7 +122,7 @@ def test_spans_of_a_java_program_are_all_there_and_nest_as_it_made_them(timeline
     recorder = timeline(*options, "--", *java("Nesting", 500))
     pairs = recorder.wait(60).clean().json()["pairs"]
     [window] = recorder.windows()
-    told = stories(window, "--slower", "1ns", "-n", 10_000)
+    told = stories(window, "--slower", "0.001us", "-n", 10_000)
     assert not told["losses"]
     names = Counter(story["span"] for story in told["stories"])
     assert names == {"outer": pairs, "scoped": pairs, "inner": pairs}

@@ -134,7 +134,7 @@ export TAILSCOPE_PATIENCE_MS={PATIENCE_MS}
 rm -rf /tmp/windows
 tailscope timeline -o /tmp/windows --span sdk --keep 600s --memory 32MB -- \
     loopbench --spans {SPANS} || exit $?
-tailscope timeline story /tmp/windows/end-0001.timeline --json --slower 1ns -n {2 * SPANS} \
+tailscope timeline story /tmp/windows/end-0001.timeline --json --slower 0.001us -n {2 * SPANS} \
     >/share/told
 """
     said = json.loads(guest.shell(script, 120).clean().out.splitlines()[-1])

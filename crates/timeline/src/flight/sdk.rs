@@ -127,6 +127,11 @@ impl Sdk {
         if !events.watched().contains(&pid) {
             return knock.refuse(Refusal::NotWatched);
         }
+        // The SDK for Java has made its file in memory just now. Its thread runs the probe as soon as it
+        // is answered; what went wrong here the next look tells.
+        for file in code_files(pid).unwrap_or_default() {
+            let _ = self.call(&file, events);
+        }
         let client = self.clients.get(&pid);
         if client.is_some_and(|client| client.visitors.iter().all(Visitor::left)) {
             self.forget(pid, events); // the process runs another program now
