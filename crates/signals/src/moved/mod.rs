@@ -110,6 +110,8 @@ impl MovedPage {
             }
         });
         if let Some(ready) = ready {
+            // Until nothing is left of the last try.
+            std::thread::sleep(RECOVER);
             // If that can't be, two pages stay mapped that nobody looks at.
             let _ = urgently(|| alone(pid, instruction, |caller| ready.remove(caller, pid)));
         }
