@@ -218,8 +218,9 @@ impl Sdk {
         let now = Monotonic::now().0;
         let (known, names) = (&mut client.names, &mut self.names);
         client.region.drain(&client.meters, |text, row| {
-            let moment = |cycles| self.clock.cycles_to_monotonic(Cycles(cycles)).0.min(now);
-            let at = moment(row.begin.wrapping_add(row.wall));
+            let moment = |cycles| self.clock.cycles_to_monotonic(Cycles(cycles)).0;
+            let (begin, end) = (moment(row.begin), moment(row.begin.wrapping_add(row.wall)));
+            let at = end.min(now);
             if now - at > STALE_NS {
                 self.past_lost += 1;
                 return;
@@ -229,7 +230,7 @@ impl Sdk {
                 at,
                 tid: row.tid,
                 source: *number.get_or_insert_with(|| number_of(names, text, row.name)),
-                ns: at.saturating_sub(moment(row.begin)),
+                ns: end.saturating_sub(begin),
             });
         });
     }
