@@ -48,10 +48,7 @@ TRACEPOINTS = (
 #: System calls of the server alone, as ours.
 SYSCALLS = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit")
 #: Of ours alone, for the names of threads and where they move.
-OTHERS = (
-    *("task:task_newtask", "sched:sched_process_exit", "sched:sched_process_exec"),
-    "sched:sched_migrate_task",
-)
+OTHERS = ("task:task_newtask", "sched:sched_process_exit", "sched:sched_migrate_task")
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 

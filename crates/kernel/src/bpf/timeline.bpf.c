@@ -51,14 +51,6 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	return 0;
 }
 
-/* A thread that is not its process's first takes over that one's id. */
-SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task)
-{
-	here()->known = 0;
-	return 0;
-}
-
 /* --- clients of the watched, on this machine ------------------------------------------------- */
 
 /* Processes that received from a watched one, by the low bits of their id. */
@@ -79,11 +71,7 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
-	struct here *h = here();
-
-	h->sends = 0;
-	h->ids = (__u64)next->tgid << 32 | (__u32)next->pid;
-	h->known = 1;
+	here()->sends = 0;
 	/* Preempted while it was about to block, it could go on all the same. */
 	write(TL_SWITCH, preempt, preempt ? 0 : prev_state, prev->pid, next->pid, next->tgid,
 	      prev->tgid);

@@ -75,13 +75,8 @@ static __always_inline void write(__u8 kind, __u8 flags, __u16 small, __u32 tid,
 
 /* --- who runs here ------------------------------------------------------------------------ */
 
-/*
- * By CPU, in a cache line of its own. Each event says its thread, and to ask the kernel for it is a
- * call; a switch knows it. So the switch leaves it here.
- */
+/* By CPU, in a cache line of its own. */
 struct here {
-	__u64 ids;	/* as bpf_get_current_pid_tgid says them */
-	__u64 known;	/* 0: nobody was seen to come, so the kernel has to be asked */
 	__u64 sends_at; /* since when the thread is in a system call that sends */
 	__u32 sends;	/* that thread; 0: none. Whoever leaves the CPU meanwhile is not followed */
 } __attribute__((aligned(64)));
@@ -92,12 +87,10 @@ static __always_inline struct here *here(void)
 	return &cpus_here[bpf_get_smp_processor_id() & (TL_MAX_CPUS - 1)];
 }
 
-/* The ids of the process (the upper half) and of the thread. */
+/* The ids of the process (the upper half) and of the thread: a call, so once a program. */
 static __always_inline __u64 ids_here(void)
 {
-	struct here *h = here();
-
-	return h->known ? h->ids : bpf_get_current_pid_tgid();
+	return bpf_get_current_pid_tgid();
 }
 
 static __always_inline __u32 self(void)

@@ -39,7 +39,6 @@ const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
     ("on_migrate", "sched_migrate_task", Some("migrate")),
     ("on_new_task", "task_newtask", None),
     ("on_exit", "sched_process_exit", None),
-    ("on_exec", "sched_process_exec", None),
     ("on_softirq_entry", "softirq_entry", Some("softirq")),
     ("on_softirq_exit", "softirq_exit", Some("softirq")),
     ("on_syscall_entry", "sys_enter", Some("syscall")),
