@@ -1,78 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that makes a child of its own when it is told to, and whose page both then write to: each
-// finds out at the end whether somebody else wrote there too.
-//
-//     forking     prints the address of the page; a byte of its input has it fork and print the child
-#define _GNU_SOURCE // usleep
-#include <stdint.h>
+/*
+ * A fork in mid-span: the child ends what its parent began, then runs spans of its own; so does
+ * the parent. Prints both ids.
+ */
+#include <tailscope.h>
+
 #include <stdio.h>
-#include <sys/select.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-union whole {
-	volatile uint64_t count;
-	char bytes[4096];
-};
-union whole forking_page __attribute__((aligned(4096))) = {.count = 1};
+#include "work.h"
 
-// Counts until the input ends.
-static void count(int input)
+static void run_spans(const char *name, int count)
 {
-	fd_set none;
+	for (int i = 0; i < count; i++) {
+		ts_span span;
 
-	do {
-		struct timeval now = {0};
-
-		for (int i = 0; i < 1000; i++)
-			forking_page.count++;
-		FD_ZERO(&none);
-		FD_SET(input, &none);
-		if (select(input + 1, &none, NULL, NULL, &now) == 1)
-			return;
-	} while (1);
-}
-
-// Whether the page keeps what is written there, for a tenth of a second.
-static const char *owner(uint64_t mine)
-{
-	forking_page.count = mine;
-	for (int i = 0; i < 100; i++) {
-		usleep(1000);
-		if (forking_page.count != mine)
-			return "shared";
+		ts_span_begin(&span, name);
+		spin(10000);
+		ts_span_end_id(&span, i);
 	}
-	return "own";
 }
 
 int main(void)
 {
-	int ends[2];
-	char byte;
+	ts_span outer, inner;
+	int status;
 	pid_t child;
 
-	printf("%lx\n", (unsigned long)&forking_page);
-	fflush(stdout);
-	count(STDIN_FILENO);
-	if (read(STDIN_FILENO, &byte, 1) != 1)
-		return 0;
-	if (pipe(ends))
-		return 1;
+	ts_span_begin(&outer, "outer");
+	ts_span_begin(&inner, "inner");
 	child = fork();
+	if (child < 0)
+		return 3;
 	if (child == 0) {
-		close(ends[1]);
-		count(ends[0]);
-		printf("child: %s\n", owner(7));
-		return 0;
+		ts_span_end(&inner);
+		run_spans("child", 1000);
+		ts_span_end(&outer);
+		_exit(0);
 	}
-	close(ends[0]);
-	printf("%d\n", child);
-	fflush(stdout);
-	count(STDIN_FILENO);
-	close(ends[1]);
-	const char *found = owner(3);
-
-	waitpid(child, NULL, 0);
-	printf("parent: %s\n", found);
+	ts_span_end(&inner);
+	if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status)) {
+		fprintf(stderr, "forking: the child ended with status %#x\n", (unsigned)status);
+		return 1;
+	}
+	ts_span_end(&outer);
+	run_spans("parent", 1000);
+	printf("{\"parent\": %d, \"child\": %d}\n", getpid(), child);
 	return 0;
 }

@@ -170,12 +170,12 @@ def test_a_program_that_forks_while_its_page_is_moved_ends_the_observation(
     program: Callable[..., Path],
 ) -> None:
     with subprocess.Popen(
-        [program("forking.c")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [program("shared_page.c")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as forking:
         assert forking.stdin and forking.stdout
         forking.stdout.readline()
         before = mapped(forking.pid)
-        name = f"mem:{forking.pid}:forking_page"
+        name = f"mem:{forking.pid}:shared_page"
         command = [installed.tailscope(), "observe", "--json", "--quiet", "--no-pauses"]
         with subprocess.Popen(
             [*command, "--signal", f"{name}:moved", "--period", "50000", "--dte", "5%"],
@@ -402,7 +402,9 @@ def test_the_self_test_measures_what_a_sample_takes(observe: Observe) -> None:
     told = report(observe("--self-test", "--json"))
     for cost in (told["quiet"], told["contended"]):
         assert 0 < cost["load"] < cost["floor"] < cost["analysed"]
-        assert cost["load"] < cost["clocked"] < cost["analysed"]
+        assert cost["load"] < cost["clocked"]
+    # Who writes meanwhile makes each of these another one, by more than what telling a rate takes.
+    assert told["quiet"]["clocked"] < told["quiet"]["analysed"]
     match told["counters"]:
         case {"counted": counted}:
             assert counted["instructions"] == pytest.approx(counted["executed"], rel=0.001)
@@ -624,7 +626,8 @@ def test_raw_samples_say_the_same_as_the_report(
                        cycles + took - lag(cycles + took) OVER w AS second,
                        {rounds} - lag({rounds}) OVER w AS grown
                 FROM samples WINDOW w AS (ORDER BY cycles)
-            ) WHERE mark = 0 AND abs(second - first) * 1048576 <= first * 10486
+            ) WHERE mark = 0 AND first > 0
+                AND abs(second - first) <= greatest(first * 10486 // 1048576, {told["clock_step"]})
             """
         ).fetchone()
     assert kept == told["kept"]

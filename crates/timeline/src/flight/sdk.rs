@@ -215,11 +215,14 @@ impl Sdk {
         };
         // So that all that ended by now lies between two readings of the clocks.
         self.clock.refine();
-        let now = Monotonic::now().0;
+        let mut now = Monotonic::now().0;
         let (known, names) = (&mut client.names, &mut self.names);
         client.region.drain(&client.meters, |text, row| {
             let moment = |cycles| self.clock.cycles_to_monotonic(Cycles(cycles)).0;
             let (begin, end) = (moment(row.begin), moment(row.begin.wrapping_add(row.wall)));
+            if end > now {
+                now = Monotonic::now().0; // it ended while rows were read
+            }
             let at = end.min(now);
             if now - at > STALE_NS {
                 self.past_lost += 1;
@@ -230,7 +233,7 @@ impl Sdk {
                 at,
                 tid: row.tid,
                 source: *number.get_or_insert_with(|| number_of(names, text, row.name)),
-                ns: end.saturating_sub(begin),
+                ns: at.saturating_sub(begin),
             });
         });
     }
