@@ -88,7 +88,8 @@ def test_instructions_are_those_of_the_span(counting: None, record: Record) -> N
         "SELECT quantile_cont(coalesce(instructions, 0), 0.01), median(instructions) "
         "FROM (FROM spans WHERE span = 'warm' ORDER BY start_ns DESC LIMIT 5000)",
     )
-    assert 50 <= least <= median <= 300
+    # What an empty span counts may be measured too high by so much: CHANCE in Counters.java.
+    assert 100 - 64 <= least <= median <= 300
     assert ledger.count(recording.ledger, "instructions IS NULL") < 0.01 * 3 * WARM
 
 

@@ -48,4 +48,6 @@ def test_a_step_of_the_wall_clock_bends_no_span(record: Record, guest: Session) 
     apart = "SELECT start_ns - lag(start_ns) OVER (ORDER BY start_ns) AS apart FROM spans"
     ((gap,),) = ledger.query(recording.ledger, f"SELECT max(apart) FROM ({apart})")
     assert gap < took / 2
-    assert not recording.lost
+    # One that is open while recording begins may be given up, and is counted then.
+    assert recording.lost.get("abandoned", 0) <= 1
+    assert not recording.lost.keys() - {"abandoned"}
