@@ -1,22 +1,32 @@
-"""Ledgers for the tests: small ones made by hand, larger ones made by the generator of `bench`."""
+"""What tests share: a browser; ledgers made by hand, and larger ones of `bench`'s generator."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
+from browser import Browser, chromium
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from explain_synthetic import START_NS, World, describe, generate, write
 
 Make = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if shutil.which("chromium") is None:
+        pytest.skip("chromium is not installed (scripts/setup --for-tests)")
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, chromium
+from browser import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 TAILSCOPE = ROOT / "target" / "release" / "tailscope"
@@ -54,14 +52,6 @@ CONTRAST = """
   return ['--ink', '--soft', '--one', '--two', '--three', '--four', '--lost'].map(n => against(seen(n)));
 })()
 """  # noqa: E501
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if shutil.which("chromium") is None:
-        pytest.skip("chromium is not installed (scripts/setup --for-tests)")
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

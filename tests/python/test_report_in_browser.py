@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tailscope
-from browser import Browser, chromium
+from browser import Browser
 from explain_synthetic import World
 from tailscope.explanation import explain
 from tailscope.report import save
@@ -39,14 +37,6 @@ CONTRAST = """
   return ['--ink', '--soft', '--accent'].map(n => against(seen(0, n), seen(0, '--card')));
 })()
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if shutil.which("chromium") is None:
-        pytest.skip("chromium is not installed (scripts/setup --for-tests)")
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

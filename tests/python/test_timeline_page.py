@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, chromium
+from browser import Browser
+
 from windows import request_behind_a_hog, write
 
 TAILSCOPE = Path(__file__).resolve().parents[2] / "target" / "release" / "tailscope"
 #: A name that would be markup, if it were not escaped.
 NAME = "<hog> & co"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if shutil.which("chromium") is None:
-        pytest.skip("chromium is not installed (scripts/setup --for-tests)")
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
