@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from browser import Browser
-
 from windows import request_behind_a_hog, write
 
 TAILSCOPE = Path(__file__).resolve().parents[2] / "target" / "release" / "tailscope"
