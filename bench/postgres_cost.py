@@ -1,12 +1,13 @@
 """What recording every query costs PostgreSQL under pgbench: phases without a recorder, with empty
 programs on the same two probes, and with it, alternating in one run.
 
-A cluster of its own, and for each of two of pgbench's scripts one pgbench over a unix socket from
-begin to end: TPC-B-like (a transaction is seven queries) and select-only (a transaction is one). A
-round is one phase of each kind next to each other, in an order that changes. Transactions are
-counted from pgbench's own log, by when each ended. Backends, pgbench and the recorder share all
-CPUs. The cluster doesn't wait for a disk (fsync is off), so a query is as cheap as it can be, and
-recording weighs most.
+Clusters of its own, and for each load one pgbench over a unix socket from begin to end. The first
+is what pgbench does unasked on a cluster as it is installed: TPC-B-like (a transaction is seven
+queries), each commit waiting for the disk. In the others nothing waits for one (fsync is off), so
+a query is as cheap as it can be and recording weighs most: TPC-B-like, and select-only (a
+transaction is one query). A round is one phase of each kind next to each other, in an order that
+changes. Transactions are counted from pgbench's own log, by when each ended. Backends, pgbench and
+the recorder share all CPUs.
 
     .venv/bin/python bench/postgres_cost.py
 """
@@ -21,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -35,8 +37,29 @@ from probe_cost import EMPTY, Listener
 SPAN = "query=usdt:postgres:postgresql:query__start..query__done"
 BAR = 0.98
 SETTLE = 0.2  # seconds after a change, before a phase is measured
-SCRIPTS = ("tpcb-like", "select-only")
-QUERIES = {"tpcb-like": 7, "select-only": 1}  # of a transaction
+#: What a cluster is told beyond its defaults.
+INSTALLED: tuple[str, ...] = ()
+NO_DISK = ("fsync=off", "autovacuum=off", "shared_buffers=128MB")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is run on what."""
+
+    script: str  # pgbench's name for it
+    queries: int  # of a transaction
+    settings: tuple[str, ...]  # the cluster's
+
+    @property
+    def name(self) -> str:
+        return f"{self.script}, {'no disk' if self.settings else 'as installed'}"
+
+
+LOADS = (
+    Kind("tpcb-like", 7, INSTALLED),
+    Kind("tpcb-like", 7, NO_DISK),
+    Kind("select-only", 1, NO_DISK),
+)
 
 
 def programs() -> Path:
@@ -50,15 +73,14 @@ def programs() -> Path:
 class Cluster:
     """A server of the bench's own."""
 
-    def __init__(self, b: Bench, scale: int) -> None:
+    def __init__(self, b: Bench, scale: int, settings: tuple[str, ...]) -> None:
         self.bench, self.bin = b, programs()
         b.folder.chmod(0o755)
-        self.folder = b.folder / "cluster"
-        self.folder.mkdir()
+        self.folder = Path(tempfile.mkdtemp(prefix="cluster-", dir=b.folder))
         shutil.chown(self.folder, "nobody")
         data = self.folder / "data"
         self.run("initdb", "-D", data, "-A", "trust", "-U", "bench", "--no-sync", "-E", "UTF8")
-        options = ["-c", "fsync=off", "-c", "autovacuum=off", "-c", "shared_buffers=128MB"]
+        options = [word for setting in settings for word in ("-c", setting)]
         where = ["-c", "listen_addresses=", "-k", self.folder, "-D", data]
         with (self.folder / "log").open("w") as log:
             self.server = b.start(self.command("postgres", *options, *where), stderr=log.fileno())
@@ -171,26 +193,26 @@ def hooked(b: Bench, places: list[int]) -> Iterator[None]:
 
 
 def compare(
-    b: Bench, cluster: Cluster, script: str, args: argparse.Namespace
+    b: Bench, cluster: Cluster, kind: Kind, args: argparse.Namespace
 ) -> tuple[list[dict[str, Phase]], list[dict[str, Any]]]:
     """Rounds of phases by their kind, and what each recording says of itself."""
     offsets = probe_offsets(programs() / "postgres", "postgresql")
     places = [place for name in ("query__start", "query__done") for place in offsets[name]]
     rounds: list[dict[str, Span]] = []
     ledgers: list[dict[str, Any]] = []
-    load = Load(cluster, script, args.clients)
-    kinds = {
+    load = Load(cluster, kind.script, args.clients)
+    states = {
         "without": contextlib.nullcontext,
         "hooked": lambda: hooked(b, places),
         "recorded": lambda: recorded(b, load, ledgers),
     }
     for i in range(args.rounds):
-        order = [*list(kinds)[i % 3 :], *list(kinds)[: i % 3]]
+        order = [*list(states)[i % 3 :], *list(states)[: i % 3]]
         spans = {}
-        for kind in order[::-1] if i % 2 else order:
-            with kinds[kind]():
+        for state in order[::-1] if i % 2 else order:
+            with states[state]():
                 time.sleep(SETTLE)
-                spans[kind] = load.measure(args.phase)
+                spans[state] = load.measure(args.phase)
         rounds.append(spans)
     ended = load.ended()
 
@@ -198,45 +220,45 @@ def compare(
         count = bisect_right(ended, span.end) - bisect_right(ended, span.begin)
         return Phase(count / (span.end - span.begin) * 1e9, span.backends_ns / max(1, count))
 
-    return [{kind: phase(s) for kind, s in spans.items()} for spans in rounds], ledgers
+    return [{state: phase(s) for state, s in spans.items()} for spans in rounds], ledgers
 
 
 def report(
-    result: Result, script: str, rounds: list[dict[str, Phase]], ledgers: list[dict[str, Any]]
+    result: Result, kind: Kind, rounds: list[dict[str, Phase]], ledgers: list[dict[str, Any]]
 ) -> None:
-    """One script's table and bar."""
+    """One load's table and bar."""
     share = {
-        kind: spread([r[kind].rate / r["without"].rate for r in rounds])
-        for kind in ("hooked", "recorded")
+        state: spread([r[state].rate / r["without"].rate for r in rounds])
+        for state in ("hooked", "recorded")
     }
     added = {
-        kind: spread([r[kind].cpu - r["without"].cpu for r in rounds])
-        for kind in ("hooked", "recorded")
+        state: spread([r[state].cpu - r["without"].cpu for r in rounds])
+        for state in ("hooked", "recorded")
     }
     names = {"without": "no recorder", "hooked": "empty programs", "recorded": "recorded"}
     lines = [
         (
             name,
-            spread([r[kind].rate for r in rounds]).text(0),
-            spread([r[kind].cpu / 1000 for r in rounds]).text(1),
+            spread([r[state].rate for r in rounds]).text(0),
+            spread([r[state].cpu / 1000 for r in rounds]).text(1),
         )
-        for kind, name in names.items()
+        for state, name in names.items()
     ]
     rows, rows_lost = sum(told["rows"] for told in ledgers), sum(map(lost, ledgers))
     text = [
         table(("phases", "transactions/s", "us of the backends' CPUs a transaction"), lines),
         "",
         f"- transactions, recorded ÷ not: {share['recorded'].text(3)}, 95 % interval of the median "
-        f"{share['recorded'].interval(3)}, {len(rounds)} rounds; {QUERIES[script]} queries each",
+        f"{share['recorded'].interval(3)}, {len(rounds)} rounds; {kind.queries} queries each",
         f"- with empty programs on the two probes: {share['hooked'].text(3)}, 95 % interval "
         f"{share['hooked'].interval(3)}",
         f"- CPU time added to a transaction: {added['recorded'].text(0)} ns, with empty programs "
         f"{added['hooked'].text(0)} ns",
         f"- {rows} rows, {rows_lost} lost",
     ]
-    result.say(f"pgbench, {script}", "\n".join(text))
+    result.say(f"pgbench, {kind.name}", "\n".join(text))
     bar = at_least(
-        f"PostgreSQL's transactions, every query, {script}",
+        f"PostgreSQL's transactions, every query, {kind.name}",
         BAR,
         share["recorded"],
         "of that without a recorder",
@@ -247,12 +269,12 @@ def report(
     notes = [bar.note, by, f"{rows_lost} rows lost" if rows_lost else ""]
     bar.note = "; ".join(note for note in notes if note)
     result.bars.append(bar)
-    result.figures[script] = {
-        "share": {kind: vars(s) for kind, s in share.items()},
-        "added_ns": {kind: vars(s) for kind, s in added.items()},
+    result.figures[kind.name] = {
+        "share": {state: vars(s) for state, s in share.items()},
+        "added_ns": {state: vars(s) for state, s in added.items()},
         "rows": rows,
         "lost": rows_lost,
-        "rounds": [{kind: asdict(phase) for kind, phase in r.items()} for r in rounds],
+        "rounds": [{state: asdict(phase) for state, phase in r.items()} for r in rounds],
     }
 
 
@@ -261,7 +283,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=24, help="of phases, for each script")
+    parser.add_argument("--rounds", type=int, default=24, help="of phases, for each load")
     parser.add_argument("--phase", type=float, default=1.0, help="length in seconds")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--scale", type=int, default=10, help="of the tables, as pgbench has it")
@@ -273,10 +295,10 @@ def main() -> None:
         sys.exit("run first: cargo build --release -p tailscope-kernel --example empty_uprobes")
     result = Result("postgres_cost", "What recording every query costs PostgreSQL")
     with bench() as b:
-        cluster = Cluster(b, args.scale)
-        for script in SCRIPTS:
-            report(result, script, *compare(b, cluster, script, args))
-        b.end(cluster.server, signal.SIGINT)
+        for kind in LOADS:
+            cluster = Cluster(b, args.scale, kind.settings)
+            report(result, kind, *compare(b, cluster, kind, args))
+            b.end(cluster.server, signal.SIGINT)
     if not args.quick:
         result.write()
 
