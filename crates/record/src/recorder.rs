@@ -349,14 +349,13 @@ impl Recorder {
         // heard between the knock and the answer: a child would be turned away as a stranger,
         // and an exec heard later would throw out the program that has just come in.
         let mut knocks = std::mem::take(&mut self.knocks);
-        let fresh: Vec<_> = self.sdk.iter().flat_map(SdkServer::knocks).collect();
+        knocks.extend(self.sdk.iter().flat_map(SdkServer::knocks));
         self.hear_news()?;
-        if self.programs.is_empty() {
-            knocks.extend(fresh);
-        } else {
-            // One of the programs that have just started, perhaps, and about to be watched.
-            self.knocks = fresh;
-        }
+        // Programs that nobody has been told of yet may be about to be watched: theirs wait, over as
+        // many looks as there are until then.
+        let is_untold = |knock: &Knock| knock.pid().is_some_and(|pid| self.programs.contains(&pid));
+        let (later, knocks): (Vec<_>, Vec<_>) = knocks.into_iter().partition(is_untold);
+        self.knocks = later;
         if !knocks.is_empty() {
             self.call_sdk_in_all()?;
         }
