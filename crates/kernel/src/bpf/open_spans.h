@@ -26,6 +26,7 @@ struct open_spans {
 	__u32 depth;
 	__u8 source[OPEN_SPANS];  /* plus one; 0: ended before those on top of it */
 	__u8 beyond[MAX_SOURCES]; /* begins that found no room and whose ends are still to come */
+	__u32 ending;		  /* which one, on its way from one function to another */
 	struct open_span span[OPEN_SPANS];
 };
 

@@ -255,6 +255,10 @@ static __always_inline void end_at(struct pt_regs *ctx, enum probe_kind kind, st
 	__u64 now;
 	__u16 kept;
 
+	/* Through memory: what the verifier has learnt of it in a loop it forgets, and follows one
+	 * way from here on rather than one for each round. */
+	*(volatile __u32 *)&s->ending = at;
+	at = *(volatile __u32 *)&s->ending;
 	if (at >= OPEN_SPANS)
 		return;
 	span = &s->span[bounded(at)];
@@ -273,7 +277,10 @@ static __always_inline void end_at(struct pt_regs *ctx, enum probe_kind kind, st
 		}
 	}
 	s->source[bounded(at)] = 0;
-	trim(s);
+	if (at + 1 == s->depth && (!at || s->source[bounded(at - 1)]))
+		s->depth = at; /* as most do */
+	else
+		trim(s);
 }
 
 /*
@@ -333,7 +340,7 @@ static __always_inline int return_span(struct pt_regs *ctx, __u64 cookie)
 {
 	struct ts_meter *m = current_meter(this_cpu());
 	__u64 sp = PT_REGS_SP(ctx) - RETURN_ADDRESS;
-	__u32 source = source_of(cookie);
+	__u32 source = source_of(cookie), found = OPEN_SPANS;
 	struct open_spans *s;
 
 	if (!m)
@@ -349,13 +356,14 @@ static __always_inline int return_span(struct pt_regs *ctx, __u64 cookie)
 		if (s->source[bounded(at)] != source + 1)
 			continue;
 		if (s->span[bounded(at)].sp == sp) {
-			end_at(ctx, IS_UPROBE, s, at, m, cookie);
+			found = at;
 			break;
 		}
 		if (s->span[bounded(at)].sp > sp)
 			break;
 		abandon(s, at);
 	}
+	end_at(ctx, IS_UPROBE, s, found, m, cookie);
 	return 0;
 }
 
