@@ -1,5 +1,6 @@
 //! `tailscope timeline`: recording, and what is done with a window.
 
+mod args;
 mod story;
 
 use std::fs::{self, File};
@@ -17,10 +18,12 @@ use tailscope_timeline::{
     ask_for_window, page, perfetto, tell,
 };
 
-use crate::args::{Dump, Page, Perfetto, Timeline, WithWindow};
 use crate::failure::Failure;
 use crate::subject::{aims, launch, load_failure, stop_on_signals, targets};
 use crate::units::{bytes, count, time};
+use args::{Dump, Page, Perfetto, WithWindow};
+
+pub use args::Timeline;
 
 /// How often the rings are looked at.
 const LOOK: Duration = Duration::from_millis(50);

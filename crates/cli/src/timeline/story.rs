@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tailscope_timeline::{Gap, Stories, Story, ms, tell};
 
-use crate::args::TellStory;
+use super::args::TellStory;
 use crate::units::time;
 
 /// In text, gaps below this share of the latency are summed up.

@@ -1,5 +1,6 @@
 //! `tailscope top`: what spans are like now, on a terminal, as text or as JSON.
 
+mod args;
 mod bar;
 mod detail;
 mod line;
@@ -20,7 +21,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tailscope_record::{End, Listener, Live, Prints, Progress};
 
-use crate::args::Top;
 use crate::subject::{self, Session};
 use line::Room;
 use picture::picture;
@@ -28,7 +28,7 @@ use snapshot::{Period, Snapshot};
 use terminal::{News, Terminal};
 use view::{View, Wish};
 
-pub use view::Column;
+pub use args::Top;
 
 /// The width of a picture that no terminal has told.
 const PIPE_WIDTH: usize = 100;
