@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * From packet to packet: what the stack takes from a device, TCP's look at it, the receives and sends
+ * of the watched, those of their clients on this machine, and what a device takes.
+ */
+#ifndef TAILSCOPE_TIMELINE_PACKETS_H
+#define TAILSCOPE_TIMELINE_PACKETS_H
+
+#include "timeline_rings.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+
+/* Processes that received from a watched one, by the low bits of their id. */
+SEC(".bss.clients") __u8 clients[TL_BUCKETS] = {};
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_packet, struct sk_buff *skb)
+{
+	write(TL_PACKET_IN, 0, 0, self(), skb->len, 0, 0);
+	return 0;
+}
+
+/* Its header, and how many bytes of data follow it. */
+static __always_inline bool header_of(const struct sk_buff *skb, struct tcp_header *h, __u32 *bytes)
+{
+	unsigned char *at = skb->head + skb->transport_header;
+	/* Verifiers that take these for pointers allow their difference, in 64 bits, and no more. */
+	__u64 before = at - skb->data;
+
+	barrier_var(before);
+	if (bpf_probe_read_kernel(h, sizeof(*h), at))
+		return false;
+	before += (h->offset >> 4) * 4;
+	*bytes = skb->len > before ? skb->len - before : 0;
+	return true;
+}
+
+static __always_inline __u16 short_of(__u32 bytes)
+{
+	return bytes < 0xffff ? bytes : 0xffff;
+}
+
+/* For each packet of an established connection, before it is looked at. */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(on_tcp, struct sock *sk, struct sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct tcp_header h;
+	__u32 bytes;
+
+	/* The stack has taken the headers off: its data begins at the TCP header. */
+	if (header_of(skb, &h, &bytes))
+		write_at(now, TL_TCP_IN, 0, short_of(bytes), self(), name_of(sk),
+			 bpf_ntohl(h.seq) + bytes, bpf_ntohl(h.ack_seq));
+	return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_ready, struct sock *sk)
+{
+	write(TL_READY, 0, 0, self(), name_of(sk), 0, 0);
+	return 0;
+}
+
+/*
+ * Connections of the watched, by their two ports, which are the same pair at either end: so a client
+ * on this machine is known, and its receives are told too. Others' connections with such a pair are
+ * told with them, and nobody looks at those.
+ */
+SEC(".bss.served") __u8 served[1 << 16] = {};
+
+/*
+ * Whether connect chose its port, so that it is a client's. What accept gives has the port that was
+ * bound before somebody listened. The kernel marks the first so (net/ipv4/inet_hashtables.c,
+ * __inet_hash_connect), that nobody else may bind them.
+ */
+static __always_inline bool connects(struct tcp_sock *tcp)
+{
+	struct inet_bind_bucket *port = tcp->inet_conn.icsk_bind_hash;
+
+	return port && port->fastreuse == -1;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
+{
+	__u64 now = bpf_ktime_get_ns(), ids = ids_here();
+	bool ours = is_watched(ids >> 32);
+	struct tcp_sock *tcp;
+	__u8 flags_of = 0, *client;
+
+	if (flags & 2 /* MSG_PEEK */ || length <= 0)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (tcp) {
+		__u16 ports = sk->__sk_common.skc_num ^ bpf_ntohs(sk->__sk_common.skc_dport);
+
+		if (!served[ports]) {
+			if (!ours)
+				return 0;
+			served[ports] = 1;
+		}
+	} else if (!ours) {
+		return 0;
+	}
+	client = &clients[ids >> 32 & (TL_BUCKETS - 1)];
+	if (!ours && !*client)
+		*client = 1;
+	if (tcp)
+		flags_of = connects(tcp) ? 3 : 1;
+	write_at(now, ours ? TL_RECEIVE : TL_TAKEN, flags_of, 0, ids, name_of(sk),
+		 tcp ? tcp->copied_seq : 0, length);
+	return 0;
+}
+
+/* What keeps back the bytes that are not sent, as net/ipv4/tcp_output.c decides it. */
+static __always_inline __u16 held(struct tcp_sock *tcp)
+{
+	__u32 unsent = tcp->write_seq - tcp->snd_nxt;
+	__u8 nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
+
+	if ((__s32)unsent <= 0)
+		return TL_HELD_NOT;
+	if ((__s32)(tcp->write_seq - (tcp->snd_una + tcp->snd_wnd)) > 0)
+		return TL_HELD_WINDOW;
+	if (tcp->packets_out >= tcp->snd_cwnd)
+		return TL_HELD_CONGESTION;
+	if (unsent < tcp->mss_cache) {
+		if (nonagle & 2 /* TCP_NAGLE_CORK */)
+			return TL_HELD_CORK;
+		if (!(nonagle & 1 /* TCP_NAGLE_OFF */) && tcp->packets_out)
+			return TL_HELD_NAGLE;
+	}
+	return TL_HELD_OTHER;
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_send, struct sock *sk, int length, int flags)
+{
+	__u64 now = bpf_ktime_get_ns(), ids = ids_here();
+	struct tcp_sock *tcp;
+
+	if (length <= 0 || !is_watched(ids >> 32))
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	write_at(now, TL_SEND, !!tcp, tcp ? held(tcp) : 0, ids, name_of(sk),
+		 tcp ? tcp->write_seq : 0, length);
+	return 0;
+}
+
+#define IPPROTO_TCP 6
+/* States in which what stands for a socket is less than one (include/net/tcp_states.h). */
+#define TCP_TIME_WAIT 6
+#define TCP_NEW_SYN_RECV 12
+
+/* Packets with data only: nobody waits for an acknowledgement to leave. */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_transmit, struct sk_buff *skb, void *device)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct sock *sk = skb->sk;
+	__u32 bytes, tid = self(), since = 0;
+	struct tcp_header h;
+	struct here *cpu;
+
+	if (!sk || sk->__sk_common.skc_state == TCP_TIME_WAIT ||
+	    sk->__sk_common.skc_state == TCP_NEW_SYN_RECV || sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (!header_of(skb, &h, &bytes) || !bytes)
+		return 0;
+	cpu = here();
+	if (cpu->sends == tid)
+		since = now - cpu->sends_at;
+	write_at(now, TL_TRANSMIT, 0, short_of(bytes), tid, name_of(sk), bpf_ntohl(h.seq) + bytes,
+		 since);
+	return 0;
+}
+
+#endif
