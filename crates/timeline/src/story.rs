@@ -11,6 +11,7 @@ mod answers;
 mod classes;
 mod gaps;
 mod jvm;
+mod naming;
 mod teller;
 
 use serde::Serialize;

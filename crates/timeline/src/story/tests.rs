@@ -1,10 +1,11 @@
-use std::io::Cursor;
-
-use proptest::prelude::*;
-use tailscope_signals::event::{EVENT_BYTES, abi};
+use tailscope_signals::event::abi;
 
 use super::*;
+use events::{Raw, call, comes, raw, socket, switch, trace, waking};
 
+mod answers;
+mod any;
+mod events;
 mod jvm;
 
 const US: u64 = 1_000;
@@ -15,66 +16,6 @@ const CLIENT: u32 = 50;
 const THEIRS: u32 = 1;
 const OURS: u32 = 2;
 const OTHER: u32 = 3;
-
-/// An event as the kernel's programs write it.
-#[derive(Debug, Clone, Copy, Default)]
-struct Raw {
-    cpu: u32,
-    us: u64,
-    tid: u32,
-    kind: u32,
-    flags: u8,
-    small: u32,
-    x: u32,
-    y: u32,
-    z: u32,
-}
-
-impl Raw {
-    fn bytes(&self) -> [u8; EVENT_BYTES] {
-        let mut bytes = [0; EVENT_BYTES];
-        bytes[..8].copy_from_slice(&(self.us * US).to_ne_bytes());
-        bytes[12..16].copy_from_slice(&self.tid.to_ne_bytes());
-        bytes[16] = self.kind as u8;
-        bytes[17] = self.flags;
-        bytes[18..20].copy_from_slice(&(self.small as u16).to_ne_bytes());
-        for (at, word) in [(20, self.x), (24, self.y), (28, self.z)] {
-            bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
-        }
-        bytes
-    }
-}
-
-/// A trace of these events, with what its description says changed.
-fn trace(events: &[Raw], change: impl FnOnce(&mut serde_json::Value)) -> Trace {
-    let mut file = b"TSTRACE1".to_vec();
-    let mut parts = Vec::new();
-    for cpu in 0..2 {
-        let of: Vec<_> = events.iter().filter(|event| event.cpu == cpu).collect();
-        parts.push(serde_json::json!({
-            "cpu": cpu, "offset": file.len(), "events": of.len(), "from_ns": 0,
-            "overwritten": 0, "unwritten": 0
-        }));
-        of.iter().for_each(|event| file.extend(event.bytes()));
-    }
-    let mut about = serde_json::json!({
-        "abi": abi::TL_ABI, "tailscope": "", "kernel": "", "arch": "", "reason": "end",
-        "from_ns": 0, "to_ns": 1_000_000 * US, "unix_offset_ns": 0, "slow_ns": 1,
-        "parts": parts, "watched": [SERVER], "interrupts": {}, "gaps": [],
-        "threads": {
-            "7": {"name": "worker", "process": 7}, "8": {"name": "helper", "process": 7},
-            "99": {"name": "hog\u{1b}[2J", "process": 99}
-        },
-        "processes": {"7": "server", "99": "hog\u{1b}[2J"},
-        "processes_lost": 0, "ladder": {}
-    });
-    change(&mut about);
-    let text = about.to_string();
-    file.extend(text.as_bytes());
-    file.extend((text.len() as u64).to_le_bytes());
-    file.extend(b"TSTRACE1");
-    Trace::read(&mut Cursor::new(file)).expect("a trace")
-}
 
 fn one(events: &[Raw]) -> Story {
     let told = tell(&trace(events, |_| ()), None, 10);
@@ -90,79 +31,6 @@ fn check(story: &Story) {
         at += gap.ns;
     }
     assert_eq!(at, story.latency_ns, "{story:?}");
-}
-
-fn raw(cpu: u32, us: u64, tid: u32, kind: u32) -> Raw {
-    Raw {
-        cpu,
-        us,
-        tid,
-        kind,
-        ..Raw::default()
-    }
-}
-
-fn switch(cpu: u32, us: u64, from: u32, state: u32, to: u32) -> Raw {
-    let process = |tid| if tid == 8 { SERVER } else { tid };
-    Raw {
-        small: state,
-        x: to,
-        y: process(to),
-        z: process(from),
-        ..raw(cpu, us, from, abi::TL_SWITCH)
-    }
-}
-
-fn waking(cpu: u32, us: u64, by: u32, thread: u32) -> Raw {
-    Raw {
-        x: thread,
-        z: SERVER,
-        ..raw(cpu, us, by, abi::TL_WAKING)
-    }
-}
-
-/// The client's packet of ten bytes up to `end` comes in on CPU 0, and wakes the server.
-fn comes(us: u64, end: u32, wakes: bool) -> Vec<Raw> {
-    let on_net = |us, kind| Raw {
-        small: 3,
-        ..raw(0, us, CLIENT, kind)
-    };
-    let of = |us, kind, socket| Raw {
-        x: socket,
-        y: end,
-        small: 10,
-        ..raw(0, us, CLIENT, kind)
-    };
-    let mut events = vec![
-        of(us, abi::TL_TRANSMIT, THEIRS),
-        on_net(us + 1, abi::TL_SOFTIRQ_IN),
-        raw(0, us + 2, CLIENT, abi::TL_PACKET_IN),
-        of(us + 3, abi::TL_TCP_IN, OURS),
-        of(us + 4, abi::TL_READY, OURS),
-    ];
-    if wakes {
-        events.push(waking(0, us + 5, CLIENT, SERVER));
-    }
-    events.push(on_net(us + 6, abi::TL_SOFTIRQ_OUT));
-    events
-}
-
-fn socket(us: u64, tid: u32, kind: u32, socket: u32, end: u32, held: u32) -> Raw {
-    Raw {
-        flags: 1,
-        small: held,
-        x: socket,
-        y: end,
-        z: 10,
-        ..raw(1, us, tid, kind)
-    }
-}
-
-fn call(us: u64, tid: u32, kind: u32, number: i64) -> Raw {
-    Raw {
-        small: number as u32,
-        ..raw(1, us, tid, kind)
-    }
 }
 
 #[test]
@@ -433,93 +301,6 @@ fn the_way_back_ends_when_a_client_on_this_machine_received_the_answer() {
     );
 }
 
-const HELPER: u32 = 8;
-
-/// The server asks the helper, which is in page faults for 5 ms, and answers; what the server does until
-/// it blocks is `meanwhile`.
-fn asking(meanwhile: &[Raw]) -> Vec<Raw> {
-    let (asks, asked) = (4, 5); // the two ends of a connection
-    let on = |cpu, event: Raw| Raw { cpu, ..event };
-    let mut events = vec![switch(1, 10, 0, 0, SERVER)];
-    events.extend(comes(100, 10, false));
-    events.extend([
-        socket(110, SERVER, abi::TL_RECEIVE, OURS, 10, 0),
-        socket(120, SERVER, abi::TL_TRANSMIT, asks, 30, 10),
-        raw(1, 121, SERVER, abi::TL_PACKET_IN),
-        socket(122, SERVER, abi::TL_TCP_IN, asked, 30, 10),
-        socket(123, SERVER, abi::TL_READY, asked, 0, 0),
-        waking(1, 124, SERVER, HELPER),
-        socket(126, SERVER, abi::TL_SEND, asks, 30, 0),
-        switch(0, 130, 0, 0, HELPER),
-        on(0, socket(140, HELPER, abi::TL_RECEIVE, asked, 30, 0)),
-        raw(0, 200, HELPER, abi::TL_FAULT_IN),
-        raw(0, 5_200, HELPER, abi::TL_FAULT_OUT),
-        on(0, socket(5_300, HELPER, abi::TL_TRANSMIT, asked, 77, 10)),
-        raw(0, 5_301, HELPER, abi::TL_PACKET_IN),
-        on(0, socket(5_302, HELPER, abi::TL_TCP_IN, asks, 77, 10)),
-        on(0, socket(5_303, HELPER, abi::TL_READY, asks, 0, 0)),
-        waking(0, 5_304, HELPER, SERVER),
-        on(0, socket(5_310, HELPER, abi::TL_SEND, asked, 77, 0)),
-        switch(1, 5_320, 0, 0, SERVER),
-        // To a client: this is an answer, and no request.
-        Raw {
-            flags: 3,
-            ..socket(5_330, SERVER, abi::TL_RECEIVE, asks, 77, 0)
-        },
-        socket(5_350, SERVER, abi::TL_TRANSMIT, OURS, 500, 10),
-        socket(5_360, SERVER, abi::TL_SEND, OURS, 500, 0),
-    ]);
-    events.extend(meanwhile);
-    events
-}
-
-#[test]
-fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
-    let events = asking(&[switch(1, 150, SERVER, 1, 0)]);
-    let told = tell(&trace(&events, |_| ()), None, 10);
-    told.stories.iter().for_each(check);
-    let sentences: Vec<_> = told.stories.iter().map(|s| s.sentence.as_str()).collect();
-    assert_eq!(
-        sentences,
-        [
-            "5.00 ms of 5.25 ms: server/helper: page faults",
-            "5.00 ms of 5.21 ms: page faults",
-        ]
-    );
-    let work: Vec<_> = told.stories[0]
-        .gaps
-        .iter()
-        .filter(|gap| gap.stage == Stage::Work && gap.ns >= 10 * US)
-        .map(|gap| (gap.tid, gap.kind, gap.ns / US))
-        .collect();
-    assert_eq!(
-        work,
-        [
-            // From the moment when it was asked, whatever the server does until it blocks.
-            (HELPER, Kind::Running, 70),
-            (HELPER, Kind::PageFault, 5_000),
-            (HELPER, Kind::Running, 100),
-            (SERVER, Kind::WakeUp, 16),
-            (SERVER, Kind::Running, 30),
-        ]
-    );
-}
-
-#[test]
-fn what_a_thread_did_while_an_answer_was_to_come_held_up_nothing() {
-    // It waits behind a hog before it waits for the answer, which is not there any sooner.
-    let events = asking(&[
-        switch(1, 128, SERVER, 0, HOG),
-        switch(1, 4_000, HOG, 0, SERVER),
-        switch(1, 4_050, SERVER, 1, 0),
-    ]);
-    let told = tell(&trace(&events, |_| ()), None, 10);
-    told.stories.iter().for_each(check);
-    let sentence = told.stories.first().map(|story| story.sentence.as_str());
-    let leads = Some("5.00 ms of 5.25 ms: server/helper: page faults");
-    assert_eq!(sentence, leads);
-}
-
 #[test]
 fn a_wait_for_the_cpu_that_a_collection_has_is_told_with_it() {
     const COLLECTS: u32 = 8; // a thread of the server's process, as 7 is
@@ -605,45 +386,4 @@ fn a_story_says_what_the_trace_lost_in_it_and_where() {
     assert!(losses(&|about| about["sdk"] = part(0)).is_empty());
     let short = losses(&|about| about["sdk"] = part(150_000 * US));
     assert!(short[0].contains("nothing older than 0.150 s"), "{short:?}");
-}
-
-fn any_event() -> impl Strategy<Value = Raw> {
-    let small = prop_oneof![Just(0u32), Just(1), Just(3), Just(5)];
-    (
-        0u32..2,
-        0u64..400,
-        0u32..3,
-        1..abi::TL_KINDS,
-        0u8..2,
-        small,
-        0u32..4,
-        0u32..60,
-    )
-        .prop_map(|(cpu, us, tid, kind, flags, small, x, y)| Raw {
-            cpu,
-            us,
-            tid: [0, SERVER, 8][tid as usize],
-            kind,
-            flags,
-            small,
-            x: if kind == abi::TL_SWITCH || kind == abi::TL_WAKING {
-                [0, SERVER, 8, HOG][x as usize]
-            } else {
-                x
-            },
-            y: if kind == abi::TL_SWITCH { SERVER } else { y },
-            z: SERVER,
-        })
-}
-
-proptest! {
-    #[test]
-    fn whatever_a_trace_holds_the_gaps_sum_to_the_latency(
-        events in proptest::collection::vec(any_event(), 0..400)
-    ) {
-        let told = tell(&trace(&events, |_| ()), Some(0), 1000);
-        for story in &told.stories {
-            check(story);
-        }
-    }
 }
