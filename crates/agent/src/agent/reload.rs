@@ -125,16 +125,6 @@ impl Agent {
             || self.chosen.iter().any(left_out)
     }
 
-    /// Waits for what the clerk was given: it is done in the folder of now, and by who asked.
-    pub(super) fn settle(&mut self) {
-        while self.turning.is_some() || self.shrinking {
-            match self.clerk.wait() {
-                Some(done) => self.take_up_one(done),
-                None => return,
-            }
-        }
-    }
-
     /// The next recorder takes the place of this one. The spans that are open at that moment are
     /// those that neither sees whole.
     fn succeed(&mut self, mut next: Recorder) -> Result<(), AgentError> {

@@ -1,0 +1,118 @@
+//! Looking after the ledgers: when the next one begins, what became of the last, the quota.
+
+use std::time::{Duration, Instant};
+
+use super::Agent;
+use crate::clerk::{Done, Job};
+use crate::config::Config;
+use crate::rotation::{Present, Reason, Rotation};
+
+/// How long it waits after a ledger that could not be begun.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+impl Agent {
+    /// What is due about once a second.
+    pub(super) fn tend(&mut self) {
+        self.tell();
+        if let (Some(why), Some(otlp)) = (self.exported.take_trouble(), &self.config.otlp) {
+            let endpoint = &otlp.endpoint;
+            (self.say)(&format!(
+                "no spans get to {endpoint}: {why}; recording goes on"
+            ));
+        }
+        let Config { ledger, .. } = &self.config;
+        let rotation = Rotation {
+            size: *ledger.rotate_size.as_ref(),
+            age: *ledger.rotate_age.as_ref(),
+        };
+        let present = Present {
+            began: self.began,
+            now: Instant::now(),
+            bytes: self.recorder.sealed().bytes,
+            step_ns: self.recorder.clock_step_ns(),
+        };
+        if let Some(reason) = rotation.due(&present) {
+            self.turn(reason);
+        }
+        if present.bytes != std::mem::replace(&mut self.shrunk_at, present.bytes) {
+            self.shrink();
+        }
+    }
+
+    /// Has the next ledger begun. The present one goes on until that is done.
+    pub(super) fn turn(&mut self, reason: Reason) {
+        let too_early = self.not_before.is_some_and(|at| Instant::now() < at);
+        if self.turning.is_none() && !too_early {
+            self.turning = Some(reason);
+            let next = Box::new(self.recorder.next_ledger());
+            self.clerk.give(Job::Begin(next));
+        }
+    }
+
+    pub(super) fn shrink(&mut self) {
+        if !std::mem::replace(&mut self.shrinking, true) {
+            let quota = *self.config.ledger.quota.as_ref();
+            self.clerk.give(Job::Shrink(quota));
+        }
+    }
+
+    /// Takes up what the clerk has done.
+    pub(super) fn take_up(&mut self) {
+        let done: Vec<Done> = self.clerk.done().collect();
+        for done in done {
+            self.take_up_one(done);
+        }
+    }
+
+    fn take_up_one(&mut self, done: Done) {
+        match done {
+            Done::Begun(Ok(ledger)) => {
+                if let Some(reason) = self.turning.take() {
+                    self.counts.turns[reason.index()] += 1;
+                }
+                self.began = Instant::now();
+                if let Some(closing) = self.recorder.turn(*ledger) {
+                    self.clerk.give(Job::Seal(Box::new(closing)));
+                }
+            }
+            Done::Begun(Err(why)) => {
+                self.turning = None;
+                self.not_before = Some(Instant::now() + AGAIN_AFTER);
+                self.failed_to_write(&format!("can't begin the next ledger: {why}"));
+            }
+            Done::Sealed(folder, totals) => {
+                match totals {
+                    Ok(totals) => self.counts.bytes += totals.bytes,
+                    Err(why) => {
+                        self.failed_to_write(&format!("can't seal {}: {why}", folder.display()));
+                    }
+                }
+                self.shrink();
+            }
+            Done::Shrunk(holding, failed) => {
+                self.shrinking = false;
+                self.holding = holding;
+                for why in failed {
+                    (self.say)(&format!("the quota is not kept: {why}"));
+                }
+            }
+        }
+    }
+
+    /// Waits for what the clerk was given: it is done in the folder of now, and by who asked.
+    pub(super) fn settle(&mut self) {
+        while self.turning.is_some() || self.shrinking {
+            match self.clerk.wait() {
+                Some(done) => self.take_up_one(done),
+                None => return,
+            }
+        }
+    }
+
+    pub(super) fn failed_to_write(&mut self, why: &str) {
+        self.counts.write_errors += 1;
+        (self.say)(&format!("{why}; recording goes on"));
+        // What is over the quota may be what fills the disk.
+        self.shrink();
+    }
+}
