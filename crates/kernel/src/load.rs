@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, Program, ProgramMut,
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut,
 };
 use tailscope_signals::abi;
 use tailscope_signals::ring::Rings;
@@ -79,6 +79,30 @@ pub(crate) fn kernel(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Loa
     move |source| LoadError::Kernel { what, source }
 }
 
+/// Programs that are not loaded yet, on a machine and for a user that may load them.
+pub(crate) struct Opened {
+    pub(crate) btf: Btf<'static>,
+    pub(crate) object: OpenObject,
+    /// How many CPUs there may ever be.
+    pub(crate) cpus: usize,
+}
+
+/// Reads programs, after it has made sure that they can be loaded.
+pub(crate) fn open(programs: &'static [u8]) -> Result<Opened, LoadError> {
+    quiet();
+    let missing = missing_capabilities();
+    if !missing.is_empty() {
+        return Err(LoadError::Privilege(missing));
+    }
+    Ok(Opened {
+        btf: Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?,
+        object: ObjectBuilder::default()
+            .open_memory(programs)
+            .map_err(kernel("read the programs"))?,
+        cpus: libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?,
+    })
+}
+
 /// The loaded programs, and everything in the kernel that belongs to them.
 pub struct Kernel {
     // Links first: dropped in this order, the programs stop before their maps go.
@@ -94,7 +118,6 @@ pub struct Kernel {
     pub(crate) sdk_meters: HashMap<u32, (u32, MapHandle)>,
     pub(crate) spare_meters: Option<(u32, MapHandle)>,
     pub(crate) own_meters: Vec<MapHandle>,
-    programs: Vec<u32>,
     pub(crate) keepings: Keepings,
     pub(crate) ladder: Ladder,
     pub(crate) object: Object,
@@ -133,17 +156,12 @@ impl Ended<'_> {
 impl Kernel {
     /// Loads the programs and attaches them. Nobody is watched yet.
     pub fn load(config: &Config) -> Result<Self, LoadError> {
-        quiet();
-        let missing = missing_capabilities();
-        if !missing.is_empty() {
-            return Err(LoadError::Privilege(missing));
-        }
-        let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
+        let Opened {
+            btf,
+            object: mut open,
+            cpus,
+        } = open(PROGRAMS)?;
         let mut ladder = Ladder::default();
-        let mut open = ObjectBuilder::default()
-            .open_memory(PROGRAMS)
-            .map_err(kernel("read the programs"))?;
-        let cpus = libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?;
         configure(&mut open, config, cpus)?;
         select(&mut open, &btf, config, &mut ladder)?;
         let uprobes = probes::select(&mut open, config, &mut ladder);
@@ -174,10 +192,6 @@ impl Kernel {
                     .map_err(kernel("open the ring of rows from probes"))?,
             }),
         };
-        let programs = object
-            .progs()
-            .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())
-            .collect();
         let mut kernel = Self {
             sdk_links: Vec::new(),
             probe_links: Vec::new(),
@@ -192,7 +206,6 @@ impl Kernel {
             sdk_meters: HashMap::new(),
             spare_meters: None,
             own_meters,
-            programs,
             keepings: Keepings::all(),
             ladder,
             object,
@@ -236,7 +249,7 @@ impl Kernel {
     /// What was lost so far.
     #[must_use]
     pub fn losses(&self) -> Losses {
-        losses::read(&self.object, &self.programs)
+        losses::read(&self.object)
     }
 
     /// News that were lost so far: cheaper than all [`losses`](Kernel::losses).
@@ -253,12 +266,12 @@ impl Kernel {
 }
 
 /// Has libbpf say nothing unless it is asked to.
-pub(crate) fn quiet() {
+fn quiet() {
     libbpf_rs::set_print(Some((PrintLevel::Debug, log)));
 }
 
 /// libbpf tells much that is no trouble: a rung that is not there. TAILSCOPE_LIBBPF_LOG=1 shows it.
-pub(crate) fn log(_: PrintLevel, text: String) {
+fn log(_: PrintLevel, text: String) {
     if std::env::var_os("TAILSCOPE_LIBBPF_LOG").is_some() {
         eprint!("{text}");
     }

@@ -1,6 +1,9 @@
 //! What could not be metered or written: every place that can lose counts what it lost.
 
-use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libbpf_rs::libbpf_sys::{bpf_obj_get_info_by_fd, bpf_prog_info};
 use libbpf_rs::{MapCore, MapFlags, Object};
 
 use crate::shared::{self, Plain};
@@ -48,12 +51,35 @@ pub(crate) fn counted(object: &Object) -> shared::lost {
         .unwrap_or_default()
 }
 
-pub(crate) fn read(object: &Object, programs: &[u32]) -> Losses {
+/// What the kernel says of the programs that are loaded. Each is asked for by our own descriptor: to go
+/// through the kernel's list of programs takes CAP_SYS_ADMIN, which a service does without.
+fn infos(object: &Object) -> impl Iterator<Item = bpf_prog_info> {
+    object
+        .progs()
+        .filter(|program| program.autoload())
+        .filter_map(|program| {
+            let mut info = bpf_prog_info::default();
+            let mut length = size_of::<bpf_prog_info>() as u32;
+            // SAFETY: the kernel writes no more than `length` bytes there, and reads no pointers, as the
+            // lengths of all lists in it are 0.
+            let failed = unsafe {
+                bpf_obj_get_info_by_fd(
+                    program.as_fd().as_raw_fd(),
+                    (&raw mut info).cast(),
+                    &mut length,
+                )
+            };
+            (failed == 0).then_some(info)
+        })
+}
+
+/// Runs of the programs that the kernel skipped, because one was running on that CPU already.
+pub(crate) fn skipped(object: &Object) -> u64 {
+    infos(object).map(|info| info.recursion_misses).sum()
+}
+
+pub(crate) fn read(object: &Object) -> Losses {
     let counted = counted(object);
-    let recursion = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default())
-        .filter(|info| programs.contains(&info.id))
-        .map(|info| info.recursion_misses)
-        .sum();
     Losses {
         rows: counted.rows,
         threads: counted.threads,
@@ -66,6 +92,30 @@ pub(crate) fn read(object: &Object, programs: &[u32]) -> Losses {
         depth: counted.depth,
         names: counted.names,
         culprits: counted.culprits,
-        recursion,
+        recursion: skipped(object),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+    use crate::Running;
+
+    #[test]
+    fn what_was_skipped_is_known_without_root_s_powers() {
+        let running = match Running::load() {
+            Ok(running) => running,
+            Err(e) => {
+                println!("skipped: {e}");
+                return;
+            }
+        };
+        // Of this thread alone, which ends with the test.
+        let mut held = capabilities(None).expect("read");
+        held.effective.remove(CapabilitySet::SYS_ADMIN);
+        set_capabilities(None, held).expect("one may give up what one has");
+        assert_eq!(infos(running.object()).count(), 1);
     }
 }

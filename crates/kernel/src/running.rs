@@ -2,11 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use libbpf_rs::btf::Btf;
-use libbpf_rs::{Link, Object, ObjectBuilder};
+use libbpf_rs::{Link, Object};
 
-use crate::load::{LoadError, kernel, quiet};
-use crate::privilege::missing_capabilities;
+use crate::load::{LoadError, kernel, open};
 use crate::shared;
 use crate::watch::map_of;
 
@@ -37,15 +35,8 @@ impl Running {
 
     /// Loads the program and attaches it.
     pub fn load() -> Result<Self, LoadError> {
-        quiet();
-        let missing = missing_capabilities();
-        if !missing.is_empty() {
-            return Err(LoadError::Privilege(missing));
-        }
-        Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
-        let object = ObjectBuilder::default()
-            .open_memory(PROGRAM)
-            .map_err(kernel("read the program"))?
+        let object = open(PROGRAM)?
+            .object
             .load()
             .map_err(kernel("load the program"))?;
         let link = object
@@ -64,6 +55,11 @@ impl Running {
     #[must_use]
     pub fn map(&self) -> impl AsFd + '_ {
         map_of(&self.object, ".bss.running")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
     }
 
     /// What a word says; `None`: no switch was seen on that CPU yet.

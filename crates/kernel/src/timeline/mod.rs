@@ -11,18 +11,16 @@ use std::io;
 use std::os::fd::AsFd;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
-use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, Program,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 use tailscope_signals::event_ring::EventRings;
 
-use crate::load::{LoadError, kernel, log};
+use crate::Ladder;
+use crate::load::{LoadError, Opened, kernel, open};
+use crate::losses;
 use crate::probes::{self, Probe, ProbeError, Uprobes};
 use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint};
 use crate::shared::{self, Plain};
 use crate::watch::{Watched, map_of};
-use crate::{Ladder, missing_capabilities};
 pub use jvm::Listening;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/timeline.bpf.o"));
@@ -83,7 +81,6 @@ pub struct Lost {
 pub struct Events {
     links: Vec<Link>, // first: the programs stop before their maps go
     watched: Watched,
-    programs: Vec<u32>,
     ladder: Ladder,
     uprobes: Uprobes,
     /// By process with the SDK.
@@ -104,17 +101,12 @@ fn slots(memory: u64, cpus: usize) -> u32 {
 impl Events {
     /// Loads the programs and attaches them. From here on events are written; nobody is watched.
     pub fn load(config: Config) -> Result<Self, LoadError> {
-        libbpf_rs::set_print(Some((PrintLevel::Debug, log)));
-        let missing = missing_capabilities();
-        if !missing.is_empty() {
-            return Err(LoadError::Privilege(missing));
-        }
-        let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
+        let Opened {
+            btf,
+            object: mut open,
+            cpus,
+        } = open(PROGRAMS)?;
         let mut ladder = Ladder::default();
-        let mut open = ObjectBuilder::default()
-            .open_memory(PROGRAMS)
-            .map_err(kernel("read the timeline's programs"))?;
-        let cpus = libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?;
         let slots = slots(config.memory, cpus);
         configure(&mut open, config, cpus, slots).map_err(kernel("configure the programs"))?;
         select(&mut open, &btf, &mut ladder)?;
@@ -130,14 +122,9 @@ impl Events {
             .map_err(kernel("load the timeline's programs"))?;
         let links = attach::attach(&mut object, faults, &mut ladder)?;
         let watched = Watched::of(&object)?;
-        let programs = object
-            .progs()
-            .filter_map(|program| Program::id_from_fd(program.as_fd()).ok())
-            .collect();
         Ok(Self {
             links,
             watched,
-            programs,
             ladder,
             uprobes,
             meters: HashMap::new(),
@@ -197,12 +184,8 @@ impl Events {
             .flatten()
             .and_then(|bytes| shared::tl_lost::from_bytes(&bytes))
             .unwrap_or_default();
-        let skipped = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default())
-            .filter(|info| self.programs.contains(&info.id))
-            .map(|info| info.recursion_misses)
-            .sum();
         Lost {
-            skipped,
+            skipped: losses::skipped(&self.object),
             processes: counted.processes,
             refused: (counted.refused_process != 0)
                 .then_some((counted.refused_process, counted.refused_errno as i32)),
