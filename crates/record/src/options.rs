@@ -27,7 +27,8 @@ pub struct Options {
     pub children: bool,
     /// Whether it tells of every program that starts on this machine, so that it can be watched.
     pub tell_programs: bool,
-    /// Whether it takes over the SDK's socket from a recorder of this same process.
+    /// Whether a recorder of this same process serves the SDK's socket until this one
+    /// [takes its place](crate::Recorder::take_place).
     pub takes_over: bool,
     /// Where the ledger is written; `None`: no row is written at all.
     pub ledger: Option<Place>,

@@ -53,6 +53,8 @@ pub struct Recorder {
     sample: f64,
     measured: CauseSet,
     metadata: Metadata,
+    /// The process in which it last looked for the SDK.
+    scanned: u32,
     /// Programs that started and are not watched.
     programs: Vec<u32>,
     /// Who knocked while it was not decided yet whether those are to be watched.
@@ -148,6 +150,7 @@ impl Recorder {
             sample: options.sample,
             measured,
             metadata,
+            scanned: 0,
             programs: Vec::new(),
             knocks: Vec::new(),
             lost_news: 0,

@@ -66,7 +66,8 @@ impl SdkServer {
         Door::path()
     }
 
-    /// `takes_over`: whoever serves the socket now is of this process, and about to end.
+    /// `takes_over`: whoever serves the socket now is of this process, and goes on until this one
+    /// takes its place.
     pub(crate) fn open(
         sample: u64,
         unknown: Keeping,
@@ -80,6 +81,11 @@ impl SdkServer {
             counted: (0, Vec::new()),
             past: Counts::default(),
         })
+    }
+
+    /// Has all who knock from now on come here.
+    pub(crate) fn take_place(&mut self) -> Result<(), ServeError> {
+        self.door.take_place()
     }
 
     /// Readable when a process wants in.

@@ -51,6 +51,7 @@ pub enum Refusal {
 /// The recorder's end of the socket.
 #[derive(Debug)]
 pub struct Door {
+    /// Where the socket lies now.
     path: PathBuf,
     /// Device and inode of the socket that is ours.
     bound: Option<(u64, u64)>,
@@ -67,15 +68,30 @@ impl Door {
         )
     }
 
-    /// `takes_over`: whoever serves the socket now is of this process, and about to end.
+    /// `takes_over`: whoever serves the socket now is of this process, and goes on until this one
+    /// [takes its place](Self::take_place). Until then nobody comes here.
     pub fn open(takes_over: bool) -> Result<Self, ServeError> {
-        let path = Self::path();
+        let mut path = Self::path();
+        if takes_over {
+            path.as_mut_os_string().push("~");
+        }
         let listener = listen_at(&path, takes_over)?;
         Ok(Self {
             bound: inode(&path),
             path,
             listener,
         })
+    }
+
+    /// Has all who knock from now on come here.
+    pub fn take_place(&mut self) -> Result<(), ServeError> {
+        let path = Self::path();
+        fs::rename(&self.path, &path).map_err(|source| ServeError::System {
+            path: path.clone(),
+            source,
+        })?;
+        self.path = path;
+        Ok(())
     }
 
     /// Whoever waits to be let in.

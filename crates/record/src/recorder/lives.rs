@@ -1,6 +1,7 @@
 //! Which processes are recorded: those that it is told of, their children, what they run next, and
 //! the SDK in the files of all of them.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
@@ -15,7 +16,8 @@ use crate::sdk::SdkServer;
 /// How many programs that started wait to be asked for.
 const MOST_PROGRAMS: usize = 65_536;
 
-/// In how many processes it looks, once a second, for libraries loaded since.
+/// In how many processes it looks, once a second, for libraries loaded since. Where there are more they
+/// take turns.
 const SCANNED: usize = 64;
 
 impl Recorder {
@@ -24,6 +26,18 @@ impl Recorder {
         self.kernel.watch(process.pid)?;
         self.processes.insert(process.pid);
         self.call_sdk_in(process)
+    }
+
+    /// Has all processes with the SDK that come from now on come here, and not to the recorder whose
+    /// socket it [takes over](crate::Options::takes_over).
+    ///
+    /// # Errors
+    /// If the socket can't be put there; then the other one goes on.
+    pub fn take_place(&mut self) -> Result<(), RecordError> {
+        match &mut self.sdk {
+            Some(sdk) => Ok(sdk.take_place()?),
+            None => Ok(()),
+        }
     }
 
     /// Lets the SDK in a program file know of us, before a process runs it or while it does.
@@ -46,9 +60,9 @@ impl Recorder {
 
     /// Looks for it in libraries that were loaded since.
     pub(super) fn call_sdk_in_all(&mut self) -> Result<(), RecordError> {
-        let processes: Vec<u32> = self.processes.iter().copied().take(SCANNED).collect();
-        processes
-            .into_iter()
+        let next = next_of(&self.processes, self.scanned, SCANNED);
+        self.scanned = next.last().copied().unwrap_or(0);
+        next.into_iter()
             .try_for_each(|pid| self.call_sdk_in(&Process { pid }))
     }
 
@@ -120,5 +134,29 @@ impl Recorder {
             sdk.forget(pid, &mut page);
             self.kernel.take_back_meters(pid);
         }
+    }
+}
+
+/// The next so many processes after this one, going round.
+fn next_of(processes: &HashSet<u32>, after: u32, most: usize) -> Vec<u32> {
+    let mut all: Vec<u32> = processes.iter().copied().collect();
+    // Those behind it first.
+    all.sort_unstable_by_key(|pid| (*pid <= after, *pid));
+    all.truncate(most);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_take_turns_where_there_are_many() {
+        let all = HashSet::from_iter(1..=10);
+        assert_eq!(next_of(&all, 0, 4), [1, 2, 3, 4]);
+        assert_eq!(next_of(&all, 4, 4), [5, 6, 7, 8]);
+        assert_eq!(next_of(&all, 8, 4), [9, 10, 1, 2]);
+        assert_eq!(next_of(&all, 8, 100).len(), 10);
+        assert!(next_of(&HashSet::new(), 8, 4).is_empty());
     }
 }
