@@ -28,4 +28,6 @@ pub use info::{
 pub use partition::utc;
 pub use row::{Counts, MOST_COUNTS, SpanName, SpanRow};
 pub use schema::is_taken;
-pub use write::{Existing, LedgerWriter, Names, SamplesWriter, Sealing, Totals, clear};
+pub use write::{
+    Existing, LOST_UNWRITTEN, LedgerWriter, Names, SamplesWriter, Sealing, Totals, Written, clear,
+};

@@ -9,6 +9,7 @@ mod sealer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parquet::file::properties::WriterProperties;
@@ -32,7 +33,7 @@ pub use self::samples::SamplesWriter;
 const GROUP_ROWS: usize = 65_536;
 
 /// The key of [`Summary::lost`] for rows that could not be written.
-const LOST_UNWRITTEN: &str = "unwritten";
+pub const LOST_UNWRITTEN: &str = "unwritten";
 
 /// When a file is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,28 @@ pub struct Totals {
     pub files: u64,
 }
 
+/// What ledgers that follow each other wrote and lost, together: sums that only grow, whichever of
+/// them is being sealed meanwhile.
+#[derive(Debug, Default)]
+pub struct Written {
+    bytes: AtomicU64,
+    lost_rows: AtomicU64,
+}
+
+impl Written {
+    /// Bytes of sealed files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Rows that could not be written.
+    #[must_use]
+    pub fn lost_rows(&self) -> u64 {
+        self.lost_rows.load(Ordering::Relaxed)
+    }
+}
+
 /// Writes one ledger from one thread.
 ///
 /// Rows are collected in memory, encoded by row groups into an unsealed file, and become readable
@@ -91,6 +114,7 @@ pub struct LedgerWriter {
     sealer: Sealer,
     totals: Totals,
     lost_rows: u64,
+    written: Arc<Written>,
 }
 
 impl LedgerWriter {
@@ -136,6 +160,7 @@ impl LedgerWriter {
             sealer,
             totals: Totals::default(),
             lost_rows: 0,
+            written: Arc::default(),
         })
     }
 
@@ -148,6 +173,16 @@ impl LedgerWriter {
     /// called before any name is interned here.
     pub fn take_over(&mut self, names: &Names) {
         self.names.clone_from(names);
+    }
+
+    /// Counts what it writes and loses there, to its end. To be called before any row is pushed.
+    pub fn count_in(&mut self, written: Arc<Written>) {
+        self.written = written;
+    }
+
+    fn lose(&mut self, rows: u64) {
+        self.lost_rows += rows;
+        self.written.lost_rows.fetch_add(rows, Ordering::Relaxed);
     }
 
     /// The names that it has interned.
@@ -277,7 +312,7 @@ impl LedgerWriter {
         if let Err(source) = encoded {
             self.columns.clear();
             self.unsealed_since = None;
-            self.lost_rows += rows;
+            self.lose(rows);
             return Err(Error::losing(file.sealed_path(), rows, source));
         }
         file.add_rows(self.columns.len() as u64);
@@ -294,7 +329,7 @@ impl LedgerWriter {
                 let rows = self.columns.len() as u64;
                 self.columns.clear();
                 self.unsealed_since = None;
-                self.lost_rows += rows;
+                self.lose(rows);
                 Error::losing(&path, rows, source)
             },
         )
@@ -311,7 +346,7 @@ impl LedgerWriter {
         match file.close() {
             Ok(closed) => self.sealer.submit(closed),
             Err(source) => {
-                self.lost_rows += rows;
+                self.lose(rows);
                 return Err(Error::losing(&path, rows, source));
             }
         }
@@ -327,10 +362,11 @@ impl LedgerWriter {
                 Ok(bytes) => {
                     self.totals.rows += rows;
                     self.totals.bytes += bytes;
+                    self.written.bytes.fetch_add(bytes, Ordering::Relaxed);
                     self.totals.files += 1;
                 }
                 Err(error) => {
-                    self.lost_rows += rows;
+                    self.lose(rows);
                     first_error = first_error.and(Err(error));
                 }
             }

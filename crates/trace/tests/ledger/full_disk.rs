@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use tailscope_trace::read::Ledger;
-use tailscope_trace::{Error, LedgerWriter, Sealing, State, Summary};
+use tailscope_trace::{Error, LedgerWriter, Sealing, State, Summary, Written};
 
 use crate::sample;
 
@@ -77,6 +78,8 @@ fn a_full_disk_costs_the_unsealed_rows_and_says_so() {
         return;
     };
     let mut writer = sample::create(disk.path(), sample::every(10_000));
+    let written = Arc::new(Written::default());
+    writer.count_in(Arc::clone(&written));
     let (pushed, error) = fill(&mut writer);
     let Error::Full {
         lost_rows, path, ..
@@ -100,7 +103,8 @@ fn a_full_disk_costs_the_unsealed_rows_and_says_so() {
     fs::remove_file(&ledger.files()[0]).unwrap();
     sample::push_rows(&mut writer, 0..100);
     let lost = writer.lost_rows();
-    writer.finish(Summary::default()).unwrap();
+    let totals = writer.finish(Summary::default()).unwrap();
+    assert_eq!((written.bytes(), written.lost_rows()), (totals.bytes, lost));
     let ledger = Ledger::open(disk.path()).unwrap();
     assert_eq!(ledger.info().state, Some(State::Done));
     let recorded: PathBuf = disk.path().join("ledger.json");
@@ -119,6 +123,8 @@ fn a_disk_that_fills_up_at_the_end_leaves_a_finished_ledger() {
         return;
     };
     let mut writer = sample::create(disk.path(), Sealing::default());
+    let written = Arc::new(Written::default());
+    writer.count_in(Arc::clone(&written));
     sample::push_rows(&mut writer, 0..50_000);
     let error = writer.finish(Summary::default()).unwrap_err();
     assert!(
@@ -138,6 +144,7 @@ fn a_disk_that_fills_up_at_the_end_leaves_a_finished_ledger() {
         (Some(0), Some(0))
     );
     assert_eq!(ledger.info().lost.as_ref().unwrap()["unwritten"], 50_000);
+    assert_eq!(written.lost_rows(), 50_000);
     assert_eq!(sample::files(disk.path()), ["ledger.json"]);
 }
 
