@@ -4,9 +4,10 @@
 pub fn time(ns: u64) -> String {
     let ns = ns as f64;
     match ns {
+        // The thresholds are where it would be rounded up into the next unit.
         n if n < 1e3 => format!("{n} ns"),
-        n if n < 1e6 => format!("{:.1} µs", n / 1e3),
-        n if n < 1e9 => format!("{:.2} ms", n / 1e6),
+        n if n < 999_950.0 => format!("{:.1} µs", n / 1e3),
+        n if n < 999_995_000.0 => format!("{:.2} ms", n / 1e6),
         n => format!("{:.2} s", n / 1e9),
     }
 }
@@ -16,8 +17,8 @@ pub fn bytes(count: u64) -> String {
     let n = count as f64;
     match n {
         n if n < 1e3 => format!("{count} B"),
-        n if n < 1e6 => format!("{:.1} kB", n / 1e3),
-        n if n < 1e9 => format!("{:.1} MB", n / 1e6),
+        n if n < 999_950.0 => format!("{:.1} kB", n / 1e3),
+        n if n < 999_950_000.0 => format!("{:.1} MB", n / 1e6),
         _ => format!("{:.2} GB", n / 1e9),
     }
 }
@@ -45,6 +46,8 @@ mod tests {
             [time(740), time(12_345), time(4_100_000)],
             ["740 ns", "12.3 µs", "4.10 ms"]
         );
+        assert_eq!([time(999_960), time(999_999_999)], ["1.00 ms", "1.00 s"]);
+        assert_eq!([bytes(999_999), bytes(999_999_999)], ["1.0 MB", "1.00 GB"]);
         assert_eq!([count(7), count(1_234_567)], ["7", "1,234,567"]);
         assert_eq!([bytes(812), bytes(1_400_000)], ["812 B", "1.4 MB"]);
     }

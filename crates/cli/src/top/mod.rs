@@ -181,7 +181,7 @@ impl Watch {
             Place::Json => writeln!(
                 stdout().lock(),
                 "{}",
-                self.view.snapshot.json(self.view.lost)
+                self.view.snapshot.json(self.view.lost, self.view.measured)
             ),
         };
         self.printed += 1;

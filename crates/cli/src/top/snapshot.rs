@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use tailscope_record::{Live, Makeup, Tally};
-use tailscope_trace::Cause;
+use tailscope_trace::{Cause, CauseSet};
 
 /// What all kinds of spans were like.
 #[derive(Debug, Clone, Default)]
@@ -68,7 +68,7 @@ impl Figures {
         }
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, measured: CauseSet) -> Value {
         let [p50, p99, p999] = self
             .quantiles
             .map_or([None; 3], |quantiles| quantiles.map(Some));
@@ -78,17 +78,18 @@ impl Figures {
             "p50_ns": p50,
             "p99_ns": p99,
             "p999_ns": p999,
-            "all": makeup_json(&self.all),
-            "tail": makeup_json(&self.tail),
+            "all": makeup_json(&self.all, measured),
+            "tail": makeup_json(&self.tail, measured),
         })
     }
 }
 
-fn makeup_json(makeup: &Makeup) -> Value {
+fn makeup_json(makeup: &Makeup, measured: CauseSet) -> Value {
     let mut means: Map<String, Value> = Cause::ALL
         .iter()
         .map(|cause| {
-            let mean = mean(makeup.cause_ns[cause.index()], makeup);
+            let sum_ns = makeup.cause_ns[cause.index()];
+            let mean = measured.contains(*cause).then(|| mean(sum_ns, makeup));
             (format!("{cause}_ns"), mean.into())
         })
         .collect();
@@ -128,12 +129,13 @@ impl Snapshot {
         }
     }
 
-    /// For machines: means a span in ns, `null` for what is unknown.
-    pub fn json(&self, lost: u64) -> Value {
+    /// For machines: means a span in ns, `null` for what is unknown, as all causes are that are not
+    /// `measured` here.
+    pub fn json(&self, lost: u64, measured: CauseSet) -> Value {
         let kinds = self.kinds.iter().map(|kind| {
-            let mut value = kind.of(Period::Recent).json();
+            let mut value = kind.of(Period::Recent).json(measured);
             value["name"] = kind.name.clone().into();
-            value["since_begin"] = kind.of(Period::Total).json();
+            value["since_begin"] = kind.of(Period::Total).json(measured);
             value
         });
         json!({
@@ -162,6 +164,32 @@ fn printable(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_measured_here_is_null_for_machines() {
+        let figures = Figures {
+            all: Makeup {
+                spans: 2.0,
+                wall_ns: 10.0,
+                ..Makeup::default()
+            },
+            ..Figures::default()
+        };
+        let kind = Kind {
+            name: "get".into(),
+            figures: [figures.clone(), figures],
+        };
+        let snapshot = Snapshot {
+            kinds: vec![kind],
+            ..Snapshot::default()
+        };
+        let said = snapshot.json(0, CauseSet::ALL.without(Cause::Steal));
+        let all = &said["kinds"][0]["since_begin"]["all"];
+        assert_eq!(
+            (&all["steal_ns"], &all["lock_ns"], &all["running_ns"]),
+            (&Value::Null, &json!(0.0), &json!(5.0))
+        );
+    }
 
     #[test]
     fn a_name_steers_no_terminal() {
