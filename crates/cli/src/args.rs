@@ -31,6 +31,8 @@ Start with:
   tailscope diff run other                    what changed, and which causes carry it
   tailscope timeline -p PID --slow 2ms        what the whole stack did to one slow request
 
+explain and diff are in Python, and say themselves how they are used: tailscope explain --help
+
 Exit codes: 0 done, 1 the answer is \"no\", 2 wrong usage, 3 this machine can't.")]
 pub struct Args {
     #[command(subcommand)]

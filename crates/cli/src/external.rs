@@ -27,7 +27,9 @@ pub fn run(words: &[OsString]) -> Result<ExitCode> {
     Err(if error.kind() == std::io::ErrorKind::NotFound {
         let name = name.to_string_lossy();
         let hint = match name.as_ref() {
-            "explain" | "diff" => "it comes with the Python package: pip install tailscope",
+            "explain" | "diff" => {
+                "it is in Python, and installed beside this program by `make build`: .venv/bin/tailscope"
+            }
             _ => "see tailscope --help",
         };
         Failure::usage(format!("there is no command '{name}': {hint}"))
