@@ -1,8 +1,10 @@
 //! Which processes are recorded.
 
 use std::cell::OnceCell;
+use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -14,6 +16,9 @@ pub(crate) struct Rule {
     name: Option<String>,
     /// The program that it runs, as it sees that itself.
     exe: Option<PathBuf>,
+    /// Where that leads to on this machine, if it is a link, as `/usr/bin/java` is.
+    #[serde(skip)]
+    led_to: OnceCell<Option<PathBuf>>,
     /// The systemd unit that it belongs to: the last part of its control group's path, or one
     /// before it.
     unit: Option<String>,
@@ -64,10 +69,24 @@ impl Rule {
         if self == &Self::default() {
             return Err("this [[process]] says nothing: give it a name, exe, unit or pid".into());
         }
+        if self.unit.as_deref() == Some("") {
+            return Err("no unit has an empty name".into());
+        }
+        if self.pid == Some(0) {
+            return Err("no process has the id 0".into());
+        }
         match &self.name {
             Some(name) if name.len() > LONGEST_NAME => Err(format!(
                 "'{name}' is longer than the {LONGEST_NAME} bytes that the kernel keeps of a name: use '{}', or exe",
                 name.chars().take(LONGEST_NAME).collect::<String>()
+            )),
+            Some(name) if name.is_empty() => Err("no process has an empty name".into()),
+            _ => Ok(()),
+        }?;
+        match &self.exe {
+            Some(exe) if !exe.is_absolute() => Err(format!(
+                "'{}' is no whole path, and a program is known by that: use /usr/sbin/…, or name",
+                exe.display()
             )),
             _ => Ok(()),
         }
@@ -80,11 +99,23 @@ impl Rule {
                 .name
                 .as_deref()
                 .is_none_or(|name| facts.name() == Some(name))
-            && self.exe.as_ref().is_none_or(|exe| facts.exe() == Some(exe))
+            && self.exe.as_ref().is_none_or(|exe| self.names(exe, facts))
             && self
                 .unit
                 .as_deref()
                 .is_none_or(|unit| facts.cgroup().is_some_and(|cgroup| is_in(cgroup, unit)))
+    }
+
+    /// Whether a process runs the program of this path, or did before another took its place there.
+    fn names(&self, path: &Path, facts: &Facts) -> bool {
+        let Some(exe) = facts.exe() else {
+            return false; // a thread of the kernel's own
+        };
+        let text = exe.as_os_str().as_bytes();
+        let shown = OsStr::from_bytes(text.strip_suffix(b" (deleted)").unwrap_or(text));
+        let is_at = |path: &Path| path == exe || path == Path::new(shown);
+        let led_to = self.led_to.get_or_init(|| fs::canonicalize(path).ok());
+        is_at(path) || led_to.as_deref().is_some_and(is_at)
     }
 
     /// The program that it names, to be known before a process runs it.
@@ -111,6 +142,8 @@ pub(crate) fn everybody() -> impl Iterator<Item = u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -134,6 +167,28 @@ mod tests {
         };
         assert!(!other.fits(&me));
         assert!(!by_both.fits(&Facts::of(u32::MAX)));
+    }
+
+    #[test]
+    fn a_program_is_known_through_links_and_when_another_has_taken_its_place() {
+        let home = tempfile::tempdir().expect("a folder");
+        let [program, link, other] =
+            ["program", "link", "other"].map(|name| home.path().join(name));
+        fs::copy("/bin/sleep", &program).expect("copied");
+        fs::copy("/bin/sleep", &other).expect("copied");
+        std::os::unix::fs::symlink(&program, &link).expect("linked");
+        let mut sleeping = Command::new(&program).arg("60").spawn().expect("it starts");
+        let facts = || Facts::of(sleeping.id());
+        let by = |exe: &Path| Rule {
+            exe: Some(exe.to_owned()),
+            ..Rule::default()
+        };
+        let seen = [&program, &link, &other].map(|exe| by(exe).fits(&facts()));
+        fs::rename(&other, &program).expect("replaced");
+        let replaced = by(&program).fits(&facts());
+        sleeping.kill().expect("it runs");
+        sleeping.wait().expect("it ends");
+        assert_eq!((seen, replaced), ([true, true, false], true));
     }
 
     #[test]

@@ -80,11 +80,11 @@ pub(crate) struct Otlp {
     pub(crate) endpoint: String,
     /// Whom the certificate of an https:// endpoint must be signed by; `None`: whom the system trusts.
     pub(crate) ca_file: Option<Spanned<PathBuf>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "values::headers")]
     pub(crate) headers: BTreeMap<String, String>,
-    #[serde(default = "usual_rate")]
+    #[serde(default = "usual_rate", deserialize_with = "values::rate")]
     pub(crate) spans_per_second: u32,
-    #[serde(default = "usual_queue")]
+    #[serde(default = "usual_queue", deserialize_with = "values::queue")]
     pub(crate) queue: usize,
     #[serde(default = "usual_timeout", deserialize_with = "values::duration")]
     pub(crate) timeout: Duration,
@@ -227,7 +227,7 @@ impl Config {
     /// Reads a text. The error says at which byte.
     fn parse(text: &str) -> Result<Self, (Option<usize>, String)> {
         let config: Self = toml::from_str(text)
-            .map_err(|e| (e.span().map(|span| span.start), e.message().to_owned()))?;
+            .map_err(|e| (e.span().map(|span| span.start), in_words(e.message())))?;
         config.check()?;
         Ok(config)
     }
@@ -250,7 +250,7 @@ impl Config {
         if spans.as_ref().is_empty() {
             return Err(at(
                 spans,
-                "no source of spans: leave it away for syscall:ready..send",
+                "no source of spans: leave it out for syscall:ready..send",
             ));
         }
         for text in spans.as_ref() {
@@ -313,6 +313,18 @@ impl Config {
             ));
         }
         Ok(())
+    }
+}
+
+/// What is wrong with a value's kind, as people write the right one.
+fn in_words(message: &str) -> String {
+    match message.strip_suffix(", expected a sequence") {
+        // The only tables of which there may be several.
+        Some(what) if what.ends_with(" map") => {
+            "there may be several of these: write [[process]]".into()
+        }
+        Some(what) => format!("{what}: write a list, [\"…\"]"),
+        None => message.to_owned(),
     }
 }
 

@@ -45,6 +45,15 @@ fn what_is_wrong_is_told_with_its_line() {
         ("[[process]]\npid = \"x\"\n", Some(2), "invalid type"),
         ("[[process]\n", Some(1), ""),
         ("[[process]]\nname = \"a b c d e f g h i\"\n", Some(1), "15"),
+        ("[[process]]\nname = \"\"\n", Some(1), "empty"),
+        ("[[process]]\nunit = \"\"\n", Some(1), "empty"),
+        ("[[process]]\npid = 0\n", Some(1), "id 0"),
+        ("[process]\nname = \"x\"\n", Some(1), "write [[process]]"),
+        (
+            "[[process]]\nname = \"x\"\n[[process]]\nexe = \"nginx\"\n",
+            Some(3),
+            "no whole path",
+        ),
     ] {
         let (at, what) = problem(text);
         assert_eq!(at, line, "{text}: {what}");
@@ -71,6 +80,7 @@ fn what_is_wrong_is_told_with_its_line() {
             "exclude",
         ),
         ("[record]\nspans = []", 4, "no source"),
+        ("[record]\nspans = \"sdk\"", 4, "write a list"),
         (
             "[record]\nspans = [\"sdk\"]\ncounters = [\n  \"cycles\",\n  \"cycels\",\n]",
             7,
@@ -100,6 +110,35 @@ fn what_is_wrong_is_told_with_its_line() {
             "no certificate",
         ),
         ("[otlp]\nendpoint = \"x\"", 4, "no endpoint"),
+        ("[otlp]\nendpoint = \"http://x:99999\"", 4, "no endpoint"),
+        ("[otlp]\nendpoint = \"http://:4318\"", 4, "no endpoint"),
+        ("[otlp]\nendpoint = \"http://x/?a=b\"", 4, "no endpoint"),
+        (
+            "[otlp]\nendpoint = \"http://x:4318/v1/traces\"",
+            4,
+            "leave it out",
+        ),
+        (
+            "[otlp]\nendpoint = \"http://x\"\nheaders = { \"a b\" = \"c\" }",
+            5,
+            "no header's name",
+        ),
+        (
+            "[otlp]\nendpoint = \"http://x\"\nheaders = { a = \"b\\nc\" }",
+            5,
+            "header 'a'",
+        ),
+        (
+            "[otlp]\nendpoint = \"http://x\"\nspans_per_second = 0",
+            5,
+            "nothing would be sent",
+        ),
+        (
+            "[otlp]\nendpoint = \"http://x\"\nqueue = 9000000000000000000",
+            5,
+            "use 1 to",
+        ),
+        ("[otlp]\nendpoint = \"http://x\"\nqueue = 0", 5, "use 1 to"),
         ("[otlp]\n", 3, "missing field `endpoint`"),
         ("[weather]\n", 3, "unknown field `weather`"),
         ("[ledger]\nquota = \"1GB\"\nquota = \"2GB\"", 5, "duplicate"),
@@ -107,6 +146,20 @@ fn what_is_wrong_is_told_with_its_line() {
         let (at, what) = problem(&format!("{LEAST}{text}"));
         assert_eq!(at, Some(line), "{text}: {what}");
         assert!(what.contains(why), "{text}: {what}");
+    }
+}
+
+#[test]
+fn endpoints_are_read_as_people_write_them() {
+    for (text, base) in [
+        ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
+        ("https://collector.example/", "https://collector.example"),
+        ("http://[::1]:4318/otlp/", "http://[::1]:4318/otlp"),
+        ("http://name:word@host:80", "http://name:word@host:80"),
+    ] {
+        let config = Config::parse(&format!("{LEAST}[otlp]\nendpoint = \"{text}\""));
+        let read = config.map(|config| config.otlp.map(|otlp| otlp.endpoint));
+        assert_eq!(read, Ok(Some(base.to_owned())), "{text}");
     }
 }
 

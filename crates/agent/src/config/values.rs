@@ -1,5 +1,6 @@
 //! How values are written in the configuration: mostly as on the command line.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -9,6 +10,10 @@ use tailscope_record::quantity::{
     parse_byte_rate, parse_bytes, parse_duration, parse_percentile, parse_probability,
 };
 use toml::Spanned;
+use ureq::http::{HeaderName, HeaderValue, Uri};
+
+/// Some 300 MB of spans.
+const MOST_QUEUED: usize = 1_000_000;
 
 /// Reads what is written as on the command line, as a text or a bare number.
 fn read<'de, D: Deserializer<'de>, T>(
@@ -67,15 +72,70 @@ pub(super) fn listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Socket
 
 pub(super) fn endpoint<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
-    let rest = text
-        .strip_prefix("http://")
-        .or(text.strip_prefix("https://"));
-    match rest {
-        Some(rest) if !rest.is_empty() && !rest.contains(char::is_whitespace) => {
-            Ok(text.trim_end_matches('/').to_owned())
-        }
-        _ => Err(D::Error::custom(format!(
+    let base = text.trim_end_matches('/');
+    if base.ends_with("/v1/traces") {
+        return Err(D::Error::custom(
+            "/v1/traces is added to the endpoint: leave it out",
+        ));
+    }
+    if is_endpoint(base) {
+        Ok(base.to_owned())
+    } else {
+        Err(D::Error::custom(format!(
             "'{text}' is no endpoint: try http://127.0.0.1:4318, or https://"
+        )))
+    }
+}
+
+/// A scheme that is spoken, a host, perhaps a port, perhaps a path.
+fn is_endpoint(text: &str) -> bool {
+    let Ok(uri) = text.parse::<Uri>() else {
+        return false;
+    };
+    let is_spoken = text.starts_with("http://") || text.starts_with("https://");
+    let has_host = uri.authority().is_some_and(|authority| {
+        let host = authority.host();
+        let (_, behind) = authority.as_str().rsplit_once(host).unwrap_or_default();
+        !host.is_empty() && (behind.is_empty() || authority.port_u16().is_some())
+    });
+    is_spoken && has_host && !text.contains(['?', '#'])
+}
+
+/// Names and texts that HTTP allows.
+pub(super) fn headers<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let headers = BTreeMap::<String, String>::deserialize(from)?;
+    let of_http = |(name, text): (String, String)| {
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            return Err(D::Error::custom(format!("'{name}' is no header's name")));
+        }
+        if HeaderValue::from_str(&text).is_err() {
+            return Err(D::Error::custom(format!(
+                "the text of header '{name}' has letters that none may have"
+            )));
+        }
+        Ok((name, text))
+    };
+    headers.into_iter().map(of_http).collect()
+}
+
+/// Spans a second.
+pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    match u32::deserialize(from)? {
+        0 => Err(D::Error::custom(
+            "nothing would be sent: leave [otlp] out instead",
+        )),
+        rate => Ok(rate),
+    }
+}
+
+/// Spans that may wait: their room is taken at once.
+pub(super) fn queue<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    match usize::deserialize(from)? {
+        queue @ 1..=MOST_QUEUED => Ok(queue),
+        queue => Err(D::Error::custom(format!(
+            "a queue of {queue} spans: use 1 to {MOST_QUEUED}"
         ))),
     }
 }
