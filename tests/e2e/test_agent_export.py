@@ -54,6 +54,18 @@ def test_kept_spans_come_as_they_are_in_the_ledger(
     assert told["process.pid"].int_value == bench.pid
 
 
+def test_what_is_recorded_when_it_ends_is_sent_too(
+    agent: Start, run: Run, collector: Collector
+) -> None:
+    otlp = f'endpoint = "{collector.endpoint}"\nspans_per_second = 100000'
+    started = agent(LOOPBENCH, otlp=otlp)
+    run("loopbench", "--seconds", 60, "--think-us", 500)
+    until(lambda: started.figures()["tailscope_rows_total"] > 1000, "it is recorded")
+    started.stop().clean()
+    (only,) = started.ledgers()
+    assert len(collector.spans()) == ledger.count(only) == started.rows()
+
+
 def test_a_collector_that_is_down_costs_spans_there_and_none_here(agent: Start, run: Run) -> None:
     otlp = f'endpoint = "http://127.0.0.1:{free_port()}"\nqueue = 100\nspans_per_second = 100000'
     started = agent(LOOPBENCH, otlp=otlp)

@@ -15,7 +15,7 @@ use std::sync::mpsc::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tailscope_record::Tap;
 use tailscope_trace::{CauseSet, SpanRow};
@@ -128,9 +128,10 @@ impl Exporter {
         let (queue, rows) = sync_channel(config.queue.max(1));
         let (stop, stopped) = channel();
         let collector = Collector::new(config, tls, measured, Arc::clone(&counts));
-        let thread = Builder::new()
-            .name("agent-otlp".into())
-            .spawn(move || run(collector, &rows, &stopped))?;
+        let thread = Builder::new().name("agent-otlp".into()).spawn({
+            let patience = config.timeout;
+            move || run(collector, &rows, &stopped, patience)
+        })?;
         Ok(Self {
             queue: Some(queue),
             stop: Some(stop),
@@ -160,7 +161,8 @@ impl Exporter {
         }))
     }
 
-    /// Waits until what is in the queue was tried once.
+    /// Waits until what is in the queue was tried once, as long as that goes well, and for no longer
+    /// than one request may take.
     pub(crate) fn end(mut self) {
         (self.queue, self.stop) = (None, None);
         if let Some(thread) = self.thread.take() {
@@ -169,11 +171,21 @@ impl Exporter {
     }
 }
 
-fn run(mut collector: Collector, rows: &Receiver<Kept>, stopped: &Receiver<()>) {
+fn run(
+    mut collector: Collector,
+    rows: &Receiver<Kept>,
+    stopped: &Receiver<()>,
+    patience: Duration,
+) {
+    let mut until = None;
     while let Some(batch) = sender::batch(rows) {
         let delivered = collector.deliver(&batch, stopped);
-        // At the end nobody waits for a collector that is down.
-        if !delivered && stopped.try_recv() == Err(TryRecvError::Disconnected) {
+        if stopped.try_recv() != Err(TryRecvError::Disconnected) {
+            continue;
+        }
+        // At the end nobody waits for a collector that is down, nor long for a slow one.
+        let now = Instant::now();
+        if !delivered || now >= *until.get_or_insert(now + patience) {
             collector.give_up(rows.iter().count());
             return;
         }
@@ -214,9 +226,67 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::collections::BTreeMap;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    /// Reads one request and answers it after this time.
+    fn answer(stream: TcpStream, after: Duration) -> io::Result<()> {
+        let mut reader = BufReader::new(stream);
+        loop {
+            let mut length = 0;
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                if reader.read_line(&mut line)? == 0 {
+                    return Ok(());
+                }
+                if let Some(bytes) = line.to_lowercase().strip_prefix("content-length: ") {
+                    length = bytes.trim().parse().expect("a length");
+                }
+            }
+            io::copy(&mut reader.by_ref().take(length), &mut io::sink())?;
+            std::thread::sleep(after);
+            let stream = reader.get_mut();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+        }
+    }
+
+    #[test]
+    fn at_the_end_a_slow_collector_is_waited_for_no_longer_than_for_one_request() {
+        const ROWS: u64 = 20_000;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
+        let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let _ = answer(stream.expect("a connection"), Duration::from_millis(100));
+            }
+        });
+        let config = Otlp {
+            endpoint,
+            ca_file: None,
+            headers: BTreeMap::new(),
+            spans_per_second: 1_000_000,
+            queue: ROWS as usize,
+            timeout: Duration::from_millis(500),
+        };
+        let counts = Arc::default();
+        let tls = trust::tls(&config).expect("there is none");
+        let exporter = Exporter::start(&config, tls, CauseSet::default(), Arc::clone(&counts))
+            .expect("it starts");
+        let mut tap = exporter.tap().expect("it takes rows");
+        for _ in 0..ROWS {
+            tap(&SpanRow::default(), "get");
+        }
+        drop(tap);
+        exporter.end();
+        // Forty requests it would have taken.
+        let exported = counts.read();
+        assert_eq!(exported.sent + exported.failed, ROWS, "{exported:?}");
+        assert!(exported.failed > 0, "{exported:?}");
+    }
 
     #[test]
     fn no_more_than_the_rate_goes_through() {
