@@ -7,7 +7,6 @@ mod processes;
 mod reload;
 mod report;
 
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use tailscope_record::{RecordError, Recorder};
 use tailscope_signals::clock::unix_ns;
+use tailscope_trace::Written;
 
 use crate::archive::{Archive, Holding};
 use crate::clerk::{Clerk, Done, Job};
@@ -27,7 +27,8 @@ use crate::scrape::Scrape;
 use crate::systemd::notify;
 pub use error::AgentError;
 use error::system;
-use parts::{begin_now, exporter, recorder, scrape};
+use parts::{allow_descriptors, begin_now, exporter, recorder, scrape};
+use report::Counted;
 
 /// How often it looks at the ledger, the clock and the disk.
 const TEND_EVERY: Duration = Duration::from_secs(1);
@@ -66,6 +67,7 @@ pub struct Agent {
     shrinking: bool,
     /// Bytes of the present ledger when the quota was last looked at.
     shrunk_at: u64,
+    written: Arc<Written>,
     counts: Counts,
     started_ns: i64,
 }
@@ -78,12 +80,8 @@ struct Counts {
     refused_reloads: u64,
     last_refused: bool,
     write_errors: u64,
-    /// Of ledgers that are sealed.
-    bytes: u64,
-    /// Of recorders before the present one.
-    rows: u64,
-    spans: u64,
-    lost: BTreeMap<String, u64>,
+    /// By the recorders before the present one.
+    before: Counted,
 }
 
 impl Agent {
@@ -93,12 +91,15 @@ impl Agent {
     /// If it can't do all that it is told to.
     pub fn start(path: &Path, say: impl Fn(&str) + 'static) -> Result<Self, AgentError> {
         let config = Config::read(path)?;
+        allow_descriptors();
         let archive = Archive::open(config.ledger.folder.as_ref())?;
         let bell = Arc::new(Bell::new().map_err(system("make a bell"))?);
         let mailbox = Arc::new(Mailbox::new(Arc::clone(&bell)));
         let mut recorder = recorder(&config, false)?;
-        let clerk = Clerk::start(archive, Arc::clone(&bell)).map_err(system("start a thread"))?;
-        recorder.turn(begin_now(&clerk, &recorder)?);
+        let written = Arc::default();
+        let clerk = Clerk::start(archive, Arc::clone(&bell), Arc::clone(&written))
+            .map_err(system("start a thread"))?;
+        recorder.turn(begin_now(&clerk, &recorder, &mut Vec::new())?);
         let scrape = scrape(&config, &mailbox)?;
         let exported = Arc::default();
         let exporter = exporter(&config, &recorder, &exported)?;
@@ -121,6 +122,7 @@ impl Agent {
             holding: Holding::default(),
             shrinking: false,
             shrunk_at: 0,
+            written,
             counts: Counts::default(),
             started_ns: unix_ns(),
         };
@@ -187,13 +189,13 @@ impl Agent {
     }
 
     fn end(mut self) -> Result<(), AgentError> {
-        self.recorder.tap(None);
         drop(self.scrape.take());
         // A ledger that is being begun is there already, and has to be sealed like any other.
         self.settle();
         if let Some(closing) = self.recorder.end_ledger() {
             self.clerk.give(Job::Seal(Box::new(closing)));
         }
+        self.recorder.tap(None);
         let Self {
             clerk,
             say,

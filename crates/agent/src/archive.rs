@@ -37,6 +37,16 @@ pub enum ArchiveError {
     /// Somebody else could put links in the way of what is removed.
     #[error("others may write to {0}: chmod go-w it, for its ledgers are removed one day")]
     Open(PathBuf),
+    /// It is somebody else's, who could do so too.
+    #[error("{path} belongs to user {owner}: chown {me} it, for its ledgers are removed one day")]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        me: u32,
+    },
 }
 
 fn system(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
@@ -85,6 +95,14 @@ impl Archive {
         if about.mode() & 0o022 != 0 {
             return Err(ArchiveError::Open(folder.to_owned()));
         }
+        let me = rustix::process::geteuid().as_raw();
+        if about.uid() != me {
+            return Err(ArchiveError::Foreign {
+                path: folder.to_owned(),
+                owner: about.uid(),
+                me,
+            });
+        }
         let path = folder.join(LOCK);
         let lock = File::create(&path).map_err(system("create", &path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
@@ -132,7 +150,11 @@ impl Archive {
             }
             let mark = path.join(MARK);
             let said = "A ledger of tailscope agent, which removes it when its quota is used up.\n";
-            fs::write(&mark, said).map_err(system("write", &mark))?;
+            if let Err(e) = fs::write(&mark, said) {
+                let _ = fs::remove_file(&mark);
+                let _ = fs::remove_dir(&path);
+                return Err(system("write", &mark)(e));
+            }
             self.kept.push(Kept {
                 number,
                 path: path.clone(),
@@ -142,6 +164,23 @@ impl Archive {
         }
     }
 
+    /// Takes back one that was begun and got no ledger: a full disk would be strewn with them, for it
+    /// is tried again every few seconds. What can't be removed now is removed with the oldest.
+    pub(crate) fn abandon(&mut self, path: &Path) {
+        if remove(path).is_ok() {
+            self.kept.retain(|ledger| ledger.path != path);
+        } else {
+            self.sealed(path);
+        }
+    }
+
+    /// Goes on in another folder.
+    pub(crate) fn move_to(&mut self, other: Self) {
+        let removed = self.removed;
+        *self = other;
+        self.removed += removed;
+    }
+
     /// A ledger that will not grow any more.
     pub(crate) fn sealed(&mut self, path: &Path) {
         if let Some(ledger) = self.kept.iter_mut().find(|ledger| ledger.path == path) {
@@ -149,10 +188,12 @@ impl Archive {
         }
     }
 
-    /// Removes the oldest sealed ledgers until all together take no more than the quota.
-    /// Gives back those that could not be removed, and why.
+    /// Removes the oldest sealed ledgers until all together take no more than the quota. Those that
+    /// somebody took away are forgotten. Gives back those that could not be removed, and why.
     pub(crate) fn shrink(&mut self, quota: u64) -> Vec<ArchiveError> {
         let mut failed = Vec::new();
+        self.kept
+            .retain(|ledger| ledger.bytes.is_none() || is_ours(&ledger.path));
         let growing: u64 = self.growing().map(|ledger| size_of(&ledger.path)).sum();
         let mut bytes = growing + self.sealed_bytes();
         let mut place = 0;
@@ -169,6 +210,10 @@ impl Archive {
                 }
                 Err(e) => {
                     failed.push(e);
+                    // Some of it may be gone all the same.
+                    let left = size_of(&self.kept[place].path);
+                    self.kept[place].bytes = Some(left);
+                    bytes = (bytes + left).saturating_sub(size);
                     place += 1;
                 }
             }
@@ -224,12 +269,13 @@ fn remove(path: &Path) -> Result<(), ArchiveError> {
         .map_err(system("list", path))?
         .flatten()
         .any(|entry| entry.path() != mark);
+    fs::remove_file(&mark).map_err(system("remove", &mark))?;
     if strangers {
+        // Without the mark it is theirs alone, and nobody tries again.
         return Err(system("remove", path)(io::Error::other(
-            "somebody else's files lie in it",
+            "somebody else's files lie in it, which stay",
         )));
     }
-    fs::remove_file(&mark).map_err(system("remove", &mark))?;
     fs::remove_dir(path).map_err(system("remove", path))
 }
 
@@ -248,125 +294,4 @@ fn size_of(folder: &Path) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    use super::*;
-
-    const NOON: i64 = 1_795_262_400_000_000_000;
-
-    /// A ledger of so many bytes.
-    fn ledger(archive: &mut Archive, unix_ns: i64, bytes: usize) -> PathBuf {
-        let path = archive.begin(unix_ns).expect("begun");
-        let hour = path.join("host=h/hour=2026-11-21T12");
-        fs::create_dir_all(&hour).expect("made");
-        fs::write(hour.join("000000.parquet"), vec![0; bytes]).expect("written");
-        fs::write(path.join("ledger.json"), "{}").expect("written");
-        path
-    }
-
-    fn sealed(archive: &mut Archive, unix_ns: i64, bytes: usize) -> PathBuf {
-        let path = ledger(archive, unix_ns, bytes);
-        archive.sealed(&path);
-        path
-    }
-
-    fn folder() -> tempfile::TempDir {
-        tempfile::tempdir().expect("a folder")
-    }
-
-    #[test]
-    fn the_oldest_go_by_their_numbers_even_where_the_clock_was_set_back() {
-        let home = folder();
-        let mut archive = Archive::open(home.path()).expect("opened");
-        let hour = 3_600_000_000_000;
-        let first = sealed(&mut archive, NOON, 1000);
-        let second = sealed(&mut archive, NOON - 5 * hour, 1000);
-        let third = ledger(&mut archive, NOON - 4 * hour, 1000);
-        assert!(first.ends_with("2026-11-21T120000Z-000001"), "{first:?}");
-        assert!(archive.shrink(2500).is_empty());
-        assert_eq!(
-            [first.exists(), second.exists(), third.exists()],
-            [false, true, true]
-        );
-        assert_eq!(archive.holding().removed, 1);
-        // What still grows is never removed.
-        assert!(archive.shrink(0).is_empty());
-        assert_eq!([second.exists(), third.exists()], [false, true]);
-    }
-
-    #[test]
-    fn what_another_agent_left_counts_and_goes() {
-        let home = folder();
-        let mut archive = Archive::open(home.path()).expect("opened");
-        let old = ledger(&mut archive, NOON, 1000);
-        assert!(matches!(
-            Archive::open(home.path()),
-            Err(ArchiveError::Taken(_))
-        ));
-        drop(archive);
-        let mut archive = Archive::open(home.path()).expect("opened again");
-        assert!(archive.holding().bytes > 1000);
-        let new = sealed(&mut archive, NOON, 1000);
-        assert!(new.ends_with("2026-11-21T120000Z-000002"));
-        assert!(archive.shrink(1500).is_empty());
-        assert_eq!([old.exists(), new.exists()], [false, true]);
-    }
-
-    #[test]
-    fn what_no_agent_made_is_never_removed() {
-        let (home, elsewhere) = (folder(), folder());
-        let precious = elsewhere.path().join("host=h/hour=x");
-        fs::create_dir_all(&precious).expect("made");
-        fs::write(precious.join("1.parquet"), "precious").expect("written");
-        fs::write(elsewhere.path().join(MARK), "").expect("written");
-        let names = [
-            "2026-11-21T120000Z-000001",
-            "2026-11-21T120000Z-000002",
-            "notes",
-        ];
-        symlink(elsewhere.path(), home.path().join(names[0])).expect("linked");
-        fs::create_dir(home.path().join(names[1])).expect("made");
-        fs::write(home.path().join(names[1]).join("ledger.json"), "{}").expect("written");
-        fs::create_dir(home.path().join(names[2])).expect("made");
-        fs::write(home.path().join(names[2]).join(MARK), "").expect("written");
-        let mut archive = Archive::open(home.path()).expect("opened");
-        assert_eq!(archive.holding().ledgers, 0);
-        // A ledger with a stranger's file, and one whose partition is a link elsewhere.
-        let mine = sealed(&mut archive, NOON, 10);
-        fs::write(mine.join("notes.txt"), "mine").expect("written");
-        let linked = sealed(&mut archive, NOON, 10);
-        symlink(
-            elsewhere.path().join("host=h"),
-            linked.join("host=other.host"),
-        )
-        .expect("linked");
-        assert_eq!(archive.shrink(0).len(), 2);
-        assert!(precious.join("1.parquet").exists());
-        assert!(mine.join("notes.txt").exists());
-        assert!(names.iter().all(|name| home.path().join(name).exists()));
-    }
-
-    #[test]
-    fn a_folder_that_others_may_write_to_is_refused() {
-        let home = folder();
-        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).expect("set");
-        assert!(matches!(
-            Archive::open(home.path()),
-            Err(ArchiveError::Open(_))
-        ));
-    }
-
-    #[test]
-    fn only_names_like_ours_are_read() {
-        assert_eq!(number_of("2026-11-21T120000Z-000012"), Some(12));
-        for name in [
-            "2026-11-21T120000Z",
-            "x-000012",
-            "2026-11-21T120000Z-12",
-            "2026-11-21T120000Z-00001x",
-        ] {
-            assert_eq!(number_of(name), None, "{name}");
-        }
-    }
-}
+mod tests;

@@ -1,15 +1,15 @@
 //! The thread for what may take long: beginning, sealing and removing ledgers. The thread that
 //! records never waits for the disk.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::{io, mem};
 
 use tailscope_record::{Closing, NextLedger};
 use tailscope_signals::clock::unix_ns;
-use tailscope_trace::{LedgerWriter, Totals};
+use tailscope_trace::{LedgerWriter, Written};
 
 use crate::archive::{Archive, Holding};
 use crate::mailbox::Bell;
@@ -27,7 +27,7 @@ pub(crate) enum Job {
 /// What was done.
 pub(crate) enum Done {
     Begun(Result<Box<LedgerWriter>, String>),
-    Sealed(PathBuf, Result<Totals, String>),
+    Sealed(PathBuf, Result<(), String>),
     /// What there is now, and what could not be removed.
     Shrunk(Holding, Vec<String>),
 }
@@ -40,13 +40,18 @@ pub(crate) struct Clerk {
 }
 
 impl Clerk {
-    pub(crate) fn start(archive: Archive, bell: Arc<Bell>) -> io::Result<Self> {
+    /// What ledgers come to is counted in `written`.
+    pub(crate) fn start(
+        archive: Archive,
+        bell: Arc<Bell>,
+        written: Arc<Written>,
+    ) -> io::Result<Self> {
         let (jobs, to_do) = channel();
         let (tell, done) = channel();
         let thread = Builder::new().name("agent-clerk".into()).spawn(move || {
             let mut archive = archive;
             while let Ok(job) = to_do.recv() {
-                if let Some(done) = work(&mut archive, job) {
+                if let Some(done) = work(&mut archive, &written, job) {
                     // Nobody listens any more when the agent ends.
                     let _ = tell.send(done);
                     bell.ring();
@@ -96,20 +101,27 @@ impl Drop for Clerk {
     }
 }
 
-fn work(archive: &mut Archive, job: Job) -> Option<Done> {
+fn work(archive: &mut Archive, written: &Arc<Written>, job: Job) -> Option<Done> {
     match job {
         Job::Begin(next) => {
-            let begun = archive
-                .begin(unix_ns())
-                .map_err(|e| e.to_string())
-                .and_then(|folder| next.create(&folder).map_err(|e| e.to_string()));
-            Some(Done::Begun(begun.map(Box::new)))
+            let begun = archive.begin(unix_ns()).map_err(|e| e.to_string());
+            let begun = begun.and_then(|folder| {
+                let created = next.create(&folder);
+                created.map_err(|e| {
+                    archive.abandon(&folder);
+                    e.to_string()
+                })
+            });
+            Some(Done::Begun(begun.map(|mut ledger| {
+                ledger.count_in(Arc::clone(written));
+                Box::new(ledger)
+            })))
         }
         Job::Seal(closing) => {
             let folder = closing.folder().to_owned();
-            let totals = closing.seal().map_err(|e| e.to_string());
+            let sealed = closing.seal().map(drop).map_err(|e| e.to_string());
             archive.sealed(&folder);
-            Some(Done::Sealed(folder, totals))
+            Some(Done::Sealed(folder, sealed))
         }
         Job::Shrink(quota) => {
             let failed = archive.shrink(quota);
@@ -117,7 +129,7 @@ fn work(archive: &mut Archive, job: Job) -> Option<Done> {
             Some(Done::Shrunk(archive.holding(), failed))
         }
         Job::Move(to) => {
-            drop(mem::replace(archive, to));
+            archive.move_to(to);
             None
         }
     }

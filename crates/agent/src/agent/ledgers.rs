@@ -64,7 +64,7 @@ impl Agent {
         }
     }
 
-    fn take_up_one(&mut self, done: Done) {
+    pub(super) fn take_up_one(&mut self, done: Done) {
         match done {
             Done::Begun(Ok(ledger)) => {
                 if let Some(reason) = self.turning.take() {
@@ -80,12 +80,9 @@ impl Agent {
                 self.not_before = Some(Instant::now() + AGAIN_AFTER);
                 self.failed_to_write(&format!("can't begin the next ledger: {why}"));
             }
-            Done::Sealed(folder, totals) => {
-                match totals {
-                    Ok(totals) => self.counts.bytes += totals.bytes,
-                    Err(why) => {
-                        self.failed_to_write(&format!("can't seal {}: {why}", folder.display()));
-                    }
+            Done::Sealed(folder, sealed) => {
+                if let Err(why) = sealed {
+                    self.failed_to_write(&format!("can't seal {}: {why}", folder.display()));
                 }
                 self.shrink();
             }

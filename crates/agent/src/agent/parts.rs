@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tailscope_record::{Aim, Options, Process, Recorder, SpanSource};
 use tailscope_trace::LedgerWriter;
 
@@ -45,15 +46,29 @@ pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, Ag
     Ok(recorder)
 }
 
-/// A ledger at once: for a start, that nobody waits for.
-pub(super) fn begin_now(clerk: &Clerk, recorder: &Recorder) -> Result<LedgerWriter, AgentError> {
+/// As many descriptors as this process may have. Each program with the SDK takes three of them, and
+/// services begin with 1,024.
+pub(super) fn allow_descriptors() {
+    let mut limits = getrlimit(Resource::Nofile);
+    limits.current = limits.maximum;
+    // With fewer it records fewer.
+    let _ = setrlimit(Resource::Nofile, limits);
+}
+
+/// A ledger at once: for a start, that nobody waits for. What else the clerk has done meanwhile goes
+/// to `others`.
+pub(super) fn begin_now(
+    clerk: &Clerk,
+    recorder: &Recorder,
+    others: &mut Vec<Done>,
+) -> Result<LedgerWriter, AgentError> {
     clerk.give(Job::Begin(Box::new(recorder.next_ledger())));
     loop {
         match clerk.wait() {
             Some(Done::Begun(begun)) => {
                 return begun.map(|ledger| *ledger).map_err(AgentError::Begin);
             }
-            Some(_) => {}
+            Some(done) => others.push(done),
             None => return Err(AgentError::Begin("its thread is gone".into())),
         }
     }

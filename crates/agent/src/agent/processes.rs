@@ -1,15 +1,18 @@
 //! Finding the processes that the configuration chooses.
 
-use tailscope_record::{Process, RecordError};
+use tailscope_record::{Process, RecordError, Recorder};
 
 use super::{Agent, AgentError};
 use crate::choice::{Facts, everybody};
+use crate::config::Config;
 
 impl Agent {
     /// Programs that started: those that are chosen are watched before they have done much.
     pub(super) fn meet(&mut self) -> Result<(), AgentError> {
         for pid in self.recorder.take_programs() {
-            self.consider(pid, false)?;
+            if choose(&mut self.recorder, &self.config, &self.say, pid)? {
+                self.chosen.push(pid);
+            }
         }
         Ok(())
     }
@@ -18,44 +21,63 @@ impl Agent {
     pub(super) fn search(&mut self) -> Result<(), AgentError> {
         let watched = self.recorder.processes();
         self.chosen.retain(|pid| watched.contains(pid));
-        for pid in everybody() {
-            self.consider(pid, true)?;
-        }
+        let found = choose_all(&mut self.recorder, &self.config, &self.say)?;
+        self.chosen.extend(found);
         Ok(())
     }
+}
 
-    /// Watches a process if it is chosen; with all that it has started, if it is not new.
-    fn consider(&mut self, pid: u32, is_old: bool) -> Result<(), AgentError> {
-        if pid == std::process::id() || self.recorder.processes().contains(&pid) {
-            return Ok(());
+/// Has a recorder watch all processes that are chosen and that it does not watch yet, with what they
+/// have started. Gives back the chosen ones.
+pub(super) fn choose_all(
+    recorder: &mut Recorder,
+    config: &Config,
+    say: &dyn Fn(&str),
+) -> Result<Vec<u32>, AgentError> {
+    let mut found = Vec::new();
+    for pid in everybody() {
+        if !choose(recorder, config, say, pid)? {
+            continue;
         }
-        let facts = Facts::of(pid);
-        let rules = &self.config.process;
-        if !rules.iter().any(|rule| rule.as_ref().fits(&facts)) {
-            return Ok(());
-        }
-        // It may be gone by now, or a thread of the kernel's own that took the name.
-        let Ok(process) = Process::find(pid, true) else {
-            return Ok(());
-        };
-        self.watch(&process)?;
-        self.chosen.push(pid);
-        if is_old && self.config.record.children {
-            for child in process.descendants() {
-                self.watch(&child)?;
+        found.push(pid);
+        if config.record.children {
+            for child in (Process { pid }).descendants() {
+                watch(recorder, say, &child)?;
             }
         }
-        Ok(())
     }
+    Ok(found)
+}
 
-    fn watch(&mut self, process: &Process) -> Result<(), AgentError> {
-        match self.recorder.watch(process) {
-            // One too many is no reason to leave the others.
-            Err(e @ RecordError::Watch(_)) => {
-                (self.say)(&format!("process {} is not recorded: {e}", process.pid));
-                Ok(())
-            }
-            done => Ok(done?),
+/// Watches a process if it is chosen, and says whether it was.
+fn choose(
+    recorder: &mut Recorder,
+    config: &Config,
+    say: &dyn Fn(&str),
+    pid: u32,
+) -> Result<bool, AgentError> {
+    if pid == std::process::id() || recorder.processes().contains(&pid) {
+        return Ok(false);
+    }
+    let facts = Facts::of(pid);
+    if !config.process.iter().any(|rule| rule.as_ref().fits(&facts)) {
+        return Ok(false);
+    }
+    // It may be gone by now, or a thread of the kernel's own that took the name.
+    let Ok(process) = Process::find(pid, true) else {
+        return Ok(false);
+    };
+    watch(recorder, say, &process)?;
+    Ok(true)
+}
+
+fn watch(recorder: &mut Recorder, say: &dyn Fn(&str), process: &Process) -> Result<(), AgentError> {
+    match recorder.watch(process) {
+        // One too many is no reason to leave the others.
+        Err(e @ RecordError::Watch(_)) => {
+            say(&format!("process {} is not recorded: {e}", process.pid));
+            Ok(())
         }
+        done => Ok(done?),
     }
 }

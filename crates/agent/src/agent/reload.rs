@@ -5,12 +5,14 @@
 //! are no longer chosen need other programs: those are loaded while the old ones record, and then
 //! take their place.
 
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use tailscope_record::Recorder;
 
 use super::parts::{begin_now, exporter, recorder, scrape};
-use super::report::add;
+use super::processes::choose_all;
+use super::report::Counted;
 use super::{Agent, AgentError};
 use crate::archive::Archive;
 use crate::choice::Facts;
@@ -18,6 +20,7 @@ use crate::clerk::Job;
 use crate::config::Config;
 use crate::otlp::Exporter;
 use crate::rotation::Reason;
+use crate::scrape::Scrape;
 use crate::systemd::notify;
 
 impl Agent {
@@ -36,9 +39,10 @@ impl Agent {
                 self.search()?;
                 self.greet();
             }
-            // By then the recorder has no socket or no ledger any more.
-            Err(e @ (AgentError::Begin(_) | AgentError::System { .. })) => return Err(e),
+            // By then the recorder has no ledger any more.
+            Err(e @ AgentError::Begin(_)) => return Err(e),
             Err(e) => {
+                self.listen_again();
                 self.counts.refused_reloads += 1;
                 self.counts.last_refused = true;
                 (self.say)(&format!("{e}\nthe old configuration goes on"));
@@ -50,32 +54,36 @@ impl Agent {
 
     /// Everything that can fail is done before anything is changed.
     fn apply(&mut self, new: Config) -> Result<&'static str, AgentError> {
-        let old = &self.config;
-        let moves = old.ledger.folder.as_ref() != new.ledger.folder.as_ref();
+        let moves = self.config.ledger.folder.as_ref() != new.ledger.folder.as_ref();
         let archive = moves
             .then(|| Archive::open(new.ledger.folder.as_ref()))
             .transpose()?;
-        let other_metrics = old.metrics != new.metrics;
+        let other_metrics = self.config.metrics != new.metrics;
         let new_scrape = if other_metrics {
-            scrape(&new, &self.mailbox)?
+            self.listen(&new)?
         } else {
             None
         };
-        let successor = if self.needs_other_programs(&new) {
-            Some(recorder(&new, true)?)
+        let mut successor = if self.needs_other_programs(&new) {
+            let mut next = recorder(&new, true)?;
+            let chosen = choose_all(&mut next, &new, &self.say)?;
+            Some((next, chosen))
         } else {
             None
         };
         let succeeds = successor.is_some();
         // A file of certificates may have others by now.
         let has_file = new.otlp.as_ref().is_some_and(|otlp| otlp.ca_file.is_some());
-        let other_export = old.otlp != new.otlp || has_file || succeeds;
+        let other_export = self.config.otlp != new.otlp || has_file || succeeds;
         let new_exporter = if other_export {
-            let recorder = successor.as_ref().unwrap_or(&self.recorder);
-            exporter(&new, recorder, &self.exported)?
+            let next = successor.as_ref().map(|(next, _)| next);
+            exporter(&new, next.unwrap_or(&self.recorder), &self.exported)?
         } else {
             None
         };
+        if let Some((next, _)) = &mut successor {
+            next.take_place()?;
+        }
         if other_metrics {
             self.scrape = new_scrape;
         }
@@ -86,7 +94,7 @@ impl Agent {
         let other_keeping = self.config.record.policy() != new.record.policy();
         self.config = new;
         match successor {
-            Some(next) => self.succeed(next)?,
+            Some((next, chosen)) => self.succeed(next, chosen)?,
             None => {
                 if other_keeping {
                     self.recorder.keep(self.config.record.policy())?;
@@ -111,6 +119,32 @@ impl Agent {
         })
     }
 
+    /// Serves metrics at another address. Where that takes the port of the present one, as
+    /// `0.0.0.0:9745` takes that of `127.0.0.1:9745`, the present one ends first.
+    fn listen(&mut self, new: &Config) -> Result<Option<Scrape>, AgentError> {
+        match scrape(new, &self.mailbox) {
+            Err(AgentError::Listen { address, source })
+                if source.kind() == ErrorKind::AddrInUse
+                    && self.scrape.as_ref().map(|old| old.address().port())
+                        == Some(address.port()) =>
+            {
+                self.scrape = None;
+                scrape(new, &self.mailbox)
+            }
+            done => done,
+        }
+    }
+
+    /// Serves metrics where it did before a reload that was refused.
+    fn listen_again(&mut self) {
+        if self.scrape.is_none() {
+            match scrape(&self.config, &self.mailbox) {
+                Ok(scrape) => self.scrape = scrape,
+                Err(e) => (self.say)(&e.to_string()),
+            }
+        }
+    }
+
     fn needs_other_programs(&self, new: &Config) -> bool {
         let (was, will) = (&self.config.record, &new.record);
         let left_out = |pid: &u32| {
@@ -125,22 +159,25 @@ impl Agent {
             || self.chosen.iter().any(left_out)
     }
 
-    /// The next recorder takes the place of this one. The spans that are open at that moment are
-    /// those that neither sees whole.
-    fn succeed(&mut self, mut next: Recorder) -> Result<(), AgentError> {
+    /// The next recorder, which sees all that this one sees, takes its place. What both have seen until
+    /// then is this one's. The spans that are open at that moment are those that neither
+    /// sees whole.
+    fn succeed(&mut self, mut next: Recorder, chosen: Vec<u32>) -> Result<(), AgentError> {
         self.settle();
-        let ledger = begin_now(&self.clerk, &next)?;
+        let mut others = Vec::new();
+        let ledger = begin_now(&self.clerk, &next, &mut others)?;
+        others.into_iter().for_each(|done| self.take_up_one(done));
+        self.chosen = chosen;
         next.turn(ledger);
-        self.recorder.tap(None);
-        if let Some(closing) = self.recorder.end_ledger() {
+        let twice = Counted::of(&next);
+        let closing = self.recorder.end_ledger();
+        if let Some(closing) = closing {
             self.clerk.give(Job::Seal(Box::new(closing)));
         }
-        let before = std::mem::replace(&mut self.recorder, next);
-        self.chosen.clear();
-        self.search()?;
-        self.counts.rows += before.rows();
-        self.counts.spans += before.seen();
-        add(&mut self.counts.lost, before.lost());
+        self.recorder.tap(None);
+        let before = Counted::of(&std::mem::replace(&mut self.recorder, next));
+        self.counts.before.add(before);
+        self.counts.before.take_away(&twice);
         self.counts.turns[Reason::Reload.index()] += 1;
         self.began = Instant::now();
         Ok(())

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use tailscope_record::Recorder;
 use tailscope_signals::clock::own_cpu_ns;
+use tailscope_trace::LOST_UNWRITTEN;
 
 use super::Agent;
 use crate::figures::{Figures, KindFigures, Own};
 
 impl Agent {
     pub(super) fn figures(&self) -> Figures {
-        let mut lost = self.counts.lost.clone();
-        add(&mut lost, self.recorder.lost());
+        let mut counted = self.counts.before.clone();
+        counted.add(Counted::of(&self.recorder));
+        let mut lost = counted.lost;
+        lost.insert(LOST_UNWRITTEN.to_owned(), self.written.lost_rows());
         let kinds = self.recorder.live().kinds().iter().map(|kind| {
             let (recent, total) = (kind.recent(), kind.total());
             KindFigures {
@@ -23,9 +27,9 @@ impl Agent {
             }
         });
         Figures {
-            spans: self.counts.spans + self.recorder.seen(),
-            rows: self.counts.rows + self.recorder.rows(),
-            bytes: self.counts.bytes + self.recorder.sealed().bytes,
+            spans: counted.spans,
+            rows: counted.rows,
+            bytes: self.written.bytes(),
             lost,
             processes: self.recorder.processes().len() as u64,
             holding: self.holding,
@@ -41,10 +45,41 @@ impl Agent {
     }
 }
 
-/// Adds counts by their names.
-pub(super) fn add(sums: &mut BTreeMap<String, u64>, counts: BTreeMap<String, u64>) {
-    for (name, count) in counts {
-        *sums.entry(name).or_default() += count;
+/// What recorders have counted, one after the other.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counted {
+    rows: u64,
+    spans: u64,
+    lost: BTreeMap<String, u64>,
+}
+
+impl Counted {
+    pub(super) fn of(recorder: &Recorder) -> Self {
+        Self {
+            rows: recorder.rows(),
+            spans: recorder.seen(),
+            lost: recorder.lost(),
+        }
+    }
+
+    pub(super) fn add(&mut self, more: Self) {
+        self.rows = self.rows.wrapping_add(more.rows);
+        self.spans = self.spans.wrapping_add(more.spans);
+        for (name, count) in more.lost {
+            let sum = self.lost.entry(name).or_default();
+            *sum = sum.wrapping_add(count);
+        }
+    }
+
+    /// What the present recorder counted before it was the present one, so that the sum with all that
+    /// it counts is right again. Alone this may be below zero, and wraps around.
+    pub(super) fn take_away(&mut self, counted: &Self) {
+        self.rows = self.rows.wrapping_sub(counted.rows);
+        self.spans = self.spans.wrapping_sub(counted.spans);
+        for (name, count) in &counted.lost {
+            let sum = self.lost.entry(name.clone()).or_default();
+            *sum = sum.wrapping_sub(*count);
+        }
     }
 }
 
