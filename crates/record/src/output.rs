@@ -12,6 +12,11 @@ pub(crate) enum Output {
 }
 
 impl Output {
+    /// Whether there is a ledger.
+    pub(crate) fn is_ledger(&self) -> bool {
+        matches!(self, Self::Ledger(_))
+    }
+
     fn names(&self) -> &Names {
         match self {
             Self::Ledger(ledger) => ledger.names(),

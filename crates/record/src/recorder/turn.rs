@@ -88,17 +88,31 @@ impl Recorder {
     /// Goes on in another ledger, with no row between. Its times are those of the wall clock as it
     /// is now. What was counted goes to the one that ends, if there is one.
     pub fn turn(&mut self, next: LedgerWriter) -> Option<Closing> {
-        let closing = self.end_ledger();
-        self.clock.restart();
+        let closing = if self.book.output.is_ledger() {
+            let closing = self.end_ledger();
+            self.clock.restart();
+            closing
+        } else {
+            // Another recorder may have what came so far: up to the last moment, so the look comes last.
+            self.sum_up();
+            self.clock.restart();
+            self.look_aloud();
+            None
+        };
         self.book.output.begin(next);
         closing
     }
 
-    /// Ends the ledger: rows from now on go nowhere.
-    pub fn end_ledger(&mut self) -> Option<Closing> {
+    /// Takes what came since the last look; what goes wrong is a notice.
+    fn look_aloud(&mut self) {
         if let Err(e) = self.look() {
             self.notices.push(e.to_string());
         }
+    }
+
+    /// Ends the ledger: rows from now on go nowhere.
+    pub fn end_ledger(&mut self) -> Option<Closing> {
+        self.look_aloud();
         let sealed = self.book.output.totals();
         self.row_bytes = row_bytes(sealed.rows, sealed.bytes).or(self.row_bytes);
         let ledger = self.book.output.end();
