@@ -63,9 +63,9 @@ impl Room {
         if self.unicode { unicode } else { ascii }
     }
 
-    /// A name, in letters that the locale has.
+    /// A name, in letters that the locale has, and nothing that a terminal obeys.
     pub fn spell(&self, name: &str) -> String {
-        let known = |c: char| self.unicode || c.is_ascii();
+        let known = |c: char| (self.unicode || c.is_ascii()) && !c.is_control();
         name.chars()
             .map(|c| if known(c) { c } else { '?' })
             .collect()

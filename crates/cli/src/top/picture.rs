@@ -104,7 +104,10 @@ fn list(view: &View, room: &Room, body: Option<usize>) -> Vec<Line> {
                 "  Is the process idle, or is --span the wrong source?".into(),
             ],
             n => [
-                format!("  none of {n} kinds has '{}' in its name", view.filter),
+                format!(
+                    "  none of {n} kinds has '{}' in its name",
+                    room.spell(&view.filter)
+                ),
                 "  esc: all again".into(),
             ],
         };
@@ -224,7 +227,7 @@ fn foot(view: &View, room: &Room) -> Vec<Line> {
         lines.push(Line::new(
             format!(
                 " only kinds with: {}_  (enter: done, esc: all)",
-                view.filter
+                room.spell(&view.filter)
             ),
             Ink::Strong,
         ));

@@ -240,3 +240,21 @@ fn times_take_three_digits() {
         ]
     );
 }
+
+#[test]
+fn a_filter_steers_no_terminal_and_has_the_locales_letters() {
+    let mut view = view();
+    view.filter = "\x1b[2Jé".into();
+    let room = Room {
+        unicode: false,
+        ..room(80, 24)
+    };
+    // Named in the keys' line, where none is found, and while it is typed.
+    for typing in [false, true] {
+        view.typing = typing;
+        let shown = screen(&view, &room);
+        assert!(shown.contains("?[2J?"), "{shown}");
+        let plain = |c: char| c == '\n' || (c.is_ascii() && !c.is_control());
+        assert!(shown.chars().all(plain), "{shown:?}");
+    }
+}
