@@ -6,7 +6,8 @@ import os
 from typing import ClassVar
 from urllib.request import urlopen
 
-from proof.machine import PROGRAMS, free_port, serves
+from proof.machine import PROGRAMS, serves
+from proof.ports import free_port
 from proof.server import Server, offer
 
 

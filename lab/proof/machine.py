@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import tempfile
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from proof.ports import answers
 
 ROOT = Path(__file__).resolve().parents[2]
 TAILSCOPE = ROOT / ".venv" / "bin" / "tailscope"
@@ -127,20 +128,6 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None
         if time.monotonic() > deadline:
             raise ProofError(f"waited {seconds:g} s in vain until {what}")
         time.sleep(0.01)
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def answers(port: int) -> bool:
-    """Whether somebody serves the port."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def serves(process: subprocess.Popen, port: int) -> None:

@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
-from proof.machine import NOBODY, ProofError, children, end, free_port, running, until
+from proof.machine import NOBODY, ProofError, children, end, running, until
+from proof.ports import free_port
 from proof.server import NO_JVM, Server
 
 #: What the load sends, about as much work as the other servers' requests: of a fault that strikes

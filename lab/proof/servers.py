@@ -7,7 +7,8 @@ import subprocess
 from typing import ClassVar
 
 from proof.jvm import JvmHttp
-from proof.machine import PROGRAMS, ProofError, free_port, listens_for, serves, until
+from proof.machine import PROGRAMS, ProofError, listens_for, serves, until
+from proof.ports import free_port
 from proof.postgres import Postgres
 from proof.server import NO_JVM, Server, offer
 

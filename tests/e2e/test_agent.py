@@ -13,11 +13,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from proof.ports import answers, free_port
 from rig import bpf, installed, ledger
 from rig.agent import LOOPBENCH, Agent, configuration
 from rig.processes import Started, held
 from rig.recorder import about
-from rig.servers import answers, free_port, load, memcached
+from rig.servers import load, memcached
 from rig.waiting import until
 
 Run = Callable[..., Started]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from proof.ports import free_port
 from rig import ledger
 from rig.agent import LOOPBENCH, Agent, all_exported, dropped, recorded
 from rig.collector import Collector, serving
 from rig.processes import Started
-from rig.servers import free_port
 from rig.waiting import until
 
 Run = Callable[..., Started]

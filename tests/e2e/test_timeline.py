@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from conftest import Begin
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+from proof.ports import free_port
 from rig import bpf, installed
 from rig.java import java
 from rig.processes import AS_NOBODY, NOBODY, Started, undisturbed
-from rig.servers import Server, fault, free_port, kvserver, load, memcached
+from rig.servers import Server, fault, kvserver, load, memcached
 from rig.timeline import Story, Timeline, drawn, leading, stories
 from rig.waiting import until
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Begin
+from proof.ports import free_port
 from rig import installed
 from rig.processes import Started
-from rig.servers import Server, free_port
+from rig.servers import Server
 from rig.timeline import Story, stories
 from rig.waiting import until
 

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
+
+from proof.ports import answers, free_port
 
 from rig import installed
 from rig.processes import Started
 from rig.waiting import until
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def answers(port: int) -> bool:
-    """Whether somebody serves the port."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Server(Started):

@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from proof.ports import answers, free_port
 
 from rig.java import JAR, java
 from rig.processes import Ended, Started
-from rig.servers import answers, free_port
 from rig.waiting import until
 
 ZOOKEEPER = Path("/usr/share/java/zookeeper.jar")
