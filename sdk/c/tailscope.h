@@ -94,7 +94,6 @@ typedef struct {
 	ts_u64 epoch; /* of the attachment that `meter` belongs to */
 	ts_u64 begin;
 	ts_u32 seq;
-	ts_u32 turn; /* of the counters that `counted` are; 0: they are not read */
 	struct ts_totals totals;
 	struct ts__counted counted;
 } ts_span;
@@ -154,7 +153,7 @@ struct ts__thread {
 TS__ONE struct ts__process ts__process = {0,	0, 0, 0, NULL, NULL, NULL, NULL, 0,
 					  NULL, 0, 0, 0, 0,    -1,   0,	   0};
 TS__ONE TS__THREAD_LOCAL struct ts__thread ts__thread = {
-    0, NULL, NULL, 0, 0, 0, 0, {NULL}, {0}, {NULL, 0, 0, 0, 0, 0, 0, {0}, {0}}};
+    0, NULL, NULL, 0, 0, 0, 0, {NULL}, {0}, {NULL, 0, 0, 0, 0, 0, 0, {0, 0, {0, 0}}, {0}}};
 
 #define TS__COUNTER_PAGES ((size_t)TS_METERS * TS_COUNTERS)
 
@@ -504,6 +503,9 @@ TS__ONE __attribute__((noinline, cold)) int ts__recorder_lives(ts_u64 now)
 	return lives;
 }
 
+/* Finding what is the thread's takes instructions: not again at each use. */
+#define TS__ONCE(pointer) __asm__("" : "+r"(pointer))
+
 static inline ts_u32 ts__random(struct ts__thread *t)
 {
 	t->random ^= t->random << 13; /* xorshift64, Marsaglia 2003 */
@@ -519,6 +521,7 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 	struct ts_meter *m;
 	ts_u32 seq;
 
+	TS__ONCE(t);
 	if (__builtin_expect(!tailscope_semaphore.part.recorders, 0)) {
 		ts__recorder_left();
 		return;
@@ -544,7 +547,7 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 	}
 	span->name = name;
 	span->epoch = t->epoch;
-	span->turn = 0;
+	span->counted.turn = 0;
 	do { /* again, if an interrupt or a switch came in between */
 		seq = *(volatile ts_u32 *)&m->seq;
 		__asm__ volatile("" ::: "memory");
@@ -559,10 +562,10 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 			     1) ||
 	    ts__recorder_lives(span->begin)) {
 		span->meter = m;
+		/* Last, and first in the end: what lies between is the span's own. */
 		if (__builtin_expect(t->counters.count != 0, 0)) {
-			span->turn = t->counters.turn;
-			/* Last, and first in the end: what lies between is the span's own. */
-			ts__read_counters(&t->counters, &span->counted);
+			span->counted.turn = t->counters.turn;
+			ts__read_counters(&t->counters, &span->counted, NULL);
 		}
 	}
 }
@@ -654,13 +657,14 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	ts_u64 end;
 	ts_u8 number;
 
-	if (__builtin_expect(span->turn != 0, 0) && span->turn == t->counters.turn) {
-		ts__read_counters(&t->counters, &counted);
-		flags |= TS_ROW_HAS_COUNTS;
-		if (__builtin_expect(t->counters.calibrating != 0, 0)) {
+	TS__ONCE(t);
+	if (__builtin_expect(span->counted.turn != 0, 0)) {
+		ts__read_counters(&t->counters, &counted, &span->counted);
+		if (__builtin_expect(flags & TS__CALIBRATES, 0)) {
 			ts__calibrate(&t->counters, &span->counted, &counted);
 			return;
 		}
+		flags |= TS_ROW_HAS_COUNTS;
 	}
 	span->meter = NULL;
 	if (__builtin_expect(t->epoch != span->epoch || t->epoch != p->epoch, 0))
@@ -715,7 +719,8 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	row->flags = flags;
 	row->queue_ns = 0;
 	row->kept = code;
-	memcpy(row + 1, shares, count * sizeof(shares[0]));
+	if (count) /* most have none */
+		memcpy(row + 1, shares, count * sizeof(shares[0]));
 	t->used += (ts_u32)(sizeof(*row) + count * sizeof(shares[0]));
 	if (__builtin_expect(flags & TS_ROW_HAS_COUNTS, 0))
 		t->used += ts__write_counts(&t->counters, &span->counted, span->begin, &counted,

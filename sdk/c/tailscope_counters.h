@@ -26,19 +26,22 @@ struct ts__counted {
 	    enabled; /* ns: for how long the group was wanted, until it was last put on the CPU */
 	ts_u64 running; /* ns: for how long it was on it, likewise */
 	ts_u64 offset;	/* what takes cycles to the ns since then */
+	ts_u32 lock;	/* the first page's, which stays while that does */
 	ts_u32 known;	/* bit i: value[i] holds */
+	ts_u32 turn;	/* of a begin: of the counters that these are; 0: they were not read */
 };
+#define TS__MOVED (1u << 31) /* of an end: since the begin the group was off the CPU */
 
 /* A thread's counters. Zeros: it has none. */
 struct ts__counters {
 	const char *pages;
 	size_t page_bytes;
-	ts_u32 turn; /* of the recorder that the rest belongs to */
-	ts_u32 group;
-	ts_u32 count;
-	ts_u32 calibrating;
+	ts_u32 turn;		 /* of the recorder that the rest belongs to */
+	ts_u32 count;		 /* a fault takes them away */
 	volatile ts_u32 reading; /* for a signal handler that comes in between: hands off */
-	ts_u8 unused[8];	 /* bits of a register that the event's page says are none of its */
+	ts_u32 unused;		 /* bits of a register that the pages say are none of its */
+	ts_u32 calibrating;
+	struct ts_counts head;	 /* of a span of which all is known; a fault takes that away */
 	ts_u64 own[TS_COUNTERS]; /* what a begin and an end count of themselves */
 };
 
@@ -104,113 +107,104 @@ static inline ts_u64 ts__scaled(ts_u64 counted, ts_u64 share)
 
 /* --- reading ---------------------------------------------------------------------------- */
 
-static inline ts_u64 ts__register(ts_u32 number)
-{
-	ts_u64 value = 0;
 #ifdef __x86_64__
+/* The register that a page's index, which is not 0, says. */
+static inline ts_u64 ts__register(ts_u32 index)
+{
 	ts_u32 low, high;
 
-	__asm__ volatile("rdpmc" : "=a"(low), "=d"(high) : "c"(number));
-	value = (ts_u64)high << 32 | low;
+	__asm__ volatile("rdpmc" : "=a"(low), "=d"(high) : "c"(index - 1) : "memory");
+	return (ts_u64)high << 32 | low;
+}
 #else
-#define TS__PMEV(n)                                                           \
-	case n:                                                               \
-		__asm__ volatile("mrs %0, pmevcntr" #n "_el0" : "=r"(value)); \
-		break;
-	switch (number) {
-		TS__PMEV(0)
-		TS__PMEV(1)
-		TS__PMEV(2)
-		TS__PMEV(3)
-		TS__PMEV(4)
-		TS__PMEV(5)
-		TS__PMEV(6)
-		TS__PMEV(7)
-		TS__PMEV(8)
-		TS__PMEV(9)
-		TS__PMEV(10)
-		TS__PMEV(11)
-		TS__PMEV(12)
-		TS__PMEV(13)
-		TS__PMEV(14)
-		TS__PMEV(15)
-		TS__PMEV(16)
-		TS__PMEV(17)
-		TS__PMEV(18)
-		TS__PMEV(19)
-		TS__PMEV(20)
-		TS__PMEV(21)
-		TS__PMEV(22)
-		TS__PMEV(23)
-		TS__PMEV(24)
-		TS__PMEV(25)
-		TS__PMEV(26)
-		TS__PMEV(27)
-		TS__PMEV(28)
-		TS__PMEV(29)
-		TS__PMEV(30)
-	default:
-		__asm__ volatile("mrs %0, pmccntr_el0" : "=r"(value));
-	}
-#undef TS__PMEV
+#ifdef __ARM_FEATURE_BTI_DEFAULT
+#define TS__LAND "hint #36\n" /* bti j */
+#define TS__LEAVE "b 2f\nnop\n"
+#define TS__ENTRY_SHIFT "4"
+#else
+#define TS__LAND
+#define TS__LEAVE "b 2f\n"
+#define TS__ENTRY_SHIFT "3"
 #endif
+/* An instruction names its register itself, so there is one for each. The index of the cycle counter is 32,
+ * which leads to the first; the kernel lets user space read none beyond. */
+static inline ts_u64 ts__register(ts_u32 index)
+{
+	ts_u64 value;
+
+	__asm__ volatile("adr %0, 1f\n"
+			 "add %0, %0, %1, lsl #" TS__ENTRY_SHIFT "\n"
+			 "br %0\n"
+			 "1:\n" TS__LAND "mrs %0, pmccntr_el0\n" TS__LEAVE
+			 ".irp r, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,"
+			 " 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30\n" TS__LAND
+			 "mrs %0, pmevcntr\\r\\()_el0\n" TS__LEAVE ".endr\n"
+			 "2:\n"
+			 : "=&r"(value)
+			 : "r"((ts_u64)index & 31)
+			 : "memory");
 	return value;
 }
+#undef TS__LAND
+#undef TS__LEAVE
+#undef TS__ENTRY_SHIFT
+#endif
 
-/* One counter. Returns 0 where it is not on the CPU now. */
-static inline ts_u32 ts__read_counter(const struct perf_event_mmap_page *page, unsigned unused,
-				      ts_u64 *value)
+/*
+ * All counters of a group, which the kernel puts on the CPU and takes off it together: again, if it moved one
+ * or the register of one overflowed. Times are read where they are needed: of a begin, and of an end since
+ * whose begin the group was off.
+ */
+static inline void ts__read_counters(struct ts__counters *c, struct ts__counted *now,
+				     const struct ts__counted *begin)
 {
-	ts_u32 lock, index;
-	ts_u64 now;
-
-	do { /* again, if the kernel moved it or its register overflowed */
-		lock = *(const volatile ts_u32 *)&page->lock;
-		__asm__ volatile("" ::: "memory");
-		index = *(const volatile ts_u32 *)&page->index;
-		now = (ts_u64)page->offset;
-		if (__builtin_expect(index != 0, 1))
-			now += ts__extended(ts__register(index - 1), unused);
-		__asm__ volatile("" ::: "memory");
-	} while (__builtin_expect(*(const volatile ts_u32 *)&page->lock != lock, 0));
-	*value = now;
-	return index != 0;
-}
-
-/* All counters of a group, which the kernel puts on the CPU and takes off it together. */
-TS__ONE __attribute__((noinline)) void ts__read_counters(struct ts__counters *c,
-							 struct ts__counted *now)
-{
-	const struct perf_event_mmap_page *first;
+	const struct perf_event_mmap_page *first, *page;
+	ts_u32 outer = c->reading, unused = c->unused, known = 0, state, count, lock, index;
 	size_t page_bytes = c->page_bytes;
-	ts_u32 lock, i, count = c->count, known = 0;
-	const char *pages;
+	ts_u64 *value, got;
 
 	c->reading = 1;
 	__asm__ volatile("" ::: "memory");
-	pages = c->pages;
-	if (!pages) /* a signal handler's span was just before us */
+	count = c->count;
+	if (__builtin_expect(!count, 0)) /* a fault, or a signal handler's span just before us */
 		goto done;
-	first = (const struct perf_event_mmap_page *)(const void *)pages;
+	first = (const struct perf_event_mmap_page *)(const void *)c->pages;
+again:
+	state = first->lock;
+	known = c->head.known;
+	page = first;
+	value = now->value;
 	do {
-		const char *page = pages;
-
-		lock = *(const volatile ts_u32 *)&first->lock;
+		lock = page->lock;
+		index = page->index;
 		__asm__ volatile("" ::: "memory");
+		got = 0;
+		if (__builtin_expect(index != 0, 1))
+			got = ts__extended(ts__register(index), unused);
+		else /* it is not on the CPU now */
+			known &= ~(1u << (value - now->value));
+		*value++ = got + (ts_u64)page->offset;
+		__asm__ volatile("" ::: "memory");
+		if (__builtin_expect(page->lock != lock, 0))
+			goto again;
+		page = (const struct perf_event_mmap_page *)(const void *)((const char *)page +
+									   page_bytes);
+	} while (value != now->value + count);
+	if (!begin || __builtin_expect(state != begin->lock, 0)) {
+		known |= begin ? TS__MOVED : 0;
 		now->enabled = first->time_enabled;
 		now->running = first->time_running;
 		now->offset = first->time_offset;
-		known = 0;
-		for (i = 0; i < count; i++, page += page_bytes)
-			known |= ts__read_counter(
-				     (const struct perf_event_mmap_page *)(const void *)page,
-				     c->unused[i], &now->value[i])
-				 << i;
 		__asm__ volatile("" ::: "memory");
-	} while (__builtin_expect(*(const volatile ts_u32 *)&first->lock != lock, 0));
+	}
+	if (__builtin_expect(first->lock != state, 0))
+		goto again;
+	if (!begin)
+		now->lock = state;
 done:
 	now->known = known;
-	c->reading = 0;
+	__asm__ volatile("" ::: "memory");
+	c->reading = outer;
 }
 
 /* Takes the least of what empty spans counted. */
@@ -219,53 +213,70 @@ static inline void ts__calibrate(struct ts__counters *c, const struct ts__counte
 {
 	ts_u32 i;
 
-	for (i = 0; i < c->count; i++)
+	for (i = 0; i < TS_COUNTERS; i++)
 		if (begin->known & end->known & 1u << i &&
 		    end->value[i] - begin->value[i] < c->own[i])
 			c->own[i] = end->value[i] - begin->value[i];
 }
 
-/* How much of a span that was switched off and on the group was on the CPU, as above. */
-TS__ONE __attribute__((noinline, cold)) ts_u64
-ts__share_on(const struct ts__counters *c, const struct ts__counted *begin, ts_u64 begin_cycles,
-	     const struct ts__counted *end, ts_u64 end_cycles)
+/* How much of a span the group was on the CPU, as above. */
+static inline ts_u64 ts__share_on(const struct ts__counters *c, const struct ts__counted *begin,
+				  ts_u64 begin_cycles, const struct ts__counted *end,
+				  ts_u64 end_cycles)
 {
 	const struct perf_event_mmap_page *page =
 	    (const struct perf_event_mmap_page *)(const void *)c->pages;
 
+	if (!(end->known & TS__MOVED) ||
+	    begin->enabled - begin->running == end->enabled - end->running)
+		return (ts_u64)1 << 32;
 	if (!page || !page->cap_user_time)
 		return 0;
 	return ts__share_of(begin, ts__page_ns(page, begin_cycles), end,
 			    ts__page_ns(page, end_cycles));
 }
 
-/* Writes what a span counted behind its row; returns how many bytes that takes. `place` is
- * aligned as rows are. */
+/* The same as below of a span of which not all is known, or in which the group was off the CPU. */
 TS__ONE __attribute__((noinline)) ts_u32
-ts__write_counts(const struct ts__counters *c, const struct ts__counted *begin, ts_u64 begin_cycles,
-		 const struct ts__counted *end, ts_u64 end_cycles, ts_u8 *place)
+ts__write_some(const struct ts__counters *c, const struct ts__counted *begin, ts_u64 begin_cycles,
+	       const struct ts__counted *end, ts_u64 end_cycles, struct ts_counts *head)
 {
-	struct ts_counts *head = (struct ts_counts *)(void *)place;
-	ts_u64 *value = (ts_u64 *)(void *)(head + 1), share = (ts_u64)1 << 32;
-	ts_u32 i, known = begin->known & end->known, count = c->count;
+	ts_u64 *value = (ts_u64 *)(void *)(head + 1);
+	ts_u64 share = ts__share_on(c, begin, begin_cycles, end, end_cycles);
+	ts_u32 i, known = begin->known & end->known & c->head.known;
 
-	if (__builtin_expect(
-		known && begin->enabled - begin->running != end->enabled - end->running, 0)) {
-		share = ts__share_on(c, begin, begin_cycles, end, end_cycles);
-		known = share ? known : 0;
-	}
-	for (i = 0; i < count; i++) {
-		if (__builtin_expect(!(known >> i & 1), 0))
+	if (!share || begin->turn != c->turn)
+		known = 0;
+	for (i = 0; i < TS_COUNTERS; i++) {
+		if (!(known >> i & 1))
 			continue;
 		*value = ts__counted_of(begin->value[i], end->value[i], c->own[i]);
-		if (__builtin_expect(!(share >> 32), 0))
+		if (!(share >> 32))
 			*value = ts__scaled(*value, share);
 		value++;
 	}
-	head->group = (ts_u16)c->group;
-	head->known = (ts_u16)(known & ((1u << count) - 1));
-	head->reserved[0] = head->reserved[1] = 0;
-	return (ts_u32)((ts_u8 *)value - place);
+	head->known = (ts_u16)known;
+	return (ts_u32)((char *)value - (char *)head);
+}
+
+/* Writes what a span counted behind its row; returns how many bytes that takes. `place` is
+ * aligned as rows are. */
+static inline ts_u32 ts__write_counts(const struct ts__counters *c, const struct ts__counted *begin,
+				      ts_u64 begin_cycles, const struct ts__counted *end,
+				      ts_u64 end_cycles, ts_u8 *place)
+{
+	struct ts_counts *head = (struct ts_counts *)(void *)place;
+	ts_u64 *value = (ts_u64 *)(void *)(head + 1), *last = value + c->count;
+	const ts_u64 *first = begin->value, *now = end->value, *own = c->own;
+
+	*head = c->head;
+	if (__builtin_expect(begin->known != head->known || end->known != head->known ||
+				 begin->turn != c->turn,
+			     0))
+		return ts__write_some(c, begin, begin_cycles, end, end_cycles, head);
+	while (value != last)
+		*value++ = ts__counted_of(*first++, *now++, *own++);
+	return (ts_u32)((char *)value - (char *)head);
 }
 
 /* --- beginning and ending to count -------------------------------------------------------- */
@@ -300,6 +311,7 @@ TS__ONE int ts__open_counter(const struct ts_event *event, int leader, void *at,
 /* Opens the group, puts it on the CPU, and closes the descriptors. Returns 0 or an errno. */
 TS__ONE int ts__open_group(const struct ts_counting *wanted, ts_u32 count, char *at, size_t bytes)
 {
+	const struct perf_event_mmap_page *first = (const struct perf_event_mmap_page *)(void *)at;
 	int fds[TS_COUNTERS] = {-1}, e = 0;
 	ts_u32 i, opened = 0;
 
@@ -315,10 +327,14 @@ TS__ONE int ts__open_group(const struct ts_counting *wanted, ts_u32 count, char 
 		e = errno;
 	for (i = 0; i < opened; i++)
 		close(fds[i]);
-	for (i = 0; i < count && !e; i++) /* the machine may keep user space from reading */
-		if (!((const struct perf_event_mmap_page *)(void *)(at + i * bytes))
-			 ->cap_user_rdpmc)
+	for (i = 0; i < count && !e; i++) {
+		const struct perf_event_mmap_page *page =
+		    (const struct perf_event_mmap_page *)(void *)(at + i * bytes);
+
+		/* The machine may keep user space from reading. All registers are of one width so far. */
+		if (!page->cap_user_rdpmc || page->pmc_width != first->pmc_width)
 			e = EOPNOTSUPP;
+	}
 	return e;
 }
 

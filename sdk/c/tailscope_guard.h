@@ -54,7 +54,7 @@ static inline int ts__pass_over(ucontext_t *context)
 	c = &ts__thread.counters;
 	if (!c->reading)
 		return 0;
-	c->count = 0; /* what is open ends without values, what begins has none */
+	c->count = c->head.known = 0; /* what is open ends without values, what begins has none */
 	if (ts__process.epoch)
 		__atomic_store_n(&ts__process.region->counting.refused, EOPNOTSUPP,
 				 __ATOMIC_RELAXED);

@@ -6,6 +6,9 @@
 #ifndef TAILSCOPE_TURNS_H
 #define TAILSCOPE_TURNS_H
 
+/* A flag of an end that is no row's: it measures what spans count of themselves. */
+#define TS__CALIBRATES 64
+
 static inline int ts__lock(struct ts__process *p);
 static inline void ts__unlock(struct ts__process *p);
 TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name);
@@ -24,8 +27,8 @@ TS__ONE void ts__stop_counting(struct ts__process *p, struct ts__thread *t)
 			TS_COUNTERS * c->page_bytes);
 	__atomic_store_n(&p->counting[slot], 0, __ATOMIC_RELAXED);
 	c->pages = NULL;
-	c->count = 0;
-	c->turn = 0; /* spans that are open are not read again */
+	c->count = c->head.known = 0;
+	c->turn = 0; /* what spans that are open counted is not written */
 }
 
 /*
@@ -65,7 +68,6 @@ static inline int ts__count_group(struct ts__process *p, struct ts__thread *t,
 {
 	ts_u32 slot = (ts_u32)(t->meter - p->meters);
 	char *at;
-	ts_u32 i;
 	int e;
 
 	if (!p->counters) {
@@ -92,13 +94,12 @@ static inline int ts__count_group(struct ts__process *p, struct ts__thread *t,
 	}
 	ts__set_guard();
 	p->counting[slot] = t->meter->tid;
-	for (i = 0; i < count; i++)
-		t->counters.unused[i] = ts__unused(
-		    ((const struct perf_event_mmap_page *)(void *)(at + i * p->page_bytes))
-			->pmc_width);
+	t->counters.unused =
+	    ts__unused(((const struct perf_event_mmap_page *)(void *)at)->pmc_width);
 	t->counters.pages = at;
 	t->counters.page_bytes = p->page_bytes;
-	t->counters.group = wanted->group;
+	t->counters.head.group = (ts_u16)wanted->group;
+	t->counters.head.known = (ts_u16)((1u << count) - 1);
 	t->counters.count = count;
 	return 0;
 }
@@ -133,7 +134,7 @@ TS__ONE __attribute__((noinline, cold)) void ts__take_turn(struct ts__process *p
 		own.meter = NULL;
 		ts__begin(&own, "");
 		if (own.meter)
-			ts__end(&own, 0, 0);
+			ts__end(&own, 0, TS__CALIBRATES);
 	}
 	c->calibrating = 0;
 	for (i = 0; i < TS_COUNTERS; i++)

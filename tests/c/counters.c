@@ -60,8 +60,9 @@ static void shares_scale(void)
 	for (int i = 0; i < 100000; i++) {
 		ts_u64 on = 1 + any() % 1000000, off = any() % 1000000, rate = 1 + any() % 100;
 		ts_u64 first = any(), own = any() % 50, share, found;
-		struct ts__counted begin = {{first}, 7, 3, 0, 1};
-		struct ts__counted end = {{first + own + rate * on}, 7 + on + off, 3 + on, 0, 1};
+		struct ts__counted begin = {{first}, 7, 3, 0, 0, 1, 0};
+		struct ts__counted end = {
+		    {first + own + rate * on}, 7 + on + off, 3 + on, 0, 2, 1, 0};
 
 		share = ts__share_of(&begin, 0, &end, 0);
 		CHECK((share == 0) == (off > on));
@@ -80,8 +81,8 @@ static void shares_scale(void)
 static void time_since_the_last_switch_counts(void)
 {
 	struct perf_event_mmap_page page;
-	struct ts__counted begin = {{0}, 1000, 1000, (ts_u64)-100000, 1};
-	struct ts__counted end = {{0}, 5000, 2000, (ts_u64)-300000, 1};
+	struct ts__counted begin = {{0}, 1000, 1000, (ts_u64)-100000, 0, 1, 0};
+	struct ts__counted end = {{0}, 5000, 2000, (ts_u64)-300000, 0, 1, 0};
 
 	memset(&page, 0, sizeof(page));
 	page.time_shift = 10;
@@ -100,6 +101,7 @@ static void time_since_the_last_switch_counts(void)
 #ifdef __x86_64__
 static ts_u64 registers[8];
 static volatile int reads;
+static struct perf_event_mmap_page *volatile moved; /* as the kernel would, at the next reading */
 
 static void play_the_cpu(int signal, siginfo_t *info, void *context)
 {
@@ -115,6 +117,11 @@ static void play_the_cpu(int signal, siginfo_t *info, void *context)
 	saved[REG_RDX] = (greg_t)(value >> 32);
 	saved[REG_RIP] += 2;
 	reads++;
+	if (moved) {
+		moved->lock += 2;
+		moved->offset += 5;
+		moved = NULL;
+	}
 }
 
 static void a_row_has_what_was_counted(void)
@@ -140,20 +147,23 @@ static void a_row_has_what_was_counted(void)
 	c.pages = pages[0].space;
 	c.page_bytes = sizeof(pages[0]);
 	c.count = 3;
-	c.group = 7;
+	c.turn = 2;
+	c.unused = ts__unused(48);
+	c.head.group = 7;
+	c.head.known = 7;
 	c.own[0] = 11;
 	for (size_t i = 0; i < COUNT(pages); i++) {
-		c.unused[i] = ts__unused(48);
 		pages[i].page.index = (ts_u32)i + 1;
 		registers[i] = 0xfffffffffff0; /* about to overflow */
 		pages[i].page.offset = 1000;
 	}
-	ts__read_counters(&c, &begin);
+	ts__read_counters(&c, &begin, NULL);
+	begin.turn = c.turn;
 	CHECK(begin.known == 7 && begin.value[0] == 1000 - 16 && reads == 3);
 	registers[0] = (registers[0] + 511) & 0xffffffffffff;
 	registers[2] = (registers[2] + 300) & 0xffffffffffff;
 	pages[1].page.index = 0; /* off the CPU */
-	ts__read_counters(&c, &end);
+	ts__read_counters(&c, &end, &begin);
 	CHECK(end.known == 5 && reads == 5 && !c.reading);
 	length = ts__write_counts(&c, &begin, 0, &end, 0, place);
 	CHECK(length == sizeof(head) + sizeof(values));
@@ -162,9 +172,40 @@ static void a_row_has_what_was_counted(void)
 	CHECK(head.group == 7 && head.known == 5);
 	CHECK(values[0] == 500 && values[1] == 300);
 
-	pages[0].page.time_enabled = 10; /* off for a while, and nobody tells the time: unknown */
-	ts__read_counters(&c, &end);
+	pages[0].page.lock += 2; /* off for a while, and nobody tells the time: unknown */
+	pages[0].page.time_enabled = 10;
+	ts__read_counters(&c, &end, &begin);
 	CHECK(ts__write_counts(&c, &begin, 0, &end, 0, place) == sizeof(head));
+
+	/* All are on at both ends, and stayed. */
+	pages[0].page.lock -= 2;
+	pages[0].page.time_enabled = 0;
+	pages[1].page.index = 2;
+	ts__read_counters(&c, &end, &begin);
+	CHECK(end.known == 7);
+	length = ts__write_counts(&c, &begin, 0, &end, 0, place);
+	memcpy(&head, place, sizeof(head));
+	CHECK(length == sizeof(head) + 3 * sizeof(ts_u64));
+	CHECK(head.group == 7 && head.known == 7);
+	memcpy(values, place + sizeof(head), sizeof(values));
+	CHECK(values[0] == 500 && values[1] == 0);
+
+	/* It was switched out and in again, all together. */
+	pages[0].page.lock += 2;
+	pages[0].page.time_enabled = pages[0].page.time_running = 10;
+	ts__read_counters(&c, &end, &begin);
+	CHECK(ts__write_counts(&c, &begin, 0, &end, 0, place) == length);
+	CHECK(!memcmp(values, place + sizeof(head), sizeof(values)));
+
+	/* A register that overflows while others are read has all read again. */
+	moved = &pages[1].page;
+	ts__read_counters(&c, &end, &begin);
+	CHECK(!moved && end.value[1] == begin.value[1] + 5 && (end.known & 7) == 7);
+
+	c.turn = 4; /* a turn that began in the span: of other events, or of these from 0 on */
+	CHECK(ts__write_counts(&c, &begin, 0, &end, 0, place) == sizeof(head));
+	memcpy(&head, place, sizeof(head));
+	CHECK(head.known == 0);
 }
 #endif
 
@@ -203,11 +244,12 @@ static void a_reading_that_faults_counts_nothing(void)
 	made.page.offset = 1000;
 	c->pages = made.space;
 	c->page_bytes = sizeof(made);
-	c->count = 1;
+	c->count = c->head.known = 1;
 	c->turn = 2;
-	ts__read_counters(c, &begin);
+	ts__read_counters(c, &begin, NULL);
+	begin.turn = c->turn;
 	CHECK(c->count == 0 && c->turn == 2 && !c->reading && others == 0);
-	ts__read_counters(c, &end);
+	ts__read_counters(c, &end, &begin);
 	CHECK(end.known == 0);
 	CHECK(ts__write_counts(c, &begin, 0, &end, 0, (ts_u8 *)room) == sizeof(head));
 	memcpy(&head, room, sizeof(head));

@@ -7,6 +7,7 @@
 //! taken off.
 
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::ptr::null;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, compiler_fence};
@@ -16,6 +17,9 @@ use super::perf::{Page, USER_TIME};
 
 /// What is all of a span.
 const WHOLE: u64 = 1 << 32;
+
+/// Of an end: since the begin the group was off the CPU.
+const MOVED: u32 = 1 << 31;
 
 /// What the counters of a thread were at some moment.
 #[derive(Debug)]
@@ -27,8 +31,12 @@ pub(super) struct Counted {
     running: Cell<u64>,
     /// What takes cycles to the ns since then.
     offset: Cell<u64>,
+    /// The first page's, which stays while that does.
+    lock: Cell<u32>,
     /// Bit i: `value[i]` holds.
     known: Cell<u32>,
+    /// Of a begin: of the counters that these are; 0: they were not read.
+    pub turn: Cell<u32>,
 }
 
 impl Counted {
@@ -38,7 +46,9 @@ impl Counted {
             enabled: Cell::new(0),
             running: Cell::new(0),
             offset: Cell::new(0),
+            lock: Cell::new(0),
             known: Cell::new(0),
+            turn: Cell::new(0),
         }
     }
 
@@ -55,12 +65,15 @@ pub(super) struct Counters {
     group: Cell<u32>,
     /// Of the recorder that the rest belongs to.
     pub turn: Cell<u32>,
-    /// How many; a fault takes them away.
-    pub count: AtomicU32,
+    /// Bit i: there is an event i. A fault takes them away.
+    every: AtomicU32,
+    /// How many; likewise.
+    count: AtomicU32,
     /// For a signal handler that comes in between: hands off.
     pub is_reading: AtomicBool,
     is_calibrating: Cell<bool>,
-    unused: [Cell<u8>; COUNTERS],
+    /// Bits of a register that the pages say are none of its.
+    unused: Cell<u32>,
     /// What a begin and an end count of themselves.
     own: [Cell<u64>; COUNTERS],
 }
@@ -72,10 +85,11 @@ impl Counters {
             page_bytes: Cell::new(0),
             group: Cell::new(0),
             turn: Cell::new(0),
+            every: AtomicU32::new(0),
             count: AtomicU32::new(0),
             is_reading: AtomicBool::new(false),
             is_calibrating: Cell::new(false),
-            unused: [const { Cell::new(0) }; COUNTERS],
+            unused: Cell::new(0),
             own: [const { Cell::new(0) }; COUNTERS],
         }
     }
@@ -93,70 +107,89 @@ impl Counters {
         self.is_calibrating.get()
     }
 
-    /// Counts nothing any more; spans that are open are not read again.
+    /// There are none any more; what spans that are open counted is not written.
     pub(super) fn forget(&self) {
         self.pages.set(null());
-        self.count.store(0, Relaxed);
+        self.pass();
         self.turn.set(0);
+    }
+
+    /// None is read any more in this turn.
+    pub(super) fn pass(&self) {
+        self.count.store(0, Relaxed);
+        self.every.store(0, Relaxed);
     }
 
     /// Counts this group from now on.
     ///
     /// # Safety
-    /// From `pages` on are as many pages of perf's, which stay until `forget`.
+    /// From `pages` on are as many pages of perf's, of registers of one width, which stay until `forget`.
     pub(super) unsafe fn take(&self, pages: *const u8, page_bytes: usize, group: u32, count: u32) {
         self.page_bytes.set(page_bytes);
         self.pages.set(pages);
         self.group.set(group);
-        for (number, unused) in self.unused.iter().enumerate().take(count as usize) {
-            // SAFETY: one of the pages, by the contract.
-            unused.set(unsafe { page(pages, number * page_bytes) }.unused());
-        }
+        // SAFETY: the first of the pages, by the contract.
+        self.unused.set(unsafe { page(pages, 0) }.unused());
+        self.every.store((1 << count) - 1, Relaxed);
         self.count.store(count, Relaxed);
     }
 
-    /// Reads all, which the kernel puts on the CPU and takes off it together.
-    #[inline(never)]
-    pub(super) fn read(&self, now: &Counted) {
-        let (page_bytes, count) = (self.page_bytes.get(), self.count.load(Relaxed));
+    /// Reads all, which the kernel puts on the CPU and takes off it together: for a begin, or for the end of a span
+    /// that began so.
+    #[inline(always)]
+    pub(super) fn read(&self, now: &Counted, begin: Option<&Counted>) {
+        let outer = self.is_reading.load(Relaxed);
         self.is_reading.store(true, Relaxed);
         compiler_fence(SeqCst);
         now.known.set(0);
-        // None, if a signal handler's span was just before us.
-        if let Some(pages) = self.pages() {
-            // SAFETY: they stay while `is_reading` says so.
-            unsafe { self.read_pages(pages, page_bytes, count as usize, now) };
+        let count = self.count.load(Relaxed) as usize;
+        // None after a fault, or if a signal handler's span was just before us.
+        if count != 0 {
+            // SAFETY: so many pages stay while `is_reading` says so.
+            while unsafe { self.read_pages(count, now, begin) }.is_none() {}
         }
         compiler_fence(SeqCst);
-        self.is_reading.store(false, Relaxed);
+        self.is_reading.store(outer, Relaxed);
     }
 
+    /// `None`: the kernel moved one meanwhile, or the register of one overflowed. Times are read where they are
+    /// needed: of a begin, and of an end since whose begin the group was off the CPU.
+    ///
     /// # Safety
-    /// From `pages` on are as many pages of perf's.
+    /// There are as many pages of perf's.
     #[inline(always)]
-    unsafe fn read_pages(&self, pages: *const u8, page_bytes: usize, count: usize, now: &Counted) {
+    unsafe fn read_pages(
+        &self,
+        count: usize,
+        now: &Counted,
+        begin: Option<&Counted>,
+    ) -> Option<()> {
+        let (pages, page_bytes) = (self.pages.get(), self.page_bytes.get());
+        let unused = self.unused.get();
         // SAFETY: the first of them.
         let first = unsafe { page(pages, 0) };
-        loop {
-            let lock = first.lock.load(Relaxed);
-            compiler_fence(SeqCst);
+        let lock = first.lock.load(Relaxed);
+        compiler_fence(SeqCst);
+        let (mut known, mut at) = (self.every.load(Relaxed), 0);
+        for (number, value) in now.value.iter().enumerate().take(count) {
+            // SAFETY: one of them, by the contract.
+            let (counted, holds) = unsafe { page(pages, at) }.read(unused)?;
+            value.set(counted);
+            if !holds {
+                known &= !(1 << number);
+            }
+            at += page_bytes;
+        }
+        if begin.is_none_or(|begin| begin.lock.get() != lock) {
+            known |= if begin.is_some() { MOVED } else { 0 };
             now.enabled.set(first.time_enabled.load(Relaxed));
             now.running.set(first.time_running.load(Relaxed));
             now.offset.set(first.time_offset.load(Relaxed));
-            let (mut known, mut at) = (0, 0);
-            for (number, value) in now.value.iter().enumerate().take(count) {
-                // SAFETY: one of them, by the contract.
-                let (counted, holds) = unsafe { page(pages, at) }.read(self.unused[number].get());
-                value.set(counted);
-                known |= u32::from(holds) << number;
-                at += page_bytes;
-            }
-            now.known.set(known);
-            compiler_fence(SeqCst);
-            if first.lock.load(Relaxed) == lock {
-                return;
-            }
         }
+        now.lock.set(lock);
+        now.known.set(known);
+        compiler_fence(SeqCst);
+        (first.lock.load(Relaxed) == lock).then_some(())
     }
 
     /// Measures what a begin and an end count of themselves, on empty spans.
@@ -189,36 +222,61 @@ impl Counters {
         }
     }
 
-    /// What a span counted, as it goes behind its row, and how many words of it there are.
-    pub(super) fn counts(
+    /// Puts what a span counted behind its row, word by word.
+    #[inline(always)]
+    pub(super) fn put(
         &self,
         (begin, begin_cycles): (&Counted, u64),
         (end, end_cycles): (&Counted, u64),
-    ) -> (Counts, [u64; COUNTERS], usize) {
-        let every = (1 << self.count.load(Relaxed)) - 1;
-        let mut known = begin.known.get() & end.known.get() & every;
-        let mut share = WHOLE;
-        if known != 0 && begin.off() != end.off() {
-            share = self.share((begin, begin_cycles), (end, end_cycles));
-            known = if share == 0 { 0 } else { known };
+        mut put: impl FnMut(u64),
+    ) {
+        let every = self.every.load(Relaxed);
+        let is_all = begin.known.get() == every && end.known.get() == every;
+        if !is_all || begin.turn != self.turn {
+            let (head, values, length) = self.some((begin, begin_cycles), (end, end_cycles));
+            put(head);
+            return values[..length].iter().for_each(|value| put(*value));
+        }
+        put(self.head(every));
+        let count = self.count.load(Relaxed) as usize;
+        let ends = begin.value.iter().zip(&end.value);
+        for ((begin, end), own) in ends.zip(&self.own).take(count) {
+            put(less(begin.get(), end.get(), own.get()));
+        }
+    }
+
+    /// The same of a span of which not all is known, or in which the group was off the CPU: the head, the values,
+    /// and how many there are.
+    #[inline(never)]
+    fn some(&self, begin: (&Counted, u64), end: (&Counted, u64)) -> (u64, [u64; COUNTERS], usize) {
+        let mut known = begin.0.known.get() & end.0.known.get() & self.every.load(Relaxed);
+        let share = match known {
+            0 => 0,
+            _ => self.share(begin, end),
+        };
+        if share == 0 || begin.0.turn != self.turn {
+            known = 0;
         }
         let (mut values, mut length) = ([0; COUNTERS], 0);
         for number in (0..COUNTERS).filter(|number| known >> number & 1 != 0) {
-            let [first, last] = [begin, end].map(|at| at.value[number].get());
+            let [first, last] = [begin.0, end.0].map(|at| at.value[number].get());
             values[length] = scaled(less(first, last, self.own[number].get()), share);
             length += 1;
         }
-        let head = Counts {
-            group: self.group.get() as u16,
-            known: known as u16,
-            reserved: [0; 2],
-        };
-        (head, values, length)
+        (self.head(known), values, length)
     }
 
-    /// How much of a span that was switched off and on the group was on the CPU, as `share_of` has it.
-    #[cold]
+    /// `Counts` as a word.
+    fn head(&self, known: u32) -> u64 {
+        const { assert!(offset_of!(Counts, group) == 0 && offset_of!(Counts, known) == 2) };
+        u64::from(self.group.get() as u16) | u64::from(known as u16) << 16
+    }
+
+    /// How much of a span the group was on the CPU, as `share_of` has it.
     fn share(&self, begin: (&Counted, u64), end: (&Counted, u64)) -> u64 {
+        if end.0.known.get() & MOVED == 0 || begin.0.off() == end.0.off() {
+            return WHOLE;
+        }
         let Some(pages) = self.pages() else { return 0 };
         // SAFETY: the first of its pages.
         let page = unsafe { page(pages, 0) };
@@ -272,4 +330,4 @@ fn scaled(counted: u64, share: u64) -> u64 {
 
 #[cfg(test)]
 #[path = "counters_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -54,11 +54,19 @@ fn time_since_the_last_switch_counts() {
     assert_eq!(share, (11_000 << 32) / 14_000);
 }
 
+/// The words behind a row.
+pub(in super::super) fn put(counters: &Counters, begin: &Counted, end: &Counted) -> Vec<u64> {
+    let mut words = Vec::new();
+    counters.put((begin, 0), (end, 0), |word| words.push(word));
+    words
+}
+
 #[test]
 fn a_row_has_what_is_known_at_both_ends_less_what_reading_costs() {
     let counters = Counters::none();
     counters.group.set(7);
     counters.count.store(3, Relaxed);
+    counters.every.store(0b111, Relaxed);
     counters.own[0].set(11);
     let (begin, end) = (Counted::new(), Counted::new());
     for (number, (first, last)) in [(984, 1495), (1, 2), (100, 400)].into_iter().enumerate() {
@@ -67,13 +75,19 @@ fn a_row_has_what_is_known_at_both_ends_less_what_reading_costs() {
     }
     begin.known.set(0b111);
     end.known.set(0b101); // one is off the CPU
-    let (head, values, length) = counters.counts((&begin, 0), (&end, 0));
-    assert_eq!((head.group, head.known), (7, 0b101));
-    assert_eq!(values[..length], [500, 300]);
+    assert_eq!(put(&counters, &begin, &end), [0b101 << 16 | 7, 500, 300]);
+    end.known.set(0b111);
+    assert_eq!(put(&counters, &begin, &end), [0b111 << 16 | 7, 500, 1, 300]);
+    // Switched out and in again, all together.
+    end.known.set(0b111 | MOVED);
+    assert_eq!(put(&counters, &begin, &end), [0b111 << 16 | 7, 500, 1, 300]);
     // Off for a while, and nobody tells the time: unknown.
     end.enabled.set(10);
-    let (head, _, length) = counters.counts((&begin, 0), (&end, 0));
-    assert_eq!((head.known, length), (0, 0));
+    assert_eq!(put(&counters, &begin, &end), [7]);
+    // A turn that began in the span: of other events, or of these from 0 on.
+    end.known.set(0b111);
+    counters.turn.set(4);
+    assert_eq!(put(&counters, &begin, &end), [7]);
 }
 
 #[test]
@@ -81,14 +95,14 @@ fn events_that_are_off_the_cpu_are_not_known() {
     let page = made(48, 0, 1000);
     let counters = Counters::none();
     let now = Counted::new();
-    counters.read(&now);
+    counters.read(&now, None);
     assert_eq!(now.known.get(), 0);
     // SAFETY: one page, which outlives its use here.
     unsafe { counters.take((&raw const page).cast(), 4096, 7, 1) };
     assert!(page.can(USER_READS) && counters.are_read());
-    counters.read(&now);
+    counters.read(&now, None);
     assert_eq!((now.known.get(), now.value[0].get()), (0, 1000));
-    assert_eq!(counters.unused[0].get(), 16);
+    assert_eq!(counters.unused.get(), 16);
     counters.forget();
     assert!(!counters.are_read());
 }

@@ -117,7 +117,7 @@ unsafe fn pass_over(context: *mut c_void) -> bool {
         let is_reading = thread.counters.is_reading.load(Relaxed);
         if is_reading {
             // What is open ends without values, what begins has none.
-            thread.counters.count.store(0, Relaxed);
+            thread.counters.pass();
         }
         is_reading
     });

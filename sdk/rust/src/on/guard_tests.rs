@@ -2,6 +2,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::super::counters::Counted;
+use super::super::counters::tests::put;
 use super::super::perf::tests::page;
 use super::*;
 
@@ -29,16 +30,15 @@ fn a_reading_that_faults_counts_nothing_and_other_faults_go_where_they_went() {
         // SAFETY: one page, which outlives its use here.
         unsafe { thread.counters.take((&raw const page).cast(), 4096, 7, 1) };
         thread.counters.turn.set(2);
-        thread.counters.read(&counted);
+        thread.counters.read(&counted, None);
         assert!(
             !thread.counters.are_read(),
             "no fault: user space may read counters"
         );
         assert_eq!(thread.counters.turn.get(), 2);
         assert!(!thread.counters.is_reading.load(Relaxed));
-        thread.counters.read(&counted);
-        let (head, _, length) = thread.counters.counts((&counted, 0), (&counted, 0));
-        assert_eq!((head.known, length), (0, 0));
+        thread.counters.read(&counted, None);
+        assert_eq!(put(&thread.counters, &counted, &counted), [7]);
         thread.counters.forget();
     });
     assert_eq!(OTHERS.load(Relaxed), 0);

@@ -13,6 +13,7 @@ use super::sys::{self, Errno, Fd};
 #[derive(Debug)]
 pub(super) struct Page {
     version: [u32; 2],
+    /// Grows whenever the kernel writes here.
     pub lock: AtomicU32,
     /// Of the register, plus one; 0: the event is not on the CPU.
     pub index: AtomicU32,
@@ -42,30 +43,27 @@ impl Page {
     }
 
     /// How many bits of 64 its register does not have.
-    pub(super) fn unused(&self) -> u8 {
+    pub(super) fn unused(&self) -> u32 {
         match self.pmc_width.load(Relaxed) {
-            width @ 1..64 => 64 - width as u8,
+            width @ 1..64 => 64 - u32::from(width),
             _ => 0,
         }
     }
 
-    /// The counter now, and whether it is on the CPU.
+    /// The counter now, and whether it is on the CPU; `None`: the kernel moved it, or its register overflowed.
     #[inline(always)]
-    pub(super) fn read(&self, unused: u8) -> (u64, bool) {
-        loop {
-            // Again, if the kernel moved it or its register overflowed.
-            let lock = self.lock.load(Relaxed);
-            compiler_fence(Ordering::SeqCst);
-            let index = self.index.load(Relaxed);
-            let mut now = self.offset.load(Relaxed) as u64;
-            if index != 0 {
-                now = now.wrapping_add(extended(register(index - 1), unused));
-            }
-            compiler_fence(Ordering::SeqCst);
-            if self.lock.load(Relaxed) == lock {
-                return (now, index != 0);
-            }
-        }
+    pub(super) fn read(&self, unused: u32) -> Option<(u64, bool)> {
+        let lock = self.lock.load(Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let index = self.index.load(Relaxed);
+        let counted = match index {
+            0 => 0,
+            _ => extended(register(index), unused),
+        };
+        let now = counted.wrapping_add(self.offset.load(Relaxed) as u64);
+        compiler_fence(Ordering::SeqCst);
+        let is_whole = self.lock.load(Relaxed) == lock;
+        is_whole.then_some((now, index != 0))
     }
 
     /// Cycles of the clock as ns, in the page's fixed point.
@@ -86,40 +84,50 @@ impl Page {
 
 /// A register as what it adds to the page's offset: it is a signed number.
 #[inline(always)]
-pub(super) fn extended(value: u64, unused: u8) -> u64 {
+pub(super) fn extended(value: u64, unused: u32) -> u64 {
     ((value << (unused & 63)) as i64 >> (unused & 63)) as u64
 }
 
-/// A register of the PMU. Where user space may not read it, the instruction faults: see `guard.rs`.
+/// The register of the PMU that a page's index, which is not 0, says. Where user space may not read it, the
+/// instruction faults: see `guard.rs`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn register(number: u32) -> u64 {
+fn register(index: u32) -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: it changes no more than the two registers; the guard passes over it where it faults.
-    unsafe { asm!("rdpmc", in("ecx") number, out("eax") low, out("edx") high, options(nostack)) };
+    unsafe {
+        asm!("rdpmc", in("ecx") index - 1, out("eax") low, out("edx") high, options(nostack))
+    };
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// A register of the PMU. Where user space may not read it, the instruction faults: see `guard.rs`.
+/// The register of the PMU that a page's index, which is not 0, says. Where user space may not read it, the
+/// instruction faults: see `guard.rs`. An instruction names its register itself, so there is one for each. The
+/// index of the cycle counter is 32, which leads to the first; the kernel lets user space read none beyond.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-fn register(number: u32) -> u64 {
-    let mut value: u64 = 0;
-    macro_rules! read {
-        ($($at:literal)+) => {
-            match number {
-                $(
-                    // SAFETY: it changes no more than its register; the guard passes over it where it faults.
-                    $at => unsafe {
-                        asm!(concat!("mrs {}, pmevcntr", $at, "_el0"), inout(reg) value, options(nostack));
-                    },
-                )+
-                // SAFETY: as above.
-                _ => unsafe { asm!("mrs {}, pmccntr_el0", inout(reg) value, options(nostack)) },
-            }
-        };
+fn register(index: u32) -> u64 {
+    let value: u64;
+    // SAFETY: it goes to one of 32 pairs of instructions, which change no more than its own register.
+    unsafe {
+        asm!(
+            "adr {value}, 3f",
+            "add {value}, {value}, {number}, lsl #3",
+            "br {value}",
+            "3:",
+            "mrs {value}, pmccntr_el0",
+            "b 4f",
+            ".irp r, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, \
+             24, 25, 26, 27, 28, 29, 30",
+            "mrs {value}, pmevcntr\\r\\()_el0",
+            "b 4f",
+            ".endr",
+            "4:",
+            value = out(reg) value,
+            number = in(reg) u64::from(index & 31),
+            options(nostack),
+        );
     }
-    read!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30);
     value
 }
 
@@ -166,11 +174,14 @@ pub(super) unsafe fn open_group(
     if let Some(leader) = &leader {
         sys::ask(leader, ENABLE_GROUP.0, ENABLE_GROUP.1)?;
     }
+    let mut width = None;
     for number in 0..events.len() {
         // SAFETY: a page of perf's, which was mapped above.
         let page: &Page = unsafe { &*at.add(number * page_bytes).cast() };
-        if !page.can(USER_READS) {
-            return Err(sys::EOPNOTSUPP); // the machine keeps user space from reading
+        // The machine may keep user space from reading. All registers are of one width so far.
+        let width = *width.get_or_insert(page.unused());
+        if !page.can(USER_READS) || page.unused() != width {
+            return Err(sys::EOPNOTSUPP);
         }
     }
     Ok(())

@@ -88,7 +88,7 @@ fn a_register_that_wraps_loses_nothing_until_half_of_its_range_is_over() {
         thread.forget(88172645463325252);
         let any = || thread.random() << 32 | thread.random();
         for _ in 0..100_000 {
-            let unused = (any() % 63) as u8;
+            let unused = (any() % 63) as u32;
             let mask = u64::MAX >> unused;
             let (loaded, counted) = (any() & mask, any());
             let offset = counted.wrapping_sub(extended(loaded, unused));

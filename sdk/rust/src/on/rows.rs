@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use super::abi::{self, CAUSES, Counts, Episode, Keeping, Meter, Region, Row, Share};
+use super::abi::{self, CAUSES, Episode, Keeping, Meter, Region, Row, Share};
 use super::clock::{cycles, cycles_after_work};
 use super::counters::Counted;
 use super::names::number;
@@ -65,11 +65,11 @@ fn see(process: &Process, thread: &Thread, meter: &Meter, seen: &Seen, is_near: 
         return false;
     }
     if is_near && thread.counters.are_read() {
-        seen.turn.set(thread.counters.turn.get());
+        seen.counted.turn.set(thread.counters.turn.get());
         // Last, and first in the end: what lies between is the span's own.
-        thread.counters.read(&seen.counted);
+        thread.counters.read(&seen.counted, None);
     } else {
-        seen.turn.set(0);
+        seen.counted.turn.set(0);
     }
     true
 }
@@ -217,12 +217,12 @@ pub(crate) fn end(reading: Reading, name: &'static str, id: Option<i64>) {
 /// Reads the counters, and goes on with the rest.
 #[inline(always)]
 fn end_seen(process: &Process, thread: &Thread, seen: &Seen, name: &'static str, id: Option<i64>) {
-    let (counters, turn) = (&thread.counters, seen.turn.get());
-    if turn == 0 || turn != counters.turn.get() {
+    let counters = &thread.counters;
+    if seen.counted.turn.get() == 0 {
         return subtract(process, thread, seen, None, name, id);
     }
     let now = Counted::new();
-    counters.read(&now);
+    counters.read(&now, Some(&seen.counted));
     if counters.is_calibrating() {
         counters.take_least(&seen.counted, &now);
     } else {
@@ -282,9 +282,9 @@ fn subtract(
         at = put(chunk, at, &gains.shares[..gains.length]);
         if let Some(now) = counted {
             let (begun, ended) = ((&seen.counted, begin), (now, gains.end));
-            let (head, values, length): (Counts, _, _) = thread.counters.counts(begun, ended);
-            at = put(chunk, at, &[head]);
-            at = put(chunk, at, &values[..length]);
+            thread
+                .counters
+                .put(begun, ended, |word| at = put(chunk, at, &[word]));
         }
     }
     thread.used.set(at as u32);

@@ -14,8 +14,6 @@ use super::counters::{Counted, Counters};
 pub(crate) struct Seen {
     pub(super) begin: Cell<u64>,
     pub(super) seq: Cell<u32>,
-    /// Of the counters that `counted` are; 0: they are not read.
-    pub(super) turn: Cell<u32>,
     pub(super) ns: [Cell<u64>; CAUSES],
     pub(super) n: [Cell<u32>; CAUSES],
     pub(super) counted: Counted,
@@ -26,7 +24,6 @@ impl Seen {
         Self {
             begin: Cell::new(0),
             seq: Cell::new(0),
-            turn: Cell::new(0),
             ns: [const { Cell::new(0) }; CAUSES],
             n: [const { Cell::new(0) }; CAUSES],
             counted: Counted::new(),
