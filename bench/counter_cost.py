@@ -1,49 +1,77 @@
-"""What hardware counters add to a span's begin and end, in C and in Rust, in instructions.
+"""What hardware counters add to a span's begin and end, in C, Rust and Java, in instructions.
 
 Few virtual machines have counters, so this is measured in the emulated arm64 guest, whose clock
 counts instructions: 1 ns is one. It holds for the number of instructions, and says nothing of how
 long they take (on x86-64 a rdpmc alone takes some 20 to 30 cycles). A span with a hundred empty
-spans in it takes a hundred times a begin and an end; the least of many has met no interrupt.
+spans in it takes a hundred times a begin and an end; the least of many has met no interrupt. In
+Java it is that of a JVM whose compilers are done.
 
-    .venv/bin/python bench/counter_cost.py
+    make sdk-java && .venv/bin/python bench/counter_cost.py
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 from harness import ROOT, Result, table
 
 sys.path.insert(0, str(ROOT / "lab" / "guests"))
-from guest import boot
+from guest import boot, java
 from guest.kernels import KERNELS
 from guest.session import Session
 
 EVENTS = ("instructions", "cycles", "r23", "r24", "r3c", "r0")
-#: They last so long that the recorder has looked meanwhile: memory for rows is new only at first.
-SPANS, EMPTY, NAP_US = 150, 100, 2000
+EMPTY = 100
+JAR = ROOT / "target" / "java" / "tailscope.jar"
+CLASSES = ROOT / "target" / "java" / "bench"
 
 
-#: The programs that make empty spans, by SDK.
+@dataclass(frozen=True)
+class Program:
+    """One that makes so many spans with empty ones in them, and naps after each."""
+
+    command: str
+    #: They last so long that the recorder has looked meanwhile: memory for rows is new only at
+    #: first. In Java, until its compilers are done.
+    spans: int
+    nap_us: int
+
+    def __str__(self) -> str:
+        return self.command.format(spans=self.spans, nap_us=self.nap_us)
+
+
 PROGRAMS = {
-    "C": f"countbench --empty --spans {SPANS} --nap-us {NAP_US}",
-    "Rust": f"instructions empty {SPANS} {NAP_US}",
+    "C": Program("countbench --empty --spans {spans} --nap-us {nap_us}", 150, 2000),
+    "Rust": Program("instructions empty {spans} {nap_us}", 150, 2000),
+    "Java": Program(java.COMMAND + " tailscope.EmptySpans {spans} {nap_us}", 1500, 5000),
 }
+
+
+def prepare_java(session: Session) -> None:
+    """Java in the guest."""
+    if not JAR.exists():
+        sys.exit("there is no jar: make sdk-java")
+    builder, sources = ROOT / "sdk" / "java" / "build", Path(__file__).parent / "java"
+    subprocess.run([sys.executable, builder, JAR, sources, CLASSES], check=True)
+    java.install(session, JAR, CLASSES)
 
 
 def least(session: Session, sdk: str, counters: tuple[str, ...]) -> float:
     """Instructions of a begin and an end, with so many counters."""
+    program = PROGRAMS[sdk]
     option = f"--counters {','.join(counters)}" if counters else ""
     script = (
         "export TAILSCOPE_PATIENCE_MS=60000; "
-        f"tailscope record -q --overwrite -o /tmp/cost {option} -- {PROGRAMS[sdk]} && "
+        f"tailscope record -q --overwrite -o /tmp/cost {option} -- {program} && "
         "rm -rf /share/cost && cp -r /tmp/cost /share"
     )
-    session.shell(script, 120).clean()
+    session.shell(script, 200).clean()
     files = str(session.share / "cost" / "**" / "*.parquet")
     with duckdb.connect() as engine:
         engine.read_parquet(files).create_view("spans")
@@ -53,8 +81,8 @@ def least(session: Session, sdk: str, counters: tuple[str, ...]) -> float:
                 sys.exit(f"{counter} was not counted")
         sql = "SELECT min(wall_ns) FILTER (span = 'outer'), count(*) FROM spans"
         ((wall_ns, spans),) = engine.execute(sql).fetchall()
-    if spans != SPANS * (EMPTY + 1):
-        sys.exit(f"{spans} of {SPANS * (EMPTY + 1)} spans were recorded")
+    if spans != program.spans * (EMPTY + 1):
+        sys.exit(f"{sdk}: {spans} of {program.spans * (EMPTY + 1)} spans were recorded")
     return wall_ns / EMPTY
 
 
@@ -64,6 +92,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kernel", default="arm64-6.12", help="of the guest (%(default)s)")
+    parser.add_argument("--sdk", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
     parser.add_argument("--no-result", action="store_true", help="leave bench/results alone")
     args = parser.parse_args()
     kernel = KERNELS[args.kernel]
@@ -73,8 +102,10 @@ def main() -> None:
         Session(kernel, boot.prepare(kernel), Path(share)) as session,
     ):
         session.run("sysctl", "-w", "kernel.perf_user_access=1").clean()
+        if "Java" in args.sdk:
+            prepare_java(session)
         found = {
-            sdk: {n: least(session, sdk, EVENTS[:n]) for n in (0, 1, 2, 4, 6)} for sdk in PROGRAMS
+            sdk: {n: least(session, sdk, EVENTS[:n]) for n in (0, 1, 2, 4, 6)} for sdk in args.sdk
         }
     for sdk, costs in found.items():
         rows = [(str(n), f"{cost:.0f}", f"{cost - costs[0]:+.0f}") for n, cost in costs.items()]
@@ -82,13 +113,17 @@ def main() -> None:
             f"instructions of a kept span's begin and end, SDK for {sdk}, guest {args.kernel}",
             table(("counters", "instructions", "more than without"), rows),
         )
-    more = found["C"][2] - found["C"][0]
+    rates = []
+    for sdk, costs in found.items():
+        a_ns = (costs[2] - costs[0]) / 60
+        rates.append((sdk, f"{a_ns * 60:.0f}", f"{a_ns / 3:.1f}", f"{a_ns / 2:.1f}"))
     result.say(
         "What two counters mean for the bar of 60 ns",
-        f"In C {more:.0f} instructions in begin and end together, four of which read a register. "
-        f"Within 60 ns they have to pass at {more / 60:.1f} a ns: {more / 60 / 3:.1f} a cycle at "
-        f"3 GHz, {more / 60 / 2:.1f} at 2 GHz. This guest knows no cycles: whether the bar holds "
-        "is not known. `sdk_cost.py` prints ns where a PMU is; it has met no such machine so far.",
+        "Instructions of begin and end together, four of which read a register, and how many of "
+        "them a cycle has to pass for 60 ns to hold:\n\n"
+        + table(("SDK", "instructions", "a cycle at 3 GHz", "at 2 GHz"), rates)
+        + "\n\nThis guest knows no cycles: whether the bar holds is not known. `sdk_cost.py` "
+        "prints ns where a PMU is; it has met no such machine so far.",
     )
     result.figures = {
         f"{sdk} {n}": cost for sdk, costs in found.items() for n, cost in costs.items()

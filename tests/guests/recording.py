@@ -71,3 +71,23 @@ wait $recorder""")
             120,
         )
         return Recording(ended.clean(), self.guest.share / name)
+
+
+def pages_before_and_after(guest: Session, program: str) -> tuple[int, int]:
+    """How many pages of perf's a program has, whose spans are counted: before and after the end of
+    a recorder that is killed."""
+    script = f"""
+rm -rf said /tmp/killed
+{program} & program=$!
+tailscope record -o /tmp/killed --counters instructions -p $program --span sdk 2>said & recorder=$!
+until grep -qs '^recording' said; do kill -0 $recorder || exit 9; usleep 20000; done
+pages() {{ grep -c 'anon_inode:\\[perf_event\\]' /proc/$program/maps; }}
+for try in $(seq 200); do [ "$(pages)" -gt 0 ] && break; usleep 100000; done
+pages
+kill -9 $recorder
+for try in $(seq 200); do [ "$(pages)" -eq 0 ] && break; usleep 100000; done
+pages
+kill $program
+"""
+    before, after = map(int, guest.shell(script, 100).out.split())
+    return before, after

@@ -10,7 +10,7 @@ from itertools import combinations
 import pytest
 from guest import ROOT
 from guest.session import Session
-from recording import Record, Recording
+from recording import Record, Recording, pages_before_and_after
 from rig import ledger
 
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
@@ -204,17 +204,4 @@ def test_an_observer_reads_its_counters_in_user_space(counting: None, guest: Ses
 def test_nothing_is_counted_any_more_when_the_recorder_has_gone(
     counting: None, guest: Session, program: str
 ) -> None:
-    script = f"""
-rm -rf said /tmp/killed
-{program} & program=$!
-tailscope record -o /tmp/killed --counters instructions -p $program --span sdk 2>said & recorder=$!
-until grep -qs '^recording' said; do kill -0 $recorder || exit 9; usleep 20000; done
-pages() {{ grep -c 'anon_inode:\\[perf_event\\]' /proc/$program/maps; }}
-for try in $(seq 200); do [ "$(pages)" -gt 0 ] && break; usleep 100000; done
-pages
-kill -9 $recorder
-for try in $(seq 200); do [ "$(pages)" -eq 0 ] && break; usleep 100000; done
-pages
-kill $program
-"""
-    assert guest.shell(script, 100).out.split() == ["1", "0"]
+    assert pages_before_and_after(guest, program) == (1, 0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from guest import Unavailable, java
 from guest.session import Session
-from recording import Record
+from recording import Record, pages_before_and_after
 from rig import ledger
 from rig.java import CLASSES, JAR
 
@@ -18,10 +17,6 @@ KINDS = ("plain", "yields", "sleeps")
 SPANS = 30
 #: Rounds of three spans each, enough for HotSpot to compile what they call.
 WARM = 10_000
-JAVA = (
-    "/tmp/java/bin/java -Xmx64m -XX:+UseSerialGC --enable-native-access=ALL-UNNAMED "
-    "-cp /tmp/java/tests:/tmp/java/tailscope.jar"
-)
 
 
 @pytest.fixture(scope="session")
@@ -30,14 +25,9 @@ def jvm(guest: Session) -> Session:
     if guest.kernel.architecture != "arm64":
         pytest.skip("only the emulated arm64 has counters")
     try:
-        java.put(guest.kernel.architecture, guest.share)
+        java.install(guest, JAR, CLASSES)
     except Unavailable as reason:
         pytest.skip(str(reason))
-    shutil.copy(JAR, guest.share / "java" / JAR.name)
-    shutil.copytree(CLASSES, guest.share / "java" / "tests")
-    # Its clock runs on while it waits for the host.
-    copy = "cp -r /share/java /tmp/java && mkdir -p /lib && cp /share/lib/* /lib"
-    guest.shell(copy, 600).clean()
     return guest
 
 
@@ -51,7 +41,7 @@ def counting(jvm: Session) -> Iterator[None]:
 
 def test_readings_that_fault_are_passed_over_among_a_jvms_own_faults(jvm: Session) -> None:
     jvm.run("sysctl", "-w", "kernel.perf_user_access=0").clean()
-    lines = jvm.shell(f"{JAVA} tailscope.Faulting", 200).clean().out.splitlines()
+    lines = jvm.shell(f"{java.COMMAND} tailscope.Faulting", 200).clean().out.splitlines()
     told = [json.loads(line) for line in lines]
     assert len(told) == 3
     for thread in told[:2]:
@@ -64,7 +54,7 @@ def test_readings_that_fault_are_passed_over_among_a_jvms_own_faults(jvm: Sessio
 def test_instructions_are_those_of_the_span(counting: None, record: Record) -> None:
     recording = record(
         *("--span", "sdk", "--counters", "instructions,cycles", "--"),
-        *(JAVA, "tailscope.Counting", WARM, SPANS, 100, 1, *LENGTHS),
+        *(java.COMMAND, "tailscope.Counting", WARM, SPANS, 100, 1, *LENGTHS),
     )
     ledger.check_books(recording.ledger)
     assert not recording.lost
@@ -97,7 +87,7 @@ def test_access_that_is_switched_off_ends_the_values_and_not_the_jvm(
     counting: None, record: Record
 ) -> None:
     recording = record.server(
-        f"{JAVA} tailscope.Counting 0 4000 2000 0 1000 & server=$!",
+        f"{java.COMMAND} tailscope.Counting 0 4000 2000 0 1000 & server=$!",
         "sdk --counters instructions",
         "for try in $(seq 300); do grep -qs perf_event /proc/$server/maps && break; usleep 100000; "
         "done; usleep 500000; sysctl -w kernel.perf_user_access=0 >/dev/null; "
@@ -114,17 +104,5 @@ def test_access_that_is_switched_off_ends_the_values_and_not_the_jvm(
 def test_nothing_is_counted_any_more_when_the_recorder_has_gone(
     counting: None, jvm: Session
 ) -> None:
-    script = f"""
-rm -rf said /tmp/killed
-{JAVA} tailscope.Counting 0 100000 20000 0 1000 & program=$!
-tailscope record -o /tmp/killed --counters instructions -p $program --span sdk 2>said & recorder=$!
-until grep -qs '^recording' said; do kill -0 $recorder || exit 9; usleep 20000; done
-pages() {{ grep -c 'anon_inode:\\[perf_event\\]' /proc/$program/maps; }}
-for try in $(seq 200); do [ "$(pages)" -gt 0 ] && break; usleep 100000; done
-pages
-kill -9 $recorder
-for try in $(seq 200); do [ "$(pages)" -eq 0 ] && break; usleep 100000; done
-pages
-kill $program
-"""
-    assert jvm.shell(script, 100).out.split() == ["1", "0"]
+    program = f"{java.COMMAND} tailscope.Counting 0 100000 20000 0 1000"
+    assert pages_before_and_after(jvm, program) == (1, 0)

@@ -1,4 +1,4 @@
-"""Java in guests of another architecture: a runtime and the C library that it asks for."""
+"""Java in guests of another architecture: a runtime, the C library that it asks for, and programs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from guest import ROOT, STORE, Unavailable
 from guest.cross import TARGETS
+from guest.session import Session
 
 LOCK = ROOT / "python" / "requirements-extras.lock"
 #: pip's name for the oldest system of each architecture that the runtime's wheel is for.
@@ -23,6 +24,22 @@ PARTS = re.compile(
 LIBRARIES = ("libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1")
 LOADER = {"arm64": "ld-linux-aarch64.so.1"}
 DOWNLOAD_SECONDS = 300
+#: Runs a class, when all is in place.
+COMMAND = (
+    "/tmp/java/bin/java -Xmx64m -XX:+UseSerialGC --enable-native-access=ALL-UNNAMED "
+    "-cp /tmp/java/classes:/tmp/java/tailscope.jar"
+)
+
+
+def install(session: Session, jar: Path, classes: Path) -> None:
+    """Makes `COMMAND` run in a guest: the runtime, the SDK's jar, and a folder of classes."""
+    share = session.share
+    put(session.kernel.architecture, share)
+    shutil.copy(jar, share / "java" / "tailscope.jar")
+    shutil.copytree(classes, share / "java" / "classes")
+    # Its clock runs on while it waits for the host.
+    copy = "cp -r /share/java /tmp/java && mkdir -p /lib && cp /share/lib/* /lib"
+    session.shell(copy, 600).clean()
 
 
 def put(architecture: str, folder: Path) -> None:
