@@ -1,4 +1,4 @@
-"""Java in guests of another architecture: a runtime, the C library that it asks for, and programs."""
+"""Java in guests of another architecture: a runtime, the C library that it wants, and programs."""
 
 from __future__ import annotations
 

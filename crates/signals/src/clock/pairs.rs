@@ -248,7 +248,6 @@ mod tests {
         pairs.resume(second(12, 10));
         pairs.take(second(14, 10));
         assert!((pairs.ns_per_cycle() - 0.5).abs() < 1e-9);
-        // The second between the two looks around it is taken as before it.
         let moment = |after| pairs.cycles_to_ns(second(after, 0).cycles);
         assert_eq!(moment(1), 1_000_000_000);
         assert_eq!(moment(13), 3_000_000_000);
@@ -256,6 +255,26 @@ mod tests {
         assert_eq!(length(1_000_000_000, 1000), 500);
         assert_eq!(length(24_000_000_000, 1000), 500);
         assert_eq!(length(1_000_000_000, 24_000_000_000), 2_000_000_000);
+    }
+
+    #[test]
+    fn what_happened_between_a_look_and_the_suspension_or_the_waking_and_a_look_is_where_it_was() {
+        let mut pairs = Pairs::begin(second(0, 0), second(1, 0));
+        // From 1.5 s after the begin to 11.5 s.
+        pairs.resume(second(12, 10));
+        let at = |tenths: u64| tenths * 200_000_000;
+        for (begin, end, ns) in [
+            (5, 13, 800_000_000),     // ended before
+            (5, 117, 1_200_000_000),  // ended after, before the look
+            (12, 118, 600_000_000),   // began after the look before
+            (12, 130, 1_800_000_000), // ended after the look
+            (116, 119, 300_000_000),  // after the waking
+        ] {
+            let length = pairs.length_ns(at(begin), at(end) - at(begin));
+            assert_eq!(length.round() as u64, ns, "{begin} to {end}");
+        }
+        assert_eq!(pairs.cycles_to_ns(at(13)), 1_300_000_000);
+        assert_eq!(pairs.cycles_to_ns(at(117)), 1_700_000_000);
     }
 
     #[test]
