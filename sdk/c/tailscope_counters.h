@@ -126,8 +126,8 @@ static inline ts_u64 ts__register(ts_u32 index)
 #define TS__LEAVE "b 2f\n"
 #define TS__ENTRY_SHIFT "3"
 #endif
-/* An instruction names its register itself, so there is one for each. The index of the cycle counter is 32,
- * which leads to the first; the kernel lets user space read none beyond. */
+/* An instruction names its register itself, so there is one for each. The index of the cycle
+ * counter is 32, which leads to the first; the kernel lets user space read none beyond. */
 static inline ts_u64 ts__register(ts_u32 index)
 {
 	ts_u64 value;
@@ -151,9 +151,10 @@ static inline ts_u64 ts__register(ts_u32 index)
 #endif
 
 /*
- * All counters of a group, which the kernel puts on the CPU and takes off it together: again, if it moved one
- * or the register of one overflowed. Times are read where they are needed: of a begin, and of an end since
- * whose begin the group was off.
+ * All counters of a group, which the kernel puts on the CPU and takes off it together: again, if it
+ * moved one or the register of one overflowed. Times are read where they are needed: of a begin,
+ * and of an end since whose begin the group was off. That comes after the registers, so that it is
+ * no part of the span.
  */
 static inline void ts__read_counters(struct ts__counters *c, struct ts__counted *now,
 				     const struct ts__counted *begin)
