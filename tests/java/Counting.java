@@ -20,6 +20,7 @@ import java.nio.ByteOrder;
 public final class Counting {
     private static final int YIELD = 124;
     private static final int SLEEP = 101;
+    private static final long WARM_LENGTH = 1000;
 
     /** {@code execute(rounds, call, first, second)}; without a call, half of it is all. */
     private static final int[] CODE = {
@@ -104,7 +105,7 @@ public final class Counting {
         nap.set(ValueLayout.JAVA_LONG, 0, napUs / 1_000_000);
         nap.set(ValueLayout.JAVA_LONG, 8, napUs % 1_000_000 * 1000);
         for (int i = 0; i < warm; i += 1000) {
-            run("warm", "warm", "warm", 1000, 100, nap.address());
+            run("warm", "warm", "warm", 1000, WARM_LENGTH, nap.address());
             Thread.sleep(50); // for the recorder and the compiler to keep up
         }
         for (int i = 0; i < others; i++) {
