@@ -68,7 +68,7 @@ def least(session: Session, sdk: str, counters: tuple[str, ...]) -> float:
     option = f"--counters {','.join(counters)}" if counters else ""
     script = (
         "export TAILSCOPE_PATIENCE_MS=60000; "
-        f"tailscope record -q --overwrite -o /tmp/cost {option} -- {program} && "
+        f"tailscope record -q --overwrite --span sdk -o /tmp/cost {option} -- {program} && "
         "rm -rf /share/cost && cp -r /tmp/cost /share"
     )
     session.shell(script, 200).clean()
