@@ -90,6 +90,10 @@ def test_a_known_rate_is_told_and_none_is_above_it(observe: Observe, paced: Call
     # Two to one, but for pairs in which a step came between the two loads of one sample.
     alike = (n for x, y, n in told["joint"] if y == pytest.approx(2 * x, rel=0.01))
     assert sum(alike) > told["kept"] / 2
+    ratios = told["ratios"]
+    assert ratios["kept"]["count"] + ratios["without"] == told["kept"]
+    assert sum(count for _, count in ratios["cells"]) == ratios["kept"]["count"]
+    assert ratios["kept"]["p50"] == pytest.approx(0.5, rel=0.01)
     assert sum(s["kept"] for s in told["series"]) == told["kept"]
     assert told["effect"]["phases"] >= 10
     assert told["effect"]["low"] <= told["effect"]["share"] <= told["effect"]["high"]

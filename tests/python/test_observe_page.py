@@ -125,6 +125,7 @@ def test_each_picture_is_seen_once_and_says_what_it_shows(
     others = {"Distribution of the periods", "Distribution of how long a sample takes"}
     others |= {"Pairs of samples that were dropped, over time"}
     others |= {f"The rates of {rates[0]} and {rates[1]} together"}
+    others |= {f"Distribution of {rates[0]} by {rates[1]}"}
     if told["effect"]:
         others |= {"What observing took from the application's speed"}
     if told["gaps"]["count"]:
@@ -172,8 +173,8 @@ def test_the_figures_behind_the_pictures_open_by_keyboard(
 ) -> None:
     browser.show(observed[0], 360)
     closed = browser.value("document.querySelectorAll('details').length")
-    # Two rates, the tag, both rates together, and all of it as text.
-    assert closed == 5
+    # Two rates, one by the other, the tag, both rates together, and all of it as text.
+    assert closed == 6
     for _ in range(30):
         browser.press("Tab")
         if browser.value("document.activeElement.matches('details:not([open]) > summary')"):

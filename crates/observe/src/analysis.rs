@@ -22,6 +22,25 @@ pub struct Rates {
     pub all_grown: u64,
 }
 
+/// The first counter by the second, by pair of samples: of instructions and cycles it is the IPC.
+#[derive(Debug, Default)]
+pub struct Ratios {
+    /// Of the pairs kept in which the second counter grew.
+    pub kept: Histogram,
+    /// The pairs kept in which it did not: they have no ratio.
+    pub without: u64,
+}
+
+impl Ratios {
+    #[inline(always)]
+    fn add(&mut self, first: u64, second: u64) {
+        match second {
+            0 => self.without += 1,
+            second => self.kept.add(first as f64 / second as f64),
+        }
+    }
+}
+
 /// Two counters' rates together: what their correlation follows from.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Together {
@@ -96,6 +115,8 @@ pub struct Analysis<const N: usize, const T: usize> {
     pub reads: Histogram,
     /// By the tags' values.
     pub tags: Tags<N, T>,
+    /// The first counter by the second.
+    pub ratios: Ratios,
     /// The first counter's rate with the second's.
     pub together: Together,
     /// How often each pair of both came.
@@ -123,6 +144,7 @@ impl<const N: usize, const T: usize> Analysis<N, T> {
             periods: Histogram::default(),
             reads: Histogram::default(),
             tags: Tags::default(),
+            ratios: Ratios::default(),
             together: Together::default(),
             joint: Joint::new(N > 1),
             series: Series::new(Cycles::now().0, slice_cycles),
@@ -186,6 +208,7 @@ impl<const N: usize, const T: usize> Sink<N, T> for Analysis<N, T> {
             self.rates[i].kept.add(rates[i]);
         }
         if N > 1 {
+            self.ratios.add(grown[0], grown[1]);
             self.together.add(rates[0], rates[1]);
             self.joint.add(rates[0], rates[1]);
         }
@@ -245,6 +268,8 @@ mod tests {
             prop_assert_eq!(analysis.rates[0].all.count(), counts.samples - 1);
             let joint = analysis.joint.cells();
             prop_assert_eq!(joint.iter().map(|cell| cell.2).sum::<u64>(), counts.kept);
+            let ratios = &analysis.ratios;
+            prop_assert_eq!(ratios.kept.count() + ratios.without, counts.kept);
             // Sixteen bits tell the same growth as sixty-four: it wraps, and nothing is lost.
             prop_assert_eq!(analysis.rates[0].grown, analysis.rates[1].grown);
             let (tags, _) = analysis.tags.by_time();
@@ -278,6 +303,30 @@ mod tests {
         analysis.interrupt();
         analysis.take(&at(9_000, 50, [90, 0], 1, false));
         assert_eq!((analysis.counts.samples, analysis.counts.kept), (2, 0));
+    }
+
+    #[test]
+    fn a_pair_has_a_ratio_where_the_second_counter_grew() {
+        let mut analysis = analysis();
+        let (mut start, mut counters) = (0, [0, 0]);
+        analysis.take(&at(start, 50, counters, 1, false));
+        // Three by two, three times as often as one by two; and five pairs in which nothing ran.
+        for (first, second) in [(3, 2), (3, 2), (3, 2), (1, 2)]
+            .into_iter()
+            .chain([(0, 0); 5])
+        {
+            start += 1_000;
+            counters = [counters[0] + first, counters[1] + second];
+            analysis.take(&at(start, 50, counters, 1, false));
+        }
+        let ratios = &analysis.ratios;
+        assert_eq!((ratios.kept.count(), ratios.without), (4, 5));
+        let near = |share: f64, ratio: f64| {
+            let found = ratios.kept.quantile(share).expect("there are some");
+            (found / ratio - 1.0).abs() < 0.005
+        };
+        assert!(near(0.25, 0.5) && near(0.26, 1.5) && near(1.0, 1.5));
+        assert!((ratios.kept.mean().expect("some") - 1.25).abs() < 1e-12);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use tailscope_observe::Report;
-use tailscope_observe::report::{ByTag, Distribution, Effect, Rate, Value};
+use tailscope_observe::report::{ByTag, Distribution, Effect, Rate, Ratios, Value};
 use tailscope_observe::self_test::{Cost, Counters, SelfTest};
 
 use super::joint;
@@ -59,6 +59,9 @@ pub fn report(report: &Report) -> String {
             "the first counter by the second  {ratio:.4}; correlation of their rates  {}",
             optional(report.correlation, |value| format!("{value:.3}")),
         ));
+        if let Some(ratios) = &report.ratios {
+            line(of_ratios(ratios));
+        }
         line(String::new());
     }
     if let ([first, second, ..], Some(cells)) = (report.rates.as_slice(), &report.joint) {
@@ -192,6 +195,24 @@ fn of_counter(counter: &Rate, hz: u64) -> String {
         shown(kept.p90),
         shown(kept.p99),
         rate(kept.max),
+    )
+}
+
+fn of_ratios(ratios: &Ratios) -> String {
+    let shown = |value: Option<f64>| optional(value, |value| format!("{value:.4}"));
+    let kept = &ratios.kept;
+    let without = match ratios.without {
+        0 => String::new(),
+        without => format!("; in {} pairs the second did not grow", count(without)),
+    };
+    format!(
+        "  by sample: p1 {}  p10 {}  p50 {}  p90 {}  p99 {}  max {:.4}{without}",
+        shown(kept.p1),
+        shown(kept.p10),
+        shown(kept.p50),
+        shown(kept.p90),
+        shown(kept.p99),
+        kept.max,
     )
 }
 

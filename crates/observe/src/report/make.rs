@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    ByTag, Curves, Distribution, Function, Gaps, Impossible, Rate, Report, Slice, Value, Written,
-    notices,
+    ByTag, Curves, Distribution, Function, Gaps, Impossible, Rate, Ratios, Report, Slice, Value,
+    Written, notices,
 };
 use crate::analysis::Analysis;
 use crate::dte::Tolerance;
@@ -98,6 +98,11 @@ pub(crate) fn report<const N: usize, const T: usize>(
         }),
         rates,
         ratio: ratio(seen),
+        ratios: (N > 1).then(|| Ratios {
+            kept: Distribution::of(&seen.ratios.kept, 1.0),
+            without: seen.ratios.without,
+            cells: seen.ratios.kept.cells(),
+        }),
         correlation: seen.together.correlation(),
         joint: (N > 1).then(|| {
             let cells = seen.joint.cells().into_iter();

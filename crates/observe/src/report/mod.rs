@@ -179,6 +179,8 @@ pub struct Report {
     pub rates: Vec<Rate>,
     /// The first counter by the second, in the pairs kept.
     pub ratio: Option<f64>,
+    /// The same by pair of samples; null: there is one counter.
+    pub ratios: Option<Ratios>,
     /// The correlation of the first two counters' rates.
     pub correlation: Option<f64>,
     /// How often the first two counters' rates came together, as triples of both, in counts a second,
@@ -220,6 +222,17 @@ pub struct Curves {
     pub periods: Vec<(f64, u64)>,
     /// Within a sample.
     pub reads: Vec<(f64, u64)>,
+}
+
+/// The first counter by the second, by pair of samples: instructions by cycles, say.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ratios {
+    /// Of the pairs kept in which the second counter grew, each counting the same.
+    pub kept: Distribution,
+    /// Pairs kept in which it did not grow: they have no ratio.
+    pub without: u64,
+    /// The distribution, as pairs of a ratio and how often it came.
+    pub cells: Vec<(f64, u64)>,
 }
 
 /// Pairs that can't be, for the counter can't grow so fast (and by one count more, which any pair may

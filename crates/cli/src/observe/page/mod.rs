@@ -14,6 +14,7 @@ mod figures;
 mod frame;
 mod heat;
 mod rates;
+mod ratio;
 mod svg;
 mod tags;
 
@@ -47,6 +48,7 @@ pub fn page(report: &Report) -> String {
     let cards = [
         head(report),
         rates::of(report),
+        ratio::of(report),
         tags::of(report),
         heat::of(report),
         cost::of(report),
