@@ -68,13 +68,18 @@ fn read(file: &File) -> Option<Context<Reader>> {
     })
 }
 
-/// A section's bytes, as distributions compress them (zlib). Other formats count as not there.
+/// A section's bytes, as distributions and linkers compress them. Other formats count as not there.
 fn inflated(section: CompressedData<'_>) -> Option<Cow<'_, [u8]>> {
     match section.format {
         CompressionFormat::None => Some(section.data.into()),
         CompressionFormat::Zlib => {
             let size = section.uncompressed_size as usize;
             let bytes = decompress_to_vec_zlib_with_limit(section.data, size).ok()?;
+            (bytes.len() == size).then_some(bytes.into())
+        }
+        CompressionFormat::Zstandard => {
+            let size = section.uncompressed_size as usize;
+            let bytes = zstd::bulk::decompress(section.data, size).ok()?;
             (bytes.len() == size).then_some(bytes.into())
         }
         _ => None,
@@ -103,15 +108,21 @@ mod tests {
 
     #[test]
     fn a_compressed_section_is_inflated_and_no_further_than_it_says() {
-        // What zlib makes of "debug", stored.
-        let data = b"\x78\x01\x01\x05\x00\xfa\xffdebug\x06\x04\x02\x08";
-        let section = |uncompressed_size| CompressedData {
-            format: CompressionFormat::Zlib,
-            data,
-            uncompressed_size,
-        };
-        assert_eq!(inflated(section(5)).as_deref(), Some(&b"debug"[..]));
-        assert_eq!((inflated(section(4)), inflated(section(6))), (None, None));
+        // What zlib and zstd make of "debug", stored.
+        let zlib = b"\x78\x01\x01\x05\x00\xfa\xffdebug\x06\x04\x02\x08";
+        let zstd = b"\x28\xb5\x2f\xfd\x20\x05\x29\x00\x00debug";
+        for (format, data) in [
+            (CompressionFormat::Zlib, &zlib[..]),
+            (CompressionFormat::Zstandard, zstd),
+        ] {
+            let section = |uncompressed_size| CompressedData {
+                format,
+                data,
+                uncompressed_size,
+            };
+            assert_eq!(inflated(section(5)).as_deref(), Some(&b"debug"[..]));
+            assert_eq!((inflated(section(4)), inflated(section(6))), (None, None));
+        }
     }
 
     proptest! {
