@@ -3,10 +3,12 @@
 // count at full speed, signals, sleeps, reads that block, waiting for one another. When its input
 // ends, it says what went wrong: nothing, if nobody could tell that the page was moved.
 //
-//     moving [THREADS]     prints the address of the page, then waits for the end of its input
+//     moving [THREADS [makes]]     prints the address of the page, then waits for the end of its input;
+//                                  with a second argument threads are made and end all the time, too
 #define _GNU_SOURCE // pthread_sigqueue
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 64 };
+enum { MOST = 64, SHORT = 16 };
 
 // One page, all of it looked at by somebody.
 struct page {
@@ -168,11 +170,49 @@ static void *call(void *unused)
 	return NULL;
 }
 
+// A thread that was made while its maker came first is not to come first for the rest of its life.
+// Some may just be about to be stopped themselves, so it is asked several times.
+static void *live(void *unused)
+{
+	struct timespec moment = {.tv_nsec = 5000000};
+
+	(void)unused;
+	for (int asked = 0; asked < 10; asked++) {
+		nanosleep(&moment, NULL);
+		if (sched_getscheduler(0) == SCHED_OTHER)
+			return NULL;
+	}
+	complain("a thread comes first for good");
+	return NULL;
+}
+
+static void *make(void *unused)
+{
+	pthread_t made[SHORT];
+	struct timespec moment = {.tv_nsec = 100000};
+	size_t n = 0;
+
+	(void)unused;
+	for (; !over; n++) {
+		if (n >= SHORT)
+			pthread_join(made[n % SHORT], NULL);
+		if (pthread_create(&made[n % SHORT], NULL, live, NULL)) {
+			complain("pthread_create");
+			return NULL;
+		}
+		nanosleep(&moment, NULL);
+	}
+	for (size_t i = n < SHORT ? 0 : n - SHORT; i < n; i++)
+		pthread_join(made[i % SHORT], NULL);
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	size_t n = argc > 1 ? strtoul(argv[1], NULL, 10) : 2;
-	pthread_t others[6];
-	void *(*work[6])(void *) = {send, doze, take, give, answer, call};
+	pthread_t others[7];
+	void *(*work[7])(void *) = {send, doze, take, give, answer, call, make};
+	size_t many = argc > 2 ? 7 : 6;
 	uint64_t all = 1;
 	char byte;
 
@@ -183,14 +223,14 @@ int main(int argc, char **argv)
 	signal(SIGRTMIN, heard);
 	for (size_t i = 0; i < n; i++)
 		pthread_create(&threads[i], NULL, count, (void *)i);
-	for (size_t i = 0; i < 6; i++)
+	for (size_t i = 0; i < many; i++)
 		pthread_create(&others[i], NULL, work[i], i ? NULL : &threads[0]);
 	printf("%lx\n", (unsigned long)&moving_page);
 	fflush(stdout);
 	while (read(0, &byte, 1) == 1)
 		;
 	over = 1;
-	for (size_t i = 0; i < 6; i++)
+	for (size_t i = 0; i < many; i++)
 		pthread_join(others[i], NULL);
 	for (size_t i = 0; i < n; i++) {
 		pthread_join(threads[i], NULL);

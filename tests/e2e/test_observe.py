@@ -167,6 +167,9 @@ def test_a_page_is_moved_to_be_read_and_is_back_afterwards(
     # Both lie in one page, or in two: each page goes and comes once.
     assert 1 <= len(told["moves"]) <= 2
     assert all(m["there_us"] > 0 and m["back_us"] > 0 for m in told["moves"])
+    # One thread alone, all of them, and all of them once more; any other was in vain.
+    assert all(m["stops"] >= 3 for m in told["moves"])
+    assert all(m["longest_us"] >= max(m["there_us"], m["back_us"]) for m in told["moves"])
     assert mapped(pid) == before
 
 

@@ -18,6 +18,10 @@ pub struct Move {
     pub there_us: Option<f64>,
     /// And when it went back; null: it did not, for the process has ended or a notice says why.
     pub back_us: Option<f64>,
+    /// How often it, or one of its threads, was stopped for all that: in vain too.
+    pub stops: u32,
+    /// The longest of these stops, in µs.
+    pub longest_us: f64,
 }
 
 fn microseconds(time: Duration) -> f64 {
@@ -60,6 +64,8 @@ pub(crate) fn put_back(pages: &[(&str, &Arc<MovedPage>)]) -> (Vec<Move>, Vec<Str
                 signal: (*signal).to_owned(),
                 there_us: page.stood().map(microseconds),
                 back_us: back.ok().flatten().map(|(stood, _)| microseconds(stood)),
+                stops: page.stops().count(),
+                longest_us: microseconds(page.stops().longest()),
             }
         });
     (moves.collect(), notices)

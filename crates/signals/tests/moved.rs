@@ -18,6 +18,10 @@ struct Moving {
 
 impl Moving {
     fn start(threads: u32) -> Self {
+        Self::start_with(&[&threads.to_string()])
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program = folder.path().join("moving");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c/moving.c");
@@ -27,7 +31,7 @@ impl Moving {
             .status();
         assert!(built.expect("a C compiler").success());
         let mut child = Command::new(&program)
-            .arg(threads.to_string())
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -58,7 +62,7 @@ impl Moving {
     fn take(&self) -> MovedPage {
         for _ in 0..100 {
             match MovedPage::take(self.pid(), self.page + 8) {
-                Err(Unmoved::Slow(_)) => {}
+                Err(Unmoved::InVain { .. }) => {}
                 done => return done.expect("moved"),
             }
         }
@@ -122,6 +126,18 @@ fn nothing_is_lost_over_a_hundred_moves_there_and_back() {
             moving.end().trim()
         );
     }
+}
+
+#[test]
+fn threads_that_are_made_meanwhile_are_stopped_too_and_take_their_turns() {
+    if !may_trace() {
+        return;
+    }
+    let mut moving = Moving::start_with(&["2", "makes"]);
+    for _ in 0..200 {
+        moving.take().put_back().expect("back");
+    }
+    println!("{}", moving.end().trim());
 }
 
 #[test]

@@ -4,19 +4,15 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
 
 use super::call::Caller;
+use super::still::Deadline;
 use super::unmoved::{Unmoved, failed};
 use super::{NAME, page_size};
 use crate::remote;
 use crate::view::View;
-
-/// Whoever stands still for so long is let go, if nothing has changed yet. What remains of a
-/// millisecond is for the change, and for all of them to go on.
-const LATEST: Duration = Duration::from_micros(650);
 
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
@@ -98,12 +94,12 @@ impl Ready {
         self,
         caller: &mut Caller,
         (pid, page): (u32, u64),
-        since: Instant,
+        deadline: Deadline,
     ) -> Exchanged {
         if !self.is_there(pid) {
             return Exchanged::Failed(Unmoved::Gone);
         }
-        let filled = copied(pid, page, &self.file).and_then(|()| in_time(since));
+        let filled = copied(pid, page, &self.file).and_then(|()| deadline.holds());
         if let Err(late) = filled {
             // The file's name again, by which it is known.
             let _ = self.file.write_all_at(&self.name, 0);
@@ -174,14 +170,6 @@ fn unmap(caller: &mut Caller, page: u64) {
     let _ = caller.call(libc::SYS_munmap, [page, page_size(), 0, 0, 0, 0]);
 }
 
-/// Nothing has changed yet, and only what is soon done is still to come.
-pub(super) fn in_time(since: Instant) -> Result<(), Unmoved> {
-    match since.elapsed() {
-        late if late > LATEST => Err(Unmoved::Slow(late)),
-        _ => Ok(()),
-    }
-}
-
 pub(super) fn remap(caller: &mut Caller, from: u64, to: u64) -> io::Result<()> {
     let size = page_size();
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
@@ -205,8 +193,10 @@ pub(super) fn seals_against_code() -> MemfdFlags {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command};
+    use std::time::Duration;
 
-    use super::super::{PATIENCE, alone, call, patiently};
+    use super::super::stops::Stops;
+    use super::super::{alone, call, patiently};
     use super::*;
 
     /// A program that sleeps.
@@ -242,7 +232,8 @@ mod tests {
         /// Has its thread make calls, as often as it takes to stop it in time.
         fn with<R: Send>(&self, work: impl Fn(&mut Caller) -> R + Sync) -> R {
             let instruction = call::instruction(self.pid()).expect("it has one");
-            let done = patiently(1000, || alone(self.pid(), instruction, &work));
+            let stops = Stops::default();
+            let done = patiently(1000, || alone(self.pid(), instruction, &stops, &work));
             done.expect("it can be stopped")
         }
     }
@@ -261,7 +252,6 @@ mod tests {
             println!("skipped: moving a page wants root");
             return;
         }
-        assert!(PATIENCE < LATEST);
         let asleep = Asleep::start();
         let (page, before) = ((asleep.pid(), asleep.heap()), asleep.read("maps"));
         let content = || {
@@ -275,8 +265,7 @@ mod tests {
         let take = || ready.lock().expect("whole").take().expect("it is there");
         assert!(asleep.read("maps").lines().count() > before.lines().count());
         let late = asleep.with(|caller| {
-            let since = Instant::now() - 2 * LATEST;
-            match take().exchange(caller, page, since) {
+            match take().exchange(caller, page, Deadline::of(Duration::ZERO)) {
                 Exchanged::NotYet(Unmoved::Slow(_), again) => {
                     *ready.lock().expect("whole") = Some(again)
                 }
@@ -298,7 +287,7 @@ mod tests {
         let gone = asleep.with(|caller| {
             let wrong = wrong.lock().expect("whole").take().expect("once");
             matches!(
-                wrong.exchange(caller, page, Instant::now()),
+                wrong.exchange(caller, page, Deadline::of(Duration::MAX)),
                 Exchanged::Failed(Unmoved::Gone)
             )
         });

@@ -13,8 +13,10 @@
 
 mod call;
 mod exchange;
+mod guard;
 mod refuse;
 mod still;
+mod stops;
 mod trace;
 mod unmoved;
 mod urgent;
@@ -33,15 +35,14 @@ use std::time::Duration;
 use crate::remote;
 use crate::view::View;
 use call::Caller;
-use exchange::{Exchanged, Ready, in_time, lock, remap, seals_against_code};
-use still::Still;
+use exchange::{Exchanged, Ready, lock, remap, seals_against_code};
+use still::{Deadline, LONGEST, Still};
+pub use stops::Stops;
 pub use unmoved::Unmoved;
 use unmoved::failed;
 use urgent::urgently;
 
-/// So long is waited for all threads to stand still.
-const PATIENCE: Duration = Duration::from_micros(400);
-/// After a wait in vain the process is left alone for a moment, then it is tried again.
+/// After a stop in vain the process is left alone for a moment, then it is tried again.
 const TRIES: u32 = 8;
 /// To have a page back is worth more patience.
 const TRIES_BACK: u32 = 100;
@@ -62,6 +63,7 @@ pub struct MovedPage {
     view: Arc<View>,
     /// For how long the process stood still; `None`: it was found moved.
     stood: Option<Duration>,
+    stops: Stops,
     back: Mutex<bool>,
 }
 
@@ -75,16 +77,17 @@ impl MovedPage {
         refuse::check(pid, page)?;
         let instruction = call::instruction(pid)?;
         let seals = seals_against_code();
+        let stops = Stops::default();
         let mut ready = None;
         let moved = patiently(TRIES, || {
             let prepared = match ready.take() {
                 Some(ready) => ready,
-                None => alone(pid, instruction, |caller| {
+                None => alone(pid, instruction, &stops, |caller| {
                     Ready::make(caller, (pid, page), seals)
                 })??,
             };
             // Looked at again, for time has passed: it may have forked, or another observer come first.
-            let held = refuse::check(pid, page).and_then(|()| Still::hold(pid, PATIENCE));
+            let held = refuse::check(pid, page).and_then(|()| Still::hold(pid, LONGEST, &stops));
             let still = match held {
                 Ok(still) => still,
                 Err(why) => {
@@ -92,11 +95,10 @@ impl MovedPage {
                     return Err(why);
                 }
             };
-            let since = still.since();
             let mut prepared = Some(prepared);
-            let (done, still) = with_caller(still, instruction, |caller| {
+            let (done, still) = with_caller(still, instruction, |caller, deadline| {
                 let prepared = prepared.take().expect("it is called once");
-                Ok(prepared.exchange(caller, (pid, page), since))
+                Ok(prepared.exchange(caller, (pid, page), deadline))
             });
             let stood = still.release();
             ready = prepared;
@@ -113,14 +115,22 @@ impl MovedPage {
             // Until nothing is left of the last try.
             std::thread::sleep(RECOVER);
             // If that can't be, two pages stay mapped that nobody looks at.
-            let _ = urgently(|| alone(pid, instruction, |caller| ready.remove(caller, pid)));
+            let _ =
+                urgently(|| alone(pid, instruction, &stops, |caller| ready.remove(caller, pid)));
         }
         let (
             Ready {
                 file, view, parked, ..
             },
             stood,
-        ) = moved?;
+        ) = moved.map_err(|why| match why {
+            Unmoved::Slow(_) | Unmoved::NoCaller => Unmoved::InVain {
+                why: Box::new(why),
+                stops: stops.count(),
+                longest: stops.longest(),
+            },
+            why => why,
+        })?;
         Ok(Self {
             pid,
             page,
@@ -128,6 +138,7 @@ impl MovedPage {
             file,
             view,
             stood: Some(stood),
+            stops,
             back: Mutex::new(false),
         })
     }
@@ -152,6 +163,7 @@ impl MovedPage {
             file,
             view,
             stood: None,
+            stops: Stops::default(),
             back: Mutex::new(false),
         }))
     }
@@ -184,6 +196,12 @@ impl MovedPage {
     #[must_use]
     pub fn stood(&self) -> Option<Duration> {
         self.stood
+    }
+
+    /// Every stop that moving it took, there and back.
+    #[must_use]
+    pub fn stops(&self) -> &Stops {
+        &self.stops
     }
 
     /// Whether others than the process and this one have it mapped: it has forked. `None`: the
@@ -253,13 +271,12 @@ impl MovedPage {
     fn back_in(&self, pid: u32) -> Result<Duration, Unmoved> {
         let instruction = call::instruction(pid)?;
         patiently(TRIES_BACK, || {
-            let still = Still::hold(pid, PATIENCE)?;
-            let since = still.since();
-            let (done, still) = with_caller(still, instruction, |caller| {
+            let still = Still::hold(pid, LONGEST, &self.stops)?;
+            let (done, still) = with_caller(still, instruction, |caller, deadline| {
                 let bytes = self.view.copy(0, page_size() as usize);
                 let bytes = bytes.unwrap_or_default();
                 remote::write(pid, self.parked, &bytes).map_err(failed("write its bytes"))?;
-                in_time(since)?;
+                deadline.holds()?;
                 remap(caller, self.parked, self.page).map_err(failed("map it where it was"))
             });
             let stood = still.release();
@@ -290,28 +307,31 @@ fn patiently<R: Send>(
 }
 
 /// Has one thread make the calls of `work`, while the others go on.
-fn alone<R>(pid: u32, instruction: u64, work: impl FnOnce(&mut Caller) -> R) -> Result<R, Unmoved> {
-    let can = |thread| call::can_call(pid, thread).unwrap_or(false);
-    let still = Still::hold_one(pid, PATIENCE, can)?;
-    let (done, _goes_on) = with_caller(still, instruction, |caller| Ok(work(caller)));
+fn alone<R>(
+    pid: u32,
+    instruction: u64,
+    stops: &Stops,
+    work: impl FnOnce(&mut Caller) -> R,
+) -> Result<R, Unmoved> {
+    let still = Still::hold_one(pid, stops)?;
+    let (done, _goes_on) = with_caller(still, instruction, |caller, _| Ok(work(caller)));
     done
 }
 
 /// Has a thread make the calls of `work`, and is as it was before.
 fn with_caller<R>(
-    mut still: Still,
+    mut still: Still<'_>,
     instruction: u64,
-    work: impl FnOnce(&mut Caller) -> Result<R, Unmoved>,
-) -> (Result<R, Unmoved>, Still) {
-    let can = |thread: &&trace::Thread| call::can_call(still.pid, **thread).unwrap_or(false);
-    let Some(thread) = still.threads().iter().find(can).copied() else {
+    work: impl FnOnce(&mut Caller, Deadline) -> Result<R, Unmoved>,
+) -> (Result<R, Unmoved>, Still<'_>) {
+    let Some(thread) = still.caller() else {
         return (Err(Unmoved::NoCaller), still);
     };
     let mut caller = match Caller::begin(thread, instruction) {
         Ok(caller) => caller,
         Err(e) => return (Err(Unmoved::failed("take hold of a thread", e)), still),
     };
-    let done = work(&mut caller);
+    let done = work(&mut caller, still.deadline());
     match caller.end() {
         Ok(owed) => still.owe(thread, owed),
         Err(e) => return (done.and(Err(Unmoved::failed("leave its thread", e))), still),

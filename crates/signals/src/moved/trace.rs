@@ -12,7 +12,7 @@ pub(super) use libc::user_regs_struct as Registers;
 const EVENT_STOP: c_int = 128;
 /// Where the registers of the processor itself are (`NT_PRSTATUS`).
 const GENERAL: usize = 1;
-/// A tenth of a millisecond, about.
+/// Looked so often whether a thread stands still, before this one sleeps until it does.
 const LOOKS: u32 = 300;
 const RSEQ: c_uint = 0x420f; // PTRACE_GET_RSEQ_CONFIGURATION, Linux 5.13
 
@@ -136,12 +136,14 @@ impl Thread {
         self.status(libc::WNOHANG)
     }
 
-    /// Waits until it stands still. That is soon: to be woken takes longer than to look.
+    /// Waits until it stands still. That is soon: to be woken takes longer than to look. It may have
+    /// to run on this very CPU, so that is left to it between two looks.
     pub(super) fn wait(self) -> io::Result<Stop> {
         for _ in 0..LOOKS {
             if let Some(stop) = self.poll()? {
                 return Ok(stop);
             }
+            std::thread::yield_now();
         }
         loop {
             if let Some(stop) = self.status(0)? {

@@ -45,6 +45,16 @@ pub enum Unmoved {
     /// Its threads did not stop soon enough, or those that had stopped would have stood too long.
     #[error("it would have stood still for too long (after {} µs not all was ready)", .0.as_micros())]
     Slow(Duration),
+    /// It was tried as often as is reasonable.
+    #[error("{why}, the last of {stops} times that it was stopped for, {} µs at most", .longest.as_micros())]
+    InVain {
+        /// Why not the last time.
+        why: Box<Unmoved>,
+        /// How often it, or one of its threads, was stopped.
+        stops: u32,
+        /// For how long at most.
+        longest: Duration,
+    },
     /// Another observation has it.
     #[error("another observation has moved it")]
     Taken,

@@ -1,0 +1,53 @@
+"""A page of a running program is moved and put back, and it can't tell: other kernels, another
+architecture. The program, tests/c/moving.c, says at its end what it would have lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from guest import ROOT, cross
+from guest.session import Session
+
+MOVES = 20
+THREADS = 3
+APART = "----"
+
+
+def compiled(guest: Session) -> Path:
+    """The program, with its libraries in it, in the guest's shared folder."""
+    target = cross.TARGETS.get(guest.kernel.architecture)
+    program = guest.share / "moving"
+    source = ROOT / "tests" / "c" / "moving.c"
+    compiler = target.gcc if target else "cc"
+    subprocess.run([compiler, "-O2", "-static", "-pthread", "-o", program, source], check=True)
+    return program
+
+
+def test_a_program_cannot_tell_that_its_page_was_moved(guest: Session) -> None:
+    program = compiled(guest)
+    # With one CPU the observer sleeps between samples. Two may be too few to be good: exit code 3.
+    script = f"""
+mkfifo input
+/share/{program.name} {THREADS} <input >said 2>&1 & program=$!
+exec 3>input
+until [ -s said ]; do usleep 20000; done
+cat /proc/$program/maps >before
+for move in $(seq {MOVES}); do
+    tailscope observe --quiet --json --no-pauses --duration 30ms --period 125000 \\
+        --signal mem:$program:moving_page:moved >told.$move || [ $? = 3 ] || exit 1
+done
+cmp before /proc/$program/maps || exit 1
+exec 3>&-
+wait $program || {{ cat said >&2; exit 1; }}
+for move in $(seq {MOVES}); do cat told.$move; echo; echo {APART}; done
+"""
+    ended = guest.shell(script, 300).clean()
+    told = [json.loads(text) for text in ended.out.split(APART)[:-1]]
+    assert len(told) == MOVES
+    moves = [move for report in told for move in report["moves"]]
+    # Where time is counted in instructions, threads that are slow to stop are let go now and then.
+    assert len(moves) > MOVES / 2, [report["rates"][0]["how"] for report in told]
+    assert all(move["there_us"] > 0 and move["back_us"] > 0 for move in moves)
+    print([(round(move["there_us"]), round(move["back_us"])) for move in moves])
