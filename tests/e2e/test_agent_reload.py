@@ -107,6 +107,7 @@ def test_other_programs_take_over_without_a_gap(agent: Start, folder: Path) -> N
         started.stop().clean()
     assert len(started.ledgers()) == 2
     assert started.rows() >= rows
-    # Those that were open at that moment, or ended between the two last looks. A gap of 10 ms would
-    # be a hundred.
-    assert -20 <= missing <= 20, missing
+    # Those that were open at that moment, or ended between the two last looks: these are in both
+    # ledgers, and are more where something else had the CPU meanwhile. A gap of 10 ms would be a
+    # hundred.
+    assert -100 <= missing <= 20, missing
