@@ -41,6 +41,8 @@ class Program:
     #: first. In Java, until its compilers are done.
     spans: int
     nap_us: int
+    #: What share of its spans may have null, until they are compiled.
+    nulls: float = 0
 
     def __str__(self) -> str:
         return self.command.format(spans=self.spans, nap_us=self.nap_us)
@@ -49,7 +51,7 @@ class Program:
 PROGRAMS = {
     "C": Program("countbench --empty --spans {spans} --nap-us {nap_us}", 150, 2000),
     "Rust": Program("instructions empty {spans} {nap_us}", 150, 2000),
-    "Java": Program(java.COMMAND + " tailscope.EmptySpans {spans} {nap_us}", 1500, 5000),
+    "Java": Program(java.COMMAND + " tailscope.EmptySpans {spans} {nap_us}", 400, 5000, 0.02),
 }
 
 
@@ -76,14 +78,20 @@ def least(session: Session, sdk: str, counters: tuple[str, ...]) -> float:
     with duckdb.connect() as engine:
         engine.read_parquet(files).create_view("spans")
         for counter in counters[:1]:
-            unknown = f"SELECT count(*) FROM spans WHERE {counter} IS NULL"
-            if engine.execute(unknown).fetchall() != [(0,)]:
-                sys.exit(f"{counter} was not counted")
+            unknown = f"SELECT avg(({counter} IS NULL)::INT) FROM spans"
+            ((nulls,),) = engine.execute(unknown).fetchall()
+            if nulls > program.nulls:
+                sys.exit(f"{sdk}: {counter} was not counted in {nulls:.1%} of the spans")
         sql = "SELECT min(wall_ns) FILTER (span = 'outer'), count(*) FROM spans"
         ((wall_ns, spans),) = engine.execute(sql).fetchall()
     if spans != program.spans * (EMPTY + 1):
         sys.exit(f"{sdk}: {spans} of {program.spans * (EMPTY + 1)} spans were recorded")
     return wall_ns / EMPTY
+
+
+def rows(costs: dict[int, float]) -> list[tuple[str, ...]]:
+    """A table's, by the number of counters."""
+    return [(str(n), f"{cost:.0f}", f"{cost - costs[0]:+.0f}") for n, cost in costs.items()]
 
 
 def main() -> None:
@@ -97,6 +105,7 @@ def main() -> None:
     args = parser.parse_args()
     kernel = KERNELS[args.kernel]
     result = Result("counter_cost", "What counters add to a span's begin and end")
+    found: dict[str, dict[int, float]] = {}
     with (
         tempfile.TemporaryDirectory() as share,
         Session(kernel, boot.prepare(kernel), Path(share)) as session,
@@ -104,15 +113,12 @@ def main() -> None:
         session.run("sysctl", "-w", "kernel.perf_user_access=1").clean()
         if "Java" in args.sdk:
             prepare_java(session)
-        found = {
-            sdk: {n: least(session, sdk, EVENTS[:n]) for n in (0, 1, 2, 4, 6)} for sdk in args.sdk
-        }
-    for sdk, costs in found.items():
-        rows = [(str(n), f"{cost:.0f}", f"{cost - costs[0]:+.0f}") for n, cost in costs.items()]
-        result.say(
-            f"instructions of a kept span's begin and end, SDK for {sdk}, guest {args.kernel}",
-            table(("counters", "instructions", "more than without"), rows),
-        )
+        for sdk in args.sdk:
+            found[sdk] = {n: least(session, sdk, EVENTS[:n]) for n in (0, 1, 2, 4, 6)}
+            result.say(
+                f"instructions of a kept span's begin and end, SDK for {sdk}, guest {args.kernel}",
+                table(("counters", "instructions", "more than without"), rows(found[sdk])),
+            )
     rates = []
     for sdk, costs in found.items():
         a_ns = (costs[2] - costs[0]) / 60
