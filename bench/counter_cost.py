@@ -4,7 +4,7 @@ Few virtual machines have counters, so this is measured in the emulated arm64 gu
 counts instructions: 1 ns is one. It holds for the number of instructions, and says nothing of how
 long they take (on x86-64 a rdpmc alone takes some 20 to 30 cycles). A span with a hundred empty
 spans in it takes a hundred times a begin and an end; the least of many has met no interrupt. In
-Java it is that of a JVM whose compilers are done.
+Java it is the least of 40,000 spans, at most what it is when HotSpot's compilers are done.
 
     make sdk-java && .venv/bin/python bench/counter_cost.py
 """
@@ -38,7 +38,7 @@ class Program:
 
     command: str
     #: They last so long that the recorder has looked meanwhile: memory for rows is new only at
-    #: first. In Java, until its compilers are done.
+    #: first. In Java, until most is compiled.
     spans: int
     nap_us: int
     #: What share of its spans may have null, until they are compiled.
