@@ -281,9 +281,10 @@ impl Kernel {
         Ok(())
     }
 
-    /// Detaches from all probes.
+    /// Detaches from all probes, in the opposite order: a begin whose end is no longer seen would be taken for one
+    /// that was given up.
     pub fn detach_probes(&mut self) {
-        self.probe_links.clear();
+        while self.probe_links.pop().is_some() {}
     }
 }
 
