@@ -127,6 +127,10 @@ impl Thread {
             Ok(_) => Ok(answer[0] != 0),
             // Kernels before 6.4 don't say, and have it on x86 from 5.11 on.
             Err(e) if e.raw_os_error() == Some(libc::EIO) => Ok(false),
+            // Where the architecture has no such thing, as arm64 on 6.12, they know just the question.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) && cfg!(target_arch = "aarch64") => {
+                Ok(false)
+            }
             Err(e) => Err(e),
         }
     }
