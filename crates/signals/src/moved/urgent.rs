@@ -82,8 +82,13 @@ pub(super) fn hurry(thread: libc::pid_t) -> Option<Turns> {
 }
 
 /// Has it take turns as before; how nice it is did not change.
+///
+/// In two steps, for it runs: were the flag gone a moment before the priority, one that it makes right then
+/// would come first for good.
 pub(super) fn calm(thread: libc::pid_t, turns: Turns) {
     let none = libc::sched_param { sched_priority: 0 };
-    // SAFETY: as above.
-    unsafe { libc::sched_setscheduler(thread, turns.0, &raw const none) };
+    for policy in [turns.0 | libc::SCHED_RESET_ON_FORK, turns.0] {
+        // SAFETY: as above.
+        unsafe { libc::sched_setscheduler(thread, policy, &raw const none) };
+    }
 }
