@@ -1,9 +1,10 @@
 """What a span by two probes costs the program, in ns: bare, recorded, and by bpftrace.
 
 One process runs pairs of USDT probes and calls of a function, in batches; who listens alternates
-around it: nobody, empty kernel programs (what the kernel itself takes), Tailscope, and bpftrace
-with the same two probes and a histogram of the time between them. `perf trace` is not among them:
-it needs the kernel's uprobe_events file, and says nothing of causes.
+around it: nobody, empty kernel programs (what the kernel itself takes), programs that do no more
+than any recorder of spans must (the clock at both ends, a place of the thread's own, a row),
+Tailscope, and bpftrace with the same two probes and a histogram of the time between them. `perf
+trace` is not among them: it needs the kernel's uprobe_events file, and says nothing of causes.
 
     .venv/bin/python bench/probe_cost.py
 """
@@ -36,6 +37,8 @@ from harness import (
 from places import probe_offsets, symbol_offset
 
 EMPTY = ROOT / "target" / "release" / "examples" / "empty_uprobes"
+#: What no recorder of spans does without (floor.bpf.c), by name in the table.
+FLOOR = "programs of the least that a span takes"
 #: The same as a span: a time at the begin, a difference at the end, and somewhere to put it.
 BPFTRACE = {
     "usdt": "usdt:{0}:bench:begin {{ @t[tid] = nsecs }} "
@@ -105,6 +108,7 @@ def listeners(b: Bench, program: Program) -> dict[str, Callable[[str], Any] | No
     found: dict[str, Callable[[str], Any] | None] = {
         "nobody": None,
         "empty programs": lambda kind: Listener(b, [EMPTY, path, *places[kind]], "ready"),
+        FLOOR: lambda kind: Listener(b, [EMPTY, "--floor", path, *places[kind]], "ready"),
         "tailscope": lambda kind: Recording(
             b, pid, ["--span", TAILSCOPE[kind].format(path)], SPARE_CPU
         ),
@@ -133,6 +137,7 @@ def main() -> None:
         program = Program(b, args.batch, args.pause)
         seen: dict[tuple[str, str], list[float]] = {}
         above: dict[str, list[float]] = {"usdt": [], "call": []}
+        floor: dict[str, list[float]] = {"usdt": [], "call": []}
         rows_lost = 0
         states = listeners(b, program)
         for _ in range(blocks):
@@ -147,6 +152,7 @@ def main() -> None:
                     if listener:
                         rows_lost += lost(listener.stop())
                 above[kind].append(medians["tailscope"] - medians["empty programs"])
+                floor[kind].append(medians[FLOOR] - medians["empty programs"])
     names = {"usdt": "two USDT probes", "call": "a call, entry and return"}
     rows = [(f"{names[kind]}, {state}", spread(ns).text()) for (kind, state), ns in seen.items()]
     result.say("ns a span: median [quartiles] of batches", table(("what", "ns"), rows))
@@ -157,7 +163,9 @@ def main() -> None:
         bars.append(at_most(f"{what}: above empty programs", 150, spread(above[kind]), "ns"))
         bars[-1].held &= not rows_lost
         empty = spread(seen[kind, "empty programs"]).text(0)
+        least = spread(floor[kind]).text(0)
         notes = [bars[-1].note, f"empty programs take {empty} ns"]
+        notes.append(f"the least that a span takes is {least} ns above them")
         notes.append(f"{rows_lost} rows lost" if rows_lost else "")
         bars[-1].note = "; ".join(note for note in notes if note)
     result.bars = bars

@@ -19,7 +19,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=CLANG");
 
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    for name in ["tailscope", "probe", "running", "timeline"] {
+    for name in ["tailscope", "probe", "running", "timeline", "floor"] {
         let status = Command::new(&clang)
             .args([
                 "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror",
