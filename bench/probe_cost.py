@@ -1,8 +1,8 @@
 """What a span by two probes costs the program, in ns: bare, recorded, and by bpftrace.
 
 One process runs pairs of USDT probes and calls of a function, in batches; who listens alternates
-around it: nobody, empty kernel programs (what the kernel itself takes), programs that do no more
-than any recorder of spans must (the clock at both ends, a place of the thread's own, a row),
+around it: nobody, empty kernel programs (what the kernel itself takes), programs of the least that
+we know a span to take (the clock at both ends, a place of the thread's own, a row),
 Tailscope, and bpftrace with the same two probes and a histogram of the time between them. `perf
 trace` is not among them: it needs the kernel's uprobe_events file, and says nothing of causes.
 
@@ -37,7 +37,7 @@ from harness import (
 from places import probe_offsets, symbol_offset
 
 EMPTY = ROOT / "target" / "release" / "examples" / "empty_uprobes"
-#: What no recorder of spans does without (floor.bpf.c), by name in the table.
+#: The least that we know a span to take (floor.bpf.c), by name in the table.
 FLOOR = "programs of the least that a span takes"
 #: The same as a span: a time at the begin, a difference at the end, and somewhere to put it.
 BPFTRACE = {

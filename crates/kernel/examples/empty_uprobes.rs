@@ -1,7 +1,7 @@
 //! What the kernel takes for probes by itself: empty programs on some places of a file, attached as
 //! the recorder attaches its own, until the standard input ends. `empty_uprobes FILE [r]OFFSET…`; an
 //! `r` before the offset is the return of the function there. With `--floor` first, programs that do
-//! what no recorder of spans does without: the last place begins a span, those before it end it. For
+//! the least that we know a span to take: the last place begins a span, those before it end it. For
 //! bench/probe_cost.py.
 
 use std::io::{Read, stdin};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What no recorder of spans between two probes does without: which span it is, the thread's own
+/* The least that we know a span between two probes to take: which span it is, the thread's own
  * place, the clock at both ends, and a row in memory that another process reads. No causes, no
  * nesting, no losses. For bench/probe_cost.py. */
 #include "types.h"

@@ -124,7 +124,7 @@ impl Ready {
     }
 
     /// Takes it away again.
-    pub(super) fn remove(self, caller: &mut Caller, pid: u32) {
+    pub(super) fn remove(&self, caller: &mut Caller, pid: u32) {
         if self.is_there(pid) {
             unmap(caller, self.parked);
             unmap(caller, self.spare);

@@ -44,7 +44,7 @@ use urgent::urgently;
 
 /// After a stop in vain the process is left alone for a moment, then it is tried again.
 const TRIES: u32 = 8;
-/// To have a page back is worth more patience.
+/// To have a page back, or what was prepared for it gone, is worth more patience.
 const TRIES_BACK: u32 = 100;
 const RECOVER: Duration = Duration::from_millis(20);
 /// How the file's name begins; after it come the page's address and that of the parked one.
@@ -115,8 +115,9 @@ impl MovedPage {
             // Until nothing is left of the last try.
             std::thread::sleep(RECOVER);
             // If that can't be, two pages stay mapped that nobody looks at.
-            let _ =
-                urgently(|| alone(pid, instruction, &stops, |caller| ready.remove(caller, pid)));
+            let _ = patiently(TRIES_BACK, || {
+                alone(pid, instruction, &stops, |caller| ready.remove(caller, pid))
+            });
         }
         let (
             Ready {

@@ -149,13 +149,16 @@ fn course(report: &Report, number: usize, counter: &Rate) -> String {
 
 fn figures(counter: &Rate) -> String {
     let head = ["", "pairs kept", "all pairs"].map(str::to_owned);
-    let rows = rows(&counter.kept).into_iter().zip(rows(&counter.all));
+    let rows = rows(&counter.kept, rate)
+        .into_iter()
+        .zip(rows(&counter.all, rate));
     let rows = rows.map(|((name, kept), (_, all))| vec![name.to_owned(), kept, all]);
     table("The figures: the rate by pair of samples", &head, rows)
 }
 
-fn rows(of: &Summary) -> [(&'static str, String); 10] {
-    let shown = |value| optional(value, rate);
+/// A distribution in figures.
+pub(super) fn rows(of: &Summary, text: fn(f64) -> String) -> [(&'static str, String); 10] {
+    let shown = |value| optional(value, text);
     [
         ("pairs", count(of.count)),
         ("mean", shown(of.mean)),
@@ -166,7 +169,7 @@ fn rows(of: &Summary) -> [(&'static str, String); 10] {
         ("p90", shown(of.p90)),
         ("p99", shown(of.p99)),
         ("p99.9", shown(of.p999)),
-        ("largest", rate(of.max)),
+        ("largest", text(of.max)),
     ]
 }
 

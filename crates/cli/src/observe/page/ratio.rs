@@ -8,6 +8,7 @@ use super::axis::short;
 use super::distribution::Distribution;
 use super::figures::table;
 use super::optional;
+use super::rates::rows;
 use super::svg::{HALF, Words, drawn, percent};
 use crate::units::count;
 
@@ -97,22 +98,11 @@ fn picture(names: [&str; 2], ratios: &Ratios) -> String {
 }
 
 fn figures(ratios: &Ratios) -> String {
-    let of = &ratios.kept;
-    let shown = |value| optional(value, short);
-    let rows = [
-        ("pairs with a ratio", count(of.count)),
-        ("pairs without one", count(ratios.without)),
-        ("mean", shown(of.mean)),
-        ("standard deviation", shown(of.deviation)),
-        ("p1", shown(of.p1)),
-        ("p10", shown(of.p10)),
-        ("p50", shown(of.p50)),
-        ("p90", shown(of.p90)),
-        ("p99", shown(of.p99)),
-        ("p99.9", shown(of.p999)),
-        ("largest", short(of.max)),
-    ];
-    let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+    let mut rows = rows(&ratios.kept, short).to_vec();
+    rows.insert(1, ("pairs without a ratio", count(ratios.without)));
+    let rows = rows
+        .into_iter()
+        .map(|(name, value)| vec![name.to_owned(), value]);
     table(
         "The figures: the ratio by pair of samples, each counting the same",
         &["", "pairs kept"].map(str::to_owned),
