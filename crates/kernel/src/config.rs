@@ -87,7 +87,7 @@ pub(crate) fn configure(
         follow_children: config.follow_children.into(),
         from_ready: (config.sockets == Some(SocketSpans::FromReady)).into(),
         tell_programs: config.tell_programs.into(),
-        reserved: 0,
+        probes: config.probes.into(),
         syscall_kind: syscalls::kinds(),
     };
     let find = |map: &libbpf_rs::OpenMapMut<'_>, name: &str| map.name() == name;

@@ -281,10 +281,11 @@ fn log(_: PrintLevel, text: String) {
 fn furnish(object: &Object) -> Result<Vec<MapHandle>, LoadError> {
     let mut own = Vec::new();
     let free = map_of(object, "free_slots");
-    for index in shared::FIRST_OWN_MAP..shared::FIRST_SDK_MAP {
+    // The first slots come last, and so are taken first: theirs are the fast ones (open_spans.h).
+    for index in (shared::FIRST_OWN_MAP..shared::FIRST_SDK_MAP).rev() {
         let meters = new_meters().map_err(kernel("make a map of meters"))?;
         place_meters(object, index, &meters).map_err(kernel("place a map of meters"))?;
-        for slot in 0..abi::TS_METERS {
+        for slot in (0..abi::TS_METERS).rev() {
             let place: u32 = index << 16 | slot;
             free.update(&[], &place.to_ne_bytes(), MapFlags::ANY)
                 .map_err(kernel("fill the stack of free meters"))?;

@@ -4,6 +4,7 @@
  * parent's, never under the run queue's lock.
  */
 #include "meters.h"
+#include "open_spans.h"
 #include <bpf/usdt.bpf.h>
 
 struct {
@@ -41,6 +42,7 @@ static __always_inline void begin_thread(struct task_struct *task, __u32 pending
 	m->kernel_tid = task->pid;
 	t->slot = place & 0xffff;
 	t->map = place >> 16;
+	begin_open_spans(task, t->map, t->slot);
 }
 
 static __always_inline void end_thread(struct thread *t)
@@ -170,6 +172,8 @@ int BPF_USDT(on_sdk_thread, long slot)
 	m = meter_at(p->map, slot);
 	if (!t || !m || slot >= TS_METERS || p->map < FIRST_SDK_MAP)
 		return 0;
+	if (config.probes) /* its spans began under the meter that it had */
+		abandon_all(open_spans_at(t->map, t->slot));
 	end_thread(t);
 	m->pending = TS_ON_CPU;
 	m->open = 0;

@@ -2,6 +2,10 @@
 /*
  * The spans from probes that are open on a thread, those of all sources on one stack, the latest on
  * top. One that ends below the top leaves a gap.
+ *
+ * They lie beside the thread's meter, where they are found without a call of the kernel: task storage
+ * takes a span 45 ns. It is for threads whose meters are an SDK's, and for those beyond the first
+ * thousand.
  */
 #ifndef TAILSCOPE_OPEN_SPANS_H
 #define TAILSCOPE_OPEN_SPANS_H
@@ -23,6 +27,8 @@ struct open_span {
 };
 
 struct open_spans {
+	__u32 pid; /* whose they are */
+	__u32 tid;
 	__u32 depth;
 	__u8 source[OPEN_SPANS];  /* plus one; 0: ended before those on top of it */
 	__u8 beyond[MAX_SOURCES]; /* begins that found no room and whose ends are still to come */
@@ -36,6 +42,57 @@ struct {
 	__type(key, int);
 	__type(value, struct open_spans);
 } open_spans SEC(".maps");
+
+/* By the slot of our first map of meters. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OPEN_SPANS_SLOTS);
+	__type(key, __u32);
+	__type(value, struct open_spans);
+} open_spans_by_slot SEC(".maps");
+
+/* NULL: those of the thread with this meter lie in its task storage. */
+static __always_inline struct open_spans *open_spans_at(__u32 map, __u32 slot)
+{
+	return map == FIRST_OWN_MAP ? bpf_map_lookup_elem(&open_spans_by_slot, &slot) : NULL;
+}
+
+/* Those of a thread that has just been given this meter: none. */
+static __always_inline void begin_open_spans(struct task_struct *task, __u32 map, __u32 slot)
+{
+	struct open_spans *s = config.probes ? open_spans_at(map, slot) : NULL;
+
+	if (!s)
+		return;
+	__builtin_memset(s, 0, __builtin_offsetof(struct open_spans, span));
+	s->pid = task->tgid;
+	s->tid = task->pid;
+}
+
+/* Those of the thread that runs here. */
+static __always_inline struct open_spans *open_spans_here(const struct cpu *cpu)
+{
+	struct open_spans *s = open_spans_at(cpu->map, cpu->slot);
+
+	return s ? s : bpf_task_storage_get(&open_spans, bpf_get_current_task_btf(), 0, 0);
+}
+
+/* The same, made if there are none yet; NULL: no memory. */
+static __always_inline struct open_spans *make_open_spans_here(const struct cpu *cpu)
+{
+	struct open_spans *s = open_spans_at(cpu->map, cpu->slot);
+	struct task_struct *task;
+
+	if (s)
+		return s;
+	task = bpf_get_current_task_btf();
+	s = bpf_task_storage_get(&open_spans, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!s)
+		return NULL;
+	s->pid = task->tgid;
+	s->tid = task->pid;
+	return s;
+}
 
 /* The compiler knows bounds that it does not let the verifier see: both get to see these. */
 static __always_inline __u32 bounded(__u32 at)
@@ -79,6 +136,18 @@ __noinline int abandon(struct open_spans *s, __u32 at)
 	deselect(&s->span[bounded(at)]);
 	s->source[bounded(at)] = 0;
 	__sync_fetch_and_add(&lost.abandoned, 1);
+	return 0;
+}
+
+/* None of them will end. */
+__noinline int abandon_all(struct open_spans *s)
+{
+	if (!s)
+		return 0;
+	for (__u32 i = 0; i < OPEN_SPANS; i++)
+		if (i < s->depth && s->source[bounded(i)])
+			abandon(s, i);
+	s->depth = 0;
 	return 0;
 }
 

@@ -76,6 +76,15 @@ static __always_inline void take_arguments(struct pt_regs *ctx, enum probe_kind 
 		span->text = number_of((const void *)value);
 }
 
+/* Whether the span that began here before read this meter when it was as it is now: of most no cause
+ * strikes, and there is nothing to read. Maps of the SDK come and go, ours stay. */
+static __always_inline bool has_totals(const struct open_span *span, const struct cpu *cpu,
+				       __u32 seq)
+{
+	return span->seq == seq && span->slot == cpu->slot && span->map == cpu->map &&
+	       span->map < FIRST_SDK_MAP;
+}
+
 static __always_inline int begin_span(struct pt_regs *ctx, enum probe_kind kind, __u64 cookie)
 {
 	__u64 sp = PT_REGS_SP(ctx), ip = PT_REGS_IP(ctx);
@@ -87,8 +96,7 @@ static __always_inline int begin_span(struct pt_regs *ctx, enum probe_kind kind,
 
 	if (!m)
 		return 0;
-	s = bpf_task_storage_get(&open_spans, bpf_get_current_task_btf(), 0,
-				 BPF_LOCAL_STORAGE_GET_F_CREATE);
+	s = make_open_spans_here(cpu);
 	if (!s) {
 		__sync_fetch_and_add(&lost.threads, 1);
 		return 0;
@@ -109,8 +117,6 @@ static __always_inline int begin_span(struct pt_regs *ctx, enum probe_kind kind,
 	span->ip = ip;
 	span->text = 0;
 	span->flags = 0;
-	span->map = cpu->map;
-	span->slot = cpu->slot;
 	span->begin = 0;
 	s->source[bounded(at)] = source + 1;
 	s->depth = at + 1;
@@ -121,27 +127,32 @@ static __always_inline int begin_span(struct pt_regs *ctx, enum probe_kind kind,
 	}
 	take_arguments(ctx, kind, span, cookie);
 	for (int i = 0; i < 4; i++) { /* again, if an interrupt or a switch came in between */
-		span->seq = *(volatile __u32 *)&m->seq;
+		__u32 seq = *(volatile __u32 *)&m->seq;
+
 		barrier();
-		span->totals = m->totals;
+		if (!has_totals(span, cpu, seq)) {
+			span->map = cpu->map;
+			span->slot = cpu->slot;
+			span->seq = seq;
+			span->totals = m->totals;
+		}
 		span->begin = bpf_ktime_get_ns();
 		barrier();
-		if (*(volatile __u32 *)&m->seq == span->seq)
+		if (*(volatile __u32 *)&m->seq == seq)
 			break;
 	}
 	return 0;
 }
 
-static __always_inline void fill_row(struct ts_row *row, const struct open_span *span, __u64 now,
-				     __u32 source, __u16 kept)
+static __always_inline void fill_row(struct ts_row *row, const struct open_spans *s,
+				     const struct open_span *span, __u64 now, __u32 source,
+				     __u16 kept)
 {
-	__u64 self = bpf_get_current_pid_tgid();
-
 	row->begin = span->begin;
 	row->wall = now - span->begin;
 	row->id = span->id;
-	row->pid = self >> 32;
-	row->tid = self;
+	row->pid = s->pid;
+	row->tid = s->tid;
 	row->cpu = bpf_get_smp_processor_id();
 	row->name = source;
 	row->flags = span->flags;
@@ -187,15 +198,17 @@ static __always_inline bool was_quiet(const struct open_span *span, const struct
 }
 
 /* Where the ring of this CPU is in use or full. */
-static __noinline int write_reserved_row(const struct open_span *span, const struct ts_meter *m,
+static __noinline int write_reserved_row(const struct open_spans *s, const struct ts_meter *m,
 					 __u64 now, __u64 source_and_kept)
 {
 	__u32 source = source_and_kept >> 16;
 	__u16 kept = source_and_kept;
+	const struct open_span *span;
 	struct ts_row *row;
 
-	if (!span || !m)
+	if (!s || !m || s->ending >= OPEN_SPANS)
 		return 0;
+	span = &s->span[bounded(s->ending)];
 	if (was_quiet(span, m)) {
 		row = bpf_ringbuf_reserve(&probe_rows, sizeof(*row), 0);
 		if (!row)
@@ -207,7 +220,7 @@ static __noinline int write_reserved_row(const struct open_span *span, const str
 			goto no_room;
 		now = take_shares(row, span, m);
 	}
-	fill_row(row, span, now, source, kept);
+	fill_row(row, s, span, now, source, kept);
 	bpf_ringbuf_submit(row, BPF_RB_NO_WAKEUP);
 	return 0;
 no_room:
@@ -215,7 +228,8 @@ no_room:
 	return 0;
 }
 
-static __always_inline void write_probe_row(const struct open_span *span, const struct ts_meter *m,
+static __always_inline void write_probe_row(const struct open_spans *s,
+					    const struct open_span *span, const struct ts_meter *m,
 					    __u64 now, __u32 source, __u16 kept)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -226,7 +240,7 @@ static __always_inline void write_probe_row(const struct open_span *span, const 
 	if (!ring)
 		return;
 	if (__sync_lock_test_and_set(&ring->busy, 1)) {
-		write_reserved_row(span, m, now, (__u64)source << 16 | kept);
+		write_reserved_row(s, m, now, (__u64)source << 16 | kept);
 		return;
 	}
 	row = next_row(ring, &head);
@@ -238,12 +252,12 @@ static __always_inline void write_probe_row(const struct open_span *span, const 
 			now = take_shares(row, span, m);
 			head += TS_ROW_MAX;
 		}
-		fill_row(row, span, now, source, kept);
+		fill_row(row, s, span, now, source, kept);
 		publish(ring, head);
 	}
 	*(volatile __u64 *)&ring->busy = 0;
 	if (!row)
-		write_reserved_row(span, m, now, (__u64)source << 16 | kept);
+		write_reserved_row(s, m, now, (__u64)source << 16 | kept);
 }
 
 /* Ends the span at this place of the stack. */
@@ -271,7 +285,7 @@ static __always_inline void end_at(struct pt_regs *ctx, enum probe_kind kind, st
 			if (keeps(source_of(cookie), now - span->begin, &kept)) {
 				if (cookie >> COOKIE_ID)
 					take_arguments(ctx, kind, span, cookie);
-				write_probe_row(span, m, now, source_of(cookie), kept);
+				write_probe_row(s, span, m, now, source_of(cookie), kept);
 			}
 			deselect(span);
 		}
@@ -289,14 +303,15 @@ static __always_inline void end_at(struct pt_regs *ctx, enum probe_kind kind, st
  */
 static __always_inline int end_span(struct pt_regs *ctx, enum probe_kind kind, __u64 cookie)
 {
-	struct ts_meter *m = current_meter(this_cpu());
+	struct cpu *cpu = this_cpu();
+	struct ts_meter *m = current_meter(cpu);
 	__u32 source = source_of(cookie), latest = OPEN_SPANS, found = OPEN_SPANS;
 	__u64 sp = PT_REGS_SP(ctx);
 	struct open_spans *s;
 
 	if (!m)
 		return 0;
-	s = bpf_task_storage_get(&open_spans, bpf_get_current_task_btf(), 0, 0);
+	s = open_spans_here(cpu);
 	if (!s)
 		return 0;
 	for (__u32 i = 1; i <= OPEN_SPANS; i++) {
@@ -338,14 +353,15 @@ static __always_inline int end_span(struct pt_regs *ctx, enum probe_kind kind, _
 /* The return belongs to the entry in the same frame, and to no other. */
 static __always_inline int return_span(struct pt_regs *ctx, __u64 cookie)
 {
-	struct ts_meter *m = current_meter(this_cpu());
+	struct cpu *cpu = this_cpu();
+	struct ts_meter *m = current_meter(cpu);
 	__u64 sp = PT_REGS_SP(ctx) - RETURN_ADDRESS;
 	__u32 source = source_of(cookie), found = OPEN_SPANS;
 	struct open_spans *s;
 
 	if (!m)
 		return 0;
-	s = bpf_task_storage_get(&open_spans, bpf_get_current_task_btf(), 0, 0);
+	s = open_spans_here(cpu);
 	if (!s)
 		return 0;
 	for (__u32 i = 1; i <= OPEN_SPANS; i++) {
@@ -401,16 +417,12 @@ int on_uprobe_return(struct pt_regs *ctx)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec_in_span, struct task_struct *task)
 {
-	struct open_spans *s;
+	struct thread *t;
 
 	if (!is_watched(task->tgid))
 		return 0;
-	s = bpf_task_storage_get(&open_spans, task, 0, 0);
-	if (!s)
-		return 0;
-	for (__u32 i = 0; i < OPEN_SPANS; i++)
-		if (i < s->depth && s->source[bounded(i)])
-			abandon(s, i);
-	s->depth = 0;
-	return 0;
+	t = thread_of(task);
+	if (t)
+		abandon_all(open_spans_at(t->map, t->slot));
+	return abandon_all(bpf_task_storage_get(&open_spans, task, 0, 0));
 }

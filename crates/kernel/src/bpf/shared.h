@@ -22,8 +22,9 @@
 #define EVENTS_BYTES (256 << 10)
 
 /* Spans from probes. */
-#define MAX_SOURCES 16 /* a power of two */
-#define OPEN_SPANS 16  /* of one thread at a time */
+#define MAX_SOURCES 16	      /* a power of two */
+#define OPEN_SPANS 16	      /* of one thread at a time */
+#define OPEN_SPANS_SLOTS 1024 /* of our first map of meters, see open_spans.h */
 #define PROBE_ROWS_BYTES (8 << 20)
 #define TEXT_BYTES 64
 #define MAX_TEXTS 1024
@@ -76,9 +77,9 @@ struct config {
 	ts_u64 ring_mask;  /* bytes of a CPU's ring of rows, less one */
 	ts_u32 skip_range; /* small samples: how many requests to pass over is drawn below this */
 	ts_u8 follow_children;
-	ts_u8 from_ready;    /* ready..send rather than recv..send */
-	ts_u8 tell_programs; /* of every program that starts, watched or not */
-	ts_u8 reserved;
+	ts_u8 from_ready;	      /* ready..send rather than recv..send */
+	ts_u8 tell_programs;	      /* of every program that starts, watched or not */
+	ts_u8 probes;		      /* spans come from probes in programs, too */
 	ts_u8 syscall_kind[SYSCALLS]; /* enum syscall_kind, by the system call's number */
 };
 
