@@ -59,6 +59,9 @@ pub enum Spot {
         provider: String,
         /// The probe.
         name: String,
+        /// Where its instructions are in the file, each with where its semaphore is (0: it has none).
+        /// Empty: that is not known, and libbpf finds them.
+        places: Vec<(u64, u64)>,
     },
     /// Instructions, by their offset in the file.
     Code(Vec<u64>),
@@ -172,7 +175,7 @@ fn attach_to_ourselves(name: &str) -> libbpf_rs::Result<()> {
     let program = program(&mut object, name);
     let file = "/proc/self/exe";
     if name == "probe_uprobe_multi" {
-        attach_multi(&program, Path::new(file), &[offset], 0, false).map(drop)
+        attach_multi(&program, Path::new(file), &[(offset, 0)], 0, false).map(drop)
     } else {
         program
             .attach_uprobe(false, EVERYBODY, file, offset as usize)
@@ -198,16 +201,21 @@ fn own_code() -> io::Result<u64> {
         .ok_or_else(|| io::Error::other("our own code is in none of our mappings"))
 }
 
+/// `places`: offsets in the file, of instructions and of their semaphores.
 fn attach_multi(
     program: &libbpf_rs::ProgramMut<'_>,
     file: &Path,
-    offsets: &[u64],
+    places: &[(u64, u64)],
     cookie: u64,
     retprobe: bool,
 ) -> libbpf_rs::Result<Link> {
     let options = UprobeMultiOpts {
-        offsets: offsets.iter().map(|offset| *offset as usize).collect(),
-        cookies: vec![cookie; offsets.len()],
+        offsets: places.iter().map(|(offset, _)| *offset as usize).collect(),
+        ref_ctr_offsets: places
+            .iter()
+            .map(|(_, semaphore)| *semaphore as usize)
+            .collect(),
+        cookies: vec![cookie; places.len()],
         retprobe,
         ..Default::default()
     };
@@ -215,6 +223,18 @@ fn attach_multi(
 }
 
 impl Probe {
+    /// Where it is, if it can be attached to like any other instruction: what libbpf keeps of a note's
+    /// arguments, and looks up at each run, is of no use to it.
+    fn plain_places(&self, uprobes: Uprobes) -> Option<Vec<(u64, u64)>> {
+        let wants_arguments = self.id.is_some() || self.name.is_some();
+        match &self.spot {
+            _ if uprobes != Uprobes::Multi => None,
+            Spot::Usdt { places, .. } if wants_arguments || places.is_empty() => None,
+            Spot::Usdt { places, .. } => Some(places.clone()),
+            Spot::Code(offsets) => Some(offsets.iter().map(|offset| (*offset, 0)).collect()),
+        }
+    }
+
     /// What its program learns of it at each run.
     fn cookie(&self) -> u64 {
         let argument = |number: Option<u8>| number.map_or(0, |n| u64::from(n) + 1);
@@ -232,17 +252,22 @@ pub(crate) fn attach(
     probe: &Probe,
 ) -> Result<Vec<Link>, ProbeError> {
     let cookie = probe.cookie();
-    let name = match (&probe.spot, probe.edge) {
-        (Spot::Usdt { .. }, Edge::Begin) => "on_usdt_begin",
-        (Spot::Usdt { .. }, _) => "on_usdt_end",
-        (Spot::Code(_), Edge::Begin) => "on_uprobe_begin",
-        (Spot::Code(_), Edge::End) => "on_uprobe_end",
-        (Spot::Code(_), Edge::Return) => "on_uprobe_return",
+    let plain = probe.plain_places(uprobes);
+    let by_libbpf = plain.is_none() && matches!(probe.spot, Spot::Usdt { .. });
+    let name = match (by_libbpf, probe.edge) {
+        (true, Edge::Begin) => "on_usdt_begin",
+        (true, _) => "on_usdt_end",
+        (false, Edge::Begin) => "on_uprobe_begin",
+        (false, Edge::End) => "on_uprobe_end",
+        (false, Edge::Return) => "on_uprobe_return",
     };
     let retprobe = probe.edge == Edge::Return;
     let program = program(object, name);
-    let links: libbpf_rs::Result<Vec<Link>> = match &probe.spot {
-        Spot::Usdt { provider, name } => {
+    let links: libbpf_rs::Result<Vec<Link>> = match (&probe.spot, plain) {
+        (_, Some(places)) => {
+            attach_multi(&program, &probe.file, &places, cookie, retprobe).map(|link| vec![link])
+        }
+        (Spot::Usdt { provider, name, .. }, None) => {
             let options = UsdtOpts {
                 cookie,
                 ..Default::default()
@@ -251,10 +276,7 @@ pub(crate) fn attach(
                 .attach_usdt_with_opts(EVERYBODY, &probe.file, provider, name, options)
                 .map(|link| vec![link])
         }
-        Spot::Code(offsets) if uprobes == Uprobes::Multi => {
-            attach_multi(&program, &probe.file, offsets, cookie, retprobe).map(|link| vec![link])
-        }
-        Spot::Code(offsets) => offsets
+        (Spot::Code(offsets), None) => offsets
             .iter()
             .map(|offset| {
                 let options = UprobeOpts {

@@ -5,7 +5,7 @@ use std::path::Path;
 use tailscope_kernel::{Edge, Probe, Spot};
 
 use crate::Process;
-use crate::elf;
+use crate::elf::{self, Note};
 use crate::locate::{Located, locate};
 use crate::probe::{Ends, Point, ProbeSource};
 use crate::symbols::offsets_of;
@@ -116,13 +116,18 @@ fn probes_in(source: u8, ends: &Ends, file: &Located) -> Result<Vec<Probe>, Stri
 fn usdt(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
     let shown = file.shown.display();
     let notes = elf::notes(&file.file).map_err(|e| format!("can't read {shown}: {e}"))?;
-    if notes
+    let wanted: Vec<&Note> = notes
         .iter()
-        .any(|note| note.provider == provider && note.name == name)
-    {
+        .filter(|note| note.provider == provider && note.name == name)
+        .collect();
+    if !wanted.is_empty() {
+        let places = elf::places(&file.file, &wanted)
+            .map_err(|e| format!("can't read {shown}: {e}"))?
+            .unwrap_or_default();
         return Ok(Spot::Usdt {
             provider: provider.to_owned(),
             name: name.to_owned(),
+            places,
         });
     }
     if notes.is_empty() {
@@ -145,6 +150,7 @@ fn usdt(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
     let near = nearest(&name.replace('-', "__"), names.iter().copied());
     let like = if near.is_empty() {
         names.sort_unstable();
+        names.dedup();
         format!("it has {}", names.join(", "))
     } else {
         format!("like it there are {}", near.join(", "))

@@ -19,11 +19,18 @@ pub(crate) struct Function {
     pub(crate) chooses: bool,
 }
 
-/// A USDT probe.
+/// A place in the code that carries a USDT probe, by addresses in the file's own numbering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) provider: String,
     pub(crate) name: String,
+    /// Of its instruction, as the linker wrote it.
+    address: u64,
+    /// Of the section `.stapsdt.base` when it did: a tool that moved the file's code since (prelink)
+    /// moved that too, and leaves notes as they are.
+    base: u64,
+    /// Of the word that counts who listens; 0: it has none.
+    semaphore: u64,
 }
 
 fn parsed<T>(file: &File, read: impl FnOnce(&Parsed<'_, '_>) -> T) -> io::Result<T> {
@@ -84,7 +91,34 @@ pub(crate) fn offsets(file: &File, addresses: &[u64]) -> io::Result<Vec<Option<u
     })
 }
 
-/// Its USDT probes, each once.
+/// Where in the file those notes' instructions are, each with where its semaphore is (0: it has none).
+/// `None`: one of them is not loaded from it.
+pub(crate) fn places(file: &File, notes: &[&Note]) -> io::Result<Option<Vec<(u64, u64)>>> {
+    let base = parsed(file, |elf| {
+        elf.section_by_name(".stapsdt.base").map(|s| s.address())
+    })?;
+    let addresses: Vec<u64> = notes
+        .iter()
+        .flat_map(|note| {
+            let moved = match base {
+                Some(base) if note.base != 0 => base.wrapping_sub(note.base),
+                _ => 0,
+            };
+            [note.address.wrapping_add(moved), note.semaphore]
+        })
+        .collect();
+    let offsets = offsets(file, &addresses)?;
+    Ok(notes
+        .iter()
+        .zip(offsets.chunks_exact(2))
+        .map(|(note, offsets)| match note.semaphore {
+            0 => Some((offsets[0]?, 0)),
+            _ => Some((offsets[0]?, offsets[1]?)),
+        })
+        .collect())
+}
+
+/// Its USDT probes, each place of each.
 pub(crate) fn notes(file: &File) -> io::Result<Vec<Note>> {
     parsed(file, |elf| {
         let section = elf.section_by_name(".note.stapsdt");
@@ -93,9 +127,7 @@ pub(crate) fn notes(file: &File) -> io::Result<Vec<Note>> {
         let mut at = 0;
         while let Some((note, next)) = note_at(bytes, at) {
             at = next;
-            if let Some(note) = note.filter(|note| !notes.contains(note)) {
-                notes.push(note);
-            }
+            notes.extend(note);
         }
         notes
     })
@@ -116,11 +148,18 @@ fn note_at(bytes: &[u8], at: usize) -> Option<(Option<Note>, usize)> {
     let described = bytes.get(described_at..described_at.checked_add(length)?)?;
     let note = (owner == b"stapsdt\0")
         .then(|| {
+            let address = |at: usize| {
+                let address = described.get(at..at + 8)?;
+                Some(u64::from_le_bytes(address.try_into().ok()?))
+            };
             let mut strings = described.get(24..)?.split(|byte| *byte == 0);
             let mut text = || Some(String::from_utf8_lossy(strings.next()?).into_owned());
             Some(Note {
                 provider: text()?,
                 name: text()?,
+                address: address(0)?,
+                base: address(8)?,
+                semaphore: address(16)?,
             })
         })
         .flatten();
@@ -172,6 +211,36 @@ mod tests {
         bytes.extend(&described);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes
+    }
+
+    /// The instruction at the beginning of a function of ours, and the word that a semaphore could be.
+    #[test]
+    fn a_note_is_where_its_instruction_is_loaded_from() {
+        let file = ourselves();
+        let functions = functions(&file).expect("our file is read").all;
+        let main = functions.iter().find(|f| f.name == "main").expect("main");
+        let expected = offsets(&file, &[main.address]).expect("read")[0].expect("loaded");
+        let note = |address, semaphore| Note {
+            provider: "p".into(),
+            name: "n".into(),
+            address,
+            base: 0,
+            semaphore,
+        };
+        let found = |notes: &[&Note]| places(&file, notes).expect("our file is read");
+        assert_eq!(found(&[&note(main.address, 0)]), Some(vec![(expected, 0)]));
+        let counted = note(main.address, main.address + 8);
+        assert_eq!(found(&[&counted]), Some(vec![(expected, expected + 8)]));
+        assert_eq!(
+            found(&[&counted, &note(u64::MAX, 0)]),
+            None,
+            "in no segment"
+        );
+        assert_eq!(
+            found(&[&note(main.address, u64::MAX)]),
+            None,
+            "in no segment"
+        );
     }
 
     proptest! {
