@@ -5,6 +5,8 @@
  * They know nothing of Tailscope. Without SECONDS a program runs its rounds once; with them, again
  * and again until so many are over. The last line says how many rounds were run, as JSON.
  */
+#define _GNU_SOURCE // pthread_barrier_t
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -18,6 +20,7 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 #define THREADS 4
+#define CROWD 1200
 #define DEPTH 5
 #define TOO_DEEP 40
 
@@ -28,6 +31,7 @@ PROBE_SEMAPHORE(outer_end);
 
 static const char *const names[] = {"red", "green", "blue"};
 static jmp_buf back;
+static pthread_barrier_t all_there;
 
 /* Two sources, one inside the other; the inner one's begin says id and name. */
 static NOINLINE void pair(long id)
@@ -129,7 +133,8 @@ static void round_of(long i)
 {
 	char name[32];
 
-	if (!strcmp(what, "pairs") || !strcmp(what, "threads") || !strcmp(what, "forking"))
+	if (!strcmp(what, "pairs") || !strcmp(what, "threads") || !strcmp(what, "crowd") ||
+	    !strcmp(what, "forking"))
 		pair(i);
 	else if (!strcmp(what, "crossing"))
 		crossing(i);
@@ -156,21 +161,32 @@ static long rounds = 1000;
 
 static void *run_rounds(void *number)
 {
+	if (!strcmp(what, "crowd"))
+		pthread_barrier_wait(&all_there);
 	for (long i = 0; i < rounds; i++)
 		round_of((intptr_t)number * rounds + i);
 	return NULL;
 }
 
+static void run_threads(unsigned count)
+{
+	pthread_t threads[CROWD];
+
+	pthread_barrier_init(&all_there, NULL, count);
+	for (uintptr_t i = 0; i < count; i++)
+		if (pthread_create(&threads[i], NULL, run_rounds, (void *)i))
+			exit(3);
+	for (unsigned i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&all_there);
+}
+
 static void run_once(void)
 {
-	pthread_t threads[THREADS];
-
 	if (!strcmp(what, "threads")) {
-		for (intptr_t i = 0; i < THREADS; i++)
-			if (pthread_create(&threads[i], NULL, run_rounds, (void *)i))
-				exit(3);
-		for (int i = 0; i < THREADS; i++)
-			pthread_join(threads[i], NULL);
+		run_threads(THREADS);
+	} else if (!strcmp(what, "crowd")) { /* all of them live at once */
+		run_threads(CROWD);
 	} else if (!strcmp(what, "forking")) {
 		pid_t child = fork();
 

@@ -23,9 +23,9 @@ Recorded = Callable[..., Path]
 
 ROUNDS = 1000
 #: Of tests/c/probed.c.
-THREADS, DEPTH, TOO_DEEP = 4, 5, 40
+THREADS, CROWD, DEPTH, TOO_DEEP = 4, 1200, 5, 40
 #: Of crates/kernel/src/bpf/shared.h.
-OPEN_SPANS, MAX_TEXTS = 16, 1024
+OPEN_SPANS, OPEN_SPANS_SLOTS, MAX_TEXTS = 16, 1024, 1024
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +88,31 @@ def test_spans_of_threads_are_kept_apart(recorded: Recorded) -> None:
     assert not ledger.query(folder, APART)
     found = ledger.query(folder, "SELECT count(DISTINCT tid), count(DISTINCT id) FROM spans")
     assert found == [(THREADS, THREADS * ROUNDS)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["pair=usdt:{}:test:outer_begin..outer_end", "pair=uprobe:{}:pair"],
+    ids=["usdt", "uprobe"],
+)
+def test_spans_that_ask_for_no_argument_have_none(source: str, recorded: Recorded) -> None:
+    folder = recorded("threads", source)
+    found = "SELECT tid, count(*), count(id), min(wall_ns) > 150 FROM spans GROUP BY tid"
+    assert [row[1:] for row in ledger.query(folder, found)] == [(ROUNDS, 0, True)] * THREADS
+    assert not lost(folder)
+
+
+@pytest.mark.parametrize("source", [INNER, "uprobe:{}:pair(id=arg0)"], ids=["usdt", "uprobe"])
+def test_a_thread_beyond_those_whose_open_spans_have_a_slot_has_its_spans(
+    source: str, recorded: Recorded
+) -> None:
+    assert CROWD > OPEN_SPANS_SLOTS
+    folder = recorded("crowd", source, rounds=3)
+    assert not lost(folder)
+    found = ledger.query(folder, "SELECT count(DISTINCT tid), count(*), max(id) FROM spans")
+    assert found == [(CROWD, 3 * CROWD, 3 * CROWD - 1)]
+    apart = "SELECT count(*) FROM (SELECT tid FROM spans GROUP BY tid, id // 3)"
+    assert ledger.query(folder, apart) == [(CROWD,)], "ids of a thread are its own"
 
 
 def test_rows_for_which_the_ring_of_their_cpu_has_no_room_are_not_lost(
