@@ -61,6 +61,7 @@ impl Event {
                 pid,
                 errno: event.detail as i32,
             },
+            // EVENT_ROWS among them: whoever was woken up for rows looks at them.
             _ => return None,
         })
     }

@@ -1,6 +1,10 @@
 //! The programs on this machine's own kernel. As root only: else skipped, and said so.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::{Config, Kernel, LoadError, SocketSpans};
 
 fn load(config: &Config) -> Option<Kernel> {
@@ -48,4 +52,70 @@ fn the_programs_load_and_attach_here() {
     std::thread::sleep(std::time::Duration::from_millis(10));
     println!("{:?}", kernel.losses());
     assert_eq!(kernel.losses().threads, 0);
+}
+
+/// More requests than any CPU's ring has room for.
+const BURST: usize = 30_000;
+
+#[test]
+fn a_burst_of_rows_wakes_whoever_waits_for_news_before_a_ring_is_full() {
+    let config = Config {
+        sockets: Some(SocketSpans::FromReceive),
+        follow_children: false,
+        ..Config::default()
+    };
+    let Some(mut kernel) = load(&config) else {
+        return;
+    };
+    kernel.watch(std::process::id()).unwrap();
+    kernel.events(|_| ());
+    let waking = |kernel: &Kernel, ms: i64| {
+        let fd = PollFd::from_borrowed_fd(kernel.events_fd(), PollFlags::IN);
+        let patience = Timespec {
+            tv_sec: 0,
+            tv_nsec: ms * 1_000_000,
+        };
+        poll(&mut [fd], Some(&patience)).unwrap() > 0
+    };
+    let (mut client, server) = connected();
+    let echo = std::thread::spawn(move || answer(server));
+    // A thread that begins is no news.
+    ask(&mut client, 100);
+    assert!(!waking(&kernel, 50), "woken up for a hundred rows");
+    let mut asked = 0;
+    while !waking(&kernel, 0) && asked < BURST {
+        ask(&mut client, 100);
+        asked += 100;
+    }
+    drop(client);
+    echo.join().unwrap();
+    println!("woken up after {asked} requests");
+    assert!(asked < BURST, "not woken up for {asked} rows");
+    let mut rows = 0;
+    kernel.ended().0.sockets(|_| rows += 1);
+    assert!(rows >= asked, "{rows} rows of {asked} requests");
+    assert_eq!(kernel.losses().rows, 0);
+}
+
+fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_nodelay(true).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    server.set_nodelay(true).unwrap();
+    (client, server)
+}
+
+fn ask(client: &mut TcpStream, times: usize) {
+    for _ in 0..times {
+        client.write_all(b"?").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+}
+
+fn answer(mut server: TcpStream) {
+    let mut byte = [0];
+    while server.read(&mut byte).unwrap() > 0 {
+        server.write_all(&byte).unwrap();
+    }
 }

@@ -17,7 +17,7 @@ use tailscope_kernel::{Config, Kernel, SocketSpans};
 use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns};
 use tailscope_signals::door::Knock;
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::sdk_files::Inspected;
+use tailscope_signals::sdk_files::{Inspected, Mapped};
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
 
 use crate::book::{Book, Tap, Weights};
@@ -44,6 +44,7 @@ pub struct Recorder {
     aims: Vec<Aim>,
     /// Files that were looked into for the SDK, and whether they have it.
     inspected: Inspected,
+    mapped: Mapped,
     clock: Clock,
     steal: Option<StealClock>,
     book: Book,
@@ -139,6 +140,7 @@ impl Recorder {
             kernel,
             sdk,
             inspected: Inspected::default(),
+            mapped: Mapped::default(),
             clock,
             steal,
             cpu_at_start,
@@ -370,7 +372,7 @@ impl Recorder {
         if let Some(steal) = &mut self.steal
             && !self.processes.is_empty()
         {
-            steal.tick();
+            steal.tick(self.pace.is_idle());
         }
         let (mut ended, names) = self.kernel.ended();
         let mut page = self.book.open(&self.clock, self.steal.as_ref(), &names);

@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 const STEAL_COLUMN: usize = 7;
 const FILE: &str = "/proc/stat";
 
+/// An interval, and one while there is nothing to see.
+const INTERVAL: Duration = Duration::from_millis(100);
+const IDLE: Duration = Duration::from_millis(500);
+
 /// Reads stolen time, interval by interval.
 #[derive(Debug)]
 pub struct StealClock {
@@ -49,10 +53,13 @@ impl StealClock {
         })
     }
 
-    /// Ends an interval, if it was at least 100 ms long.
-    pub fn tick(&mut self) {
+    /// Ends an interval, if it was at least 100 ms long. `idle`: no spans have come for a while; then,
+    /// and as long as nothing is stolen, intervals are longer, for the kernel counts all its interrupts
+    /// anew for each reading.
+    pub fn tick(&mut self, idle: bool) {
         let elapsed = self.at.elapsed();
-        if elapsed < Duration::from_millis(100) {
+        let nothing = self.share.iter().all(|share| *share == 0.0);
+        if elapsed < if idle && nothing { IDLE } else { INTERVAL } {
             return;
         }
         let Ok(length) = self.file.read_at(&mut self.buffer, 0) else {

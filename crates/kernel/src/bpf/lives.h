@@ -4,21 +4,9 @@
  * parent's, never under the run queue's lock.
  */
 #include "meters.h"
+#include "news.h"
 #include "open_spans.h"
 #include <bpf/usdt.bpf.h>
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, EVENTS_BYTES);
-} events SEC(".maps");
-
-static __always_inline void report(__u32 kind, __u32 pid, __u32 detail)
-{
-	struct event e = {.kind = kind, .pid = pid, .detail = detail};
-
-	if (bpf_ringbuf_output(&events, &e, sizeof(e), 0))
-		__sync_fetch_and_add(&lost.events, 1);
-}
 
 /* Gives a thread a slot of the maps that are ours. `pending` is where its time goes now. */
 static __always_inline void begin_thread(struct task_struct *task, __u32 pending)

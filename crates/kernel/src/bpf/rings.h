@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Rings of rows, one for each CPU, in memory that the recorder maps (struct ts_ring): a row costs
- * its stores, with no lock, no reservation and no wake-up. */
+ * its stores, with no lock, no reservation and no wake-up, but for one at each half of a ring: the
+ * recorder looks now and then, and may have looked away from a burst. */
 #ifndef TAILSCOPE_RINGS_H
 #define TAILSCOPE_RINGS_H
 
 #include "meters.h"
+#include "news.h"
 
 /* The loader sets how many, and how large. */
 struct rings {
@@ -36,12 +38,16 @@ static __always_inline struct ts_row *next_row(struct ts_ring *ring, __u64 *begi
 /* Lets the recorder see what was written, up to `head`. */
 static __always_inline void publish(struct ts_ring *ring, __u64 head)
 {
+	__u64 half = (config.ring_mask + 1) / 2, filled = (ring->head ^ head) & half;
+
 #if defined(__TARGET_ARCH_x86)
 	barrier(); /* stores are not reordered with later stores */
 	*(volatile __u64 *)&ring->head = head;
 #else
 	__sync_lock_test_and_set(&ring->head, head); /* a full barrier, and the store */
 #endif
+	if (filled)
+		wake_for_rows();
 }
 
 #endif

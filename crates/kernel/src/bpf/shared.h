@@ -115,6 +115,7 @@ enum event_kind {
 	EVENT_EXIT = 3,	   /* the last thread of a watched process is gone */
 	EVENT_REFUSED = 4, /* its SDK could not reach the recorder: detail is the errno */
 	EVENT_PROGRAM = 5, /* a process that is not watched runs another program */
+	EVENT_ROWS = 6,	   /* half a ring of rows was filled since the last time */
 };
 
 struct event {

@@ -63,6 +63,9 @@ impl Recorder {
         let next = next_of(&self.processes, self.scanned, SCANNED);
         self.scanned = next.last().copied().unwrap_or(0);
         next.into_iter()
+            .filter(|pid| self.mapped.have_changed(*pid))
+            .collect::<Vec<_>>()
+            .into_iter()
             .try_for_each(|pid| self.call_sdk_in(&Process { pid }))
     }
 
@@ -126,6 +129,7 @@ impl Recorder {
     }
 
     fn forget(&mut self, pid: u32) {
+        self.mapped.forget(pid);
         if let Some(sdk) = &mut self.sdk
             && sdk.serves(pid)
         {
