@@ -212,11 +212,10 @@ def methods(bench: Bench, result: Result, rounds: int) -> None:
             cells = [cell(each, where) for each in found.values() for where in (NEAR, FAR)]
             ranges = apart.periods(found[1200]), apart.ways(found.values())
             rows.append((name, level, f"{slower.text()} %", *cells, *ranges))
-    result.say(
-        "programs that say in which method and loop they are", table((*METHODS_HEAD, *RANGES), rows)
-    )
+    heading = f"programs that say in which method and loop they are; {apart.WORDS}"
+    result.say(heading, table((*METHODS_HEAD, *RANGES), rows))
     for level in LEVELS:
-        what = f"taken from programs with ids of {level} at 1,200 cycles, the mean of five"
+        what = f"taken by reading ids of {level} at 1,200 cycles, the mean of five"
         result.bars += apart.bars(what, 2, [taken[name, level][1200] for name in METHODS])
 
 

