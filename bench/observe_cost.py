@@ -6,7 +6,8 @@ it does nothing but add to one channel as fast as it can (`--burst`): the tight 
 found to be the worst case (Fig. 9). What observing takes is measured by the observer itself, with
 random pauses (docs/observe.md). Or it is one of five small programs whose methods and loops write
 where they are (bench/c/methods.c), compiled by clang with calls at the entry of each method, or at
-every edge, so at every turn of a loop.
+every edge, so at every turn of a loop; what observing takes from these is told by how far the two
+CPUs are apart (apart.py).
 
 What these machines can't show: SMT siblings and hardware counters of x86-64 are not measured here.
 
@@ -26,6 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import apart
+from apart import FAR, NEAR, Apart, cell
 from harness import (
     RESULTS,
     ROOT,
@@ -46,6 +49,15 @@ PARTS = ("samples", "periods", "methods", "budget", "raw")
 METHODS = ("sort", "hash", "tree", "matrix", "text")
 #: Where the compiler puts calls; none of them: as it is.
 LEVELS = {"methods": "func", "methods and loops": "edge"}
+METHODS_HEAD = (
+    *("program", "calls at", "they cost"),
+    *(
+        f"an observer at {period}, {where}"
+        for period in ("1,200 cycles", "600")
+        for where in (NEAR, FAR)
+    ),
+)
+RANGES = ("mean periods at 1,200", "a line's way, cycles")
 
 
 @contextmanager
@@ -175,51 +187,46 @@ def alone(program: Path, name: str, seconds: float) -> float:
     return said["rounds"] / said["seconds"]
 
 
-def methods(bench: Bench, result: Result, seconds: int) -> None:
+def methods(bench: Bench, result: Result, rounds: int) -> None:
     """What identifiers of methods and loops cost programs, and what reading them costs."""
     programs = {level: instrumented(bench, flag) for level, flag in LEVELS.items()}
-    plain = instrumented(bench, None)
-    rows, found = [], {}
+    plain, line = instrumented(bench, None), Apart(bench)
+    rows, taken = [], {}
     for level, program in programs.items():
         for name in METHODS:
             # By turns, and pair by pair.
             slower = spread(
-                [
-                    100 * (1 - alone(program, name, 0.3) / alone(plain, name, 0.3))
-                    for _ in range(max(3, seconds))
+                [100 * (1 - alone(program, name, 0.3) / alone(plain, name, 0.3)) for _ in range(3)]
+            )
+            found = {
+                period: [
+                    line.taken(lambda: placed(bench, program, name, period))  # noqa: B023
+                    for _ in range(rounds)
                 ]
-            )
-            with running(bench, [program, name, 600, SERVER_CPU]) as pid:
-                reports = {
-                    period: observed(
-                        bench,
-                        *("--signal", f"channel:{pid}:rounds", "--tag", f"channel:{pid}:edge"),
-                        *("--period", period, "--duration", f"{seconds}s"),
-                    )
-                    for period in (1200, 600)
-                }
-            found[f"{name}, {level}"] = {
-                period: report["effect"] | {"period": report["periods"]["mean"]}
-                for period, report in reports.items()
+                for period in (1200, 600)
+            }
+            taken[name, level] = found
+            result.figures.setdefault("methods", {})[f"{name}, {level}"] = {
+                period: apart.figures(each) for period, each in found.items()
             } | {"identifiers": slower.median}
-            rows.append(
-                (
-                    name,
-                    level,
-                    f"{slower.text()} %",
-                    *(
-                        f"{effect(report)} at {report['periods']['mean']:.0f}"
-                        for report in reports.values()
-                    ),
-                )
-            )
-    head = ("program", "calls at", "they cost", "an observer at 1,200 cycles", "at 600")
-    result.say("programs that say in which method and loop they are", table(head, rows))
-    result.figures["methods"] = found
+            cells = [cell(each, where) for each in found.values() for where in (NEAR, FAR)]
+            ranges = apart.periods(found[1200]), apart.ways(found.values())
+            rows.append((name, level, f"{slower.text()} %", *cells, *ranges))
+    heading = f"programs that say in which method and loop they are; {apart.WORDS}"
+    result.say(heading, table((*METHODS_HEAD, *RANGES), rows))
     for level in LEVELS:
-        taken = [found[f"{name}, {level}"][1200]["share"] * 100 for name in METHODS]
-        what = f"taken from programs with ids of {level} at 1,200 cycles, the mean of five"
-        result.bars.append(at_most(what, 2, sum(taken) / len(taken), "%", 2))
+        what = f"taken by reading ids of {level} at 1,200 cycles, the mean of five"
+        result.bars += apart.bars(what, 2, [taken[name, level][1200] for name in METHODS])
+
+
+def placed(bench: Bench, program: Path, name: str, period: int) -> dict[str, Any]:
+    """An observation of one of the five, for a second."""
+    with running(bench, [program, name, 600, SERVER_CPU]) as pid:
+        return observed(
+            bench,
+            *("--signal", f"channel:{pid}:rounds", "--tag", f"channel:{pid}:edge"),
+            *("--period", period, "--duration", "1s"),
+        )
 
 
 def budget(bench: Bench, result: Result, seconds: int) -> None:
@@ -303,7 +310,7 @@ def main() -> None:
         if "periods" in parts:
             periods(it, result, 1 if args.quick else 3)
         if "methods" in parts:
-            methods(it, result, 1 if args.quick else 3)
+            methods(it, result, 2 if args.quick else 5)
         if "budget" in parts:
             budget(it, result, 6 if args.quick else 20)
         if "raw" in parts:

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Scanner;
@@ -22,8 +24,19 @@ public final class Methods {
 
     private static long state = 88172645463325252L;
 
+    /** Written each time, as C's volatile: Java's would wait for all stores before it. */
     @SuppressWarnings("unused")
-    private static volatile long result;
+    private static long result;
+
+    private static final VarHandle RESULT = handle();
+
+    private static VarHandle handle() {
+        try {
+            return MethodHandles.lookup().findStaticVarHandle(Methods.class, "result", long.class);
+        } catch (ReflectiveOperationException e) {
+            throw new ExceptionInInitializerError(e);
+        }
+    }
 
     private static long draw() {
         state ^= state << 13;
@@ -77,7 +90,7 @@ public final class Methods {
                 numbers[i] = (int) draw();
             }
             quicksort(numbers, 0, numbers.length);
-            result += numbers[7];
+            RESULT.setOpaque((long) RESULT.getOpaque() + numbers[7]);
         }
     }
 
@@ -144,7 +157,7 @@ public final class Methods {
 
         void round() {
             for (int i = 0; i < 16; i++) {
-                result += look(draw() >>> 32).key;
+                RESULT.setOpaque((long) RESULT.getOpaque() + look(draw() >>> 32).key);
             }
         }
     }
@@ -171,7 +184,7 @@ public final class Methods {
                     c[16 * i + j] = dot(16 * i, j);
                 }
             }
-            result += (long) c[17];
+            RESULT.setOpaque((long) RESULT.getOpaque() + (long) c[17]);
         }
     }
 
@@ -201,7 +214,7 @@ public final class Methods {
         void round() {
             at = 0;
             while (letters[at] != 0) {
-                result += word();
+                RESULT.setOpaque((long) RESULT.getOpaque() + word());
                 while (letters[at] == ' ') {
                     at++;
                 }

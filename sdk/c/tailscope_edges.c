@@ -12,7 +12,7 @@
  *	tailscope observe --signal channel:PID:served --tag channel:PID:edge
  *
  * Each thread has a channel of its own: `edge` for the first, `edge.TID` for the others. What the calls
- * cost the program is a call and two stores an edge, observed or not.
+ * cost the program is a call, a load and a store an edge, observed or not.
  */
 #include <tailscope_channel.h>
 

@@ -125,12 +125,7 @@ impl Thread {
         let request = libc::PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG;
         match self.ask(request, size_of::<[u64; 4]>(), at) {
             Ok(_) => Ok(answer[0] != 0),
-            // Kernels before 6.4 don't say, and have it on x86 from 5.11 on.
-            Err(e) if e.raw_os_error() == Some(libc::EIO) => Ok(false),
-            // Where the architecture has no such thing, as arm64 on 6.12, they know just the question.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) && cfg!(target_arch = "aarch64") => {
-                Ok(false)
-            }
+            Err(e) if knows_no_dispatch(&e, std::env::consts::ARCH) => Ok(false),
             Err(e) => Err(e),
         }
     }
@@ -171,6 +166,17 @@ impl Thread {
     }
 }
 
+/// Whether a kernel that refuses to say how a thread's system calls are sent knows no such thing.
+fn knows_no_dispatch(refusal: &io::Error, architecture: &str) -> bool {
+    match refusal.raw_os_error() {
+        // Kernels before 6.4 don't say, and have it on x86 from 5.11 on.
+        Some(libc::EIO) => true,
+        // Where the architecture has no such thing, as arm64 on 6.12, they know just the question.
+        Some(libc::EINVAL) => architecture == "aarch64",
+        _ => false,
+    }
+}
+
 fn told(status: c_int) -> Stop {
     if !libc::WIFSTOPPED(status) {
         return Stop::Ended;
@@ -186,6 +192,20 @@ fn told(status: c_int) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_without_dispatch_of_calls_is_no_reason_to_leave_a_thread_alone() {
+        let knows_none = |error, architecture| {
+            knows_no_dispatch(&io::Error::from_raw_os_error(error), architecture)
+        };
+        for architecture in ["x86_64", "aarch64"] {
+            assert!(knows_none(libc::EIO, architecture));
+            assert!(!knows_none(libc::ESRCH, architecture));
+        }
+        assert!(knows_none(libc::EINVAL, "aarch64"));
+        // There it is a question put wrongly.
+        assert!(!knows_none(libc::EINVAL, "x86_64"));
+    }
 
     #[test]
     fn a_status_is_told_as_the_manual_has_it() {
