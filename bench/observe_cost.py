@@ -110,7 +110,7 @@ def samples(bench: Bench, result: Result, rounds: int) -> None:
         spread([c[part] for c in contended]) for part in ("load", "floor", "clocked")
     )
     what = "a sample of a contended counter, "
-    least = f"both readings, in order, with one load between: {floor.text()}"
+    least = f"both readings and a load between, in the loop's order: {floor.text()}"
     result.bars += [
         at_most(what + "without clock readings", 30, load, "cycles"),
         replace(at_most(what + "with them", 150, clocked, "cycles"), note=least),

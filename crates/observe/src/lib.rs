@@ -7,6 +7,7 @@
 //! random phases with and without reading, so that what the observing itself costs the application
 //! is measured too ([`effect`]); the [`Report`] has what was seen, and what was dropped.
 
+mod ahead;
 mod analysis;
 mod budget;
 mod dte;

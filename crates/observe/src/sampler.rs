@@ -6,9 +6,10 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tailscope_signals::clock::Cycles;
+use tailscope_signals::clock::{self, Cycles};
 use tailscope_signals::preempted::Preemption;
 
+use crate::ahead::Ahead;
 use crate::dte::Tolerance;
 use crate::pace::Pace;
 use crate::signal::Read;
@@ -67,23 +68,29 @@ impl Usual {
 }
 
 /// The counters between two readings of the clock.
+///
+/// The first fence keeps what was made of the last sample out of this one, and waits for what is fetched.
+/// The lines are asked for once more behind it: one that the application has taken meanwhile is on its
+/// way while the clock is read, which takes 26 cycles on an EPYC. Before the fence that is of no use there.
+/// The loads come after the reading by their addresses, which takes 8 cycles less than a second fence.
 #[inline(always)]
-fn read<R: Read, const N: usize>(counters: &[R; N]) -> (u64, [u64; N], u64) {
-    // A line that the application has written since the last sample comes from its cache. That takes a
-    // hundred cycles and more, of which both readings of the clock would disagree by some: the
-    // samples that saw a write would be dropped rather than others. So it comes first.
-    counters.iter().for_each(Read::fetch);
-    let start = Cycles::between_loads().0;
-    let values = std::array::from_fn(|i| counters[i].read());
-    (start, values, Cycles::after_loads().0)
+fn read<R: Read, const N: usize>(counters: &[R; N], ahead: &mut Ahead<N>) -> (u64, [u64; N], u64) {
+    let fetched = ahead.fetch(counters);
+    clock::settle();
+    counters.iter().for_each(Read::ask);
+    let (start, after) = Cycles::before_loads();
+    let values = std::array::from_fn(|i| counters[i].read_after(after));
+    let end = Cycles::after_loads();
+    ahead.learn(fetched, &values);
+    (start.0, values, end.0)
 }
 
 /// One sample.
 ///
 /// Where the application wrote again between the fetch and the reading, the line is fetched within it,
 /// and this sample would disagree with the one before and the one after. The line is here then: read
-/// a second time, it takes as long as it does else. Once only, so that a line that is written without
-/// a rest is not taken from the application more often for it.
+/// a second time, it takes as long as it does else. Once only, and not at all where fetches are in vain, so
+/// that a line that is written without a rest is not taken from the application more often for it.
 ///
 /// Two samples in a row could share a reading, the second one of the first: that takes half as many. But
 /// then all that is made of a sample lies between its readings, next to none agree, and those that do
@@ -92,12 +99,13 @@ fn read<R: Read, const N: usize>(counters: &[R; N]) -> (u64, [u64; N], u64) {
 fn sample<R: Read, const N: usize, const T: usize>(
     readers: &Readers<R, N, T>,
     usual: Usual,
+    ahead: &mut Ahead<N>,
     watch: Option<&Preemption>,
 ) -> Sample<N, T> {
-    let (mut start, mut counters, mut end) = read(&readers.counters);
-    let again = usual.is_exceeded(start, end);
+    let (mut start, mut counters, mut end) = read(&readers.counters, ahead);
+    let again = !ahead.is_vain() && usual.is_exceeded(start, end);
     if again {
-        (start, counters, end) = read(&readers.counters);
+        (start, counters, end) = read(&readers.counters, ahead);
     }
     Sample {
         start,
@@ -142,11 +150,12 @@ pub fn run<R: Read, const N: usize, const T: usize>(
         tolerance,
         last: None,
     };
+    let mut ahead = Ahead::default();
     loop {
         if pace.every() > 0 {
             wait(pace, until, watch);
         }
-        let sample = sample(readers, usual, watch);
+        let sample = sample(readers, usual, &mut ahead, watch);
         usual.last = Some((sample.start, sample.end.wrapping_sub(sample.start)));
         pace.took(sample.start);
         sink.take(&sample);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use serde::Serialize;
-use tailscope_signals::clock::Cycles;
+use tailscope_signals::clock::{self, Cycles};
 use tailscope_signals::counters::known;
 use tailscope_signals::view::{View, WrittenWord};
 
@@ -25,8 +25,8 @@ use crate::signal::Read;
 pub struct Cost {
     /// The counter alone.
     pub load: f64,
-    /// What no sample between two readings of the clock takes less than: both, in order, with one load
-    /// between them.
+    /// What this machine takes of a sample: the loop's own order of both readings of the clock and the one
+    /// load between them, its line asked for before, and nothing else.
     pub floor: f64,
     /// The counter between two readings of the clock.
     pub clocked: f64,
@@ -169,8 +169,10 @@ fn cost(view: &std::sync::Arc<View>) -> Cost {
             }),
             each(|| {
                 for _ in 0..SAMPLES {
-                    let start = Cycles::before_loads();
-                    let value = word.read();
+                    clock::settle();
+                    word.ask();
+                    let (start, after) = Cycles::before_loads();
+                    let value = word.read_after(after);
                     black_box((start, value, Cycles::after_loads()));
                 }
             }),

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tailscope_kernel::{Running, Thread};
+use tailscope_signals::clock::{self, After};
 use tailscope_signals::counters::{CoreCounter, CoreEvent, ThreadCounter};
 use tailscope_signals::moved::MovedPage;
 use tailscope_signals::remote::Remote;
@@ -137,9 +138,15 @@ pub trait Read {
     /// The value now.
     fn read(&self) -> u64;
 
+    /// The value after a reading of the clock.
+    fn read_after(&self, after: After) -> u64;
+
     /// Has it near, so that reading it right afterwards takes the same time whether it was written
-    /// meanwhile or not.
-    fn fetch(&self);
+    /// meanwhile or not; the value that came with it. `None`: that would change nothing.
+    fn fetch(&self) -> Option<u64>;
+
+    /// Asks for it to come near, and does not wait.
+    fn ask(&self);
 }
 
 impl Read for Word {
@@ -149,8 +156,18 @@ impl Read for Word {
     }
 
     #[inline(always)]
-    fn fetch(&self) {
-        std::hint::black_box(self.load());
+    fn read_after(&self, after: After) -> u64 {
+        self.load_after(after)
+    }
+
+    #[inline(always)]
+    fn fetch(&self) -> Option<u64> {
+        Some(std::hint::black_box(self.load()))
+    }
+
+    #[inline(always)]
+    fn ask(&self) {
+        Word::ask(self);
     }
 }
 
@@ -201,10 +218,25 @@ impl Read for Any {
         }
     }
 
-    fn fetch(&self) {
-        // A system call takes as long the second time.
+    fn read_after(&self, after: After) -> u64 {
         if let Reader::Load(word) = &self.reader {
-            word.fetch();
+            return word.load_after(after);
+        }
+        clock::settle();
+        self.read()
+    }
+
+    fn fetch(&self) -> Option<u64> {
+        // A system call takes as long the second time.
+        match &self.reader {
+            Reader::Load(word) => word.fetch(),
+            Reader::Copy(_) | Reader::Count(_) | Reader::Core(_) => None,
+        }
+    }
+
+    fn ask(&self) {
+        if let Reader::Load(word) = &self.reader {
+            word.ask();
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-pub use cycles::{Cycles, step};
+pub use cycles::{After, Cycles, settle, step};
 use pairs::{Pair, Pairs};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of the kernel's programs.

@@ -9,10 +9,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::clock::After;
+
 /// A shared mapping of a file, for reading only.
 ///
 /// Whoever can shrink the file under it can end this process by SIGBUS: callers see to it that
 /// nobody can (a seal), or say so.
+///
+/// For reading only, and not for safety alone: through a mapping that may be written, an EPYC (family 26)
+/// has the writer's line handed over with the right to write. A reader that reads as fast as it can then
+/// waits half as long for it, and takes 70 % of a tight loop of stores rather than 25 %.
 #[derive(Debug)]
 pub struct View {
     base: NonNull<u8>,
@@ -126,6 +132,32 @@ impl Word {
         // SAFETY: inside the mapping that `_memory` keeps, aligned to eight bytes.
         let around = unsafe { self.at.as_ref() }.load(Relaxed);
         (around >> self.shift) & self.mask
+    }
+
+    /// The number at some time after a reading of the clock.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_after(&self, after: After) -> u64 {
+        // SAFETY: as in `load`, for what is added is zero.
+        let around = unsafe { self.at.add(after.zero()).as_ref() }.load(Relaxed);
+        (around >> self.shift) & self.mask
+    }
+
+    /// Asks for the line that it is in, and does not wait for it.
+    #[inline(always)]
+    pub fn ask(&self) {
+        let at = self.at.as_ptr();
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which changes nothing that a program sees, and faults at no address. Not said
+        // to leave memory alone, or it could be moved beyond a fence.
+        unsafe {
+            core::arch::asm!("prefetcht0 [{}]", in(reg) at, options(nostack, preserves_flags));
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
+        }
     }
 
     /// All ones in as many bits as it has: what a change of it is taken modulo.

@@ -21,49 +21,34 @@ impl Cycles {
         Self(cycles)
     }
 
-    /// The counter after every load that came before has its value, and before any that follows
-    /// is made.
+    /// The counter, and what loads that are to come after the reading need.
     #[inline(always)]
     #[must_use]
-    pub fn between_loads() -> Self {
+    pub fn before_loads() -> (Self, After) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: neither instruction has a precondition. One fence waits for the loads, one for
-        // the reading.
-        let cycles = unsafe {
-            core::arch::x86_64::_mm_lfence();
-            let cycles = core::arch::x86_64::_rdtsc();
-            core::arch::x86_64::_mm_lfence();
-            cycles
-        };
+        {
+            let cycles = Self::now();
+            let mut zero = cycles.0;
+            // SAFETY: arithmetic in a register. Two shifts, by 64 together, for one by 64 does nothing; and
+            // no processor takes their result for zero before it knows the number, as it does of `xor`.
+            unsafe {
+                core::arch::asm!(
+                    "shr {0}, 32",
+                    "shr {0}, 32",
+                    inout(reg) zero,
+                    options(pure, nomem, nostack),
+                );
+            }
+            (cycles, After(zero as usize))
+        }
         #[cfg(target_arch = "aarch64")]
-        let cycles = {
+        {
             let v: u64;
-            // SAFETY: Linux lets user space read the virtual counter; barriers are free to use.
-            unsafe { core::arch::asm!("dsb ld", "isb", "mrs {}, cntvct_el0", "isb", out(reg) v) };
-            v
-        };
-        Self(cycles)
-    }
-
-    /// The counter before any load that follows is made.
-    #[inline(always)]
-    #[must_use]
-    pub fn before_loads() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: neither instruction has a precondition. The fence waits for the reading.
-        let cycles = unsafe {
-            let cycles = core::arch::x86_64::_rdtsc();
-            core::arch::x86_64::_mm_lfence();
-            cycles
-        };
-        #[cfg(target_arch = "aarch64")]
-        let cycles = {
-            let v: u64;
-            // SAFETY: Linux lets user space read the virtual counter; barriers are free to use.
+            // SAFETY: Linux lets user space read the virtual counter; barriers are free to use. This one
+            // has the loads wait for the reading.
             unsafe { core::arch::asm!("mrs {}, cntvct_el0", "isb", out(reg) v) };
-            v
-        };
-        Self(cycles)
+            (Self(v), After(0))
+        }
     }
 
     /// The counter after every load that came before has its value.
@@ -84,6 +69,34 @@ impl Cycles {
             v
         };
         Self(cycles)
+    }
+}
+
+/// Zero, but not before the clock was read: a load from an address that it is added to comes after the
+/// reading, without a fence between both. Where a barrier holds back the loads already, it is just zero.
+#[derive(Debug, Clone, Copy)]
+pub struct After(usize);
+
+impl After {
+    #[inline(always)]
+    pub(crate) fn zero(self) -> usize {
+        self.0
+    }
+}
+
+/// Waits until all that came before is done, loads and readings of the clock, and begins nothing that
+/// follows before that. Lines that were only asked for are not waited for, nor are stores.
+#[inline(always)]
+pub fn settle() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the fence has no precondition.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: barriers are free to use.
+    unsafe {
+        core::arch::asm!("dsb ld", "isb");
     }
 }
 
