@@ -181,12 +181,25 @@ static void run_threads(unsigned count)
 	pthread_barrier_destroy(&all_there);
 }
 
-static void run_once(void)
+/* Not the first thread of its process, until now. */
+static void *become_pairs(void *words)
 {
+	execl("/proc/self/exe", "probed", "pairs", ((char **)words)[2], NULL);
+	exit(3);
+}
+
+static void run_once(char **words)
+{
+	pthread_t thread;
+
 	if (!strcmp(what, "threads")) {
 		run_threads(THREADS);
 	} else if (!strcmp(what, "crowd")) { /* all of them live at once */
 		run_threads(CROWD);
+	} else if (!strcmp(what, "exec")) {
+		if (pthread_create(&thread, NULL, become_pairs, words))
+			exit(3);
+		pthread_join(thread, NULL);
 	} else if (!strcmp(what, "forking")) {
 		pid_t child = fork();
 
@@ -212,7 +225,7 @@ int main(int count, char **words)
 	until = clock_of(CLOCK_MONOTONIC) +
 		(count > 3 ? strtoull(words[3], NULL, 10) : 0) * 1000000000u;
 	do {
-		run_once();
+		run_once(words);
 		times++;
 	} while (clock_of(CLOCK_MONOTONIC) < until);
 	printf("{\"rounds\": %ld}\n", times * rounds);

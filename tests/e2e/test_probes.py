@@ -115,6 +115,12 @@ def test_a_thread_beyond_those_whose_open_spans_have_a_slot_has_its_spans(
     assert ledger.query(folder, apart) == [(CROWD,)], "ids of a thread are its own"
 
 
+def test_a_thread_that_runs_another_program_bears_its_process_s_number(recorded: Recorded) -> None:
+    folder = recorded("exec", INNER)
+    found = "SELECT count(*), count(DISTINCT tid), min(tid) = min(pid) FROM spans"
+    assert ledger.query(folder, found) == [(ROUNDS, 1, True)]
+
+
 def test_rows_for_which_the_ring_of_their_cpu_has_no_room_are_not_lost(
     record: Record, run: Run, probed: Path, folder: Path
 ) -> None:

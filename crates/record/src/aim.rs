@@ -146,11 +146,11 @@ fn usdt(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
     }
     let of_it = notes.iter().filter(|note| note.provider == provider);
     let mut names: Vec<&str> = of_it.map(|note| note.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
     // Documents write with one dash what a note's name has two underlines for.
     let near = nearest(&name.replace('-', "__"), names.iter().copied());
     let like = if near.is_empty() {
-        names.sort_unstable();
-        names.dedup();
         format!("it has {}", names.join(", "))
     } else {
         format!("like it there are {}", near.join(", "))

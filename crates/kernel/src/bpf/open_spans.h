@@ -57,6 +57,12 @@ static __always_inline struct open_spans *open_spans_at(__u32 map, __u32 slot)
 	return map == FIRST_OWN_MAP ? bpf_map_lookup_elem(&open_spans_by_slot, &slot) : NULL;
 }
 
+static __always_inline void own(struct open_spans *s, struct task_struct *task)
+{
+	s->pid = task->tgid;
+	s->tid = task->pid;
+}
+
 /* Those of a thread that has just been given this meter: none. */
 static __always_inline void begin_open_spans(struct task_struct *task, __u32 map, __u32 slot)
 {
@@ -65,8 +71,7 @@ static __always_inline void begin_open_spans(struct task_struct *task, __u32 map
 	if (!s)
 		return;
 	__builtin_memset(s, 0, __builtin_offsetof(struct open_spans, span));
-	s->pid = task->tgid;
-	s->tid = task->pid;
+	own(s, task);
 }
 
 /* Those of the thread that runs here. */
@@ -87,10 +92,8 @@ static __always_inline struct open_spans *make_open_spans_here(const struct cpu 
 		return s;
 	task = bpf_get_current_task_btf();
 	s = bpf_task_storage_get(&open_spans, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!s)
-		return NULL;
-	s->pid = task->tgid;
-	s->tid = task->pid;
+	if (s)
+		own(s, task);
 	return s;
 }
 

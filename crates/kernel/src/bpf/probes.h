@@ -289,7 +289,16 @@ int on_uprobe_return(struct pt_regs *ctx)
 	return return_span(ctx, bpf_get_attach_cookie(ctx));
 }
 
-/* The spans that were open in the program before will not end. */
+/* The spans that were open in the program before will not end. A thread that was not its process's
+ * first bears that one's number from here on. */
+static __always_inline void renew(struct open_spans *s, struct task_struct *task)
+{
+	if (!s)
+		return;
+	abandon_all(s);
+	own(s, task);
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec_in_span, struct task_struct *task)
 {
@@ -299,6 +308,7 @@ int BPF_PROG(on_exec_in_span, struct task_struct *task)
 		return 0;
 	t = thread_of(task);
 	if (t)
-		abandon_all(open_spans_at(t->map, t->slot));
-	return abandon_all(bpf_task_storage_get(&open_spans, task, 0, 0));
+		renew(open_spans_at(t->map, t->slot), task);
+	renew(bpf_task_storage_get(&open_spans, task, 0, 0), task);
+	return 0;
 }
