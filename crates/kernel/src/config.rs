@@ -102,9 +102,14 @@ pub(crate) fn configure(
             map.set_value_size(Rings::value_size(ring))
         }));
     }
+    if !config.probes {
+        // 3 MiB that nobody would use.
+        let spans = open.maps_mut().find(|map| find(map, "open_spans_by_slot"));
+        outcomes.push(spans.map(|mut map| map.set_max_entries(1)));
+    }
     for outcome in outcomes {
         outcome
-            .unwrap_or_else(|| unreachable!("see src/bpf/meters.h and rings.h"))
+            .unwrap_or_else(|| unreachable!("see src/bpf/meters.h, rings.h and open_spans.h"))
             .map_err(kernel("configure the programs"))?;
     }
     Ok(())

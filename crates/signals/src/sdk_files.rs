@@ -164,9 +164,11 @@ mod tests {
         assert!(mapped.have_changed(us), "64 MiB more");
         drop(more);
         // It may still be starting; once its memory is the same twice, it sleeps.
-        while mapped.have_changed(pid) {
+        let sleeps = (0..10_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+            !mapped.have_changed(pid)
+        });
+        assert!(sleeps, "its memory never stayed the same");
         let times = 1 + (0..100).take_while(|_| !mapped.have_changed(pid)).count();
         assert_eq!(times, UNCHANGED as usize);
         mapped.forget(pid);

@@ -160,8 +160,7 @@ int BPF_USDT(on_sdk_thread, long slot)
 	m = meter_at(p->map, slot);
 	if (!t || !m || slot >= TS_METERS || p->map < FIRST_SDK_MAP)
 		return 0;
-	if (config.probes) /* its spans began under the meter that it had */
-		abandon_all(open_spans_at(t->map, t->slot));
+	abandon_all(open_spans_at(t->map, t->slot)); /* they began under the meter that it had */
 	end_thread(t);
 	m->pending = TS_ON_CPU;
 	m->open = 0;

@@ -43,7 +43,7 @@ struct {
 	__type(value, struct open_spans);
 } open_spans SEC(".maps");
 
-/* By the slot of our first map of meters. */
+/* By the slot of our first map of meters. The loader makes it small where there are no probes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, OPEN_SPANS_SLOTS);
@@ -51,10 +51,12 @@ struct {
 	__type(value, struct open_spans);
 } open_spans_by_slot SEC(".maps");
 
-/* NULL: those of the thread with this meter lie in its task storage. */
+/* NULL: those of the thread with this meter lie in its task storage, or there are no probes. */
 static __always_inline struct open_spans *open_spans_at(__u32 map, __u32 slot)
 {
-	return map == FIRST_OWN_MAP ? bpf_map_lookup_elem(&open_spans_by_slot, &slot) : NULL;
+	if (!config.probes || map != FIRST_OWN_MAP)
+		return NULL;
+	return bpf_map_lookup_elem(&open_spans_by_slot, &slot);
 }
 
 static __always_inline void own(struct open_spans *s, struct task_struct *task)
@@ -66,7 +68,7 @@ static __always_inline void own(struct open_spans *s, struct task_struct *task)
 /* Those of a thread that has just been given this meter: none. */
 static __always_inline void begin_open_spans(struct task_struct *task, __u32 map, __u32 slot)
 {
-	struct open_spans *s = config.probes ? open_spans_at(map, slot) : NULL;
+	struct open_spans *s = open_spans_at(map, slot);
 
 	if (!s)
 		return;
