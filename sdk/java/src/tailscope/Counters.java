@@ -10,28 +10,36 @@ import java.util.Arrays;
  *
  * <p>What begin and end count of themselves is measured on empty spans and taken off. In a JVM that
  * is no constant: it falls from thousands of instructions to some dozens as their code is compiled.
- * So it is measured at each turn, again and again while the thread makes spans, and as soon as a span
- * counts less than that. What such a span counted is not known.
+ * So an empty span goes before a span now and then, and the least of the latest ones is taken off.
+ * They go before every other span at first: their code, too, has to be compiled, and what calls it. What a
+ * span counted that counts less than an empty one is not known.
  */
 final class Counters {
     private static final long WHOLE = 1L << 32;
+    private static final long UNKNOWN = Long.MAX_VALUE;
+    /** Of so many empty spans, the latest, the least is taken. */
     private static final int EMPTY_SPANS = 8;
-    /** Spans until it is measured again: twice as many each time, between these two. */
-    private static final int OFTEN = 64;
-    private static final int SELDOM = 4096;
+    /** Spans from an empty one to the next. */
+    private static final int EVERY = 32;
+    /** Empty spans of a process until one goes before each other span no longer. */
+    private static final int UNTIL_COMPILED = 10_000;
     /** So much less than an empty span a span may count: by chance, not for newly compiled code. */
     private static final int CHANCE = 64;
 
-    private Registers registers;
+    /** Empty spans of this process, about: threads count them as they like. */
+    private static int emptySpans;
+
     private long pages;
     private int count;
     private int group;
     /** Of the recorder that the rest belongs to; 0: of none. */
     private int turn;
     private boolean isCalibrating;
-    /** Spans until it is measured what they count themselves. */
+    /** Spans until an empty one goes before. */
     private int until;
-    private int every;
+    /** What the latest empty spans counted, counter by counter, and where the next one goes. */
+    private final long[] latest = new long[EMPTY_SPANS * Abi.COUNTERS];
+    private int next;
     /** What a begin and an end count of themselves, of each counter. */
     private final long[] own = new long[Abi.COUNTERS];
     private final Counted end = new Counted();
@@ -67,8 +75,7 @@ final class Counters {
     }
 
     /** Counts this group from now on, in pages of perf's that stay until {@code forget}. */
-    void take(Registers with, long pagesNow, int groupNow, int countNow, int turnNow) {
-        registers = with;
+    void take(long pagesNow, int groupNow, int countNow, int turnNow) {
         pages = pagesNow;
         group = groupNow;
         count = countNow;
@@ -76,21 +83,24 @@ final class Counters {
     }
 
     /** Before a span begins: measures on empty ones what begin and end count, if it is time. */
-    void calibrate(Metered thread, boolean isNow) {
-        if (--until > 0 && !isNow) {
-            return;
+    void calibrate(Metered thread, boolean isNewTurn) {
+        if (isNewTurn) {
+            Arrays.fill(latest, UNKNOWN);
+            for (int i = 0; i < EMPTY_SPANS; i++) {
+                makeEmpty(thread);
+            }
+        } else if (--until <= 0) {
+            makeEmpty(thread);
         }
-        every = isNow ? OFTEN : Math.min(2 * every, SELDOM);
-        until = every;
+    }
+
+    private void makeEmpty(Metered thread) {
         isCalibrating = true;
-        Arrays.fill(own, Long.MAX_VALUE);
-        for (int i = 0; i < EMPTY_SPANS; i++) {
-            Span.of(thread.begin("")).end();
-        }
-        for (int i = 0; i < own.length; i++) {
-            own[i] = own[i] == Long.MAX_VALUE ? 0 : own[i];
-        }
+        Span.of(thread.begin("")).end();
         isCalibrating = false;
+        // Without a branch: one that was never taken would cost all of begin its compiled code.
+        emptySpans = Math.min(emptySpans + 1, UNTIL_COMPILED);
+        until = 2 + emptySpans / UNTIL_COMPILED * (EVERY - 2);
     }
 
     /** Reads them for a begin; returns the turn that they are of. */
@@ -111,7 +121,7 @@ final class Counters {
         }
         int result;
         do {
-            result = registers.read(pages, Perf.PAGE, count, now.at);
+            result = Registers.read(pages, Perf.PAGE, count, now.at);
         } while (result == Registers.DISTURBED);
         if (result == Registers.REFUSED) {
             // What is open ends without values, what begins has none.
@@ -121,12 +131,19 @@ final class Counters {
         }
     }
 
-    /** An empty span ended: takes the least. */
+    /** An empty span ended. */
     void takeLeast(Counted begin) {
         for (int i = 0; i < count; i++) {
-            if (begin.isKnown(i) && end.isKnown(i)) {
-                own[i] = Math.min(own[i], end.value(i) - begin.value(i));
+            boolean isKnown = begin.isKnown(i) && end.isKnown(i);
+            latest[next + i] = isKnown ? end.value(i) - begin.value(i) : UNKNOWN;
+        }
+        next = (next + Abi.COUNTERS) % latest.length;
+        for (int i = 0; i < count; i++) {
+            long least = UNKNOWN;
+            for (int at = i; at < latest.length; at += Abi.COUNTERS) {
+                least = Math.min(least, latest[at]);
             }
+            own[i] = least == UNKNOWN ? 0 : least;
         }
     }
 
@@ -147,8 +164,7 @@ final class Counters {
                 continue;
             }
             if (counted < -CHANCE) { // begin and end have been compiled since
-                until = Math.min(until, EMPTY_SPANS);
-                every = OFTEN;
+                until = 0;
                 continue;
             }
             counted = Math.max(0, counted);

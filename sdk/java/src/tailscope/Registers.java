@@ -33,14 +33,24 @@ final class Registers {
     private static final int WITH_INFO = 4;
     private static final int ONCE = 0x80000000;
 
-    private final Reader reader;
-    private final long handler;
-    private final MethodHandle read;
+    private static final Reader READER = Reader.here();
+    private static final long CODE;
+    /** Constant, so that HotSpot compiles the call of it into what calls {@code read}. */
+    private static final MethodHandle READ;
+    /** Why no counter can be read in this process; null: they can. */
+    private static final Libc.Failure PROBLEM;
 
-    private Registers(Reader reader, long code) {
-        this.reader = reader;
-        handler = code + reader.handler;
-        read = Linker.nativeLinker().downcallHandle(
+    static {
+        long code = 0;
+        Libc.Failure problem = null;
+        try {
+            code = install();
+        } catch (Libc.Failure e) {
+            problem = e;
+        }
+        CODE = code;
+        PROBLEM = problem;
+        READ = problem != null ? null : Linker.nativeLinker().downcallHandle(
             MemorySegment.ofAddress(code),
             FunctionDescriptor.of(
                 ValueLayout.JAVA_INT,
@@ -51,46 +61,56 @@ final class Registers {
             Linker.Option.critical(false));
     }
 
-    /** Maps the code and puts its handler before the one that is there. */
-    static Registers install() throws Libc.Failure {
-        Reader reader = Reader.here();
-        ByteBuffer action = Libc.signalAction(reader.signal, null, ACTION_BYTES);
+    /** Maps the code and puts its handler before the one that is there; returns where it is. */
+    private static long install() throws Libc.Failure {
+        ByteBuffer action = Libc.signalAction(READER.signal, null, ACTION_BYTES);
         long before = action.getLong(HANDLER);
         int flags = action.getInt(FLAGS);
         // Without the JVM's handler there is nobody to hand other faults to.
         if ((before & ~1L) == 0 || (flags & WITH_INFO) == 0) {
             throw new Libc.Failure("sigaction", Libc.Failure.EOPNOTSUPP);
         }
-        byte[] code = reader.code.clone();
-        ByteBuffer.wrap(code).order(ByteOrder.LITTLE_ENDIAN).putLong(reader.before, before);
+        byte[] code = READER.code.clone();
+        ByteBuffer.wrap(code).order(ByteOrder.LITTLE_ENDIAN).putLong(READER.before, before);
         int file = Libc.memoryFile(FILE, code, ProbeFile.PAGE);
         try {
             long at = Libc.mapPrivate(file, 0, ProbeFile.PAGE, Libc.READ_EXECUTE);
-            Registers registers = new Registers(reader, at);
             // Other faults come to the handler of before with its own mask and flags.
-            action.putLong(HANDLER, registers.handler);
+            action.putLong(HANDLER, at + READER.handler);
             action.putInt(FLAGS, flags & ~ONCE);
-            Libc.signalAction(reader.signal, action, ACTION_BYTES);
-            return registers;
+            Libc.signalAction(READER.signal, action, ACTION_BYTES);
+            return at;
         } finally {
             Libc.close(file);
         }
     }
 
-    /** Whether a fault comes to our handler first; not, if somebody has put another before it. */
-    boolean areGuarded() throws Libc.Failure {
-        return Libc.signalAction(reader.signal, null, ACTION_BYTES).getLong(HANDLER) == handler;
+    /**
+     * Before a thread's counters may be read: fails where the code could not be installed, and
+     * where somebody has put another handler before ours, for who knows whether a fault of ours
+     * would get through to us.
+     */
+    static void check() throws Libc.Failure {
+        if (PROBLEM != null) {
+            throw PROBLEM;
+        }
+        long handler = Libc.signalAction(READER.signal, null, ACTION_BYTES).getLong(HANDLER);
+        if (handler != CODE + READER.handler) {
+            throw new Libc.Failure("sigaction", Libc.Failure.EOPNOTSUPP);
+        }
     }
 
     /**
      * Reads the counters of a group, whose pages of perf's follow one another from {@code pages} on,
      * to {@code to}, which is laid out as {@link Counted} says.
      */
-    int read(long pages, long pageBytes, long count, long to) {
+    static int read(long pages, long pageBytes, long count, long to) {
         try {
-            return (int) read.invokeExact(pages, pageBytes, count, to);
+            return (int) READ.invokeExact(pages, pageBytes, count, to);
         } catch (Throwable e) {
             throw new IllegalStateException(e);
         }
     }
+
+    private Registers() {}
 }

@@ -14,7 +14,6 @@ final class Turns {
     private static final int LOOK_EVERY = 1024;
 
     private static final ReentrantLock LOCK = new ReentrantLock();
-    private static Registers registers;
     /** Where pages are, by meter; 0: no thread has counted yet. */
     private static long first;
     /** Who counts there. */
@@ -64,12 +63,7 @@ final class Turns {
     private static void count(
         Counters counters, Perf.Event[] events, int group, int turn, int slot)
         throws Libc.Failure {
-        if (registers == null) {
-            registers = Registers.install();
-        } else if (!registers.areGuarded()) {
-            // Who knows whether a fault of ours would get through to us.
-            throw new Libc.Failure("sigaction", Libc.Failure.EOPNOTSUPP);
-        }
+        Registers.check();
         if (first == 0) {
             first = Libc.reserve(Abi.METERS * GROUP_BYTES);
         }
@@ -84,7 +78,7 @@ final class Turns {
             throw e;
         }
         COUNTING[slot] = Thread.currentThread();
-        counters.take(registers, at, group, events.length, turn);
+        counters.take(at, group, events.length, turn);
     }
 
     /** This thread counts nothing any more; under the lock. */
