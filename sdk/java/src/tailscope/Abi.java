@@ -36,10 +36,11 @@ final class Abi {
     static final int ROW_BEGIN = 0; // offsetof(struct ts_row, begin)
     static final int ROW_WALL = 8; // offsetof(struct ts_row, wall)
     static final int ROW_ID = 16; // offsetof(struct ts_row, id)
-    static final int ROW_CAUSES = 32; // offsetof(struct ts_row, causes)
-    static final int ROW_CPU = 34; // offsetof(struct ts_row, cpu)
-    static final int ROW_NAME = 36; // offsetof(struct ts_row, name)
-    static final int ROW_FLAGS = 37; // offsetof(struct ts_row, flags)
+    // Causes, CPU, name and flags are stored as one word: so many bits from its begin.
+    static final int ROW_WORD = 32; // offsetof(struct ts_row, causes)
+    static final int WORD_CPU = 16; // 8 * (offsetof(struct ts_row, cpu) - offsetof(struct ts_row, causes))
+    static final int WORD_NAME = 32; // 8 * (offsetof(struct ts_row, name) - offsetof(struct ts_row, causes))
+    static final int WORD_FLAGS = 40; // 8 * (offsetof(struct ts_row, flags) - offsetof(struct ts_row, causes))
     static final int ROW_QUEUE_NS = 40; // offsetof(struct ts_row, queue_ns)
     static final int ROW_KEPT = 48; // offsetof(struct ts_row, kept)
     static final int ROW_HAS_ID = 1; // TS_ROW_HAS_ID
@@ -61,8 +62,8 @@ final class Abi {
     static final int COUNTING_EVENT = 8; // offsetof(struct ts_counting, event)
     static final int COUNTING_REFUSED = 200; // offsetof(struct ts_counting, refused)
     static final int COUNTS_BYTES = 8; // sizeof(struct ts_counts)
-    static final int COUNTS_GROUP = 0; // offsetof(struct ts_counts, group)
-    static final int COUNTS_KNOWN = 2; // offsetof(struct ts_counts, known)
+    // Group and which are known are stored as one word.
+    static final int COUNTS_KNOWN = 16; // 8 * (offsetof(struct ts_counts, known) - offsetof(struct ts_counts, group))
 
     static final int REGION_BYTES = 8421376; // TS_REGION_BYTES
     static final int REGION_HEAD = 32768; // TS_REGION_HEAD

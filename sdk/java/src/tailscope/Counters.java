@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 package tailscope;
 
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
 import java.util.Arrays;
 
 /**
@@ -10,9 +13,9 @@ import java.util.Arrays;
  *
  * <p>What begin and end count of themselves is measured on empty spans and taken off. In a JVM that
  * is no constant: it falls from thousands of instructions to some dozens as their code is compiled.
- * So an empty span goes before a span now and then, and the least of the latest ones is taken off.
- * They go before every other span at first: their code, too, has to be compiled, and what calls it. What a
- * span counted that counts less than an empty one is not known.
+ * So an empty span goes before a span now and then, and the least of the latest ones is taken off;
+ * before every other one at first, for what makes empty spans has to be compiled, too. What a span
+ * counted that counts less than an empty one is not known.
  */
 final class Counters {
     private static final long WHOLE = 1L << 32;
@@ -21,11 +24,16 @@ final class Counters {
     private static final int EMPTY_SPANS = 8;
     /** Spans from an empty one to the next. */
     private static final int EVERY = 32;
-    /** Empty spans of a process until one goes before each other span no longer. */
+    /** So many of a process go before every other span. */
     private static final int UNTIL_COMPILED = 10_000;
     /** So much less than an empty span a span may count: by chance, not for newly compiled code. */
     private static final int CHANCE = 64;
 
+    /**
+     * Not final, so that HotSpot does not compile it into its caller: that is a begin, and one with
+     * another begin and an end in it is so large that of its loads and stores many remain calls.
+     */
+    private static MethodHandle emptySpan = emptySpanHandle();
     /** Empty spans of this process, about: threads count them as they like. */
     private static int emptySpans;
 
@@ -43,6 +51,15 @@ final class Counters {
     /** What a begin and an end count of themselves, of each counter. */
     private final long[] own = new long[Abi.COUNTERS];
     private final Counted end = new Counted();
+
+    private static MethodHandle emptySpanHandle() {
+        try {
+            return MethodHandles.lookup().findStatic(
+                Counters.class, "emptySpan", MethodType.methodType(void.class, Metered.class));
+        } catch (ReflectiveOperationException e) {
+            throw new ExceptionInInitializerError(e);
+        }
+    }
 
     int turn() {
         return turn;
@@ -94,10 +111,22 @@ final class Counters {
         }
     }
 
+    /** Called by its handle only. */
+    static void emptySpan(Metered thread) {
+        Span.of(thread.begin("")).end();
+    }
+
     private void makeEmpty(Metered thread) {
         isCalibrating = true;
-        Span.of(thread.begin("")).end();
-        isCalibrating = false;
+        try {
+            emptySpan.invokeExact(thread);
+        } catch (RuntimeException | Error e) {
+            throw e;
+        } catch (Throwable e) {
+            throw new IllegalStateException(e);
+        } finally {
+            isCalibrating = false;
+        }
         // Without a branch: one that was never taken would cost all of begin its compiled code.
         emptySpans = Math.min(emptySpans + 1, UNTIL_COMPILED);
         until = 2 + emptySpans / UNTIL_COMPILED * (EVERY - 2);
@@ -172,9 +201,7 @@ final class Counters {
             at += Long.BYTES;
             known |= 1 << i;
         }
-        Memory.setLong(place, 0);
-        Memory.setShort(place + Abi.COUNTS_GROUP, group);
-        Memory.setShort(place + Abi.COUNTS_KNOWN, known);
+        Memory.setLong(place, group | (long) known << Abi.COUNTS_KNOWN);
         return (int) (at - place);
     }
 

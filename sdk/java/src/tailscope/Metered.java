@@ -80,10 +80,6 @@ final class Metered {
             return null;
         }
         long region = Recorder.region();
-        boolean isNewTurn = Memory.getIntOpaque(region + Abi.REGION_TURN) != counters.turn();
-        if (isNewTurn || counters.areRead()) {
-            prepareCounters(isNewTurn);
-        }
         long sample = Memory.getLongOpaque(region + Abi.REGION_SAMPLE);
         if (Long.compareUnsigned(sample, ALWAYS) < 0 && !counters.areCalibrating()) {
             if (random() >= sample) {
@@ -91,6 +87,10 @@ final class Metered {
                 return null;
             }
             Memory.setInt(meter + Abi.METER_OPEN, Memory.getInt(meter + Abi.METER_OPEN) + 1);
+        }
+        boolean isNewTurn = Memory.getIntOpaque(region + Abi.REGION_TURN) != counters.turn();
+        if (isNewTurn || counters.areRead()) {
+            prepareCounters(isNewTurn);
         }
         Reading reading = freeCount > 0 ? free[--freeCount] : new Reading(this);
         reading.name = name;
@@ -172,10 +172,10 @@ final class Metered {
         }
         count();
         Memory.setLong(row + Abi.ROW_ID, id);
-        Memory.setByte(row + Abi.ROW_NAME, number);
-        Memory.setByte(row + Abi.ROW_FLAGS, flags);
+        Memory.setLong(row + Abi.ROW_WORD,
+            reading.word | (long) number << Abi.WORD_NAME | (long) flags << Abi.WORD_FLAGS);
         Memory.setLong(row + Abi.ROW_QUEUE_NS, 0);
-        Memory.setShort(row + Abi.ROW_KEPT, kept);
+        Memory.setLong(row + Abi.ROW_KEPT, kept);
         if (!hasRoom) { // looked for only now, so that it is not part of the span
             if (!nextChunk()) {
                 return;

@@ -16,8 +16,9 @@ final class Reading {
     String name;
     long epoch;
     long begin;
-    /** When {@code write} read the clock. */
+    /** When {@code write} read the clock, and its part of the row's word. */
     long end;
+    long word;
     /** Whose turn it was when its begin read the counters; 0: it did not. */
     int counting;
     private Counted counted;
@@ -83,8 +84,7 @@ final class Reading {
         } while (Memory.getIntOpaque(meter + Abi.METER_SEQ) != now);
         Memory.setLong(row + Abi.ROW_BEGIN, begin);
         Memory.setLong(row + Abi.ROW_WALL, end - begin);
-        Memory.setShort(row + Abi.ROW_CAUSES, causes);
-        Memory.setShort(row + Abi.ROW_CPU, Probe.cpu(Memory.getInt(cpu)));
+        word = causes | (long) Probe.cpu(Memory.getInt(cpu)) << Abi.WORD_CPU;
         return (int) (share - row);
     }
 
