@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from rig import bpf, installed
 from rig.agent import Agent, configuration
-from rig.processes import Started
+from rig.observer import CPUS, Observe, has_channels
+from rig.processes import Ended, Started
 from rig.recorder import Recorder
 from rig.timeline import Timeline
 from rig.waiting import until
@@ -98,6 +99,32 @@ def run() -> Iterator[Callable[..., Started]]:
         def start(program: str | Path, *arguments: object) -> Started:
             path = installed.LAB / program if isinstance(program, str) else program
             return stack.enter_context(Started([path, *arguments]))
+
+        yield start
+
+
+@pytest.fixture
+def observe(folder: Path) -> Observe:
+    """Runs `tailscope observe` to its end."""
+
+    def run(*arguments: object, under: tuple[str, ...] = ()) -> Ended:
+        command = [*under, installed.tailscope(), "observe", "--quiet", *arguments]
+        with Started(command) as started:
+            return started.wait(60)
+
+    return run
+
+
+@pytest.fixture
+def paced() -> Iterator[Callable[..., Started]]:
+    """Starts the lab's `paced` on the first CPU, and waits until it counts."""
+    with ExitStack() as stack:
+
+        def start(*arguments: object) -> Started:
+            command = [installed.LAB / "paced", "--seconds", 60, "--cpu", CPUS[0], *arguments]
+            started = stack.enter_context(Started(command))
+            until(lambda: has_channels(started.pid), "paced made its channels")
+            return started
 
         yield start
 
