@@ -13,11 +13,11 @@ import duckdb
 import pytest
 from rig import installed
 from rig.java import java, jcmd
-from rig.observer import CPUS, STEP, Observe, has_channels, report
+from rig.observer import CPUS, NEEDS_TWO_CPUS, STEP, Observe, has_channels, report
 from rig.processes import NOBODY, Started
 from rig.waiting import until
 
-pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="an observer needs a second CPU")
+pytestmark = NEEDS_TWO_CPUS
 
 
 def test_a_known_rate_is_told_and_none_is_above_it(observe: Observe, paced: Callable) -> None:

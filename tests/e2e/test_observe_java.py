@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from rig import installed
 from rig.java import JAR, java, jcmd
+from rig.observer import CPUS, NEEDS_TWO_CPUS
 from rig.processes import Started
 from rig.waiting import until
 
-CPUS = sorted(os.sched_getaffinity(0))
 SOURCE = installed.ROOT / "tests" / "java" / "Placed.java"
 FAR_BELOW, FAR_ABOVE = 0.6, 0.8
 
-pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="an observer needs a second CPU")
+pytestmark = NEEDS_TWO_CPUS
 
 
 def on_a_cpu(command: list[str]) -> list[str]:

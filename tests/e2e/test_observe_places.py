@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from rig import installed
-from rig.observer import CPUS, Observe, has_channels, report
+from rig.observer import CPUS, NEEDS_TWO_CPUS, Observe, has_channels, report
 from rig.processes import Started
 from rig.waiting import until
 
@@ -19,7 +19,7 @@ HOT = (installed.ROOT / "tests" / "c" / "hot.c").read_text().splitlines()
 HEAD = 1 + HOT.index("	for (unsigned long i = 0; i < 3 * times; i++)")
 LOOP = {HEAD, HEAD + 1}
 
-pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="an observer needs a second CPU")
+pytestmark = NEEDS_TWO_CPUS
 
 
 def edges_of(folder: Path, compiler: str) -> Path:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from rig.observer import CPUS, STEP, Observe, report
+from rig.observer import NEEDS_TWO_CPUS, STEP, Observe, report
 
-pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="an observer needs a second CPU")
+pytestmark = NEEDS_TWO_CPUS
 
 
 def test_raw_samples_say_the_same_as_the_report(

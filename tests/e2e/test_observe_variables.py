@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from rig import installed
-from rig.observer import CPUS, STEP, Observe, has_channels, report
+from rig.observer import CPUS, NEEDS_TWO_CPUS, STEP, Observe, has_channels, report
 from rig.processes import Started
 from rig.waiting import until
 
-pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="an observer needs a second CPU")
+pytestmark = NEEDS_TWO_CPUS
 
 
 @pytest.mark.parametrize("symbol", ["paced_rounds", "paced_small", "paced_rounds+0"])

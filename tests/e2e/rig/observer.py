@@ -8,11 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rig.processes import Ended
 
 CPUS = sorted(os.sched_getaffinity(0))
 #: Cycles between two steps of the lab's `paced`.
 STEP = 2000
+
+#: For modules whose every test has an observer beside a program.
+NEEDS_TWO_CPUS = pytest.mark.skipif(len(CPUS) < 2, reason="an observer needs a second CPU")
 
 #: Runs it to its end.
 Observe = Callable[..., Ended]

@@ -42,6 +42,7 @@ final class Abi {
     static final int WORD_NAME = 32; // 8 * (offsetof(struct ts_row, name) - offsetof(struct ts_row, causes))
     static final int WORD_FLAGS = 40; // 8 * (offsetof(struct ts_row, flags) - offsetof(struct ts_row, causes))
     static final int ROW_QUEUE_NS = 40; // offsetof(struct ts_row, queue_ns)
+    // With what is reserved behind it, one word too.
     static final int ROW_KEPT = 48; // offsetof(struct ts_row, kept)
     static final int ROW_HAS_ID = 1; // TS_ROW_HAS_ID
     static final int ROW_HAS_COUNTS = 2; // TS_ROW_HAS_COUNTS

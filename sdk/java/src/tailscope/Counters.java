@@ -30,10 +30,10 @@ final class Counters {
     private static final int CHANCE = 64;
 
     /**
-     * Not final, so that HotSpot does not compile it into its caller: that is a begin, and one with
+     * Makes an empty span. Not final, so that HotSpot does not compile it into its caller: that is a begin, and one with
      * another begin and an end in it is so large that of its loads and stores many remain calls.
      */
-    private static MethodHandle emptySpan = emptySpanHandle();
+    private static MethodHandle beginAndEnd = beginAndEndHandle();
     /** Empty spans of this process, about: threads count them as they like. */
     private static int emptySpans;
 
@@ -52,10 +52,10 @@ final class Counters {
     private final long[] own = new long[Abi.COUNTERS];
     private final Counted end = new Counted();
 
-    private static MethodHandle emptySpanHandle() {
+    private static MethodHandle beginAndEndHandle() {
         try {
             return MethodHandles.lookup().findStatic(
-                Counters.class, "emptySpan", MethodType.methodType(void.class, Metered.class));
+                Counters.class, "beginAndEnd", MethodType.methodType(void.class, Metered.class));
         } catch (ReflectiveOperationException e) {
             throw new ExceptionInInitializerError(e);
         }
@@ -112,14 +112,14 @@ final class Counters {
     }
 
     /** Called by its handle only. */
-    static void emptySpan(Metered thread) {
+    static void beginAndEnd(Metered thread) {
         Span.of(thread.begin("")).end();
     }
 
     private void makeEmpty(Metered thread) {
         isCalibrating = true;
         try {
-            emptySpan.invokeExact(thread);
+            beginAndEnd.invokeExact(thread);
         } catch (RuntimeException | Error e) {
             throw e;
         } catch (Throwable e) {
@@ -193,7 +193,7 @@ final class Counters {
                 continue;
             }
             if (counted < -CHANCE) { // begin and end have been compiled since
-                until = 0;
+                until = Math.min(until, EMPTY_SPANS);
                 continue;
             }
             counted = Math.max(0, counted);

@@ -36,10 +36,6 @@ final class Memory {
         ALL.set(ValueLayout.JAVA_BYTE, at, (byte) value);
     }
 
-    static void setShort(long at, int value) {
-        ALL.set(ValueLayout.JAVA_SHORT, at, (short) value);
-    }
-
     static void setInt(long at, int value) {
         ALL.set(ValueLayout.JAVA_INT, at, value);
     }

@@ -16,8 +16,9 @@ final class Reading {
     String name;
     long epoch;
     long begin;
-    /** When {@code write} read the clock, and its part of the row's word. */
+    /** When {@code write} read the clock. */
     long end;
+    /** Causes and CPU as {@code write} found them: of the row's word, which is not stored yet. */
     long word;
     /** Whose turn it was when its begin read the counters; 0: it did not. */
     int counting;
