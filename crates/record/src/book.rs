@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use tailscope_kernel::{Names, Source};
-use tailscope_signals::clock::Clock;
+use tailscope_signals::clock::{Clock, Cycles};
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::row::Row;
 use tailscope_trace::{Cause, Error, SpanName, SpanRow};
@@ -104,7 +104,7 @@ impl Book {
     /// Opens it for the rows of one look.
     pub(crate) fn open<'b>(
         &'b mut self,
-        clock: &'b Clock,
+        clock: &'b mut Clock,
         steal: Option<&'b StealClock>,
         names: &'b Names<'b>,
     ) -> Page<'b> {
@@ -121,7 +121,7 @@ impl Book {
 /// The rows of one look. What fails is the book's trouble.
 pub(crate) struct Page<'b> {
     book: &'b mut Book,
-    clock: &'b Clock,
+    clock: &'b mut Clock,
     steal: Option<&'b StealClock>,
     names: &'b Names<'b>,
 }
@@ -229,6 +229,7 @@ impl Sink for Page<'_> {
 
     fn enter(&mut self, pid: u32, span: SpanName, row: &Row) {
         let weight = self.book.weights.sdk;
+        self.clock.reach(Cycles(row.begin.wrapping_add(row.wall)));
         self.write(
             row,
             span,

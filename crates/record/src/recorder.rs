@@ -375,7 +375,7 @@ impl Recorder {
             steal.tick(self.pace.is_idle());
         }
         let (mut ended, names) = self.kernel.ended();
-        let mut page = self.book.open(&self.clock, self.steal.as_ref(), &names);
+        let mut page = self.book.open(&mut self.clock, self.steal.as_ref(), &names);
         ended.sockets(|row| page.enter_socket(row));
         ended.probes(|row| page.enter_probe(row));
         if let Some(sdk) = &mut self.sdk {

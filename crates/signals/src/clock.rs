@@ -61,9 +61,11 @@ pub struct Clock {
     suspended_ns: u64,
 }
 
-/// ns that the machine was suspended since its boot.
+/// ns that the machine was suspended since its boot: never more, and less by what lies between the two
+/// readings, where this thread may have been put off.
 fn suspended_ns() -> u64 {
-    nanos(ClockId::Boottime).saturating_sub(Monotonic::now().0)
+    let told = || nanos(ClockId::Boottime).saturating_sub(Monotonic::now().0);
+    told().max(told()).max(told())
 }
 
 /// More than two readings of clocks lie apart, less than any machine is suspended for.
@@ -94,6 +96,15 @@ impl Clock {
         }
     }
 
+    /// Takes another pair where this moment, which has passed, may lie behind a suspension that is not known
+    /// of yet. To be called before what ended since the last [`refine`](Clock::refine) is converted: a machine
+    /// can be suspended in the middle of a look.
+    pub fn reach(&mut self, at: Cycles) {
+        if self.pairs.is_beyond(at.0) {
+            self.refine();
+        }
+    }
+
     /// How wrong, in ns, the latest conversions since this moment were at most: how far the readings of
     /// both clocks lay from where the ones before them had led to expect them. What was converted between
     /// two readings is right to a quarter of that.
@@ -112,8 +123,8 @@ impl Clock {
     /// Reads both distances anew, to Unix time and to the cycles, which a suspended machine may
     /// have set back. The rate stays until it is measured again.
     pub fn restart(&mut self) {
+        self.refine();
         self.pairs.restart(Pair::read());
-        self.suspended_ns = suspended_ns();
         self.monotonic_to_unix = unix_ns() - Monotonic::now().0 as i64;
     }
 

@@ -134,7 +134,7 @@ impl Recorder {
             && sdk.serves(pid)
         {
             let names = self.kernel.names();
-            let mut page = self.book.open(&self.clock, self.steal.as_ref(), &names);
+            let mut page = self.book.open(&mut self.clock, self.steal.as_ref(), &names);
             sdk.forget(pid, &mut page);
             self.kernel.take_back_meters(pid);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::gap::Gap;
+use super::gap::Gaps;
 use super::{Cycles, Monotonic};
 
 /// Readings that lie closer together say little of the rate.
@@ -68,7 +68,7 @@ pub(super) struct Pairs {
     kept: VecDeque<Kept>,
     /// The mean since the first.
     ns_per_cycle: f64,
-    gap: Gap,
+    gaps: Gaps,
 }
 
 impl Pairs {
@@ -80,7 +80,7 @@ impl Pairs {
                 off: 0,
             }]),
             ns_per_cycle: first.rate_to(second).unwrap_or(1.0),
-            gap: Gap::default(),
+            gaps: Gaps::default(),
         };
         pairs.take(second);
         pairs
@@ -88,6 +88,13 @@ impl Pairs {
 
     pub(super) fn latest(&self) -> Pair {
         self.kept.back().expect("never empty").pair
+    }
+
+    /// Whether a moment in cycles lies so far beyond the latest reading that the machine may have been suspended
+    /// between the two.
+    pub(super) fn is_beyond(&self, at: u64) -> bool {
+        let cycles = at.wrapping_sub(self.latest().cycles) as i64;
+        cycles as f64 * self.ns_per_cycle > APART_NS as f64
     }
 
     /// The mean rate since the first.
@@ -121,13 +128,13 @@ impl Pairs {
 
     /// Begins anew after the machine was suspended. What came before is still named as it was.
     pub(super) fn resume(&mut self, first: Pair) {
-        self.gap = Gap::between(self.latest(), first, self.ns_per_cycle);
+        self.gaps.add(self.latest(), first, self.ns_per_cycle);
         self.restart(first);
     }
 
     /// A length in cycles from a moment on, in ns, without the time that the machine was suspended in it.
     pub(super) fn length_ns(&self, begin: u64, cycles: u64) -> f64 {
-        self.gap.awake(begin, cycles) as f64 * self.ns_per_cycle
+        self.gaps.awake(begin, cycles) as f64 * self.ns_per_cycle
     }
 
     /// The largest distance of a reading since then from where it was expected.
@@ -144,7 +151,9 @@ impl Pairs {
         let after = self.kept.partition_point(since);
         let upper = after.min(self.kept.len() - 1);
         if after == 0 || upper == 0 {
-            return self.kept[0].pair.at(self.gap.closed(at), self.ns_per_cycle);
+            return self.kept[0]
+                .pair
+                .at(self.gaps.closed(at), self.ns_per_cycle);
         }
         let (from, to) = (self.kept[upper - 1].pair, self.kept[upper].pair);
         from.at(at, from.rate_to(to).unwrap_or(self.ns_per_cycle))
@@ -275,6 +284,34 @@ mod tests {
         }
         assert_eq!(pairs.cycles_to_ns(at(13)), 1_300_000_000);
         assert_eq!(pairs.cycles_to_ns(at(117)), 1_700_000_000);
+    }
+
+    #[test]
+    fn a_length_loses_every_time_that_the_machine_was_suspended_in_it() {
+        let mut pairs = Pairs::begin(second(0, 0), second(1, 0));
+        pairs.resume(second(12, 10));
+        pairs.resume(second(33, 30));
+        // Told again of the same one, as after a look that was misled: it is taken off once.
+        pairs.resume(second(34, 30));
+        for (begin, end, awake) in [(0, 34, 4), (1, 12, 1), (12, 33, 1), (33, 34, 1)] {
+            let (begin, end) = (second(begin, 0).cycles, second(end, 0).cycles);
+            let length = pairs.length_ns(begin, end - begin);
+            assert_eq!(length.round() as u64, awake * 1_000_000_000);
+        }
+        for (after, ns) in [(1, 1), (12, 2), (33, 3), (34, 4)] {
+            let moment = pairs.cycles_to_ns(second(after, 0).cycles);
+            assert_eq!(moment, ns * 1_000_000_000);
+        }
+    }
+
+    #[test]
+    fn what_may_lie_behind_a_suspension_that_is_not_known_of_is_beyond() {
+        let mut pairs = Pairs::begin(second(0, 0), second(1, 0));
+        let ms = |ms: u64| ms * 2_000_000;
+        assert!(!pairs.is_beyond(ms(0)) && !pairs.is_beyond(ms(1_009)));
+        assert!(pairs.is_beyond(ms(1_011)) && pairs.is_beyond(ms(12_000)));
+        pairs.resume(second(12, 10));
+        assert!(!pairs.is_beyond(ms(12_000)));
     }
 
     #[test]

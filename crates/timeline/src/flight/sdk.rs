@@ -218,8 +218,10 @@ impl Sdk {
         let mut now = Monotonic::now().0;
         let (known, names) = (&mut client.names, &mut self.names);
         client.region.drain(&client.meters, |text, row| {
+            let end = row.begin.wrapping_add(row.wall);
+            self.clock.reach(Cycles(end));
             let moment = |cycles| self.clock.cycles_to_monotonic(Cycles(cycles)).0;
-            let (begin, end) = (moment(row.begin), moment(row.begin.wrapping_add(row.wall)));
+            let (begin, end) = (moment(row.begin), moment(end));
             if end > now {
                 now = Monotonic::now().0; // it ended while rows were read
             }
