@@ -1,5 +1,6 @@
 """What recording every query costs PostgreSQL under pgbench: phases without a recorder, with empty
-programs on the same two probes, and with it, alternating in one run.
+programs on its two probes of a query, with a recorder there, and with one that takes a query to be
+from its receive to its answer and needs no probe, alternating in one run.
 
 Clusters of its own, and for each load one pgbench over a unix socket from begin to end. The first
 is what pgbench does unasked on a cluster as it is installed: TPC-B-like (a transaction is seven
@@ -34,7 +35,8 @@ from harness import Bench, Recording, Result, at_least, bench, cpu_ns, lost, spr
 from places import probe_offsets
 from probe_cost import EMPTY, Listener
 
-SPAN = "query=usdt:postgres:postgresql:query__start..query__done"
+PROBES = "query=usdt:postgres:postgresql:query__start..query__done"
+SOCKETS = "syscall:recv..send"
 BAR = 0.98
 SETTLE = 0.2  # seconds after a change, before a phase is measured
 #: What a cluster is told beyond its defaults.
@@ -174,12 +176,16 @@ class Load:
         return sorted(moments)
 
 
+#: What recordings say of themselves, by the state of the phase that they were in.
+Ledgers = dict[str, list[dict[str, Any]]]
+
+
 @contextlib.contextmanager
-def recorded(b: Bench, load: Load, ledgers: list[dict[str, Any]]) -> Iterator[None]:
+def recorded(b: Bench, load: Load, source: str, ledgers: list[dict[str, Any]]) -> Iterator[None]:
     """Every query of all backends recorded."""
     first, *others = load.backends
     options = [word for pid in others for word in ("-p", str(pid))]
-    recording = Recording(b, first, [*options, "--span", SPAN])
+    recording = Recording(b, first, [*options, "--span", source])
     yield
     ledgers.append(recording.stop())
 
@@ -194,20 +200,22 @@ def hooked(b: Bench, places: list[int]) -> Iterator[None]:
 
 def compare(
     b: Bench, cluster: Cluster, kind: Kind, args: argparse.Namespace
-) -> tuple[list[dict[str, Phase]], list[dict[str, Any]]]:
+) -> tuple[list[dict[str, Phase]], Ledgers]:
     """Rounds of phases by their kind, and what each recording says of itself."""
     offsets = probe_offsets(programs() / "postgres", "postgresql")
     places = [place for name in ("query__start", "query__done") for place in offsets[name]]
     rounds: list[dict[str, Span]] = []
-    ledgers: list[dict[str, Any]] = []
+    ledgers: Ledgers = {"recorded": [], "sockets": []}
     load = Load(cluster, kind.script, args.clients)
     states = {
         "without": contextlib.nullcontext,
         "hooked": lambda: hooked(b, places),
-        "recorded": lambda: recorded(b, load, ledgers),
+        "recorded": lambda: recorded(b, load, PROBES, ledgers["recorded"]),
+        "sockets": lambda: recorded(b, load, SOCKETS, ledgers["sockets"]),
     }
     for i in range(args.rounds):
-        order = [*list(states)[i % 3 :], *list(states)[: i % 3]]
+        first = i % len(states)
+        order = [*list(states)[first:], *list(states)[:first]]
         spans = {}
         for state in order[::-1] if i % 2 else order:
             with states[state]():
@@ -223,38 +231,43 @@ def compare(
     return [{state: phase(s) for state, s in spans.items()} for spans in rounds], ledgers
 
 
-def report(
-    result: Result, kind: Kind, rounds: list[dict[str, Phase]], ledgers: list[dict[str, Any]]
-) -> None:
+def report(result: Result, kind: Kind, rounds: list[dict[str, Phase]], ledgers: Ledgers) -> None:
     """One load's table and bar."""
-    share = {
-        state: spread([r[state].rate / r["without"].rate for r in rounds])
-        for state in ("hooked", "recorded")
+    names = {
+        "without": "no recorder",
+        "hooked": "empty programs on the two probes",
+        "recorded": "recorded by the probes",
+        "sockets": "recorded by its socket",
     }
-    added = {
-        state: spread([r[state].cpu - r["without"].cpu for r in rounds])
-        for state in ("hooked", "recorded")
-    }
-    names = {"without": "no recorder", "hooked": "empty programs", "recorded": "recorded"}
+    share = {s: spread([r[s].rate / r["without"].rate for r in rounds]) for s in names}
+    added = {s: spread([r[s].cpu - r["without"].cpu for r in rounds]) for s in names}
     lines = [
         (
             name,
             spread([r[state].rate for r in rounds]).text(0),
+            share[state].text(3),
+            share[state].interval(3),
             spread([r[state].cpu / 1000 for r in rounds]).text(1),
+            added[state].text(0),
         )
         for state, name in names.items()
     ]
-    rows, rows_lost = sum(told["rows"] for told in ledgers), sum(map(lost, ledgers))
+    columns = (
+        "phases",
+        "transactions/s",
+        "÷ without",
+        "95 % of the median",
+        "us of the backends' CPUs a transaction",
+        "ns added",
+    )
+    rows = {state: sum(told["rows"] for told in of) for state, of in ledgers.items()}
+    gone = {state: sum(map(lost, of)) for state, of in ledgers.items()}
     text = [
-        table(("phases", "transactions/s", "us of the backends' CPUs a transaction"), lines),
+        table(columns, lines),
         "",
-        f"- transactions, recorded ÷ not: {share['recorded'].text(3)}, 95 % interval of the median "
-        f"{share['recorded'].interval(3)}, {len(rounds)} rounds; {kind.queries} queries each",
-        f"- with empty programs on the two probes: {share['hooked'].text(3)}, 95 % interval "
-        f"{share['hooked'].interval(3)}",
-        f"- CPU time added to a transaction: {added['recorded'].text(0)} ns, with empty programs "
-        f"{added['hooked'].text(0)} ns",
-        f"- {rows} rows, {rows_lost} lost",
+        f"- {len(rounds)} rounds; a transaction is {kind.queries} queries",
+        f"- by the probes {rows['recorded']} rows, {gone['recorded']} lost; by the socket "
+        f"{rows['sockets']} rows, {gone['sockets']} lost",
     ]
     result.say(f"pgbench, {kind.name}", "\n".join(text))
     bar = at_least(
@@ -264,8 +277,10 @@ def report(
         "of that without a recorder",
         3,
     )
+    rows_lost = sum(gone.values())
     bar.held &= not rows_lost
-    by = f"with empty programs {share['hooked'].median:.3f}"
+    beside = (("with empty programs", "hooked"), ("by its socket", "sockets"))
+    by = ", ".join(f"{what} {share[state].median:.3f}" for what, state in beside)
     notes = [bar.note, by, f"{rows_lost} rows lost" if rows_lost else ""]
     bar.note = "; ".join(note for note in notes if note)
     result.bars.append(bar)
@@ -273,7 +288,7 @@ def report(
         "share": {state: vars(s) for state, s in share.items()},
         "added_ns": {state: vars(s) for state, s in added.items()},
         "rows": rows,
-        "lost": rows_lost,
+        "lost": gone,
         "rounds": [{state: asdict(phase) for state, phase in r.items()} for r in rounds],
     }
 

@@ -26,13 +26,11 @@
 /* read(2) and write(2) block on what their descriptor is. */
 static __noinline __u32 cause_of_file(struct task_struct *task, __u32 fd)
 {
-	struct fdtable *fdt = BPF_CORE_READ(task, files, fdt);
-	struct file **files = BPF_CORE_READ(fdt, fd);
+	struct fdtable *fdt = task->files->fdt;
 	struct file *file = NULL;
 	__u16 mode;
 
-	if (fd >= BPF_CORE_READ(fdt, max_fds) ||
-	    bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+	if (fd >= fdt->max_fds || bpf_probe_read_kernel(&file, sizeof(file), fdt->fd + fd) || !file)
 		return TS_SLEEP;
 	mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
 	if (mode == S_IFSOCK)
@@ -68,13 +66,25 @@ static __always_inline __u32 cause_of_block(struct task_struct *task, const stru
 	}
 }
 
-static __always_inline __u64 throttled_clock(__u64 cfs_rq)
+static __always_inline __u64 throttled_clock(struct task_struct *task)
 {
-	struct cfs_rq *rq = (struct cfs_rq *)cfs_rq;
+	struct cfs_rq *rq = task->se.cfs_rq;
 
 	if (!bpf_core_field_exists(rq->throttled_clock_pelt_time))
 		return 0;
-	return BPF_CORE_READ(rq, throttled_clock_pelt_time);
+	return rq->throttled_clock_pelt_time;
+}
+
+/* Of what the thread waited for, which may have been on another CPU. */
+static __always_inline __u64 throttled_since(const struct thread *t, struct task_struct *task)
+{
+	struct cfs_rq *rq = (struct cfs_rq *)t->cfs_rq;
+
+	if (!bpf_core_field_exists(rq->throttled_clock_pelt_time))
+		return 0;
+	if (task && t->cfs_rq == (__u64)task->se.cfs_rq)
+		return throttled_clock(task) - t->throttled;
+	return BPF_CORE_READ(rq, throttled_clock_pelt_time) - t->throttled;
 }
 
 /* A span that began when its data was ready looks back on times off the CPU before it was
@@ -92,7 +102,7 @@ static __always_inline void wait_begins(struct task_struct *task, struct thread 
 	m->since_ns = now;
 	m->seq++;
 	t->cfs_rq = (__u64)task->se.cfs_rq;
-	t->throttled = throttled_clock(t->cfs_rq);
+	t->throttled = throttled_clock(task);
 	t->now.waited = cause;
 	t->now.woken = now;
 }
@@ -118,7 +128,7 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 	__u64 wait = now - m->since_ns, throttled = 0;
 
 	if (m->pending == TS_RUNQUEUE || m->pending == TS_PREEMPTED) {
-		throttled = throttled_clock(t->cfs_rq) - t->throttled;
+		throttled = throttled_since(t, next);
 		if (throttled > wait)
 			throttled = wait;
 		if (throttled)
