@@ -6,10 +6,15 @@
 //! cycle. It holds where the program writes more often than is sampled (there it goes as 1 / period)
 //! and where it writes less often (there the period changes nothing).
 //!
-//! One round's effect is mostly noise; how often values changed is not. So every round so far
-//! is kept, and the line is fitted to all of them, those at periods far from the present one
+//! One round's effect is mostly noise; how often values changed is not. So the latest rounds are
+//! kept, and the line is fitted to all of them, those at periods far from the present one
 //! counting less; then the period is changed by how far the changes a cycle are from those that
 //! would meet the budget.
+//!
+//! The line itself can change at once: the host of a virtual machine moves its CPUs apart, the
+//! application takes up other work. A round that is far from it begins the search anew.
+
+use std::collections::VecDeque;
 
 use crate::effect::{Phase, effect};
 
@@ -29,6 +34,14 @@ const STILL: f64 = 0.5;
 const FAR: f64 = 0.2;
 /// A round's error is no smaller than this share of the budget: its own interval is an estimate.
 const LEAST_ERROR: f64 = 0.1;
+/// So many rounds are kept: ten seconds and more.
+const MOST_ROUNDS: usize = 50;
+/// What a round says counts for this much less with each that follows.
+const AGING: f64 = 0.93;
+/// A round is far from the line by so many of its errors, and by this share of the budget. Fewer
+/// errors come by chance: a round's own is an estimate from 24 pieces, some of them disturbed.
+const SURPRISE: f64 = 5.0;
+const LEAST_SURPRISE: f64 = 0.5;
 
 /// What one round showed.
 #[derive(Debug, Clone, Copy)]
@@ -54,11 +67,13 @@ struct Line {
 
 impl Line {
     /// Least squares, weighted; `still` is drawn to 0 as if that had been measured with `guess`.
-    fn fit(rounds: &[Round], log: f64, guess: f64) -> Option<Self> {
+    fn fit(rounds: &VecDeque<Round>, log: f64, guess: f64) -> Option<Self> {
         let (mut w, mut wx, mut wxx, mut wy, mut wxy) = (1.0 / (guess * guess), 0.0, 0.0, 0.0, 0.0);
-        for round in rounds {
+        let mut age = 1.0;
+        for round in rounds.iter().rev() {
             let far = FAR * round.share.max(0.0) * (round.log - log).abs();
-            let weight = 1.0 / (round.error * round.error + far * far);
+            let weight = age / (round.error * round.error + far * far);
+            age *= AGING;
             w += weight;
             wx += weight * round.changes;
             wxx += weight * round.changes * round.changes;
@@ -89,7 +104,7 @@ pub(crate) struct Search {
     budget: f64,
     log: f64,
     phases: Vec<Phase>,
-    rounds: Vec<Round>,
+    rounds: VecDeque<Round>,
 }
 
 impl Search {
@@ -98,7 +113,7 @@ impl Search {
             budget,
             log: FIRST.ln(),
             phases: Vec::new(),
-            rounds: Vec::new(),
+            rounds: VecDeque::new(),
         }
     }
 
@@ -113,14 +128,32 @@ impl Search {
         self.phases.clear();
         // No progress, no figure: whether it is the observer's doing can't be told.
         let round = round?;
-        self.rounds.push(round);
         let guess = STILL * self.budget;
+        if self.is_surprising(round, guess) {
+            self.rounds.clear();
+        } else if self.rounds.len() == MOST_ROUNDS {
+            self.rounds.pop_front();
+        }
+        self.rounds.push_back(round);
         let line = Line::fit(&self.rounds, round.log, guess);
         let excess = line.map_or(0.0, |line| line.excess(self.budget, round.changes));
         // From the period that was, not from the one that was asked for: it may have been too short.
         let step = excess.clamp(1.0 / MOST_AT_ONCE, MOST_AT_ONCE).ln();
         self.log = (round.log + step).clamp(SHORTEST.ln(), LONGEST.ln());
         Some(self.period())
+    }
+
+    /// Whether what came before says nothing of this round.
+    fn is_surprising(&self, round: Round, guess: f64) -> bool {
+        let Some(line) = Line::fit(&self.rounds, round.log, guess) else {
+            return false;
+        };
+        // Of another period than those before, the line knows less.
+        let near = |known: &Round| (known.log - round.log).abs();
+        let far = self.rounds.iter().map(near).fold(f64::INFINITY, f64::min);
+        let expected = line.still + line.each * round.changes;
+        let error = round.error.hypot(FAR * expected.max(0.0) * far);
+        (round.share - expected).abs() > (SURPRISE * error).max(LEAST_SURPRISE * self.budget)
     }
 
     fn round(&self) -> Option<Round> {
@@ -171,28 +204,59 @@ mod tests {
             (self.still + self.cost * self.changes(period)).min(0.9)
         }
 
-        /// What observing takes from it at the period that is found.
+        /// The period that is found, and what observing takes from it while it is reported: in as many rounds
+        /// more.
         fn observed(self, budget: f64, noise: f64, rounds: usize, seed: u64) -> (f64, f64) {
-            let mut search = Search::new(budget);
-            let mut random = Random::new(seed);
-            let mut period = FIRST;
-            for i in 0..rounds * 2 * (ROUND + 1) {
+            let mut observer = Observer::new(budget, noise, seed);
+            observer.mean_effect(self, rounds);
+            let effect = observer.mean_effect(self, rounds);
+            (observer.search.period() as f64, effect)
+        }
+    }
+
+    struct Observer {
+        search: Search,
+        period: f64,
+        noise: f64,
+        random: Random,
+    }
+
+    impl Observer {
+        fn new(budget: f64, noise: f64, seed: u64) -> Self {
+            Self {
+                search: Search::new(budget),
+                period: FIRST,
+                noise,
+                random: Random::new(seed),
+            }
+        }
+
+        /// What it takes in so many rounds.
+        fn mean_effect(&mut self, program: Application, rounds: usize) -> f64 {
+            let effects = (0..rounds).map(|_| {
+                let effect = program.effect(self.period);
+                self.round(program);
+                effect
+            });
+            effects.sum::<f64>() / rounds as f64
+        }
+
+        fn round(&mut self, program: Application) {
+            for i in 0..2 * (ROUND + 1) {
                 let on = i % 2 == 0;
-                let lost = if on { self.effect(period) } else { 0.0 };
-                let noise = 1.0 + noise * (random.share() + random.share() - 1.0);
+                let lost = if on { program.effect(self.period) } else { 0.0 };
+                let noise = 1.0 + self.noise * (self.random.share() + self.random.share() - 1.0);
                 let cycles = 10_000_000u64;
                 let seen = |each: f64| if on { (cycles as f64 * each) as u64 } else { 0 };
-                let next = search.take(Phase {
+                let next = self.search.take(Phase {
                     on,
                     progress: (cycles as f64 * 0.1 * (1.0 - lost) * noise) as u64,
                     cycles,
-                    samples: seen(1.0 / period.max(FASTEST)),
-                    changes: seen(self.changes(period)),
+                    samples: seen(1.0 / self.period.max(FASTEST)),
+                    changes: seen(program.changes(self.period)),
                 });
-                period = next.map_or(period, |next| next as f64);
+                self.period = next.map_or(self.period, |next| next as f64);
             }
-            let period = search.period() as f64;
-            (period, self.effect(period))
         }
     }
 
@@ -209,6 +273,24 @@ mod tests {
             let meets = (effect - 0.01).abs() < 0.005;
             prop_assert!(meets || most < 0.015 && effect < 0.015,
                 "{effect} at {period}, at most {most}: {program:?}");
+        }
+    }
+
+    #[test]
+    fn where_a_sample_suddenly_takes_more_or_less_the_budget_is_met_again_after_eight_rounds() {
+        for seed in 0..100 {
+            // Rounds are then as wrong as on a virtual machine: by 0.2 %.
+            let mut observer = Observer::new(0.01, 0.02, seed);
+            for cost in [25.0, 500.0, 25.0, 500.0] {
+                let program = Application {
+                    interval: 10.0,
+                    cost,
+                    still: 0.0,
+                };
+                observer.mean_effect(program, 8);
+                let mean = observer.mean_effect(program, 10);
+                assert!((mean - 0.01).abs() < 0.005, "{mean} at {cost}, seed {seed}");
+            }
         }
     }
 

@@ -14,7 +14,7 @@ const FEWEST_SAMPLES: u64 = 20;
 const FEWEST_PROGRESS: f64 = 200.0;
 /// but for that it does not last longer than so many seconds.
 const LONGEST: f64 = 0.1;
-/// Seconds of a search whose run has no given end.
+/// Seconds of a search before what is reported, where a run has no given end.
 const SEARCH: f64 = 10.0;
 
 /// A piece of time to come.
@@ -28,7 +28,7 @@ pub(crate) enum Learnt {
     Nothing,
     /// The search goes on with another period.
     Period(Period),
-    /// The search is over: with this one begins what is reported.
+    /// The first half of a search is over: with this one begins what is reported.
     Found(Period),
 }
 
@@ -37,6 +37,7 @@ pub(crate) struct Plan {
     period: Period,
     pauses: bool,
     search: Option<Search>,
+    /// When what is reported begins; never: it has, or nothing is searched for.
     search_until: u64,
     was_on: bool,
     hz: f64,
@@ -93,26 +94,21 @@ impl Plan {
         }
     }
 
+    /// The search never ends: what a sample takes can change at any time.
     pub(crate) fn learn(&mut self, phase: Phase) -> Learnt {
         self.progress += phase.progress as f64;
         self.cycles += phase.cycles as f64;
-        let Some(search) = self
-            .search
-            .as_mut()
-            .filter(|_| self.search_until != u64::MAX)
-        else {
+        let Some(search) = &mut self.search else {
             return Learnt::Nothing;
         };
+        let changed = search.take(phase);
+        self.period = Period::Cycles(search.period());
         if Cycles::now().0 >= self.search_until {
             self.search_until = u64::MAX;
-            self.period = Period::Cycles(search.period());
             return Learnt::Found(self.period);
         }
-        match search.take(phase) {
-            Some(cycles) => {
-                self.period = Period::Cycles(cycles);
-                Learnt::Period(self.period)
-            }
+        match changed {
+            Some(_) => Learnt::Period(self.period),
             None => Learnt::Nothing,
         }
     }

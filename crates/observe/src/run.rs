@@ -327,12 +327,13 @@ impl Run<'_> {
                 samples: counts.samples - counted.samples,
                 changes: counts.changes - counted.changes,
             };
+            phases.push(seen);
             match plan.learn(seen) {
-                Learnt::Nothing => phases.push(seen),
+                Learnt::Nothing => {}
                 Learnt::Period(period) => pace.set(period),
                 Learnt::Found(period) => {
                     pace.set(period);
-                    // What was seen at other periods is not what is reported.
+                    // What was seen while nothing was known is not what is reported.
                     phases.clear();
                     sinks.analysis = new();
                 }

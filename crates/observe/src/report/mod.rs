@@ -153,7 +153,7 @@ pub struct Report {
     pub seconds: f64,
     /// Why it ended.
     pub end: String,
-    /// The period that was asked for or found, in cycles; null: as fast as it goes.
+    /// The period that was asked for, or found last, in cycles; null: as fast as it goes.
     pub period: Option<u64>,
     /// Samples taken.
     pub samples: u64,
