@@ -7,8 +7,8 @@
 //! and where it writes less often (there the period changes nothing).
 //!
 //! One round's effect is mostly noise; how often values changed is not. So the latest rounds are
-//! kept, and the line is fitted to all of them, those at periods far from the present one
-//! counting less; then the period is changed by how far the changes a cycle are from those that
+//! kept, and the line is fitted to all of them, old ones and those at periods far from the present
+//! one counting less; then the period is changed by how far the changes a cycle are from those that
 //! would meet the budget.
 //!
 //! The line itself can change at once: the host of a virtual machine moves its CPUs apart, the
@@ -148,11 +148,15 @@ impl Search {
         let Some(line) = Line::fit(&self.rounds, round.log, guess) else {
             return false;
         };
-        // Of another period than those before, the line knows less.
-        let near = |known: &Round| (known.log - round.log).abs();
-        let far = self.rounds.iter().map(near).fold(f64::INFINITY, f64::min);
         let expected = line.still + line.each * round.changes;
-        let error = round.error.hypot(FAR * expected.max(0.0) * far);
+        // Of another period than all before, the line knows less.
+        let distance = |known: &Round| (known.log - round.log).abs();
+        let nearest = self
+            .rounds
+            .iter()
+            .map(distance)
+            .fold(f64::INFINITY, f64::min);
+        let error = round.error.hypot(FAR * expected.max(0.0) * nearest);
         (round.share - expected).abs() > (SURPRISE * error).max(LEAST_SURPRISE * self.budget)
     }
 

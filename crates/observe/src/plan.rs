@@ -37,8 +37,8 @@ pub(crate) struct Plan {
     period: Period,
     pauses: bool,
     search: Option<Search>,
-    /// When what is reported begins; never: it has, or nothing is searched for.
-    search_until: u64,
+    /// When what is reported begins, under a budget; never: it has begun.
+    reported_from: u64,
     was_on: bool,
     hz: f64,
     /// The application's progress so far, and the cycles that it took.
@@ -59,7 +59,7 @@ impl Plan {
             },
             pauses: options.pauses,
             search,
-            search_until: Cycles::now().0 + (whole / 2.0 * hz) as u64,
+            reported_from: Cycles::now().0 + (whole / 2.0 * hz) as u64,
             was_on: false,
             hz,
             progress: 0.0,
@@ -101,15 +101,12 @@ impl Plan {
         let Some(search) = &mut self.search else {
             return Learnt::Nothing;
         };
-        let changed = search.take(phase);
-        self.period = Period::Cycles(search.period());
-        if Cycles::now().0 >= self.search_until {
-            self.search_until = u64::MAX;
+        let found = search.take(phase).map(Period::Cycles);
+        self.period = found.unwrap_or(self.period);
+        if Cycles::now().0 >= self.reported_from {
+            self.reported_from = u64::MAX;
             return Learnt::Found(self.period);
         }
-        match changed {
-            Some(_) => Learnt::Period(self.period),
-            None => Learnt::Nothing,
-        }
+        found.map_or(Learnt::Nothing, Learnt::Period)
     }
 }

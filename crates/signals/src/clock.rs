@@ -123,6 +123,7 @@ impl Clock {
     /// Reads both distances anew, to Unix time and to the cycles, which a suspended machine may
     /// have set back. The rate stays until it is measured again.
     pub fn restart(&mut self) {
+        // Of a suspension since the last look the spans that are open still have to know.
         self.refine();
         self.pairs.restart(Pair::read());
         self.monotonic_to_unix = unix_ns() - Monotonic::now().0 as i64;

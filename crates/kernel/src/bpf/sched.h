@@ -75,7 +75,8 @@ static __always_inline __u64 throttled_clock(struct task_struct *task)
 	return rq->throttled_clock_pelt_time;
 }
 
-/* Of what the thread waited for, which may have been on another CPU. */
+/* How far the clock of the run queue in which the thread began to wait has moved since. `task`, the
+ * thread where that is known, may have been moved to another CPU's: only then a helper reads it. */
 static __always_inline __u64 throttled_since(const struct thread *t, struct task_struct *task)
 {
 	struct cfs_rq *rq = (struct cfs_rq *)t->cfs_rq;
