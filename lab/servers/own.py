@@ -1,0 +1,193 @@
+"""The servers of the end-to-end tests: what a user has who annotated nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+from typing import ClassVar
+
+from proof.machine import LAB, running
+from proof.ports import free_port
+
+from servers import built
+from servers.case import KEPT, Case
+from servers.client import Client
+from servers.postgres import PostgresRowLock
+
+#: What a server asks a backend that answers after 2 or 20 ms.
+TWO_KINDS = {"/fast": 200.0, "/slow": 100.0}
+
+
+class Echo(Case):
+    """The path between client and recorder, for the others' verdicts."""
+
+    title = "empty server"
+    rates: ClassVar = {"/": 1000}
+
+    def start(self) -> None:
+        self.process = self.run(built.echo(), self.port)
+
+
+class Behind(Case):
+    """A server that asks a backend, which is not recorded, for each answer."""
+
+    rates: ClassVar = TWO_KINDS
+    connections: ClassVar = 16
+
+    def start_backend(self) -> int:
+        """Starts it, and returns its port."""
+        port = free_port()
+        self.run(built.go(), "backend", port, port=port)
+        return port
+
+
+class NginxProxy(Behind):
+    """Debian's nginx as a reverse proxy that keeps its connections to the upstream."""
+
+    title = "nginx, reverse proxy"
+
+    def start(self) -> None:
+        backend = self.start_backend()
+        location = 'location / { proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection ""; }'
+        upstream = f"upstream up {{ server 127.0.0.1:{backend}; keepalive 32; }}"
+        self.process = nginx(self, location, upstream)
+
+
+class NginxHogged(Case):
+    """Debian's nginx with a file, on a CPU that a hog wants too."""
+
+    title = "nginx, CPU hog"
+    rates: ClassVar = {"/": 500}
+    CPU = 1
+
+    def start(self) -> None:
+        location = 'location / { default_type text/plain; return 200 "an answer\\n"; }'
+        self.process = nginx(self, location, cpu=self.CPU)
+        hog = (LAB, "hog", "--cpu", self.CPU, "--duty", "30%", "--period", "20ms")
+        self.stack.enter_context(running(hog, on=self.CPU))
+
+
+def nginx(
+    case: Case, location: str, upstream: str = "", cpu: int | None = None
+) -> subprocess.Popen:
+    """Debian's nginx with one worker, as a distribution starts it: a master and its child."""
+    folder = case.folder
+    paths = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in paths)
+    (folder / "conf").write_text(
+        f"daemon off; user root; worker_processes 1; error_log {folder}/error; pid {folder}/pid; "
+        f"events {{}} http {{ access_log off; keepalive_requests 1000000000; {temporary} "
+        f"{upstream} server {{ listen 127.0.0.1:{case.port}; {location} }} }}"
+    )
+    on = () if cpu is None else ("taskset", "-c", cpu)
+    return case.run(*on, built.path("nginx"), "-c", folder / "conf", "-p", folder)
+
+
+class AsyncioGateway(Behind):
+    """A server on Python's asyncio with a backend."""
+
+    title = "asyncio with a backend"
+
+    def start(self) -> None:
+        backend = self.start_backend()
+        program = built.SOURCES / "gateway.py"
+        self.process = self.run(sys.executable, program, self.port, backend)
+
+
+class GoGateway(Behind):
+    """net/http with a backend."""
+
+    title = "Go net/http with a backend"
+
+    def start(self) -> None:
+        backend = self.start_backend()
+        self.process = self.run(built.go(), "gateway", self.port, backend)
+
+
+class GoMutex(Case):
+    """net/http whose answers need a mutex."""
+
+    title = "Go with a mutex"
+    rates: ClassVar = {"/": 1000}
+
+    def start(self) -> None:
+        self.process = self.run(built.go(), "mutex", self.port)
+
+
+class GoWorkers(Case):
+    """A server whose answers come from another thread than the one that read the request."""
+
+    title = "Go, answers of another thread"
+
+    def start(self) -> None:
+        self.process = self.run(built.go(), "workers", self.port)
+
+
+class PythonThreads(Case):
+    """Python's ThreadingHTTPServer, whose answers are two writes."""
+
+    title = "ThreadingHTTPServer"
+    rates: ClassVar = {"/": 60}
+    connections: ClassVar = 6
+
+    def start(self) -> None:
+        self.process = self.run(sys.executable, built.SOURCES / "threads.py", self.port)
+
+
+class JavaHttp(Case):
+    """com.sun.net.httpserver, whose answers are two writes of a worker."""
+
+    title = "com.sun.net.httpserver"
+    rates: ClassVar = {"/": 60}
+    connections: ClassVar = 6
+    warm_up_s: ClassVar = 3.0
+
+    def start(self) -> None:
+        source = built.SOURCES / "Answers.java"
+        classes = built.BUILT / "Answers.class"
+        built.compiled(classes.name, [source], [built.path("javac"), "-d", built.BUILT, source])
+        options = ("-Xmx128m", "-XX:+UseSerialGC", "-cp", built.BUILT)
+        self.process = self.run(built.path("java"), *options, "Answers", self.port)
+
+
+class RedisPipelined(Case):
+    """Debian's Redis under redis-benchmark with sixteen requests at once on each connection."""
+
+    title = "redis, pipelined"
+    modes: ClassVar = (KEPT,)
+    #: Requests a second of run; the benchmark counts, it does not time.
+    REQUESTS = 20_000
+
+    def start(self) -> None:
+        command = [built.path("redis-server"), "--bind", "127.0.0.1", "--port", self.port]
+        self.process = self.run(*command, "--save", "", "--dir", self.folder)
+
+    def load(self, mode: str, seconds: float) -> Client:
+        count = round(self.REQUESTS * seconds)
+        command = [built.path("redis-benchmark"), "-p", self.port, "-P", 16, "-n", count]
+        command += ["-c", 10, "-t", "get", "--csv"]
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, check=True
+        )
+        (line,) = csv.DictReader(io.StringIO(done.stdout))
+        least, p50, p99 = (
+            float(line[f"{name}_latency_ms"]) * 1e6 for name in ("min", "p50", "p99")
+        )
+        return Client(count, p50, p99, least)
+
+
+#: In the order of the table.
+OWN: dict[str, type[Case]] = {
+    "nginx-proxy": NginxProxy,
+    "asyncio": AsyncioGateway,
+    "go-gateway": GoGateway,
+    "python-threads": PythonThreads,
+    "java-http": JavaHttp,
+    "nginx-hogged": NginxHogged,
+    "redis-pipelined": RedisPipelined,
+    "go-mutex": GoMutex,
+    "postgres-row-lock": PostgresRowLock,
+    "go-workers": GoWorkers,
+}
