@@ -19,17 +19,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness import ROOT, RESULTS, Bar, Result, table
+from harness import RESULTS, ROOT, Bar, Result, table
 
 sys.path.insert(0, str(ROOT / "lab"))
 
-from proof.machine import ProofError  # noqa: E402
-from servers.built import Lacking  # noqa: E402
-from servers.case import FRESH, KEPT, Case  # noqa: E402
-from servers.measure import Cell, cell, path_ns  # noqa: E402
-from servers.others import OTHERS  # noqa: E402
-from servers.own import OWN  # noqa: E402
-from servers.verdict import text  # noqa: E402
+from proof.machine import ProofError
+from servers.built import Lacking
+from servers.case import FRESH, KEPT, Case
+from servers.measure import Cell, cell, path_ns
+from servers.others import OTHERS
+from servers.own import OWN
+from servers.verdict import text
 
 CASES: dict[str, type[Case]] = OWN | OTHERS
 HEAD = ("server", "connections", "requests", "accounted for", "p50", "recorded", "p99", "recorded")

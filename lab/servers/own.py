@@ -14,6 +14,7 @@ from proof.ports import free_port
 from servers import built
 from servers.case import KEPT, Case
 from servers.client import Client
+from servers.nginx import nginx
 from servers.postgres import PostgresRowLock
 
 #: What a server asks a backend that answers after 2 or 20 ms.
@@ -50,7 +51,8 @@ class NginxProxy(Behind):
 
     def start(self) -> None:
         backend = self.start_backend()
-        location = 'location / { proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection ""; }'
+        kept = 'proxy_http_version 1.1; proxy_set_header Connection "";'
+        location = f"location / {{ proxy_pass http://up; {kept} }}"
         upstream = f"upstream up {{ server 127.0.0.1:{backend}; keepalive 32; }}"
         self.process = nginx(self, location, upstream)
 
@@ -67,22 +69,6 @@ class NginxHogged(Case):
         self.process = nginx(self, location, cpu=self.CPU)
         hog = (LAB, "hog", "--cpu", self.CPU, "--duty", "30%", "--period", "20ms")
         self.stack.enter_context(running(hog, on=self.CPU))
-
-
-def nginx(
-    case: Case, location: str, upstream: str = "", cpu: int | None = None
-) -> subprocess.Popen:
-    """Debian's nginx with one worker, as a distribution starts it: a master and its child."""
-    folder = case.folder
-    paths = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in paths)
-    (folder / "conf").write_text(
-        f"daemon off; user root; worker_processes 1; error_log {folder}/error; pid {folder}/pid; "
-        f"events {{}} http {{ access_log off; keepalive_requests 1000000000; {temporary} "
-        f"{upstream} server {{ listen 127.0.0.1:{case.port}; {location} }} }}"
-    )
-    on = () if cpu is None else ("taskset", "-c", cpu)
-    return case.run(*on, built.path("nginx"), "-c", folder / "conf", "-p", folder)
 
 
 class AsyncioGateway(Behind):
