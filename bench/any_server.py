@@ -2,8 +2,8 @@
 
 Each server runs under the lab's load generator, with connections that are kept and with one for
 each request, while `tailscope record` records it. Clients' latencies are those without the
-generator's own delays (`lab/servers/client.py`); the network path is measured on an empty server
-in the same run. The verdicts are defined in `lab/servers/verdict.py`.
+generator's own delays (`lab/thirdparty/client.py`); the network path is measured on an empty server
+in the same run. The verdicts are defined in `lab/thirdparty/verdict.py`.
 
     .venv/bin/python bench/any_server.py                           all servers, about ten minutes
     .venv/bin/python bench/any_server.py --only asyncio,go-mutex   some, nothing written
@@ -24,12 +24,12 @@ from harness import RESULTS, ROOT, Bar, Result, table
 sys.path.insert(0, str(ROOT / "lab"))
 
 from proof.machine import ProofError
-from servers.built import Lacking
-from servers.case import FRESH, KEPT, Case
-from servers.measure import Cell, cell, path_ns
-from servers.others import OTHERS
-from servers.own import OWN
-from servers.verdict import text
+from thirdparty.built import Lacking
+from thirdparty.case import FRESH, KEPT, Case
+from thirdparty.measure import Cell, cell, path_ns
+from thirdparty.others import OTHERS
+from thirdparty.own import OWN
+from thirdparty.verdict import text
 
 CASES: dict[str, type[Case]] = OWN | OTHERS
 HEAD = ("server", "connections", "requests", "accounted for", "p50", "recorded", "p99", "recorded")

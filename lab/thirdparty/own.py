@@ -11,11 +11,11 @@ from typing import ClassVar
 from proof.machine import LAB, running
 from proof.ports import free_port
 
-from servers import built
-from servers.case import KEPT, Case
-from servers.client import Client
-from servers.nginx import nginx
-from servers.postgres import PostgresRowLock
+from thirdparty import built
+from thirdparty.case import KEPT, Case
+from thirdparty.client import Client
+from thirdparty.nginx import nginx
+from thirdparty.postgres import PostgresRowLock
 
 #: What a server asks a backend that answers after 2 or 20 ms.
 TWO_KINDS = {"/fast": 200.0, "/slow": 100.0}

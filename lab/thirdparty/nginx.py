@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from servers import built
-from servers.case import Case
+from thirdparty import built
+from thirdparty.case import Case
 
 
 def nginx(

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from proof.ports import free_port
 
-from servers import built, client
-from servers.case import FRESH, Case
-from servers.client import Client
-from servers.nginx import nginx
+from thirdparty import built, client
+from thirdparty.case import FRESH, Case
+from thirdparty.client import Client
+from thirdparty.nginx import nginx
 
 FRAMEWORKS = built.SOURCES.parent / "frameworks"
-#: Where `lab/servers/frameworks/fetch` puts what it fetches.
+#: Where `lab/thirdparty/frameworks/fetch` puts what it fetches.
 FETCHED = built.BUILT / "frameworks"
 JARS = ("server", "util", "http", "io")
 
@@ -108,6 +108,7 @@ class Mojolicious(Case):
     """The first example of Mojolicious, in Perl, under its own daemon."""
 
     title = "Mojolicious (Perl)"
+    rates: ClassVar = {"/": 100}
 
     def start(self) -> None:
         example = 'use Mojolicious::Lite; get "/" => {text => "I ♥ Mojolicious!"}; app->start;'

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from servers.client import Client
-from servers.recording import Recorded
+from thirdparty.client import Client
+from thirdparty.recording import Recorded
 
 #: How far a percentile may be off: the larger of the two.
 SHARE, NS = 0.10, 50_000

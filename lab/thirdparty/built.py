@@ -37,6 +37,21 @@ def echo() -> Path:
     return compiled("echo", [source], [path("cc"), "-O2", "-o", BUILT / "echo", source])
 
 
+def membarrier() -> Path:
+    """The program that interrupts others."""
+    source = SOURCES / "membarrier.c"
+    command = [path("cc"), "-O2", "-o", BUILT / "membarrier", source]
+    return compiled("membarrier", [source], command)
+
+
+def membarrier_library() -> Path:
+    """The library by which a process takes part."""
+    source = SOURCES / "membarrier.c"
+    output = BUILT / "membarrier.so"
+    command = [path("cc"), "-O2", "-fPIC", "-shared", "-o", output, source]
+    return compiled(output.name, [source], command)
+
+
 def go() -> Path:
     """The servers in Go, one program."""
     folder = SOURCES / "goservers"

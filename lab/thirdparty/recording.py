@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 from proof.machine import ProofError, end, until
 
-from servers.client import quantile
+from thirdparty.client import quantile
 
 #: Places that lose requests, of `lost` in ledger.json; the others lose time or names.
 LOSE_REQUESTS = ("ring_full", "sockets", "unwritten")

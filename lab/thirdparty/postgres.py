@@ -10,12 +10,9 @@ from typing import ClassVar
 from proof.machine import NOBODY, ProofError, until
 from proof.postgres import newest
 
-from servers import built
-from servers.case import KEPT, Case
-from servers.client import Client, quantile
-
-#: One message, so one request, and one transaction: the row is kept for 2 ms.
-CONTENDED = "UPDATE one SET n = n + 1 WHERE id = 1 \\; SELECT pg_sleep(0.002);\n"
+from thirdparty import built
+from thirdparty.case import KEPT, Case
+from thirdparty.client import Client, quantile
 
 
 class PostgresRowLock(Case):
@@ -23,7 +20,11 @@ class PostgresRowLock(Case):
 
     title = "PostgreSQL, row lock"
     modes: ClassVar = (KEPT,)
-    SESSIONS = 2
+    SESSIONS: ClassVar = 2
+    #: One message, so one request, and one transaction: the row is kept for 2 ms.
+    STATEMENT: ClassVar = "UPDATE one SET n = n + 1 WHERE id = 1 \\; SELECT pg_sleep(0.002);\n"
+    #: Transactions a second; 0 means as many as there can be.
+    RATE: ClassVar = 0
 
     def start(self) -> None:
         try:
@@ -69,10 +70,11 @@ class PostgresRowLock(Case):
     def load(self, mode: str, seconds: float) -> Client:
         """pgbench writes down each transaction with its latency in µs."""
         script, logs = self.folder / "contended", self.folder / "latency"
-        script.write_text(CONTENDED)
+        script.write_text(self.STATEMENT)
         for old in self.folder.glob("latency.*"):
             old.unlink()
-        options = ("-n", "-c", self.SESSIONS, "-T", max(1, round(seconds)), "-f", script)
+        options = ["-n", "-c", self.SESSIONS, "-T", max(1, round(seconds)), "-f", script]
+        options += ["-R", self.RATE] if self.RATE else []
         self.say("pgbench", *options, "-l", f"--log-prefix={logs}", *self.address, "postgres")
         latencies: dict[float, float] = {}
         for log in self.folder.glob("latency.*"):

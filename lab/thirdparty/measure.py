@@ -8,11 +8,11 @@ from typing import Any
 
 from proof.machine import TAILSCOPE, folder
 
-from servers.case import Case
-from servers.client import Client
-from servers.own import Echo
-from servers.recording import Recorded, read, recording
-from servers.verdict import Verdict, judge
+from thirdparty.case import Case
+from thirdparty.client import Client
+from thirdparty.own import Echo
+from thirdparty.recording import Recorded, read, recording
+from thirdparty.verdict import Verdict, judge
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,20 @@ class Cell:
 
 
 def measure(
-    case: Case, mode: str, seconds: float, where: Path | None = None, *options: object
+    case: Case,
+    mode: str,
+    seconds: float,
+    where: Path | None = None,
+    tailscope: Path = TAILSCOPE,
 ) -> tuple[Client, Recorded]:
     """Records a running case under its load, which begins and ends within the recording."""
     if case.warm_up_s:
         case.load(mode, case.warm_up_s)
     with folder() as temporary:
         ledger = (where or temporary) / f"{type(case).__name__}-{mode}"
-        with recording(TAILSCOPE, case.pids, ledger, *options):
+        with recording(tailscope, case.pids, ledger):
             seen = case.load(mode, seconds)
-        return seen, read(TAILSCOPE, ledger)
+        return seen, read(tailscope, ledger)
 
 
 def path_ns(mode: str, seconds: float) -> float:
@@ -53,9 +57,14 @@ def path_ns(mode: str, seconds: float) -> float:
 
 
 def cell(
-    case: type[Case], mode: str, seconds: float, path: float, where: Path | None = None
+    case: type[Case],
+    mode: str,
+    seconds: float,
+    path: float,
+    where: Path | None = None,
+    tailscope: Path = TAILSCOPE,
 ) -> Cell:
-    """Starts a case, measures it and judges it."""
+    """Starts a case, measures it and judges it; `path` is that of the mode (`path_ns`)."""
     with case() as running:
-        seen, recorded = measure(running, mode, seconds, where)
+        seen, recorded = measure(running, mode, seconds, where, tailscope)
     return Cell(case.title, mode, seen, recorded, judge(seen, recorded, path))

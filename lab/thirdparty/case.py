@@ -12,8 +12,8 @@ from typing import ClassVar
 from proof.machine import ProofError, end, folder, serves
 from proof.ports import free_port
 
-from servers import client
-from servers.client import Client
+from thirdparty import client
+from thirdparty.client import Client
 
 #: Connections that are kept from request to request; and one for each request.
 KEPT, FRESH = "keep-alive", "short"
@@ -31,7 +31,9 @@ class Case(ABC):
     #: What is compiled or filled first, in seconds of load.
     warm_up_s: ClassVar[float] = 1.0
 
-    def __init__(self) -> None:
+    def __init__(self, first: bool = False) -> None:
+        """`first`: before all ordinary threads of this machine, where that is allowed."""
+        self.first = client.BEFORE_OTHERS if first else ()
         self.stack = ExitStack()
         self.port = free_port()
         self.process: subprocess.Popen
@@ -71,7 +73,7 @@ class Case(ABC):
         """Starts a program of the case, with its output in a file, and waits until it serves."""
         log = self.stack.enter_context((self.folder / f"log-{port or self.port}").open("w+b"))
         options = {"stdout": log, "stderr": log, "env": dict(os.environ)} | options
-        words = ["setpriv", "--pdeathsig=TERM", *(str(word) for word in command)]
+        words = [*self.first, "setpriv", "--pdeathsig=TERM", *(str(word) for word in command)]
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, **options)
         self.stack.callback(end, process)
         try:

@@ -12,6 +12,16 @@ from itertools import accumulate
 from proof.machine import LAB, ProofError
 
 
+def before_others() -> tuple[str, ...]:
+    """A prefix that lets no ordinary thread keep a program from its CPU, where that is allowed."""
+    prefix = ("chrt", "--fifo", "50")
+    allowed = subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
+    return prefix if allowed else ()
+
+
+BEFORE_OTHERS = before_others()
+
+
 @dataclass(frozen=True)
 class Client:
     """All requests of a run.
@@ -41,12 +51,10 @@ def quantile(weights: Mapping[float, float], share: float) -> float:
 
 
 def offer(kind: str, target: str, seconds: float, *options: object) -> list[str]:
-    """The lab's load generator, before anybody else on its CPU where that is allowed."""
-    first = ["chrt", "--fifo", "50"]
-    allowed = subprocess.run([*first, "true"], capture_output=True).returncode == 0
+    """The lab's load generator, before all ordinary threads of this machine."""
     length = ("--duration", f"{seconds:g}s", "--warmup", "0s", "--json")
     words = [LAB, "load", f"--{kind}", target, *length, *options]
-    return [*(first if allowed else []), *(str(word) for word in words)]
+    return [*BEFORE_OTHERS, *(str(word) for word in words)]
 
 
 def run(loads: Mapping[str, Sequence[str]], seconds: float) -> Client:
