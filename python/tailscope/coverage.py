@@ -97,7 +97,7 @@ class Coverage:
                 yield text + "; ".join(listed)
         if self.share("handed_over") >= HANDED_OVER:
             yield (
-                "the causes of the other requests may be a runtime's idle wait, not time that a "
+                "The causes of the other requests may be a runtime's idle wait, not time that a "
                 "request needed"
             )
 
