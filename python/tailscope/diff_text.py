@@ -9,7 +9,7 @@ from tailscope.change import CauseChange, Change, PercentileChange
 from tailscope.diff import Diff, Kind, Verdict
 from tailscope.quantity import count, duration, figures, growth, percent, scale, signed
 from tailscope.terminal import ACCENT, BOLD, DIM, Terminal
-from tailscope.text import uncovered
+from tailscope.text import noticed
 
 #: So many kinds are shown whole; the others get a line each.
 WHOLE = 3
@@ -30,7 +30,7 @@ def render(
         for title, side in zip(("BASE", "NEW"), diff.coverage, strict=True)
         for notice in side.notices
     ]
-    lines = [*uncovered(notices, terminal)]
+    lines = [*noticed(notices, terminal)]
     for kind in diff.kinds[:WHOLE]:
         lines += [*terminal.wrapped(sentence(kind, diff), BOLD), ""]
         lines += [*percentiles(kind, terminal), ""]

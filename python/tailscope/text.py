@@ -33,7 +33,7 @@ def render(
 ) -> str:
     """The whole text, with a line end."""
     lines = [
-        *uncovered(explanation.coverage.notices, terminal),
+        *noticed(explanation.coverage.notices, terminal),
         *terminal.wrapped(answer(explanation), BOLD),
         "",
         *summary(explanation, terminal),
@@ -52,9 +52,9 @@ def render(
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def uncovered(notices: Iterable[str], terminal: Terminal) -> Iterator[str]:
-    """What the figures do not cover: before all of them."""
-    lines = [line for notice in notices for line in terminal.wrapped(f"{notice}.", ACCENT)]
+def noticed(notices: Iterable[str], terminal: Terminal) -> Iterator[str]:
+    """What a reader must know before any figure: the first lines, and a blank one after them."""
+    lines = [line for notice in notices for line in terminal.wrapped(notice, ACCENT, "  ")]
     if lines:
         yield from (*lines, "")
 

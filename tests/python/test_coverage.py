@@ -43,8 +43,8 @@ def test_requests_that_another_thread_answered_come_first(make: Make, explain: C
     first = flat(out.split("\n\n")[0])
     assert first == (
         "52 % of the requests are not in this recording: another thread answered them (Go, a pool "
-        "of workers). The causes of the other requests may be a runtime's idle wait, not time that "
-        "a request needed."
+        "of workers) The causes of the other requests may be a runtime's idle wait, not time that "
+        "a request needed"
     )
     assert out.index("52 %") < out.index("p99 of")
     text = page(tailscope.open(ledger).explain("p99"))
@@ -140,7 +140,7 @@ def test_slow_requests_that_shared_their_thread_are_counted_by_weight(
     first = flat(explain(ledger)[1].split("\n\n")[0])
     assert first == (
         "50 % of the slow requests shared their thread with other requests while they were open: "
-        "part of their `running` may be the others'."
+        "part of their `running` may be the others'"
     )
 
 
