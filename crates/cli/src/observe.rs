@@ -193,10 +193,8 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&test)?);
     } else {
-        print!(
-            "{}",
-            text::self_test(&test, writer.map(|writer| writer.cpu))
-        );
+        let text = text::self_test(&test, writer.map(|writer| writer.cpu));
+        print!("{}", Console::stdout().lay_out(&text));
     }
     Ok(ExitCode::SUCCESS)
 }
