@@ -51,3 +51,13 @@ def test_top_and_the_summary_of_a_recording_fit(recordable: None, folder: Path) 
     figures = [line for line in recorded.stderr.splitlines() if b" lost" in line or b"p50" in line]
     assert figures
     assert max(map(len, figures)) <= 50
+
+
+def test_a_story_fits(recordable: None, folder: Path) -> None:
+    program = ("--", installed.LAB / "sleepbench", "--spans", 5000, "--nap-us", 5000, "--every", 50)
+    said("timeline", "-o", folder / "windows", "--span", "sdk", "--slow", "3ms", *program)
+    window = next((folder / "windows").glob("*.timeline"))
+    told = {width: said("timeline", "story", window, columns=width).stdout for width in (60, 120)}
+    assert all(text.isascii() for text in told.values())
+    assert longest(told[60]) <= 60 < longest(told[120]) <= 120
+    assert told[60].split() == told[120].split()

@@ -138,8 +138,8 @@ fn wrapped(line: &str, width: usize) -> String {
     found
 }
 
-/// Where the rest of a long line begins: below its last column in its first half, if it has
-/// columns, and else two further than the line itself.
+/// Where the rest of a long line begins: below its last column that leaves a third of the width,
+/// if it has columns, and else two further than the line itself.
 fn hang(line: &str, width: usize) -> usize {
     let text = line.trim_start_matches(' ');
     let own = line.len() - text.len();
@@ -147,7 +147,7 @@ fn hang(line: &str, width: usize) -> usize {
     let mut used = own;
     let mut spaces = 0;
     for letter in text.chars() {
-        if letter != ' ' && spaces >= GAP.len() && used <= width / 2 {
+        if letter != ' ' && spaces >= GAP.len() && used * 3 <= width * 2 {
             column = Some(used);
         }
         spaces = if letter == ' ' { spaces + 1 } else { 0 };
