@@ -16,6 +16,7 @@ from tailscope.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.cause import CAUSES
 from tailscope.change import Change, PercentileChange, change, change_dict
 from tailscope.contribution import Side
+from tailscope.coverage import Coverage, covered
 from tailscope.engine import Engine, connect
 from tailscope.errors import LedgerError
 from tailscope.explanation import FEW
@@ -68,6 +69,8 @@ class Diff:
     unknown_base: tuple[str, ...]
     unknown_new: tuple[str, ...]
     warnings: tuple[str, ...]
+    #: What the rows of BASE and of NEW do not cover.
+    coverage: tuple[Coverage, Coverage]
 
     @property
     def is_over(self) -> bool:
@@ -77,6 +80,10 @@ class Diff:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {
+            "coverage": {
+                side: found.to_dict()
+                for side, found in zip(("base", "new"), self.coverage, strict=True)
+            },
             "base": self.base,
             "new": self.new,
             "target": self.target.name,
@@ -130,6 +137,11 @@ def diff(
             )
             found = change(*sides, target, percentiles)
             kinds.append(Kind(name, found, verdict(found.target, fail_over)))
+        targets = [(kind.name, kind.change.target) for kind in kinds]
+        coverage = (
+            covered(first, before[1], before[0], base, [(n, t.base.ns) for n, t in targets]),
+            covered(second, after[1], after[0], new, [(n, t.new.ns) for n, t in targets]),
+        )
     unknown = [{cause for cause in CAUSES if ledger.is_null(cause)} for ledger in (base, new)]
     return Diff(
         base=", ".join(str(recording.path) for recording in base.recordings),
@@ -142,6 +154,7 @@ def diff(
         unknown_base=tuple(cause for cause in CAUSES if cause in unknown[0] - unknown[1]),
         unknown_new=tuple(cause for cause in CAUSES if cause in unknown[1] - unknown[0]),
         warnings=tuple(careful(base, new, before[0], after[0], names, kinds, target)),
+        coverage=coverage,
     )
 
 

@@ -47,6 +47,13 @@ class Provenance:
     rows_left_out: int
     warnings: tuple[str, ...]
 
+    def reasons(self) -> dict[str, str]:
+        """Why causes were not measured → their names, as "stopped, tcp"."""
+        found: dict[str, list[str]] = {}
+        for name, why in self.not_measured.items():
+            found.setdefault(why, []).append(name)
+        return {why: ", ".join(names) for why, names in found.items()}
+
 
 def provenance(ledger: Ledger, overview: Overview) -> Provenance:
     """The account of a ledger whose rows have been seen."""

@@ -29,6 +29,13 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
+@pytest.fixture(autouse=True)
+def usual_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output as in a terminal of 80 columns that has Unicode, wherever the tests run."""
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """Write a ledger from columns; what isn't given is plain: weight 1, a span each millisecond."""

@@ -61,6 +61,78 @@ def test_text_is_as_stored_and_fits_80_columns(beside: str, run: Command) -> Non
     matches("two_values.txt", out)
 
 
+def test_all_figures_and_all_paragraphs_are_as_stored(beside: str, run: Command) -> None:
+    code, out, _ = run(beside, "-v", "--impact")
+    assert code == 0
+    matches("two_values_verbose.txt", out)
+
+
+def test_all_figures_and_all_paragraphs_fit_80_columns(
+    planted: tuple[Path, World], run: Command
+) -> None:
+    out = run(planted[0], "-v", "--impact")[1]
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_two_figures_a_cause_by_default_and_the_others_where_asked(
+    beside: str, run: Command
+) -> None:
+    def head(*options: str) -> list[str]:
+        lines = run(beside, *options)[1].splitlines()
+        return next(line.split() for line in lines if line.startswith("cause"))
+
+    two = ["cause", "saves", "95", "%", "interval", "of", "tail"]
+    assert head() == two
+    assert head("--impact") == [*two, "impact"]
+    assert set(head("-v")) == {*two, "fair", "without", "impact", "spans"}
+
+
+def test_lines_follow_the_terminal_and_no_line_is_longer(
+    beside: str, monkeypatch: pytest.MonkeyPatch, run: Command
+) -> None:
+    longest = {}
+    for width in (50, 80, 132):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = run(beside)[1].splitlines()
+        longest[width] = max(map(len, lines))
+        assert longest[width] <= width
+    assert longest[50] < longest[80] < longest[132]
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1"])
+def test_a_locale_without_unicode_gets_ascii_in_80_columns(
+    beside: str, monkeypatch: pytest.MonkeyPatch, run: Command, locale: str
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+    code, out, _ = run(beside, "-v", "--impact")
+    assert code == 0
+    assert out.isascii()
+    assert "900 us of it" in out
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_json_escapes_letters_that_the_locale_lacks(
+    make: Make, monkeypatch: pytest.MonkeyPatch, run: Command
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    ledger = make(wall_ns=[1] * 5, world=replace(World(5, seconds=1), span="größe"))
+    out = run(ledger, "--json")[1]
+    assert out.isascii()
+    assert json.loads(out)["span"]["name"] == "größe"
+
+
+@pytest.mark.parametrize("module", ["tailscope.cli", "tailscope.diff_cli"])
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LANG": "C"}, {}])
+def test_a_process_under_the_c_locale_writes_ascii(module: str, locale: dict[str, str]) -> None:
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), **locale}
+    found = subprocess.run(
+        [sys.executable, "-m", module, "--help"], capture_output=True, env=environment, check=True
+    )
+    assert found.stdout.isascii()
+    assert b"s3://..." in found.stdout
+    assert max(map(len, found.stdout.splitlines())) <= 80
+
+
 def test_json_is_as_stored(beside: str, run: Command) -> None:
     code, out, _ = run(beside, "--json")
     assert code == 0

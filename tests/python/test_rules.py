@@ -12,7 +12,7 @@ from conftest import Make, rewrite
 from tailscope.counter import COUNTERS, INTEL
 from tailscope.rules import Event, correlation, jaccard, judge
 from tailscope.sample import Sample
-from tailscope.text import render
+from tailscope.text import Detail, render
 from tailscope.varmri import VarMRI
 
 METHOD = VarMRI()
@@ -149,7 +149,7 @@ def test_a_counter_of_ones_own_is_shown_and_no_rule_speaks_of_it(make: Make) -> 
     assert counters["uops"].ranked_impact == counters["uops"].impact
     assert counters["uops"].impact == pytest.approx(8 / 9, abs=0.01)
     assert ("instructions", "uops") in {pair.events for pair in found.pairs}
-    assert "uops 0.89 (OTHER; in" in render(found, coloured=False)
+    assert "uops 0.89 (OTHER; in" in render(found, detail=Detail(impact=True))
 
 
 def test_every_parent_is_listed_and_of_its_group_or_above() -> None:

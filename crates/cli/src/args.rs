@@ -54,7 +54,7 @@ pub enum Command {
     Observe(Observe),
     /// Say what this machine can measure, what it can't, why, and what would change it
     Doctor(Doctor),
-    /// explain, diff, …: programs named tailscope-NAME beside this one or on the PATH
+    /// explain, diff, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }

@@ -8,6 +8,7 @@ use tailscope_kernel::{Config, Kernel, Ladder, Rung, SocketSpans};
 use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
+use crate::console::Console;
 use crate::subject::load_failure;
 
 /// What each entry of the ladder stands for, in the order in which it is shown.
@@ -67,7 +68,7 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
     if args.json {
         println!("{:#}", as_json(&ladder));
     } else {
-        print_text(&ladder);
+        print!("{}", Console::stdout().lay_out(&text(&ladder)));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -92,10 +93,10 @@ fn as_json(ladder: &Ladder) -> Value {
     })
 }
 
-fn print_text(ladder: &Ladder) {
+fn text(ladder: &Ladder) -> String {
     let machine = describe_machine();
-    println!(
-        "{} {}, {} CPUs, {}\n",
+    let mut text = format!(
+        "{} {}, {} CPUs, {}\n\n",
         machine.kernel, machine.arch, machine.cpus, machine.model
     );
     for (what, words) in MEASUREMENTS {
@@ -109,13 +110,13 @@ fn print_text(ladder: &Ladder) {
         } else {
             "no "
         };
-        println!("{mark}  {words}");
+        text += &format!("{mark}  {words}\n");
         if let Some(mechanism) = rung.mechanism {
-            println!("       by {mechanism}");
+            text += &format!("       by {mechanism}\n");
         }
         if !rung.why.is_empty() {
-            println!("       because {}", rung.why);
+            text += &format!("       because {}\n", rung.why);
         }
     }
-    println!("\nEverything above marked 'no' is null in a ledger, never 0.");
+    text + "\nEverything above marked 'no' is null in a ledger, never 0.\n"
 }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod console;
 mod doctor;
 mod external;
 mod failure;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
+use console::Console;
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("tailscope: {e:#}");
+            eprintln!("{}", Console::stderr().spell(&format!("tailscope: {e:#}")));
             ExitCode::from(Failure::code(&e))
         }
     }

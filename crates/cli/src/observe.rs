@@ -16,6 +16,7 @@ use tailscope_observe::{
     Tolerance, Topology, Where, observe, self_test,
 };
 
+use crate::console::Console;
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::subject::stop_on_signals;
@@ -86,7 +87,8 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{}", text::report(&report));
+        let console = Console::stdout();
+        print!("{}", console.lay_out(&text::report(&report, console.width)));
     }
     if let Some(path) = &args.html {
         fs::write(path, page::page(&report))
@@ -191,10 +193,8 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&test)?);
     } else {
-        print!(
-            "{}",
-            text::self_test(&test, writer.map(|writer| writer.cpu))
-        );
+        let text = text::self_test(&test, writer.map(|writer| writer.cpu));
+        print!("{}", Console::stdout().lay_out(&text));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -60,7 +60,7 @@ fn end(
         _ => {}
     }
     let Some(progress) = progress else { return };
-    screen.say(&summary(progress));
+    screen.say_figures(&summary(progress));
     let folder = args.output.display();
     screen.say(&if progress.rows == 0 {
         "no span ended in this time: is the process idle, or is --span the wrong source?".to_owned()

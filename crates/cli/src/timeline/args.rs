@@ -43,7 +43,7 @@ pub struct Timeline {
     pub pids: Vec<u32>,
 
     /// What is followed (repeatable): syscall:ready..send, the requests on sockets, as without --span; and
-    /// spans in programs, as in `tailscope record`: sdk, usdt:… and uprobe:…
+    /// spans in programs, as in `tailscope record`: sdk, usdt:... and uprobe:...
     #[arg(long = "span", value_name = "SOURCE")]
     pub spans: Vec<SpanSource>,
 

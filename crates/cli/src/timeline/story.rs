@@ -7,6 +7,7 @@ use anyhow::Result;
 use tailscope_timeline::{Gap, Stories, Story, ms, tell};
 
 use super::args::TellStory;
+use crate::console::Console;
 use crate::units::time;
 
 /// In text, gaps below this share of the latency are summed up.
@@ -21,7 +22,10 @@ pub fn run(args: &TellStory) -> Result<ExitCode> {
         serde_json::to_writer(&mut out, &told)?;
         writeln!(out)?;
     } else {
-        write(&told, &mut out)?;
+        let mut text = Vec::new();
+        write(&told, &mut text)?;
+        let text = Console::stdout().lay_out(&String::from_utf8_lossy(&text));
+        out.write_all(text.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
