@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from tailscope import __version__
 from tailscope.cause import MEANING
@@ -153,14 +153,14 @@ def run(chosen: argparse.Namespace) -> int:
     segment_ns = parse_length(chosen.segment) if chosen.segment else None
     ledger = open_ledger(chosen.ledger, chosen.engine)
     if not chosen.quiet:
-        for warning in ledger.warnings:
+        for warning in (*ledger.notices, *ledger.warnings):
             complain(f"tailscope explain: warning: {warning}")
 
     explanation = explain(
         ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without
     )
     if chosen.json:
-        write(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        write(as_json(explanation.to_dict()))
     else:
         from tailscope.text import render
 
@@ -172,6 +172,13 @@ def run(chosen: argparse.Namespace) -> int:
         if not chosen.quiet:
             complain(f"tailscope explain: wrote {chosen.html}")
     return 0
+
+
+def as_json(found: dict[str, Any]) -> str:
+    """As JSON with the notices, which come first, in the first line."""
+    notices = json.dumps({"notices": found["notices"]}, ensure_ascii=False)
+    rest = {name: value for name, value in found.items() if name != "notices"}
+    return f"{notices[:-1]},\n{json.dumps(rest, indent=2, ensure_ascii=False)[2:]}\n"
 
 
 def wants_colour(stream: TextIO) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import sys
 from collections.abc import Sequence
 
 from tailscope import __version__
-from tailscope.cli import complain, guarded, wants_colour, write
+from tailscope.cli import as_json, complain, guarded, wants_colour, write
 from tailscope.errors import TailscopeError
 
 EXAMPLES = """\
@@ -80,13 +79,13 @@ def run(chosen: argparse.Namespace) -> int:
         raise TailscopeError("the seed must not be negative")
     base, new = (open_ledger([path], chosen.engine) for path in (chosen.base, chosen.new))
     if not chosen.quiet:
-        for warning in (*base.warnings, *new.warnings):
+        for warning in (*base.notices, *new.notices, *base.warnings, *new.warnings):
             complain(f"tailscope diff: warning: {warning}")
     from tailscope.diff import diff
 
     found = diff(base, new, goal, chosen.span, limit, chosen.seed)
     if chosen.json:
-        write(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        write(as_json(found.to_dict()))
     else:
         from tailscope.diff_text import render
 

@@ -8,7 +8,7 @@ from tailscope.bootstrap import Interval
 from tailscope.change import CauseChange, Change, PercentileChange
 from tailscope.diff import Diff, Kind, Verdict
 from tailscope.quantity import count, duration, figures, growth, percent, scale, signed
-from tailscope.text import ACCENT, BOLD, DIM, aligned, paint, wrapped
+from tailscope.text import ACCENT, BOLD, DIM, aligned, noticed, paint, wrapped
 
 #: So many kinds are shown whole; the others get a line each.
 WHOLE = 3
@@ -20,7 +20,7 @@ CAUSE_WIDTHS = (13, 9, 9, 10, 19, 8)
 
 def render(diff: Diff, coloured: bool) -> str:
     """The whole text, with a line end."""
-    lines: list[str] = []
+    lines = [*noticed(diff.notices, coloured)]
     for kind in diff.kinds[:WHOLE]:
         lines += [*wrapped(sentence(kind, diff), paint(BOLD, coloured)), ""]
         lines += [*percentiles(kind, coloured), ""]

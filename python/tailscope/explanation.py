@@ -161,6 +161,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints; the keys are the dataclasses' fields."""
         return {
+            "notices": list(self.provenance.notices),
             "target": self.target.name,
             "span": asdict(self.span),
             "p50_ns": self.p50_ns,

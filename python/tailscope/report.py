@@ -80,6 +80,7 @@ def colours() -> str:
 def head(explanation: Explanation) -> Iterator[str]:
     """The answer in words, and the four figures behind it."""
     line, target = explanation.span, explanation.target.name
+    yield from noticed(explanation.provenance.notices)
     hosts = ", ".join(dict.fromkeys(r.host for r in explanation.provenance.recordings))
     yield (
         f'<div class="kicker">Why is <strong>{escape(target)}</strong> of '
@@ -106,6 +107,12 @@ def head(explanation: Explanation) -> Iterator[str]:
     careful = (*explanation.provenance.warnings, *explanation.notes)
     if careful:
         yield '<div class="careful">' + "".join(f"<p>{escape(s)}.</p>" for s in careful) + "</div>"
+
+
+def noticed(notices: Iterable[str]) -> Iterator[str]:
+    """What a reader must know before any figure: the first thing on the page."""
+    if said := "".join(f"<p>{escape(sentence)}.</p>" for sentence in notices):
+        yield f'<div class="careful notices" role="alert">{said}</div>'
 
 
 def causes(explanation: Explanation) -> Iterator[str]:

@@ -21,6 +21,7 @@ SMALL = 0.005
 def render(explanation: Explanation, coloured: bool) -> str:
     """The whole text, with a line end."""
     lines = [
+        *noticed(explanation.provenance.notices, coloured),
         *wrapped(answer(explanation), paint(BOLD, coloured)),
         "",
         *summary(explanation),
@@ -36,6 +37,14 @@ def render(explanation: Explanation, coloured: bool) -> str:
         *measured(explanation, coloured),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def noticed(notices: Iterable[str], coloured: bool) -> Iterator[str]:
+    """What a reader must know before any figure: the first lines, and a blank one after them."""
+    lines = [line for one in notices for line in wrapped(one, paint(ACCENT, coloured), "  ")]
+    yield from lines
+    if lines:
+        yield ""
 
 
 def paint(style: str, coloured: bool) -> tuple[str, str]:
