@@ -32,6 +32,8 @@ CAUSES = (
 EXTRA = tuple(f"extra_{number}" for number in range(1, 7))
 #: The key of a file's checksum in its footer, and what stands for it while it is computed.
 CHECKSUM, ROOM = "tailscope.crc32", "00000000"
+#: The footer's second sign of a checksum.
+MADE_WITH = "tailscope 0.1.0 with checksum"
 START_NS = 1_795_000_000_000_000_000
 Columns = dict[str, NDArray]
 
@@ -231,7 +233,7 @@ def write(
             f"COPY ({rows}) TO {quoted(path)} "
             f"(FORMAT parquet, CODEC zstd, KV_METADATA {{'{CHECKSUM}': '{ROOM}', "
             # No two files of recordings are the same; of two worlds they might be.
-            f"place: {quoted(Path(folder.name) / path.name)}}})"
+            f"made: '{MADE_WITH}', place: {quoted(Path(folder.name) / path.name)}}})"
         )
     return seal(path)
 

@@ -49,8 +49,8 @@ def notices(recordings: Sequence[Files]) -> Iterator[str]:
     for one in recordings:
         if one.json_damaged:
             yield (
-                f"DAMAGED: {one.path}/ledger.json is not read, so what was measured, what was "
-                "lost and whether files are missing is unknown"
+                f"DAMAGED: the ledger.json of {one.path} is not read, so what was measured, what "
+                "was lost and whether files are missing is unknown"
             )
         if one.sealed is not None and one.found > one.sealed:
             yield (
