@@ -4,8 +4,8 @@ A checksum is the CRC32 of a whole file, with eight zeros (as characters) in its
 files have it in their footer, ledger.json has it as a key. It finds each change of up to four
 neighbouring bytes, and misses one in four billion of the others.
 
-Engines don't do this. DuckDB reads a changed page like any other. ClickHouse and Spark can check the
-CRCs of pages, which cover neither the headers of pages nor the footer.
+Engines don't do this. DuckDB reads a changed page like any other. ClickHouse and Spark can check
+the CRCs of pages, which cover neither the headers of pages nor the footer.
 """
 
 from __future__ import annotations
