@@ -230,7 +230,7 @@ def open_recording(path: str, engine: str, warnings: list[str]) -> Opened:
 def why_empty(path: str, about: dict[str, Any], state: State | None) -> str:
     """Why a folder has no file of a ledger."""
     if state is State.DAMAGED:
-        return f"{path}/ledger.json is damaged, and there is no Parquet file beside it"
+        return f"there is no ledger at {path}: ledger.json is damaged and no Parquet file is there"
     if not about:
         return f"there is no ledger at {path}: no ledger.json and no Parquet file"
     if sealed := number(about, "files"):

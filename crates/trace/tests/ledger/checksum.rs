@@ -1,5 +1,7 @@
 //! What a file says of itself: the CRC32 of its pages and of the whole of it.
 
+use std::path::Path;
+
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use tailscope_trace::Summary;
 use tailscope_trace::read::Ledger;
@@ -15,17 +17,14 @@ fn one_file() -> (tempfile::TempDir, std::path::PathBuf) {
     // More than a row group.
     sample::push_rows(&mut writer, 0..70_000);
     writer.finish(Summary::default()).unwrap();
-    let (file,) = match Ledger::open(folder.path()).unwrap().files() {
-        [file] => (file.clone(),),
-        files => panic!("{files:?}"),
-    };
-    (folder, file)
+    let files = Ledger::open(folder.path()).unwrap().files().to_vec();
+    assert_eq!(files.len(), 1);
+    (folder, files[0].clone())
 }
 
-#[test]
-fn a_file_has_the_checksum_of_all_its_bytes_in_its_footer() {
-    let (_folder, file) = one_file();
-    let mut bytes = std::fs::read(&file).unwrap();
+/// The checksum that a file says it has, and that which it has.
+pub fn told_and_found(file: &Path) -> (String, String) {
+    let mut bytes = std::fs::read(file).unwrap();
     let key = bytes
         .windows(KEY.len())
         .position(|found| found == KEY)
@@ -33,7 +32,14 @@ fn a_file_has_the_checksum_of_all_its_bytes_in_its_footer() {
     let room = key + KEY.len() + 2..key + KEY.len() + 10;
     let told = String::from_utf8(bytes[room.clone()].to_vec()).unwrap();
     bytes[room].copy_from_slice(b"00000000");
-    assert_eq!(told, format!("{:08x}", crc32fast::hash(&bytes)));
+    (told, format!("{:08x}", crc32fast::hash(&bytes)))
+}
+
+#[test]
+fn a_file_has_the_checksum_of_all_its_bytes_in_its_footer() {
+    let (_folder, file) = one_file();
+    let (told, found) = told_and_found(&file);
+    assert_eq!(told, found);
 
     // As others see it.
     let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
