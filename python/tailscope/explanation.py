@@ -144,7 +144,8 @@ class Explanation:
         from tailscope.answer import answer
         from tailscope.frames import html
 
-        return f"<p>{escape(answer(self))}</p>{html(self.causes)}"
+        said = (*self.provenance.notices, answer(self))
+        return "".join(f"<p>{escape(line)}</p>" for line in said) + html(self.causes)
 
     def impacts(self) -> pandas.DataFrame:
         """VarMRI's impact values and what its rules leave of them; needs `notebook`."""

@@ -237,15 +237,17 @@ def why_empty(path: str, about: dict[str, Any], state: State | None) -> str:
         return f"INCOMPLETE: the ledger at {path} has none of the {sealed} files that it had"
     if about.get("state") == "done":
         return f"the ledger at {path} is empty: no span ended while it was recorded"
-    if storage.is_being_written(path):
+    goes_on = storage.is_being_written(path)
+    if goes_on:
         return (
             f"the recording at {path} goes on, and no file has been sealed yet: the first is "
             "sealed a second after the first span ended"
         )
+    unless = ", unless it goes on elsewhere" if goes_on is None else ""
     return (
         f"the recording at {path} was cut off before its first file was sealed (by kill -9, a "
-        "crash or a power failure), so no span of it is left. Files are sealed 1, 2, 5 and 10 s "
-        "after the first span, and every 10 s from then on"
+        f"crash or a power failure){unless}: no span of it is left. Files are sealed 1, 2, 5 and "
+        "10 s after the first span, and every 10 s from then on"
     )
 
 
