@@ -181,7 +181,7 @@ def run(chosen: argparse.Namespace) -> int:
     segment_ns = parse_length(chosen.segment) if chosen.segment else None
     ledger = open_ledger(chosen.ledger, chosen.engine)
     if not chosen.quiet:
-        for warning in ledger.warnings:
+        for warning in (*ledger.notices, *ledger.warnings):
             complain(f"tailscope explain: warning: {warning}")
 
     explanation = explain(
@@ -189,7 +189,11 @@ def run(chosen: argparse.Namespace) -> int:
     )
     terminal = Terminal.of(sys.stdout)
     if chosen.json:
+<<<<<<< HEAD
         write(as_json(explanation.to_dict(), terminal))
+=======
+        write(as_json(explanation.to_dict()))
+>>>>>>> ledger
     else:
         from tailscope.text import Detail, render
 
@@ -203,9 +207,22 @@ def run(chosen: argparse.Namespace) -> int:
     return 0
 
 
+<<<<<<< HEAD
 def as_json(found: dict[str, Any], terminal: Terminal) -> str:
     """JSON with a line end; without Unicode, letters are escaped, so that no name changes."""
     return json.dumps(found, indent=2, ensure_ascii=not terminal.unicode) + "\n"
+=======
+def as_json(found: dict[str, Any]) -> str:
+    """As JSON with the notices, which come first, in the first line."""
+    notices = json.dumps({"notices": found["notices"]}, ensure_ascii=False)
+    rest = {name: value for name, value in found.items() if name != "notices"}
+    return f"{notices[:-1]},\n{json.dumps(rest, indent=2, ensure_ascii=False)[2:]}\n"
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Colours only on a terminal, and never under NO_COLOR (DESIGN §3)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+>>>>>>> ledger
 
 
 def write(text: str) -> None:

@@ -6,12 +6,12 @@ its target percentile is made of (`contribution`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tailscope import compatible
+from tailscope import compatible, complete
 from tailscope.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.cause import CAUSES
 from tailscope.change import Change, PercentileChange, change, change_dict
@@ -68,6 +68,8 @@ class Diff:
     #: Causes that one ledger has and the other could not measure.
     unknown_base: tuple[str, ...]
     unknown_new: tuple[str, ...]
+    #: What is not in the figures, or may be wrong in them: the first line of every output.
+    notices: tuple[str, ...]
     warnings: tuple[str, ...]
     #: What the rows of BASE and of NEW do not cover.
     coverage: tuple[Coverage, Coverage]
@@ -80,10 +82,14 @@ class Diff:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {
+<<<<<<< HEAD
             "coverage": {
                 side: found.to_dict()
                 for side, found in zip(("base", "new"), self.coverage, strict=True)
             },
+=======
+            "notices": list(self.notices),
+>>>>>>> ledger
             "base": self.base,
             "new": self.new,
             "target": self.target.name,
@@ -153,6 +159,7 @@ def diff(
         only_new=only(weights[1], weights[0]),
         unknown_base=tuple(cause for cause in CAUSES if cause in unknown[0] - unknown[1]),
         unknown_new=tuple(cause for cause in CAUSES if cause in unknown[1] - unknown[0]),
+        notices=tuple(incomplete(base, new, before[0], after[0])),
         warnings=tuple(careful(base, new, before[0], after[0], names, kinds, target)),
         coverage=coverage,
     )
@@ -208,6 +215,14 @@ def verdict(target: PercentileChange, fail_over: float | None) -> Verdict | None
     return Verdict.WITHIN if target.relative.hi <= fail_over else Verdict.UNSURE
 
 
+def incomplete(base: Ledger, new: Ledger, before: Overview, after: Overview) -> Iterator[str]:
+    """What of either ledger is not in the figures."""
+    for ledger, overview, title in ((base, before, "BASE"), (new, after, "NEW")):
+        yield from (f"{title}: {notice}" for notice in ledger.notices)
+        if overview.left_out:
+            yield complete.senseless(overview.left_out, overview.rows, f" of {title}")
+
+
 def careful(
     base: Ledger,
     new: Ledger,
@@ -221,13 +236,8 @@ def careful(
     found = [*base.warnings, *new.warnings]
     found += compatible.differences((*base.recordings, *new.recordings))
     found += sorted(compatible.rungs(base.recordings, new.recordings))
-    for ledger, overview, title in ((base, before, "BASE"), (new, after, "NEW")):
+    for ledger, overview in ((base, before), (new, after)):
         found += compatible.clocks(ledger.recordings, overview.totals)
-        if overview.left_out:
-            found.append(
-                f"{overview.left_out:,} of {overview.rows:,} rows of {title} make no sense and "
-                "are left out"
-            )
     if len(names) > KINDS:
         found.append(f"of {len(names)} kinds of spans only the {KINDS} with most spans are here")
     for kind in kinds:

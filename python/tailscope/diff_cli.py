@@ -9,7 +9,11 @@ import sys
 from collections.abc import Sequence
 
 from tailscope import __version__
+<<<<<<< HEAD
 from tailscope.cli import Parser, as_json, complain, guarded, write
+=======
+from tailscope.cli import as_json, complain, guarded, wants_colour, write
+>>>>>>> ledger
 from tailscope.errors import TailscopeError
 from tailscope.terminal import Terminal
 
@@ -84,14 +88,18 @@ def run(chosen: argparse.Namespace) -> int:
         raise TailscopeError("the seed must not be negative")
     base, new = (open_ledger([path], chosen.engine) for path in (chosen.base, chosen.new))
     if not chosen.quiet:
-        for warning in (*base.warnings, *new.warnings):
+        for warning in (*base.notices, *new.notices, *base.warnings, *new.warnings):
             complain(f"tailscope diff: warning: {warning}")
     from tailscope.diff import diff
 
     found = diff(base, new, goal, chosen.span, limit, chosen.seed)
     terminal = Terminal.of(sys.stdout)
     if chosen.json:
+<<<<<<< HEAD
         write(as_json(found.to_dict(), terminal))
+=======
+        write(as_json(found.to_dict()))
+>>>>>>> ledger
     else:
         from tailscope.diff_text import render
 

@@ -147,8 +147,13 @@ class Explanation:
         from tailscope.answer import answer
         from tailscope.frames import html
 
+<<<<<<< HEAD
         sentences = (*(f"{notice}." for notice in self.coverage.notices), answer(self))
         return "".join(f"<p>{escape(said)}</p>" for said in sentences) + html(self.causes)
+=======
+        said = (*self.provenance.notices, answer(self))
+        return "".join(f"<p>{escape(line)}</p>" for line in said) + html(self.causes)
+>>>>>>> ledger
 
     def impacts(self) -> pandas.DataFrame:
         """VarMRI's impact values and what its rules leave of them; needs `notebook`."""
@@ -165,7 +170,11 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints; the keys are the dataclasses' fields."""
         return {
+<<<<<<< HEAD
             "coverage": self.coverage.to_dict(),
+=======
+            "notices": list(self.provenance.notices),
+>>>>>>> ledger
             "target": self.target.name,
             "span": asdict(self.span),
             "p50_ns": self.p50_ns,

@@ -81,7 +81,11 @@ def colours() -> str:
 def head(explanation: Explanation) -> Iterator[str]:
     """The answer in words, and the four figures behind it."""
     line, target = explanation.span, explanation.target.name
+<<<<<<< HEAD
     yield from noticed(explanation.coverage.notices)
+=======
+    yield from noticed(explanation.provenance.notices)
+>>>>>>> ledger
     hosts = ", ".join(dict.fromkeys(r.host for r in explanation.provenance.recordings))
     yield (
         f'<div class="kicker">Why is <strong>{escape(target)}</strong> of '
@@ -113,6 +117,12 @@ def noticed(sentences: Sequence[str]) -> Iterator[str]:
     if sentences:
         said = "".join(f"<p>{escape(sentence)}.</p>" for sentence in sentences)
         yield f'<div class="careful">{said}</div>'
+
+
+def noticed(notices: Iterable[str]) -> Iterator[str]:
+    """What a reader must know before any figure: the first thing on the page."""
+    if said := "".join(f"<p>{escape(sentence)}.</p>" for sentence in notices):
+        yield f'<div class="careful notices" role="alert">{said}</div>'
 
 
 def causes(explanation: Explanation) -> Iterator[str]:

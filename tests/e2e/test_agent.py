@@ -61,6 +61,7 @@ def test_ledgers_follow_each_other_without_a_gap(agent: Start, run: Run) -> None
     assert all(about(one)["state"] == "done" for one in ledgers)
     assert sum(about(one)["seen"] for one in ledgers) == seen == started.rows()
     assert sum(ledger.count(one) for one in ledgers) == seen
+    assert all(about(one)["seen"] == about(one)["rows"] for one in ledgers)
     full = max(ledgers, key=lambda one: about(one)["rows"])
     assert ledger.explain(full)["rows"] == about(full)["rows"]
 

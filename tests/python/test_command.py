@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import command
 import duckdb
 import numpy as np
 import pytest
-from command import Command, Run, runner
+from command import Command, Run, flat, runner
 from conftest import Make
 from explain_synthetic import START_NS, World
 from tailscope.cli import main
@@ -213,7 +214,14 @@ def test_no_ledger_there(tmp_path: Path, run: Command) -> None:
 
 def test_a_ledger_without_a_sealed_file(tmp_path: Path, run: Command) -> None:
     (tmp_path / "ledger.json").write_text('{"schema": 1, "state": "recording"}')
-    assert "is empty: no file has been sealed yet" in sentence(run(tmp_path))
+    assert "was cut off before its first file was sealed" in sentence(run(tmp_path))
+    # As a recorder does while it writes.
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_SH)
+    assert "goes on, and no file has been sealed yet" in sentence(run(tmp_path))
+    os.close(folder)
+    (tmp_path / "ledger.json").write_text('{"schema": 1, "state": "done", "files": 0}')
+    assert "no span ended while it was recorded" in sentence(run(tmp_path))
 
 
 def test_a_ledger_without_rows(make: Make, run: Command) -> None:
@@ -227,7 +235,7 @@ def test_a_truncated_file_is_named_and_the_others_are_read(two_values: Path, run
     code, out, err = run(two_values)
     assert code == 0
     assert f"{torn} is truncated" in err
-    assert "careful:" in out
+    assert flat(out).startswith("INCOMPLETE: 1 of 2 files (50 %, with 0 % of the rows) is left out")
     quiet = run(two_values, "-q")
     assert quiet[2] == ""
     whole.unlink()
@@ -246,7 +254,8 @@ def test_files_that_are_gone_are_missed(make: Make, run: Command) -> None:
     ledger = make(wall_ns=[100] * 50, about={"files": 2, "rows": 100})
     code, _, err = run(ledger)
     assert code == 0
-    assert "has 1 of the 2 files that its ledger.json counts" in err
+    notice = "1 of 2 files (50 %, with 50 % of the rows) is left out; missing: 1 of"
+    assert f"INCOMPLETE: {notice}" in flat(err)
 
 
 def test_a_recording_that_was_cut_off_is_read_with_a_warning(make: Make, run: Command) -> None:

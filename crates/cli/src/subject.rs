@@ -105,10 +105,18 @@ impl Session {
             mut launched,
             ..
         } = self;
+        let has_ended = launched
+            .as_ref()
+            .is_some_and(|launched| !recorder.processes().contains(&launched.pid()));
         let progress = recorder.finish(listener);
-        let status = launched
-            .as_mut()
-            .and_then(|launched| launched.ended().ok().flatten());
+        let status = launched.as_mut().and_then(|launched| {
+            let status = if has_ended {
+                launched.ended_soon()
+            } else {
+                launched.ended()
+            };
+            status.ok().flatten()
+        });
         (progress, status)
     }
 }

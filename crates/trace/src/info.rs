@@ -222,6 +222,7 @@ impl LedgerInfo {
             source,
         })?;
         text.push(b'\n');
+        let text = checksummed(text);
         let written = File::create(&tmp)
             .and_then(|mut file| {
                 file.write_all(&text)?;
@@ -235,6 +236,24 @@ impl LedgerInfo {
             Error::losing_io("write", &path, 0, source)
         })
     }
+}
+
+/// What stands for the checksum of `ledger.json` while it is computed.
+const ROOM: &str = "00000000";
+
+/// The text of an object with its CRC32 as the last key: that of the whole text, with `ROOM` in
+/// place of the checksum. The key also says that the ledger's files have checksums.
+fn checksummed(mut text: Vec<u8>) -> Vec<u8> {
+    let end = text.trim_ascii_end().len().saturating_sub(1);
+    let rest = text.split_off(text[..end].trim_ascii_end().len());
+    text.extend_from_slice(b",\n  \"crc32\": \"");
+    let room = text.len()..text.len() + ROOM.len();
+    text.extend_from_slice(ROOM.as_bytes());
+    text.push(b'"');
+    text.extend_from_slice(&rest);
+    let checksum = format!("{:08x}", crc32fast::hash(&text));
+    text[room].copy_from_slice(checksum.as_bytes());
+    text
 }
 
 /// Makes the names in a folder durable: a rename survives a power cut only after this.

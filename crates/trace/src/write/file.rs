@@ -9,6 +9,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::TypePtr;
 
+use super::checksum::Sink;
 use super::encode::Encoder;
 use super::names::Names;
 use crate::columns::Columns;
@@ -33,7 +34,7 @@ impl Drop for Unsealed {
 /// A file that rows are still added to. Dropped, it removes itself.
 pub(crate) struct UnsealedFile {
     // Before the file itself, so that the encoder has let go of it when it is removed.
-    writer: SerializedFileWriter<Arc<File>>,
+    writer: SerializedFileWriter<Sink>,
     unsealed: Unsealed,
     sealed_path: PathBuf,
     rows: u64,
@@ -49,13 +50,20 @@ impl UnsealedFile {
             fs::create_dir_all(folder)?;
         }
         let path = partition::unsealed(&sealed_path);
-        let file = Arc::new(File::create(&path)?);
+        // To be read too: its checksum goes where the footer has room for it.
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)?;
+        let file = Arc::new(file);
         let unsealed = Unsealed {
             path,
             file: file.clone(),
             is_sealed: false,
         };
-        let writer = SerializedFileWriter::new(file, schema, properties)?;
+        let writer = SerializedFileWriter::new(Sink::new(file), schema, properties)?;
         Ok(UnsealedFile {
             writer,
             unsealed,
@@ -95,15 +103,17 @@ impl UnsealedFile {
         &self.sealed_path
     }
 
-    /// Writes the footer.
-    pub(crate) fn close(mut self) -> Result<ClosedFile> {
-        self.writer.finish()?;
+    /// Writes the footer, and the file's checksum into it.
+    pub(crate) fn close(self) -> Result<ClosedFile> {
         let UnsealedFile {
+            mut writer,
             unsealed,
             sealed_path,
             rows,
-            ..
         } = self;
+        writer.finish()?;
+        // Everything is flushed by now.
+        writer.inner_mut().fill_in()?;
         Ok(ClosedFile {
             unsealed,
             sealed_path,
