@@ -9,6 +9,7 @@ use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use tailscope_kernel::PidNamespace;
 use tailscope_observe::placement::{Wish, allowed_here};
 use tailscope_observe::resolve::Resolver;
 use tailscope_observe::{
@@ -33,6 +34,7 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
              (tailscope observe --help shows the kinds)",
         ));
     }
+    PidNamespace::here().map_err(Failure::machine)?;
     let mut resolver = Resolver::default();
     let mut find = |names: &[Name]| -> Result<Vec<Signal>> {
         names

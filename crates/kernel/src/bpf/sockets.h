@@ -237,7 +237,7 @@ static __always_inline void write_row(const struct request *r, const struct ts_m
 {
 	__u32 cpu = bpf_get_smp_processor_id(), causes = 0, shares = 0;
 	struct ts_ring *ring = bpf_map_lookup_elem(&rows, &cpu);
-	__u64 self = bpf_get_current_pid_tgid(), head;
+	__u64 self = shown_ids(), head;
 	struct ts_share *share;
 	struct ts_row *row;
 
