@@ -186,5 +186,6 @@ ADVICE: dict[str, Line] = {
         "see what its connections wait for (ss -ti)",
     ),
     "accept": always("more workers or accept threads, a larger backlog, or SO_REUSEPORT"),
+    "unknown": always("mark the work as spans: --span sdk, usdt:… or uprobe:…"),
     "running": always("profile the program: perf record -g -p PID"),
 }

@@ -28,6 +28,7 @@ MEANING = {
     "reclaim": "reclaiming memory, for its cgroup or the machine had too little",
     "tcp": "TCP held the answer back",
     "accept": "its connection waited to be accepted",
+    "unknown": "another thread answered than received it, and what it did is not known",
     RUNNING: "the span's own instructions",
 }
 

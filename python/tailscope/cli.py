@@ -189,11 +189,7 @@ def run(chosen: argparse.Namespace) -> int:
     )
     terminal = Terminal.of(sys.stdout)
     if chosen.json:
-<<<<<<< HEAD
         write(as_json(explanation.to_dict(), terminal))
-=======
-        write(as_json(explanation.to_dict()))
->>>>>>> ledger
     else:
         from tailscope.text import Detail, render
 
@@ -207,22 +203,12 @@ def run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-<<<<<<< HEAD
 def as_json(found: dict[str, Any], terminal: Terminal) -> str:
-    """JSON with a line end; without Unicode, letters are escaped, so that no name changes."""
-    return json.dumps(found, indent=2, ensure_ascii=not terminal.unicode) + "\n"
-=======
-def as_json(found: dict[str, Any]) -> str:
-    """As JSON with the notices, which come first, in the first line."""
-    notices = json.dumps({"notices": found["notices"]}, ensure_ascii=False)
+    """JSON with a line end, the notices in its first line; without Unicode, letters are escaped."""
+    ascii_only = not terminal.unicode
+    notices = json.dumps({"notices": found["notices"]}, ensure_ascii=ascii_only)
     rest = {name: value for name, value in found.items() if name != "notices"}
-    return f"{notices[:-1]},\n{json.dumps(rest, indent=2, ensure_ascii=False)[2:]}\n"
-
-
-def wants_colour(stream: TextIO) -> bool:
-    """Colours only on a terminal, and never under NO_COLOR (DESIGN §3)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
->>>>>>> ledger
+    return f"{notices[:-1]},\n{json.dumps(rest, indent=2, ensure_ascii=ascii_only)[2:]}\n"
 
 
 def write(text: str) -> None:

@@ -30,24 +30,28 @@ REQUESTS = ("recv..send", "ready..send")
 #: Requests that are no rows, by their key in `uncovered`; the words finish "… of the requests are
 #: not in this recording: …" for one reason, and stand after its share where there are several.
 NO_ROW = {
-    "handed_over": (
-        "another thread answered them (Go, a pool of workers)",
-        "answered by another thread (Go, a pool of workers)",
-    ),
     "pipelined": (
         "they were pipelined, and counted as one with another",
         "pipelined, and counted as one with another",
     ),
+    "multiplexed": (
+        "they came over HTTP/2, on whose connections requests overlap",
+        "over HTTP/2, on whose connections requests overlap",
+    ),
     "unanswered": (
-        "the connection ended, or another thread received, before an answer",
-        "without an answer before the connection ended or another thread received",
+        "their connection ended before an answer",
+        "without an answer before their connection ended",
     ),
 }
 #: Rows whose answer went on after a long pause: they are there, and end too early.
 CONTINUED = "continued"
+#: Rows of connections with TLS.
+ENCRYPTED = "encrypted"
 #: From which share of all requests on a gap is reported.
 WORTH_SAYING = 0.005
-#: From which share of handed-over requests on the causes of the others are in doubt.
+#: The cause of a request that another thread answered than received.
+UNKNOWN = "unknown"
+#: From which share of those on the causes of the others are in doubt.
 HANDED_OVER = 0.05
 #: From which share of the slow spans on their `running` is in doubt.
 SHARED = 0.2
@@ -72,6 +76,8 @@ class Coverage:
     uncovered: dict[str, int] | None
     #: For each span name that was asked for; empty where the ledger does not know.
     shared: tuple[Shared, ...] = ()
+    #: How many requests another thread answered than received; 0 where the ledger does not know.
+    handed_over: float = 0.0
 
     def share(self, *keys: str) -> float:
         """The part of all requests (0 to 1) that some counts are."""
@@ -81,7 +87,7 @@ class Coverage:
     @property
     def notices(self) -> tuple[str, ...]:
         """What the reader must know before the first figure: sentences without a full stop."""
-        return (*self.missing(), *self.too_short(), *self.sharing())
+        return (*self.missing(), *self.unknown(), *self.too_short(), *self.over_tls(), *self.sharing())
 
     def missing(self) -> Iterator[str]:
         """The requests that are no rows, and what that means for the others."""
@@ -95,7 +101,22 @@ class Coverage:
                 reasons.sort(key=self.share, reverse=True)
                 listed = (f"{percent(self.share(key))} {NO_ROW[key][1]}" for key in reasons)
                 yield text + "; ".join(listed)
-        if self.share("handed_over") >= HANDED_OVER:
+
+    @property
+    def handed_over_share(self) -> float:
+        """The part of all requests (0 to 1) that another thread answered than received."""
+        return self.handed_over / self.requests if self.requests > 0 else 0.0
+
+    def unknown(self) -> Iterator[str]:
+        """The requests whose time is not divided, and what that means for the others."""
+        share = self.handed_over_share
+        if share < WORTH_SAYING:
+            return
+        yield (
+            f"{percent(share)} of the requests moved to another thread (Go, a pool of workers): how "
+            "long they took is right, what they did is `unknown`"
+        )
+        if share >= HANDED_OVER:
             yield (
                 "The causes of the other requests may be a runtime's idle wait, not time that a "
                 "request needed"
@@ -106,8 +127,17 @@ class Coverage:
         share = self.share(CONTINUED)
         if share >= WORTH_SAYING:
             yield (
-                f"{percent(share)} of the requests have answers that went on after a pause of more "
-                "than 2 s: their spans are too short"
+                f"{percent(share)} of the requests have answers that went on after their span had "
+                "ended: their spans are too short"
+            )
+
+    def over_tls(self) -> Iterator[str]:
+        """The rows of connections with TLS."""
+        share = self.share(ENCRYPTED)
+        if share >= WORTH_SAYING:
+            yield (
+                f"{percent(share)} of the requests came over TLS: handshakes count as requests, and "
+                "those that overlap (HTTP/2) as one"
             )
 
     def sharing(self) -> Iterator[str]:
@@ -128,6 +158,8 @@ class Coverage:
             "uncovered": self.uncovered,
             "not_in_recording_share": self.share(*NO_ROW) if counted else None,
             "too_short_share": self.share(CONTINUED) if counted else None,
+            "over_tls_share": self.share(ENCRYPTED) if counted else None,
+            "unknown_share": self.handed_over_share,
             "shared_thread": [asdict(one) for one in self.shared],
             "notices": list(self.notices),
         }
@@ -148,7 +180,18 @@ def covered(
         requests=rows + sum((uncovered or {}).get(key, 0) for key in NO_ROW),
         uncovered=uncovered,
         shared=tuple(sharing(engine, table, ledger, targets)),
+        handed_over=handed_over(engine, table, ledger),
     )
+
+
+def handed_over(engine: Engine, table: Table, ledger: Ledger) -> float:
+    """How many requests another thread answered than received."""
+    column = f"{UNKNOWN}_ns"
+    if column not in ledger.contents.columns:
+        return 0.0
+    moved = table.filter(table[column].fill_null(0) > 0)
+    found = engine.run(moved.agg(weight=moved.weight.sum()))
+    return float(filled(found["weight"])[0])
 
 
 def counts(ledger: Ledger) -> dict[str, int] | None:
@@ -156,7 +199,7 @@ def counts(ledger: Ledger) -> dict[str, int] | None:
     found: dict[str, int] = {}
     for recording in ledger.recordings:
         told = part(recording.about, "uncovered")
-        for key in (*NO_ROW, CONTINUED):
+        for key in (*NO_ROW, CONTINUED, ENCRYPTED):
             value = number(told, key)
             if value is not None:
                 found[key] = found.get(key, 0) + max(value, 0)

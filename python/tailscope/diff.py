@@ -82,14 +82,11 @@ class Diff:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {
-<<<<<<< HEAD
+            "notices": list(self.notices),
             "coverage": {
                 side: found.to_dict()
                 for side, found in zip(("base", "new"), self.coverage, strict=True)
             },
-=======
-            "notices": list(self.notices),
->>>>>>> ledger
             "base": self.base,
             "new": self.new,
             "target": self.target.name,
@@ -159,7 +156,7 @@ def diff(
         only_new=only(weights[1], weights[0]),
         unknown_base=tuple(cause for cause in CAUSES if cause in unknown[0] - unknown[1]),
         unknown_new=tuple(cause for cause in CAUSES if cause in unknown[1] - unknown[0]),
-        notices=tuple(incomplete(base, new, before[0], after[0])),
+        notices=(*incomplete(base, new, before[0], after[0]), *uncovered(coverage)),
         warnings=tuple(careful(base, new, before[0], after[0], names, kinds, target)),
         coverage=coverage,
     )
@@ -213,6 +210,12 @@ def verdict(target: PercentileChange, fail_over: float | None) -> Verdict | None
     if target.relative.lo > fail_over:
         return Verdict.OVER
     return Verdict.WITHIN if target.relative.hi <= fail_over else Verdict.UNSURE
+
+
+def uncovered(coverage: tuple[Coverage, Coverage]) -> Iterator[str]:
+    """What the rows of either ledger do not cover."""
+    for title, side in zip(("BASE", "NEW"), coverage, strict=True):
+        yield from (f"{title}: {notice}" for notice in side.notices)
 
 
 def incomplete(base: Ledger, new: Ledger, before: Overview, after: Overview) -> Iterator[str]:

@@ -9,11 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from tailscope import __version__
-<<<<<<< HEAD
 from tailscope.cli import Parser, as_json, complain, guarded, write
-=======
-from tailscope.cli import as_json, complain, guarded, wants_colour, write
->>>>>>> ledger
 from tailscope.errors import TailscopeError
 from tailscope.terminal import Terminal
 
@@ -95,11 +91,7 @@ def run(chosen: argparse.Namespace) -> int:
     found = diff(base, new, goal, chosen.span, limit, chosen.seed)
     terminal = Terminal.of(sys.stdout)
     if chosen.json:
-<<<<<<< HEAD
         write(as_json(found.to_dict(), terminal))
-=======
-        write(as_json(found.to_dict()))
->>>>>>> ledger
     else:
         from tailscope.diff_text import render
 

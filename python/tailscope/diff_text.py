@@ -8,12 +8,8 @@ from tailscope.bootstrap import Interval
 from tailscope.change import CauseChange, Change, PercentileChange
 from tailscope.diff import Diff, Kind, Verdict
 from tailscope.quantity import count, duration, figures, growth, percent, scale, signed
-<<<<<<< HEAD
 from tailscope.terminal import ACCENT, BOLD, DIM, Terminal
 from tailscope.text import noticed
-=======
-from tailscope.text import ACCENT, BOLD, DIM, aligned, noticed, paint, wrapped
->>>>>>> ledger
 
 #: So many kinds are shown whole; the others get a line each.
 WHOLE = 3
@@ -29,16 +25,7 @@ def render(
     terminal: Terminal = Terminal(),  # noqa: B008 (it is frozen)
 ) -> str:
     """The whole text, with a line end."""
-<<<<<<< HEAD
-    notices = [
-        f"{title}: {notice}"
-        for title, side in zip(("BASE", "NEW"), diff.coverage, strict=True)
-        for notice in side.notices
-    ]
-    lines = [*noticed(notices, terminal)]
-=======
-    lines = [*noticed(diff.notices, coloured)]
->>>>>>> ledger
+    lines = [*noticed(diff.notices, terminal)]
     for kind in diff.kinds[:WHOLE]:
         lines += [*terminal.wrapped(sentence(kind, diff), BOLD), ""]
         lines += [*percentiles(kind, terminal), ""]

@@ -139,6 +139,11 @@ class Explanation:
     coverage: Coverage
 
     @property
+    def notices(self) -> tuple[str, ...]:
+        """What the reader must know before the first figure: sentences without a full stop."""
+        return (*self.provenance.notices, *self.coverage.notices)
+
+    @property
     def excess_ns(self) -> float:
         """By how much the mean of the tail is above the mean of the median band."""
         return self.tail_mean_ns - self.median_mean_ns
@@ -147,13 +152,8 @@ class Explanation:
         from tailscope.answer import answer
         from tailscope.frames import html
 
-<<<<<<< HEAD
-        sentences = (*(f"{notice}." for notice in self.coverage.notices), answer(self))
-        return "".join(f"<p>{escape(said)}</p>" for said in sentences) + html(self.causes)
-=======
-        said = (*self.provenance.notices, answer(self))
+        said = (*(f"{notice}." for notice in self.notices), answer(self))
         return "".join(f"<p>{escape(line)}</p>" for line in said) + html(self.causes)
->>>>>>> ledger
 
     def impacts(self) -> pandas.DataFrame:
         """VarMRI's impact values and what its rules leave of them; needs `notebook`."""
@@ -170,11 +170,8 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints; the keys are the dataclasses' fields."""
         return {
-<<<<<<< HEAD
+            "notices": list(self.notices),
             "coverage": self.coverage.to_dict(),
-=======
-            "notices": list(self.provenance.notices),
->>>>>>> ledger
             "target": self.target.name,
             "span": asdict(self.span),
             "p50_ns": self.p50_ns,

@@ -81,11 +81,7 @@ def colours() -> str:
 def head(explanation: Explanation) -> Iterator[str]:
     """The answer in words, and the four figures behind it."""
     line, target = explanation.span, explanation.target.name
-<<<<<<< HEAD
-    yield from noticed(explanation.coverage.notices)
-=======
-    yield from noticed(explanation.provenance.notices)
->>>>>>> ledger
+    yield from noticed(explanation.notices)
     hosts = ", ".join(dict.fromkeys(r.host for r in explanation.provenance.recordings))
     yield (
         f'<div class="kicker">Why is <strong>{escape(target)}</strong> of '
@@ -109,10 +105,10 @@ def head(explanation: Explanation) -> Iterator[str]:
             f"<span>{escape(note)}</span></div>"
         )
     yield "</div>"
-    yield from noticed((*explanation.provenance.warnings, *explanation.notes))
+    yield from careful((*explanation.provenance.warnings, *explanation.notes))
 
 
-def noticed(sentences: Sequence[str]) -> Iterator[str]:
+def careful(sentences: Sequence[str]) -> Iterator[str]:
     """What the reader must know, in a box."""
     if sentences:
         said = "".join(f"<p>{escape(sentence)}.</p>" for sentence in sentences)

@@ -33,13 +33,8 @@ def render(
 ) -> str:
     """The whole text, with a line end."""
     lines = [
-<<<<<<< HEAD
-        *noticed(explanation.coverage.notices, terminal),
+        *noticed(explanation.notices, terminal),
         *terminal.wrapped(answer(explanation), BOLD),
-=======
-        *noticed(explanation.provenance.notices, coloured),
-        *wrapped(answer(explanation), paint(BOLD, coloured)),
->>>>>>> ledger
         "",
         *summary(explanation, terminal),
         "",
@@ -57,25 +52,11 @@ def render(
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-<<<<<<< HEAD
 def noticed(notices: Iterable[str], terminal: Terminal) -> Iterator[str]:
     """What a reader must know before any figure: the first lines, and a blank one after them."""
     lines = [line for notice in notices for line in terminal.wrapped(notice, ACCENT, "  ")]
     if lines:
         yield from (*lines, "")
-=======
-def noticed(notices: Iterable[str], coloured: bool) -> Iterator[str]:
-    """What a reader must know before any figure: the first lines, and a blank one after them."""
-    lines = [line for one in notices for line in wrapped(one, paint(ACCENT, coloured), "  ")]
-    yield from lines
-    if lines:
-        yield ""
-
-
-def paint(style: str, coloured: bool) -> tuple[str, str]:
-    """What to put before and after a line."""
-    return (style, RESET) if coloured else ("", "")
->>>>>>> ledger
 
 
 def summary(explanation: Explanation, terminal: Terminal) -> Iterator[str]:

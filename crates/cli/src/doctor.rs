@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tailscope_kernel::{Config, Kernel, Ladder, Rung, SocketSpans};
+use tailscope_kernel::{Config, Kernel, Ladder, LoadError, PidNamespace, Rung, SocketSpans};
 use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
@@ -48,6 +48,7 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         ..Config::default()
     };
     let kernel = Kernel::load(&config).map_err(load_failure)?;
+    let namespace = PidNamespace::here().map_err(|e| load_failure(LoadError::from(e)))?;
     let mut ladder = kernel.ladder().clone();
     ladder.set("blocked", Some("sched_switch, system call"), "");
     if StealClock::start().is_some() {
@@ -66,14 +67,14 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         counters.why,
     );
     if args.json {
-        println!("{:#}", as_json(&ladder));
+        println!("{:#}", as_json(&ladder, namespace));
     } else {
-        print!("{}", Console::stdout().lay_out(&text(&ladder)));
+        print!("{}", Console::stdout().lay_out(&text(&ladder, namespace)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(ladder: &Ladder) -> Value {
+fn as_json(ladder: &Ladder, namespace: PidNamespace) -> Value {
     let entries: Map<String, Value> = ladder
         .iter()
         .map(|(what, rung)| {
@@ -89,14 +90,28 @@ fn as_json(ladder: &Ladder) -> Value {
             "host": machine.host, "kernel": machine.kernel, "arch": machine.arch,
             "cpus": machine.cpus, "model": machine.model,
         },
+        "pid_namespace": match namespace {
+            PidNamespace::Initial => "initial",
+            PidNamespace::Nested { .. } => "nested",
+        },
         "ladder": entries,
     })
 }
 
-fn text(ladder: &Ladder) -> String {
+fn text(ladder: &Ladder, namespace: PidNamespace) -> String {
     let machine = describe_machine();
+    let numbers = match namespace {
+        PidNamespace::Initial => {
+            "in the initial PID namespace: every process of this machine can be recorded"
+        }
+        PidNamespace::Nested { .. } => {
+            "in a PID namespace of its own, as containers have: PIDs are translated to its \
+             numbers, and\nits processes can be recorded; for all of the machine run with \
+             --pid=host"
+        }
+    };
     let mut text = format!(
-        "{} {}, {} CPUs, {}\n\n",
+        "{} {}, {} CPUs, {}\n{numbers}\n\n",
         machine.kernel, machine.arch, machine.cpus, machine.model
     );
     for (what, words) in MEASUREMENTS {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tailscope_kernel::{LoadError, missing_capabilities};
+use tailscope_kernel::{LoadError, PidNamespace, missing_capabilities};
 use tailscope_record::{
     Aim, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
     RecordError, Recorder, SpanSource, wanted_events,
@@ -134,6 +134,7 @@ pub fn targets(
             "nothing to {work}: name a process with -p PID, or a command after --"
         )));
     }
+    PidNamespace::here().map_err(Failure::machine)?;
     let others_too = !missing_capabilities()
         .iter()
         .any(|m| m.name == "CAP_SYS_PTRACE");
@@ -219,6 +220,7 @@ pub fn load_failure(error: LoadError) -> Error {
                 names.join(", ")
             ))
         }
+        LoadError::UserNamespace | LoadError::Namespace(_) => Failure::machine(error),
         _ => Failure::machine(format!(
             "{error}\n(TAILSCOPE_LIBBPF_LOG=1 shows what libbpf says)"
         )),

@@ -19,6 +19,7 @@ use crate::culprits::Names;
 use crate::keeping::Keepings;
 use crate::losses::{self, Losses, Uncovered};
 use crate::news::{self, Event, Ring};
+use crate::pid_namespace::{self, NamespaceError, Numbers, PidNamespace, user_namespace_refuses};
 use crate::privilege::{Missing, missing_capabilities};
 use crate::probes::{self, Uprobes};
 use crate::select::{autoload, choose_fault_rung, fentry_refused, select};
@@ -34,6 +35,16 @@ pub enum LoadError {
     /// A privilege is missing.
     #[error("{} not permitted: {} missing", purposes(.0), names(.0))]
     Privilege(Vec<Missing>),
+    /// The capabilities that there are count only inside a user namespace.
+    #[error(
+        "this process is in a user namespace, and no capability inside one lets it load eBPF \
+         programs, not even root's; run it in the initial user namespace: on the host, or in a \
+         container without one (docker run --privileged --userns=host, podman as root)"
+    )]
+    UserNamespace,
+    /// Processes can't be named by their numbers.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
     /// The kernel does not describe its own types.
     #[error(
         "this kernel has no type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)"
@@ -86,20 +97,30 @@ pub(crate) struct Opened {
     pub(crate) object: OpenObject,
     /// How many CPUs there may ever be.
     pub(crate) cpus: usize,
+    /// The level of our PID namespace, which the programs know.
+    pub(crate) level: u32,
 }
 
 /// Reads programs, after it has made sure that they can be loaded.
 pub(crate) fn open(programs: &'static [u8]) -> Result<Opened, LoadError> {
     quiet();
+    if user_namespace_refuses() {
+        return Err(LoadError::UserNamespace);
+    }
     let missing = missing_capabilities();
     if !missing.is_empty() {
         return Err(LoadError::Privilege(missing));
     }
+    let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
+    let namespace = PidNamespace::here()?.config()?;
+    let mut object = ObjectBuilder::default()
+        .open_memory(programs)
+        .map_err(kernel("read the programs"))?;
+    pid_namespace::configure(&mut object, &namespace)?;
     Ok(Opened {
-        btf: Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?,
-        object: ObjectBuilder::default()
-            .open_memory(programs)
-            .map_err(kernel("read the programs"))?,
+        btf,
+        object,
+        level: namespace.level,
         cpus: libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?,
     })
 }
@@ -111,6 +132,7 @@ pub struct Kernel {
     pub(crate) probe_links: Vec<Link>,
     _links: Vec<Link>,
     pub(crate) take_in: Link,
+    pub(crate) numbers: Numbers,
     rows: Option<Rings>,
     pub(crate) answers: Option<Answers>,
     probe_rows: Option<ProbeRows>,
@@ -166,7 +188,9 @@ impl Kernel {
             btf,
             object: mut open,
             cpus,
+            level,
         } = open(PROGRAMS)?;
+        autoload(&mut open, "list_processes", level > 0);
         let mut ladder = Ladder::default();
         configure(&mut open, config, cpus)?;
         select(&mut open, &btf, config, &mut ladder)?;
@@ -187,6 +211,7 @@ impl Kernel {
             Some(_) => Some(Answers::of(&mut object)?),
             None => None,
         };
+        let numbers = Numbers::of(&mut object, level)?;
         let watched = Watched::of(&object)?;
         let rings = |name| {
             Rings::map(map_of(&object, name).as_fd(), cpus, ring_bytes(cpus)).map_err(|source| {
@@ -210,6 +235,7 @@ impl Kernel {
             probe_links: Vec::new(),
             _links: links,
             take_in,
+            numbers,
             rows,
             answers,
             probe_rows,

@@ -39,3 +39,5 @@ impl Plain for culprit {}
 impl Plain for event {}
 impl Plain for tl_config {}
 impl Plain for tl_lost {}
+impl Plain for pid_namespace_config {}
+impl Plain for process_numbers {}

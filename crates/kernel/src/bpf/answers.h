@@ -26,7 +26,7 @@ SEC(".bss.late") struct late late = {};
 /* The row so far, with the causes up to this send. */
 static __always_inline void note_answer(struct request *r, const struct ts_meter *m, __u64 now)
 {
-	__u64 self = bpf_get_current_pid_tgid();
+	__u64 self = shown_ids();
 	__u32 causes = 0, shares = 0, begun = m->begun - r->begun;
 	__u64 spans = m->spans - r->spans;
 
@@ -62,7 +62,7 @@ static __always_inline void note_answer(struct request *r, const struct ts_meter
  * its thread's last send, is not known. */
 static __always_inline void note_answer_elsewhere(struct request *r, __u64 now)
 {
-	__u64 self = bpf_get_current_pid_tgid(), wall = now - r->begin.at;
+	__u64 self = shown_ids(), wall = now - r->begin.at;
 
 	if (r->answered) {
 		r->more.unknown_ns += wall - r->row.wall;

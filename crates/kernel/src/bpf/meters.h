@@ -16,6 +16,7 @@
 #include <bpf/bpf_core_read.h>
 #include <tailscope_abi.h>
 #include "meter_map.h"
+#include "pid_namespace.h"
 #include "shared.h"
 
 /* Sections of their own, so that the loader finds each by its name. */

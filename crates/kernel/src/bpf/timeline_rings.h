@@ -5,6 +5,7 @@
 
 #include "timeline_types.h"
 #include "timeline.h"
+#include "pid_namespace.h"
 #include <tailscope_event.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -100,7 +101,7 @@ static __always_inline struct here *here(void)
 /* The ids of the process (the upper half) and of the thread: a call, so once a program. */
 static __always_inline __u64 ids_here(void)
 {
-	return bpf_get_current_pid_tgid();
+	return shown_ids();
 }
 
 static __always_inline __u32 self(void)

@@ -41,7 +41,7 @@ SEC("usdt")
 int BPF_USDT(on_sdk_thread, long slot)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 tgid = task->tgid, *claim;
+	__u32 tgid = shown_pid(task), *claim;
 	struct ts_meter *m;
 
 	if (!is_watched(tgid))
@@ -56,7 +56,7 @@ int BPF_USDT(on_sdk_thread, long slot)
 	if (!m || !claim)
 		return 0;
 	*claim = slot + 1;
-	m->kernel_tid = task->pid;
+	m->kernel_tid = shown_tid(task);
 	return 0;
 }
 
@@ -64,7 +64,7 @@ int BPF_USDT(on_sdk_thread, long slot)
 static __always_inline void end_claim(struct task_struct *task)
 {
 	__u32 *claim = bpf_task_storage_get(&claims, task, 0, 0);
-	struct ts_meter *m = claim && *claim ? meter_of(task->tgid, *claim - 1) : NULL;
+	struct ts_meter *m = claim && *claim ? meter_of(shown_pid(task), *claim - 1) : NULL;
 
 	if (!m)
 		return;

@@ -55,6 +55,13 @@ const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
 // One type maps both tables of the watched.
 const _: () = assert!(shared::TL_BUCKETS == shared::WATCHED_BUCKETS);
 
+/// Whether a process's or thread's number in an event is of one that our PID namespace does not
+/// show. It tells that one from others, and nobody else knows it.
+#[must_use]
+pub fn is_outside(number: u32) -> bool {
+    number & shared::PID_OUTSIDE != 0
+}
+
 /// What is decided before loading.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -105,6 +112,7 @@ impl Events {
             btf,
             object: mut open,
             cpus,
+            ..
         } = open(PROGRAMS)?;
         let mut ladder = Ladder::default();
         let slots = slots(config.memory, cpus);

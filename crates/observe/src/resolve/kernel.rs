@@ -37,7 +37,10 @@ impl Programs {
             )));
         }
         if self.running.is_none() {
-            let running = Running::load().map_err(|e| refused(e.to_string()))?;
+            let running = Running::load().map_err(|e| ResolveError::Machine {
+                signal: signal.clone(),
+                why: e.to_string(),
+            })?;
             let view = View::map(running.map(), 0, Running::CPUS * Running::STRIDE)
                 .map_err(|e| refused(format!("can't map who runs: {e}")))?;
             self.running = Some((running, view));
@@ -73,7 +76,7 @@ impl Programs {
                 follow_children: false,
                 ..Config::default()
             };
-            self.kernel = Some(Kernel::load(&config).map_err(|e| wanted.none(e.to_string()))?);
+            self.kernel = Some(Kernel::load(&config).map_err(|e| wanted.machine(e.to_string()))?);
         }
         let kernel = self.kernel.as_mut().expect("just made");
         kernel.watch(pid).map_err(|e| wanted.none(e.to_string()))?;
