@@ -12,15 +12,16 @@ use tailscope_signals::abi;
 use tailscope_signals::ring::Rings;
 use tailscope_signals::row::Row;
 
+use crate::answers::{self, Answers};
 use crate::attach::attach;
 use crate::config::{configure, ring_bytes};
 use crate::culprits::Names;
 use crate::keeping::Keepings;
-use crate::losses::{self, Losses};
+use crate::losses::{self, Losses, Uncovered};
 use crate::news::{self, Event, Ring};
 use crate::privilege::{Missing, missing_capabilities};
 use crate::probes::{self, Uprobes};
-use crate::select::{choose_fault_rung, fentry_refused, select};
+use crate::select::{autoload, choose_fault_rung, fentry_refused, select};
 use crate::socket_rung::choose_socket_rung;
 use crate::watch::{Watched, map_of, new_meters, place_meters};
 use crate::{Config, Ladder, shared};
@@ -111,6 +112,7 @@ pub struct Kernel {
     _links: Vec<Link>,
     pub(crate) take_in: Link,
     rows: Option<Rings>,
+    pub(crate) answers: Option<Answers>,
     probe_rows: Option<ProbeRows>,
     pub(crate) uprobes: Uprobes,
     events: Ring<Event>,
@@ -126,6 +128,7 @@ pub struct Kernel {
 /// Rows that wait to be taken.
 pub struct Ended<'k> {
     sockets: Option<&'k mut Rings>,
+    late: Option<&'k mut Answers>,
     probes: Option<&'k mut ProbeRows>,
 }
 
@@ -138,9 +141,12 @@ struct ProbeRows {
 
 impl Ended<'_> {
     /// Takes the rows of spans from sockets, oldest first on each CPU.
-    pub fn sockets(&mut self, each: impl FnMut(&Row)) {
+    pub fn sockets(&mut self, mut each: impl FnMut(&Row)) {
         if let Some(rows) = &mut self.sockets {
-            rows.drain(each);
+            rows.drain(&mut each);
+        }
+        if let Some(answers) = &mut self.late {
+            answers.drain(each);
         }
     }
 
@@ -168,12 +174,19 @@ impl Kernel {
         let fentry = fentry_refused();
         let faults = choose_fault_rung(&mut open, &btf, fentry.as_deref(), &mut ladder);
         choose_socket_rung(&mut open, &btf, config, fentry.as_deref(), &mut ladder);
+        for name in answers::PROGRAMS {
+            autoload(&mut open, name, config.sockets.is_some());
+        }
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
         let links = attach(&mut object, faults, &mut ladder)?;
         let take_in = program(&mut object, "take_in_threads")
             .attach()
             .map_err(kernel("attach the iterator over tasks"))?;
+        let answers = match config.sockets {
+            Some(_) => Some(Answers::of(&mut object)?),
+            None => None,
+        };
         let watched = Watched::of(&object)?;
         let rings = |name| {
             Rings::map(map_of(&object, name).as_fd(), cpus, ring_bytes(cpus)).map_err(|source| {
@@ -198,6 +211,7 @@ impl Kernel {
             _links: links,
             take_in,
             rows,
+            answers,
             probe_rows,
             uprobes,
             events: news::events(&map_of(&object, "events"))
@@ -224,6 +238,7 @@ impl Kernel {
     pub fn ended(&mut self) -> (Ended<'_>, Names<'_>) {
         let ended = Ended {
             sockets: self.rows.as_mut(),
+            late: self.answers.as_mut(),
             probes: self.probe_rows.as_mut(),
         };
         (ended, Names::of(&self.object))
@@ -250,6 +265,12 @@ impl Kernel {
     #[must_use]
     pub fn losses(&self) -> Losses {
         losses::read(&self.object)
+    }
+
+    /// Requests of sockets that are no rows, or whose rows say too little, so far.
+    #[must_use]
+    pub fn uncovered(&self) -> Uncovered {
+        losses::uncovered(&self.object)
     }
 
     /// News that were lost so far: cheaper than all [`losses`](Kernel::losses).

@@ -37,6 +37,35 @@ pub struct Losses {
     pub recursion: u64,
 }
 
+/// Requests of sockets that are no rows, or whose rows say too little, since the programs were
+/// loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Uncovered {
+    /// Another thread answered than received.
+    pub handed_over: u64,
+    /// They came together with another, and count as one with it.
+    pub pipelined: u64,
+    /// The connection ended, or another thread received, before an answer.
+    pub unanswered: u64,
+    /// The answer went on after its row was written.
+    pub continued: u64,
+}
+
+pub(crate) fn uncovered(object: &Object) -> Uncovered {
+    let counted = object
+        .maps()
+        .find(|map| map.name() == ".bss.uncovered")
+        .and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?)
+        .and_then(|bytes| shared::uncovered::from_bytes(&bytes))
+        .unwrap_or_default();
+    Uncovered {
+        handed_over: counted.handed_over,
+        pipelined: counted.pipelined,
+        unanswered: counted.unanswered,
+        continued: counted.continued,
+    }
+}
+
 /// What the programs count themselves.
 pub(crate) fn counted(object: &Object) -> shared::lost {
     object

@@ -32,6 +32,7 @@ pub(crate) trait Plain: Default + Sized {
 impl Plain for config {}
 impl Plain for process {}
 impl Plain for lost {}
+impl Plain for uncovered {}
 impl Plain for unseen {}
 impl Plain for culprit {}
 impl Plain for event {}

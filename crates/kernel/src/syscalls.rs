@@ -66,6 +66,40 @@ const FILE: &[i64] = &[
     c::SYS_splice,
 ];
 
+/// Those in which a thread may wake another by a message, a signal or the end of a connection.
+const WAKES: &[i64] = &[
+    c::SYS_write,
+    c::SYS_writev,
+    c::SYS_pwrite64,
+    c::SYS_pwritev,
+    c::SYS_pwritev2,
+    c::SYS_sendto,
+    c::SYS_sendmsg,
+    c::SYS_sendmmsg,
+    c::SYS_sendfile,
+    c::SYS_splice,
+    c::SYS_tee,
+    c::SYS_vmsplice,
+    c::SYS_connect,
+    c::SYS_shutdown,
+    c::SYS_close,
+    c::SYS_close_range,
+    c::SYS_futex,
+    c::SYS_kill,
+    c::SYS_tkill,
+    c::SYS_tgkill,
+    c::SYS_rt_sigqueueinfo,
+    c::SYS_rt_tgsigqueueinfo,
+    c::SYS_pidfd_send_signal,
+    c::SYS_io_uring_enter,
+    c::SYS_exit,
+    c::SYS_exit_group,
+    c::SYS_mq_timedsend,
+    c::SYS_msgsnd,
+    c::SYS_semop,
+    c::SYS_semtimedop,
+];
+
 /// The table for the programs.
 pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
     let mut kinds = [shared::KIND_SLEEP as u8; SYSCALLS as usize];
@@ -79,6 +113,11 @@ pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
             if let Some(entry) = kinds.get_mut(nr as usize) {
                 *entry = kind as u8;
             }
+        }
+    }
+    for &nr in WAKES {
+        if let Some(entry) = kinds.get_mut(nr as usize) {
+            *entry |= shared::KIND_WAKES as u8;
         }
     }
     kinds

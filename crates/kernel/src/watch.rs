@@ -9,6 +9,7 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, MapType, Object};
 use rustix::mm::{MapFlags as MmapFlags, ProtFlags};
 use tailscope_signals::abi;
 
+use crate::answers::Answers;
 use crate::load::{Kernel, LoadError, program};
 use crate::shared::{self, Plain};
 
@@ -165,7 +166,9 @@ impl Kernel {
             .map_err(kernel("open the iterator over tasks"))?
             .read_to_end(&mut text)
             .map_err(|e| kernel("take in its threads")(e.into()))?;
-        Ok(())
+        self.answers
+            .as_ref()
+            .map_or(Ok(()), Answers::take_in_listeners)
     }
 
     /// Stops watching it; what its threads cost afterwards is one load at each switch.

@@ -23,6 +23,13 @@ pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans
             Cause::Fault => ladder.measures("fault"),
             Cause::Steal => steal,
             Cause::Queue => sockets == Some(SocketSpans::FromReady),
+            Cause::Tcp => sockets == Some(SocketSpans::FromReady) && ladder.measures("ready"),
+            Cause::Accept => {
+                sockets == Some(SocketSpans::FromReady)
+                    && ladder.measures("ready")
+                    && ladder.measures("connections")
+            }
+            Cause::Reclaim => ladder.measures("reclaim"),
             _ => true,
         })
         .collect()

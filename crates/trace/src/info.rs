@@ -101,6 +101,10 @@ pub struct Summary {
     pub seen: u64,
     /// For each place that can lose: how many rows or events it lost.
     pub lost: BTreeMap<String, u64>,
+    /// Requests that are no rows, or whose rows say too little, by the reason.
+    pub uncovered: BTreeMap<String, u64>,
+    /// Rows that are there and were mended, by what was wrong.
+    pub adjusted: BTreeMap<String, u64>,
     /// What the recorder itself cost.
     pub cost: Cost,
 }
@@ -148,6 +152,12 @@ pub struct LedgerInfo {
     pub seen: Option<u64>,
     /// For each place that can lose: how many rows or events it lost.
     pub lost: Option<BTreeMap<String, u64>>,
+    /// Requests that are no rows, or whose rows say too little, by the reason.
+    #[serde(default)]
+    pub uncovered: Option<BTreeMap<String, u64>>,
+    /// Rows that are there and were mended, by what was wrong.
+    #[serde(default)]
+    pub adjusted: Option<BTreeMap<String, u64>>,
     /// What the recorder itself cost.
     pub cost: Option<Cost>,
 }
@@ -168,6 +178,8 @@ impl LedgerInfo {
             files: None,
             seen: None,
             lost: None,
+            uncovered: None,
+            adjusted: None,
             cost: None,
         }
     }

@@ -33,6 +33,10 @@ pub fn meaning(part: Part) -> &'static str {
         Some(Cause::Fault) => "page faults",
         Some(Cause::Steal) => "the hypervisor running something else",
         Some(Cause::Queue) => "ready while its thread did other work",
+        Some(Cause::Stopped) => "stopped by a signal, a tracer or a freezer",
+        Some(Cause::Reclaim) => "taking memory back before it gets some",
+        Some(Cause::Tcp) => "TCP kept the end of the answer back",
+        Some(Cause::Accept) => "its connection waited to be accepted",
         None => "the span's own instructions",
     }
 }
@@ -54,6 +58,10 @@ pub fn letter(part: Part) -> char {
         Some(Cause::Fault) => 'F',
         Some(Cause::Steal) => 'V',
         Some(Cause::Queue) => 'Q',
+        Some(Cause::Stopped) => 'S',
+        Some(Cause::Reclaim) => 'M',
+        Some(Cause::Tcp) => 'K',
+        Some(Cause::Accept) => 'A',
         None => '.',
     }
 }

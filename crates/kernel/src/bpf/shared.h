@@ -41,6 +41,8 @@
 #define WHO_OTHER 1	/* a thread for whose name the table had no room */
 #define WHO_IDLE 2	/* nobody ran: the CPU was idle, and slow to wake up */
 #define WHO_INTERRUPT 3 /* woken by an interrupt: a timeout, a device */
+#define WHO_PACKETS 4	/* woken by packets that no thread of this machine has just sent */
+#define WHO_FREEZER 5	/* stopped by its cgroup's freezer */
 #define WHO_THREAD 0x1000
 #define WHO_IRQ 0x4000
 #define WHO_VECTOR 0x8000
@@ -70,6 +72,8 @@ enum syscall_kind {
 	KIND_IO,
 	KIND_FILE, /* the file behind its first argument decides */
 };
+#define KIND_MASK 0x0f
+#define KIND_WAKES 0x80 /* flag: the call may wake a thread that waits for a message or a signal */
 
 /* What user space decides before loading. Probabilities are of 2^32. */
 struct config {
@@ -86,6 +90,7 @@ struct config {
 struct process {
 	ts_u32 map;	/* the SDK's map of meters, 0 without one */
 	ts_u32 refused; /* errno with which the SDK failed to attach */
+	ts_u32 stopper; /* who sent it the latest signal that stops, as an episode has it */
 };
 
 /* What could not be metered or written, and why. */
@@ -102,6 +107,22 @@ struct lost {
 	ts_u64 names;	  /* an argument that should be the name could not be, see number_of */
 	ts_u64 culprits; /* a thread ran instead, or held a lock, that found no room in the table */
 };
+
+/* Requests of sockets that are no rows, or whose rows say too little. */
+struct uncovered {
+	ts_u64 handed_over; /* another thread answered than received */
+	ts_u64 pipelined;   /* they came together with another, and count as one with it */
+	ts_u64 unanswered;  /* the connection ended, or another thread received, before an answer */
+	ts_u64 continued;   /* the answer went on after its row was written */
+};
+
+/* A request from this length on is remembered as what others queued behind: a shorter one makes
+ * nobody's tail, and remembering costs a look at the thread's storage. */
+#define BLAMED_FROM_NS 20000
+/* An answer that goes on so much later than its row says is counted as `continued`. */
+#define CONTINUED_FROM_NS 50000
+/* Rows of answers that ended without a further receive. */
+#define LATE_ROWS_BYTES (1 << 20)
 
 /* What no hook sees of an event, measured before anybody is recorded; 0: not known. */
 struct unseen {

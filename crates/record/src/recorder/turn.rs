@@ -18,6 +18,8 @@ use crate::options::{Listener, Progress, RecordError};
 pub(super) struct Sums {
     seen: u64,
     lost: BTreeMap<String, u64>,
+    uncovered: BTreeMap<String, u64>,
+    adjusted: BTreeMap<String, u64>,
     cpu_ns: u64,
 }
 
@@ -125,6 +127,7 @@ impl Recorder {
     pub fn finish(mut self, listener: &mut impl Listener) -> Result<Progress, RecordError> {
         self.kernel.dismiss_sdk();
         self.kernel.detach_probes();
+        let finished = self.finish_answers(true);
         let looked = self.look();
         listener.look(&self.book.live);
         let progress = self.progress();
@@ -135,6 +138,7 @@ impl Recorder {
         drop((sdk, kernel));
         let totals = book.output.finish(summary)?;
         looked?;
+        finished?;
         Ok(Progress {
             bytes: totals.bytes,
             ..progress
@@ -146,20 +150,24 @@ impl Recorder {
         let now = Sums {
             seen: self.seen(),
             lost: self.lost(),
+            uncovered: self.uncovered(),
+            adjusted: self.adjusted(),
             cpu_ns: own_cpu_ns() - self.cpu_at_start,
         };
         let before = std::mem::replace(&mut self.before, now.clone());
-        let since = |name: &String, count: u64| {
-            count.saturating_sub(before.lost.get(name).copied().unwrap_or(0))
+        let since = |now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
+            let grown = |(name, count): (&String, &u64)| {
+                let earlier = before.get(name).copied().unwrap_or(0);
+                (name.clone(), count.saturating_sub(earlier))
+            };
+            now.iter().map(grown).collect()
         };
         Summary {
             ended_ns: unix_ns(),
             seen: now.seen.saturating_sub(before.seen),
-            lost: now
-                .lost
-                .iter()
-                .map(|(name, count)| (name.clone(), since(name, *count)))
-                .collect(),
+            lost: since(&now.lost, &before.lost),
+            uncovered: since(&now.uncovered, &before.uncovered),
+            adjusted: since(&now.adjusted, &before.adjusted),
             cost: Cost {
                 cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
                 max_rss_bytes: machine::max_resident_bytes(),

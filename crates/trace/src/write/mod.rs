@@ -263,6 +263,8 @@ impl LedgerWriter {
             ended_ns,
             seen,
             mut lost,
+            uncovered,
+            adjusted,
             cost,
         } = summary;
         if self.lost_rows > 0 {
@@ -275,6 +277,8 @@ impl LedgerWriter {
         self.info.files = Some(self.totals.files);
         self.info.seen = Some(seen);
         self.info.lost = Some(lost);
+        self.info.uncovered = Some(uncovered);
+        self.info.adjusted = Some(adjusted);
         self.info.cost = Some(cost);
         self.info.write(&self.folder)?;
         sealed?;

@@ -122,6 +122,12 @@ impl Encoder {
                 columns.len(),
                 &mut self.numbers,
             ),
+            Column::Others => pages::optional(
+                &columns.others_rows,
+                &columns.others,
+                columns.len(),
+                &mut self.numbers,
+            ),
             Column::CauseNs(cause) | Column::CauseN(cause) if !self.measured.contains(cause) => {
                 pages::optional(&[], &[], columns.len(), &mut self.numbers)
             }
