@@ -11,7 +11,7 @@ use tailscope_signals::row::Row;
 
 use crate::load::{Kernel, LoadError, kernel, program};
 use crate::news::{self, Ring};
-use crate::shared;
+use crate::shared::{self, Plain};
 use crate::watch::{WatchError, map_of};
 
 /// After so long without a send or a receive an answer counts as complete. One that goes on later is
@@ -66,10 +66,11 @@ fn run(link: &Link) -> libbpf_rs::Result<()> {
     Ok(())
 }
 
-fn word(object: &Object, name: &str) -> u64 {
-    let bytes = map_of(object, name).lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+/// How many answers the latest run found no room for.
+fn left(object: &Object) -> u64 {
+    let bytes = map_of(object, ".bss.late").lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bytes = bytes.ok().flatten().unwrap_or_default();
-    bytes.try_into().map_or(0, u64::from_ne_bytes)
+    shared::late::from_bytes(&bytes).map_or(0, |late| late.left)
 }
 
 impl Kernel {
@@ -94,22 +95,19 @@ impl Kernel {
             now.saturating_sub(COMPLETE_AFTER).as_nanos() as u64
         };
         let refused = || crate::watch::kernel("look for complete answers");
-        let set = |name, value: u64| {
-            map_of(&self.object, name)
-                .update(&0u32.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY)
-                .map_err(refused())
-        };
-        set(".bss.late_before", before)?;
-        let mut left = u64::MAX;
+        let asked = shared::late { before, left: 0 };
+        let mut most = u64::MAX;
         loop {
-            set(".bss.late_left", 0)?;
+            map_of(&self.object, ".bss.late")
+                .update(&0u32.to_ne_bytes(), asked.as_bytes(), MapFlags::ANY)
+                .map_err(refused())?;
             run(&answers.finish).map_err(refused())?;
             answers.drain(&mut each);
-            let now = word(&self.object, ".bss.late_left");
-            if now == 0 || now >= left {
+            let left = left(&self.object);
+            if left == 0 || left >= most {
                 return Ok(());
             }
-            left = now; // the ring was full: there is room again
+            most = left; // the ring was full: there is room again
         }
     }
 }

@@ -31,6 +31,7 @@ pub(crate) trait Plain: Default + Sized {
 
 impl Plain for config {}
 impl Plain for process {}
+impl Plain for late {}
 impl Plain for lost {}
 impl Plain for uncovered {}
 impl Plain for unseen {}

@@ -21,10 +21,7 @@ struct {
 /* A share more than there can be: verifiers take the masked number of shares for 15. */
 #define LATE_ROW_BYTES (TS_KERNEL_ROW_MAX + sizeof(struct ts_share))
 
-/* What the iterator found no room for, in its latest run. */
-SEC(".bss.late_left") __u64 late_left = 0;
-/* The iterator finishes answers whose latest send ended before this moment. */
-SEC(".bss.late_before") __u64 late_before = 0;
+SEC(".bss.late") struct late late = {};
 
 /* The row so far, with the causes up to this send. */
 static __always_inline void note_answer(struct request *r, const struct ts_meter *m, __u64 now)
@@ -162,17 +159,17 @@ int finish_answers(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (!sk || !ctx->value)
 		return 0;
 	r = request_of(sk);
-	if (!r || !r->answered || r->row.begin + r->row.wall > late_before)
+	if (!r || !r->answered || r->row.begin + r->row.wall > *(volatile __u64 *)&late.before)
 		return 0;
 	if (r->held) {
 		tcp = bpf_skc_to_tcp_sock(sk);
 		/* What still waits for the receiver is no whole answer. */
-		if (tcp && tcp->snd_nxt != tcp->write_seq && late_before != ~0ull)
+		if (tcp && tcp->snd_nxt != tcp->write_seq && late.before != ~0ull)
 			return 0;
 		note_sent(r, sk, bpf_ktime_get_ns());
 	}
 	if (!finish_late(r)) {
-		late_left++;
+		late.left++;
 		return 0;
 	}
 	r->late = 1;

@@ -121,6 +121,12 @@ struct uncovered {
 #define BLAMED_FROM_NS 20000
 /* An answer that goes on so much later than its row says is counted as `continued`. */
 #define CONTINUED_FROM_NS 50000
+/* What the iterator over answers is asked, and says. */
+struct late {
+	ts_u64 before; /* answers whose latest send ended earlier are finished */
+	ts_u64 left;   /* so many found no room in its latest run */
+};
+
 /* Rows of answers that ended without a further receive. */
 #define LATE_ROWS_BYTES (1 << 20)
 
