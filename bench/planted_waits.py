@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from any_server import commit
 from harness import RESULTS, Bar, Result, table
-from proof.machine import ProofError
+from proof.machine import TAILSCOPE, ProofError
 from thirdparty.built import Lacking
 from thirdparty.faults import FAULTS
 from thirdparty.finding import Finding, find
@@ -38,6 +39,9 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME,…", help="some faults; nothing is written")
     parser.add_argument("--runs", type=int, default=5, help="of each fault")
     parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each run")
+    parser.add_argument(
+        "--tailscope", type=Path, default=TAILSCOPE, help="the program; default: the installed one"
+    )
     args = parser.parse_args()
     chosen = args.only.split(",") if args.only else list(FAULTS)
     if unknown := set(chosen) - set(FAULTS):
@@ -48,7 +52,7 @@ def main() -> None:
     for name in chosen:
         for _ in range(args.runs):
             try:
-                finding = find(FAULTS[name], args.seconds)
+                finding = find(FAULTS[name], args.seconds, args.tailscope)
             except (Lacking, ProofError) as error:
                 absent.append(f"{name}: {error}")
                 print(absent[-1], flush=True)
