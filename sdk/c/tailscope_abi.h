@@ -170,6 +170,7 @@ enum ts_held {
 struct ts_request {
 	ts_u64 accept_ns;  /* its connection waited to be accepted */
 	ts_u64 tcp_ns;	   /* TCP kept the end of its answer back */
+	ts_u64 unknown_ns; /* another thread than received it had it, or nobody */
 	ts_u32 others;	   /* requests that its thread began or answered while it was open */
 	ts_u16 tcp_why;	   /* enum ts_held */
 	ts_u16 family;	   /* of the peer that `queue` is put down to; 0: not known */

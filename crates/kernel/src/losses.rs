@@ -41,14 +41,16 @@ pub struct Losses {
 /// loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Uncovered {
-    /// Another thread answered than received.
-    pub handed_over: u64,
-    /// They came together with another, and count as one with it.
+    /// They came together with another, and count as one with it; an estimate.
     pub pipelined: u64,
-    /// The connection ended, or another thread received, before an answer.
+    /// Receives on connections of HTTP/2, on which requests overlap.
+    pub multiplexed: u64,
+    /// The connection ended before an answer.
     pub unanswered: u64,
     /// The answer went on after its row was written.
     pub continued: u64,
+    /// Rows of connections with TLS, whose handshakes count as requests.
+    pub encrypted: u64,
 }
 
 pub(crate) fn uncovered(object: &Object) -> Uncovered {
@@ -59,8 +61,9 @@ pub(crate) fn uncovered(object: &Object) -> Uncovered {
         .and_then(|bytes| shared::uncovered::from_bytes(&bytes))
         .unwrap_or_default();
     Uncovered {
-        handed_over: counted.handed_over,
         pipelined: counted.pipelined,
+        multiplexed: counted.multiplexed,
+        encrypted: counted.encrypted,
         unanswered: counted.unanswered,
         continued: counted.continued,
     }

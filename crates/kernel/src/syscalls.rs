@@ -66,6 +66,11 @@ const FILE: &[i64] = &[
     c::SYS_splice,
 ];
 
+/// Those that receive, by what their second argument is.
+const TO_BUFFER: &[i64] = &[c::SYS_read, c::SYS_recvfrom];
+const TO_VECTOR: &[i64] = &[c::SYS_readv];
+const TO_MESSAGE: &[i64] = &[c::SYS_recvmsg];
+
 /// Those in which a thread may wake another by a message, a signal or the end of a connection.
 const WAKES: &[i64] = &[
     c::SYS_write,
@@ -115,9 +120,16 @@ pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
             }
         }
     }
-    for &nr in WAKES {
-        if let Some(entry) = kinds.get_mut(nr as usize) {
-            *entry |= shared::KIND_WAKES as u8;
+    for (calls, flag) in [
+        (WAKES, shared::KIND_WAKES),
+        (TO_BUFFER, shared::KIND_TO_BUFFER),
+        (TO_VECTOR, shared::KIND_TO_VECTOR),
+        (TO_MESSAGE, shared::KIND_TO_MESSAGE),
+    ] {
+        for &nr in calls {
+            if let Some(entry) = kinds.get_mut(nr as usize) {
+                *entry |= flag as u8;
+            }
         }
     }
     kinds

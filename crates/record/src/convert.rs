@@ -76,6 +76,7 @@ pub(crate) fn convert(row: &Row, clock: &Clock, context: Context) -> (SpanRow, O
         (Cause::Queue, row.queue_ns),
         (Cause::Tcp, row.request.tcp_ns),
         (Cause::Accept, row.request.accept_ns),
+        (Cause::Unknown, row.request.unknown_ns),
     ] {
         span.cause_ns[cause.index()] = signed(ns).min(wall_ns);
         span.cause_n[cause.index()] = u32::from(ns > 0);

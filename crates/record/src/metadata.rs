@@ -29,6 +29,7 @@ pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans
                     && ladder.measures("ready")
                     && ladder.measures("connections")
             }
+            Cause::Unknown => sockets.is_some(),
             Cause::Reclaim => ladder.measures("reclaim"),
             _ => true,
         })

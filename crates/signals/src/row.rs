@@ -31,7 +31,9 @@ pub struct Request {
     pub accept_ns: u64,
     /// How long TCP kept the end of the answer back.
     pub tcp_ns: u64,
-    /// Why, as `enum ts_held`.
+    /// How long another thread had it, or nobody.
+    pub unknown_ns: u64,
+    /// Why TCP did, as `enum ts_held`.
     pub tcp_why: u16,
     /// Requests that its thread began or answered while it was open.
     pub others: u32,
@@ -197,6 +199,7 @@ impl Request {
         Ok(Self {
             accept_ns: u64_at(bytes, offset_of!(abi::ts_request, accept_ns)),
             tcp_ns: u64_at(bytes, offset_of!(abi::ts_request, tcp_ns)),
+            unknown_ns: u64_at(bytes, offset_of!(abi::ts_request, unknown_ns)),
             tcp_why: u16_at(bytes, offset_of!(abi::ts_request, tcp_why)),
             others: u32_at(bytes, offset_of!(abi::ts_request, others)),
             behind: peer.map(|peer| Behind { peer, ns }),
@@ -286,6 +289,7 @@ mod tests {
         };
         bytes.extend(request.accept_ns.to_le_bytes());
         bytes.extend(request.tcp_ns.to_le_bytes());
+        bytes.extend(request.unknown_ns.to_le_bytes());
         bytes.extend(request.others.to_le_bytes());
         bytes.extend(request.tcp_why.to_le_bytes());
         bytes.extend(family.to_le_bytes());
@@ -297,14 +301,14 @@ mod tests {
     }
 
     prop_compose! {
-        fn requests()(accept_ns: u64, tcp_ns: u64, tcp_why: u16, others: u32, ip: IpAddr, port: u16,
+        fn requests()(accept_ns: u64, tcp_ns: u64, unknown_ns: u64, tcp_why: u16, others: u32, ip: IpAddr, port: u16,
                       ns: u64, known in 0..3) -> Request {
             let behind = match known {
                 0 => None,
                 1 => Some(Behind { peer: None, ns }),
                 _ => Some(Behind { peer: Some(SocketAddr::new(ip.to_canonical(), port)), ns }),
             };
-            Request { accept_ns, tcp_ns, tcp_why, others, behind }
+            Request { accept_ns, tcp_ns, unknown_ns, tcp_why, others, behind }
         }
     }
 

@@ -43,11 +43,13 @@ pub enum Cause {
     Tcp = 16,
     /// The request's data was there, and its connection waited to be accepted.
     Accept = 17,
+    /// Another thread answered than received: what the request did in between is not known.
+    Unknown = 18,
 }
 
 impl Cause {
     /// How many causes there are.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     /// Every cause, in the persisted order: `ALL[n]` has the number `n`.
     pub const ALL: [Cause; Cause::COUNT] = [
@@ -69,6 +71,7 @@ impl Cause {
         Cause::Reclaim,
         Cause::Tcp,
         Cause::Accept,
+        Cause::Unknown,
     ];
 
     /// The name as in the ledger's columns, `<name>_ns` and `<name>_n`.
@@ -93,6 +96,7 @@ impl Cause {
             Cause::Reclaim => "reclaim",
             Cause::Tcp => "tcp",
             Cause::Accept => "accept",
+            Cause::Unknown => "unknown",
         }
     }
 

@@ -37,6 +37,7 @@ pub fn meaning(part: Part) -> &'static str {
         Some(Cause::Reclaim) => "taking memory back before it gets some",
         Some(Cause::Tcp) => "TCP kept the end of the answer back",
         Some(Cause::Accept) => "its connection waited to be accepted",
+        Some(Cause::Unknown) => "not known: another thread answered",
         None => "the span's own instructions",
     }
 }
@@ -62,6 +63,7 @@ pub fn letter(part: Part) -> char {
         Some(Cause::Reclaim) => 'M',
         Some(Cause::Tcp) => 'K',
         Some(Cause::Accept) => 'A',
+        Some(Cause::Unknown) => 'U',
         None => '.',
     }
 }

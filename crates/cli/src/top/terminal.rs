@@ -140,6 +140,7 @@ fn paint(part: Option<Cause>) -> u8 {
         Some(Cause::Reclaim) => 172,
         Some(Cause::Tcp) => 44,
         Some(Cause::Accept) => 223,
+        Some(Cause::Unknown) => 246,
         None => 250,
     }
 }

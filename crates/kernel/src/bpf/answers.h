@@ -58,6 +58,29 @@ static __always_inline void note_answer(struct request *r, const struct ts_meter
 	r->answers++;
 }
 
+/* The same where another thread sends than received: what the request did since the receive, or since
+ * its thread's last send, is not known. */
+static __always_inline void note_answer_elsewhere(struct request *r, __u64 now)
+{
+	__u64 self = bpf_get_current_pid_tgid(), wall = now - r->begin.at;
+
+	if (r->answered) {
+		r->more.unknown_ns += wall - r->row.wall;
+	} else {
+		r->more.unknown_ns = wall - r->queue_ns - r->more.accept_ns;
+		r->more.others = 0;
+		r->shares = 0;
+		r->row.causes = 0;
+		r->row.begin = r->begin.at;
+		r->row.queue_ns = r->queue_ns;
+		r->row.pid = self >> 32;
+		r->row.tid = self;
+	}
+	r->row.wall = wall;
+	r->row.cpu = bpf_get_smp_processor_id();
+	r->answers++;
+}
+
 /* Copies the row, with the time that TCP added; returns its length. */
 static __always_inline __u64 copy_row(struct ts_row *row, const struct request *r, __u64 tcp_ns,
 				      __u16 kept)
@@ -74,7 +97,8 @@ static __always_inline __u64 copy_row(struct ts_row *row, const struct request *
 			break;
 		share[i] = r->share[i];
 	}
-	if (!tcp_ns && !r->more.accept_ns && !r->more.others && !r->more.family)
+	if (!tcp_ns && !r->more.accept_ns && !r->more.unknown_ns && !r->more.others &&
+	    !r->more.family)
 		return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share);
 	row->flags = TS_ROW_HAS_REQUEST;
 	more = (struct ts_request *)(share + (shares & CAUSES_MASK));
@@ -100,6 +124,8 @@ static __always_inline void finish(struct request *r)
 	struct ts_row *row;
 	__u16 kept;
 
+	if (r->protocol == PROTOCOL_TLS)
+		__sync_fetch_and_add(&uncovered.encrypted, 1);
 	if (keeps(SOCKET_SOURCE, r->row.wall + tcp_ns, &kept)) {
 		ring = bpf_map_lookup_elem(&rows, &cpu);
 		row = ring ? next_row(ring, &head) : NULL;

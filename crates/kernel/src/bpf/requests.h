@@ -19,6 +19,13 @@
  * when the compiler moves the register aside. */
 #define CAUSES_MASK 15
 
+/* What the first bytes of a connection show; 0: nobody has looked. */
+enum protocol {
+	PROTOCOL_OTHER = 1,
+	PROTOCOL_HTTP2, /* requests overlap on it */
+	PROTOCOL_TLS,
+};
+
 struct reading {
 	__u64 at;
 	__u64 ns[CAUSES_MASK + 1];
@@ -35,7 +42,7 @@ struct request {
 	__u8 counted;	   /* in its meter's `open` */
 	__u8 answered;	   /* `row` is the request's so far */
 	__u8 late;	   /* its row was written; a further send goes on with the answer */
-	__u8 reserved;
+	__u8 protocol;	   /* enum protocol of the connection */
 	__u16 held;	/* enum ts_held: why TCP kept the end of the answer back */
 	__u32 begun;	/* the meter's count of requests at the begin */
 	__u32 answers;	/* counts writes of `row`, for those who copy it */
@@ -166,10 +173,10 @@ static __always_inline void forget(struct request *r)
 }
 
 /* Forgets one that gets no answer any more, and counts it. */
-static __always_inline void give_up(struct request *r, __u64 *count)
+static __always_inline void give_up(struct request *r)
 {
 	if (r->begin.at && !r->answered)
-		__sync_fetch_and_add(count, 1);
+		__sync_fetch_and_add(&uncovered.unanswered, 1);
 	forget(r);
 }
 

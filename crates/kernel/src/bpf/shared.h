@@ -72,8 +72,12 @@ enum syscall_kind {
 	KIND_IO,
 	KIND_FILE, /* the file behind its first argument decides */
 };
-#define KIND_MASK 0x0f
-#define KIND_WAKES 0x80 /* flag: the call may wake a thread that waits for a message or a signal */
+#define KIND_MASK 0x07
+/* Flags: where the call puts what it receives, by its second argument. */
+#define KIND_TO_BUFFER 0x10
+#define KIND_TO_VECTOR 0x20
+#define KIND_TO_MESSAGE 0x40
+#define KIND_WAKES 0x80 /* the call may wake a thread that waits for a message or a signal */
 
 /* What user space decides before loading. Probabilities are of 2^32. */
 struct config {
@@ -110,10 +114,11 @@ struct lost {
 
 /* Requests of sockets that are no rows, or whose rows say too little. */
 struct uncovered {
-	ts_u64 handed_over; /* another thread answered than received */
-	ts_u64 pipelined;   /* they came together with another, and count as one with it */
-	ts_u64 unanswered;  /* the connection ended, or another thread received, before an answer */
+	ts_u64 pipelined;   /* they came together with another, and count as one with it; estimated */
+	ts_u64 multiplexed; /* receives on connections of HTTP/2, on which requests overlap */
+	ts_u64 unanswered;  /* the connection ended before an answer */
 	ts_u64 continued;   /* the answer went on after its row was written */
+	ts_u64 encrypted;   /* rows of connections with TLS, whose handshakes count as requests */
 };
 
 /* A request from this length on is remembered as what others queued behind: a shorter one makes

@@ -8,6 +8,7 @@
  * sk_data_ready is in: the same moments, but TCP, UDP and Unix sockets only.
  */
 #include "answers.h"
+#include "peek.h"
 #include "sched.h"
 
 /* What a CPU remembers of the requests that it passes over under --sample. */
@@ -101,12 +102,27 @@ static __always_inline void begin_request(struct request *r, struct ts_meter *m)
 	r->counted = 1;
 	r->late = 0;
 	__sync_fetch_and_add(&m->open, 1);
-	r->queue_ns = r->more.accept_ns = 0;
+	r->queue_ns = r->more.accept_ns = r->more.unknown_ns = 0;
 	r->more.family = 0;
 	if (unaccepted)
 		from = r->established;
 	if (config.from_ready && from && from < now)
 		begin_earlier(r, from, unaccepted, now);
+}
+
+/* Another thread receives the rest of a request that came in pieces. It has waited for this one since
+ * the begin. */
+static __always_inline void move_request(struct request *r, struct ts_meter *m)
+{
+	__u64 begin = r->begin.at, now = bpf_ktime_get_ns();
+
+	read_meter(&r->begin, m, now);
+	r->begin.at = begin;
+	r->queue_ns = now - begin - r->more.accept_ns;
+	r->begun = m->begun;
+	r->spans = m->spans;
+	r->counted = 1;
+	__sync_fetch_and_add(&m->open, 1);
 }
 
 /* A receive that brought nothing: nothing was there, or the peer has ended its side. */
@@ -120,14 +136,14 @@ static __always_inline void receive_nothing(struct sock *sk, int length)
 	if (r->answered)
 		finish(r);
 	else
-		give_up(r, &uncovered.unanswered);
+		give_up(r);
 }
 
 static __always_inline int receive(struct sock *sk, int length, int flags)
 {
 	struct cpu *cpu = this_cpu();
 	struct request *r = NULL;
-	bool selected = true;
+	bool selected = true, moves = false, counts;
 	struct ts_meter *m;
 
 	if (flags & 2 /* MSG_PEEK */)
@@ -164,16 +180,26 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		return 0;
 	if (r->answered)
 		finish(r);
+	if (r->protocol == PROTOCOL_HTTP2) {
+		__sync_fetch_and_add(&uncovered.multiplexed, 1);
+		return 0;
+	}
 	if (!is_reader(r, cpu)) { /* another thread than last time */
-		give_up(r, &uncovered.unanswered);
+		moves = r->begin.at;
+		discount(r);
 		r->map = cpu->map;
 		r->slot = cpu->slot;
 	}
 	/* Else it is the rest of a request that came in pieces, or one passed over. */
-	if (!r->begin.at && selected)
+	if (moves)
+		move_request(r, m);
+	else if (!r->begin.at && selected)
 		begin_request(r, m);
 	r->ready = r->established = 0;
 	r->unaccepted = 0;
+	counts = !(m->begun % PEEK_EVERY);
+	if (!r->protocol || counts)
+		peek(r, length, counts);
 	return 0;
 }
 
@@ -203,17 +229,6 @@ static __always_inline void send_later(struct request *r, __u64 now)
 	r->late = 0;
 	if (now - (r->row.begin + r->row.wall) > CONTINUED_FROM_NS)
 		__sync_fetch_and_add(&uncovered.continued, 1);
-}
-
-/* A send by another thread than received: its meter has another history. */
-static __always_inline void send_elsewhere(struct request *r)
-{
-	if (r->answered) {
-		__sync_fetch_and_add(&uncovered.continued, 1);
-		finish(r);
-	} else {
-		give_up(r, &uncovered.handed_over);
-	}
 }
 
 static __always_inline int send(struct sock *sk, int length)
@@ -248,13 +263,13 @@ static __always_inline int send(struct sock *sk, int length)
 		send_later(r, now);
 		return 0;
 	}
-	if (!is_reader(r, cpu)) {
-		send_elsewhere(r);
-		return 0;
+	if (is_reader(r, cpu) && !r->more.unknown_ns) {
+		if (*(volatile __u32 *)&m->seq != seq)
+			now = bpf_ktime_get_ns(); /* what came in between is part of it */
+		note_answer(r, m, now);
+	} else {
+		note_answer_elsewhere(r, now);
 	}
-	if (*(volatile __u32 *)&m->seq != seq)
-		now = bpf_ktime_get_ns(); /* what came in between is part of it */
-	note_answer(r, m, now);
 	if (!r->answered) {
 		r->answered = 1;
 		m->spans++;
@@ -325,7 +340,7 @@ static __always_inline void connection_ends(struct sock *sk)
 		return;
 	if (r->answered && !finish_late(r))
 		__sync_fetch_and_add(&lost.rows, 1);
-	give_up(r, &uncovered.unanswered);
+	give_up(r);
 }
 
 SEC("tp_btf/inet_sock_set_state")

@@ -151,17 +151,21 @@ struct bpf_iter__bpf_sk_storage_map {
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs___task {
 	unsigned long di;
+	unsigned long si;
 	unsigned long orig_ax;
 } CORE;
 #define SYSCALL_NR(regs) ((long)(regs)->orig_ax)
 #define SYSCALL_ARG0(regs) ((regs)->di)
+#define SYSCALL_ARG1(regs) ((regs)->si)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs___task {
+	__u64 regs[31];
 	__u64 orig_x0;
 	__s32 syscallno;
 } CORE;
 #define SYSCALL_NR(regs) ((long)(regs)->syscallno)
 #define SYSCALL_ARG0(regs) ((regs)->orig_x0)
+#define SYSCALL_ARG1(regs) ((regs)->regs[1])
 #else
 #error "no register layout for this architecture"
 #endif

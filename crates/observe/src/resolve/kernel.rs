@@ -106,7 +106,7 @@ fn place_in_meter(cause: Cause) -> Option<usize> {
     match cause {
         Cause::Stopped => Some(abi::TS_STOPPED as usize),
         Cause::Reclaim => Some(abi::TS_RECLAIM as usize),
-        Cause::Steal | Cause::Queue | Cause::Tcp | Cause::Accept => None,
+        Cause::Steal | Cause::Queue | Cause::Tcp | Cause::Accept | Cause::Unknown => None,
         _ => Some(cause.index()),
     }
 }

@@ -81,8 +81,9 @@ impl Recorder {
     pub fn uncovered(&self) -> Counts {
         let counted = self.kernel.uncovered();
         named([
-            ("handed_over", counted.handed_over),
             ("pipelined", counted.pipelined),
+            ("multiplexed", counted.multiplexed),
+            ("encrypted", counted.encrypted),
             ("unanswered", counted.unanswered),
             ("continued", counted.continued),
         ])

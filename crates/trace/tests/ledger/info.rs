@@ -26,7 +26,7 @@ fn ledger_json_tells_what_is_known_at_the_begin_and_at_the_end() {
             ended_ns: sample::START_NS + 10_000_000_000,
             seen: 4_000,
             lost: [("ring_full".to_owned(), 3), ("slots".to_owned(), 0)].into(),
-            uncovered: [("handed_over".to_owned(), 17)].into(),
+            uncovered: [("pipelined".to_owned(), 17)].into(),
             adjusted: [("overdrawn".to_owned(), 2)].into(),
             cost: Cost {
                 cpu_ns: 123_456,
