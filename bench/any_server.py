@@ -23,7 +23,7 @@ from harness import RESULTS, ROOT, Bar, Result, table
 
 sys.path.insert(0, str(ROOT / "lab"))
 
-from proof.machine import ProofError
+from proof.machine import TAILSCOPE, ProofError
 from thirdparty.built import Lacking
 from thirdparty.case import FRESH, KEPT, Case
 from thirdparty.measure import Cell, cell, path_ns
@@ -60,6 +60,9 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the servers' names")
     parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each cell")
     parser.add_argument("--ledgers", type=Path, help="keep the ledgers in this folder")
+    parser.add_argument(
+        "--tailscope", type=Path, default=TAILSCOPE, help="the program; default: the installed one"
+    )
     args = parser.parse_args()
     if args.list:
         print("\n".join(f"{name:20} {case.title}" for name, case in CASES.items()))
@@ -77,7 +80,8 @@ def main() -> None:
     for name in chosen:
         for mode in CASES[name].modes:
             try:
-                found = cell(CASES[name], mode, args.seconds, paths[mode], args.ledgers)
+                about = (args.seconds, paths[mode], args.ledgers, args.tailscope)
+                found = cell(CASES[name], mode, *about)
             except (Lacking, ProofError) as error:
                 absent.append(f"{name}, {mode}: {error}")
                 print(absent[-1], flush=True)

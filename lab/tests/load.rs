@@ -272,6 +272,67 @@ fn http_goes_on_when_the_server_closes_now_and_then() {
     assert!(report["count"].as_u64() > Some(350));
 }
 
+/// Answers each request of a connection with `answer`, after a pause.
+fn answer_http(stream: TcpStream, answer: &str, pause: Duration, requests: usize) {
+    let mut writer = stream.try_clone().expect("a descriptor");
+    let mut left = requests;
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+        if !line.is_empty() {
+            continue;
+        }
+        thread::sleep(pause);
+        left -= 1;
+        if writer.write_all(answer.as_bytes()).is_err() || left == 0 {
+            return;
+        }
+    }
+}
+
+#[test]
+fn each_request_has_a_connection_of_its_own_if_asked_for() {
+    // A body without a length, which ends with the connection.
+    let address = server(|stream| {
+        answer_http(stream, "HTTP/1.0 200 OK\r\n\r\nhello", Duration::ZERO, 1);
+    });
+    let asked = ["--rate", "200", "--duration", "1s", "--fresh"];
+    let output = load("--http", address, &asked);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = report(&output);
+    assert_eq!(report["fresh"], true);
+    assert_eq!(
+        (
+            &report["errors"],
+            &report["unanswered"],
+            &report["reconnects"]
+        ),
+        (&0.into(), &0.into(), &0.into())
+    );
+    assert!(report["count"].as_u64() > Some(120), "{report}");
+}
+
+#[test]
+fn what_a_server_takes_is_in_the_latency_without_the_generators_own_delay() {
+    let address = server(|stream| {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        answer_http(stream, answer, Duration::from_millis(20), usize::MAX);
+    });
+    // On one connection requests wait for each other in the client, which is no fault of the server.
+    let asked = ["--rate", "40", "--duration", "2s", "--connections", "1"];
+    let report = report(&load("--http", address, &asked));
+    let served = &report["served_ns"];
+    assert!(served["min"].as_u64() >= Some(20_000_000), "{report}");
+    for quantile in ["p50", "p99", "max"] {
+        assert!(
+            served[quantile].as_u64() <= report["latency_ns"][quantile].as_u64(),
+            "{report}"
+        );
+    }
+    assert!(
+        served["mean"].as_f64() < report["latency_ns"]["mean"].as_f64(),
+        "{report}"
+    );
+}
+
 #[test]
 fn ctrl_c_prints_what_there_is() {
     let address = server(|stream| answer_memcached(stream, |_| ()));
@@ -313,6 +374,7 @@ fn wrong_usage_is_exit_code_2() {
         &["load", "--memcached", "127.0.0.1:1", "--rate", "0"],
         &["load", "--memcached", "127.0.0.1:1", "--duration", "10"],
         &["load", "--memcached", "127.0.0.1:1", "--set-ratio", "2"],
+        &["load", "--redis", "127.0.0.1:1", "--fresh", "--depth", "2"],
         &["timers", "--cpu", "0", "--period", "1us"],
         &["packets", "--cpu", "0", "--sender-cpu", "0"],
         &["quota", "--quota-us", "1000"],

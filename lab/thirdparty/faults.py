@@ -20,13 +20,15 @@ from proof.machine import ProofError, end, until
 
 from thirdparty import built, groups
 from thirdparty.case import FRESH, KEPT, Case
+from thirdparty.client import BEFORE_OTHERS
 from thirdparty.own import Echo, PythonThreads
 from thirdparty.struck import (
     FreshMemory,
     PostgresKept,
     RedisSlowCommand,
-    RegisteredEcho,
+    RegisteredRedis,
     SerialServer,
+    SlowlyAskedEcho,
 )
 
 #: How long something stands still, and how often, in s.
@@ -99,7 +101,7 @@ def traced(case: Case, *how: object) -> Iterator[None]:
     said = case.folder / "strace"
     options = ("-f", "-o", said, *how)
     attach = [word for pid in case.pids for word in ("-p", str(pid))]
-    command = [built.path("strace"), *(str(word) for word in options), *attach]
+    command = [*BEFORE_OTHERS, built.path("strace"), *(str(word) for word in options), *attach]
     tracer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         until(lambda: tracer.poll() is not None or is_traced(case.pids[0]), "strace is attached")
@@ -133,7 +135,7 @@ def in_itself(_: Case) -> AbstractContextManager[None]:
 @contextmanager
 def interrupted(case: Case) -> Iterator[None]:
     """Another process interrupts the CPUs of all that have registered for membarrier(2)."""
-    command = ["taskset", "-c", "0", str(built.membarrier())]
+    command = [*BEFORE_OTHERS, "taskset", "-c", "0", str(built.membarrier())]
     other = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -154,8 +156,8 @@ WAITS = frozenset({"network", "lock", "sleep", "queue"})
 FAULTS: dict[str, Fault] = {
     "stopped": Fault(Echo, KEPT, stopped, STOPPED),
     "frozen": Fault(Echo, KEPT, frozen, STOPPED),
-    "traced": Fault(Echo, KEPT, held_by_tracer, STOPPED),
-    "strace": Fault(Echo, KEPT, every_call_traced, STOPPED, percentile="p50"),
+    "traced": Fault(SlowlyAskedEcho, KEPT, held_by_tracer, STOPPED),
+    "strace": Fault(SlowlyAskedEcho, KEPT, every_call_traced, STOPPED, percentile="p50"),
     "nagle": Fault(PythonThreads, KEPT, in_itself, frozenset({"tcp"})),
     "accept": Fault(SerialServer, FRESH, in_itself, frozenset({"accept"})),
     "slow-command": Fault(
@@ -166,6 +168,6 @@ FAULTS: dict[str, Fault] = {
         blamed=lambda case: case.slow_client,  # type: ignore[attr-defined]
     ),
     "row-lock": Fault(PostgresKept, KEPT, striking, WAITS, blamed=lambda _: "postgres"),
-    "membarrier": Fault(RegisteredEcho, KEPT, interrupted, frozenset({"irq"}), percentile="p50"),
+    "membarrier": Fault(RegisteredRedis, KEPT, interrupted, frozenset({"irq"}), percentile="p50"),
     "reclaim": Fault(FreshMemory, KEPT, striking, frozenset({"reclaim"})),
 }

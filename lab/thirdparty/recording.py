@@ -21,16 +21,16 @@ from thirdparty.client import quantile
 #: Places that lose requests, of `lost` in ledger.json; the others lose time or names.
 LOSE_REQUESTS = ("ring_full", "sockets", "unwritten")
 #: Requests that were seen and are no rows, of `uncovered` in ledger.json.
-UNCOVERED = ("handed_over", "pipelined", "unanswered")
+UNCOVERED = ("handed_over", "pipelined", "unanswered", "multiplexed")
 #: How many lines of an output somebody reads for sure.
 FIRST_LINES = 3
-#: A line that names what is missing, with its share.
-NOTICE = re.compile(
-    r"(?i)(not covered|not recorded|not in (this|the) ledger|missing|uncovered|incomplete"
-    r"|handed over|another thread|pipelined|unanswered|left out|lost).*?\d+(\.\d+)? ?%"
-    r"|\d+(\.\d+)? ?%.*?(not covered|not recorded|not in (this|the) ledger|missing|uncovered"
-    r"|incomplete|handed over|another thread|pipelined|unanswered|left out|lost)"
+#: What such a line says of requests that are no rows, or whose rows say too little.
+MISSING = (
+    r"not covered|not recorded|not in (?:this|the) (?:recording|ledger)|missing|incomplete"
+    r"|handed over|another thread|pipelined|unanswered|unknown|too short|left out|lost"
 )
+#: A line that names what is missing, with its share.
+NOTICE = re.compile(rf"(?i)\d ?%.*({MISSING})|({MISSING}).*\d ?%")
 
 
 @dataclass(frozen=True)

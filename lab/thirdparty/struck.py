@@ -99,16 +99,28 @@ class PostgresKept(PostgresRowLock):
             end(keeper, signal.SIGINT)
 
 
-class RegisteredEcho(Echo):
-    """The empty server, registered for other processes' membarrier(2)."""
+class SlowlyAskedEcho(Echo):
+    """The empty server at a rate that it keeps up with when each system call of it stops twice."""
 
-    title = "empty server, membarrier"
-    modes: ClassVar = (KEPT,)
+    rates: ClassVar = {"/": 200}
+
+
+class RegisteredRedis(RedisPipelined):
+    """Redis, registered for other processes' membarrier(2); each request asks for many keys."""
+
+    title = "redis, membarrier"
+    RATE = 1000
 
     def start(self) -> None:
         library = {"LD_PRELOAD": str(built.membarrier_library())}
-        command = ("taskset", "-c", 1, built.echo(), self.port)
-        self.process = self.run(*command, env=os.environ | library)
+        command = ["taskset", "-c", 1, built.path("redis-server"), "--bind", "127.0.0.1"]
+        where = ("--port", self.port, "--save", "", "--dir", self.folder)
+        self.process = self.run(*command, *where, env=os.environ | library)
+
+    def load(self, mode: str, seconds: float) -> Client:
+        options = ("--rate", self.RATE, "--connections", 1, "--keys", 1000, "--batch", 250)
+        words = client.offer("redis", f"127.0.0.1:{self.port}", seconds, *options)
+        return client.run({"mget": words}, seconds)
 
 
 class FreshMemory(Echo):

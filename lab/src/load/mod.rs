@@ -14,8 +14,8 @@ mod keyvalue;
 mod memcached;
 mod plan;
 mod protocol;
-mod redis;
 mod receive;
+mod redis;
 mod report;
 mod tally;
 
@@ -179,7 +179,11 @@ impl Load {
     fn target(&self) -> anyhow::Result<(String, SocketAddr, Box<dyn Protocol>)> {
         if let Some(url) = &self.target.http {
             let name = format!("http {}", url.address);
-            return Ok((name, resolve(&url.address)?, Box::new(Http::new(url, self.fresh))));
+            return Ok((
+                name,
+                resolve(&url.address)?,
+                Box::new(Http::new(url, self.fresh)),
+            ));
         }
         if let Some(host) = &self.target.redis {
             return Ok((format!("redis {host}"), resolve(host)?, self.keyed(Redis)));

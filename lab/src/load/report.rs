@@ -164,7 +164,11 @@ pub fn per_second(count: u64, seconds: f64) -> f64 {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.connections == 1 { "" } else { "s" };
-        let fresh = if self.fresh { ", each for one request" } else { "" };
+        let fresh = if self.fresh {
+            ", each for one request"
+        } else {
+            ""
+        };
         writeln!(
             f,
             "{}: {} loop, {} connection{plural}{fresh}",
