@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from proof.ports import answers, free_port
+from proof.ports import answers
 from rig import bpf, installed, ledger
 from rig.agent import LOOPBENCH, Agent, configuration
 from rig.processes import Started, held
@@ -226,7 +226,7 @@ def test_two_agents_share_no_folder(agent: Start, folder: Path) -> None:
 
 def test_a_port_that_is_taken_is_said(folder: Path) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", free_port()))
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         config = configuration(folder, 'name = "x"', metrics=f'listen = "127.0.0.1:{port}"')
