@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 
-
 #: Bound, and never listening: so the kernel gives their ports to nobody who asks for any.
 _HELD: list[socket.socket] = []
 

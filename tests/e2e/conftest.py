@@ -80,8 +80,12 @@ def timeline(recordable: None, folder: Path) -> Iterator[Begin]:
 
 
 @pytest.fixture
-def agent(recordable: None, folder: Path) -> Iterator[Callable[..., Agent]]:
+def agent(
+    recordable: None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Agent]]:
     """Starts agents: `agent(LOOPBENCH, ledger="…")`. All are ended."""
+    # Programs wait for its answer, so that none begins without it on a busy machine.
+    monkeypatch.setenv("TAILSCOPE_PATIENCE_MS", "60000")
     with ExitStack() as stack:
 
         def start(*processes: str, under: tuple = (), **sections: str) -> Agent:
@@ -153,4 +157,5 @@ def nothing_left(recordable: None) -> Iterator[None]:
     before, pinned = bpf.orphans(), bpf.pins()
     yield
     until(lambda: bpf.orphans() <= before, f"only {before} left in the kernel")
-    assert bpf.pins() == pinned
+    # Somebody else's may come and go meanwhile; those of ours go with their recorder.
+    until(lambda: bpf.pins() <= pinned, f"only {pinned} pinned")

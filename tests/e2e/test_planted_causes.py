@@ -13,7 +13,7 @@ from conftest import Record
 from rig import installed, ledger
 from rig.ledger import CAUSES, INTERRUPTED, WAIT_FOR_CPU, sum_of
 from rig.processes import undisturbed
-from rig.servers import fault, load, memcached
+from rig.servers import Server, fault, load, memcached
 
 Program = Callable[..., Path]
 
@@ -56,16 +56,22 @@ def check_top(
     )
 
 
+def offered(record: Record, server: Server) -> Path:
+    """The ledger of a server's requests, all of which are recorded."""
+    recorder = record("-p", server.pid, "--span", "syscall:ready..send").ready()
+    with load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client:
+        client.wait().clean()
+    recorder.interrupt().clean()
+    return recorder.ledger
+
+
 def test_a_neighbour_on_memcacheds_cpu_is_a_wait_for_the_cpu(record: Record) -> None:
     with (
         memcached(MEASURED) as server,
         fault("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms"),
-        load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client,
     ):
-        recorder = record("-p", server.pid, "--span", "syscall:ready..send", "-d", "5s")
-        recorder.wait().clean()
-        client.wait().clean()
-    check_top(recorder.ledger, WAIT_FOR_CPU)
+        recorded = offered(record, server)
+    check_top(recorded, WAIT_FOR_CPU)
 
 
 def test_the_neighbour_that_took_the_cpu_is_named(record: Record) -> None:
@@ -75,12 +81,9 @@ def test_the_neighbour_that_took_the_cpu_is_named(record: Record) -> None:
     with (
         memcached(MEASURED, under=["chrt", "--fifo", 10]) as server,
         fault("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms", under=undisturbed()),
-        load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client,
     ):
-        recorder = record("-p", server.pid, "--span", "syscall:ready..send", "-d", "5s")
-        recorder.wait().clean()
-        client.wait().clean()
-    check_top(recorder.ledger, WAIT_FOR_CPU, culprit=HOG)
+        recorded = offered(record, server)
+    check_top(recorded, WAIT_FOR_CPU, culprit=HOG)
 
 
 def test_a_cpu_quota_is_throttling(record: Record) -> None:
