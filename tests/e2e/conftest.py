@@ -13,7 +13,7 @@ import pytest
 from rig import bpf, installed
 from rig.agent import Agent, configuration
 from rig.observer import CPUS, Observe, has_channels
-from rig.processes import Ended, Started
+from rig.processes import Ended, Started, favoured
 from rig.recorder import Recorder
 from rig.timeline import Timeline
 from rig.waiting import until
@@ -112,7 +112,7 @@ def observe(folder: Path) -> Observe:
     """Runs `tailscope observe` to its end."""
 
     def run(*arguments: object, under: tuple[str, ...] = ()) -> Ended:
-        command = [*under, installed.tailscope(), "observe", "--quiet", *arguments]
+        command = [*favoured(), *under, installed.tailscope(), "observe", "--quiet", *arguments]
         with Started(command) as started:
             return started.wait(60)
 
@@ -125,7 +125,8 @@ def paced() -> Iterator[Callable[..., Started]]:
     with ExitStack() as stack:
 
         def start(*arguments: object) -> Started:
-            command = [installed.LAB / "paced", "--seconds", 60, "--cpu", CPUS[0], *arguments]
+            command = [installed.LAB / "paced", "--seconds", 600, "--cpu", CPUS[0], *arguments]
+            command = [*favoured(), *command]
             started = stack.enter_context(Started(command))
             until(lambda: has_channels(started.pid), "paced made its channels")
             return started

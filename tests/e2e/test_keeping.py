@@ -26,6 +26,7 @@ def check_weights(recorded: Path) -> None:
 
 def test_every_span_of_the_tail_is_written(record: Record) -> None:
     naps = [installed.LAB / "sleepbench", "--spans", 60000, "--every", 500, "--nap-us", 5000]
+    naps += ["--seconds", 600]
     recorder = record("--span", "sdk", *TAIL_AND_SOME, "--", *naps)
     planted = recorder.wait().clean().json()["planted"]["spans"]
     told = about(recorder.ledger)

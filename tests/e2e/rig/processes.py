@@ -159,5 +159,13 @@ def undisturbed() -> list[str]:
     return prefix if allowed else []
 
 
+def favoured() -> list[str]:
+    """A prefix by which a program that never sleeps has its CPU before a machine's other work, as
+    far as the kernel's shares go and where that is allowed."""
+    prefix = ["nice", "-n", "-39"]  # the least nice, however nice the tests themselves are
+    done = subprocess.run([*prefix, "nice"], capture_output=True, text=True)
+    return prefix if done.stdout.strip() == "-20" else []
+
+
 def _text(file: Any) -> str:  # noqa: ANN401
     return os.pread(file.fileno(), 1 << 24, 0).decode(errors="replace")

@@ -76,6 +76,13 @@ def check_gaps(story: Story) -> None:
     assert first["ns"] == sum(g["ns"] for g in story["gaps"] if g["name"] == first["name"])
 
 
+def share_of_others(story: Story) -> float:
+    """Which share of a request's time went to others that had its CPU, or stopped its JVM."""
+    others = ("waiting_for_cpu", "wake_up", "jvm_pause")
+    ns = (cause["ns"] for cause in story["causes"] if cause["kind"] in others)
+    return sum(ns) / story["latency_ns"]
+
+
 def leading(told: dict[str, Any]) -> Counter[tuple[str, str]]:
     """How often each kind of cause and its name leads a story."""
     firsts = (story["causes"][0] for story in told["stories"])
