@@ -72,7 +72,11 @@ def test_a_ledger_that_is_begun_when_it_ends_is_sealed_too(agent: Start) -> None
     clerk = next(t for t in tasks.iterdir() if (t / "comm").read_text() == "agent-clerk\n")
     before, port = len(started.ledgers()), int(re.findall(r"at http://[^:]+:(\d+)", started.err)[0])
     with held(int(clerk.name)):
-        time.sleep(3)  # By now the next ledger is wanted, which nobody shows.
+        # After a second the next ledger is wanted, which the agent sees at its next turn.
+        begun, turns = time.monotonic(), lambda: int(started.status("voluntary_ctxt_switches"))
+        until(lambda: time.monotonic() > begun + 1, "the ledger is as old as it may become")
+        last = turns()
+        until(lambda: turns() > last + 5, "the agent has looked at it")
         os.kill(started.pid, signal.SIGTERM)
         until(lambda: not answers(port), "it is about to end")
     started.wait().clean()
