@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import Record
 from rig import installed, ledger
-from rig.processes import AS_NOBODY, Started
+from rig.processes import AS_NOBODY, Started, undisturbed
 from rig.recorder import about, regions
 from rig.servers import kvserver, load
 from rig.waiting import until
@@ -27,6 +27,34 @@ def test_a_program_that_started_before_the_recorder_is_recorded(record: Record, 
     assert ledger.count(recorder.ledger, f"span = 'loop' AND pid = {loop.pid}") > 100
     ledger.check_books(recorder.ledger)
     assert loop.stop().code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [((), "sdk"), (("--span", "uprobe:sleepbench:work"), "uprobe:sleepbench:work")],
+    ids=["sdk", "uprobe"],
+)
+def test_a_program_that_has_just_started_is_waited_for(
+    options: tuple, recorded: str, record: Record, folder: Path
+) -> None:
+    """It is a shell yet when the recorder first looks, and then becomes the program."""
+    gate = folder / "gate"
+    os.mkfifo(gate)
+    naps = [installed.LAB / "sleepbench", "--every", 1, "--nap-us", 1000, "--seconds", 600]
+    # A second is little on a busy machine, so both go before all others. Both mostly sleep.
+    script = [*undisturbed(), "sh", "-c", 'read go < "$0"; exec "$@"', gate, *naps]
+    with Started(script) as program:
+        recorder = record("-p", program.pid, *options, under=undisturbed())
+        # With each of its looks it sleeps.
+        until(
+            lambda: not recorder.runs or int(recorder.status("voluntary_ctxt_switches")) > 3,
+            "it looks again",
+        )
+        gate.write_text("go\n")
+        recorder.ready()
+        program.works(5e6)
+        assert f"recording {recorded}" in recorder.interrupt().clean().err
+    assert ledger.count(recorder.ledger) > 0
 
 
 def test_a_program_that_the_recorder_starts_is_recorded_from_its_first_span(
