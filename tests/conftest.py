@@ -5,6 +5,11 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 HERE = Path(__file__).parent
 #: How often a measurement is repeated that came out wrong, as others may have used the machine.
