@@ -55,7 +55,7 @@ def about(window: Path) -> dict[str, Any]:
 def stories(window: Path, *options: object) -> dict[str, Any]:
     """What `timeline story --json` tells, with what always holds checked."""
     command = [installed.tailscope(), "timeline", "story", window, "--json", *options]
-    done = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     told = json.loads(done.stdout)
     for story in told["stories"]:
