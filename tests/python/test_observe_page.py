@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from browser import Browser
+from rig.observer import has_channels
+from rig.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TAILSCOPE = ROOT / "target" / "release" / "tailscope"
@@ -65,6 +67,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     paced = [PACED, "--cycles", "1000", "--phases", "4", "--seconds", "600"]
     running = subprocess.Popen(["taskset", "-c", str(cpus[0]), *paced], stdout=subprocess.DEVNULL)
     try:
+        until(lambda: has_channels(running.pid), "paced made its channels")
         names = [f"channel:{running.pid}:{name}" for name in ("rounds", "doubled", "phase")]
         command = [TAILSCOPE, "observe", "--signal", names[0], "--signal", names[1]]
         command += ["--tag", names[2], "--period", "20000", "--duration", "2s", "--json"]

@@ -13,8 +13,8 @@ use tailscope_kernel::PidNamespace;
 use tailscope_observe::placement::{Wish, allowed_here};
 use tailscope_observe::resolve::Resolver;
 use tailscope_observe::{
-    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Signal,
-    Tolerance, Topology, Where, observe, self_test,
+    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Tolerance,
+    Topology, Where, observe, self_test,
 };
 
 use crate::console::Console;
@@ -44,15 +44,11 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     }
     PidNamespace::here().map_err(Failure::machine)?;
     let mut resolver = Resolver::default();
-    let mut find = |names: &[Name]| -> Result<Vec<Signal>> {
-        names
-            .iter()
-            .map(|name| resolver.resolve(name).map_err(unresolved))
-            .collect()
-    };
-    let counters = find(&args.signals)?;
-    let tags = find(&args.tags)?;
-    let progress = find(args.progress.as_slice())?.pop();
+    let names = args.signals.iter().chain(&args.tags).chain(&args.progress);
+    let names: Vec<&Name> = names.collect();
+    let mut counters = resolver.resolve_all(&names).map_err(unresolved)?;
+    let mut tags = counters.split_off(args.signals.len());
+    let progress = tags.split_off(args.tags.len()).pop();
     if let Some(signal) = counters.iter().find(|s| s.kind == Some(Role::Tag)) {
         return Err(Failure::usage(format!(
             "{0} is a value, not a counter: it has no rate; use --tag {0}",

@@ -189,6 +189,21 @@ fn meter(pid: u32, tid: u32, cause: &str) -> Result<Name, NameError> {
     })
 }
 
+impl Name {
+    /// The process that it is of; `None`: it is of the machine.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Channel { pid, .. }
+            | Self::Hsperf { pid, .. }
+            | Self::Meter { pid, .. }
+            | Self::Counter { pid, .. }
+            | Self::Mem { pid, .. } => Some(*pid),
+            Self::Core { .. } | Self::Running { .. } => None,
+        }
+    }
+}
+
 impl FromStr for Name {
     type Err = NameError;
 

@@ -17,6 +17,7 @@ pub mod meters;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod moved;
 pub mod nearest;
+pub mod patience;
 pub mod preempted;
 pub mod region;
 pub mod remote;

@@ -136,6 +136,11 @@ impl Flight {
             .ok_or(FlightError::TooMany)
     }
 
+    /// Stops watching it.
+    pub fn unwatch(&self, pid: u32) {
+        self.events.unwatch(pid);
+    }
+
     /// Lets the SDK in a program file know of us, before a process runs it: its first spans are told of
     /// too. Does nothing where spans of the SDK are not followed.
     pub fn call_sdk(&mut self, program: &Path) -> Result<(), FlightError> {

@@ -19,7 +19,7 @@ use tailscope_timeline::{
 };
 
 use crate::failure::Failure;
-use crate::subject::{aims, launch, load_failure, stop_on_signals, targets};
+use crate::subject::{aims, launch, load_failure, stop_on_signals, targets, watch_all};
 use crate::units::{bytes, count, time};
 use args::{Dump, Page, Perfetto, WithWindow};
 
@@ -124,11 +124,16 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     for limit in flight.limits() {
         eprintln!("tailscope: {limit}");
     }
-    let pids = processes.iter().map(|process| process.pid);
-    for pid in pids.chain(launched.as_ref().map(|command| command.pid())) {
-        flight.watch(pid).map_err(failure)?;
-    }
+    watch_all(&processes, &args.pids, args.no_children, |process| {
+        flight.watch(process.pid).map_err(failure)?;
+        // It may have ended while the kernel's programs were loaded: nobody would see its end.
+        if !process.lives() {
+            flight.unwatch(process.pid);
+        }
+        Ok(())
+    })?;
     if let Some(launched) = &mut launched {
+        flight.watch(launched.pid()).map_err(failure)?;
         flight.call_sdk(launched.program()).map_err(failure)?;
         launched.go()?;
     }

@@ -174,6 +174,16 @@ impl Events {
         }
     }
 
+    /// Stops watching it.
+    pub fn unwatch(&self, pid: u32) {
+        if map_of(&self.object, "processes")
+            .delete(&pid.to_ne_bytes())
+            .is_ok()
+        {
+            self.watched.add(pid, -1);
+        }
+    }
+
     /// The processes that are watched now: those that were named, and children that live.
     #[must_use]
     pub fn watched(&self) -> Vec<u32> {
