@@ -1,5 +1,6 @@
 //! `tailscope doctor`: the ladder, in words.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -8,6 +9,7 @@ use tailscope_kernel::{Config, Kernel, Ladder, Rung, SocketSpans};
 use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
+use crate::streams::print;
 use crate::subject::load_failure;
 
 /// What each entry of the ladder stands for, in the order in which it is shown.
@@ -64,11 +66,13 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         counters.rung.is_some().then_some(COUNTED_BY),
         counters.why,
     );
-    if args.json {
-        println!("{:#}", as_json(&ladder));
-    } else {
-        print_text(&ladder);
-    }
+    print(|out| {
+        if args.json {
+            writeln!(out, "{:#}", as_json(&ladder))
+        } else {
+            print_text(&ladder, out)
+        }
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,12 +96,13 @@ fn as_json(ladder: &Ladder) -> Value {
     })
 }
 
-fn print_text(ladder: &Ladder) {
+fn print_text(ladder: &Ladder, out: &mut dyn Write) -> io::Result<()> {
     let machine = describe_machine();
-    println!(
+    writeln!(
+        out,
         "{} {}, {} CPUs, {}\n",
         machine.kernel, machine.arch, machine.cpus, machine.model
-    );
+    )?;
     for (what, words) in MEASUREMENTS {
         let absent = Rung {
             mechanism: None,
@@ -109,13 +114,16 @@ fn print_text(ladder: &Ladder) {
         } else {
             "no "
         };
-        println!("{mark}  {words}");
+        writeln!(out, "{mark}  {words}")?;
         if let Some(mechanism) = rung.mechanism {
-            println!("       by {mechanism}");
+            writeln!(out, "       by {mechanism}")?;
         }
         if !rung.why.is_empty() {
-            println!("       because {}", rung.why);
+            writeln!(out, "       because {}", rung.why)?;
         }
     }
-    println!("\nEverything above marked 'no' is null in a ledger, never 0.");
+    writeln!(
+        out,
+        "\nEverything above marked 'no' is null in a ledger, never 0."
+    )
 }

@@ -1,5 +1,8 @@
 //! The `tailscope` command: arguments in, text out, nothing else.
 
+// They panic where a reader is gone.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod agent;
 mod args;
 mod doctor;
@@ -8,6 +11,7 @@ mod failure;
 mod observe;
 mod record;
 mod screen;
+mod streams;
 mod subject;
 mod timeline;
 mod top;
@@ -19,6 +23,7 @@ use clap::Parser;
 
 use args::{Args, Command};
 use failure::Failure;
+use streams::say;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -34,7 +39,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("tailscope: {e:#}");
+            say!("tailscope: {e:#}");
             ExitCode::from(Failure::code(&e))
         }
     }

@@ -5,7 +5,6 @@ mod joint;
 mod page;
 mod text;
 
-use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -18,6 +17,7 @@ use tailscope_observe::{
 
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::streams::{print, save};
 use crate::subject::stop_on_signals;
 use crate::units::count;
 pub use args::Observe;
@@ -83,14 +83,14 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     })
     .map_err(failed)?;
     screen.clear();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+    let words = if args.json {
+        serde_json::to_string_pretty(&report)? + "\n"
     } else {
-        print!("{}", text::report(&report));
-    }
+        text::report(&report)
+    };
+    print(|out| out.write_all(words.as_bytes()))?;
     if let Some(path) = &args.html {
-        fs::write(path, page::page(&report))
-            .map_err(|e| Failure::machine(format!("can't write {}: {e}", path.display())))?;
+        save(path, |out| out.write_all(page::page(&report).as_bytes()))?;
     }
     if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {
         return Err(Failure::machine(format!(
@@ -188,13 +188,11 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
     };
     let test = self_test::run(&placement, writer.as_ref())
         .map_err(|e| Failure::machine(format!("the self-test can't run: {e}")))?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&test)?);
+    let words = if args.json {
+        serde_json::to_string_pretty(&test)? + "\n"
     } else {
-        print!(
-            "{}",
-            text::self_test(&test, writer.map(|writer| writer.cpu))
-        );
-    }
+        text::self_test(&test, writer.map(|writer| writer.cpu))
+    };
+    print(|out| out.write_all(words.as_bytes()))?;
     Ok(ExitCode::SUCCESS)
 }

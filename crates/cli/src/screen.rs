@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
+use crate::streams::say;
+
 /// So often a line goes into a log; on a terminal one line is written over and over.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// To the begin of the line, and nothing left on it.
@@ -25,7 +27,7 @@ impl Screen {
     /// A line that stays.
     pub fn say(&self, line: &str) {
         if !self.quiet {
-            eprintln!("{line}");
+            say!("{line}");
         }
     }
 
@@ -52,7 +54,7 @@ impl Screen {
     /// Takes the progress line away.
     pub fn clear(&self) {
         if self.terminal && !self.quiet {
-            eprint!("{CLEAR}");
+            let _ = write!(stderr(), "{CLEAR}");
         }
     }
 }
