@@ -9,6 +9,7 @@ use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
 use crate::console::Console;
+use crate::streams::print;
 use crate::subject::load_failure;
 
 /// What each entry of the ladder stands for, in the order in which it is shown.
@@ -66,11 +67,12 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         counters.rung.is_some().then_some(COUNTED_BY),
         counters.why,
     );
-    if args.json {
-        println!("{:#}", as_json(&ladder, namespace));
+    let words = if args.json {
+        format!("{:#}\n", as_json(&ladder, namespace))
     } else {
-        print!("{}", Console::stdout().lay_out(&text(&ladder, namespace)));
-    }
+        Console::stdout().lay_out(&text(&ladder, namespace))
+    };
+    print(|out| out.write_all(words.as_bytes()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,8 @@
 //! The `tailscope` command: arguments in, text out, nothing else.
 
+// They panic where a reader is gone.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod agent;
 mod args;
 mod console;
@@ -9,6 +12,7 @@ mod failure;
 mod observe;
 mod record;
 mod screen;
+mod streams;
 mod subject;
 mod timeline;
 mod top;
@@ -21,6 +25,7 @@ use clap::Parser;
 use args::{Args, Command};
 use console::Console;
 use failure::Failure;
+use streams::say;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -36,7 +41,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("{}", Console::stderr().spell(&format!("tailscope: {e:#}")));
+            say!("{}", Console::stderr().spell(&format!("tailscope: {e:#}")));
             ExitCode::from(Failure::code(&e))
         }
     }

@@ -5,7 +5,6 @@ mod joint;
 mod page;
 mod text;
 
-use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -20,6 +19,7 @@ use tailscope_observe::{
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::streams::{print, save};
 use crate::subject::stop_on_signals;
 use crate::units::count;
 pub use args::Observe;
@@ -89,15 +89,15 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     })
     .map_err(failed)?;
     screen.clear();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+    let words = if args.json {
+        serde_json::to_string_pretty(&report)? + "\n"
     } else {
         let console = Console::stdout();
-        print!("{}", console.lay_out(&text::report(&report, console.width)));
-    }
+        console.lay_out(&text::report(&report, console.width))
+    };
+    print(|out| out.write_all(words.as_bytes()))?;
     if let Some(path) = &args.html {
-        fs::write(path, page::page(&report))
-            .map_err(|e| Failure::machine(format!("can't write {}: {e}", path.display())))?;
+        save(path, |out| out.write_all(page::page(&report).as_bytes()))?;
     }
     if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {
         return Err(Failure::machine(format!(
@@ -195,11 +195,12 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
     };
     let test = self_test::run(&placement, writer.as_ref())
         .map_err(|e| Failure::machine(format!("the self-test can't run: {e}")))?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&test)?);
+    let words = if args.json {
+        serde_json::to_string_pretty(&test)? + "\n"
     } else {
         let text = text::self_test(&test, writer.map(|writer| writer.cpu));
-        print!("{}", Console::stdout().lay_out(&text));
-    }
+        Console::stdout().lay_out(&text)
+    };
+    print(|out| out.write_all(words.as_bytes()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::console::Console;
 use crate::top::fit;
+use crate::streams::say;
 
 /// So often a line goes into a log; on a terminal one line is written over and over.
 const LOG_EVERY: Duration = Duration::from_secs(10);
@@ -30,14 +31,14 @@ impl Screen {
     /// A line that stays.
     pub fn say(&self, line: &str) {
         if !self.quiet {
-            eprintln!("{}", self.console.spell(line));
+            say!("{}", self.console.spell(line));
         }
     }
 
     /// A line of figures that stays, as wide as the terminal.
     pub fn say_figures(&self, line: &str) {
         if !self.quiet {
-            eprintln!("{}", self.console.lay_out(line));
+            say!("{}", self.console.lay_out(line));
         }
     }
 
@@ -67,7 +68,7 @@ impl Screen {
     /// Takes the progress line away.
     pub fn clear(&self) {
         if self.terminal && !self.quiet {
-            eprint!("{CLEAR}");
+            let _ = write!(stderr(), "{CLEAR}");
         }
     }
 }
