@@ -299,7 +299,10 @@ impl Requests {
     ) {
         let flow = self.flow(socket, now);
         if flow.is_anew(comes, leaves) {
-            let old = std::mem::take(flow);
+            let mut old = std::mem::take(flow);
+            if leaves.is_some() {
+                flow.take_over(&mut old);
+            }
             flow.is_anew(comes, leaves);
             for open in old.into_open() {
                 open.done(socket).into_iter().for_each(&mut *each);

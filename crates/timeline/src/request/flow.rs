@@ -109,6 +109,18 @@ impl Flow {
         anew
     }
 
+    /// What was received and not answered yet is of the connection that begins to send: the numbers of
+    /// what comes in may be near those of the connection before by chance.
+    pub(super) fn take_over(&mut self, old: &mut Self) {
+        self.open = old.open.take_if(|open| open.sends.is_empty());
+        if self.open.is_some() {
+            self.arrivals = std::mem::take(&mut old.arrivals);
+            self.came = old.came;
+            self.serves = true;
+            self.touched = old.touched;
+        }
+    }
+
     /// The requests of which the last byte has not left.
     pub(super) fn unsent(&mut self) -> impl Iterator<Item = &mut Open> {
         let all = self.open.iter_mut().chain(&mut self.leaving);

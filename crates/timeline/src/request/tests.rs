@@ -251,6 +251,34 @@ fn a_connection_in_the_place_of_another_begins_anew() {
 }
 
 #[test]
+fn a_connection_whose_numbers_are_near_those_before_it_in_one_direction_loses_no_request() {
+    let mut events = Vec::new();
+    // The ends of what came in and of what was sent, of one short connection after the other.
+    for (n, (came, sent)) in [
+        (10, 520),
+        (5_000_010, 3_000_000_520),
+        (900_000_010, 2_000_000_520),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let at = 1_000 * (n as u64 + 1);
+        events.extend(comes(at, came, 10));
+        events.extend([
+            receive(at + 50, came),
+            transmit(at + 80, sent),
+            send(at + 90, sent, Held::Not),
+        ]);
+    }
+    let made = all(&events);
+    let times: Vec<_> = made
+        .iter()
+        .map(|r| (r.begin() / US, r.end() / US))
+        .collect();
+    assert_eq!(times, [(1_000, 1_080), (2_000, 2_080), (3_000, 3_080)]);
+}
+
+#[test]
 fn an_answer_counts_as_whole_after_a_silence() {
     let mut requests = Requests::default();
     let mut made = 0;
