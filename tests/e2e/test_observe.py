@@ -298,6 +298,12 @@ def test_who_runs_on_a_cpu_is_a_tag(recordable: None, observe: Observe, paced: C
     assert 0 < ours[0]["per_second"][0] / told["clock_hz"] <= 1.01 / STEP
 
 
+def test_a_wait_has_no_rate_by_who_runs(observe: Observe) -> None:
+    wrong = observe("--signal", f"meter:{os.getpid()}:sleep", "--tag", f"running:{CPUS[0]}")
+    assert wrong.code == 2
+    assert "has no rate by running:" in wrong.err and "tailscope explain" in wrong.err
+
+
 def test_a_threads_meter_is_a_counter(recordable: None, observe: Observe) -> None:
     sleeper = "import time\nwhile True: time.sleep(0.002)"
     with Started([sys.executable, "-c", sleeper]) as program:

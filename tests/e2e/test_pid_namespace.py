@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from rig import installed, ledger
+from rig.agent import configuration
 from rig.in_pid_namespace import REQUESTS, UNSHARE, run, scenario
 
 pytestmark = pytest.mark.usefixtures("recordable")
@@ -113,6 +114,7 @@ COMMANDS = {
     "top": ("top", "-p", 1),
     "timeline": ("timeline", "-o", "windows", "-p", 1),
     "observe": ("observe", "--signal", "meter:1:sleep"),
+    "agent": ("agent", "agent.toml"),
     "doctor": ("doctor",),
 }
 
@@ -125,6 +127,7 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_proc_of_another_namespace_is_refused(command: tuple[object, ...], folder: Path) -> None:
+    configuration(folder, "pid = 1")
     without_proc = ("unshare", "--pid", "--fork", "--kill-child")
     done = run(*without_proc, installed.tailscope(), *command, cwd=folder)
     refused(done, "/proc shows the processes of another PID namespace", "--mount-proc")
@@ -137,5 +140,6 @@ def test_a_user_namespace_without_its_privileges_is_refused(
     as_container = ("unshare", "--user", "--map-root-user", *UNSHARE[1:])
     if run(*as_container, "true").returncode:
         pytest.skip("no user namespace can be made here")
+    configuration(folder, "pid = 1")
     done = run(*as_container, installed.tailscope(), *command, cwd=folder)
     refused(done, "user namespace", "--userns=host")

@@ -34,6 +34,13 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
              (tailscope observe --help shows the kinds)",
         ));
     }
+    let pairs = args.signals.iter().flat_map(|signal| {
+        let tags = args.tags.iter();
+        tags.filter_map(|tag| signal.without_rate_by(tag))
+    });
+    if let Some(why) = pairs.into_iter().next() {
+        return Err(Failure::usage(why));
+    }
     PidNamespace::here().map_err(Failure::machine)?;
     let mut resolver = Resolver::default();
     let mut find = |names: &[Name]| -> Result<Vec<Signal>> {

@@ -157,19 +157,21 @@ def observe(folder: Path) -> dict[str, Any]:
     with serving() as (server, port):
         cpus = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(server.pid, {cpus[-1]})
-        signal = f"meter:{server.pid}:network"
-        tag = f"running:{cpus[-1]}"
-        command = [installed.tailscope(), "observe", "--signal", signal, "--tag", tag, "--json"]
-        with Started([*command, "-d", "3s"], env=os.environ) as observer:
-            until(lambda: "observing from" in observer.err or not observer.runs, "it observes")
-            while observer.runs:
-                ask(port)
-            report = observer.wait().clean().json()
-        values = report["by_tag"]["values"]
+
+        def of(signal: str, *tag: str) -> dict[str, Any]:
+            command = [installed.tailscope(), "observe", "--signal", signal, *tag, "--json"]
+            with Started([*command, "-d", "2s"], env=os.environ) as observer:
+                until(lambda: "observing " in observer.err or not observer.runs, "it observes")
+                while observer.runs:
+                    ask(port)
+                return observer.wait().clean().json()
+
+        waits = of(f"meter:{server.pid}:network")
+        runs = of(f"meter:{server.pid}:fault", "--tag", f"running:{cpus[-1]}")
         return {
             "pid": server.pid,
-            "grown": report["rates"][0]["per_second"],
-            "names": [name for value in values for name in value["names"] or []],
+            "grown": waits["rates"][0]["all_per_second"],
+            "names": [name for value in runs["by_tag"]["values"] for name in value["names"] or []],
         }
 
 

@@ -226,7 +226,7 @@ fn of_tags(tags: &ByTag) -> String {
     if let Some(functions) = &tags.functions {
         for function in functions.iter().take(SHOWN) {
             let rates = function.per_second.as_deref().unwrap_or_default();
-            let rates: Vec<String> = rates.iter().map(|r| rate(*r)).collect();
+            let rates: Vec<String> = rates.iter().map(|r| optional(*r, rate)).collect();
             let _ = writeln!(
                 text,
                 "  {:>20}  {:>8}  {:>12} samples  {}",
@@ -244,7 +244,11 @@ fn of_tags(tags: &ByTag) -> String {
         let rates: Vec<String> = rates
             .iter()
             .zip(&value.deviation)
-            .map(|(mean, deviation)| format!("{} ± {}", rate(*mean), rate(*deviation)))
+            .map(|(mean, deviation)| {
+                optional(*mean, |mean| {
+                    format!("{} ± {}", rate(mean), rate(*deviation))
+                })
+            })
             .collect();
         let _ = writeln!(
             text,
