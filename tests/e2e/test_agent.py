@@ -125,6 +125,37 @@ def test_figures_are_prometheus_own(agent: Start) -> None:
         )
 
 
+def of_process(figures: dict[str, float], **labels: object) -> float | None:
+    """How many spans a series by process has counted."""
+    name = "tailscope_process_span_duration_seconds_count"
+    return figures.get(name + "".join(f"{{{key}={value}}}" for key, value in labels.items()))
+
+
+def test_two_servers_of_one_name_have_series_of_their_own(agent: Start, folder: Path) -> None:
+    with memcached(0) as one, memcached(0) as other:
+        rules = (f"pid = {one.pid}", f"pid = {other.pid}")
+        started = agent(*rules, record='spans = ["syscall:ready..send"]')
+        for server, rate in (one, 300), (other, 600):
+            with load(server, "--rate", rate, "-d", "2s") as asking:
+                asking.wait().clean()
+        figures = started.figures()
+        whole = figures["tailscope_span_duration_seconds_count{span=ready..send}"]
+        counts = [
+            of_process(figures, process="memcached", port=server.port, span="ready..send")
+            for server in (one, other)
+        ]
+        assert all(count and count > 100 for count in counts), figures
+        assert sum(filter(None, counts)) == whole
+        # A reload may ask for the numbers of processes: then series begin anew.
+        config = folder / "agent.toml"
+        config.write_text(config.read_text().replace("[metrics]", "[metrics]\npid = true"))
+        started.reload()
+        with load(other, "--rate", 300, "-d", "1s") as asking:
+            asking.wait().clean()
+        labels = {"process": "memcached", "port": other.port, "pid": other.pid}
+        assert of_process(started.figures(), **labels, span="ready..send")
+
+
 def test_a_silent_scraper_holds_up_nobody(agent: Start) -> None:
     started = agent('name = "nobody-at-all"')
     port = int(started.err.rsplit("127.0.0.1:", 1)[1].split("/")[0])

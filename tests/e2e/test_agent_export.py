@@ -52,6 +52,9 @@ def test_kept_spans_come_as_they_are_in_the_ledger(
     resource = collector.requests[0].resource_spans[0].resource
     told = {a.key: a.value for a in resource.attributes}
     assert told["process.pid"].int_value == bench.pid
+    # It listens on no port by which its instance could be known.
+    instance = told["service.instance.id"].string_value
+    assert instance == f"{told['host.name'].string_value}/{bench.pid}"
 
 
 def test_what_is_recorded_when_it_ends_is_sent_too(

@@ -16,16 +16,8 @@ impl Agent {
         counted.add(Counted::of(&self.recorder));
         let mut lost = counted.lost;
         lost.insert(LOST_UNWRITTEN.to_owned(), self.written.lost_rows());
-        let kinds = self.recorder.live().kinds().iter().map(|kind| {
-            let (recent, total) = (kind.recent(), kind.total());
-            KindFigures {
-                name: kind.name().to_owned(),
-                p50_ns: recent.quantile(0.5),
-                p99_ns: recent.quantile(0.99),
-                spans: total.spans(),
-                wall_ns: total.whole().wall_ns,
-            }
-        });
+        let kinds = self.recorder.live().kinds().iter();
+        let kinds = kinds.map(|kind| KindFigures::of(kind, kind.name()));
         Figures {
             spans: counted.spans,
             rows: counted.rows,
@@ -40,6 +32,7 @@ impl Agent {
             write_errors: self.counts.write_errors,
             exported: self.exporter.as_ref().map(|_| self.exported.read()),
             kinds: kinds.collect(),
+            by_process: self.by_process.lock().figures(),
             own: own(self.started_ns),
         }
     }
