@@ -108,7 +108,7 @@ def percentile_change(base: Side, new: Side, target: Target) -> PercentileChange
         new=after,
         change=interval(after.ns - before.ns, after_draws - before_draws, draws),
         relative=relative,
-        too_few=min(base.rows, new.rows) * (1 - target.quantile) < 1,
+        too_few=min(base.rows, new.rows) * target.beyond < 1,
     )
 
 

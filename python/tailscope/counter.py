@@ -205,6 +205,12 @@ ARM = (
     )
 )
 
+#: The length of a cycle in ps, from running time and cycles (`counting`).
+CYCLE_TIME = "cycle_time_ps"
+#: The names under which cycles are counted, and the kernel's part of them.
+CYCLES = ("cycles", "cpu_clk_unhalted_thread", "cpu_clk_unhalted_thread_p", "ls_not_halted_cyc", "cpu_cycles")  # fmt: skip
+KERNEL_CYCLES = {"cycles": "cycles_k", "cycles_u": "cycles_k"}
+
 COUNTERS = GENERIC | INTEL | AMD | ARM
 
 

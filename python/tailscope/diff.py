@@ -219,9 +219,9 @@ def careful(
         found.append(f"of {len(names)} kinds of spans only the {KINDS} with most spans are here")
     for kind in kinds:
         rows = min(kind.change.base_rows, kind.change.new_rows)
-        if rows * (1 - target.quantile) < FEW:
+        if rows * target.beyond < FEW:
             found.append(
                 f"{target.name} of {kind.name} rests on "
-                f"{percent(1 - target.quantile)} of {rows:,} spans: record longer to trust it"
+                f"{percent(float(target.beyond))} of {rows:,} spans: record longer to trust it"
             )
     return found

@@ -27,13 +27,13 @@ def walls(rows: Sample) -> Counts:
 
 
 def strikes(rows: Sample, cause: str) -> tuple[NDArray, NDArray, float | None]:
-    """The bins and weights of the spans that have a cause, and how many events it had."""
+    """The values and weights of the spans that have a cause, and how many events it had."""
     values = rows.values[cause]
     struck = values > 0
     weight = rows.weight[struck]
     events = rows.events.get(cause)
     count = float((weight * events[struck]).sum()) if events is not None else None
-    return bins_of(values[struck]), weight, count
+    return values[struck], weight, count
 
 
 def walls_from(rows: Sample, cause: str, high: int) -> Distribution:

@@ -20,17 +20,23 @@ from tailscope.cause import RUNNING
 from tailscope.engine import filled
 from tailscope.grid import Distribution, bin_of
 from tailscope.ledger import IDENTITY
+from tailscope.ranked import EXACT_ROWS, Ranked, shortened
 from tailscope.spans import Spans, column, culprit_columns
 from tailscope.timed import Counts
 
 
 @dataclass(frozen=True)
 class Strikes:
-    """How often and how hard a cause strikes; spans without it are in bin 0 of `values`."""
+    """How often and how hard a cause strikes; spans without it have the value 0."""
 
-    values: Distribution
+    ranked: Ranked
     spans: float
     events: float | None
+
+    @property
+    def values(self) -> Distribution:
+        """Its values on the grid."""
+        return self.ranked.binned()
 
 
 @dataclass(frozen=True)
@@ -80,17 +86,18 @@ def walls(spans: Spans) -> Counts:
 def strikes(spans: Spans, cause: str, total: float) -> Strikes:
     """The cause's own distribution; spans that don't have it are in bin 0."""
     if spans.here:
-        bins, weights, events = here.strikes(spans.here, cause)
-        return Strikes(with_zero(bins, weights, total), float(weights.sum()), events)
+        values, weights, events = here.strikes(spans.here, cause)
+        return Strikes(with_zero(values, weights, total), float(weights.sum()), events)
     value = spans.value(cause)
+    kept = value if spans.rows <= EXACT_ROWS else shortened(value)
     sums = {"weight": spans.weight()}
     counted = f"{cause}_n" in spans.columns
     if counted:
         sums["events"] = spans.weigh(ibis._[f"{cause}_n"].fill_null(0))
     table = spans.table.filter(value > 0)
-    found = spans.engine.run(table.group_by(bin=bin_of(value)).agg(**sums))
+    found = spans.engine.run(table.group_by(value=kept).agg(**sums))
     return Strikes(
-        values=with_zero(found["bin"], found["weight"], total),
+        ranked=with_zero(found["value"], found["weight"], total),
         spans=float(found["weight"].sum()),
         events=float(found["events"].sum()) if counted else None,
     )
@@ -110,10 +117,10 @@ def known_rows(spans: Spans, causes: Sequence[str]) -> list[int]:
     return [int(filled(found[name])[0]) for name in sums]
 
 
-def with_zero(bins: NDArray, weights: NDArray, total: float) -> Distribution:
-    """A cause's distribution over all spans, from those that have it."""
+def with_zero(values: NDArray, weights: NDArray, total: float) -> Ranked:
+    """A cause's values over all spans, from those that have it."""
     rest = max(total - float(weights.sum()), 0.0)
-    return Distribution.of(np.append(bins, 0), np.append(weights, rest))
+    return Ranked.of(np.append(values, 0), np.append(weights, rest))
 
 
 def walls_from(spans: Spans, cause: str, high_ns: int) -> Distribution:

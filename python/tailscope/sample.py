@@ -21,7 +21,7 @@ from tailscope.cause import RUNNING
 from tailscope.counter import COUNTERS
 from tailscope.engine import filled
 from tailscope.grid import Distribution, lower_edge
-from tailscope.spans import Spans, column
+from tailscope.spans import Spans, column, dosed
 
 if TYPE_CHECKING:
     from ibis.expr.types import BooleanValue, Table
@@ -149,9 +149,11 @@ def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sam
 
 
 def fetched(spans: Spans, chosen: Table, *, events: bool = False) -> Sample:
-    """Some of the rows as they are, in order of time; with the number of each cause's events."""
+    """Some of the rows as they are, in order of time; with the number of each cause's events,
+    or of those alone whose events are asked row by row."""
     names = (*spans.active, *spans.counters)
-    counted = [name for name in spans.active if events and f"{name}_n" in chosen.columns]
+    wanted = spans.active if events else dosed(spans)
+    counted = [name for name in wanted if f"{name}_n" in chosen.columns]
     found = spans.engine.run(
         chosen.select(
             *("wall_ns", "weight"),
