@@ -1,9 +1,9 @@
 """What a percentile is held against: from how much of a cause on it counts as too much.
 
 Above the median, a cause's own median says what is usual, and a fix brings it down to that. At and
-below the median it can't: what strikes every span is usual. There a fix brings a cause to its median
-in a baseline ledger, recorded when all was well. Where none is given, it brings a cause to the least
-that any span had of it, which is an upper bound of what fixing it can save.
+below the median it can't: what strikes every span is usual. There a fix brings a cause to its
+median in a baseline ledger, recorded when all was well. Where none is given, it brings a cause to
+the least that any span had of it, which is an upper bound of what fixing it can save.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
-
-import numpy as np
 
 from tailscope import measure
 from tailscope.bootstrap import Interval, interval_of
@@ -28,7 +26,8 @@ from tailscope.outside import Calm
 from tailscope.overview import look_over
 from tailscope.quantity import duration
 from tailscope.span_name import length_s
-from tailscope.spans import Spans, dosed, spans_named
+from tailscope.spans import Spans, spans_named
+from tailscope.storm import calm
 from tailscope.target import Target
 from tailscope.timed import Timed
 
@@ -167,18 +166,6 @@ def median(spans: Spans, cause: str, whole: Distribution) -> int:
     if known is not spans:
         total = float(Timed.of(measure.walls(known), spans.blocks).weight.sum())
     return int(measure.strikes(known, cause, total).values.value_at(0.5))
-
-
-def calm(spans: Spans, total: float) -> Calm:
-    """What running is like, but for its longest hundredth."""
-    values = measure.strikes(spans, RUNNING, total).ranked
-    upto = np.cumsum(values.weights)
-    most = values.values[min(int(np.searchsorted(upto, 0.99 * upto[-1])), len(upto) - 1)]
-    capped = np.minimum(values.values, most).astype(np.float64)
-    mean = float(values.weights @ capped) / values.total
-    variance = float(values.weights @ (capped - mean) ** 2) / values.total
-    counts = {name: measure.strikes(spans, name, total).events or 0.0 for name in dosed(spans)}
-    return Calm(mean, variance, {name: number / total for name, number in counts.items()})
 
 
 def over(means: Sequence[tuple[float, float]]) -> list[float | None]:

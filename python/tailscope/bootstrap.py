@@ -176,8 +176,7 @@ def again(estimate: float, replicates: NDArray[np.float64], draws: Draws) -> Int
     # Replicates are drawn one by one, so any other stands for the luck of the next recording.
     apart = np.abs(logs - np.roll(logs, len(logs) // 2))
     factor = math.exp(draws.widening * float(np.quantile(apart, CONFIDENCE)))
-    lowest, highest = min(estimate, float(replicates.min())), max(estimate, float(replicates.max()))
-    return Interval(estimate, max(estimate / factor, lowest), min(estimate * factor, highest))
+    return Interval(estimate, estimate / factor, estimate * factor)
 
 
 def interval_of(timed: Timed, draws: Draws, quantile: float) -> tuple[Interval, NDArray]:

@@ -12,12 +12,13 @@ from typing import TextIO
 from tailscope import __version__
 from tailscope.cause import MEANING
 from tailscope.errors import TailscopeError
-from tailscope.varmri import VarMRI
+from tailscope.varmri import ORIGIN, PEARSON, VarMRI
 
 EXAMPLES = """\
 examples:
   tailscope explain LEDGER                    why p99 is what it is
   tailscope explain LEDGER -p p99.9           the same for p99.9
+  tailscope explain SLOW -p p50 --baseline OK why all requests are slower than in another recording
   tailscope explain LEDGER --span get         for one span name
   tailscope explain LEDGER --segment 10m      is it always so, or now and then, and why
   tailscope explain LEDGER --without runqueue,preempted   what if both were fixed
@@ -30,12 +31,14 @@ the columns:
   saves        how much lower the percentile would be, had the cause never been worse than its
                own median, all else the same but the queue that built up behind it (requests are
                replayed in their thread's order, where all are in the ledger with the moment
-               from which they were ready); with the 95 % interval of that
+               from which they were ready); with the 95 % interval of that.
+               At and below the median, where what is usual may be the fault: had it taken no more
+               than the least in any span, or, with --baseline, than its median there
   fair         its fair share of what all causes together save: causes that hide each other or
                come together share it (Shapley); the shares add up
   without      what the percentile would be then: the percentile less what the cause saves
   of tail      its part of the time that spans at or above the percentile take longer than
-               median ones
+               median ones ("of it": that spans around it take beyond the base)
   impact       VarMRI's impact value: by what fraction the percentile falls when the spans with
                much of the cause are left out
   spans        the part of the spans that have any of it
@@ -54,7 +57,14 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("ledger", nargs="+", help="folder that tailscope record wrote, or s3://…")
-    found.add_argument("-p", "--target", default="p99", metavar="PERCENTILE", help="default: p99")
+    found.add_argument(
+        "-p", "--target", default="p99", metavar="PERCENTILE", help="p1 to p99.99; default: p99"
+    )
+    found.add_argument(
+        "--baseline",
+        metavar="LEDGER",
+        help="hold causes against their medians there, in a recording when all was well",
+    )
     found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
     found.add_argument(
         "--segment",
@@ -99,6 +109,13 @@ def parser() -> argparse.ArgumentParser:
         default=usual.proportion,
         metavar="R2",
         help=f"a child in proportion to its parent is dropped; default: above {usual.proportion}",
+    )
+    method.add_argument(
+        "--proportional",
+        choices=(PEARSON, ORIGIN),
+        default=usual.proportional,
+        help="by which line: any straight one (pearson, the default), or one through the origin, "
+        "as in the paper, where values that hardly vary are always in proportion",
     )
     found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
     found.add_argument("--version", action="version", version=f"tailscope {__version__}")
@@ -149,15 +166,16 @@ def run(chosen: argparse.Namespace) -> int:
     goal = target.parse(chosen.target)
     if chosen.seed < 0:
         raise TailscopeError("the seed must not be negative")
-    method = VarMRI(chosen.ranges, chosen.fit, chosen.proportion)
+    method = VarMRI(chosen.ranges, chosen.fit, chosen.proportion, chosen.proportional)
     segment_ns = parse_length(chosen.segment) if chosen.segment else None
     ledger = open_ledger(chosen.ledger, chosen.engine)
+    compared = open_ledger([chosen.baseline], chosen.engine) if chosen.baseline else None
     if not chosen.quiet:
-        for warning in ledger.warnings:
+        for warning in (*ledger.warnings, *(compared.warnings if compared else ())):
             complain(f"tailscope explain: warning: {warning}")
 
     explanation = explain(
-        ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without
+        ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without, compared
     )
     if chosen.json:
         write(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False) + "\n")

@@ -1,9 +1,8 @@
 """What spans' time is made of: by how slow they are, and over the recording.
 
-Spans are cut into latency classes at a few percentiles, around the median band, and at the target or,
-at and below the median, around it;
-over each class and time block the causes' times are summed. `running` is what the sums leave of the
-wall time.
+Spans are cut into latency classes at a few percentiles, around the median band, and at the target
+(around one at or below the median); over each class and time block the causes' times are summed.
+`running` is what the sums leave of the wall time.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ from tailscope.cause import RUNNING
 from tailscope.grid import lower_edge
 from tailscope.spans import Spans
 from tailscope.timed import Timed
+
+if TYPE_CHECKING:
+    from tailscope.outside import Left
 
 Sums = NDArray[np.float64]
 
@@ -47,6 +51,8 @@ class Side:
     seconds: float
     #: Causes that were not measured here at all.
     unknown: frozenset[str]
+    #: What causes left of the running: it is theirs.
+    lefts: tuple[Left, ...] = ()
 
     @classmethod
     def of(
@@ -83,8 +89,10 @@ def contributions(side: Side, quantile: float) -> Contributions:
     spans = side.spans
     near = replace(spans, table=spans.table.filter(spans.table.wall_ns >= edges[0]))
     usual = [cause for cause in spans.active if not spans.nullable((cause,))]
-    sums = measure.class_sums(near, edges, usual)
+    sums = measure.class_sums(near, edges, usual, side.lefts)
     weight, wall = sums.pop("weight"), sums.pop("wall")
+    for one in side.lefts:
+        sums[one.cause] = sums[one.cause] + sums.pop(f"left_{one.cause}")
     for cause in set(spans.active) - set(usual):
         sums[cause] = for_all(cause, near, edges, weight)
     total = side.walls.weight.sum(axis=1)

@@ -14,7 +14,7 @@ from typing import Any
 from tailscope import compatible
 from tailscope.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.cause import CAUSES
-from tailscope.change import Change, PercentileChange, change, change_dict
+from tailscope.change import MEDIAN, Change, PercentileChange, change, change_dict
 from tailscope.contribution import Side
 from tailscope.engine import Engine, connect
 from tailscope.errors import LedgerError
@@ -24,10 +24,11 @@ from tailscope.overview import Overview, look_over
 from tailscope.quantity import percent
 from tailscope.span_name import length_s, weights_by_name
 from tailscope.spans import spans_named
+from tailscope.storm import in_storms
 from tailscope.target import Target
 
 #: The percentiles that are always compared.
-PERCENTILES = (Target(50), Target(90), Target(99), Target(99.9))
+PERCENTILES = (MEDIAN, Target(90), Target(99), Target(99.9))
 #: The kinds that are compared, at most: those with most spans.
 KINDS = 50
 
@@ -128,7 +129,7 @@ def diff(
                 side(first, *before, base, name, target, 2 * seed),
                 side(second, *after, new, name, target, 2 * seed + 1),
             )
-            found = change(*sides, target, percentiles)
+            found = change(*in_storms(*sides, target, seed), target, percentiles)
             kinds.append(Kind(name, found, verdict(found.target, fail_over)))
     unknown = [{cause for cause in CAUSES if ledger.is_null(cause)} for ledger in (base, new)]
     return Diff(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tailscope.bootstrap import Interval
-from tailscope.change import CauseChange, Change, PercentileChange
+from tailscope.change import MEDIAN, CauseChange, Change, PercentileChange
 from tailscope.diff import Diff, Kind, Verdict
 from tailscope.quantity import count, duration, figures, growth, percent, scale, signed
 from tailscope.text import ACCENT, BOLD, DIM, aligned, paint, wrapped
@@ -25,6 +25,7 @@ def render(diff: Diff, coloured: bool) -> str:
         lines += [*wrapped(sentence(kind, diff), paint(BOLD, coloured)), ""]
         lines += [*percentiles(kind, coloured), ""]
         lines += [*causes(kind.change, coloured), ""]
+        lines += of_median(kind.change, coloured)
     lines += others(diff)
     lines += asked(diff)
     lines += unmatched(diff)
@@ -107,12 +108,30 @@ def causes(
     found: Change, coloured: bool, sides: tuple[str, str] = ("BASE", "NEW")
 ) -> Iterator[str]:
     """What the target percentile is made of, on both sides."""
-    header = (f"in {found.target.name}", *sides, "change", "95 % interval", "carries")
+    return parts(found.target, found.causes, coloured, sides)
+
+
+def of_median(found: Change, coloured: bool) -> Iterator[str]:
+    """The same of the median, where that has surely changed and was not asked for."""
+    median = next((one for one in found.percentiles if one.name == MEDIAN.name), None)
+    if median and median.is_sure and found.target.name != median.name:
+        yield from parts(median, found.median_causes, coloured, ("BASE", "NEW"))
+        yield ""
+
+
+def parts(
+    percentile: PercentileChange,
+    changes: Sequence[CauseChange],
+    coloured: bool,
+    sides: tuple[str, str],
+) -> Iterator[str]:
+    """What a percentile is made of, on both sides."""
+    header = (f"in {percentile.name}", *sides, "change", "95 % interval", "carries")
     start, end = paint(DIM, coloured)
     yield start + aligned(header, CAUSE_WIDTHS) + end
-    floor = SMALL * max(found.target.base.ns, found.target.new.ns)
+    floor = SMALL * max(percentile.base.ns, percentile.new.ns)
     small: list[str] = []
-    for cause in found.causes:
+    for cause in changes:
         if cause.change is not None and abs(cause.change.ns) < floor:
             small.append(cause.name)
         else:

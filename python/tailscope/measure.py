@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import ibis
 import numpy as np
@@ -23,6 +24,9 @@ from tailscope.ledger import IDENTITY
 from tailscope.ranked import EXACT_ROWS, Ranked, shortened
 from tailscope.spans import Spans, column, culprit_columns
 from tailscope.timed import Counts
+
+if TYPE_CHECKING:
+    from tailscope.outside import Left
 
 
 @dataclass(frozen=True)
@@ -133,20 +137,22 @@ def walls_from(spans: Spans, cause: str, high_ns: int) -> Distribution:
 
 
 def class_sums(
-    spans: Spans, edges_ns: Sequence[int], causes: Sequence[str]
+    spans: Spans, edges_ns: Sequence[int], causes: Sequence[str], lefts: Sequence[Left] = ()
 ) -> dict[str, NDArray[np.float64]]:
     """Weighted sums of `wall` and of some causes (ns), and `weight`, by time block and class.
 
-    Class i is the i-th interval between the edges. The arrays are blocks by classes.
+    Class i is the i-th interval between the edges. The arrays are blocks by classes. What causes
+    left of the running is summed under `left_<cause>`.
     """
     if spans.here:
-        return here.class_sums(spans.here, spans.blocks, edges_ns, causes)
+        return here.class_sums(spans.here, spans.blocks, edges_ns, causes, lefts)
     table = spans.table
     number = ibis.literal(0, "int64")
     for edge in edges_ns:
         number = number + (table.wall_ns >= edge).cast("int64")
     sums = {"weight": spans.weight(), "wall": spans.weigh(table.wall_ns)}
     sums |= {cause: spans.weigh(spans.value(cause)) for cause in causes}
+    sums |= {f"left_{one.cause}": spans.weigh(one.gain(spans)) for one in lefts}
     found = spans.engine.run(table.group_by(block=spans.block, number=number).agg(**sums))
     dense = {}
     for name in sums:

@@ -12,8 +12,8 @@ interrupts it meets (length bias). At λ interrupts for each ns of r, cov(R, n) 
 
 - With a baseline ledger, the mean and the variance of r are those of running there, and no more is
   put down to the interrupts than running has grown. That takes it that the work is the same, which
-  holds where the interrupts have come more often: if their rate is below twice the baseline's, it is
-  the spans that are longer, and r is taken to have grown as a whole.
+  holds where the interrupts have come more often: if their rate is below twice the baseline's, it
+  is the spans that are longer, and r is taken to have grown as a whole.
 - Without, var(r) follows from what of var(R) the slope does not explain; if most of what n varies
   by may be length alone, nothing is said.
 
@@ -47,7 +47,8 @@ MOST = 0.5
 STORM = 2.0
 #: How much of the interrupts' variance the spans' lengths may make up where these are not known.
 BY_LENGTH = 0.25
-#: Proportions are in parts of 2^10, and times below 2^50 ns: whole numbers mean the same everywhere.
+#: Proportions are in parts of 2^10, and times below 2^50 ns: whole numbers mean the same
+#: everywhere.
 FRACTION, LONGEST = 10, 1 << 50
 
 Values = NDArray[np.float64]
@@ -55,7 +56,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Calm:
-    """Running in a baseline ledger: its mean (ns) and variance (ns²), less its longest hundredth."""
+    """Running in a baseline ledger: mean (ns) and variance (ns²), less its longest hundredth."""
 
     mean: float
     variance: float
@@ -98,7 +99,7 @@ Left = Cold | Outside
 def outside(
     rows: Sample, cause: str, above_ns: int, draws: Draws, calm: Calm | None
 ) -> Outside | None:
-    """What each event of a cause costs outside of what was timed; None: nothing that can be told."""
+    """What each event of a cause costs outside of what was timed; None: nothing to be told."""
     if cause not in DOSED or cause not in rows.events:
         return None
     if any(name in rows.known for name in rows.causes):

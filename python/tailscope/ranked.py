@@ -2,8 +2,8 @@
 
 The log grid is 0.1 % wide. That is plenty for a percentile, and too coarse for the bends of a CDF:
 where many spans have nearly the same value, a thousand ranges of equal probability lie in a few
-bins, and what is left of the CDF is the grid. So a cause's own values are counted one by one, and of
-very long ledgers to fifteen binary digits.
+bins, and what is left of the CDF is the grid. So a cause's own values are counted one by one, and
+of very long ledgers to fifteen binary digits.
 """
 
 from __future__ import annotations

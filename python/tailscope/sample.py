@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.cause import RUNNING
-from tailscope.counter import COUNTERS
+from tailscope.counter import is_counter
 from tailscope.engine import filled
 from tailscope.grid import Distribution, lower_edge
 from tailscope.spans import Spans, column, dosed
@@ -62,7 +62,7 @@ class Sample:
     @property
     def causes(self) -> list[str]:
         """The causes in it, `running` and counters apart."""
-        return [name for name in self.values if name != RUNNING and name not in COUNTERS]
+        return [name for name in self.values if name != RUNNING and not is_counter(name)]
 
     def resting_on(self, rest_known: Sequence[str]) -> Sample:
         """With `running` known only where these causes are."""

@@ -127,9 +127,7 @@ def events_column(cause: str) -> str:
 
 def dosed(spans: Spans) -> list[str]:
     """The causes of which the number of events is asked row by row."""
-    return [
-        name for name in DOSED if name in spans.active and events_column(name) in spans.columns
-    ]
+    return [name for name in DOSED if name in spans.active and events_column(name) in spans.columns]
 
 
 def column(cause: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from tailscope.answer import answer
 from tailscope.blame import words
+from tailscope.counting import CounterImpact
 from tailscope.explanation import Cause, Explanation
 from tailscope.provenance import Measured
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
@@ -28,6 +29,7 @@ def render(explanation: Explanation, coloured: bool) -> str:
         *table(explanation, coloured),
         *fair(explanation),
         *together(explanation),
+        *left_out(explanation),
         *counters(explanation),
         *methods(explanation),
         *segments(explanation, coloured),
@@ -63,11 +65,14 @@ def summary(explanation: Explanation) -> Iterator[str]:
         f"p50 {duration(line.p50_ns)}   {target} {duration(line.target_ns)} "
         f"({span_of_time(explanation.at_target)})   max {duration(line.max_ns)}"
     )
+    if not explanation.base.is_median:
+        yield from wrapped(explanation.base.sentence(explanation.target), indent="  ")
 
 
 def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
     """The causes that matter, the most valuable first."""
-    header = ("cause", "saves", "95 % interval", "fair", "without", "of tail", "impact", "spans")
+    part = "of tail" if explanation.base.is_median else "of it"
+    header = ("cause", "saves", "95 % interval", "fair", "without", part, "impact", "spans")
     widths = (13, 8, 15, 8, 8, 7, 6, 6)
     start, end = paint(DIM, coloured)
     yield start + aligned(header, widths) + end
@@ -154,11 +159,49 @@ def counters(explanation: Explanation) -> Iterator[str]:
         line = f"{one.name} {ratio(one.ranked_impact)} ({one.group}"
         if one.cut_by and round(one.impact or 0.0, 2) > round(one.ranked_impact or 0.0, 2):
             line += f"; {ratio(one.impact)} before {one.cut_by}'s part was taken"
-        line += f"; in {percent(one.measured_share)} of the spans)"
-        yield from wrapped("  " + line, indent="    ")
+        line += f"; in {percent(one.measured_share)} of the spans"
+        if one.high_from is not None:
+            line += f", {percent(one.high_share)} of them left out"
+        yield from wrapped(f"  {line}{typical(one, explanation)})", indent="    ")
+    if explanation.frequency:
+        yield from wrapped(f"  {frequency(explanation)}", indent="    ")
     dropped = [f"{one.name} (as {one.follows})" for one in explanation.counters if one.follows]
     if dropped:
         yield from wrapped(f"  in proportion to another: {', '.join(dropped)}", indent="    ")
+
+
+def typical(one: CounterImpact, explanation: Explanation) -> str:
+    """A counter's typical values, as the end of a sentence."""
+    if one.target_mean is None or one.median_mean is None:
+        return ""
+    return (
+        f"; on average {count(one.target_mean)} around {explanation.target.name}, "
+        f"{count(one.median_mean)} around the median"
+    )
+
+
+def frequency(explanation: Explanation) -> str:
+    """The average clock frequency around the target and around the median."""
+    found = explanation.frequency
+    if found is None or found.target_ghz is None or found.median_ghz is None:
+        return "the average frequency is not known"
+    without = "" if found.with_kernel else ", time in the kernel without its cycles"
+    return (
+        f"average frequency {found.target_ghz:.2f} GHz around {explanation.target.name}, "
+        f"{found.median_ghz:.2f} GHz around the median{without}"
+    )
+
+
+def left_out(explanation: Explanation) -> Iterator[str]:
+    """How many spans each impact value leaves out."""
+    listed = [
+        f"{cause.name} {percent(cause.high_share)}"
+        for cause in explanation.causes
+        if cause.impact is not None and not is_small(cause, explanation)
+    ]
+    if listed:
+        yield ""
+        yield from wrapped(f"spans that the impact leaves out: {', '.join(listed)}", indent="  ")
 
 
 def methods(explanation: Explanation) -> Iterator[str]:

@@ -3,8 +3,8 @@
 A threshold is a turning point of the cause's own CDF, found by piecewise-linear fits; no number of
 ns has to be chosen. Of several the one nearest below the target counts (DESIGN §5.1). A cause that
 fewer spans have than lie above the target bends only above it; then the nearest above counts. The
-paper leaves that open, and which neighbours merge first; the published analyzer goes on upwards too.
-A CDF that never bends has no threshold: no span has much more of the cause than another.
+paper leaves that open, and which neighbours merge first; the published analyzer goes on upwards
+too. A CDF that never bends has no threshold: no span has much more of the cause than another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ DUST = 1e-20
 class Lines:
     """Groups of CDF points, for straight-line fits: x is the probability, y the value.
 
-    Means and sums of squares around them: sums of plain squares would lose a narrow CDF to rounding.
+    Means and sums of squares around them: sums of plain squares would lose a narrow CDF to
+    rounding.
     """
 
     n: NDArray

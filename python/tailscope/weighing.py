@@ -16,8 +16,8 @@ from tailscope.bootstrap import Interval
 from tailscope.cause import MEANING, RUNNING
 from tailscope.cold import put_down
 from tailscope.composition import Composition
-from tailscope.counting import CounterImpact, Frequency, count_events, with_cycle_time
 from tailscope.counterfactual import Baseline, Counterfactual
+from tailscope.counting import CounterImpact, Frequency, count_events, with_cycle_time
 from tailscope.fix import Remedies
 from tailscope.grid import lower_edge
 from tailscope.rules import Event, Pair, Verdict
@@ -44,11 +44,11 @@ class Cause:
 
     name: str
     meaning: str
-    #: Its part (0 to 1) of the time that the tail takes longer than the median: its mean in spans at
-    #: or above the target less its mean in the median band, over the sum of all these differences
-    #: that are above 0. So the parts add up to 1, and a cause of which the tail has less has 0.
-    #: None where the tail does not take longer. With another base than the median (`base`), its part
-    #: of the time that spans around the target take longer than the base.
+    #: Its part (0 to 1) of the time that the tail takes longer than the median: its mean in spans
+    #: at or above the target less its mean in the median band, over the sum of all these
+    #: differences that are above 0. So the parts add up to 1, and a cause of which the tail has
+    #: less has 0. None where the tail does not take longer. With another base than the median
+    #: (`base`), its part of the time that spans around the target take longer than the base.
     share: float | None
     #: Its mean in spans at or above the target, or around a target at or below the median.
     tail_mean_ns: float
