@@ -8,7 +8,8 @@ of them than others, and each costs the same again.
 
 So running R is held against the number n of interrupts: of what a span would run without them, r,
 and a cost c, R = r + c n. The slope of R over n is not c: the longer a span runs, the more
-interrupts it meets (length bias). At λ interrupts for each ns of r, cov(R, n) = λ var(r) + c var(n).
+interrupts it meets (length bias). At λ interrupts for each ns of r it is
+cov(R, n) = λ var(r) + c var(n).
 
 - With a baseline ledger, the mean and the variance of r are those of running there, and no more is
   put down to the interrupts than running has grown. That takes it that the work is the same, which

@@ -86,9 +86,8 @@ def much(values: Values, points: list[Fraction], target: Fraction) -> NDArray[np
     return values >= first if first > ranked[0] else values > first
 
 
-def read(event: Values, wall: Values, target: Fraction) -> Reading:
+def read(event: Values, wall: Values, target: Fraction, points: list[Fraction]) -> Reading:
     """The impact value of an event on the wall time, at a target percentile."""
-    points = turning_points(event)
     high = much(event, points, target)
     share = float(high.mean())
     if not high.any() or high.all():
