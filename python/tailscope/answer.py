@@ -41,7 +41,7 @@ def compared(explanation: Explanation) -> str:
     first = f"{explanation.target.name} of {explanation.span.name} is {duration(at_target)}"
     more = at_target
     if base.target is not None:
-        first += f", and {duration(base.target.ns)} in {base.ledger}"
+        first += f", and {duration(base.target.ns)} in the baseline"
         more = at_target - base.target.ns
         if more <= FLAT * base.target.ns:
             return f"{first}: it has not grown."
