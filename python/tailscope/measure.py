@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import ibis
@@ -37,7 +38,7 @@ class Strikes:
     spans: float
     events: float | None
 
-    @property
+    @cached_property
     def values(self) -> Distribution:
         """Its values on the grid."""
         return self.ranked.binned()
