@@ -143,9 +143,7 @@ class Ledger:
         from tailscope.target import parse
 
         length_ns = parse_length(segment) if segment else None
-        return explain(
-            self, parse(target), span, seed, segment_ns=length_ns, compared=baseline
-        )
+        return explain(self, parse(target), span, seed, segment_ns=length_ns, compared=baseline)
 
     def causes(self, target: str = "p99", span: str | None = None, seed: int = 1) -> Causes:
         """The causes of the target percentile, the most valuable first."""

@@ -195,7 +195,20 @@ def held_against(
 ) -> tuple[float, float]:
     """A cause's mean in the spans that are explained, and in those that they are compared with."""
     tail, band = composition.means(composition.causes[name])
+    if name == RUNNING:
+        # By class, for where causes were measured in some rows, single blocks may lack them.
+        tail, band = rest(composition)
     return tail, band if base.is_median else base.mean(name, found.base_ns)
+
+
+def rest(composition: Composition) -> tuple[float, float]:
+    """What the causes' means leave of the wall time's, in both sets of spans."""
+    tail, band = composition.means(composition.wall)
+    for name, sums in composition.causes.items():
+        if name != RUNNING:
+            less = composition.means(sums)
+            tail, band = tail - less[0], band - less[1]
+    return max(tail, 0.0), max(band, 0.0)
 
 
 def weigh(name: str, found: Strike, means: tuple[float, float], share: float | None) -> Cause:
