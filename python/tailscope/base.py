@@ -90,14 +90,19 @@ class Base:
             Kind.BASELINE: f"its median in {self.ledger}",
         }[self.kind]
 
-    def sentence(self, target: Target) -> str:
-        """Which base is used and why."""
+    def sentence(self, target: Target, causes: Sequence[str]) -> str:
+        """Which base is used for some causes, and why."""
         if self.kind is Kind.BASELINE and self.target and self.p50_ns is not None:
-            unknown = f"; not measured there: {', '.join(self.unknown)}" if self.unknown else ""
+            missing = [cause for cause in causes if cause in self.unknown]
+            unknown = (
+                f"; not measured there, and so held against their least here: {', '.join(missing)}"
+                if missing
+                else ""
+            )
+            median = f" and the median {duration(self.p50_ns)}" if target.percent != 50 else ""
             return (
-                f"the base is {self.ledger}, where {target.name} is {duration(self.target.ns)} and "
-                f"the median {duration(self.p50_ns)}: a cause saves what it takes beyond "
-                f"its median there{unknown}"
+                f"the base is {self.ledger}, where {target.name} is {duration(self.target.ns)}"
+                f"{median}: a cause saves what it takes beyond its median there{unknown}"
             )
         if self.kind is Kind.MINIMUM:
             return (

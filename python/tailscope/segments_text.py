@@ -48,19 +48,22 @@ def render(found: Segments, target: Target, coloured: bool) -> Iterator[str]:
 def within(found: Segments, target: Target, coloured: bool) -> Iterator[str]:
     """Why the typical segment has a tail."""
     typical = found.typical
-    longer = duration(typical.target_ns - typical.p50_ns)
+    longer = f"{duration(typical.target_ns - typical.p50_ns)} above the median"
+    if not target.has_tail:
+        longer = f"{duration(typical.target_ns)}, held against the least of each cause"
     shown = [
         cause
         for cause in found.within
         if cause.saving.ns > SMALL * typical.target_ns or abs(cause.share or 0.0) > SMALL
     ][:SHOWN]
-    text = f"within the typical segment {target.name} is {longer} above the median"
+    text = f"within the typical segment {target.name} is {longer}"
     if not shown:
         yield from wrapped(f"{text}; no cause stands out")
         return
     yield from wrapped(f"{text}:")
     start, end = paint(DIM, coloured)
-    header = ("cause", "saves", "95 % interval", "fair", "of tail", "impact")
+    part = "of tail" if target.has_tail else "of it"
+    header = ("cause", "saves", "95 % interval", "fair", part, "impact")
     yield start + aligned(header, CAUSE_WIDTHS) + end
     for cause in shown:
         cells = (

@@ -11,6 +11,7 @@ from tailscope.counting import CounterImpact
 from tailscope.explanation import Cause, Explanation
 from tailscope.provenance import Measured
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
+from tailscope.spans import DOSED
 
 WIDTH = 80
 BOLD, DIM, ACCENT, RESET = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
@@ -61,12 +62,20 @@ def summary(explanation: Explanation) -> Iterator[str]:
     target = explanation.target.name
     kept = f" (from {count(line.rows)} rows)" if round(line.spans) != line.rows else ""
     yield f"{line.name}: {count(line.spans)} spans{kept} in {explanation.seconds:,.4g} s"
+    median = f"p50 {duration(line.p50_ns)}   " if target != "p50" else ""
     yield (
-        f"p50 {duration(line.p50_ns)}   {target} {duration(line.target_ns)} "
+        f"{median}{target} {duration(line.target_ns)} "
         f"({span_of_time(explanation.at_target)})   max {duration(line.max_ns)}"
     )
     if not explanation.base.is_median:
-        yield from wrapped(explanation.base.sentence(explanation.target), indent="  ")
+        yield from wrapped(base(explanation), indent="  ")
+
+
+def base(explanation: Explanation) -> str:
+    """What causes are held against."""
+    return explanation.base.sentence(
+        explanation.target, tuple(cause.name for cause in explanation.causes)
+    )
 
 
 def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
@@ -119,6 +128,8 @@ def left_cold(cause: Cause, explanation: Explanation) -> str:
     """What of a cause's saving is running that it left longer, in words; "" if next to nothing."""
     if cause.cold_ns <= SMALL * explanation.at_target.ns:
         return ""
+    if cause.name in DOSED:
+        return f"{duration(cause.cold_ns)} of that it costs outside its handlers (cold caches too)"
     return f"{duration(cause.cold_ns)} of that is running that it leaves cold"
 
 

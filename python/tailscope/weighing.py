@@ -6,8 +6,11 @@ Times are float or whole nanoseconds in fields that end in `_ns`; shares are fra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tailscope import bootstrap, counterfactual, measure, rules, shapley
 from tailscope.base import Base, over
@@ -20,6 +23,7 @@ from tailscope.counterfactual import Baseline, Counterfactual
 from tailscope.counting import CounterImpact, Frequency, count_events, with_cycle_time
 from tailscope.fix import Remedies
 from tailscope.grid import lower_edge
+from tailscope.outside import Left, Outside
 from tailscope.rules import Event, Pair, Verdict
 from tailscope.sample import Sample, sample
 from tailscope.shapley import Shares
@@ -166,8 +170,21 @@ def strike_all(
             composition = composition.scaled_up(name, found.baseline.whole)
     rest_known = judges(spans, composition, target)
     colds = [one.cold for one in struck.values() if one.cold]
+    composition = with_outsides(spans, composition, colds)
     struck[RUNNING] = strike(spans, baseline, RUNNING, method, rows, base, rest_known, colds)
     return struck, composition.with_rest(), rest_known
+
+
+def with_outsides(spans: Spans, composition: Composition, lefts: Sequence[Left]) -> Composition:
+    """The composition, in which what interrupts cost outside their handlers is theirs."""
+    storms = [left for left in lefts if isinstance(left, Outside)]
+    if storms:
+        edges = lower_edge(np.array(composition.edges)).tolist()
+        sums = measure.class_sums(spans, edges, (), storms)
+        for one in storms:
+            more = composition.causes[one.cause] + sums[f"left_{one.cause}"]
+            composition = composition.with_sums(one.cause, more)
+    return composition
 
 
 def judges(spans: Spans, composition: Composition, target: Target) -> list[str]:
