@@ -81,6 +81,20 @@ def test_the_growth_of_the_median_is_the_storms(stormy: tuple[Path, Path]) -> No
     assert "in p50 " in told
 
 
+def test_a_storm_is_the_same_where_rows_stay_in_the_engine(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    base = tailscope.open(make("calm", **calm(rng)))
+    new = tailscope.open(make("storm", **storm(rng, regular=False)))
+    here = explain(new, Target(50), None, 1, compared=base).causes[0]
+    monkeypatch.setattr("tailscope.sample.HERE", 1_000)
+    there = explain(new, Target(50), None, 1, compared=base).causes[0]
+    assert (there.name, there.saving) == (here.name, here.saving)
+    assert there.cold_ns == here.cold_ns
+    assert there.share == pytest.approx(here.share)
+
+
 def test_slower_code_is_not_put_down_to_interrupts_that_come_as_often(make: Make) -> None:
     rng = np.random.default_rng(5)
 
