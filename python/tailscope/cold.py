@@ -47,6 +47,7 @@ from tailscope.cause import RUNNING
 if TYPE_CHECKING:
     from ibis.expr.types import IntegerValue
 
+    from tailscope.outside import Left
     from tailscope.sample import Sample
     from tailscope.spans import Spans
 
@@ -115,7 +116,7 @@ class Cold:
         return np.where(struck, gained, 0).astype(np.int64)
 
 
-def put_down(rows: Sample, colds: Sequence[Cold]) -> Sample:
+def put_down(rows: Sample, colds: Sequence[Left]) -> Sample:
     """The rows with what causes left cold taken from `running` and put down to these causes.
 
     To the one that left most, where it is several.

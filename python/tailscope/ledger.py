@@ -95,14 +95,15 @@ class Ledger:
         span: str | None = None,
         seed: int = 1,
         segment: str | None = None,
+        baseline: Ledger | None = None,
     ) -> Explanation:
-        """Everything that `tailscope explain` says, as data; `segment` as its `--segment`."""
+        """Everything that `tailscope explain` says, as data; the options are the command's."""
         from tailscope.explanation import explain
         from tailscope.segments import parse_length
         from tailscope.target import parse
 
         length_ns = parse_length(segment) if segment else None
-        return explain(self, parse(target), span, seed, segment_ns=length_ns)
+        return explain(self, parse(target), span, seed, segment_ns=length_ns, compared=baseline)
 
     def causes(self, target: str = "p99", span: str | None = None, seed: int = 1) -> Causes:
         """The causes of the target percentile, the most valuable first."""

@@ -38,7 +38,7 @@ from tailscope.engine import filled
 from tailscope.grid import bins_of, lower_edge
 from tailscope.pieces import Pieces
 from tailscope.sample import Sample
-from tailscope.spans import THREAD, Spans, column
+from tailscope.spans import THREAD, Spans, column, dosed, events_column
 from tailscope.timed import Counts, Timed
 from tailscope.transfer import transferred
 
@@ -291,6 +291,7 @@ def read(spans: Spans, from_bin: int, pieces: Pieces | None) -> dict[str, NDArra
     if pieces:
         chosen = chosen.limit(QUOTA + 1)
     causes = {name: table[column(name)] for name in spans.active}
+    causes |= {events_column(name): table[events_column(name)] for name in dosed(spans)}
     return spans.engine.run(
         chosen.select("start_ns", "wall_ns", *THREAD, moment=spans.moment, **causes)
     )
@@ -327,5 +328,9 @@ def in_order(spans: Spans, found: dict[str, NDArray], pieces: Pieces | None) -> 
         known=known,
         rows=len(wall),
         block=block,
+        events={
+            name: filled(found[events_column(name)])[order].astype(np.int64)
+            for name in dosed(spans)
+        },
     )
     return Answers(rows, start[order], first, opened, np.arange(len(wall)))
