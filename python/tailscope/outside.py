@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from tailscope.bootstrap import Draws
 from tailscope.cause import RUNNING
-from tailscope.cold import FEWEST, SURE, Cold
+from tailscope.cold import FEWEST, MOVED, SURE, Cold
 from tailscope.spans import DOSED, events_column
 
 if TYPE_CHECKING:
@@ -109,6 +109,10 @@ def outside(
     number = rows.events[cause].astype(np.float64)
     struck = number > 0
     weight = rows.weight
+    if MOVED in rows.values:
+        # These ran on another thread: neither their running nor their interrupts are known.
+        weight = np.where(rows.values[MOVED] > 0, 0.0, weight)
+        struck &= weight > 0
     if struck.sum() < FEWEST or weight[struck].sum() <= MOST * weight.sum():
         return None
     running = rows.values[RUNNING].astype(np.float64)

@@ -11,8 +11,10 @@ import numpy as np
 
 from tailscope import measure, sample
 from tailscope.cause import RUNNING
+from tailscope.cold import MOVED
 from tailscope.contribution import Side
 from tailscope.outside import MOST, Calm, outside
+from tailscope.ranked import Ranked
 from tailscope.spans import Spans, dosed
 from tailscope.target import Target
 
@@ -20,6 +22,12 @@ from tailscope.target import Target
 def calm(spans: Spans, total: float) -> Calm:
     """What running is like, but for its longest hundredth; of so many spans."""
     values = measure.strikes(spans, RUNNING, total).ranked
+    if MOVED in spans.active:
+        # Spans that another thread answered have no running, and met no interrupt that is known.
+        known = values.values > 0
+        if known.any():
+            values = Ranked(values.values[known], values.weights[known])
+            total = values.total
     upto = np.cumsum(values.weights)
     most = values.values[min(int(np.searchsorted(upto, 0.99 * upto[-1])), len(upto) - 1)]
     capped = np.minimum(values.values, most).astype(np.float64)

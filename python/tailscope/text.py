@@ -322,6 +322,13 @@ def kept(recording: Measured) -> str:
     return f"the spans above p{100 * recording.tail:g} of their kind and {some} of the others"
 
 
+#: What was mended, by its key in `adjusted` of ledger.json.
+ADJUSTED = {
+    "overdrawn": "{:,} rows whose causes exceeded their wall time",
+    "switches": "{:,} switches that the kernel did not report",
+}
+
+
 def losses(recording: Measured) -> str:
     """What was recorded, kept and lost."""
     words = []
@@ -342,6 +349,13 @@ def losses(recording: Measured) -> str:
         words.append("nothing lost")
     else:
         words.append("what was lost is not known")
+    mended = [
+        ADJUSTED.get(name, f"{{:,}} ({name})").format(number)
+        for name, number in recording.adjusted.items()
+        if number
+    ]
+    if mended:
+        words.append(f"adjusted, not lost: {', '.join(mended)}")
     return "; ".join(words)
 
 

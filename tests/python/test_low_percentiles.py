@@ -77,7 +77,7 @@ def test_the_growth_of_the_median_is_the_storms(stormy: tuple[Path, Path]) -> No
     # Asked for p99, it says so of the median too.
     (kind,) = diff(base, new, Target(99)).kinds
     assert kind.change.median_causes[0].name == "irq"
-    told = diff_text.render(diff(base, new, Target(99)), coloured=False)
+    told = diff_text.render(diff(base, new, Target(99)))
     assert "in p50 " in told
 
 

@@ -228,7 +228,7 @@ def test_counters_have_typical_values_and_the_clock_a_frequency(make: Make) -> N
     assert length.high_share == pytest.approx(0.05, abs=0.001)
     said = found.to_dict()
     assert said["frequency"]["with_kernel"] is False
-    told = " ".join(render(found, coloured=False).split())
+    told = " ".join(render(found, detail=Detail(impact=True)).split())
     assert "average frequency 1.50 GHz around p99, 3.00 GHz around the median" in told
     assert "of them left out" in told
 
