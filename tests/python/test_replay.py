@@ -306,3 +306,56 @@ def test_the_recursion_is_lindleys() -> None:
         expected.append(end - int(start_ns[i]))
     assert (places.late > 0).sum() > 500
     assert places.walls(services).tolist() == expected
+
+
+def with_asides(one: Thread, tcp: np.ndarray, accept: np.ndarray) -> dict[str, np.ndarray]:
+    """The thread's rows, with a wait before each request and one after it that hold up nobody."""
+    columns = one.rows()
+    columns["start_ns"] = columns["start_ns"] - accept
+    columns["wall_ns"] = columns["wall_ns"] + accept + tcp
+    return columns | {"tcp_ns": tcp, "accept_ns": accept}
+
+
+def test_what_tcp_and_accept_take_makes_nobody_wait(make: Make) -> None:
+    one = thread(1, 20_000, slow=0.02)
+    rng = np.random.default_rng(5)
+    tcp, accept = (
+        np.where(rng.random(20_000) < 0.05, rng.integers(0, 5 * MILLISECOND, 20_000), 0)
+        for _ in range(2)
+    )
+    plain = make("plain", **one.rows())
+    aside = make("aside", **with_asides(one, tcp, accept))
+    with opened(plain) as first, opened(aside) as second:
+        before, after = (spans.queued.queues for spans in (first, second))
+        np.testing.assert_array_equal(np.sort(before[1].late), np.sort(after[1].late))
+        # A fix of theirs shortens the span by them, and nobody's wait.
+        waiting = after[0].rows
+        more = {name: waiting.values[name] for name in ("tcp", "accept")}
+        alone, replayed = second.queued.replayed(more)
+        np.testing.assert_array_equal(alone, replayed)
+        np.testing.assert_array_equal(alone, waiting.wall - more["tcp"] - more["accept"])
+
+
+def test_a_stop_of_the_thread_makes_those_behind_it_wait(make: Make) -> None:
+    one = thread(1, 20_000)
+    one.waits = [(at, 4 * MILLISECOND) for at in range(0, int(one.ready[-1]), 200 * MILLISECOND)]
+    waits = one.rows()
+    stops = {name.replace("runqueue", "stopped"): values for name, values in waits.items()}
+    found = []
+    for name, columns in (("runqueue", waits), ("stopped", stops)):
+        with opened(make(name, **columns)) as spans:
+            rows = spans.queued.queues[0].rows
+            found.append(spans.queued.replayed({name: rows.values[name]}))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[1][1] < found[1][0]).any()
+
+
+def test_requests_of_another_thread_occupy_none(make: Make) -> None:
+    columns = thread(1, 20_000, slow=0.02).rows()
+    moved = np.arange(20_000) % 10 == 3
+    columns["unknown_ns"] = np.where(moved, columns["wall_ns"] - columns["queue_ns"], 0)
+    with opened(make("ledger", **columns)) as spans:
+        waiting, _ = spans.queued.queues
+        assert "unknown" in waiting.rows.values
+        assert len(waiting.row) > 0
+        assert not waiting.rows.values["unknown"].any()
