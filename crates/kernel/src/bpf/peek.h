@@ -182,10 +182,12 @@ static __noinline int peek(struct request *r, __u32 length, bool counts)
 			return 0;
 		}
 	}
-	if (r->protocol != PROTOCOL_OTHER || !counts)
+	if (r->protocol != PROTOCOL_OTHER)
 		return 0;
 	more = more_requests(p, read);
-	if (!more)
+	if (!r->shortest)
+		r->shortest = read / (more + 1);
+	if (!more || !counts)
 		return 0;
 	if (length > read) /* the rest is like it */
 		more = (__u64)more * length / read;
