@@ -200,3 +200,18 @@ def test_a_ledger_without_a_row_says_which_requests_came(tmp_path: Path, explain
         "has no row: 9 requests came: 7 over HTTP/2, on whose connections requests overlap; "
         "2 without an answer before their connection ended"
     ) in said(multiplexed=7, unanswered=2)
+
+
+@pytest.mark.parametrize("place", ["lost", "adjusted"])
+def test_adjusted_rows_are_not_losses(make: Make, explain: Command, place: str) -> None:
+    told = {"lost": {"ring_full": 0}}
+    told[place] = told.get(place, {}) | {"overdrawn": 3, "switches": 2}
+    ledger = make(about=told, wall_ns=WALL)
+    out = flat(explain(ledger)[1])
+    assert (
+        "nothing lost; adjusted, not lost: 3 rows whose causes exceeded their wall time, "
+        "2 switches that the kernel did not report"
+    ) in out
+    (found,) = json.loads(explain(ledger, "--json")[1])["recordings"]
+    assert found["lost"] == {"ring_full": 0}
+    assert found["adjusted"] == {"overdrawn": 3, "switches": 2}
