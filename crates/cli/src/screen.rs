@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
 use crate::console::Console;
-use crate::top::fit;
 use crate::streams::say;
+use crate::top::fit;
 
 /// So often a line goes into a log; on a terminal one line is written over and over.
 const LOG_EVERY: Duration = Duration::from_secs(10);

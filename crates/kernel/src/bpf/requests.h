@@ -43,13 +43,13 @@ struct request {
 	__u8 answered;	   /* `row` is the request's so far */
 	__u8 late;	   /* its row was written; a further send goes on with the answer */
 	__u8 protocol;	   /* enum protocol of the connection */
-	__u16 held;	/* enum ts_held: why TCP kept the end of the answer back */
-	__u32 begun;	/* the meter's count of requests at the begin */
-	__u32 answers;	/* counts writes of `row`, for those who copy it */
-	__u64 spans;	/* the meter's count of answered ones at the begin */
+	__u16 held;	   /* enum ts_held: why TCP kept the end of the answer back */
+	__u32 begun;	   /* the meter's count of requests at the begin */
+	__u32 answers;	   /* counts writes of `row`, for those who copy it */
+	__u64 spans;	   /* the meter's count of answered ones at the begin */
 	__u64 queue_ns;
 	__u64 received; /* when its first receive returned */
-	__u64 sent; /* when TCP had passed on what it kept back; 0: not known */
+	__u64 sent;	/* when TCP had passed on what it kept back; 0: not known */
 	__u32 shortest; /* the least that a request has taken here, in bytes */
 	__u32 reserved3;
 	struct ts_request more;
