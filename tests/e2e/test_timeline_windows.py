@@ -1,4 +1,4 @@
-"""`tailscope timeline`: when windows are written, what each holds, and what the memory is used for."""
+"""`tailscope timeline`: when windows are written, what each holds, what the memory is used for."""
 
 from __future__ import annotations
 
