@@ -196,6 +196,8 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		move_request(r, m);
 	else if (!r->begin.at && selected)
 		begin_request(r, m);
+	else if (r->begin.at && sk->sk_protocol == IPPROTO_UDP) /* a datagram is a whole one */
+		__sync_fetch_and_add(&uncovered.pipelined, 1);
 	r->ready = r->established = 0;
 	r->unaccepted = 0;
 	/* What is shorter than two requests is one: most receives need no look. */
