@@ -10,6 +10,7 @@ pub mod clock;
 pub mod counters;
 pub mod debug_file;
 pub mod door;
+pub mod elf;
 pub mod event;
 pub mod event_ring;
 pub mod keeping;
@@ -24,6 +25,7 @@ pub mod ring;
 pub mod rooted;
 pub mod row;
 pub mod sdk_files;
+pub mod usdt;
 pub mod view;
 
 mod mapping;
