@@ -34,6 +34,8 @@ pub(crate) struct Figures {
 #[derive(Debug, Default)]
 pub(crate) struct KindFigures {
     pub(crate) name: String,
+    /// Whose they are, where another user has spans of the same name.
+    pub(crate) user: Option<String>,
     /// Of the last seconds, where there were any.
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
@@ -179,7 +181,9 @@ impl Page {
             "Wall times by the span's name: quantiles of the last 8 to 10 seconds, sum and count of all, by their weights.",
         );
         for kind in kinds {
-            let name = ("span", kind.name.as_str());
+            let mut of = vec![("span", kind.name.as_str())];
+            of.extend(kind.user.as_deref().map(|user| ("user", user)));
+            let with = |more| [&of[..], &[more]].concat();
             for (quantile, ns) in [("0.5", kind.p50_ns), ("0.99", kind.p99_ns)] {
                 let seconds = ns.map_or(f64::NAN, |ns| ns as f64 / SECOND);
                 let value = if seconds.is_nan() {
@@ -187,10 +191,10 @@ impl Page {
                 } else {
                     seconds.to_string()
                 };
-                self.labelled("", &[name, ("quantile", quantile)], value);
+                self.labelled("", &with(("quantile", quantile)), value);
             }
-            self.labelled("_sum", &[name], kind.wall_ns / SECOND);
-            self.labelled("_count", &[name], kind.spans);
+            self.labelled("_sum", &of, kind.wall_ns / SECOND);
+            self.labelled("_count", &of, kind.spans);
         }
     }
 

@@ -5,7 +5,6 @@ mod joint;
 mod page;
 mod text;
 
-use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -89,7 +88,7 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         print!("{}", text::report(&report));
     }
     if let Some(path) = &args.html {
-        fs::write(path, page::page(&report))
+        tailscope_output::write(path, page::page(&report))
             .map_err(|e| Failure::machine(format!("can't write {}: {e}", path.display())))?;
     }
     if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {

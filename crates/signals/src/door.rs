@@ -136,7 +136,10 @@ impl Door {
         let mut knocks = Vec::new();
         while knocks.len() < MOST_AT_ONCE {
             match accept_with(&self.listener, flags) {
-                Ok(connection) => knocks.push(Knock(connection)),
+                Ok(connection) => knocks.push(Knock {
+                    connection,
+                    since: Instant::now(),
+                }),
                 Err(Errno::AGAIN) => return knocks,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => break, // no descriptors, no memory: it stays readable, which must not spin
@@ -175,26 +178,36 @@ impl Drop for Door {
 
 /// A process that waits for its answer.
 #[derive(Debug)]
-pub struct Knock(OwnedFd);
+pub struct Knock {
+    connection: OwnedFd,
+    /// When it was accepted.
+    since: Instant,
+}
 
 impl Knock {
     /// Who it is; `None`: nobody knows.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        let peer = socket_peercred(&self.0).ok()?;
+        let peer = socket_peercred(&self.connection).ok()?;
         Some(peer.pid.as_raw_nonzero().get() as u32)
+    }
+
+    /// How long it has waited.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
     }
 
     /// Whether it has gone, and waits for no answer.
     #[must_use]
     pub fn left(&self) -> bool {
-        is_hung_up(&self.0)
+        is_hung_up(&self.connection)
     }
 
     /// Hands over the map of its meters and its region. It may be gone by now.
     pub fn let_in(self, meters: BorrowedFd<'_>, region: BorrowedFd<'_>) -> io::Result<Visitor> {
-        answer(&self.0, abi::TS_WELCOME, &[meters, region])?;
-        Ok(Visitor(self.0))
+        answer(&self.connection, abi::TS_WELCOME, &[meters, region])?;
+        Ok(Visitor(self.connection))
     }
 
     /// Tells it why not.
@@ -203,7 +216,7 @@ impl Knock {
             Refusal::NotWatched => abi::TS_NOT_WATCHED,
             Refusal::NoRoom => abi::TS_NO_ROOM,
         };
-        let _ = answer(&self.0, status, &[]);
+        let _ = answer(&self.connection, status, &[]);
     }
 }
 
@@ -287,7 +300,7 @@ fn listen_at(path: &Path, takes_over: bool) -> Result<OwnedFd, ServeError> {
         },
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             if let Some(folder) = path.parent() {
-                make_folder(folder).map_err(system)?;
+                fs::create_dir_all(folder).map_err(system)?;
             }
         }
         Err(e) => return Err(system(e)),
@@ -297,15 +310,6 @@ fn listen_at(path: &Path, takes_over: bool) -> Result<OwnedFd, ServeError> {
     allow_everybody(path).map_err(system)?;
     listen(&listener, BACKLOG).map_err(|e| system(e.into()))?;
     Ok(listener)
-}
-
-/// Makes the socket's folder, in which everybody must find it, whatever the umask.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    if folder.as_os_str().is_empty() || folder.exists() {
-        return Ok(());
-    }
-    fs::create_dir_all(folder)?;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
 /// Anybody may connect: who is let in is decided by who it is, not by the file's mode. The mode is

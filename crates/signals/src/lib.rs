@@ -8,6 +8,7 @@
 pub mod abi;
 pub mod clock;
 pub mod counters;
+pub mod cut_short;
 pub mod debug_file;
 pub mod door;
 pub mod elf;
@@ -18,6 +19,7 @@ pub mod meters;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod moved;
 pub mod nearest;
+pub mod owner;
 pub mod preempted;
 pub mod region;
 pub mod remote;

@@ -44,6 +44,14 @@ pub fn open(root: &Path, path: &Path) -> io::Result<File> {
     )?)
 }
 
+/// Opens a folder as a process with this root sees it.
+pub fn open_folder(root: &Path, path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, root, OFlags::PATH | flags, Mode::empty())?;
+    let folder = openat2(&root, path, OFlags::RDONLY | flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    Ok(folder.into())
+}
+
 /// Opens a regular file by a path of ours, such as a link in `/proc`.
 pub fn follow(path: &Path) -> io::Result<File> {
     open_regular(openat(

@@ -144,6 +144,12 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
+    /// Whether it is HotSpot, by its name.
+    #[must_use]
+    pub fn is_jvm(&self) -> bool {
+        self.path.file_name().is_some_and(|name| name == "libjvm.so")
+    }
+
     /// Opens the very file, or nothing: also one in another mount namespace, or whose name is gone.
     pub fn open(&self) -> io::Result<File> {
         rooted::open_mapped(self.pid, &self.range, &self.path, self.key).or_else(|e| {

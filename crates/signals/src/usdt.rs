@@ -275,7 +275,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn arguments_are_found_as_compilers_write_them() {
-        let argument = |kind, shift, register, value: i32| {
+        let argument = |kind: u64, shift: u64, register: u64, value: i32| {
             let value = u64::from(value as u32);
             Some(Argument(kind | shift << 8 | register << 16 | value << 32))
         };

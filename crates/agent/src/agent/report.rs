@@ -16,10 +16,15 @@ impl Agent {
         counted.add(Counted::of(&self.recorder));
         let mut lost = counted.lost;
         lost.insert(LOST_UNWRITTEN.to_owned(), self.written.lost_rows());
-        let kinds = self.recorder.live().kinds().iter().map(|kind| {
+        let all = self.recorder.live().kinds();
+        let kinds = all.iter().enumerate().map(|(place, kind)| {
+            // Who came first has the name alone.
+            let is_second = all[..place].iter().any(|other| other.name() == kind.name());
+            let user = || kind.user().map_or("several".into(), |user| user.to_string());
             let (recent, total) = (kind.recent(), kind.total());
             KindFigures {
                 name: kind.name().to_owned(),
+                user: is_second.then(user),
                 p50_ns: recent.quantile(0.5),
                 p99_ns: recent.quantile(0.99),
                 spans: total.spans(),

@@ -3,8 +3,7 @@
 mod args;
 mod story;
 
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGUSR1;
+use tailscope_output as output;
 use tailscope_record::{Prints, SpanSource};
 use tailscope_timeline::{
     Figures, Flight, FlightError, Notice, Options, Reason, SpanProbes, Trace, TraceError,
@@ -60,7 +60,7 @@ fn draw_page(args: &Page) -> Result<ExitCode> {
     };
     let beside = || args.trace.with_extension(format!("{}.html", args.number));
     let path = args.output.clone().unwrap_or_else(beside);
-    fs::write(&path, page(&trace, story))
+    output::write(&path, page(&trace, story))
         .with_context(|| format!("can't write {}", path.display()))?;
     eprintln!("wrote {}: {}", path.display(), story.sentence);
     Ok(ExitCode::SUCCESS)
@@ -73,9 +73,12 @@ fn draw(args: &Perfetto) -> Result<ExitCode> {
         .clone()
         .unwrap_or_else(|| args.trace.with_extension("perfetto-trace"));
     let what = || format!("can't write {}", path.display());
-    let mut file = BufWriter::new(File::create(&path).with_context(what)?);
-    perfetto::write(&trace, &mut file).with_context(what)?;
-    file.into_inner().with_context(what)?;
+    output::write_with(&path, |file| {
+        let mut file = BufWriter::new(file);
+        perfetto::write(&trace, &mut file)?;
+        file.flush()
+    })
+    .with_context(what)?;
     eprintln!("wrote {}; open it at ui.perfetto.dev", path.display());
     Ok(ExitCode::SUCCESS)
 }
@@ -129,7 +132,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         flight.watch(pid).map_err(failure)?;
     }
     if let Some(launched) = &mut launched {
-        flight.call_sdk(launched.program()).map_err(failure)?;
+        flight.call_sdk(launched.program());
         launched.go()?;
     }
     if !args.quiet {

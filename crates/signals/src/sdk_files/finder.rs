@@ -1,12 +1,12 @@
 //! A thread that looks for the SDK in processes. A file that is slow to read, or large, or one of
 //! very many, holds up this thread and nobody else.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,14 @@ const QUEUE: usize = 1024;
 const MOST_INSPECTED: usize = 16_384;
 /// A file that changes is read again this much later at the earliest.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// The thread's share of a CPU in the long run, and the CPU time that it may take at once.
+/// The share of a CPU that it takes for one user's processes in the long run, and the CPU time at once.
 const SHARE: f64 = 0.02;
+/// Users whose allowances are remembered.
+const MOST_USERS: usize = 4096;
 const AT_ONCE: Duration = Duration::from_millis(500);
 /// Whoever asks waits for an answer so long, in all: a share of the time, and so much at once.
 const WAIT_SHARE: f64 = 0.02;
-const WAIT_AT_ONCE: Duration = Duration::from_millis(200);
+const WAIT_AT_ONCE: Duration = Duration::from_millis(100);
 
 /// What was found in a process.
 #[derive(Debug)]
@@ -56,12 +58,9 @@ impl Finder {
         thread::Builder::new()
             .name("sdk-files".into())
             .spawn(move || {
-                let mut inspected = Inspected::default();
-                let mut working = Allowance::new(SHARE, AT_ONCE);
-                for pid in asked {
-                    working.spend(own_time());
-                    thread::sleep(working.debt());
-                    if answer.send(inspected.look_in(pid)).is_err() {
+                let mut worker = Worker::default();
+                while let Some(pid) = worker.next(&asked) {
+                    if answer.send(worker.look_in(pid)).is_err() {
                         return;
                     }
                 }
@@ -85,6 +84,12 @@ impl Finder {
         }
     }
 
+    /// Whether a process is still being looked into.
+    #[must_use]
+    pub fn is_looking_in(&self, pid: u32) -> bool {
+        self.pending.contains(&pid)
+    }
+
     /// What was found since the last time. Waits for what was asked for, as long as it comes at once:
     /// in the long run 2 % of the time.
     pub fn answers(&mut self) -> Vec<Answer> {
@@ -105,6 +110,65 @@ impl Finder {
         self.waiting.add(begun.elapsed());
         answers
     }
+}
+
+/// The thread's side.
+#[derive(Debug, Default)]
+struct Worker {
+    inspected: Inspected,
+    /// What each user's processes may take of this thread.
+    users: HashMap<u32, Allowance>,
+    /// Processes whose users have taken too much, and when they may go on.
+    deferred: VecDeque<(Instant, u32)>,
+}
+
+impl Worker {
+    /// The next process to look into; `None`: nobody asks any more.
+    fn next(&mut self, asked: &Receiver<u32>) -> Option<u32> {
+        loop {
+            let now = Instant::now();
+            let due = self.deferred.iter().position(|(at, _)| *at <= now);
+            if let Some((_, pid)) = due.and_then(|place| self.deferred.remove(place)) {
+                return Some(pid);
+            }
+            let first = self.deferred.iter().map(|(at, _)| *at).min();
+            let pid = match first {
+                None => asked.recv().ok()?,
+                Some(at) => match asked.recv_timeout(at - now) {
+                    Ok(pid) => pid,
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return None,
+                },
+            };
+            let debt = self.allowance(owner_of(pid)).debt();
+            if debt.is_zero() {
+                return Some(pid);
+            }
+            self.deferred.push_back((now + debt, pid));
+        }
+    }
+
+    fn allowance(&mut self, user: u32) -> &mut Allowance {
+        if self.users.len() >= MOST_USERS && !self.users.contains_key(&user) {
+            self.users.retain(|_, allowance| !allowance.debt().is_zero());
+        }
+        let new = || Allowance::new(SHARE, AT_ONCE);
+        self.users.entry(user).or_insert_with(new)
+    }
+
+    fn look_in(&mut self, pid: u32) -> Answer {
+        let user = owner_of(pid);
+        let before = own_time();
+        let answer = self.inspected.look_in(pid);
+        let took = own_time().saturating_sub(before);
+        self.allowance(user).add(took);
+        answer
+    }
+}
+
+/// The user of a process; the last one of all where it is gone.
+fn owner_of(pid: u32) -> u32 {
+    crate::owner::of(pid).unwrap_or(u32::MAX)
 }
 
 /// The CPU time of this thread.
@@ -143,11 +207,6 @@ impl Allowance {
 
     fn add(&mut self, time: Duration) {
         self.spent += time;
-    }
-
-    /// So much was spent since the beginning.
-    fn spend(&mut self, in_all: Duration) {
-        self.spent = in_all;
     }
 
     fn left(&mut self) -> Duration {
