@@ -1,4 +1,4 @@
-"""Floods of connections: at the SDK's socket and at /metrics. And a socket's path that is a file's."""
+"""Floods of connections, at the SDK's socket and at /metrics, and a file at the socket's path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rig import installed
 from rig.agent import LOOPBENCH, Agent
-from rig.hostile import Attack, attack, descriptors, resident_mib  # noqa: F401
+from rig.hostile import Attack, descriptors, resident_mib
 from rig.processes import Started
 from rig.recorder import Recorder, about
 from rig.timeline import Timeline
@@ -47,12 +47,14 @@ def begin(folder: Path) -> None:
     (folder / "begin").touch()
 
 
-def connects(attack: Attack, folder: Path, times: int) -> Started:  # noqa: F811
+def connects(attack: Attack, folder: Path, times: int) -> Started:
     return attack(CONNECTS, folder / "sdk.sock", times, folder / "begin")
 
 
 def test_a_watched_process_that_connects_again_and_again_leaves_no_descriptors(
-    record: Callable[..., Recorder], attack: Attack, folder: Path  # noqa: F811
+    record: Callable[..., Recorder],
+    attack: Attack,
+    folder: Path,
 ) -> None:
     attacker = connects(attack, folder, TIMES)
     recorder = record("-p", attacker.pid, "--span", "sdk").ready()
@@ -65,7 +67,9 @@ def test_a_watched_process_that_connects_again_and_again_leaves_no_descriptors(
 
 
 def test_a_flight_recorder_keeps_none_either(
-    timeline: Callable[..., Timeline], attack: Attack, folder: Path  # noqa: F811
+    timeline: Callable[..., Timeline],
+    attack: Attack,
+    folder: Path,
 ) -> None:
     attacker = connects(attack, folder, TIMES)
     recorder = timeline("-p", attacker.pid, "--span", "sdk")
@@ -77,7 +81,10 @@ def test_a_flight_recorder_keeps_none_either(
 
 
 def test_a_flood_by_a_stranger_takes_no_rows_from_others(
-    record: Callable[..., Recorder], run: Run, attack: Attack, folder: Path  # noqa: F811
+    record: Callable[..., Recorder],
+    run: Run,
+    attack: Attack,
+    folder: Path,
 ) -> None:
     for _ in range(2):
         connects(attack, folder, 0)
@@ -110,9 +117,9 @@ def test_a_file_at_the_sockets_path_is_left_alone(recordable: None, folder: Path
     link.symlink_to(precious)
     for path in (precious, link):
         for command in ("record", "timeline"):
+            out = folder / "out"
             done = subprocess.run(
-                [installed.tailscope(), command, "--span", "sdk", "-o", folder / "out"]
-                + ["--", "/bin/true"],
+                [installed.tailscope(), command, "--span", "sdk", "-o", out, "--", "/bin/true"],
                 env={**os.environ, "TAILSCOPE_SOCKET": str(path)},
                 capture_output=True,
                 text=True,

@@ -1,4 +1,4 @@
-"""A watched process puts files in the recorder's way: FIFOs, devices, sparse and broken programs."""
+"""A watched process has files that are FIFOs, devices, sparse or broken programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rig.hostile import (
     AS_AGENT,
     PYTHON,
     Attack,
-    attack,  # noqa: F401
     elf,
     lines,
     resident_mib,
@@ -34,7 +33,8 @@ Record = Callable[..., Recorder]
 IN_THE_WAY = """
 import mmap, os, sys, time
 open("code", "wb").write(bytes(8192))
-held = mmap.mmap(os.open("code", os.O_RDONLY), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
+code = os.open("code", os.O_RDONLY)
+held = mmap.mmap(code, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
 os.unlink("code")
 there = "code (deleted)"
 match sys.argv[1]:
@@ -52,7 +52,8 @@ EVER_NEW = """
 import mmap, os, sys, time
 whole = open(sys.argv[1], "rb").read()
 open("code", "wb").write(whole)
-held = mmap.mmap(os.open("code", os.O_RDONLY), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
+code = os.open("code", os.O_RDONLY)
+held = mmap.mmap(code, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
 print("ready", flush=True)
 while True:
     more = mmap.mmap(-1, 1 << 20)
@@ -66,17 +67,14 @@ KINDS = ["fifo", "device", "sparse"]
 SPANS = 2000
 
 
-def recorded(recorder: Recorder, run: Run) -> None:
-    """A production program's spans are all in the ledger, and the recorder ends when it is told to."""
-    bench = run("loopbench", "--spans", SPANS, "--think-us", 100)
-    assert bench.wait(60).code == 0
-    recorder.stop(signal.SIGTERM).clean()
-
-
 @pytest.mark.parametrize("under", [(), AS_AGENT], ids=["root", "agent's rights"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recorder_is_not_held_up_by_what_lies_where_code_was(
-    record: Record, run: Run, attack: Attack, kind: str, under: tuple[str, ...]  # noqa: F811
+    record: Record,
+    run: Run,
+    attack: Attack,
+    kind: str,
+    under: tuple[str, ...],
 ) -> None:
     attacker = attack(IN_THE_WAY, kind)
     command = [installed.LAB / "loopbench", "--spans", SPANS]
@@ -91,7 +89,9 @@ def test_a_recorder_is_not_held_up_by_what_lies_where_code_was(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flight_recorder_is_not_held_up_by_what_lies_where_code_was(
-    timeline: Callable[..., Timeline], attack: Attack, kind: str  # noqa: F811
+    timeline: Callable[..., Timeline],
+    attack: Attack,
+    kind: str,
 ) -> None:
     recorder = timeline("-p", attack(IN_THE_WAY, kind).pid, "--span", "sdk")
     recorder.ask()
@@ -99,14 +99,15 @@ def test_a_flight_recorder_is_not_held_up_by_what_lies_where_code_was(
 
 
 def test_an_agent_records_others_while_files_are_broken_and_ever_new(
-    agent: Callable[..., Agent], run: Run, attack: Attack, folder: Path  # noqa: F811
+    agent: Callable[..., Agent],
+    run: Run,
+    attack: Attack,
+    folder: Path,
 ) -> None:
     broken = folder / "broken"
     broken.write_bytes(elf(sdk_note(4096 + 64), b".note.stapsdt", 7))
     attackers = [attack(EVER_NEW, broken)]
-    started = agent(
-        f'exe = "{installed.LAB / "loopbench"}"', f'exe = "{os.path.realpath(PYTHON)}"'
-    )
+    started = agent(f'exe = "{installed.LAB / "loopbench"}"', f'exe = "{os.path.realpath(PYTHON)}"')
     until(lambda: started.figures()["tailscope_processes"] >= 1, "the attacker is watched")
     run("loopbench", "--spans", SPANS, "--think-us", 200).wait(60).clean()
     figures = until(
@@ -119,7 +120,7 @@ def test_an_agent_records_others_while_files_are_broken_and_ever_new(
     started.stop(signal.SIGTERM).clean()
 
 
-def test_a_sparse_table_of_symbols_takes_no_memory(folder: Path, attack: Attack) -> None:  # noqa: F811
+def test_a_sparse_table_of_symbols_takes_no_memory(folder: Path, attack: Attack) -> None:
     attack("print('ready', flush=True); import time; time.sleep(600)")
     program = folder / "attacker" / "sparse"
     program.write_bytes(elf(b"", b".symtab", 2, claims=3 << 30))

@@ -37,6 +37,6 @@ pub use losses::Losses;
 pub use news::Event;
 pub use privilege::{Missing, missing_capabilities};
 pub use probes::{Edge, MAX_PROBE_SOURCES, Probe, ProbeError, Spot};
-pub use sdk_files::SdkFileError;
 pub use running::{Running, Thread};
+pub use sdk_files::SdkFileError;
 pub use watch::WatchError;

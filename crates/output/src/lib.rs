@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, fstat, mkdirat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, fsync, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -149,7 +149,9 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -
         .file_name()
         .and_then(|name| name.to_str())
         .ok_or_else(|| io::Error::other("its name is not text, or names a folder"))?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
     // A device or a pipe that is named, as /dev/stdout, is written to and not replaced.
@@ -166,8 +168,7 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -
 }
 
 fn create_in(folder: impl AsFd, name: &str) -> io::Result<File> {
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let create = || openat(&folder, name, flags, file_mode());
     match create() {
         // Left by one that was killed, or put there: its name goes, and what it may lead to stays.
@@ -206,7 +207,9 @@ mod tests {
         symlink(&victim, &link).expect("linked");
         let mut file = folder.create("ledger.json.tmp").expect("created");
         file.write_all(b"{}").expect("written");
-        folder.rename("ledger.json.tmp", "ledger.json").expect("renamed");
+        folder
+            .rename("ledger.json.tmp", "ledger.json")
+            .expect("renamed");
         folder.sync().expect("synced");
         let page = place.path().join("page.html");
         symlink(&victim, &page).expect("linked");

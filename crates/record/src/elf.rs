@@ -32,10 +32,7 @@ pub(crate) struct Functions {
 }
 
 /// The functions of the file's table of symbols and of its dynamic one.
-pub(crate) fn functions(
-    file: &File,
-    is_wanted: impl Fn(&str) -> bool,
-) -> io::Result<Functions> {
+pub(crate) fn functions(file: &File, is_wanted: impl Fn(&str) -> bool) -> io::Result<Functions> {
     let elf = Elf::of(file)?;
     let mut all = Vec::new();
     let (mut bytes, mut wanted) = (0, 0);

@@ -56,7 +56,7 @@ pub struct Kind {
 impl Live {
     /// Enters a row. `name`: what its kind is called, asked when it comes for the first time.
     pub(crate) fn enter(&mut self, row: &SpanRow, name: impl FnOnce(SpanName) -> Arc<str>) {
-        let user = self.user_of(row.pid);
+        let user = self.user_of(row.pid as u32);
         let kind = match self.by_name.get(&(user, row.span)) {
             Some(kind) => *kind,
             None => self.meet(user, row.span, || name(row.span)),
@@ -86,7 +86,8 @@ impl Live {
             }
             match self.given_up_for(user) {
                 Some(place) => {
-                    let given_up = std::mem::replace(&mut self.kinds[place], Kind::new(name(), user));
+                    let given_up =
+                        std::mem::replace(&mut self.kinds[place], Kind::new(name(), user));
                     self.kinds[MOST_KINDS].take_in(&given_up);
                     let others = MOST_KINDS as u8;
                     for kind in self.by_name.values_mut() {
@@ -110,7 +111,10 @@ impl Live {
     fn given_up_for(&self, user: u32) -> Option<usize> {
         let of_their_own = &self.kinds[..MOST_KINDS];
         let count = |user| of_their_own.iter().filter(|kind| kind.user == user).count();
-        let greedy = of_their_own.iter().map(|kind| kind.user).max_by_key(|user| count(*user))?;
+        let greedy = of_their_own
+            .iter()
+            .map(|kind| kind.user)
+            .max_by_key(|user| count(*user))?;
         if count(greedy) < count(user) + 2 {
             return None;
         }

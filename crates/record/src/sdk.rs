@@ -293,8 +293,8 @@ impl Client {
         let (known, user) = (&mut self.names, self.user);
         self.region.drain(&self.meters, |names, row| {
             let place = &mut known[usize::from(row.name)];
-            let span = *place
-                .get_or_insert_with(|| sink.intern(&quota.name(user, names.get(row.name))));
+            let span =
+                *place.get_or_insert_with(|| sink.intern(&quota.name(user, names.get(row.name))));
             sink.enter(pid, span, &row);
         });
     }

@@ -136,7 +136,9 @@ impl<'f> Elf<'f> {
             return Ok(());
         }
         if usize::from(u16_at(head, 54)) != SEGMENT || count > MOST_SEGMENTS {
-            return Err(invalid("no 64-bit ELF: its segments are not as they must be"));
+            return Err(invalid(
+                "no 64-bit ELF: its segments are not as they must be",
+            ));
         }
         let table = self.bytes(at, count * SEGMENT as u64)?;
         self.segments = table
@@ -157,7 +159,9 @@ impl<'f> Elf<'f> {
             return Ok(());
         }
         if usize::from(u16_at(head, 58)) != SECTION {
-            return Err(invalid("no 64-bit ELF: its sections are not as they must be"));
+            return Err(invalid(
+                "no 64-bit ELF: its sections are not as they must be",
+            ));
         }
         // Where the numbers don't fit in 16 bits, the first section holds them.
         let first = Section::parse(&self.bytes(at, SECTION as u64)?);

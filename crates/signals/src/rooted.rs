@@ -48,7 +48,13 @@ pub fn open(root: &Path, path: &Path) -> io::Result<File> {
 pub fn open_folder(root: &Path, path: &Path) -> io::Result<File> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, root, OFlags::PATH | flags, Mode::empty())?;
-    let folder = openat2(&root, path, OFlags::RDONLY | flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    let folder = openat2(
+        &root,
+        path,
+        OFlags::RDONLY | flags,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT,
+    )?;
     Ok(folder.into())
 }
 

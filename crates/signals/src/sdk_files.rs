@@ -33,7 +33,11 @@ pub type FileId = (u64, u64);
 #[must_use]
 pub fn version_of(file: &Path) -> Option<(FileId, i64, i64)> {
     let about = fs::metadata(file).ok()?;
-    Some(((about.dev(), about.ino()), about.mtime(), about.mtime_nsec()))
+    Some((
+        (about.dev(), about.ino()),
+        about.mtime(),
+        about.mtime_nsec(),
+    ))
 }
 
 /// A place of the SDK's probe.
@@ -147,7 +151,9 @@ impl CodeFile {
     /// Whether it is HotSpot, by its name.
     #[must_use]
     pub fn is_jvm(&self) -> bool {
-        self.path.file_name().is_some_and(|name| name == "libjvm.so")
+        self.path
+            .file_name()
+            .is_some_and(|name| name == "libjvm.so")
     }
 
     /// Opens the very file, or nothing: also one in another mount namespace, or whose name is gone.

@@ -67,7 +67,11 @@ fn place_of(text: &str) -> Option<(u64, u64, i64)> {
         return Some((REGISTER, register(name)?, 0));
     }
     let (number, name) = text.strip_suffix(')')?.split_once("(%")?;
-    let number = if number.is_empty() { 0 } else { number_of(number)? };
+    let number = if number.is_empty() {
+        0
+    } else {
+        number_of(number)?
+    };
     Some((MEMORY, register(name)?, number))
 }
 

@@ -18,7 +18,7 @@ from rig.waiting import until
 NOBODY = AS_NOBODY["user"]
 #: The system's interpreter, which every user may run.
 PYTHON = "/usr/bin/python3"
-#: Without what root may do beyond the installed agent: the kernel's links to mapped files are closed.
+#: Root without the rights that the installed agent lacks: links to mapped files are closed.
 AS_AGENT = ("setpriv", "--bounding-set=-sys_admin,-checkpoint_restore")
 
 Attack = Callable[..., Started]

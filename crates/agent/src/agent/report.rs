@@ -20,7 +20,10 @@ impl Agent {
         let kinds = all.iter().enumerate().map(|(place, kind)| {
             // Who came first has the name alone.
             let is_second = all[..place].iter().any(|other| other.name() == kind.name());
-            let user = || kind.user().map_or("several".into(), |user| user.to_string());
+            let user = || {
+                kind.user()
+                    .map_or("several".into(), |user| user.to_string())
+            };
             let (recent, total) = (kind.recent(), kind.total());
             KindFigures {
                 name: kind.name().to_owned(),

@@ -214,7 +214,10 @@ mod tests {
             ("sun.os.hrt.frequency", 1, 9),
         ];
         let bytes = written(&counters);
-        let (all, view) = (described(&bytes).expect("the layout is right"), view(&bytes));
+        let (all, view) = (
+            described(&bytes).expect("the layout is right"),
+            view(&bytes),
+        );
         for ((name, variability, value), found) in counters.iter().zip(&all) {
             assert_eq!(found.name, *name);
             assert_eq!(found.kind == Role::Counter, *variability == 2);

@@ -13,7 +13,8 @@ impl Recorder {
         let counting = &mut self.book.counting;
         let why = counting.rung().why;
         if !why.is_empty() {
-            self.notices.say(format!("not counted, and null in the ledger: {why}"));
+            self.notices
+                .say(format!("not counted, and null in the ledger: {why}"));
         }
         if let (Some(sdk), Some((group, events))) =
             (&mut self.sdk, counting.turn(Instant::now(), true))

@@ -28,7 +28,8 @@ impl Recorder {
     pub fn watch(&mut self, process: &Process) -> Result<(), RecordError> {
         self.kernel.watch(process.pid)?;
         self.processes.insert(process.pid);
-        self.starts.extend(start_of(process.pid).map(|start| (process.pid, start)));
+        self.starts
+            .extend(start_of(process.pid).map(|start| (process.pid, start)));
         self.look_for_sdk(process.pid);
         self.call_found_sdks();
         Ok(())

@@ -6,7 +6,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -150,7 +152,8 @@ impl Worker {
 
     fn allowance(&mut self, user: u32) -> &mut Allowance {
         if self.users.len() >= MOST_USERS && !self.users.contains_key(&user) {
-            self.users.retain(|_, allowance| !allowance.debt().is_zero());
+            self.users
+                .retain(|_, allowance| !allowance.debt().is_zero());
         }
         let new = || Allowance::new(SHARE, AT_ONCE);
         self.users.entry(user).or_insert_with(new)

@@ -43,11 +43,14 @@ impl Jvms {
             // Not a file, another one by now, or not for us to read.
             let Ok(file) = library.open() else { continue };
             let Ok(about) = file.metadata() else { continue };
-            if self.known.len() >= MOST_LIBRARIES || !self.known.insert((about.dev(), about.ino())) {
+            if self.known.len() >= MOST_LIBRARIES || !self.known.insert((about.dev(), about.ino()))
+            {
                 continue;
             }
             if let Err(e) = Elf::of(&file).and_then(|elf| usdt::notes(&elf)) {
-                told.push(format!("the probes in the JVM of process {pid} can't be read: {e}"));
+                told.push(format!(
+                    "the probes in the JVM of process {pid} can't be read: {e}"
+                ));
                 continue;
             }
             // Through the descriptor: the name may lead elsewhere by now.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -139,7 +138,10 @@ impl Scribe {
             }
             let number = job.number;
             let notice = self.write(job).unwrap_or_else(|e| Notice::Failed {
-                why: format!("can't write a window to {}: {e}", self.folder.path().display()),
+                why: format!(
+                    "can't write a window to {}: {e}",
+                    self.folder.path().display()
+                ),
             });
             let _ = self.tell.send((number, notice));
         }
