@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from rig import installed
-from rig.agent import Agent
+from rig.agent import LOOPBENCH, Agent
 from rig.hostile import (
     AS_AGENT,
-    PYTHON,
     Attack,
     elf,
+    interpreter,
     lines,
     resident_mib,
     sdk_note,

@@ -344,4 +344,35 @@ mod tests {
         assert_eq!((other.name(), other.total().spans()), (OTHER_KINDS, 4));
         assert_eq!(stage.live.folded(), 3);
     }
+
+    #[test]
+    fn a_user_with_many_names_leaves_room_for_one_with_few() {
+        let mut stage = Stage::new();
+        let mut enter = |user: i32, name: &str| {
+            let pid = 1_000_000_000 + user; // of no process
+            stage.live.owners.insert(pid as u32, user as u32);
+            let row = SpanRow {
+                span: stage.names.intern(name),
+                pid,
+                wall_ns: 1000,
+                ..SpanRow::default()
+            };
+            stage.live.enter(&row, |span| stage.names.text(span).clone());
+        };
+        for kind in 0..10 * MOST_KINDS {
+            enter(7, &format!("foreign {kind}"));
+        }
+        enter(8, "real");
+        enter(7, "real");
+        enter(8, "real");
+        let kinds = stage.live.kinds();
+        let of = |user: Option<u32>, name: &str| {
+            let kind = kinds.iter().find(|kind| kind.user() == user && kind.name() == name);
+            kind.map(|kind| kind.total().rows())
+        };
+        assert_eq!(of(Some(8), "real"), Some(2), "apart from the other user's");
+        assert_eq!(of(Some(7), "real"), None, "one of its many");
+        let all: u64 = kinds.iter().map(|kind| kind.total().rows()).sum();
+        assert_eq!((kinds.len(), all), (MOST_KINDS + 1, 10 * MOST_KINDS as u64 + 3));
+    }
 }

@@ -251,3 +251,50 @@ impl AsFd for Region {
 }
 
 const _: () = assert!(FULL != OWNED && size_of::<abi::ts_region>() <= abi::TS_REGION_HEAD as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::ts_row;
+
+    /// Writes a row as a process can, into a chunk that no thread has.
+    fn forge(region: &Region, kept: Kept) {
+        let base = abi::TS_REGION_HEAD as usize;
+        let at = base + ROWS_AT;
+        for word in (at..at + size_of::<ts_row>()).step_by(4) {
+            region.memory.u32(word).store(0, Relaxed);
+        }
+        let word = at + offset_of!(ts_row, kept) / 4 * 4;
+        let shift = (offset_of!(ts_row, kept) % 4) * 8;
+        region.memory.u32(word).store(u32::from(kept.code()) << shift, Relaxed);
+        let used = region.memory.u32(base + offset_of!(abi::ts_chunk, used));
+        used.store(size_of::<ts_row>() as u32, Relaxed);
+        let state = region.memory.u32(offset_of!(abi::ts_region, chunk_state));
+        state.store(FULL, Release);
+    }
+
+    #[test]
+    fn rows_are_taken_only_with_probabilities_that_were_handed_out() {
+        let few = Kept::nearest(0.01);
+        let keeping = Keeping {
+            always_from: None,
+            others: few,
+        };
+        let mut region = Region::create(1 << 32, keeping).expect("memory");
+        let file = memfd_create("meters", MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(&file, u64::from(abi::TS_METERS) * size_of::<abi::ts_meter>() as u64)
+            .expect("longer");
+        let meters = Meters::map(&file).expect("mapped");
+        let mut taken = Vec::new();
+        for kept in [few, Kept::ALWAYS, Kept::from_code(1), Kept::nearest(0.02)] {
+            forge(&region, kept);
+            region.drain(&meters, |_, row| taken.push(row.kept));
+        }
+        assert_eq!(taken, [few, Kept::ALWAYS]);
+        assert_eq!(region.loss().malformed, 2);
+        region.keep(7, Keeping { others: Kept::nearest(0.02), ..keeping });
+        forge(&region, Kept::nearest(0.02));
+        region.drain(&meters, |_, row| taken.push(row.kept));
+        assert_eq!(taken.len(), 3);
+    }
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from rig.waiting import until
 
 #: The user that attacks.
 NOBODY = AS_NOBODY["user"]
-#: The system's interpreter, which every user may run.
+#: The system's interpreter, which is copied: nobody else's programs run the copy.
 PYTHON = "/usr/bin/python3"
 #: Root without the rights that the installed agent lacks: links to mapped files are closed.
 AS_AGENT = ("setpriv", "--bounding-set=-sys_admin,-checkpoint_restore")
@@ -32,16 +33,23 @@ def own_folder(folder: Path) -> Path:
     return made
 
 
+def interpreter(folder: Path) -> Path:
+    """What attackers run."""
+    return folder / "python"
+
+
 @pytest.fixture
 def attack(folder: Path) -> Iterator[Attack]:
     """Runs Python as the attacker, in a folder of its own, and waits until it prints `ready`."""
     if os.geteuid():
         pytest.skip("only root can start a process of another user")
     place = own_folder(folder)
+    python = interpreter(folder)
+    shutil.copy(os.path.realpath(PYTHON), python)
     with ExitStack() as stack:
 
         def start(program: str, *arguments: object) -> Started:
-            command = [PYTHON, "-I", "-c", program, *arguments]
+            command = [python, "-I", "-c", program, *arguments]
             started = stack.enter_context(Started(command, cwd=place, **AS_NOBODY))
             until(lambda: "ready" in started.out or not started.runs, "the attack is ready")
             assert started.runs, started.wait()
