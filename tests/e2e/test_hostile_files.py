@@ -107,7 +107,7 @@ def test_an_agent_records_others_while_files_are_broken_and_ever_new(
     broken = folder / "broken"
     broken.write_bytes(elf(sdk_note(4096 + 64), b".note.stapsdt", 7))
     attackers = [attack(EVER_NEW, broken)]
-    started = agent(f'exe = "{installed.LAB / "loopbench"}"', f'exe = "{os.path.realpath(PYTHON)}"')
+    started = agent(LOOPBENCH, f'exe = "{interpreter(folder)}"')
     until(lambda: started.figures()["tailscope_processes"] >= 1, "the attacker is watched")
     run("loopbench", "--spans", SPANS, "--think-us", 200).wait(60).clean()
     figures = until(

@@ -397,8 +397,8 @@ impl Recorder {
         // soon as it is answered.
         let pids: BTreeSet<u32> = new.iter().filter_map(Knock::pid).collect();
         for pid in pids {
-            if self.sdk.as_ref().is_some_and(|sdk| sdk.is_left(pid)) {
-                self.forget_client(pid); // another program asks, or a process that got its number
+            if self.sdk.as_ref().is_some_and(|sdk| sdk.is_anothers(pid)) {
+                self.forget_client(pid);
             }
             if self.processes.contains(&pid) {
                 self.look_for_sdk(pid);

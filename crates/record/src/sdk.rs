@@ -26,6 +26,8 @@ struct Client {
     meters: Meters,
     /// Whose the process is.
     user: u32,
+    /// When it began.
+    start: Option<u64>,
     /// The ledger's names for the numbers of this region, as far as they were met.
     names: Vec<Option<SpanName>>,
     connections: Visitors,
@@ -190,6 +192,7 @@ impl SdkServer {
         let names = vec![None; usize::from(u8::MAX) + 1];
         Ok(Client {
             user: owner::of(pid).unwrap_or(u32::MAX),
+            start: owner::start_of(pid),
             region,
             meters,
             names,
@@ -251,11 +254,10 @@ impl SdkServer {
         }
     }
 
-    /// Whether all connections of a process that was let in are gone: another one has its number by now,
-    /// or it runs another program.
-    pub(crate) fn is_left(&self, pid: u32) -> bool {
+    /// Whether the process that was let in under this number is gone, and another one has it now.
+    pub(crate) fn is_anothers(&self, pid: u32) -> bool {
         let client = self.clients.get(&pid);
-        client.is_some_and(|client| client.connections.have_left())
+        client.is_some_and(|client| client.start != owner::start_of(pid))
     }
 
     /// A process ended, or runs another program: takes the last of what it wrote.

@@ -1,4 +1,4 @@
-//! Whose a process is.
+//! Whose a process is, and since when it runs.
 
 use std::fs;
 
@@ -11,6 +11,16 @@ pub fn of(pid: u32) -> Option<u32> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// When a process began, in ticks since the machine did; `None`: it is gone. Numbers of processes are
+/// used again, and this tells one from the next.
+#[must_use]
+pub fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Its name may hold blanks and brackets; the start is the 20th field behind it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -20,5 +30,12 @@ mod tests {
         let us = rustix::process::getuid().as_raw();
         assert_eq!(of(std::process::id()), Some(us));
         assert_eq!(of(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_process_began_once() {
+        let us = start_of(std::process::id());
+        assert!(us.is_some_and(|start| start > 0) && us == start_of(std::process::id()));
+        assert_eq!(start_of(u32::MAX), None);
     }
 }

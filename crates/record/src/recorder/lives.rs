@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use tailscope_kernel::Event;
+use tailscope_signals::owner::start_of;
 use tailscope_signals::rooted;
 use tailscope_signals::sdk_files::SdkFile;
 use tailscope_signals::sdk_files::finder::Finder;
@@ -198,14 +199,6 @@ impl Recorder {
     }
 }
 
-/// When a process began, in ticks since the machine did; `None`: it is gone.
-fn start_of(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name may hold blanks and brackets; the start is the 20th field behind it.
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
-}
-
 /// The next so many processes after this one, going round.
 fn next_of(processes: &HashSet<u32>, after: u32, most: usize) -> Vec<u32> {
     let mut all: Vec<u32> = processes.iter().copied().collect();
@@ -218,14 +211,6 @@ fn next_of(processes: &HashSet<u32>, after: u32, most: usize) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_began_once() {
-        let us = start_of(std::process::id());
-        assert!(us.is_some_and(|start| start > 0) && us == start_of(std::process::id()));
-        assert!(start_of(1).is_none_or(|first| Some(first) != us));
-        assert_eq!(start_of(u32::MAX), None);
-    }
 
     #[test]
     fn processes_take_turns_where_there_are_many() {
