@@ -3,6 +3,7 @@
 mod args;
 mod story;
 
+use std::fs;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
