@@ -20,6 +20,8 @@ use crate::mailbox::{Bell, Mailbox};
 const MOST: usize = 32;
 /// Those that were closed end at once; until then there are so many threads at most.
 const MOST_THREADS: usize = 48;
+/// So long, in ms, one more waits for them to end.
+const ENDING_MS: u32 = 500;
 /// An answer takes some milliseconds; one that takes longer may be closed for another.
 const ANSWERED: Duration = Duration::from_secs(1);
 const HEAD_BYTES: usize = 8192;
@@ -80,10 +82,15 @@ fn serve(listener: &TcpListener, stop: &(AtomicBool, Bell), mailbox: &Arc<Mailbo
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
-        let Some(place) = Place::take(&open, &stream) else {
-            std::thread::sleep(Duration::from_millis(1)); // a flood
-            continue;
-        };
+        // In a flood, those that were closed to make room may still be ending.
+        let place = (0..ENDING_MS).find_map(|_| {
+            let place = Place::take(&open, &stream);
+            if place.is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            place
+        });
+        let Some(place) = place else { continue };
         let mailbox = Arc::clone(mailbox);
         let answering = Builder::new().name("agent-scrape".into()).spawn(move || {
             let _ = answer(stream, &mailbox, &place.0);

@@ -357,7 +357,9 @@ mod tests {
                 wall_ns: 1000,
                 ..SpanRow::default()
             };
-            stage.live.enter(&row, |span| stage.names.text(span).clone());
+            stage
+                .live
+                .enter(&row, |span| stage.names.text(span).clone());
         };
         for kind in 0..10 * MOST_KINDS {
             enter(7, &format!("foreign {kind}"));
@@ -367,12 +369,17 @@ mod tests {
         enter(8, "real");
         let kinds = stage.live.kinds();
         let of = |user: Option<u32>, name: &str| {
-            let kind = kinds.iter().find(|kind| kind.user() == user && kind.name() == name);
+            let kind = kinds
+                .iter()
+                .find(|kind| kind.user() == user && kind.name() == name);
             kind.map(|kind| kind.total().rows())
         };
         assert_eq!(of(Some(8), "real"), Some(2), "apart from the other user's");
         assert_eq!(of(Some(7), "real"), None, "one of its many");
         let all: u64 = kinds.iter().map(|kind| kind.total().rows()).sum();
-        assert_eq!((kinds.len(), all), (MOST_KINDS + 1, 10 * MOST_KINDS as u64 + 3));
+        assert_eq!(
+            (kinds.len(), all),
+            (MOST_KINDS + 1, 10 * MOST_KINDS as u64 + 3)
+        );
     }
 }

@@ -266,7 +266,10 @@ mod tests {
         }
         let word = at + offset_of!(ts_row, kept) / 4 * 4;
         let shift = (offset_of!(ts_row, kept) % 4) * 8;
-        region.memory.u32(word).store(u32::from(kept.code()) << shift, Relaxed);
+        region
+            .memory
+            .u32(word)
+            .store(u32::from(kept.code()) << shift, Relaxed);
         let used = region.memory.u32(base + offset_of!(abi::ts_chunk, used));
         used.store(size_of::<ts_row>() as u32, Relaxed);
         let state = region.memory.u32(offset_of!(abi::ts_region, chunk_state));
@@ -282,8 +285,11 @@ mod tests {
         };
         let mut region = Region::create(1 << 32, keeping).expect("memory");
         let file = memfd_create("meters", MemfdFlags::CLOEXEC).expect("memory");
-        ftruncate(&file, u64::from(abi::TS_METERS) * size_of::<abi::ts_meter>() as u64)
-            .expect("longer");
+        ftruncate(
+            &file,
+            u64::from(abi::TS_METERS) * size_of::<abi::ts_meter>() as u64,
+        )
+        .expect("longer");
         let meters = Meters::map(&file).expect("mapped");
         let mut taken = Vec::new();
         for kept in [few, Kept::ALWAYS, Kept::from_code(1), Kept::nearest(0.02)] {
@@ -292,7 +298,13 @@ mod tests {
         }
         assert_eq!(taken, [few, Kept::ALWAYS]);
         assert_eq!(region.loss().malformed, 2);
-        region.keep(7, Keeping { others: Kept::nearest(0.02), ..keeping });
+        region.keep(
+            7,
+            Keeping {
+                others: Kept::nearest(0.02),
+                ..keeping
+            },
+        );
         forge(&region, Kept::nearest(0.02));
         region.drain(&meters, |_, row| taken.push(row.kept));
         assert_eq!(taken.len(), 3);
