@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use libbpf_rs::{Link, Object, UprobeOpts};
+use libbpf_rs::{Link, Object, UprobeMultiOpts, UprobeOpts};
 use tailscope_signals::sdk_files::{FileId, SdkFile, SdkProbe};
 
 use crate::load::program;
@@ -101,17 +101,7 @@ impl Attached {
             if self.places.len() >= MOST_PLACES {
                 return Err(too_many(file));
             }
-            let options = UprobeOpts {
-                ref_ctr_offset: probe.spot.semaphore as usize,
-                cookie: probe.argument.0,
-                ..Default::default()
-            };
-            let link = program(object, "on_sdk_thread").attach_uprobe_with_opts(
-                EVERYBODY,
-                &path,
-                probe.spot.offset as usize,
-                options,
-            );
+            let link = attach_at(object, &path, probe);
             self.links.push(link.map_err(|source| SdkFileError::Kernel {
                 file: file.shown.clone(),
                 source,
@@ -120,6 +110,28 @@ impl Attached {
         }
         Ok(())
     }
+}
+
+/// With uprobe_multi, which needs no CAP_SYS_ADMIN; with a perf event where the kernel has no such link.
+fn attach_at(object: &mut Object, path: &str, probe: &SdkProbe) -> libbpf_rs::Result<Link> {
+    let program = program(object, "on_sdk_thread");
+    let multi = UprobeMultiOpts {
+        offsets: vec![probe.spot.offset as usize],
+        ref_ctr_offsets: vec![probe.spot.semaphore as usize],
+        cookies: vec![probe.argument.0],
+        ..Default::default()
+    };
+    program
+        .attach_uprobe_multi_with_opts(EVERYBODY, path, "", multi)
+        .or_else(|_| {
+            let single = UprobeOpts {
+                ref_ctr_offset: probe.spot.semaphore as usize,
+                cookie: probe.argument.0,
+                ..Default::default()
+            };
+            let offset = probe.spot.offset as usize;
+            program.attach_uprobe_with_opts(EVERYBODY, path, offset, single)
+        })
 }
 
 fn too_many(file: &SdkFile) -> SdkFileError {

@@ -134,7 +134,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
  * The SDK's probe: a thread tells which slot of its process's map it claimed (or, as a negative
  * number, with which errno it failed to attach). From here on its meter is there.
  */
-SEC("uprobe")
+SEC("usdt") /* so libbpf loads it for uprobe_multi where the kernel has that */
 int on_sdk_thread(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

@@ -37,7 +37,7 @@ static __always_inline struct ts_meter *meter_of(__u32 tgid, __u32 slot)
 
 /* The SDK's probe: a thread tells which slot of its process's map it claimed, or, as a negative
  * number, with which errno it failed to. */
-SEC("uprobe")
+SEC("usdt") /* so libbpf loads it for uprobe_multi where the kernel has that */
 int on_sdk_thread(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
