@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rig.hostile import Attack
-from rig.observer import CPUS, Observe
+from rig.observer import Observe
 from rig.processes import Ended
 
 #: Makes what HotSpot would, in a folder like its, and cuts it short when it has been mapped.
@@ -52,7 +52,7 @@ def test_what_is_no_file_of_the_processs_user_is_refused_at_once(
     if kind == "other's":
         made = Path("/tmp") / f"hsperfdata_{folder_name}" / str(attacker.pid)
         os.chown(made, 0, 0)
-    done: Ended = observe("--counter", f"hsperf:{attacker.pid}:sun.test.count", "--duration", 1)
+    done: Ended = observe("--signal", f"hsperf:{attacker.pid}:sun.test.count", "--duration", "1s")
     assert done.code != 0
     assert "hsperfdata_USER" in done.err, done
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_cut_short_ends_nobody(
     timer = threading.Timer(2, (folder / "attacker" / "begin").touch)
     timer.start()
     signal = f"hsperf:{attacker.pid}:sun.test.count"
-    done = observe("--counter", signal, "--duration", 8, "--cpu", CPUS[0])
+    done = observe("--signal", signal, "--duration", "8s")
     timer.join()
     assert done.code >= 0, done
     assert "cut short" in done.out + done.err, done
