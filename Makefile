@@ -121,6 +121,10 @@ test-python: build $(VENV)/.for-tests ## the Python part's tests
 test-e2e: build target/java/tests/.made ## the tests through the command line
 	@scripts/run-tests e2e
 
+.PHONY: test-more
+test-more: build $(VENV)/.for-tests target/java/tests/.made ## the tests that take minutes and that make test leaves out
+	@scripts/run-tests more
+
 GUESTS ?= all
 
 .PHONY: test-guests

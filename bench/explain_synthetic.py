@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,10 @@ CAUSES = (
 )  # fmt: skip
 #: Causes that no recorder knows: they bring a ledger to the twenty of the largest measurement.
 EXTRA = tuple(f"extra_{number}" for number in range(1, 7))
+#: The key of a file's checksum in its footer, and what stands for it while it is computed.
+CHECKSUM, ROOM = "tailscope.crc32", "00000000"
+#: The footer's second sign of a checksum.
+MADE_WITH = "tailscope 0.1.0 with checksum"
 START_NS = 1_795_000_000_000_000_000
 Columns = dict[str, NDArray]
 
@@ -224,8 +229,32 @@ def write(
         engine.execute("SET threads = 2")
         engine.register("columns", columns)
         rows = f"SELECT {', '.join(select)} FROM columns"
-        engine.execute(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet, CODEC zstd)")
+        engine.execute(
+            f"COPY ({rows}) TO {quoted(path)} "
+            f"(FORMAT parquet, CODEC zstd, KV_METADATA {{'{CHECKSUM}': '{ROOM}', "
+            # No two files of recordings are the same; of two worlds they might be.
+            f"made: '{MADE_WITH}', place: {quoted(Path(folder.name) / path.name)}}})"
+        )
+    return seal(path)
+
+
+def seal(path: Path) -> Path:
+    """Fill in a file's checksum (docs/SCHEMA.md), for which its footer has room."""
+    held = path.read_bytes()
+    mark = f"{CHECKSUM}\x18\x08".encode()
+    place = held.rindex(mark) + len(mark)
+    held = held[:place] + ROOM.encode() + held[place + len(ROOM) :]
+    checksum = f"{zlib.crc32(held):08x}".encode()
+    path.write_bytes(held[:place] + checksum + held[place + len(ROOM) :])
     return path
+
+
+def sealed_json(about: dict) -> str:
+    """A ledger.json with its checksum."""
+    rest = {name: value for name, value in about.items() if name != "crc32"}
+    text = json.dumps(rest | {"crc32": ROOM}, indent=2)
+    before, _, after = text.rpartition(ROOM)
+    return f"{before}{zlib.crc32(text.encode()):08x}{after}"
 
 
 def quoted(path: Path) -> str:
@@ -276,7 +305,7 @@ def generate(folder: Path, world: World, file_rows: int = 1_000_000) -> Path:
         rows += len(columns["wall_ns"])
         files += 1
         offset += int(piece.seconds * 1e9)
-    (folder / "ledger.json").write_text(json.dumps(describe(world, rows, files), indent=1))
+    (folder / "ledger.json").write_text(sealed_json(describe(world, rows, files)))
     return folder
 
 

@@ -19,7 +19,14 @@ fn main() {
     println!("cargo::rerun-if-env-changed=CLANG");
 
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    for name in ["tailscope", "probe", "running", "timeline", "floor"] {
+    for name in [
+        "tailscope",
+        "probe",
+        "running",
+        "timeline",
+        "floor",
+        "own_level",
+    ] {
         let status = Command::new(&clang)
             .args([
                 "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror",
@@ -47,9 +54,10 @@ fn main() {
                 "#include \"../../sdk/c/tailscope_abi.h\"\n",
                 "#include \"src/bpf/shared.h\"\n",
                 "#include \"src/bpf/timeline.h\"\n",
+                "#include \"src/bpf/pid_namespace_config.h\"\n",
             ),
         )
-        .allowlist_file("(.*/)?src/bpf/(shared|timeline).h")
+        .allowlist_file("(.*/)?src/bpf/(shared|timeline|pid_namespace_config).h")
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .layout_tests(false)

@@ -108,12 +108,17 @@ impl Group {
         fs::create_dir(&path)
             .with_context(|| format!("can't make the group {}: are you root?", path.display()))?;
         let group = Self { hierarchy, path };
+        // The most weight that there is: within its quota nobody else keeps it from its CPU.
         match group.hierarchy.version {
             Version::V1 => {
+                group.write("cpu.shares", "262144")?;
                 group.write("cpu.cfs_period_us", &period_us.to_string())?;
                 group.write("cpu.cfs_quota_us", &quota_us.to_string())?;
             }
-            Version::V2 => group.write("cpu.max", &format!("{quota_us} {period_us}"))?,
+            Version::V2 => {
+                group.write("cpu.weight", "10000")?;
+                group.write("cpu.max", &format!("{quota_us} {period_us}"))?;
+            }
         }
         Ok(group)
     }

@@ -18,8 +18,15 @@ impl Fault {
             .stderr(Stdio::null())
             .spawn()
             .expect("the lab was built");
-        thread::sleep(Duration::from_millis(500));
-        Self(child)
+        let fault = Self(child);
+        until("the fault can be ended in order", || {
+            let status = format!("/proc/{}/status", fault.0.id());
+            let status = fs::read_to_string(status).expect("it runs");
+            let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+            let caught = caught.map(|mask| u64::from_str_radix(mask.trim(), 16));
+            caught.is_some_and(|mask| mask.expect("hex") & (1 << (Signal::TERM.as_raw() - 1)) != 0)
+        });
+        fault
     }
 
     fn end(mut self) -> Option<i32> {
@@ -32,6 +39,15 @@ impl Drop for Fault {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Waits for something to become true; a machine with much else to do takes its time.
+fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -154,9 +170,11 @@ fn a_quota_throttles_and_is_removed() {
         "--pid",
         &hog.id().to_string(),
     ]);
-    let moved = fs::read_to_string(format!("/proc/{}/cgroup", hog.id())).expect("it runs");
-    assert!(moved.contains("tailscope-lab-"), "{moved}");
     let group = format!("tailscope-lab-{}", fault.0.id());
+    until("the hog is in the group", || {
+        let moved = fs::read_to_string(format!("/proc/{}/cgroup", hog.id())).expect("it runs");
+        moved.contains(&group)
+    });
     assert_eq!(fault.end(), Some(0));
     let back = fs::read_to_string(format!("/proc/{}/cgroup", hog.id())).expect("it runs");
     hog.kill().expect("it runs");

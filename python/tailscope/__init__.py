@@ -34,6 +34,11 @@ def open(*paths: str | PathLike[str], engine: str = "duckdb") -> Ledger:
 
     `engine` reads the rows: `duckdb`, or the address of another (`tailscope explain --help`).
     """
+    import warnings
+
     from tailscope.ledger import open_ledger
 
-    return open_ledger(paths, engine)
+    ledger = open_ledger(paths, engine)
+    for notice in ledger.notices:
+        warnings.warn(notice, stacklevel=2)
+    return ledger

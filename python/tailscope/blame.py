@@ -24,12 +24,16 @@ NAMED = 8
 #: How many are named in words, and from which share of the cause's time on.
 SAID, WORTH_SAYING = 3, 0.02
 #: What a culprit did, before its name.
-VERB = {"runqueue": "behind ", "preempted": "by ", "lock": "released by "}
+VERB = {
+    **{"runqueue": "behind ", "preempted": "by ", "lock": "released by ", "queue": "behind "},
+    **{"network": "woken by ", "sleep": "woken by ", "stopped": "by "},
+}
 #: The recorder's names for those who are no thread and no interrupt.
 IN_WORDS = {
     "(idle)": "an idle CPU waking up",
     "(interrupt)": "a timeout",
     "(other)": "threads of too many names",
+    "(cgroup freezer)": "the cgroup freezer",
 }
 
 

@@ -24,13 +24,20 @@ MEANING = {
     "fault": "page faults",
     "steal": "the hypervisor running something else",
     QUEUE: "ready at its socket while its thread did other work",
+    "stopped": "its thread was stopped by a signal, a tracer or the cgroup freezer",
+    "reclaim": "reclaiming memory, for its cgroup or the machine had too little",
+    "tcp": "TCP held the answer back",
+    "accept": "its connection waited to be accepted",
+    "unknown": "another thread answered than received it, and what it did is not known",
     RUNNING: "the span's own instructions",
 }
 
 CAUSES = tuple(name for name in MEANING if name != RUNNING)
 
-#: Those for which a ledger names who is to blame, in the column `<cause>_by`.
+#: Those for which a ledger names who is to blame, in the column `<cause>_by`. Older ledgers lack
+#: some of these columns.
 BLAMED = (
     *("runqueue", "preempted", "lock"),
     *("irq", "softirq_net", "softirq_timer", "softirq_other"),
+    *("network", "sleep", QUEUE, "stopped", "tcp"),
 )

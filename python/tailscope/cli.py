@@ -7,47 +7,66 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from tailscope import __version__
 from tailscope.cause import MEANING
 from tailscope.errors import TailscopeError
+from tailscope.terminal import Terminal
 from tailscope.varmri import VarMRI
 
 EXAMPLES = """\
 examples:
-  tailscope explain LEDGER                    why p99 is what it is
-  tailscope explain LEDGER -p p99.9           the same for p99.9
-  tailscope explain LEDGER --span get         for one span name
-  tailscope explain LEDGER --segment 10m      is it always so, or now and then, and why
-  tailscope explain LEDGER --without runqueue,preempted   what if both were fixed
-  tailscope explain LEDGER --html tail.html   as a page with pictures
-  tailscope explain db1/ db2/ --json          two ledgers as one, for machines
-  tailscope explain s3://runs/today           a ledger in a bucket (pip install 'tailscope[s3]')
-  tailscope explain LEDGER --engine sc://spark:15002   the rows are read by a Spark cluster
+  tailscope explain LEDGER              why p99 is what it is, and what to do
+  tailscope explain LEDGER -p p99.9     the same for p99.9
+  tailscope explain LEDGER --span get   for one span name
+  tailscope explain LEDGER -v           with all figures of each cause
+  tailscope explain LEDGER --segment 10m
+                                        always so, or now and then, and why
+  tailscope explain LEDGER --without runqueue,preempted
+                                        what if both were fixed
+  tailscope explain LEDGER --html tail.html
+                                        as a page with pictures
+  tailscope explain db1/ db2/ --json    two ledgers as one, for machines
+  tailscope explain s3://runs/today     a ledger in a bucket
+                                        (pip install 'tailscope[s3]')
+  tailscope explain LEDGER --engine sc://spark:15002
+                                        a Spark cluster reads the rows
 
 the columns:
-  saves        how much lower the percentile would be, had the cause never been worse than its
-               own median, all else the same but the queue that built up behind it (requests are
-               replayed in their thread's order, where all are in the ledger with the moment
-               from which they were ready); with the 95 % interval of that
-  fair         its fair share of what all causes together save: causes that hide each other or
-               come together share it (Shapley); the shares add up
-  without      what the percentile would be then: the percentile less what the cause saves
-  of tail      its part of the time that spans at or above the percentile take longer than
-               median ones
-  impact       VarMRI's impact value: by what fraction the percentile falls when the spans with
-               much of the cause are left out
-  spans        the part of the spans that have any of it
-below a cause  who is to blame for it in spans at or above the percentile: who ran instead, who let
-               the lock go, which interrupt or softirq; each span's time is put down to whose part
-               of it was the largest
+  saves      how much lower the percentile would be if the cause were never
+             worse than its own median and all else were the same; with its
+             95 % interval. The queue behind a cause is part of it: requests
+             are replayed in their thread's order, if the ledger has all of
+             them with the moment from which they were ready
+  of tail    the cause's part of the time that spans at or above the
+             percentile take longer than median ones
+with -v, also:
+  fair       the cause's share of what all causes together save (Shapley):
+             causes that come together divide it, and the shares add up
+  without    the percentile less what the cause saves
+  impact     VarMRI's impact value: by what fraction the percentile falls if
+             the spans with much of the cause are left out
+  spans      the part of the spans that have any of it
+
+Below a cause is who is to blame for it in spans at or above the percentile:
+who ran instead, who released the lock, which interrupt or softirq. All of a
+span's time of that cause counts for the one with the largest part of it.
+"What to do" has a line for each cause that matters, at most three.
 """
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help fits the terminal's letters."""
+
+    def _print_message(self, message: str, file: TextIO | None = None) -> None:
+        stream = file or sys.stderr
+        super()._print_message(Terminal.of(stream).spell(message), stream)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(
+    found = Parser(
         prog="tailscope explain",
         description="The causes of the tail, ranked, in time of the target percentile.",
         epilog=EXAMPLES,
@@ -67,6 +86,15 @@ def parser() -> argparse.ArgumentParser:
         default=(),
         metavar="CAUSE,…",
         help="also predict the percentile with all of these causes fixed at once",
+    )
+    found.add_argument(
+        "-v", "--verbose", action="store_true", help="show all figures of each cause"
+    )
+    found.add_argument(
+        "--impact",
+        action="store_true",
+        help="show impact values, where they differ from savings and why, and which causes go "
+        "together",
     )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--html", metavar="FILE", help="write a self-contained report as well")
@@ -153,18 +181,19 @@ def run(chosen: argparse.Namespace) -> int:
     segment_ns = parse_length(chosen.segment) if chosen.segment else None
     ledger = open_ledger(chosen.ledger, chosen.engine)
     if not chosen.quiet:
-        for warning in ledger.warnings:
+        for warning in (*ledger.notices, *ledger.warnings):
             complain(f"tailscope explain: warning: {warning}")
 
     explanation = explain(
         ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without
     )
+    terminal = Terminal.of(sys.stdout)
     if chosen.json:
-        write(json.dumps(explanation.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        write(as_json(explanation.to_dict(), terminal))
     else:
-        from tailscope.text import render
+        from tailscope.text import Detail, render
 
-        write(render(explanation, wants_colour(sys.stdout)))
+        write(render(explanation, terminal, Detail(chosen.verbose, chosen.impact)))
     if chosen.html:
         from tailscope.report import save
 
@@ -174,26 +203,24 @@ def run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def wants_colour(stream: TextIO) -> bool:
-    """Colours only on a terminal, and never under NO_COLOR (DESIGN §3)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def as_json(found: dict[str, Any], terminal: Terminal) -> str:
+    """JSON with a line end, the notices in its first line; without Unicode, letters are escaped."""
+    ascii_only = not terminal.unicode
+    notices = json.dumps({"notices": found["notices"]}, ensure_ascii=ascii_only)
+    rest = {name: value for name, value in found.items() if name != "notices"}
+    return f"{notices[:-1]},\n{json.dumps(rest, indent=2, ensure_ascii=ascii_only)[2:]}\n"
 
 
 def write(text: str) -> None:
-    """To stdout, also where it knows no Unicode: then µs becomes us."""
+    """To stdout, in letters that its encoding has."""
     encoding = sys.stdout.encoding or "ascii"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        for fancy, plain in (("µ", "u"), ("–", "-"), ("…", "...")):
-            text = text.replace(fancy, plain)
-        text = text.encode(encoding, "replace").decode(encoding)
-    sys.stdout.write(text)
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
     sys.stdout.flush()
 
 
 def complain(line: str) -> None:
     """One line to stderr."""
+    line = Terminal.of(sys.stderr).spell(line)
     print(line.encode("utf-8", "replace").decode(), file=sys.stderr)
 
 

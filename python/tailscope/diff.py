@@ -6,16 +6,17 @@ its target percentile is made of (`contribution`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tailscope import compatible
+from tailscope import compatible, complete
 from tailscope.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.cause import CAUSES
 from tailscope.change import Change, PercentileChange, change, change_dict
 from tailscope.contribution import Side
+from tailscope.coverage import Coverage, covered
 from tailscope.engine import Engine, connect
 from tailscope.errors import LedgerError
 from tailscope.explanation import FEW
@@ -67,7 +68,11 @@ class Diff:
     #: Causes that one ledger has and the other could not measure.
     unknown_base: tuple[str, ...]
     unknown_new: tuple[str, ...]
+    #: What is not in the figures, or may be wrong in them: the first line of every output.
+    notices: tuple[str, ...]
     warnings: tuple[str, ...]
+    #: What the rows of BASE and of NEW do not cover.
+    coverage: tuple[Coverage, Coverage]
 
     @property
     def is_over(self) -> bool:
@@ -77,6 +82,11 @@ class Diff:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {
+            "notices": list(self.notices),
+            "coverage": {
+                side: found.to_dict()
+                for side, found in zip(("base", "new"), self.coverage, strict=True)
+            },
             "base": self.base,
             "new": self.new,
             "target": self.target.name,
@@ -130,6 +140,11 @@ def diff(
             )
             found = change(*sides, target, percentiles)
             kinds.append(Kind(name, found, verdict(found.target, fail_over)))
+        targets = [(kind.name, kind.change.target) for kind in kinds]
+        coverage = (
+            covered(first, before[1], before[0], base, [(n, t.base.ns) for n, t in targets]),
+            covered(second, after[1], after[0], new, [(n, t.new.ns) for n, t in targets]),
+        )
     unknown = [{cause for cause in CAUSES if ledger.is_null(cause)} for ledger in (base, new)]
     return Diff(
         base=", ".join(str(recording.path) for recording in base.recordings),
@@ -141,7 +156,9 @@ def diff(
         only_new=only(weights[1], weights[0]),
         unknown_base=tuple(cause for cause in CAUSES if cause in unknown[0] - unknown[1]),
         unknown_new=tuple(cause for cause in CAUSES if cause in unknown[1] - unknown[0]),
+        notices=(*incomplete(base, new, before[0], after[0]), *uncovered(coverage)),
         warnings=tuple(careful(base, new, before[0], after[0], names, kinds, target)),
+        coverage=coverage,
     )
 
 
@@ -195,6 +212,20 @@ def verdict(target: PercentileChange, fail_over: float | None) -> Verdict | None
     return Verdict.WITHIN if target.relative.hi <= fail_over else Verdict.UNSURE
 
 
+def uncovered(coverage: tuple[Coverage, Coverage]) -> Iterator[str]:
+    """What the rows of either ledger do not cover."""
+    for title, side in zip(("BASE", "NEW"), coverage, strict=True):
+        yield from (f"{title}: {notice}" for notice in side.notices)
+
+
+def incomplete(base: Ledger, new: Ledger, before: Overview, after: Overview) -> Iterator[str]:
+    """What of either ledger is not in the figures."""
+    for ledger, overview, title in ((base, before, "BASE"), (new, after, "NEW")):
+        yield from (f"{title}: {notice}" for notice in ledger.notices)
+        if overview.left_out:
+            yield complete.senseless(overview.left_out, overview.rows, f" of {title}")
+
+
 def careful(
     base: Ledger,
     new: Ledger,
@@ -208,13 +239,8 @@ def careful(
     found = [*base.warnings, *new.warnings]
     found += compatible.differences((*base.recordings, *new.recordings))
     found += sorted(compatible.rungs(base.recordings, new.recordings))
-    for ledger, overview, title in ((base, before, "BASE"), (new, after, "NEW")):
+    for ledger, overview in ((base, before), (new, after)):
         found += compatible.clocks(ledger.recordings, overview.totals)
-        if overview.left_out:
-            found.append(
-                f"{overview.left_out:,} of {overview.rows:,} rows of {title} make no sense and "
-                "are left out"
-            )
     if len(names) > KINDS:
         found.append(f"of {len(names)} kinds of spans only the {KINDS} with most spans are here")
     for kind in kinds:

@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import sys
 from collections.abc import Sequence
 
 from tailscope import __version__
-from tailscope.cli import complain, guarded, wants_colour, write
+from tailscope.cli import Parser, as_json, complain, guarded, write
 from tailscope.errors import TailscopeError
+from tailscope.terminal import Terminal
 
 EXAMPLES = """\
 examples:
-  tailscope diff before/ after/                   what changed, and which causes carry it
-  tailscope diff before/ after/ -p p99.9          explain the change of p99.9
-  tailscope diff before/ after/ --span get        of one kind of span
-  tailscope diff main/ branch/ --fail-over 5%     exit 1 if p99 surely grew by more than 5 %
-  tailscope diff before/ after/ --json            for machines; times in ns
+  tailscope diff before/ after/                 what changed, and which causes
+                                                carry it
+  tailscope diff before/ after/ -p p99.9        explain the change of p99.9
+  tailscope diff before/ after/ --span get      of one kind of span
+  tailscope diff main/ branch/ --fail-over 5%   exit 1 if p99 surely grew by
+                                                more than 5 %
+  tailscope diff before/ after/ --json          for machines; times in ns
 
-Spans are matched by their kind, which is their name. A cause's figures are its mean in the spans
-around the percentile, so that they add up to about the percentile itself; `carries` is its part of
-what changed.
+Spans are matched by their kind, which is their name. A cause's figures are its
+mean in the spans around the percentile, so that they add up to about the
+percentile itself; `carries` is its part of what changed.
 
---fail-over is careful with noise. Each change has a 95 % interval, from resampling both recordings.
-A kind is over the limit only if that whole interval is: at a growth of exactly the limit, about one
-run in 40 is. Where the limit lies inside the interval the answer is "may have grown": exit 0, and
-longer recordings would tell. Every kind of span is judged; --span NAME judges one.
+--fail-over is careful with noise. Each change has a 95 % interval, from
+resampling both recordings. A kind is over the limit only if that whole interval
+is: at a growth of exactly the limit, about one run in 40 is. Where the limit
+lies inside the interval the answer is "may have grown": exit 0, and longer
+recordings would tell. Every kind of span is judged; --span NAME judges one.
 
-exit codes: 0 done, 1 over the limit, 2 wrong usage or ledger, 3 this machine can't
+exit codes: 0 done, 1 over the limit, 2 wrong usage or ledger,
+            3 this machine can't
 """
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(
+    found = Parser(
         prog="tailscope diff",
         description="What changed between two ledgers: percentiles, and the causes that carry it.",
         epilog=EXAMPLES,
@@ -80,17 +84,18 @@ def run(chosen: argparse.Namespace) -> int:
         raise TailscopeError("the seed must not be negative")
     base, new = (open_ledger([path], chosen.engine) for path in (chosen.base, chosen.new))
     if not chosen.quiet:
-        for warning in (*base.warnings, *new.warnings):
+        for warning in (*base.notices, *new.notices, *base.warnings, *new.warnings):
             complain(f"tailscope diff: warning: {warning}")
     from tailscope.diff import diff
 
     found = diff(base, new, goal, chosen.span, limit, chosen.seed)
+    terminal = Terminal.of(sys.stdout)
     if chosen.json:
-        write(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        write(as_json(found.to_dict(), terminal))
     else:
         from tailscope.diff_text import render
 
-        write(render(found, wants_colour(sys.stdout)))
+        write(render(found, terminal))
     return 1 if found.is_over else 0
 
 

@@ -1,4 +1,4 @@
-"""The comparison of two ledgers for the terminal: 80 columns, aligned, coloured where asked."""
+"""The comparison of two ledgers for the terminal: as wide as that is, coloured where asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tailscope.bootstrap import Interval
 from tailscope.change import CauseChange, Change, PercentileChange
 from tailscope.diff import Diff, Kind, Verdict
 from tailscope.quantity import count, duration, figures, growth, percent, scale, signed
-from tailscope.text import ACCENT, BOLD, DIM, aligned, paint, wrapped
+from tailscope.terminal import ACCENT, BOLD, DIM, Terminal
+from tailscope.text import noticed
 
 #: So many kinds are shown whole; the others get a line each.
 WHOLE = 3
@@ -16,23 +17,26 @@ WHOLE = 3
 SMALL = 0.005
 PERCENTILE_WIDTHS = (10, 9, 9, 10, 19, 9)
 CAUSE_WIDTHS = (13, 9, 9, 10, 19, 8)
+OTHERS_WIDTHS = (30, 9, 9, 9, 9)
 
 
-def render(diff: Diff, coloured: bool) -> str:
+def render(
+    diff: Diff,
+    terminal: Terminal = Terminal(),  # noqa: B008 (it is frozen)
+) -> str:
     """The whole text, with a line end."""
-    lines: list[str] = []
+    lines = [*noticed(diff.notices, terminal)]
     for kind in diff.kinds[:WHOLE]:
-        lines += [*wrapped(sentence(kind, diff), paint(BOLD, coloured)), ""]
-        lines += [*percentiles(kind, coloured), ""]
-        lines += [*causes(kind.change, coloured), ""]
-    lines += others(diff)
-    lines += asked(diff)
-    lines += unmatched(diff)
+        lines += [*terminal.wrapped(sentence(kind, diff), BOLD), ""]
+        lines += [*percentiles(kind, terminal), ""]
+        lines += [*causes(kind.change, terminal), ""]
+    lines += others(diff, terminal)
+    lines += asked(diff, terminal)
+    lines += unmatched(diff, terminal)
     for warning in diff.warnings:
-        lines += wrapped(f"careful: {warning}", paint(ACCENT, coloured), indent="  ")
-    lines += wrapped(
-        "intervals: 95 %, from resampling pieces of both recordings, each on its own",
-        paint(DIM, coloured),
+        lines += terminal.wrapped(f"careful: {warning}", ACCENT, indent="  ")
+    lines += terminal.wrapped(
+        "intervals: 95 %, from resampling pieces of both recordings, each on its own", DIM
     )
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -78,47 +82,55 @@ def signed_span(interval: Interval) -> str:
     return f"{'…'.join(ends)} {unit}"
 
 
-def percentiles(kind: Kind, coloured: bool) -> Iterator[str]:
+def percentiles(kind: Kind, terminal: Terminal) -> Iterator[str]:
     """The table of percentiles."""
     found = kind.change
-    yield (
+    yield from terminal.wrapped(
         f"{kind.name}: {count(found.base_spans)} spans in {found.base_seconds:,.4g} s, "
-        f"then {count(found.new_spans)} in {found.new_seconds:,.4g} s"
+        f"then {count(found.new_spans)} in {found.new_seconds:,.4g} s",
+        indent="  ",
     )
-    header = ("percentile", "BASE", "NEW", "change", "95 % interval", "relative")
-    start, end = paint(DIM, coloured)
-    yield start + aligned(header, PERCENTILE_WIDTHS) + end
+    rows = [("percentile", "BASE", "NEW", "change", "95 % interval", "relative")]
     for one in found.percentiles:
-        before, after = paint(ACCENT, coloured and one.is_sure)
-        cells = (
-            one.name + ("*" if one.too_few else ""),
-            duration(one.base.ns),
-            duration(one.new.ns),
-            signed(one.change.ns),
-            signed_span(one.change),
-            growth(one.relative.ns) if one.relative else "–",
+        rows.append(
+            (
+                one.name + ("*" if one.too_few else ""),
+                duration(one.base.ns),
+                duration(one.new.ns),
+                signed(one.change.ns),
+                signed_span(one.change),
+                growth(one.relative.ns) if one.relative else "–",
+            )
         )
-        yield before + aligned(cells, PERCENTILE_WIDTHS) + after
+    head, *lines = terminal.table(rows, PERCENTILE_WIDTHS)
+    before, after = terminal.paint(DIM)
+    yield before + head + after
+    for one, line in zip(found.percentiles, lines, strict=True):
+        before, after = terminal.paint(ACCENT, one.is_sure)
+        yield before + line + after
     if any(one.too_few for one in found.percentiles):
-        yield "  * one side has too few spans for it: there it is its slowest span"
+        text = "  * one side has too few spans for it: there it is its slowest span"
+        yield from terminal.wrapped(text, indent="    ")
 
 
 def causes(
-    found: Change, coloured: bool, sides: tuple[str, str] = ("BASE", "NEW")
+    found: Change, terminal: Terminal, sides: tuple[str, str] = ("BASE", "NEW")
 ) -> Iterator[str]:
     """What the target percentile is made of, on both sides."""
-    header = (f"in {found.target.name}", *sides, "change", "95 % interval", "carries")
-    start, end = paint(DIM, coloured)
-    yield start + aligned(header, CAUSE_WIDTHS) + end
     floor = SMALL * max(found.target.base.ns, found.target.new.ns)
     small: list[str] = []
+    rows = [(f"in {found.target.name}", *sides, "change", "95 % interval", "carries")]
     for cause in found.causes:
         if cause.change is not None and abs(cause.change.ns) < floor:
             small.append(cause.name)
         else:
-            yield aligned(cause_cells(cause), CAUSE_WIDTHS)
+            rows.append(cause_cells(cause))
+    head, *lines = terminal.table(rows, CAUSE_WIDTHS)
+    before, after = terminal.paint(DIM)
+    yield before + head + after
+    yield from lines
     if small:
-        yield from wrapped(f"hardly changed: {', '.join(small)}", indent="  ")
+        yield from terminal.wrapped(f"hardly changed: {', '.join(small)}", indent="  ")
 
 
 def cause_cells(cause: CauseChange) -> tuple[str, ...]:
@@ -133,25 +145,31 @@ def cause_cells(cause: CauseChange) -> tuple[str, ...]:
     )
 
 
-def others(diff: Diff) -> Iterator[str]:
+def others(diff: Diff, terminal: Terminal) -> Iterator[str]:
     """The kinds that are not shown whole."""
     rest = diff.kinds[WHOLE:]
     if not rest:
         return
-    yield f"other kinds (--span NAME shows one whole), with {diff.target.name}:"
+    text = f"other kinds (--span NAME shows one whole), with {diff.target.name}:"
+    yield from terminal.wrapped(text, indent="  ")
+    room = terminal.width - sum(OTHERS_WIDTHS[1:]) - len(OTHERS_WIDTHS) - 1
+    rows = []
     for kind in rest:
-        name = kind.name if len(kind.name) <= 30 else kind.name[:29] + "…"
         target = kind.change.target
-        sure = "" if target.is_sure else "  not sure"
-        change = growth(target.relative.ns) if target.relative else "–"
-        yield (
-            f"  {name:<30} {duration(target.base.ns):>9} {duration(target.new.ns):>9} "
-            f"{change:>9}{sure}"
+        rows.append(
+            (
+                terminal.cut(kind.name, max(room, 10)),
+                duration(target.base.ns),
+                duration(target.new.ns),
+                growth(target.relative.ns) if target.relative else "–",
+                "" if target.is_sure else "not sure",
+            )
         )
+    yield from terminal.table(rows, OTHERS_WIDTHS, indent="  ")
     yield ""
 
 
-def asked(diff: Diff) -> Iterator[str]:
+def asked(diff: Diff, terminal: Terminal) -> Iterator[str]:
     """What `--fail-over` came to."""
     if diff.fail_over is None:
         return
@@ -164,19 +182,23 @@ def asked(diff: Diff) -> Iterator[str]:
     for verdict, text in words.items():
         names = [kind.name for kind in diff.kinds if kind.verdict is verdict]
         if names:
-            yield from wrapped(f"{diff.target.name} of {', '.join(names)} {text}", indent="  ")
+            yield from terminal.wrapped(
+                f"{diff.target.name} of {', '.join(names)} {text}", indent="  "
+            )
     yield ""
 
 
-def unmatched(diff: Diff) -> Iterator[str]:
+def unmatched(diff: Diff, terminal: Terminal) -> Iterator[str]:
     """What only one ledger has."""
     for title, names in (("BASE", diff.only_base), ("NEW", diff.only_new)):
         if names:
             more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-            yield from wrapped(f"only in {title}: {', '.join(names[:10])}{more}", indent="  ")
+            yield from terminal.wrapped(
+                f"only in {title}: {', '.join(names[:10])}{more}", indent="  "
+            )
     for title, causes in (("BASE", diff.unknown_base), ("NEW", diff.unknown_new)):
         if causes:
-            yield from wrapped(
+            yield from terminal.wrapped(
                 f"not measured in {title}: {', '.join(causes)}; there that time is in running",
                 indent="  ",
             )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The name of the table that holds a ledger's rows.
 VIEW = "spans"
+#: The column with the number of other requests that a span's thread began or answered meanwhile.
+OTHERS = "others"
 #: How long an engine elsewhere may take to accept a connection, in s.
 PATIENCE_S = 5.0
 
@@ -126,7 +128,7 @@ def column_types(ledger: Ledger) -> dict[str, str]:
     """The columns that are read, with Ibis' names of their types."""
     types = {"ledger": "int64", "start_ns": "int64", "span": "string"}
     types |= {"wall_ns": "int64", "weight": "float64"}
-    types |= {name: "int64" for name in IDENTITY if name in ledger.contents.columns}
+    types |= {name: "int64" for name in (*IDENTITY, OTHERS) if name in ledger.contents.columns}
     for cause in ledger.stored_causes:
         types[f"{cause}_ns"] = "int64"
         if f"{cause}_n" in ledger.contents.columns:

@@ -15,6 +15,7 @@ from tailscope import bootstrap, counterfactual, measure
 from tailscope.bootstrap import Interval
 from tailscope.composition import LatencyClass, TailBlock
 from tailscope.counterfactual import Baseline, Counterfactual, curve
+from tailscope.coverage import Coverage, covered
 from tailscope.disagreement import disagreements
 from tailscope.engine import connect
 from tailscope.grid import Distribution, lower_edge
@@ -134,6 +135,13 @@ class Explanation:
     curves: dict[str, Distribution]
     provenance: Provenance
     notes: tuple[str, ...]
+    #: What the rows do not cover; its notices come before every figure.
+    coverage: Coverage
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the reader must know before the first figure: sentences without a full stop."""
+        return (*self.provenance.notices, *self.coverage.notices)
 
     @property
     def excess_ns(self) -> float:
@@ -144,7 +152,8 @@ class Explanation:
         from tailscope.answer import answer
         from tailscope.frames import html
 
-        return f"<p>{escape(answer(self))}</p>{html(self.causes)}"
+        said = (*(f"{notice}." for notice in self.notices), answer(self))
+        return "".join(f"<p>{escape(line)}</p>" for line in said) + html(self.causes)
 
     def impacts(self) -> pandas.DataFrame:
         """VarMRI's impact values and what its rules leave of them; needs `notebook`."""
@@ -161,6 +170,8 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints; the keys are the dataclasses' fields."""
         return {
+            "notices": list(self.notices),
+            "coverage": self.coverage.to_dict(),
             "target": self.target.name,
             "span": asdict(self.span),
             "p50_ns": self.p50_ns,
@@ -236,6 +247,7 @@ def explain(
         }
         floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
         worst = measure.worst(spans, int(lower_edge(floor)), WORST)
+        coverage = covered(engine, table, overview, ledger, [(chosen, baseline.target.ns)])
         segments = (
             cut(spans, ledger, totals, segment_ns, target, seed, method) if segment_ns else None
         )
@@ -288,6 +300,7 @@ def explain(
             *remarks(mine, target, baseline),
             *(drawn(spans.queued) if spans.queued else [TOO_MANY] if spans.replayable else []),
         ),
+        coverage=coverage,
     )
 
 

@@ -11,78 +11,36 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tailscope import storage
-from tailscope.cause import BLAMED, CAUSES
+from tailscope import archive, checksum, complete, storage
+from tailscope.cause import CAUSES
+from tailscope.checksum import State
+from tailscope.complete import Files
+from tailscope.contents import (
+    NOTHING,
+    REQUIRED,
+    Contents,
+    foreign,
+    read_contents,
+    read_schema,
+)
 from tailscope.counter import COUNTERS, in_order
 from tailscope.errors import LedgerError
-from tailscope.parquet import exact
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
     from tailscope.explanation import Causes, Explanation
     from tailscope.segments import Segments
 
 #: The newest version of docs/SCHEMA.md that this reader knows.
 SCHEMA = 1
-#: Without these a Parquet file is not a ledger's.
-REQUIRED = {"start_ns": "BIGINT", "span": "VARCHAR", "wall_ns": "BIGINT", "weight": "DOUBLE"}
 #: Read where they are there; they identify a span in the list of the worst.
 IDENTITY = ("id", "pid", "tid", "cpu")
 #: What a cause's columns end in.
 CAUSE_COLUMNS = ("ns", "n", "by")
-MAGIC = b"PAR1"
 #: The engine that is there without anything else.
 DUCKDB = "duckdb"
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A column's smallest and largest value and its nulls, as the files' own statistics say.
-
-    `least` and `most` are None where the column is null throughout. `known` is False where a file
-    has no statistics; then nothing may be concluded.
-    """
-
-    least: int | None
-    most: int | None
-    nulls: int
-    known: bool = True
-
-    def merge(self, other: Extent) -> Extent:
-        """Of both files."""
-        least = [value for value in (self.least, other.least) if value is not None]
-        most = [value for value in (self.most, other.most) if value is not None]
-        return Extent(
-            min(least, default=None),
-            max(most, default=None),
-            self.nulls + other.nulls,
-            self.known and other.known,
-        )
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What the usable files of a ledger hold: rows, columns with their extents (times only)."""
-
-    rows: int
-    columns: frozenset[str]
-    extents: dict[str, Extent]
-
-    def merge(self, other: Contents) -> Contents:
-        """Of both files; a column that one of them lacks is null there."""
-        extents = {}
-        for name in self.extents | other.extents:
-            mine = self.extents.get(name, Extent(None, None, self.rows))
-            yours = other.extents.get(name, Extent(None, None, other.rows))
-            extents[name] = mine.merge(yours)
-        return Contents(self.rows + other.rows, self.columns | other.columns, extents)
-
-
-NOTHING = Contents(0, frozenset(), {})
 
 
 @dataclass(frozen=True)
@@ -109,6 +67,8 @@ class Ledger:
     recordings: tuple[Recording, ...]
     contents: Contents
     warnings: tuple[str, ...] = field(default=())
+    #: What is not in the figures, or may be wrong in them: for the first line of each output.
+    notices: tuple[str, ...] = field(default=())
     #: Who does the O(rows) work: `duckdb`, or the address of an engine (`tailscope.engine`).
     engine: str = DUCKDB
 
@@ -182,51 +142,147 @@ def open_ledger(paths: Sequence[str | os.PathLike[str]], engine: str = DUCKDB) -
     if not paths:
         raise LedgerError("no ledger was named")
     warnings: list[str] = []
-    recordings = [open_recording(storage.normal(path), warnings) for path in paths]
+    found = [open_recording(storage.normal(path), engine, warnings) for path in paths]
+    archive.refuse_twice(
+        [
+            (one.recording.path, one.recording.files, [(c.bytes, c.crc32) for c in one.states])
+            for one in found
+        ]
+    )
     contents = NOTHING
     readable = []
-    for recording in recordings:
-        files, found = check_files(recording, warnings)
+    for one in found:
+        files, its = check_files(one, warnings)
+        one.files.used, one.files.rows = len(files), its.rows
         if files:
-            contents = contents.merge(found)
-            readable.append(Recording(recording.path, files, recording.about))
-            check_completeness(recording, len(recording.files), found.rows, warnings)
+            contents = contents.merge(its)
+            readable.append(replace(one.recording, files=files))
+    notices = tuple(complete.notices([one.files for one in found]))
     if not readable:
-        raise LedgerError(warnings[-1])
-    return Ledger(tuple(readable), contents, tuple(warnings), engine)
+        raise LedgerError(notices[0] if len(warnings) > 1 else warnings[-1])
+    return Ledger(tuple(readable), contents, tuple(warnings), notices, engine)
 
 
-def open_recording(path: str, warnings: list[str]) -> Recording:
-    """The files below a path, unchecked, and what ledger.json says."""
-    files = storage.parquet_files(path)
-    if files is None:
+@dataclass(frozen=True)
+class Opened:
+    """A recording whose files are not read yet, and what their checksums say."""
+
+    recording: Recording
+    states: tuple[checksum.Checked, ...]
+    files: Files
+
+
+def open_recording(path: str, engine: str, warnings: list[str]) -> Opened:
+    """The files below a path, what their checksums say, and what ledger.json says."""
+    names = storage.ledger_files(path)
+    if names is None:
         raise LedgerError(f"there is no ledger at {path}")
-    if files == (path,):
-        return Recording(path, files, {})
-    about = read_about(path, warnings)
-    if not files:
-        if about:
-            raise LedgerError(f"the ledger at {path} is empty: no file has been sealed yet")
-        raise LedgerError(f"there is no ledger at {path}: no ledger.json and no Parquet file")
-    return Recording(path, files, about)
+    if names == (path,):
+        files: tuple[str, ...] = names
+        about, json_state = {}, None
+    else:
+        shelf = archive.sort_out(path, names)
+        files = shelf.files
+        about, json_state = read_about(path, warnings)
+        if shelf.others:
+            warnings.append(
+                f"{path} has other ledgers in it, which are not part of it: "
+                f"{archive.shortened(shelf.others)}"
+            )
+        if not files:
+            raise LedgerError(why_empty(path, about, json_state))
+    # A Spark reads buckets by itself: all of a ledger would have to come here for its checksums.
+    elsewhere = storage.is_bucket(path) and engine.startswith(("spark:", "sc:"))
+    states = [checksum.Checked(State.UNCHECKED) for _ in files]
+    if not elsewhere:
+        states = checksum.check_all(files)
+    marked = any(one.state in (State.WHOLE, State.DAMAGED) for one in states)
+    if json_state is State.UNMARKED and marked:
+        # Files have checksums since ledger.json has: this one has lost its own.
+        json_state = State.DAMAGED
+    if json_state is State.DAMAGED:
+        warnings.append(f"{path}/ledger.json is damaged: it is not read")
+        about = {}
+    if json_state is State.WHOLE or (json_state is State.DAMAGED and marked):
+        states = [
+            replace(one, state=State.DAMAGED) if one.state is State.UNMARKED else one
+            for one in states
+        ]
+    unchecked = "Spark reads them from the bucket by itself" if elsewhere else ""
+    if any(one.state is State.UNMARKED for one in states):
+        unchecked = "no checksums: an older tailscope or another program wrote it"
+    account = Files(
+        path,
+        len(files),
+        number(about, "files"),
+        number(about, "rows"),
+        json_damaged=json_state is State.DAMAGED,
+        unchecked=unchecked,
+    )
+    if about and about.get("state") != "done":
+        warnings.append(
+            f"{path} was not ended properly, or is still being written: "
+            "its last seconds may be missing"
+        )
+    return Opened(Recording(path, files, about), tuple(states), account)
 
 
-def read_about(folder: str, warnings: list[str]) -> dict[str, Any]:
-    """ledger.json as an object; empty (with a warning) where it can't be read."""
+def why_empty(path: str, about: dict[str, Any], state: State | None) -> str:
+    """Why a folder has no file of a ledger."""
+    if state is State.DAMAGED:
+        return f"there is no ledger at {path}: ledger.json is damaged and no Parquet file is there"
+    if not about:
+        return f"there is no ledger at {path}: no ledger.json and no Parquet file"
+    if sealed := number(about, "files"):
+        return f"INCOMPLETE: the ledger at {path} has none of the {sealed} files that it had"
+    if about.get("state") == "done":
+        return f"the ledger at {path} is empty: no span ended while it was recorded"
+    goes_on = storage.is_being_written(path)
+    if goes_on:
+        return (
+            f"the recording at {path} goes on, and no file has been sealed yet: the first is "
+            "sealed a second after the first span ended"
+        )
+    unless = ", unless it goes on elsewhere" if goes_on is None else ""
+    return (
+        f"the recording at {path} was cut off before its first file was sealed (by kill -9, a "
+        f"crash or a power failure){unless}: no span of it is left. Files are sealed 1, 2, 5 and "
+        "10 s after the first span, and every 10 s from then on"
+    )
+
+
+def read_about(folder: str, warnings: list[str]) -> tuple[dict[str, Any], State | None]:
+    """ledger.json as an object, and its state: None where it is not there.
+
+    Where it can't be read the object is empty, with a warning.
+    """
     path = f"{folder.rstrip('/')}/ledger.json"
     try:
-        about = json.loads(storage.read_text(path))
+        text = storage.read_bytes(path)
     except FileNotFoundError:
         warnings.append(
             f"{folder} has no ledger.json: what was measured and what was lost is unknown"
         )
-        return {}
-    except (OSError, ValueError):
-        warnings.append(f"{path} can't be read: what was measured and what was lost is unknown")
-        return {}
+        return {}, None
+    except OSError as error:
+        why = error.strerror or error
+        warnings.append(f"{path} can't be read ({why}): what was measured and lost is unknown")
+        return {}, State.DAMAGED
+    state = checksum.check_json(text)
+    if state is State.DAMAGED:
+        return {}, state
+    try:
+        about = json.loads(text)
+    except ValueError:
+        return {}, State.DAMAGED
     if not isinstance(about, dict):
-        warnings.append(f"{path} is not a JSON object: it is passed over")
-        return {}
+        return {}, State.DAMAGED
+    check_schema(folder, path, about)
+    return about, state
+
+
+def check_schema(folder: str, path: str, about: dict[str, Any]) -> None:
+    """Refuse what no tailscope, or a newer one, wrote."""
     schema = number(about, "schema")
     if "schema" in about and (schema is None or schema < 1):
         raise LedgerError(
@@ -238,110 +294,43 @@ def read_about(folder: str, warnings: list[str]) -> dict[str, Any]:
             f"{folder} has schema {schema} and this tailscope reads up to {SCHEMA}: "
             "install a newer tailscope"
         )
-    return about
 
 
-def is_whole(path: str) -> bool:
-    """Whether a file starts and ends as Parquet does; a truncated one lacks its end."""
-    with storage.open_file(path) as file:
-        if file.read(4) != MAGIC:
-            return False
-        size = file.seek(0, os.SEEK_END)
-        if size < 12:
-            return False
-        file.seek(-8, os.SEEK_END)
-        footer = file.read(8)
-    return footer[4:] == MAGIC and int.from_bytes(footer[:4], "little") <= size - 12
-
-
-def check_files(recording: Recording, warnings: list[str]) -> tuple[tuple[str, ...], Contents]:
-    """The files that can be used, and what is in them."""
+def check_files(opened: Opened, warnings: list[str]) -> tuple[tuple[str, ...], Contents]:
+    """The files that can be used, and what is in them. A damaged one is not even looked into."""
     import duckdb
 
     usable: list[str] = []
     contents = NOTHING
+    recording = opened.recording
+    seen: dict[tuple[int, int], str] = {}
+
+    def leave_out(why: str, sentence: str) -> None:
+        opened.files.leave_out(why, path)
+        warnings.append(f"{path} {sentence}")
+
     with duckdb.connect() as engine:
         if storage.is_bucket(recording.path):
             engine.register_filesystem(storage.buckets())
-        for path in recording.files:
+        for path, checked in zip(recording.files, opened.states, strict=True):
+            content = (checked.bytes, checked.crc32)
             try:
-                if not is_whole(path):
-                    warnings.append(f"{path} is truncated or not a Parquet file: it is left out")
-                    continue
-                schema = {
-                    str(name): str(kind)
-                    for name, kind, *_ in engine.execute(
-                        "DESCRIBE SELECT * FROM read_parquet(?, hive_partitioning = false)",
-                        [exact(path)],
-                    ).fetchall()
-                }
-                if complaint := foreign(schema):
-                    warnings.append(f"{path} is Parquet but not a ledger's: {complaint}")
-                    continue
-                contents = contents.merge(read_contents(engine, path, schema))
-                usable.append(path)
+                if checked.error:
+                    leave_out("unreadable", f"can't be read ({checked.error}): it is left out")
+                elif checked.state is State.TRUNCATED:
+                    leave_out("truncated", "is truncated or not a Parquet file: it is left out")
+                elif checked.state is State.DAMAGED:
+                    leave_out("damaged", "is damaged: it is left out")
+                elif checked.state is State.WHOLE and content in seen:
+                    leave_out("copied", f"is a copy of {seen[content]}: it is left out")
+                elif complaint := foreign(schema := read_schema(engine, path)):
+                    leave_out("foreign", f"is Parquet but not a ledger's: {complaint}")
+                else:
+                    contents = contents.merge(read_contents(engine, path, schema))
+                    usable.append(path)
+                    seen[content] = path
             except OSError as error:
-                warnings.append(f"{path} can't be read ({error.strerror}): it is left out")
+                leave_out("unreadable", f"can't be read ({error.strerror}): it is left out")
             except duckdb.Error:
-                warnings.append(f"{path} is damaged: it is left out")
+                leave_out("damaged", "is damaged: it is left out")
     return tuple(usable), contents
-
-
-def read_contents(engine: DuckDBPyConnection, path: str, schema: dict[str, str]) -> Contents:
-    """What a file's footer says of it; costs no look at the rows."""
-    rows = engine.execute(
-        "SELECT coalesce(sum(num_rows), 0)::BIGINT FROM parquet_file_metadata(?)", [exact(path)]
-    ).fetchall()[0][0]
-    found = engine.execute(
-        """
-        SELECT path_in_schema,
-               min(TRY_CAST(stats_min_value AS BIGINT)),
-               max(TRY_CAST(stats_max_value AS BIGINT)),
-               coalesce(sum(stats_null_count), 0)::BIGINT,
-               bool_and(stats_null_count IS NOT NULL AND
-                        (TRY_CAST(stats_min_value AS BIGINT) IS NOT NULL
-                         OR stats_null_count = num_values))
-        FROM parquet_metadata(?) WHERE path_in_schema LIKE '%_ns' GROUP BY ALL
-        """,
-        [exact(path)],
-    ).fetchall()
-    extents = {name: Extent(low, high, nulls, known) for name, low, high, nulls, known in found}
-    return Contents(rows, frozenset(schema), extents)
-
-
-def foreign(schema: dict[str, str]) -> str | None:
-    """Why a file with these columns and types is not a ledger's; None if it is."""
-    missing = [name for name in REQUIRED if name not in schema]
-    if missing:
-        return f"no column {', '.join(missing)}"
-    wanted = dict(REQUIRED)
-    for cause in CAUSES:
-        wanted |= {f"{cause}_ns": "BIGINT", f"{cause}_n": "BIGINT"}
-    wanted |= dict.fromkeys(COUNTERS, "BIGINT")
-    wanted |= {f"{cause}_by": "VARCHAR" for cause in BLAMED}
-    for name, kind in wanted.items():
-        # A column that is null throughout may come with any type.
-        if name in schema and schema[name] not in (kind, "INTEGER", '"NULL"'):
-            return f"its column {name} is {schema[name]} and should be {kind}"
-    return None
-
-
-def check_completeness(recording: Recording, files: int, rows: int, warnings: list[str]) -> None:
-    """Compare with what the recorder says it sealed."""
-    about = recording.about
-    if about and about.get("state") != "done":
-        warnings.append(
-            f"{recording.path} was not ended properly, or is still being written: "
-            "its last seconds may be missing"
-        )
-    sealed = number(about, "files")
-    if sealed and files < sealed:
-        warnings.append(
-            f"{recording.path} has {files} of the {sealed} files that its ledger.json counts: "
-            "the rest is not in these figures"
-        )
-    counted = number(about, "rows")
-    if counted and rows < counted and not (sealed and files < sealed):
-        warnings.append(
-            f"{recording.path} has {rows:,} of the {counted:,} rows that its ledger.json counts"
-        )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import ibis
 
+from tailscope.contents import Extent
 from tailscope.engine import Engine, filled
 from tailscope.grid import Distribution, bin_of
-from tailscope.ledger import Extent, Ledger
+from tailscope.ledger import Ledger
 
 if TYPE_CHECKING:
     from ibis.expr.types import BooleanValue, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tailscope import compatible
+from tailscope import compatible, complete
 from tailscope.cause import CAUSES
 from tailscope.ledger import Ledger, Recording, number, part
 from tailscope.overview import Overview
@@ -45,7 +45,16 @@ class Provenance:
     not_measured: dict[str, str]
     rows: int
     rows_left_out: int
+    #: What is not in the figures, or may be wrong in them: the first line of every output.
+    notices: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    def reasons(self) -> dict[str, str]:
+        """Why causes were not measured → their names, as "stopped, tcp"."""
+        found: dict[str, list[str]] = {}
+        for name, why in self.not_measured.items():
+            found.setdefault(why, []).append(name)
+        return {why: ", ".join(names) for why, names in found.items()}
 
 
 def provenance(ledger: Ledger, overview: Overview) -> Provenance:
@@ -68,12 +77,10 @@ def provenance(ledger: Ledger, overview: Overview) -> Provenance:
                 f"{cause} was measured in {1 - extent.nulls / contents.rows:.0%} of the rows only; "
                 "its figures are those rows', taken for all"
             )
+    notices = list(ledger.notices)
     if overview.left_out:
-        warnings.append(
-            f"{overview.left_out:,} of {overview.rows:,} rows make no sense (negative, null, not "
-            "a number or beyond all measure) and are left out"
-        )
-    return Provenance(measured, absent, rows, overview.left_out, tuple(warnings))
+        notices.append(complete.senseless(overview.left_out, overview.rows))
+    return Provenance(measured, absent, rows, overview.left_out, tuple(notices), tuple(warnings))
 
 
 def reason(recordings: tuple[Measured, ...], cause: str, stored: bool) -> str:

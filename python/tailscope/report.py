@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from tailscope import __version__, charts, figures
+from tailscope.advice import advised
 from tailscope.answer import answer
 from tailscope.blame import words
 from tailscope.cause import MEANING
@@ -80,6 +81,7 @@ def colours() -> str:
 def head(explanation: Explanation) -> Iterator[str]:
     """The answer in words, and the four figures behind it."""
     line, target = explanation.span, explanation.target.name
+    yield from noticed(explanation.notices)
     hosts = ", ".join(dict.fromkeys(r.host for r in explanation.provenance.recordings))
     yield (
         f'<div class="kicker">Why is <strong>{escape(target)}</strong> of '
@@ -103,9 +105,20 @@ def head(explanation: Explanation) -> Iterator[str]:
             f"<span>{escape(note)}</span></div>"
         )
     yield "</div>"
-    careful = (*explanation.provenance.warnings, *explanation.notes)
-    if careful:
-        yield '<div class="careful">' + "".join(f"<p>{escape(s)}.</p>" for s in careful) + "</div>"
+    yield from careful((*explanation.provenance.warnings, *explanation.notes))
+
+
+def careful(sentences: Sequence[str]) -> Iterator[str]:
+    """What the reader must know, in a box."""
+    if sentences:
+        said = "".join(f"<p>{escape(sentence)}.</p>" for sentence in sentences)
+        yield f'<div class="careful">{said}</div>'
+
+
+def noticed(notices: Iterable[str]) -> Iterator[str]:
+    """What a reader must know before any figure: the first thing on the page."""
+    if said := "".join(f"<p>{escape(sentence)}.</p>" for sentence in notices):
+        yield f'<div class="careful notices" role="alert">{said}</div>'
 
 
 def causes(explanation: Explanation) -> Iterator[str]:
@@ -138,6 +151,10 @@ def causes(explanation: Explanation) -> Iterator[str]:
         for cause in shown:
             yield row(cause, target, most, left_cold(cause, explanation))
         yield "</tbody></table>"
+    if lines := list(advised(explanation)):
+        yield '<h3>What to do</h3><dl class="how">'
+        yield "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in lines)
+        yield "</dl>"
     small = [cause.name for cause in explanation.causes if is_small(cause, explanation)]
     steps = [
         f"Without <b>{escape(' + '.join(step.causes))}</b> together, {escape(target)} would be "
@@ -154,8 +171,8 @@ def causes(explanation: Explanation) -> Iterator[str]:
     if explanation.never:
         never = ", ".join(explanation.never)
         yield f'<p class="rest">Measured and never seen: {escape(never)}.</p>'
-    for name, why in explanation.provenance.not_measured.items():
-        yield f'<p class="rest">Not measured: <b>{escape(name)}</b> ({escape(why)}).</p>'
+    for why, names in explanation.provenance.reasons().items():
+        yield f'<p class="rest">Not measured: <b>{escape(names)}</b> ({escape(why)}).</p>'
     yield "</section>"
 
 

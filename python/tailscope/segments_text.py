@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tailscope.charts import clock
 from tailscope.diff_text import causes
-from tailscope.quantity import count, duration, percent, ratio, span_of_time
+from tailscope.quantity import count, duration, percent
 from tailscope.segments import Segments
 from tailscope.target import Target
-from tailscope.text import DIM, aligned, paint, wrapped
+from tailscope.terminal import DIM, Terminal
+from tailscope.text import Detail, cause_cells, shown_columns
 
 SEGMENT_WIDTHS = (10, 12, 10, 10, 12)
-CAUSE_WIDTHS = (13, 9, 15, 9, 8, 7)
+#: The columns of the causes within a segment, with their least widths.
+COLUMNS = {"cause": 13, "saves": 9, "95 % interval": 15, "fair": 9, "of tail": 8, "impact": 7}
 #: Causes of the typical segment that are shown.
 SHOWN = 5
 #: A cause below this share of the typical segment's tail is not shown.
 SMALL = 0.02
 
 
-def render(found: Segments, target: Target, coloured: bool) -> Iterator[str]:
+def render(found: Segments, target: Target, terminal: Terminal, detail: Detail) -> Iterator[str]:
     """All of it, as lines."""
-    start, end = paint(DIM, coloured)
     left_out = f", {found.too_few} more with too few spans" if found.too_few else ""
-    yield from wrapped(
+    yield from terminal.wrapped(
         f"{len(found.segments)} segments of {clock(found.length_s)}{left_out}: their {target.name} "
         f"varies by {percent(found.variation)} (standard deviation over mean)"
     )
-    header = ("segment", "begins at", "p50", target.name, "spans")
-    yield start + aligned(header, SEGMENT_WIDTHS) + end
+    rows = [("segment", "begins at", "p50", target.name, "spans")]
     for name in ("best", "typical", "worst"):
         segment = getattr(found, name)
-        cells = (
-            name,
-            clock(segment.start_s),
-            duration(segment.p50_ns),
-            duration(segment.target_ns),
-            count(segment.spans),
+        rows.append(
+            (
+                name,
+                clock(segment.start_s),
+                duration(segment.p50_ns),
+                duration(segment.target_ns),
+                count(segment.spans),
+            )
         )
-        yield aligned(cells, SEGMENT_WIDTHS)
+    yield from with_head(terminal.table(rows, SEGMENT_WIDTHS), terminal)
     yield ""
-    yield from within(found, target, coloured)
+    yield from within(found, target, terminal, detail)
     yield ""
-    yield from across(found, target, coloured)
+    yield from across(found, target, terminal)
 
 
-def within(found: Segments, target: Target, coloured: bool) -> Iterator[str]:
+def with_head(lines: Sequence[str], terminal: Terminal) -> Iterator[str]:
+    """A table whose first line is its head."""
+    before, after = terminal.paint(DIM)
+    yield before + lines[0] + after
+    yield from lines[1:]
+
+
+def within(found: Segments, target: Target, terminal: Terminal, detail: Detail) -> Iterator[str]:
     """Why the typical segment has a tail."""
     typical = found.typical
     longer = duration(typical.target_ns - typical.p50_ns)
@@ -56,30 +65,24 @@ def within(found: Segments, target: Target, coloured: bool) -> Iterator[str]:
     ][:SHOWN]
     text = f"within the typical segment {target.name} is {longer} above the median"
     if not shown:
-        yield from wrapped(f"{text}; no cause stands out")
+        yield from terminal.wrapped(f"{text}; no cause stands out")
         return
-    yield from wrapped(f"{text}:")
-    start, end = paint(DIM, coloured)
-    header = ("cause", "saves", "95 % interval", "fair", "of tail", "impact")
-    yield start + aligned(header, CAUSE_WIDTHS) + end
-    for cause in shown:
-        cells = (
-            cause.name,
-            duration(cause.saving.ns),
-            span_of_time(cause.saving),
-            duration(cause.fair_ns) if cause.fair_ns is not None else "–",
-            percent(cause.share),
-            ratio(cause.ranked_impact),
-        )
-        yield aligned(cells, CAUSE_WIDTHS)
+    yield from terminal.wrapped(f"{text}:")
+    columns = [name for name in shown_columns(detail) if name in COLUMNS]
+    rows = [columns, *([cause_cells(cause)[name] for name in columns] for cause in shown)]
+    widths = [COLUMNS[name] for name in columns]
+    yield from with_head(terminal.table(rows, widths), terminal)
 
 
-def across(found: Segments, target: Target, coloured: bool) -> Iterator[str]:
+def across(found: Segments, target: Target, terminal: Terminal) -> Iterator[str]:
     """What makes the worst segment worse than the typical one."""
     if found.across is None:
-        yield from wrapped(f"the worst segment is the typical one: {target.name} is alike in all")
+        text = f"the worst segment is the typical one: {target.name} is alike in all"
+        yield from terminal.wrapped(text)
         return
     more = duration(found.worst.target_ns - found.typical.target_ns)
     sure = "" if found.across.target.is_sure else ", which may be chance"
-    yield from wrapped(f"in the worst segment {target.name} is {more} above the typical{sure}:")
-    yield from causes(found.across, coloured, ("typical", "worst"))
+    yield from terminal.wrapped(
+        f"in the worst segment {target.name} is {more} above the typical{sure}:"
+    )
+    yield from causes(found.across, terminal, ("typical", "worst"))

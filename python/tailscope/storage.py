@@ -7,6 +7,7 @@ address, region and keys from where Amazon's own tools take them: `AWS_ENDPOINT_
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,8 +39,11 @@ def normal(name: str | os.PathLike[str]) -> str:
     return str(path.parent if path.name == "ledger.json" and path.is_file() else path)
 
 
-def parquet_files(name: str) -> tuple[str, ...] | None:
-    """The Parquet files below a folder, or the one file that is named; None if nothing is there."""
+def ledger_files(name: str) -> tuple[str, ...] | None:
+    """The Parquet files and ledger.json's below a folder, or the one file that is named.
+
+    None if nothing is there.
+    """
     if is_bucket(name):
         with reading(name):
             store = buckets()
@@ -47,20 +51,49 @@ def parquet_files(name: str) -> tuple[str, ...] | None:
             found = sorted(f"s3://{key}" for key in store.find(name))
         if found == [name]:
             return (name,)
-        return tuple(file for file in found if file.endswith(".parquet")) if found else None
+        wanted = (".parquet", "/ledger.json")
+        return tuple(file for file in found if file.endswith(wanted)) if found else None
     path = Path(name)
     if not path.exists():
         return None
     if path.is_file():
         return (name,)
     with reading(name):
-        return tuple(sorted(str(file) for file in path.rglob("*.parquet") if file.is_file()))
+        found = [*path.rglob("*.parquet"), *path.rglob("ledger.json")]
+        return tuple(sorted(str(file) for file in found if file.is_file()))
+
+
+def is_being_written(folder: str) -> bool | None:
+    """Whether a recorder on this machine writes to a ledger's folder; None where that is unknown.
+
+    A recorder holds a shared lock on the folder, which ends with it.
+    """
+    if is_bucket(folder):
+        return None
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(opened)
+    return False
+
+
+def read_bytes(name: str) -> bytes:
+    """A small file; raises what `open` raises."""
+    with open_file(name) as file:
+        return file.read()
 
 
 def read_text(name: str) -> str:
-    """A small file; raises what `open` raises."""
-    with open_file(name) as file:
-        return file.read().decode()
+    """A small file as text; raises what `open` raises, and UnicodeDecodeError."""
+    return read_bytes(name).decode()
 
 
 def open_file(name: str) -> BinaryIO:

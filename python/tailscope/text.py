@@ -1,104 +1,137 @@
-"""The explanation for the terminal: 80 columns, aligned, coloured only where asked."""
+"""The explanation for the terminal: as wide as that is, aligned, coloured only where asked."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
+from tailscope.advice import advised
 from tailscope.answer import answer
 from tailscope.blame import words
 from tailscope.explanation import Cause, Explanation
 from tailscope.provenance import Measured
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
+from tailscope.terminal import ACCENT, BOLD, DIM, Terminal
 
-WIDTH = 80
-BOLD, DIM, ACCENT, RESET = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
 #: Causes below this share of the tail and of the target are summed up in one line. The grid's bins
 #: are 0.1 % wide: what is smaller than a few of them is mostly the grid.
 SMALL = 0.005
 
 
-def render(explanation: Explanation, coloured: bool) -> str:
+@dataclass(frozen=True)
+class Detail:
+    """How much is shown: all figures of each cause, and what VarMRI's method found."""
+
+    verbose: bool = False
+    impact: bool = False
+
+
+def render(
+    explanation: Explanation,
+    terminal: Terminal = Terminal(),  # noqa: B008 (it is frozen)
+    detail: Detail = Detail(),
+) -> str:
     """The whole text, with a line end."""
     lines = [
-        *wrapped(answer(explanation), paint(BOLD, coloured)),
+        *noticed(explanation.notices, terminal),
+        *terminal.wrapped(answer(explanation), BOLD),
         "",
-        *summary(explanation),
+        *summary(explanation, terminal),
         "",
-        *table(explanation, coloured),
-        *fair(explanation),
-        *together(explanation),
-        *counters(explanation),
-        *methods(explanation),
-        *segments(explanation, coloured),
-        *others(explanation),
+        *table(explanation, terminal, detail),
+        *to_do(explanation, terminal),
+        *(fair(explanation, terminal) if detail.verbose else ()),
+        *together(explanation, terminal, detail),
+        *counters(explanation, terminal, detail),
+        *(methods(explanation, terminal) if detail.impact else ()),
+        *segments(explanation, terminal, detail),
+        *others(explanation, terminal),
         "",
-        *measured(explanation, coloured),
+        *measured(explanation, terminal),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def paint(style: str, coloured: bool) -> tuple[str, str]:
-    """What to put before and after a line."""
-    return (style, RESET) if coloured else ("", "")
+def noticed(notices: Iterable[str], terminal: Terminal) -> Iterator[str]:
+    """What a reader must know before any figure: the first lines, and a blank one after them."""
+    lines = [line for notice in notices for line in terminal.wrapped(notice, ACCENT, "  ")]
+    if lines:
+        yield from (*lines, "")
 
 
-def wrapped(
-    text: str, style: tuple[str, str] = ("", ""), indent: str = "", width: int = WIDTH
-) -> list[str]:
-    """A paragraph in lines."""
-    lines = textwrap.wrap(
-        text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
-    return [style[0] + line + style[1] for line in lines]
-
-
-def summary(explanation: Explanation) -> Iterator[str]:
+def summary(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     """Counts and percentiles of the span name."""
     line = explanation.span
     target = explanation.target.name
     kept = f" (from {count(line.rows)} rows)" if round(line.spans) != line.rows else ""
-    yield f"{line.name}: {count(line.spans)} spans{kept} in {explanation.seconds:,.4g} s"
-    yield (
+    yield from terminal.wrapped(
+        f"{line.name}: {count(line.spans)} spans{kept} in {explanation.seconds:,.4g} s", indent="  "
+    )
+    yield from terminal.wrapped(
         f"p50 {duration(line.p50_ns)}   {target} {duration(line.target_ns)} "
-        f"({span_of_time(explanation.at_target)})   max {duration(line.max_ns)}"
+        f"({span_of_time(explanation.at_target)})   max {duration(line.max_ns)}",
+        indent="  ",
     )
 
 
-def table(explanation: Explanation, coloured: bool) -> Iterator[str]:
+#: The columns of the table of causes, with their least widths.
+COLUMNS = {
+    **{"cause": 13, "saves": 8, "95 % interval": 15, "fair": 8, "without": 8, "of tail": 7},
+    **{"impact": 6, "spans": 6},
+}
+
+
+def shown_columns(detail: Detail) -> tuple[str, ...]:
+    """Two figures by default: what a cause saves, with its interval, and its share of the tail."""
+    more = {"fair": detail.verbose, "without": detail.verbose, "spans": detail.verbose}
+    more["impact"] = detail.verbose or detail.impact
+    return tuple(name for name in COLUMNS if more.get(name, True))
+
+
+def cause_cells(cause: Cause) -> dict[str, str]:
+    """One cause's figures by their column."""
+    return {
+        "cause": cause.name,
+        "saves": duration(cause.saving.ns),
+        "95 % interval": span_of_time(cause.saving),
+        "fair": duration(cause.fair_ns) if cause.fair_ns is not None else "–",
+        "without": duration(cause.predicted.ns),
+        "of tail": percent(cause.share),
+        "impact": ratio(cause.ranked_impact),
+        "spans": percent(cause.spans_share),
+    }
+
+
+def table(explanation: Explanation, terminal: Terminal, detail: Detail) -> Iterator[str]:
     """The causes that matter, the most valuable first."""
-    header = ("cause", "saves", "95 % interval", "fair", "without", "of tail", "impact", "spans")
-    widths = (13, 8, 15, 8, 8, 7, 6, 6)
-    start, end = paint(DIM, coloured)
-    yield start + aligned(header, widths) + end
-    small: list[Cause] = []
-    for cause in explanation.causes:
-        if is_small(cause, explanation):
-            small.append(cause)
-            continue
-        cells = (
-            cause.name,
-            duration(cause.saving.ns),
-            span_of_time(cause.saving),
-            duration(cause.fair_ns) if cause.fair_ns is not None else "–",
-            duration(cause.predicted.ns),
-            percent(cause.share),
-            ratio(cause.ranked_impact),
-            percent(cause.spans_share),
-        )
-        before, after = paint(ACCENT, coloured and cause is explanation.causes[0])
-        yield before + aligned(cells, widths) + after
+    columns = shown_columns(detail)
+    shown = [cause for cause in explanation.causes if not is_small(cause, explanation)]
+    rows = [columns, *([cause_cells(cause)[name] for name in columns] for cause in shown)]
+    head, *lines = terminal.table(rows, [COLUMNS[name] for name in columns])
+    before, after = terminal.paint(DIM)
+    yield before + head + after
+    for cause, line in zip(shown, lines, strict=True):
+        before, after = terminal.paint(ACCENT, cause is explanation.causes[0])
+        yield before + line + after
         if who := words(cause.name, cause.blame):
-            yield from wrapped(f"  {who}", (start, end), indent="    ")
-        if left := left_cold(cause, explanation):
-            yield from wrapped(f"  {left}", (start, end), indent="    ")
-    if small:
-        names = ", ".join(cause.name for cause in small)
-        yield from wrapped(f"next to nothing: {names}", indent="  ")
+            yield from terminal.wrapped(f"  {who}", DIM, indent="    ")
+        if detail.verbose and (left := left_cold(cause, explanation)):
+            yield from terminal.wrapped(f"  {left}", DIM, indent="    ")
+    if small := [cause.name for cause in explanation.causes if is_small(cause, explanation)]:
+        yield from terminal.wrapped(f"next to nothing: {', '.join(small)}", indent="  ")
     if explanation.never:
-        yield from wrapped(f"never seen: {', '.join(explanation.never)}", indent="  ")
-    for name, why in explanation.provenance.not_measured.items():
-        yield from wrapped(f"not measured: {name} ({why})", indent="  ")
+        yield from terminal.wrapped(f"never seen: {', '.join(explanation.never)}", indent="  ")
+    for why, names in explanation.provenance.reasons().items():
+        yield from terminal.wrapped(f"not measured: {names} ({why})", indent="  ")
+
+
+def to_do(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
+    """What to do about the causes that matter, a line each."""
+    found = list(advised(explanation))
+    if found:
+        yield from ("", "what to do")
+    for causes, text in found:
+        yield from terminal.wrapped(f"  {causes}: {text}", indent="    ")
 
 
 def is_small(cause: Cause, explanation: Explanation) -> bool:
@@ -117,16 +150,7 @@ def left_cold(cause: Cause, explanation: Explanation) -> str:
     return f"{duration(cause.cold_ns)} of that is running that it leaves cold"
 
 
-def aligned(cells: Iterable[str], widths: Iterable[int]) -> str:
-    """The first cell to the left, the others to the right, a blank between."""
-    parts = [
-        cell.ljust(width) if number == 0 else cell.rjust(width)
-        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return " ".join(parts)
-
-
-def fair(explanation: Explanation) -> Iterator[str]:
+def fair(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     """What the fair shares add up to, and what they rest on."""
     shares = explanation.shares
     if shares is None or len(shares.shares) < 2:
@@ -136,32 +160,38 @@ def fair(explanation: Explanation) -> Iterator[str]:
         rest = f", from {count(shares.rows)} of {count(shares.of_rows)} rows"
         rest += " drawn at random" if shares.is_sample else ": those that know all of them"
     yield ""
-    yield from wrapped(
+    yield from terminal.wrapped(
         f"fair shares add up to {duration(shares.saving_ns)}, what all {len(shares.shares)} "
         f"causes together save{rest}",
         indent="  ",
     )
 
 
-def counters(explanation: Explanation) -> Iterator[str]:
+def counters(explanation: Explanation, terminal: Terminal, detail: Detail) -> Iterator[str]:
     """The hardware counters' impact values, the largest first."""
     ranked = [one for one in explanation.counters if one.ranked_impact is not None]
     if not explanation.counters:
         return
     yield ""
+    if not detail.impact:
+        counted = len(explanation.counters)
+        events = "event" if counted == 1 else "events"
+        yield f"hardware counters: {counted} {events}; --impact ranks them"
+        return
     yield "hardware counters, by impact:"
     for one in sorted(ranked, key=lambda one: one.ranked_impact or 0.0, reverse=True):
         line = f"{one.name} {ratio(one.ranked_impact)} ({one.group}"
         if one.cut_by and round(one.impact or 0.0, 2) > round(one.ranked_impact or 0.0, 2):
             line += f"; {ratio(one.impact)} before {one.cut_by}'s part was taken"
         line += f"; in {percent(one.measured_share)} of the spans)"
-        yield from wrapped("  " + line, indent="    ")
+        yield from terminal.wrapped("  " + line, indent="    ")
     dropped = [f"{one.name} (as {one.follows})" for one in explanation.counters if one.follows]
     if dropped:
-        yield from wrapped(f"  in proportion to another: {', '.join(dropped)}", indent="    ")
+        text = f"  in proportion to another: {', '.join(dropped)}"
+        yield from terminal.wrapped(text, indent="    ")
 
 
-def methods(explanation: Explanation) -> Iterator[str]:
+def methods(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     """Where saving and impact differ and why, and which causes can't be told apart."""
     lines = list(explanation.disagreements)
     for cause in explanation.causes:
@@ -179,17 +209,18 @@ def methods(explanation: Explanation) -> Iterator[str]:
         yield ""
         yield "saving and impact:"
     for line in lines:
-        yield from wrapped("  " + line, indent="    ")
+        yield from terminal.wrapped("  " + line, indent="    ")
 
 
-def together(explanation: Explanation) -> Iterator[str]:
-    """What fixing several causes at once would bring."""
+def together(explanation: Explanation, terminal: Terminal, detail: Detail) -> Iterator[str]:
+    """What fixing several causes at once would bring: what was asked for, and the best sets."""
     asked = (explanation.without,) if explanation.without else ()
-    steps = list(dict.fromkeys((*explanation.together, *asked)))
+    best = explanation.together if detail.verbose else ()
+    steps = list(dict.fromkeys((*best, *asked)))
     if steps:
         yield ""
     for step in steps:
-        yield from wrapped(
+        yield from terminal.wrapped(
             f"without {' + '.join(step.causes)}: {explanation.target.name} "
             f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)}; measured anew for as "
             f"long {span_of_time(step.again)})",
@@ -197,7 +228,7 @@ def together(explanation: Explanation) -> Iterator[str]:
         )
 
 
-def segments(explanation: Explanation, coloured: bool) -> Iterator[str]:
+def segments(explanation: Explanation, terminal: Terminal, detail: Detail) -> Iterator[str]:
     """The recording in pieces of time."""
     if explanation.segments is None:
         return
@@ -205,36 +236,47 @@ def segments(explanation: Explanation, coloured: bool) -> Iterator[str]:
     from tailscope import segments_text
 
     yield ""
-    yield from segments_text.render(explanation.segments, explanation.target, coloured)
+    yield from segments_text.render(explanation.segments, explanation.target, terminal, detail)
 
 
-def others(explanation: Explanation) -> Iterator[str]:
+#: Other span names that are listed, and the least widths of their columns.
+OTHERS = 10
+OTHERS_WIDTHS = (34, 11, 9, 9, 9)
+
+
+def others(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     """The ledger's other span names, a line each."""
     if not explanation.others:
         return
     yield ""
-    yield f"other spans (--span NAME explains them), with p50, {explanation.target.name} and max:"
-    for line in explanation.others[:10]:
-        name = line.name if len(line.name) <= 34 else line.name[:33] + "…"
-        yield (
-            f"  {name:<34} {count(line.spans):>11} {duration(line.p50_ns):>9} "
-            f"{duration(line.target_ns):>9} {duration(line.max_ns):>9}"
+    target = explanation.target.name
+    yield from terminal.wrapped(
+        f"other spans (--span NAME explains them), with p50, {target} and max:", indent="  "
+    )
+    room = terminal.width - sum(OTHERS_WIDTHS[1:]) - len(OTHERS_WIDTHS) - 1
+    rows = [
+        (
+            terminal.cut(line.name, max(room, 10)),
+            count(line.spans),
+            *(duration(ns) for ns in (line.p50_ns, line.target_ns, line.max_ns)),
         )
-    if len(explanation.others) > 10:
-        yield f"  and {len(explanation.others) - 10} more"
+        for line in explanation.others[:OTHERS]
+    ]
+    yield from terminal.table(rows, OTHERS_WIDTHS, indent="  ")
+    if len(explanation.others) > OTHERS:
+        yield f"  and {len(explanation.others) - OTHERS} more"
 
 
-def measured(explanation: Explanation, coloured: bool) -> Iterator[str]:
+def measured(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     """How it was measured, what was lost, and what to be careful about."""
-    style = paint(DIM, coloured)
     provenance = explanation.provenance
-    yield from wrapped("how it was measured", style)
+    yield from terminal.wrapped("how it was measured", DIM)
     for recording in provenance.recordings:
         for sentence in account(recording):
-            yield from wrapped("  " + sentence, style, indent="    ")
-    yield from wrapped(f"  {intervals(explanation)}", style, indent="    ")
+            yield from terminal.wrapped("  " + sentence, DIM, indent="    ")
+    yield from terminal.wrapped(f"  {intervals(explanation)}", DIM, indent="    ")
     for sentence in (*provenance.warnings, *explanation.notes):
-        yield from wrapped(f"  careful: {sentence}", paint(ACCENT, coloured), indent="    ")
+        yield from terminal.wrapped(f"  careful: {sentence}", ACCENT, indent="    ")
 
 
 def account(recording: Measured) -> Iterator[str]:

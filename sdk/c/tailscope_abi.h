@@ -23,9 +23,10 @@ typedef __u32 ts_u32;
 typedef __u64 ts_u64;
 #endif
 
-#define TS_ABI 3u
+#define TS_ABI 4u
 
-/* The causes that the kernel meters. Numbers are those of docs/SCHEMA.md and never change. */
+/* The causes that the kernel meters. The first twelve numbers are those of docs/SCHEMA.md; the
+ * ledger's for the others are in crates/record/src/convert.rs. */
 enum ts_cause {
 	TS_RUNQUEUE = 0,
 	TS_PREEMPTED = 1,
@@ -39,7 +40,9 @@ enum ts_cause {
 	TS_SOFTIRQ_TIMER = 9,
 	TS_SOFTIRQ_OTHER = 10,
 	TS_FAULT = 11,
-	TS_CAUSES = 12,
+	TS_STOPPED = 12,
+	TS_RECLAIM = 13,
+	TS_CAUSES = 14,
 };
 
 /* Where a thread's time goes at this moment: a cause while it is off the CPU, or one of these. */
@@ -74,12 +77,12 @@ struct ts_recent {
 	struct ts_episode episode[TS_EPISODES];
 };
 
-/* Runqueue to lock are their own number here; the place of throttled stays empty. */
-#define TS_RECENTS 8
-#define TS_RECENT(cause) ((cause) <= TS_LOCK ? (cause) : (cause)-TS_IRQ + TS_LOCK + 1)
-#define TS_CULPRIT_CAUSES                                                        \
-	(1u << TS_RUNQUEUE | 1u << TS_PREEMPTED | 1u << TS_LOCK | 1u << TS_IRQ | \
-	 1u << TS_SOFTIRQ_NET | 1u << TS_SOFTIRQ_TIMER | 1u << TS_SOFTIRQ_OTHER)
+/* A cause's number is its place here; places of causes without culprits stay empty. */
+#define TS_RECENTS 16
+#define TS_CULPRIT_CAUSES                                                            \
+	(1u << TS_RUNQUEUE | 1u << TS_PREEMPTED | 1u << TS_LOCK | 1u << TS_NETWORK | \
+	 1u << TS_SLEEP | 1u << TS_IRQ | 1u << TS_SOFTIRQ_NET |                      \
+	 1u << TS_SOFTIRQ_TIMER | 1u << TS_SOFTIRQ_OTHER | 1u << TS_STOPPED)
 
 /*
  * The meter: the counters of one thread. Totals only grow.
@@ -93,12 +96,12 @@ struct ts_meter {
 	ts_u32 tid;	 /* SDK: who claimed the slot; 0: free */
 	ts_u64 since_ns; /* CLOCK_MONOTONIC: since when `pending` holds */
 	ts_u32 pending;	 /* enum ts_cause, TS_ON_CPU or TS_UNKNOWN */
-	ts_u32 open;	 /* selected spans that are open: read only under --sample */
+	ts_u32 open;	 /* SDK: selected spans that are open; else requests that are */
 	struct ts_totals totals;
 	ts_u32 kernel_tid; /* the thread as the kernel numbers it; 0: not metered */
-	ts_u32 reserved;
-	ts_u64 spans; /* SDK: how many spans ended here, kept or not; never reset */
-	ts_u64 reserved2;
+	ts_u32 begun;	   /* requests that began on this thread */
+	ts_u64 spans;	   /* how many spans ended here, kept or not; never reset */
+	ts_u64 reserved[6];
 	struct ts_recent recent[TS_RECENTS]; /* from a cache line's begin on */
 } __attribute__((aligned(64)));
 
@@ -149,7 +152,32 @@ struct ts_share {
 
 enum {
 	TS_ROW_HAS_ID = 1,
-	TS_ROW_HAS_COUNTS = 2, /* SDK: a struct ts_counts comes after the shares */
+	TS_ROW_HAS_COUNTS = 2,	/* SDK: a struct ts_counts comes after the shares */
+	TS_ROW_HAS_REQUEST = 4, /* sockets: a struct ts_request comes after the shares */
+};
+
+/* Why TCP kept the end of an answer back (net/ipv4/tcp_output.c). */
+enum ts_held {
+	TS_HELD_NOT = 0,
+	TS_HELD_NAGLE,	    /* small, and earlier data is not acknowledged */
+	TS_HELD_CORK,	    /* the program asked for it (TCP_CORK, MSG_MORE) */
+	TS_HELD_WINDOW,	    /* the receiver has no room */
+	TS_HELD_CONGESTION, /* the congestion window is full */
+	TS_HELD_OTHER,	    /* pacing, small queues */
+};
+
+/* What is known of a request beside its thread's meter. */
+struct ts_request {
+	ts_u64 accept_ns;  /* its connection waited to be accepted */
+	ts_u64 tcp_ns;	   /* TCP kept the end of its answer back */
+	ts_u64 unknown_ns; /* another thread than received it had it, or nobody */
+	ts_u32 others;	   /* requests that its thread began or answered while it was open */
+	ts_u16 tcp_why;	   /* enum ts_held */
+	ts_u16 family;	   /* of the peer that `queue` is put down to; 0: not known */
+	ts_u64 blocked_ns; /* how long that peer's request took */
+	ts_u8 address[16]; /* network order; the first four bytes for IPv4 */
+	ts_u16 port;
+	ts_u16 reserved[3];
 };
 
 /*
@@ -201,11 +229,14 @@ struct ts_keeping {
 /* In a chunk of the SDK. */
 #define TS_SDK_ROW_MAX (TS_ROW_MAX + sizeof(struct ts_counts) + TS_COUNTERS * sizeof(ts_u64))
 
+/* In a ring of the kernel's programs. */
+#define TS_KERNEL_ROW_MAX (TS_ROW_MAX + sizeof(struct ts_request))
+
 #define TS_RING_HEAD 4096u
 #define TS_RING_SLACK 4096u
 
 /* One CPU's ring of rows: one producer, the programs on that CPU; one consumer, the recorder.
- * Positions only grow. A row never wraps: where less than TS_ROW_MAX is left before the end,
+ * Positions only grow. A row never wraps: where less than TS_KERNEL_ROW_MAX is left before the end,
  * both sides go on at the begin. */
 struct ts_ring {
 	ts_u64 head; /* the producer's */

@@ -52,6 +52,9 @@ def test_kept_spans_come_as_they_are_in_the_ledger(
     resource = collector.requests[0].resource_spans[0].resource
     told = {a.key: a.value for a in resource.attributes}
     assert told["process.pid"].int_value == bench.pid
+    # It listens on no port by which its instance could be known.
+    instance = told["service.instance.id"].string_value
+    assert instance == f"{told['host.name'].string_value}/{bench.pid}"
 
 
 def test_what_is_recorded_when_it_ends_is_sent_too(
@@ -67,6 +70,7 @@ def test_what_is_recorded_when_it_ends_is_sent_too(
 
 
 def test_a_collector_that_is_down_costs_spans_there_and_none_here(agent: Start, run: Run) -> None:
+    # A port of ours, on which we don't listen.
     otlp = f'endpoint = "http://127.0.0.1:{free_port()}"\nqueue = 100\nspans_per_second = 100000'
     started = agent(LOOPBENCH, otlp=otlp)
     run("loopbench", "--seconds", 2, "--think-us", 50).wait().clean()

@@ -127,12 +127,10 @@ def offered_and_recorded(record: Record, echo: Path) -> Compared:
             return started.wait().clean().json()
 
     walks = [walk()]
-    with (
-        memcached(SERVER_CPU, calm) as server,
-        load(server, "--rate", rate, "-d", "3s", "--cpu", CLIENT_CPU, under=calm) as client,
-    ):
-        recorder = record("-p", server.pid, "--span", "syscall:ready..send")
-        said = client.wait().clean().json()
+    with memcached(SERVER_CPU, calm) as server:
+        recorder = record("-p", server.pid, "--span", "syscall:ready..send").ready()
+        with load(server, "--rate", rate, "-d", "3s", "--cpu", CLIENT_CPU, under=calm) as client:
+            said = client.wait().clean().json()
         recorder.interrupt().clean()
     walks.append(walk())
     ledger.check_books(recorder.ledger)

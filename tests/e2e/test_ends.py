@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,18 +25,12 @@ def busy(run: Run) -> Started:
     return run("loopbench", "--seconds", 120, "--think-us", 20)
 
 
-def cpu_ns(started: Started) -> int:
-    """The CPU time of all its threads."""
-    tasks = Path(f"/proc/{started.pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks)
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_recording_properly(
     how: int, record: Record, busy: Started, nothing_left: None
 ) -> None:
     recorder = record("-p", busy.pid, "--span", "sdk").ready()
-    until(lambda: "memfd:" in Path(f"/proc/{busy.pid}/maps").read_text(), "it is recorded")
+    recorder.serves(busy)
     ended = recorder.stop(how).clean()
     assert "stopped; what was recorded is kept" in ended.err
     told = about(recorder.ledger)
@@ -46,17 +42,33 @@ def test_a_signal_ends_a_recording_properly(
 def test_a_program_that_ends_ends_its_recording(
     record: Record, run: Run, nothing_left: None
 ) -> None:
-    bench = run("loopbench", "--seconds", 2, "--think-us", 20)
-    recorder = record("-p", bench.pid, "--span", "sdk")
+    bench = run("loopbench", "--seconds", 600, "--think-us", 20)
+    recorder = record("-p", bench.pid, "--span", "sdk").ready()
+    recorder.serves(bench)
+    spans = bench.stop().clean().json()["spans"]
     ended = recorder.wait().clean()
     assert "every process has ended" in ended.err
     assert about(recorder.ledger)["state"] == "done"
-    assert 1000 < ledger.count(recorder.ledger) <= bench.wait().clean().json()["spans"]
+    assert 0 < ledger.count(recorder.ledger) <= spans
+
+
+def test_a_program_that_ends_before_its_recording_has_begun_ends_it(
+    record: Record, run: Run
+) -> None:
+    """The recorder has found it, and loads its programs into the kernel, which tell of ends."""
+    idle = run(Path("/bin/sleep"), 600)
+    recorder = record("-p", idle.pid, "--span", "syscall:recv..send")
+    until(lambda: set(bpf.held_by(recorder.pid)), "it loads its programs")
+    os.kill(recorder.pid, signal.SIGSTOP)
+    idle.stop(signal.SIGKILL)
+    os.kill(recorder.pid, signal.SIGCONT)
+    ended = recorder.wait().clean()
+    assert "every process has ended" in ended.err
 
 
 def test_a_program_that_is_killed_keeps_its_spans(record: Record, busy: Started) -> None:
     recorder = record("-p", busy.pid, "--span", "sdk").ready()
-    until(lambda: "memfd:" in Path(f"/proc/{busy.pid}/maps").read_text(), "it is recorded")
+    recorder.serves(busy)
     busy.stop(signal.SIGKILL)
     recorder.wait().clean()
     assert ledger.count(recorder.ledger) > 0
@@ -86,9 +98,56 @@ def test_a_recorder_that_is_killed_leaves_whole_files_and_a_clean_kernel(
     assert about(recorder.ledger)["state"] == "recording"
     warned = ledger.explain(recorder.ledger)["warnings"]
     assert any("not ended properly" in warning for warning in warned)
-    before = cpu_ns(bench)
-    until(lambda: cpu_ns(bench) > before + 10e6, "the program goes on as if nothing had been")
+    bench.works(10e6)  # as if nothing had been
     assert bench.stop().clean().json()["spans"] > 0
+
+
+def test_a_recording_killed_at_once_says_that_it_was_cut_off(record: Record, run: Run) -> None:
+    # Nothing is sealed: the program ends no span.
+    idle = run("loopbench", "--seconds", 120, "--iterations", 1 << 62)
+    recorder = record("-p", idle.pid, "--span", "sdk").ready()
+    explain = [installed.tailscope(), "explain", recorder.ledger]
+    going_on = subprocess.run(explain, capture_output=True, text=True, timeout=60)
+    recorder.kill()
+    cut_off = subprocess.run(explain, capture_output=True, text=True, timeout=60)
+    assert going_on.returncode == cut_off.returncode == 2
+    assert "goes on, and no file has been sealed yet" in going_on.stderr
+    assert "was cut off before its first file was sealed" in cut_off.stderr
+
+
+def test_a_recording_of_seconds_that_is_killed_keeps_its_first(
+    record: Record, busy: Started
+) -> None:
+    recorder = record("-p", busy.pid, "--span", "sdk").ready()
+    # After 1, 2, 5 and 10 s; that many small files are not sealed for their rows.
+    until(lambda: len(recorder.sealed()) >= 2, "the second file is sealed", 40)
+    recorder.kill()
+    assert ledger.count(recorder.ledger) > 0
+    assert not ledger.explain(recorder.ledger)["notices"]
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "code"),
+    [
+        ([], "exit 7", 7),
+        ([], "exit 0", 0),
+        ([], "kill -KILL $$", 137),
+        (["--ignore-exit-code"], "exit 7", 0),
+    ],
+)
+def test_the_exit_code_is_that_of_the_command(
+    options: list[str], command: str, code: int, record: Record
+) -> None:
+    recorder = record(*options, "--", "/bin/sh", "-c", command)
+    ended = recorder.wait()
+    assert ended.code == code, ended
+    assert about(recorder.ledger)["state"] == "done"
+    assert ("the command ended with" in ended.err) == (command != "exit 0")
+
+
+def test_a_command_that_the_recording_ends_does_not_fail_it(record: Record) -> None:
+    recorder = record("-d", "1s", "--", "/bin/sh", "-c", "trap 'exit 9' TERM; while :; do :; done")
+    assert recorder.wait().code == 0
 
 
 def test_a_normal_end_leaves_nothing_and_tells_its_cost(

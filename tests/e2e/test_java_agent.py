@@ -35,7 +35,7 @@ def test_a_span_ends_however_its_method_does(record: Record) -> None:
 
 
 def test_a_program_that_runs_already_gets_spans_without_a_restart(record: Record) -> None:
-    with Started(java("Nesting", 200, 120)) as program:
+    with Started(java("Nesting", 200, 600)) as program:
         until(lambda: Path(f"/proc/{program.pid}/task").exists() and program.runs, "it runs")
         asked = ("JVMTI.agent_load", JAR, "work:Nesting.work,Nesting.missing")
         command = jcmd(program.pid, *asked)
@@ -47,8 +47,9 @@ def test_a_program_that_runs_already_gets_spans_without_a_restart(record: Record
             "the agent is loaded",
         )
         until(lambda: "no method missing" in program.err, "it has changed the class")
-        recorder = record("-p", program.pid, "--span", "sdk", "-d", "1s")
-        recorder.wait().clean()
+        recorder = record("-p", program.pid, "--span", "sdk").ready()
+        recorder.serves(program, 500e6)
+        recorder.interrupt().clean()
     # Twice in each outer span, of which some are cut off at the begin and the end.
     counts = dict(ledger.query(recorder.ledger, "SELECT span, count(*) FROM spans GROUP BY span"))
     assert counts.keys() == {"outer", "scoped", "inner", "work"}

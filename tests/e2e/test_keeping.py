@@ -26,6 +26,7 @@ def check_weights(recorded: Path) -> None:
 
 def test_every_span_of_the_tail_is_written(record: Record) -> None:
     naps = [installed.LAB / "sleepbench", "--spans", 60000, "--every", 500, "--nap-us", 5000]
+    naps += ["--seconds", 600]
     recorder = record("--span", "sdk", *TAIL_AND_SOME, "--", *naps)
     planted = recorder.wait().clean().json()["planted"]["spans"]
     told = about(recorder.ledger)
@@ -38,12 +39,12 @@ def test_every_span_of_the_tail_is_written(record: Record) -> None:
 
 
 def test_the_tail_of_a_servers_requests_is_written(record: Record) -> None:
-    with memcached(0) as server, load(server, "--rate", 3000, "-d", "5s") as client:
-        recorder = record(
-            "-p", server.pid, "--span", "syscall:recv..send", *TAIL_AND_SOME, "-d", "5s"
-        )
-        recorder.wait().clean()
-        client.wait().clean()
+    with memcached(0) as server:
+        source = ("--span", "syscall:recv..send")
+        recorder = record("-p", server.pid, *source, *TAIL_AND_SOME).ready()
+        with load(server, "--rate", 3000, "-d", "5s") as client:
+            client.wait().clean()
+        recorder.interrupt().clean()
     told = about(recorder.ledger)
     assert told["rows"] < told["seen"] / 2, told
     assert ledger.count(recorder.ledger, "weight > 1") > 0

@@ -14,7 +14,7 @@ import pytest
 from rig import installed
 from rig.java import java, jcmd
 from rig.observer import CPUS, NEEDS_TWO_CPUS, STEP, Observe, has_channels, report
-from rig.processes import NOBODY, Started
+from rig.processes import NOBODY, Started, undisturbed
 from rig.waiting import until
 
 pytestmark = NEEDS_TWO_CPUS
@@ -169,6 +169,31 @@ def test_what_does_not_exist_is_named_with_what_does(observe: Observe, paced: Ca
     assert "another run" in observe(*five).err
 
 
+def test_a_program_that_has_just_started_is_waited_for(
+    program: Callable[..., Path], folder: Path
+) -> None:
+    """It is a shell yet when the observer first looks, and then becomes the program."""
+    gate = folder / "gate"
+    os.mkfifo(gate)
+    # A second is little on a busy machine, so both go before all others. Both mostly sleep.
+    calm = undisturbed()
+    script = ["sh", "-c", 'read go < "$0"; exec "$@"', gate, program("channels.c"), "count"]
+    command = [*calm, installed.tailscope(), "observe", "--quiet", "--json", "--no-pauses"]
+    command += ["--period", 20_000_000, "--duration", "1s"]
+    with Started([*calm, *script]) as counting:
+        name = f"channel:{counting.pid}:counted"
+        with Started([*command, "--signal", name]) as observer:
+            # With each of its tries it sleeps.
+            until(
+                lambda: not observer.runs or int(observer.status("voluntary_ctxt_switches")) > 3,
+                "it looks again",
+            )
+            gate.write_text("go\n")
+            told = report(observer.wait())
+    assert told["rates"][0]["all_per_second"] > 0
+    assert "another program" not in told["end"]
+
+
 def test_a_cpu_that_cannot_be_the_observers_is_refused(observe: Observe, paced: Callable) -> None:
     counted = ("--signal", f"channel:{paced('--cycles', STEP).pid}:rounds")
     beyond = observe(*counted, "--cpu", 4095)
@@ -298,9 +323,17 @@ def test_who_runs_on_a_cpu_is_a_tag(recordable: None, observe: Observe, paced: C
     assert 0 < ours[0]["per_second"][0] / told["clock_hz"] <= 1.01 / STEP
 
 
+def test_a_wait_has_no_rate_by_who_runs(observe: Observe) -> None:
+    wrong = observe("--signal", f"meter:{os.getpid()}:sleep", "--tag", f"running:{CPUS[0]}")
+    assert wrong.code == 2
+    assert "has no rate by running:" in wrong.err and "tailscope explain" in wrong.err
+
+
 def test_a_threads_meter_is_a_counter(recordable: None, observe: Observe) -> None:
-    sleeper = "import time\nwhile True: time.sleep(0.002)"
-    with Started([sys.executable, "-c", sleeper]) as program:
+    # It waits for nobody to get its CPU back, whatever else the machine has to do.
+    sleeper = "import time\nwhile True: time.sleep(0.02)"
+    with Started([*undisturbed(), sys.executable, "-c", sleeper]) as program:
+        until(lambda: int(program.status("voluntary_ctxt_switches")) > 10, "it sleeps")
         told = report(
             observe(
                 *("--signal", f"meter:{program.pid}:sleep", "--period", 100_000),

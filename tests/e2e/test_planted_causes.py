@@ -13,7 +13,8 @@ from conftest import Record
 from rig import installed, ledger
 from rig.ledger import CAUSES, INTERRUPTED, WAIT_FOR_CPU, sum_of
 from rig.processes import undisturbed
-from rig.servers import fault, load, memcached
+from rig.servers import Server, fault, load, memcached
+from rig.waiting import until
 
 Program = Callable[..., Path]
 
@@ -56,16 +57,22 @@ def check_top(
     )
 
 
+def offered(record: Record, server: Server) -> Path:
+    """The ledger of a server's requests, all of which are recorded."""
+    recorder = record("-p", server.pid, "--span", "syscall:ready..send").ready()
+    with load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client:
+        client.wait().clean()
+    recorder.interrupt().clean()
+    return recorder.ledger
+
+
 def test_a_neighbour_on_memcacheds_cpu_is_a_wait_for_the_cpu(record: Record) -> None:
     with (
         memcached(MEASURED) as server,
         fault("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms"),
-        load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client,
     ):
-        recorder = record("-p", server.pid, "--span", "syscall:ready..send", "-d", "5s")
-        recorder.wait().clean()
-        client.wait().clean()
-    check_top(recorder.ledger, WAIT_FOR_CPU)
+        recorded = offered(record, server)
+    check_top(recorded, WAIT_FOR_CPU)
 
 
 def test_the_neighbour_that_took_the_cpu_is_named(record: Record) -> None:
@@ -75,18 +82,15 @@ def test_the_neighbour_that_took_the_cpu_is_named(record: Record) -> None:
     with (
         memcached(MEASURED, under=["chrt", "--fifo", 10]) as server,
         fault("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms", under=undisturbed()),
-        load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client,
     ):
-        recorder = record("-p", server.pid, "--span", "syscall:ready..send", "-d", "5s")
-        recorder.wait().clean()
-        client.wait().clean()
-    check_top(recorder.ledger, WAIT_FOR_CPU, culprit=HOG)
+        recorded = offered(record, server)
+    check_top(recorded, WAIT_FOR_CPU, culprit=HOG)
 
 
 def test_a_cpu_quota_is_throttling(record: Record) -> None:
     throttled = [installed.FAULTS, "quota", "--quota-us", 5000, "--period-us", 20000, "--"]
     loop = [installed.LAB / "loopbench", "--seconds", 4, "--iterations", 1000000]
-    recorder = record("--span", "sdk", "--", "nice", "-n", -20, *throttled, *loop)
+    recorder = record("--span", "sdk", "--", *throttled, *loop)
     recorder.wait().clean()
     check_top(recorder.ledger, {"throttled"})
 
@@ -159,7 +163,7 @@ def storm(record: Record) -> Callable[..., Path]:
     def raging(kind: str, *options: object) -> Path:
         loop = [installed.LAB / "loopbench", "--seconds", 3, "--iterations", 200000]
         loop += ["--cpu", MEASURED, "--think-us", 20]
-        with fault(kind, "--cpu", MEASURED, *options):
+        with fault(kind, "--cpu", MEASURED, *options, under=undisturbed()):
             recorder = record("--span", "sdk", "--", *undisturbed(), *loop)
             recorder.wait().clean()
         return recorder.ledger
@@ -185,11 +189,13 @@ def test_softirqs_that_are_left_to_ksoftirqd_are_softirqs_to_who_waits_behind_it
     storm = ("--rate", 4_000_000, "--burst", 64, "--storm", "5ms", "--every", "20ms")
     loop = [installed.LAB / "loopbench", "--seconds", 3, "--iterations", 200000]
     with fault("packets", "--cpu", MEASURED, *storm):
+        recorder = record("--span", "sdk", "--", *loop, "--cpu", MEASURED).ready()
         before_ns = ksoftirqd_ns(MEASURED)
-        recorder = record("--span", "sdk", "--", *loop, "--cpu", MEASURED)
-        recorder.wait().clean()
+        program = Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children")
+        until(lambda: not recorder.runs or not program.read_text(), "the loop has ended")
         # The loop always wants its CPU, so what ksoftirqd had of it the loop waited for.
         had_ns = ksoftirqd_ns(MEASURED) - before_ns
+        recorder.wait().clean()
     if had_ns < 20e6:
         pytest.skip(f"nearly nothing was left to ksoftirqd: {had_ns / 1e6:.0f} ms")
     ledger.check_books(recorder.ledger)

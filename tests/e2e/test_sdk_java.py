@@ -13,7 +13,7 @@ from conftest import Record
 from rig import ledger
 from rig.java import CLASSES, JAR, java
 from rig.processes import Started
-from rig.recorder import about
+from rig.recorder import about, regions
 from rig.waiting import until
 
 THREADS = 3
@@ -22,7 +22,7 @@ THREADS = 3
 @pytest.fixture
 def busy() -> Iterator[Started]:
     """A program that makes spans until it is ended."""
-    running = Started(java("Nesting", 200, 120))
+    running = Started(java("Nesting", 200, 600))
     with running:
         yield running
 
@@ -38,8 +38,9 @@ def test_spans_nest_and_keep_their_names_and_ids(record: Record) -> None:
 def test_a_program_that_started_before_the_recorder_is_recorded(
     record: Record, busy: Started
 ) -> None:
-    recorder = record("-p", busy.pid, "--span", "sdk", "-d", "1500ms")
-    recorder.wait().clean()
+    recorder = record("-p", busy.pid, "--span", "sdk").ready()
+    recorder.serves(busy)
+    recorder.interrupt().clean()
     assert ledger.count(recorder.ledger, f"pid = {busy.pid}") > 1000
     ledger.check_books(recorder.ledger)
     explained = ledger.explain(recorder.ledger, options=("--span", "inner"))
@@ -58,11 +59,12 @@ def test_a_recorder_that_is_killed_is_followed_by_another(
     record: Record, busy: Started, nothing_left: None
 ) -> None:
     first = record("-p", busy.pid, "--span", "sdk", name="first").ready()
-    maps = Path(f"/proc/{busy.pid}/maps")
-    until(lambda: maps.read_text().count("/memfd:tailscope") > 2, "the first is found")
+    first.serves(busy)
+    before = regions(busy)
     first.kill()
-    second = record("-p", busy.pid, "--span", "sdk", "-d", "4s", name="second")
-    second.wait().clean()
+    second = record("-p", busy.pid, "--span", "sdk", name="second").ready()
+    second.serves(busy, besides=before)
+    second.interrupt().clean()
     assert ledger.count(second.ledger) > 1000
 
 

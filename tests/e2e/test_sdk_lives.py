@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import Record
 from rig import installed, ledger
-from rig.processes import AS_NOBODY, Started
-from rig.recorder import about
+from rig.processes import AS_NOBODY, Started, undisturbed
+from rig.recorder import about, regions
 from rig.servers import kvserver, load
 from rig.waiting import until
 
@@ -20,12 +20,41 @@ Program = Callable[..., Path]
 
 
 def test_a_program_that_started_before_the_recorder_is_recorded(record: Record, run: Run) -> None:
-    loop = run("loopbench", "--seconds", 60)
-    recorder = record("-p", loop.pid, "--span", "sdk", "-d", "1s")
-    assert recorder.wait().clean()
-    assert ledger.count(recorder.ledger, f"span = 'loop' AND pid = {loop.pid}") > 1000
+    loop = run("loopbench", "--seconds", 600)
+    recorder = record("-p", loop.pid, "--span", "sdk").ready()
+    recorder.serves(loop)
+    recorder.interrupt().clean()
+    assert ledger.count(recorder.ledger, f"span = 'loop' AND pid = {loop.pid}") > 100
     ledger.check_books(recorder.ledger)
     assert loop.stop().code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [((), "sdk"), (("--span", "uprobe:sleepbench:work"), "uprobe:sleepbench:work")],
+    ids=["sdk", "uprobe"],
+)
+def test_a_program_that_has_just_started_is_waited_for(
+    options: tuple, recorded: str, record: Record, folder: Path
+) -> None:
+    """It is a shell yet when the recorder first looks, and then becomes the program."""
+    gate = folder / "gate"
+    os.mkfifo(gate)
+    naps = [installed.LAB / "sleepbench", "--every", 1, "--nap-us", 1000, "--seconds", 600]
+    # A second is little on a busy machine, so both go before all others. Both mostly sleep.
+    script = [*undisturbed(), "sh", "-c", 'read go < "$0"; exec "$@"', gate, *naps]
+    with Started(script) as program:
+        recorder = record("-p", program.pid, *options, under=undisturbed())
+        # With each of its looks it sleeps.
+        until(
+            lambda: not recorder.runs or int(recorder.status("voluntary_ctxt_switches")) > 3,
+            "it looks again",
+        )
+        gate.write_text("go\n")
+        recorder.ready()
+        program.works(5e6)
+        assert f"recording {recorded}" in recorder.interrupt().clean().err
+    assert ledger.count(recorder.ledger) > 0
 
 
 def test_a_program_that_the_recorder_starts_is_recorded_from_its_first_span(
@@ -47,10 +76,12 @@ def test_without_a_recorder_a_program_runs_and_writes_nothing(run: Run, folder: 
 
 
 def test_a_second_recorder_is_found_after_the_first_has_gone(record: Record, run: Run) -> None:
-    loop = run("loopbench", "--seconds", 60, "--think-us", 50)
+    loop = run("loopbench", "--seconds", 600, "--think-us", 50)
     for name in ("first", "second"):
-        recorder = record("-p", loop.pid, "--span", "sdk", "-d", "1500ms", name=name)
-        recorder.wait().clean()
+        before = regions(loop)
+        recorder = record("-p", loop.pid, "--span", "sdk", name=name).ready()
+        recorder.serves(loop, besides=before)
+        recorder.interrupt().clean()
         assert ledger.count(recorder.ledger) > 100, name
     assert loop.stop().code == 0
 
@@ -58,22 +89,25 @@ def test_a_second_recorder_is_found_after_the_first_has_gone(record: Record, run
 def test_a_recorder_that_is_killed_is_followed_by_another(
     record: Record, run: Run, nothing_left: None
 ) -> None:
-    loop = run("loopbench", "--seconds", 60, "--think-us", 50)
+    loop = run("loopbench", "--seconds", 600, "--think-us", 50)
     first = record("-p", loop.pid, "--span", "sdk", name="first").ready()
-    until(lambda: "memfd:" in Path(f"/proc/{loop.pid}/maps").read_text(), "the first is found")
+    first.serves(loop)
+    before = regions(loop)
     first.kill()
-    second = record("-p", loop.pid, "--span", "sdk", "-d", "3s", name="second")
-    second.wait().clean()
+    second = record("-p", loop.pid, "--span", "sdk", name="second").ready()
+    second.serves(loop, besides=before)
+    second.interrupt().clean()
     assert ledger.count(second.ledger) > 100
     assert loop.stop().code == 0
 
 
 def test_two_recorders_at_one_socket_are_told_apart(record: Record, run: Run) -> None:
-    loop = run("loopbench", "--seconds", 60, "--think-us", 50)
+    loop = run("loopbench", "--seconds", 600, "--think-us", 50)
     first = record("-p", loop.pid, "--span", "sdk").ready()
     second = record("-p", loop.pid, "--span", "sdk", name="second").wait()
     assert second.code == 3
     assert "another recorder" in second.err and "TAILSCOPE_SOCKET" in second.err
+    first.serves(loop)
     first.interrupt().clean()
     assert ledger.count(first.ledger) > 100
 
@@ -159,8 +193,9 @@ def test_a_program_and_its_library_share_the_meters_of_their_threads(
     record: Record, run: Run, modules: Path
 ) -> None:
     both = run(modules, 1 << 40)
-    recorder = record("-p", both.pid, "--span", "sdk", "-d", "1s")
-    recorder.wait().clean()
+    recorder = record("-p", both.pid, "--span", "sdk").ready()
+    recorder.serves(both, 200e6)
+    recorder.interrupt().clean()
     counts = ledger.count_by_span(recorder.ledger)
     assert counts.keys() == {"program", "module"}
     # At the begin one may be called a moment before the other; at the end a pair may be open.
@@ -191,10 +226,11 @@ def test_a_program_with_the_sdk_switched_off_has_no_spans(record: Record, progra
 def test_an_annotated_server_is_recorded_without_being_asked_how(
     record: Record,
 ) -> None:
-    with kvserver() as server, load(server, "--rate", 2000, "-d", "2s") as client:
-        recorder = record("-p", server.pid, "-d", "2s")
-        assert "recording sdk" in recorder.wait().clean().err
-        client.wait().clean()
+    with kvserver() as server:
+        recorder = record("-p", server.pid).ready()
+        with load(server, "--rate", 2000, "-d", "2s") as client:
+            client.wait().clean()
+        assert "recording sdk" in recorder.interrupt().clean().err
     assert set(ledger.count_by_span(recorder.ledger)) <= {"get", "set"}
     assert ledger.count(recorder.ledger) > 1000
     ledger.check_books(recorder.ledger)

@@ -9,8 +9,7 @@ import pytest
 from conftest import Record
 from rig import installed, ledger
 from rig.processes import Started
-from rig.recorder import about
-from rig.waiting import until
+from rig.recorder import about, regions
 
 Run = Callable[..., Started]
 
@@ -36,9 +35,10 @@ def test_spans_nest_and_keep_their_names_and_ids(record: Record, nested: Path) -
 def test_a_program_that_started_before_the_recorder_is_recorded(
     record: Record, run: Run, nested: Path
 ) -> None:
-    busy = run(nested, 500, 60)
-    recorder = record("-p", busy.pid, "--span", "sdk", "-d", "1s")
-    recorder.wait().clean()
+    busy = run(nested, 500, 600)
+    recorder = record("-p", busy.pid, "--span", "sdk").ready()
+    recorder.serves(busy)
+    recorder.interrupt().clean()
     assert ledger.count(recorder.ledger, f"pid = {busy.pid}") > 1000
     ledger.check_books(recorder.ledger)
 
@@ -46,12 +46,14 @@ def test_a_program_that_started_before_the_recorder_is_recorded(
 def test_a_recorder_that_is_killed_is_followed_by_another(
     record: Record, run: Run, nested: Path, nothing_left: None
 ) -> None:
-    busy = run(nested, 500, 120)
+    busy = run(nested, 500, 600)
     first = record("-p", busy.pid, "--span", "sdk", name="first").ready()
-    until(lambda: "memfd:" in Path(f"/proc/{busy.pid}/maps").read_text(), "the first is found")
+    first.serves(busy)
+    before = regions(busy)
     first.kill()
-    second = record("-p", busy.pid, "--span", "sdk", "-d", "4s", name="second")
-    second.wait().clean()
+    second = record("-p", busy.pid, "--span", "sdk", name="second").ready()
+    second.serves(busy, besides=before)
+    second.interrupt().clean()
     assert ledger.count(second.ledger) > 1000
 
 

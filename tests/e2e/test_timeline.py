@@ -16,7 +16,7 @@ from rig import bpf, installed
 from rig.java import java
 from rig.processes import AS_NOBODY, NOBODY, Started, undisturbed
 from rig.servers import Server, fault, kvserver, load, memcached
-from rig.timeline import Story, Timeline, drawn, leading, stories
+from rig.timeline import Story, Timeline, drawn, leading, share_of_others, stories
 from rig.waiting import until
 
 MEASURED, OTHER = 1, 0
@@ -93,19 +93,24 @@ def test_an_answer_in_two_writes_waits_for_the_clients_acknowledgement(timeline:
     assert firsts[nagle] >= 0.9 * len(told["stories"]), firsts
 
 
-# On kernels without preemption the client may wait for whatever the kernel does on its CPU.
-@pytest.mark.measures
 def test_memory_that_is_touched_first_is_a_story_of_page_faults(timeline: Begin) -> None:
     with (
         kvserver("--bare", "--fresh-every", 20, under=undisturbed()) as server,
-        # The client's own waits behind others are no part of it.
-        load(server, "--rate", 200, "-c", 1, "-d", "60s", "--keys", 10, under=undisturbed()),
+        load(server, "--rate", 200, "-c", 1, "-d", "90s", "--keys", 10, under=undisturbed()),
     ):
         recorder = watch(timeline, server, "--slow", "1ms")
-        told = told_of(recorder, 20, "-n", 50)
+
+        def struck() -> list[Story] | None:
+            recorder.ask()
+            told = stories(recorder.windows()[-1], "-n", 100)
+            # What else the machine has to do, for either side, is not the test's.
+            found = [story for story in told["stories"] if share_of_others(story) < 0.25]
+            return found if len(found) >= 20 else None
+
+        found = until(struck, "twenty requests were slow by themselves", 80)
         recorder.stop().clean()
-    firsts = leading(told)
-    assert firsts["page_fault", "page faults"] >= 0.9 * len(told["stories"]), firsts
+    firsts = leading({"stories": found})
+    assert firsts["page_fault", "page faults"] >= 0.9 * len(found), firsts
 
 
 def collecting_share(story: Story, told: dict[str, Any]) -> float:
@@ -174,13 +179,6 @@ def test_a_jvm_in_a_container_is_told_of_as_any_other(timeline: Begin, folder: P
     assert {pause["process"] for pause in told["pauses"]} == {int(jvm)}
     assert any("stop-the-world collection" in pause["name"] for pause in told["pauses"])
     assert all(story["thread"].startswith("java") for story in told["stories"])
-
-
-def share_of_others(story: Story) -> float:
-    """Which share of a request's time went to others that had its CPU, or stopped its JVM."""
-    others = ("waiting_for_cpu", "wake_up", "jvm_pause")
-    ns = (cause["ns"] for cause in story["causes"] if cause["kind"] in others)
-    return sum(ns) / story["latency_ns"]
 
 
 def test_classes_that_are_loaded_within_a_request_are_its_story(timeline: Begin) -> None:

@@ -16,7 +16,7 @@ from rig import installed, slewing
 from rig.java import java
 from rig.processes import Started
 from rig.servers import kvserver, load
-from rig.timeline import about, drawn, leading, stories
+from rig.timeline import about, drawn, stories
 from rig.waiting import until
 
 #: Spans, of which one in so many sleeps for so long, in us.
@@ -31,14 +31,15 @@ def test_every_span_is_there_and_slow_ones_are_told_by_what_they_did(timeline: B
     [window] = recorder.windows()
     told = stories(window, "--slower", f"{NAP_US}us", "-n", 1000)
     assert told["requests"] == made["spans"] == 2 * SPANS
-    assert told["slow"] == made["planted"]["spans"] > 0, made
+    # A busy machine may make other spans as slow.
+    assert told["slow"] >= made["planted"]["spans"] > 0, made
     assert not told["losses"]
     assert {story["span"] for story in told["stories"]} == {"nap"}
-    firsts = leading(told)
-    naps = sum(
-        n for (_, name), n in firsts.items() if name.startswith("blocked in clock_nanosleep")
-    )
-    assert naps == told["slow"], firsts
+    naps = [
+        sum(c["ns"] for c in story["causes"] if c["name"].startswith("blocked in clock_nanosleep"))
+        for story in told["stories"]
+    ]
+    assert sum(ns > 0.99e3 * NAP_US for ns in naps) == made["planted"]["spans"], naps
     # The picture has them on their threads.
     events = [packet.track_event for packet in drawn(window) if packet.HasField("track_event")]
     assert any(event.name == "nap" for event in events)

@@ -25,7 +25,7 @@ FLAGS = (
     "--remote-debugging-pipe",
 )  # fmt: skip
 #: How long the browser may take for one answer, in s.
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 #: The end of a debugging pipe that Chromium reads, and the one it writes: fixed by Chromium.
 READS, WRITES = 3, 4
 Message = dict[str, Any]

@@ -16,7 +16,17 @@ from browser import Browser, chromium
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
-from explain_synthetic import START_NS, World, describe, generate, write
+from explain_synthetic import (
+    CHECKSUM,
+    ROOM,
+    START_NS,
+    World,
+    describe,
+    generate,
+    seal,
+    sealed_json,
+    write,
+)
 
 Make = Callable[..., Path]
 
@@ -27,6 +37,13 @@ def browser() -> Iterator[Browser]:
         pytest.skip("chromium is not installed (scripts/setup --for-tests)")
     with chromium() as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def usual_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output as in a terminal of 80 columns that has Unicode, wherever the tests run."""
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.fixture
@@ -52,7 +69,7 @@ def make(tmp_path: Path) -> Make:
         folder = tmp_path / name
         write(folder, filled, world, number)
         said = describe(world, rows, number + 1) | (about or {})
-        (folder / "ledger.json").write_text(json.dumps(said))
+        (folder / "ledger.json").write_text(sealed_json(said))
         return folder
 
     return ledger
@@ -63,8 +80,22 @@ def rewrite(ledger: Path, select: str) -> Path:
     for file in sorted(ledger.rglob("*.parquet")):
         rows = f"(SELECT *, row_number() OVER (ORDER BY start_ns) - 1 AS row FROM '{file}')"
         text = select.format(rows=rows)
-        duckdb.execute(f"COPY ({text}) TO '{file}.new' (FORMAT parquet)")
-        Path(f"{file}.new").replace(file)
+        room = f"KV_METADATA {{'{CHECKSUM}': '{ROOM}'}}"
+        duckdb.execute(f"COPY ({text}) TO '{file}.new' (FORMAT parquet, {room})")
+        seal(Path(f"{file}.new")).replace(file)
+    return ledger
+
+
+def copied(ledger: Path, to: Path) -> Path:
+    """A copy of a ledger."""
+    shutil.copytree(ledger, to)
+    return to
+
+
+def edit(ledger: Path, **about: object) -> Path:
+    """Change what a ledger.json says, with a checksum that is right."""
+    place = ledger / "ledger.json"
+    place.write_text(sealed_json(json.loads(place.read_text()) | about))
     return ledger
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 #: How long a server may take to listen, in s; a Java needs about five on a quiet machine.
-PATIENCE_S = 90.0
+PATIENCE_S = 600.0
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def test_the_time_of_the_tail_is_put_down_to_whom_its_spans_name(two_values: Pat
     assert [culprit.spans for culprit in blame.culprits] == [15, 5]
     assert (blame.others, blame.others_share, blame.unknown_share) == (0, 0, 0)
     assert cause(found, "running").blame is None
-    text = render(found, coloured=False)
+    text = render(found)
     assert "released by backup (75 %), server/writer (25 %)" in text
     assert "waiting for a lock, mostly\nreleased by backup." in text
     assert "released by backup (75 %), server/writer (25 %)" in page(found)
@@ -77,7 +77,7 @@ def test_many_culprits_are_summed_up_and_unknown_ones_said(two_values: Path) -> 
 def test_a_ledger_of_before_names_nobody(two_values: Path) -> None:
     found = tailscope.open(two_values).explain("p99")
     assert all(one.blame is None for one in found.causes)
-    assert "released by" not in render(found, coloured=False)
+    assert "released by" not in render(found)
     assert all(span.culprits == {} for span in found.worst)
     assert "to blame</th>" not in page(found)
 

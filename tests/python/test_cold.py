@@ -263,6 +263,6 @@ def test_the_text_the_report_and_json_say_it(make: Make) -> None:
     wall = rng.integers(60_000, 70_000, ROWS) + np.where(struck, 120_000, 0)
     found = explained(make, start_ns=start_ns, wall_ns=wall, irq_ns=booked)
     said = "of that is running that it leaves cold"
-    assert said in text.render(found, coloured=False)
+    assert said in text.render(found, detail=text.Detail(verbose=True))
     assert said in report.page(found)
     assert found.to_dict()["causes"][0]["cold_ns"] > 80_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import command
 import duckdb
 import numpy as np
 import pytest
-from command import Command, Run, runner
+from command import Command, Run, flat, runner
 from conftest import Make
 from explain_synthetic import START_NS, World
 from tailscope.cli import main
@@ -59,6 +60,78 @@ def test_text_is_as_stored_and_fits_80_columns(beside: str, run: Command) -> Non
     assert max(len(line) for line in out.splitlines()) <= 80
     assert "\x1b" not in out
     matches("two_values.txt", out)
+
+
+def test_all_figures_and_all_paragraphs_are_as_stored(beside: str, run: Command) -> None:
+    code, out, _ = run(beside, "-v", "--impact")
+    assert code == 0
+    matches("two_values_verbose.txt", out)
+
+
+def test_all_figures_and_all_paragraphs_fit_80_columns(
+    planted: tuple[Path, World], run: Command
+) -> None:
+    out = run(planted[0], "-v", "--impact")[1]
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_two_figures_a_cause_by_default_and_the_others_where_asked(
+    beside: str, run: Command
+) -> None:
+    def head(*options: str) -> list[str]:
+        lines = run(beside, *options)[1].splitlines()
+        return next(line.split() for line in lines if line.startswith("cause"))
+
+    two = ["cause", "saves", "95", "%", "interval", "of", "tail"]
+    assert head() == two
+    assert head("--impact") == [*two, "impact"]
+    assert set(head("-v")) == {*two, "fair", "without", "impact", "spans"}
+
+
+def test_lines_follow_the_terminal_and_no_line_is_longer(
+    beside: str, monkeypatch: pytest.MonkeyPatch, run: Command
+) -> None:
+    longest = {}
+    for width in (50, 80, 132):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = run(beside)[1].splitlines()
+        longest[width] = max(map(len, lines))
+        assert longest[width] <= width
+    assert longest[50] < longest[80] < longest[132]
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1"])
+def test_a_locale_without_unicode_gets_ascii_in_80_columns(
+    beside: str, monkeypatch: pytest.MonkeyPatch, run: Command, locale: str
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+    code, out, _ = run(beside, "-v", "--impact")
+    assert code == 0
+    assert out.isascii()
+    assert "900 us of it" in out
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_json_escapes_letters_that_the_locale_lacks(
+    make: Make, monkeypatch: pytest.MonkeyPatch, run: Command
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    ledger = make(wall_ns=[1] * 5, world=replace(World(5, seconds=1), span="größe"))
+    out = run(ledger, "--json")[1]
+    assert out.isascii()
+    assert json.loads(out)["span"]["name"] == "größe"
+
+
+@pytest.mark.parametrize("module", ["tailscope.cli", "tailscope.diff_cli"])
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LANG": "C"}, {}])
+def test_a_process_under_the_c_locale_writes_ascii(module: str, locale: dict[str, str]) -> None:
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), **locale}
+    found = subprocess.run(
+        [sys.executable, "-m", module, "--help"], capture_output=True, env=environment, check=True
+    )
+    assert found.stdout.isascii()
+    assert b"s3://..." in found.stdout
+    assert max(map(len, found.stdout.splitlines())) <= 80
 
 
 def test_json_is_as_stored(beside: str, run: Command) -> None:
@@ -141,7 +214,14 @@ def test_no_ledger_there(tmp_path: Path, run: Command) -> None:
 
 def test_a_ledger_without_a_sealed_file(tmp_path: Path, run: Command) -> None:
     (tmp_path / "ledger.json").write_text('{"schema": 1, "state": "recording"}')
-    assert "is empty: no file has been sealed yet" in sentence(run(tmp_path))
+    assert "was cut off before its first file was sealed" in sentence(run(tmp_path))
+    # As a recorder does while it writes.
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_SH)
+    assert "goes on, and no file has been sealed yet" in sentence(run(tmp_path))
+    os.close(folder)
+    (tmp_path / "ledger.json").write_text('{"schema": 1, "state": "done", "files": 0}')
+    assert "no span ended while it was recorded" in sentence(run(tmp_path))
 
 
 def test_a_ledger_without_rows(make: Make, run: Command) -> None:
@@ -155,7 +235,7 @@ def test_a_truncated_file_is_named_and_the_others_are_read(two_values: Path, run
     code, out, err = run(two_values)
     assert code == 0
     assert f"{torn} is truncated" in err
-    assert "careful:" in out
+    assert flat(out).startswith("INCOMPLETE: 1 of 2 files (50 %, with 0 % of the rows) is left out")
     quiet = run(two_values, "-q")
     assert quiet[2] == ""
     whole.unlink()
@@ -174,7 +254,8 @@ def test_files_that_are_gone_are_missed(make: Make, run: Command) -> None:
     ledger = make(wall_ns=[100] * 50, about={"files": 2, "rows": 100})
     code, _, err = run(ledger)
     assert code == 0
-    assert "has 1 of the 2 files that its ledger.json counts" in err
+    notice = "1 of 2 files (50 %, with 50 % of the rows) is left out; missing: 1 of"
+    assert f"INCOMPLETE: {notice}" in flat(err)
 
 
 def test_a_recording_that_was_cut_off_is_read_with_a_warning(make: Make, run: Command) -> None:

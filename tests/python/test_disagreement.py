@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tailscope
 from conftest import Make
-from tailscope.text import render
+from tailscope.text import Detail, render
 
 SLOW = np.arange(2_000) % 40 == 7
 
@@ -24,7 +24,9 @@ def test_a_cause_that_comes_along_with_a_stronger_one_is_named_with_it(make: Mak
     found = tailscope.open(ledger).explain("p99")
     assert "comes in the same spans as lock" in said("softirq_net", found.disagreements)
     assert [pair.events for pair in found.pairs] == [("lock", "softirq_net")]
-    assert "lock and softirq_net go together" in " ".join(render(found, False).split())
+    assert "lock and softirq_net go together" in " ".join(
+        render(found, detail=Detail(impact=True)).split()
+    )
 
 
 def test_a_cause_that_all_spans_have_saves_more_than_its_impact(make: Make) -> None:
@@ -44,11 +46,11 @@ def test_causes_that_hide_each_other_are_worth_more_only_together(make: Make) ->
     )
     found = tailscope.open(ledger).explain("p99")
     assert found.disagreements == ()
-    assert "fair shares add up to 900 µs" in render(found, False)
+    assert "fair shares add up to 900 µs" in render(found, detail=Detail(verbose=True))
 
 
 def test_methods_that_agree_need_no_word(make: Make) -> None:
     ledger = make(wall_ns=np.where(SLOW, 900_000, 100_000), lock_ns=np.where(SLOW, 800_000, 0))
     found = tailscope.open(ledger).explain("p99")
     assert found.disagreements == ()
-    assert "saving and impact" not in render(found, False)
+    assert "saving and impact" not in render(found, detail=Detail(impact=True))

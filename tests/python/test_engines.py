@@ -317,11 +317,11 @@ def test_what_listens_and_is_no_spark_is_one_sentence(scheme: str, two_values: P
 
 
 @pytest.fixture
-def nobody() -> int:
-    """A port where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+def nobody() -> Iterator[int]:
+    """A port where nobody listens, nor can while it is bound."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])

@@ -10,8 +10,8 @@ import duckdb
 import numpy as np
 import pytest
 from command import Command, flat, runner, sentence
-from conftest import Make, rewrite
-from explain_synthetic import START_NS, World
+from conftest import Make, edit, rewrite
+from explain_synthetic import CHECKSUM, ROOM, START_NS, World, seal
 from tailscope import diff_cli
 from tailscope.cli import main
 
@@ -34,8 +34,9 @@ def said(found: tuple[int, str, str]) -> str:
 
 def foreign(path: Path, select: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    duckdb.execute(f"COPY ({select}) TO '{path}' (FORMAT parquet)")
-    return path
+    room = f"KV_METADATA {{'{CHECKSUM}': '{ROOM}'}}"
+    duckdb.execute(f"COPY ({select}) TO '{path}' (FORMAT parquet, {room})")
+    return seal(path)
 
 
 def rows(
@@ -139,23 +140,23 @@ def test_columns_of_another_type_are_named(tmp_path: Path, run: Command, kind: s
 def test_half_of_the_files_are_gone(make: Make, run: Command, run_diff: Command) -> None:
     for number in range(4):
         ledger = make(wall_ns=[1_000] * 250, number=number)
-    (ledger / "ledger.json").write_text(
-        json.dumps(json.loads((ledger / "ledger.json").read_text()) | {"files": 4, "rows": 1_000})
-    )
+    edit(ledger, files=4, rows=1_000)
     files = sorted(ledger.rglob("*.parquet"))
     whole = make("whole", wall_ns=[1_000] * 250)
     for file in files[::2]:
         file.unlink()
     code, out, err = run(ledger)
     assert code == 0
-    assert "has 2 of the 4 files that its ledger.json counts" in err
+    notice = f"2 of 4 files (50 %, with 50 % of the rows) are left out; missing: 2 of {ledger}"
+    assert f"INCOMPLETE: {notice}" in flat(err)
+    assert flat(out).startswith(f"INCOMPLETE: {notice}")
     assert "500 spans" in out
     code, out, err = run_diff(whole, ledger)
     assert code == 0
-    assert "careful:" in out
+    assert flat(out).startswith(f"NEW: INCOMPLETE: {notice}")
     for file in files[1::2]:
         file.unlink()
-    assert "is empty: no file has been sealed yet" in said(run(ledger))
+    assert "has none of the 4 files that it had" in said(run(ledger))
     (ledger / "ledger.json").unlink()
     assert "no ledger.json and no Parquet file" in said(run(ledger))
 

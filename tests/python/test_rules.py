@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tailscope
-from conftest import Make, rewrite
+from conftest import Make, edit, rewrite
 from tailscope.counter import COUNTERS, INTEL
 from tailscope.rules import Event, correlation, jaccard, judge
 from tailscope.sample import Sample
-from tailscope.text import render
+from tailscope.text import Detail, render
 from tailscope.varmri import VarMRI
 
 METHOD = VarMRI()
@@ -134,14 +133,13 @@ def test_a_counter_of_ones_own_is_shown_and_no_rule_speaks_of_it(make: Make) -> 
     value = "CASE WHEN row % 20 = 7 THEN 90000 ELSE 10000 + row % 7 END::BIGINT"
     columns = ", ".join(f"{value} AS {name}" for name in ("instructions", "uops", "unheard"))
     rewrite(ledger, f"SELECT * EXCLUDE row, {columns} FROM {{rows}}")
-    about = json.loads((ledger / "ledger.json").read_text())
-    about["counters"] = [
+    counters = [
         {"column": "uops", "event": "cpu/event=0xc2,name=uops/", "counted": True},
         {"column": "wall_ns", "event": "no counter", "counted": True},
         {"column": "missing", "event": "r1", "counted": False},
         "nonsense",
     ]
-    (ledger / "ledger.json").write_text(json.dumps(about))
+    edit(ledger, counters=counters)
     found = tailscope.open(ledger).explain("p99")
     counters = {one.name: one for one in found.counters}
     assert set(counters) == {"instructions", "uops"}
@@ -149,7 +147,7 @@ def test_a_counter_of_ones_own_is_shown_and_no_rule_speaks_of_it(make: Make) -> 
     assert counters["uops"].ranked_impact == counters["uops"].impact
     assert counters["uops"].impact == pytest.approx(8 / 9, abs=0.01)
     assert ("instructions", "uops") in {pair.events for pair in found.pairs}
-    assert "uops 0.89 (OTHER; in" in render(found, coloured=False)
+    assert "uops 0.89 (OTHER; in" in render(found, detail=Detail(impact=True))
 
 
 def test_every_parent_is_listed_and_of_its_group_or_above() -> None:

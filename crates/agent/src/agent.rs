@@ -18,6 +18,7 @@ use tailscope_signals::clock::unix_ns;
 use tailscope_trace::Written;
 
 use crate::archive::{Archive, Holding};
+use crate::by_process;
 use crate::clerk::{Clerk, Done, Job};
 use crate::config::Config;
 use crate::mailbox::{Bell, Mailbox};
@@ -53,6 +54,7 @@ pub struct Agent {
     recorder: Recorder,
     exporter: Option<Exporter>,
     exported: Arc<otlp::Counts>,
+    by_process: by_process::Shared,
     scrape: Option<Scrape>,
     clerk: Clerk,
     mailbox: Arc<Mailbox>,
@@ -103,7 +105,8 @@ impl Agent {
         let scrape = scrape(&config, &mailbox)?;
         let exported = Arc::default();
         let exporter = exporter(&config, &recorder, &exported)?;
-        recorder.tap(exporter.as_ref().and_then(Exporter::tap));
+        let by_process = by_process::Shared::default();
+        recorder.tap(Some(by_process.tap(exporter.as_ref())));
         let mut agent = Self {
             path: path.to_owned(),
             config,
@@ -111,6 +114,7 @@ impl Agent {
             recorder,
             exporter,
             exported,
+            by_process,
             scrape,
             clerk,
             mailbox,
@@ -126,11 +130,18 @@ impl Agent {
             counts: Counts::default(),
             started_ns: unix_ns(),
         };
+        agent.ask_by_process();
         agent.search()?;
         agent.shrink();
         agent.tell();
         agent.greet();
         Ok(agent)
+    }
+
+    fn ask_by_process(&self) {
+        let metrics = &self.config.metrics;
+        let mut figures = self.by_process.lock();
+        figures.configure(metrics.listen.is_some(), metrics.pid);
     }
 
     fn greet(&self) {
@@ -161,6 +172,7 @@ impl Agent {
         let (mut tended, mut searched) = (Instant::now(), Instant::now());
         while !orders.stop.load(Ordering::Relaxed) {
             let wake = Arc::clone(&self.bell);
+            self.by_process.lock().turn(Instant::now());
             match self.recorder.round(Some(wake.as_fd())) {
                 Err(RecordError::Ledger(e)) => self.failed_to_write(&e.to_string()),
                 Err(e @ RecordError::Watch(_)) => (self.say)(&e.to_string()),

@@ -70,6 +70,8 @@ pub(crate) struct Ledger {
 pub(crate) struct Metrics {
     #[serde(deserialize_with = "values::listen")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Whether figures by process have a label with its number, which grows without end.
+    pub(crate) pid: bool,
 }
 
 /// Where kept spans are sent to.
@@ -136,6 +138,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Self {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 9745))),
+            pid: false,
         }
     }
 }

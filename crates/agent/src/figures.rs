@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
+use tailscope_record::Kind;
+
 use crate::archive::Holding;
 use crate::otlp::Exported;
 use crate::rotation::Reason;
@@ -27,6 +29,7 @@ pub(crate) struct Figures {
     pub(crate) write_errors: u64,
     pub(crate) exported: Option<Exported>,
     pub(crate) kinds: Vec<KindFigures>,
+    pub(crate) by_process: Vec<(ProcessLabels, KindFigures)>,
     pub(crate) own: Own,
 }
 
@@ -41,6 +44,45 @@ pub(crate) struct KindFigures {
     pub(crate) p99_ns: Option<u64>,
     pub(crate) spans: u64,
     pub(crate) wall_ns: f64,
+}
+
+/// Which process.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct ProcessLabels {
+    pub(crate) process: String,
+    /// Empty where it listens on none.
+    pub(crate) port: String,
+    /// Where it was asked for.
+    pub(crate) pid: Option<String>,
+}
+
+impl ProcessLabels {
+    fn pairs(&self) -> Vec<(&'static str, &str)> {
+        let pid = self.pid.as_deref().map(|pid| ("pid", pid));
+        let always = [("process", self.process.as_str()), ("port", &self.port)];
+        always.into_iter().chain(pid).collect()
+    }
+}
+
+impl KindFigures {
+    /// Of the kind at this place, which is called so. Who came first has a name alone.
+    pub(crate) fn of(all: &[Kind], place: usize, name: &str) -> Self {
+        let kind = &all[place];
+        let is_second = all[..place].iter().any(|other| other.name() == kind.name());
+        let user = || {
+            kind.user()
+                .map_or("several".into(), |user| user.to_string())
+        };
+        let (recent, total) = (kind.recent(), kind.total());
+        Self {
+            name: name.to_owned(),
+            user: is_second.then(user),
+            p50_ns: recent.quantile(0.5),
+            p99_ns: recent.quantile(0.99),
+            spans: total.spans(),
+            wall_ns: total.whole().wall_ns,
+        }
+    }
 }
 
 /// What the agent itself uses.
@@ -134,7 +176,22 @@ impl Figures {
             "1 if the file was valid when it was last read, else 0.",
             u8::from(self.config_is_applied),
         );
-        page.spans(&self.kinds);
+        page.family(
+            "tailscope_span_duration_seconds",
+            "summary",
+            "Wall times by the span's name: quantiles of the last 8 to 10 seconds, sum and count of all, by their weights.",
+        );
+        for kind in &self.kinds {
+            page.durations(&[], kind);
+        }
+        page.family(
+            "tailscope_process_span_duration_seconds",
+            "summary",
+            "The same by process (its name and the lowest TCP port on which it listens) and the span's name.",
+        );
+        for (labels, kind) in &self.by_process {
+            page.durations(&labels.pairs(), kind);
+        }
         if let Some(exported) = &self.exported {
             page.exported(exported);
         }
@@ -174,28 +231,25 @@ impl Page {
         self.family(name, "gauge", help).labelled("", &[], value);
     }
 
-    fn spans(&mut self, kinds: &[KindFigures]) {
-        self.family(
-            "tailscope_span_duration_seconds",
-            "summary",
-            "Wall times by the span's name: quantiles of the last 8 to 10 seconds, sum and count of all, by their weights.",
-        );
-        for kind in kinds {
-            let mut of = vec![("span", kind.name.as_str())];
-            of.extend(kind.user.as_deref().map(|user| ("user", user)));
-            let with = |more| [&of[..], &[more]].concat();
-            for (quantile, ns) in [("0.5", kind.p50_ns), ("0.99", kind.p99_ns)] {
-                let seconds = ns.map_or(f64::NAN, |ns| ns as f64 / SECOND);
-                let value = if seconds.is_nan() {
-                    "NaN".into()
-                } else {
-                    seconds.to_string()
-                };
-                self.labelled("", &with(("quantile", quantile)), value);
-            }
-            self.labelled("_sum", &of, kind.wall_ns / SECOND);
-            self.labelled("_count", &of, kind.spans);
+    /// The samples of a summary of one kind of spans, with these labels before the span's name.
+    fn durations(&mut self, labels: &[(&str, &str)], kind: &KindFigures) {
+        let name = ("span", kind.name.as_str());
+        let user = kind.user.as_deref().map(|user| ("user", user));
+        let mut labels = [labels, &[name]].concat();
+        labels.extend(user);
+        for (quantile, ns) in [("0.5", kind.p50_ns), ("0.99", kind.p99_ns)] {
+            let seconds = ns.map_or(f64::NAN, |ns| ns as f64 / SECOND);
+            let value = if seconds.is_nan() {
+                "NaN".into()
+            } else {
+                seconds.to_string()
+            };
+            labels.push(("quantile", quantile));
+            self.labelled("", &labels, value);
+            labels.pop();
         }
+        self.labelled("_sum", &labels, kind.wall_ns / SECOND);
+        self.labelled("_count", &labels, kind.spans);
     }
 
     fn exported(&mut self, exported: &Exported) {
@@ -281,6 +335,32 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("quantile=\"0.99\"} NaN\n"));
+    }
+
+    #[test]
+    fn figures_by_process_have_their_labels() {
+        let who = ProcessLabels {
+            process: "redis-server".into(),
+            port: "6379".into(),
+            pid: Some("7".into()),
+        };
+        let kind = KindFigures {
+            name: "get".into(),
+            spans: 5,
+            ..KindFigures::default()
+        };
+        let figures = Figures {
+            by_process: vec![(who, kind)],
+            ..Figures::default()
+        };
+        let text = figures.render();
+        let labels = "process=\"redis-server\",port=\"6379\",pid=\"7\",span=\"get\"";
+        let name = "tailscope_process_span_duration_seconds";
+        assert!(
+            text.contains(&format!("{name}_count{{{labels}}} 5\n")),
+            "{text}"
+        );
+        assert!(text.contains(&format!("{name}{{{labels},quantile=\"0.5\"}} NaN\n")));
     }
 
     #[test]

@@ -6,10 +6,12 @@
 
 mod agent;
 mod archive;
+mod by_process;
 mod choice;
 mod clerk;
 mod config;
 mod figures;
+mod identity;
 mod mailbox;
 mod otlp;
 mod rotation;

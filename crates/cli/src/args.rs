@@ -33,7 +33,8 @@ Start with:
 
 explain and diff are in Python, and say themselves how they are used: tailscope explain --help
 
-Exit codes: 0 done, 1 the answer is \"no\", 2 wrong usage, 3 this machine can't.")]
+Exit codes: 0 done, 1 the answer is \"no\", 2 wrong usage, 3 this machine can't. `record -- CMD`
+exits with the command's own code when the command ends before the recording.")]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -54,7 +55,7 @@ pub enum Command {
     Observe(Observe),
     /// Say what this machine can measure, what it can't, why, and what would change it
     Doctor(Doctor),
-    /// explain, diff, …: programs named tailscope-NAME beside this one or on the PATH
+    /// explain, diff, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }
@@ -88,7 +89,11 @@ bare name of the program that a process runs, of a library that it has mapped, o
 the PATH. NAME=SOURCE names the spans. An argument of a probe can be the span's id (a number) or its
 name (a string): BEGIN(id=arg0,name=arg1), also at END; quote it for the shell.
   tailscope record -p $(pidof -s postgres) --span query=usdt:postgres:postgresql:query__start..query__done
-Spans of one source may nest on a thread; one whose end never comes (longjmp, an error) is dropped.")]
+Spans of one source may nest on a thread; one whose end never comes (longjmp, an error) is dropped.
+
+The exit code is that of CMD if it ends before the recording, 128 plus the signal's number if a
+signal ended it. --ignore-exit-code makes it 0. With -d or Ctrl-C, the recording ends CMD and exits
+with 0. A recording that fails exits with 2 or 3.")]
 pub struct Record {
     #[command(flatten)]
     pub subject: Subject,
@@ -112,6 +117,10 @@ pub struct Record {
     /// Count events of the CPU in the SDK's spans: instructions,cycles,cpu/event=0xc2,umask=0x1/
     #[arg(long, value_name = "EVENTS")]
     pub counters: Option<String>,
+
+    /// Exit with 0 whatever the command's exit code is
+    #[arg(long)]
+    pub ignore_exit_code: bool,
 
     /// No progress line, no summary
     #[arg(short, long)]

@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tailscope_kernel::{Config, Kernel, Ladder, Rung, SocketSpans};
+use tailscope_kernel::{Config, Kernel, Ladder, LoadError, PidNamespace, Rung, SocketSpans};
 use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
+use crate::console::Console;
+use crate::streams::print;
 use crate::subject::load_failure;
 
 /// What each entry of the ladder stands for, in the order in which it is shown.
@@ -47,6 +49,7 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         ..Config::default()
     };
     let kernel = Kernel::load(&config).map_err(load_failure)?;
+    let namespace = PidNamespace::here().map_err(|e| load_failure(LoadError::from(e)))?;
     let mut ladder = kernel.ladder().clone();
     ladder.set("blocked", Some("sched_switch, system call"), "");
     if StealClock::start().is_some() {
@@ -64,15 +67,16 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         counters.rung.is_some().then_some(COUNTED_BY),
         counters.why,
     );
-    if args.json {
-        println!("{:#}", as_json(&ladder));
+    let words = if args.json {
+        format!("{:#}\n", as_json(&ladder, namespace))
     } else {
-        print_text(&ladder);
-    }
+        Console::stdout().lay_out(&text(&ladder, namespace))
+    };
+    print(|out| out.write_all(words.as_bytes()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(ladder: &Ladder) -> Value {
+fn as_json(ladder: &Ladder, namespace: PidNamespace) -> Value {
     let entries: Map<String, Value> = ladder
         .iter()
         .map(|(what, rung)| {
@@ -88,14 +92,28 @@ fn as_json(ladder: &Ladder) -> Value {
             "host": machine.host, "kernel": machine.kernel, "arch": machine.arch,
             "cpus": machine.cpus, "model": machine.model,
         },
+        "pid_namespace": match namespace {
+            PidNamespace::Initial => "initial",
+            PidNamespace::Nested { .. } => "nested",
+        },
         "ladder": entries,
     })
 }
 
-fn print_text(ladder: &Ladder) {
+fn text(ladder: &Ladder, namespace: PidNamespace) -> String {
     let machine = describe_machine();
-    println!(
-        "{} {}, {} CPUs, {}\n",
+    let numbers = match namespace {
+        PidNamespace::Initial => {
+            "in the initial PID namespace: every process of this machine can be recorded"
+        }
+        PidNamespace::Nested { .. } => {
+            "in a PID namespace of its own, as containers have: PIDs are translated to its \
+             numbers, and\nits processes can be recorded; for all of the machine run with \
+             --pid=host"
+        }
+    };
+    let mut text = format!(
+        "{} {}, {} CPUs, {}\n{numbers}\n\n",
         machine.kernel, machine.arch, machine.cpus, machine.model
     );
     for (what, words) in MEASUREMENTS {
@@ -109,13 +127,13 @@ fn print_text(ladder: &Ladder) {
         } else {
             "no "
         };
-        println!("{mark}  {words}");
+        text += &format!("{mark}  {words}\n");
         if let Some(mechanism) = rung.mechanism {
-            println!("       by {mechanism}");
+            text += &format!("       by {mechanism}\n");
         }
         if !rung.why.is_empty() {
-            println!("       because {}", rung.why);
+            text += &format!("       because {}\n", rung.why);
         }
     }
-    println!("\nEverything above marked 'no' is null in a ledger, never 0.");
+    text + "\nEverything above marked 'no' is null in a ledger, never 0.\n"
 }

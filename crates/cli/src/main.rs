@@ -1,13 +1,18 @@
 //! The `tailscope` command: arguments in, text out, nothing else.
 
+// They panic where a reader is gone.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod agent;
 mod args;
+mod console;
 mod doctor;
 mod external;
 mod failure;
 mod observe;
 mod record;
 mod screen;
+mod streams;
 mod subject;
 mod timeline;
 mod top;
@@ -18,7 +23,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
+use console::Console;
 use failure::Failure;
+use streams::say;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -38,7 +45,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("tailscope: {e:#}");
+            say!("{}", Console::stderr().spell(&format!("tailscope: {e:#}")));
             ExitCode::from(Failure::code(&e))
         }
     }

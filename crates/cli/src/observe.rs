@@ -8,15 +8,18 @@ mod text;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use tailscope_kernel::PidNamespace;
 use tailscope_observe::placement::{Wish, allowed_here};
 use tailscope_observe::resolve::Resolver;
 use tailscope_observe::{
-    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Signal,
-    Tolerance, Topology, Where, observe, self_test,
+    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Tolerance,
+    Topology, Where, observe, self_test,
 };
 
+use crate::console::Console;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::streams::{print, save};
 use crate::subject::stop_on_signals;
 use crate::units::count;
 pub use args::Observe;
@@ -32,16 +35,20 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
              (tailscope observe --help shows the kinds)",
         ));
     }
+    let pairs = args.signals.iter().flat_map(|signal| {
+        let tags = args.tags.iter();
+        tags.filter_map(|tag| signal.without_rate_by(tag))
+    });
+    if let Some(why) = pairs.into_iter().next() {
+        return Err(Failure::usage(why));
+    }
+    PidNamespace::here().map_err(Failure::machine)?;
     let mut resolver = Resolver::default();
-    let mut find = |names: &[Name]| -> Result<Vec<Signal>> {
-        names
-            .iter()
-            .map(|name| resolver.resolve(name).map_err(unresolved))
-            .collect()
-    };
-    let counters = find(&args.signals)?;
-    let tags = find(&args.tags)?;
-    let progress = find(args.progress.as_slice())?.pop();
+    let names = args.signals.iter().chain(&args.tags).chain(&args.progress);
+    let names: Vec<&Name> = names.collect();
+    let mut counters = resolver.resolve_all(&names).map_err(unresolved)?;
+    let mut tags = counters.split_off(args.signals.len());
+    let progress = tags.split_off(args.tags.len()).pop();
     if let Some(signal) = counters.iter().find(|s| s.kind == Some(Role::Tag)) {
         return Err(Failure::usage(format!(
             "{0} is a value, not a counter: it has no rate; use --tag {0}",
@@ -82,14 +89,15 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     })
     .map_err(failed)?;
     screen.clear();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+    let words = if args.json {
+        serde_json::to_string_pretty(&report)? + "\n"
     } else {
-        print!("{}", text::report(&report));
-    }
+        let console = Console::stdout();
+        console.lay_out(&text::report(&report, console.width))
+    };
+    print(|out| out.write_all(words.as_bytes()))?;
     if let Some(path) = &args.html {
-        tailscope_output::write(path, page::page(&report))
-            .map_err(|e| Failure::machine(format!("can't write {}: {e}", path.display())))?;
+        save(path, |out| out.write_all(page::page(&report).as_bytes()))?;
     }
     if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {
         return Err(Failure::machine(format!(
@@ -187,13 +195,12 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
     };
     let test = self_test::run(&placement, writer.as_ref())
         .map_err(|e| Failure::machine(format!("the self-test can't run: {e}")))?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&test)?);
+    let words = if args.json {
+        serde_json::to_string_pretty(&test)? + "\n"
     } else {
-        print!(
-            "{}",
-            text::self_test(&test, writer.map(|writer| writer.cpu))
-        );
-    }
+        let text = text::self_test(&test, writer.map(|writer| writer.cpu));
+        Console::stdout().lay_out(&text)
+    };
+    print(|out| out.write_all(words.as_bytes()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `tailscope record`.
 
-use std::process::ExitCode;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
 
 use anyhow::Result;
 use tailscope_record::{End, Listener, Place, Prints, Progress, RecordError, SpanSource};
@@ -8,6 +9,7 @@ use tailscope_trace::Existing;
 
 use crate::args::Record;
 use crate::screen::Screen;
+use crate::streams::say;
 use crate::subject::{self, Session};
 use crate::units::{bytes, count, time};
 
@@ -34,12 +36,24 @@ pub fn run(args: Record) -> Result<ExitCode> {
     let end = session.recorder.run(args.duration, &stop, &mut screen);
     let (progress, status) = session.finish(&mut screen);
     if let Some(status) = status.filter(|status| !status.success()) {
-        eprintln!("tailscope: the command ended with {status}; what it did is recorded");
+        say!("tailscope: the command ended with {status}; what it did is recorded");
     }
     self::end(&screen, &end, progress.as_ref().ok(), &args);
     end.map_err(subject::failure)?;
     progress.map_err(subject::failure)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(match status {
+        Some(status) if !args.ignore_exit_code => passed_on(status),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// A command's exit code as a shell passes it on: 128 and the signal's number where one ended it.
+fn passed_on(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .and_then(|code| u8::try_from(code).ok());
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 fn begin(screen: &Screen, spans: &[SpanSource]) {
@@ -60,7 +74,7 @@ fn end(
         _ => {}
     }
     let Some(progress) = progress else { return };
-    screen.say(&summary(progress));
+    screen.say_figures(&summary(progress));
     let folder = args.output.display();
     screen.say(&if progress.rows == 0 {
         "no span ended in this time: is the process idle, or is --span the wrong source?".to_owned()
@@ -87,4 +101,17 @@ fn summary(progress: &Progress) -> String {
         bytes(progress.bytes),
         count(progress.lost),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_passed_on_as_a_shell_does() {
+        for (wait_status, code) in [(0, 0), (7 << 8, 7), (255 << 8, 255), (9, 137), (15, 143)] {
+            let passed = passed_on(ExitStatus::from_raw(wait_status));
+            assert_eq!(passed, ExitCode::from(code), "{wait_status}");
+        }
+    }
 }

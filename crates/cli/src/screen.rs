@@ -3,6 +3,10 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
+use crate::console::Console;
+use crate::streams::say;
+use crate::top::fit;
+
 /// So often a line goes into a log; on a terminal one line is written over and over.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// To the begin of the line, and nothing left on it.
@@ -12,6 +16,7 @@ const CLEAR: &str = "\r\x1b[K";
 pub struct Screen {
     quiet: bool,
     terminal: bool,
+    console: Console,
 }
 
 impl Screen {
@@ -19,19 +24,28 @@ impl Screen {
         Self {
             quiet,
             terminal: stderr().is_terminal(),
+            console: Console::stderr(),
         }
     }
 
     /// A line that stays.
     pub fn say(&self, line: &str) {
         if !self.quiet {
-            eprintln!("{line}");
+            say!("{}", self.console.spell(line));
+        }
+    }
+
+    /// A line of figures that stays, as wide as the terminal.
+    pub fn say_figures(&self, line: &str) {
+        if !self.quiet {
+            say!("{}", self.console.lay_out(line));
         }
     }
 
     /// A line that stays even if it is quiet: something is wrong.
     pub fn notice(&self, line: &str) {
         let clear = if self.terminal { CLEAR } else { "" };
+        let line = self.console.spell(line);
         let _ = writeln!(stderr(), "{clear}tailscope: {line}");
     }
 
@@ -40,9 +54,11 @@ impl Screen {
         if self.quiet {
             return;
         }
+        let line = self.console.spell(line);
         let mut out = stderr().lock();
         if self.terminal {
-            let _ = write!(out, "{CLEAR}{line}");
+            // A line that the terminal wraps could not be written over.
+            let _ = write!(out, "{CLEAR}{}", fit(&line, Console::stderr().width - 1));
         } else if elapsed.as_secs().is_multiple_of(LOG_EVERY.as_secs()) {
             let _ = writeln!(out, "{line}");
         }
@@ -52,7 +68,7 @@ impl Screen {
     /// Takes the progress line away.
     pub fn clear(&self) {
         if self.terminal && !self.quiet {
-            eprint!("{CLEAR}");
+            let _ = write!(stderr(), "{CLEAR}");
         }
     }
 }

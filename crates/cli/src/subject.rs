@@ -1,6 +1,7 @@
 //! What is recorded: the arguments that `record` and `top` share, and the recording from its begin
 //! to its end.
 
+use std::collections::HashSet;
 use std::env;
 use std::ffi::OsString;
 use std::process::ExitStatus;
@@ -9,12 +10,14 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tailscope_kernel::{LoadError, missing_capabilities};
+use tailscope_kernel::{LoadError, PidNamespace, missing_capabilities};
 use tailscope_record::{
     Aim, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
     RecordError, Recorder, SpanSource, wanted_events,
 };
 use tailscope_signals::counters::Pmus;
+use tailscope_signals::patience::Patience;
+use tailscope_signals::sdk_files::Mapped;
 
 use crate::args::Subject;
 use crate::failure::Failure;
@@ -76,9 +79,9 @@ impl Session {
             command: env::args().collect(),
         };
         let mut recorder = Recorder::start(&options, aims).map_err(failure)?;
-        for process in &processes {
-            recorder.watch(process).map_err(failure)?;
-        }
+        watch_all(&processes, &args.pids, args.no_children, |process| {
+            recorder.watch(process).map_err(failure)
+        })?;
         if let Some(launched) = &mut launched {
             recorder.call_sdk(launched.program());
             recorder
@@ -105,10 +108,18 @@ impl Session {
             mut launched,
             ..
         } = self;
+        let has_ended = launched
+            .as_ref()
+            .is_some_and(|launched| !recorder.processes().contains(&launched.pid()));
         let progress = recorder.finish(listener);
-        let status = launched
-            .as_mut()
-            .and_then(|launched| launched.ended().ok().flatten());
+        let status = launched.as_mut().and_then(|launched| {
+            let status = if has_ended {
+                launched.ended_soon()
+            } else {
+                launched.ended()
+            };
+            status.ok().flatten()
+        });
         (progress, status)
     }
 }
@@ -126,6 +137,7 @@ pub fn targets(
             "nothing to {work}: name a process with -p PID, or a command after --"
         )));
     }
+    PidNamespace::here().map_err(Failure::machine)?;
     let others_too = !missing_capabilities()
         .iter()
         .any(|m| m.name == "CAP_SYS_PTRACE");
@@ -138,6 +150,31 @@ pub fn targets(
         processes.push(process);
     }
     Ok(processes)
+}
+
+/// How often descendants are looked for that were made before their parents were watched.
+const LOOKS: usize = 3;
+
+/// Watches these processes, of which `-p` names `roots`. Nobody followed them while the kernel's
+/// programs were loaded, so what they made meanwhile is looked for too.
+pub fn watch_all(
+    processes: &[Process],
+    roots: &[u32],
+    no_children: bool,
+    mut watch: impl FnMut(&Process) -> Result<()>,
+) -> Result<()> {
+    processes.iter().try_for_each(&mut watch)?;
+    let mut known: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
+    for _ in 0..if no_children { 0 } else { LOOKS } {
+        let of_root = |pid: &u32| Process { pid: *pid }.descendants();
+        let mut new: Vec<Process> = roots.iter().flat_map(of_root).collect();
+        new.retain(|process| known.insert(process.pid));
+        if new.is_empty() {
+            break;
+        }
+        new.iter().try_for_each(&mut watch)?;
+    }
+    Ok(())
 }
 
 /// The command, if there is one: started, and stopped before its first instruction.
@@ -160,8 +197,16 @@ fn sources(
     launched: Option<&Launched>,
 ) -> Result<Vec<SpanSource>> {
     if args.spans.is_empty() {
-        let has_sdk = processes.iter().any(Process::has_sdk)
-            || launched.is_some_and(|launched| launched.has_sdk());
+        let patience = patience_with(processes);
+        let mut mapped = Mapped::default();
+        let mut maps_sdk = || {
+            let mut all = processes.iter();
+            all.any(|process| mapped.have_changed(process.pid) && process.has_sdk())
+        };
+        let mut has_sdk = launched.is_some_and(Launched::has_sdk) || maps_sdk();
+        while !has_sdk && patience.once_more() {
+            has_sdk = maps_sdk();
+        }
         return Ok(vec![if has_sdk {
             SpanSource::Sdk
         } else {
@@ -172,18 +217,28 @@ fn sources(
     Ok(args.spans.clone())
 }
 
+/// With those that have just started: they may not run yet what is looked for in them.
+fn patience_with(processes: &[Process]) -> Patience {
+    Patience::with(processes.iter().map(|process| process.pid))
+}
+
 /// Finds the probes of those sources that have some.
 pub fn aims(
     spans: &[SpanSource],
     processes: &[Process],
     launched: Option<&Launched>,
 ) -> Result<Vec<Aim>> {
+    let patience = patience_with(processes);
+    let program = launched.map(Launched::program);
     SpanSource::probes(spans)
         .enumerate()
         .map(|(number, source)| {
             let number = u8::try_from(number)?;
-            let program = launched.map(Launched::program);
-            Aim::take(number, source, processes, program).map_err(Failure::usage)
+            let mut taken = Aim::take(number, source, processes, program);
+            while taken.is_err() && patience.once_more() {
+                taken = Aim::take(number, source, processes, program);
+            }
+            taken.map_err(Failure::usage)
         })
         .collect()
 }
@@ -211,8 +266,45 @@ pub fn load_failure(error: LoadError) -> Error {
                 names.join(", ")
             ))
         }
+        LoadError::UserNamespace | LoadError::Namespace(_) => Failure::machine(error),
         _ => Failure::machine(format!(
             "{error}\n(TAILSCOPE_LIBBPF_LOG=1 shows what libbpf says)"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    /// Whom it watches when we make a child as soon as we are watched; and the child.
+    fn watched(no_children: bool) -> (Vec<u32>, u32) {
+        let us = std::process::id();
+        let mut child: Option<Child> = None;
+        let mut watched = Vec::new();
+        watch_all(&[Process { pid: us }], &[us], no_children, |process| {
+            watched.push(process.pid);
+            child.get_or_insert_with(|| Command::new("sleep").arg("60").spawn().expect("starts"));
+            Ok(())
+        })
+        .expect("nothing fails");
+        let mut child = child.expect("we were watched");
+        let pid = child.id();
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        (watched, pid)
+    }
+
+    #[test]
+    fn a_child_that_is_made_before_its_parent_is_watched_is_watched_too() {
+        let (watched, child) = watched(false);
+        assert!(watched.contains(&child), "{child} is not in {watched:?}");
+    }
+
+    #[test]
+    fn without_children_only_those_that_were_named_are_watched() {
+        assert_eq!(watched(true).0, [std::process::id()]);
     }
 }

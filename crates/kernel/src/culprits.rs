@@ -35,6 +35,8 @@ const SOFTIRQS: &[&str] = &[
 const OTHER: u16 = shared::WHO_OTHER as u16;
 const IDLE: u16 = shared::WHO_IDLE as u16;
 const INTERRUPT: u16 = shared::WHO_INTERRUPT as u16;
+const PACKETS: u16 = shared::WHO_PACKETS as u16;
+const FREEZER: u16 = shared::WHO_FREEZER as u16;
 const THREAD: u16 = shared::WHO_THREAD as u16;
 const IRQ: u16 = shared::WHO_IRQ as u16;
 const VECTOR: u16 = shared::WHO_VECTOR as u16;
@@ -69,6 +71,8 @@ impl<'k> Names<'k> {
             OTHER => Some("(other)".into()),
             IDLE => Some("(idle)".into()),
             INTERRUPT => Some("(interrupt)".into()),
+            PACKETS => Some("(packets)".into()),
+            FREEZER => Some("(cgroup freezer)".into()),
             THREAD..IRQ => self.thread(usize::from(who - THREAD)),
             IRQ..VECTOR => Some(line(who - IRQ)),
             VECTOR..SOFTIRQ => Some(vector(who - VECTOR)),

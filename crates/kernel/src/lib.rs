@@ -7,6 +7,7 @@
 //! kernel objects are owned by the value it returns: nothing is pinned, so nothing outlives it,
 //! however the process ends.
 
+mod answers;
 mod attach;
 mod calibrate;
 mod config;
@@ -17,6 +18,7 @@ mod ladder;
 mod load;
 mod losses;
 mod news;
+mod pid_namespace;
 mod privilege;
 mod probes;
 mod running;
@@ -33,8 +35,9 @@ pub use culprits::{Names, softirq, vector};
 pub use keeping::Source;
 pub use ladder::{Ladder, Rung};
 pub use load::{Ended, Kernel, LoadError};
-pub use losses::Losses;
+pub use losses::{Losses, Uncovered};
 pub use news::Event;
+pub use pid_namespace::{NamespaceError, PidNamespace};
 pub use privilege::{Missing, missing_capabilities};
 pub use probes::{Edge, MAX_PROBE_SOURCES, Probe, ProbeError, Spot};
 pub use running::{Running, Thread};

@@ -12,16 +12,18 @@ use tailscope_signals::abi;
 use tailscope_signals::ring::Rings;
 use tailscope_signals::row::Row;
 
+use crate::answers::{self, Answers};
 use crate::attach::attach;
 use crate::config::{configure, ring_bytes};
 use crate::culprits::Names;
 use crate::keeping::Keepings;
-use crate::losses::{self, Losses};
+use crate::losses::{self, Losses, Uncovered};
 use crate::news::{self, Event, Ring};
+use crate::pid_namespace::{self, NamespaceError, Numbers, PidNamespace, user_namespace_refuses};
 use crate::privilege::{Missing, missing_capabilities};
 use crate::probes::{self, Uprobes};
 use crate::sdk_files::SdkFiles;
-use crate::select::{choose_fault_rung, fentry_refused, select};
+use crate::select::{autoload, choose_fault_rung, fentry_refused, select};
 use crate::socket_rung::choose_socket_rung;
 use crate::watch::{Watched, map_of, new_meters, place_meters};
 use crate::{Config, Ladder, shared};
@@ -34,6 +36,16 @@ pub enum LoadError {
     /// A privilege is missing.
     #[error("{} not permitted: {} missing", purposes(.0), names(.0))]
     Privilege(Vec<Missing>),
+    /// The capabilities that there are count only inside a user namespace.
+    #[error(
+        "this process is in a user namespace, and no capability inside one lets it load eBPF \
+         programs, not even root's; run it in the initial user namespace: on the host, or in a \
+         container without one (docker run --privileged --userns=host, podman as root)"
+    )]
+    UserNamespace,
+    /// Processes can't be named by their numbers.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
     /// The kernel does not describe its own types.
     #[error(
         "this kernel has no type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)"
@@ -86,20 +98,30 @@ pub(crate) struct Opened {
     pub(crate) object: OpenObject,
     /// How many CPUs there may ever be.
     pub(crate) cpus: usize,
+    /// The level of our PID namespace, which the programs know.
+    pub(crate) level: u32,
 }
 
 /// Reads programs, after it has made sure that they can be loaded.
 pub(crate) fn open(programs: &'static [u8]) -> Result<Opened, LoadError> {
     quiet();
+    if user_namespace_refuses() {
+        return Err(LoadError::UserNamespace);
+    }
     let missing = missing_capabilities();
     if !missing.is_empty() {
         return Err(LoadError::Privilege(missing));
     }
+    let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
+    let namespace = PidNamespace::here()?.config()?;
+    let mut object = ObjectBuilder::default()
+        .open_memory(programs)
+        .map_err(kernel("read the programs"))?;
+    pid_namespace::configure(&mut object, &namespace)?;
     Ok(Opened {
-        btf: Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?,
-        object: ObjectBuilder::default()
-            .open_memory(programs)
-            .map_err(kernel("read the programs"))?,
+        btf,
+        object,
+        level: namespace.level,
         cpus: libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?,
     })
 }
@@ -111,7 +133,9 @@ pub struct Kernel {
     pub(crate) probe_links: Vec<Link>,
     _links: Vec<Link>,
     pub(crate) take_in: Link,
+    pub(crate) numbers: Numbers,
     rows: Option<Rings>,
+    pub(crate) answers: Option<Answers>,
     probe_rows: Option<ProbeRows>,
     pub(crate) uprobes: Uprobes,
     events: Ring<Event>,
@@ -127,6 +151,7 @@ pub struct Kernel {
 /// Rows that wait to be taken.
 pub struct Ended<'k> {
     sockets: Option<&'k mut Rings>,
+    late: Option<&'k mut Answers>,
     probes: Option<&'k mut ProbeRows>,
 }
 
@@ -139,9 +164,12 @@ struct ProbeRows {
 
 impl Ended<'_> {
     /// Takes the rows of spans from sockets, oldest first on each CPU.
-    pub fn sockets(&mut self, each: impl FnMut(&Row)) {
+    pub fn sockets(&mut self, mut each: impl FnMut(&Row)) {
         if let Some(rows) = &mut self.sockets {
-            rows.drain(each);
+            rows.drain(&mut each);
+        }
+        if let Some(answers) = &mut self.late {
+            answers.drain(each);
         }
     }
 
@@ -161,7 +189,9 @@ impl Kernel {
             btf,
             object: mut open,
             cpus,
+            level,
         } = open(PROGRAMS)?;
+        autoload(&mut open, "list_processes", level > 0);
         let mut ladder = Ladder::default();
         configure(&mut open, config, cpus)?;
         select(&mut open, &btf, config, &mut ladder)?;
@@ -169,12 +199,20 @@ impl Kernel {
         let fentry = fentry_refused();
         let faults = choose_fault_rung(&mut open, &btf, fentry.as_deref(), &mut ladder);
         choose_socket_rung(&mut open, &btf, config, fentry.as_deref(), &mut ladder);
+        for name in answers::PROGRAMS {
+            autoload(&mut open, name, config.sockets.is_some());
+        }
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
         let links = attach(&mut object, faults, &mut ladder)?;
         let take_in = program(&mut object, "take_in_threads")
             .attach()
             .map_err(kernel("attach the iterator over tasks"))?;
+        let answers = match config.sockets {
+            Some(_) => Some(Answers::of(&mut object)?),
+            None => None,
+        };
+        let numbers = Numbers::of(&mut object, level)?;
         let watched = Watched::of(&object)?;
         let rings = |name| {
             Rings::map(map_of(&object, name).as_fd(), cpus, ring_bytes(cpus)).map_err(|source| {
@@ -198,7 +236,9 @@ impl Kernel {
             probe_links: Vec::new(),
             _links: links,
             take_in,
+            numbers,
             rows,
+            answers,
             probe_rows,
             uprobes,
             events: news::events(&map_of(&object, "events"))
@@ -225,6 +265,7 @@ impl Kernel {
     pub fn ended(&mut self) -> (Ended<'_>, Names<'_>) {
         let ended = Ended {
             sockets: self.rows.as_mut(),
+            late: self.answers.as_mut(),
             probes: self.probe_rows.as_mut(),
         };
         (ended, Names::of(&self.object))
@@ -251,6 +292,12 @@ impl Kernel {
     #[must_use]
     pub fn losses(&self) -> Losses {
         losses::read(&self.object)
+    }
+
+    /// Requests of sockets that are no rows, or whose rows say too little, so far.
+    #[must_use]
+    pub fn uncovered(&self) -> Uncovered {
+        losses::uncovered(&self.object)
     }
 
     /// News that were lost so far: cheaper than all [`losses`](Kernel::losses).

@@ -37,6 +37,38 @@ pub struct Losses {
     pub recursion: u64,
 }
 
+/// Requests of sockets that are no rows, or whose rows say too little, since the programs were
+/// loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Uncovered {
+    /// They came together with another, and count as one with it; an estimate.
+    pub pipelined: u64,
+    /// Receives on connections of HTTP/2, on which requests overlap.
+    pub multiplexed: u64,
+    /// The connection ended before an answer.
+    pub unanswered: u64,
+    /// The answer went on after its row was written.
+    pub continued: u64,
+    /// Rows of connections with TLS, whose handshakes count as requests.
+    pub encrypted: u64,
+}
+
+pub(crate) fn uncovered(object: &Object) -> Uncovered {
+    let counted = object
+        .maps()
+        .find(|map| map.name() == ".bss.uncovered")
+        .and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?)
+        .and_then(|bytes| shared::uncovered::from_bytes(&bytes))
+        .unwrap_or_default();
+    Uncovered {
+        pipelined: counted.pipelined,
+        multiplexed: counted.multiplexed,
+        encrypted: counted.encrypted,
+        unanswered: counted.unanswered,
+        continued: counted.continued,
+    }
+}
+
 /// What the programs count themselves.
 pub(crate) fn counted(object: &Object) -> shared::lost {
     object

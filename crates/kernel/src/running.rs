@@ -27,6 +27,14 @@ pub struct Thread {
     pub tid: u32,
 }
 
+impl Thread {
+    /// Whether our PID namespace does not show it. All such threads have the same number.
+    #[must_use]
+    pub fn is_outside(self) -> bool {
+        crate::timeline::is_outside(self.pid)
+    }
+}
+
 impl Running {
     /// Bytes from one CPU's word to the next one's.
     pub const STRIDE: usize = 64;

@@ -19,12 +19,42 @@ const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
     ("on_softirq_exit", "softirq_exit", Some("softirq")),
     ("on_contention_begin", "contention_begin", Some("lock")),
     ("on_contention_end", "contention_end", Some("lock")),
+    ("on_signal", "signal_generate", Some("stopped")),
+    (
+        "on_memcg_reclaim_begin",
+        "mm_vmscan_memcg_reclaim_begin",
+        Some("reclaim"),
+    ),
+    (
+        "on_memcg_reclaim_end",
+        "mm_vmscan_memcg_reclaim_end",
+        Some("reclaim"),
+    ),
+    (
+        "on_direct_reclaim_begin",
+        "mm_vmscan_direct_reclaim_begin",
+        Some("reclaim"),
+    ),
+    (
+        "on_direct_reclaim_end",
+        "mm_vmscan_direct_reclaim_end",
+        Some("reclaim"),
+    ),
     (
         "on_socket_state",
         "inet_sock_set_state",
-        Some("socket-close"),
+        Some("connections"),
     ),
 ];
+
+/// What is still measured where a tracepoint is missing.
+fn without(measures: &str) -> Option<&'static str> {
+    match measures {
+        "lock" => Some("system call"),
+        "stopped" => Some("sched_switch"),
+        _ => None,
+    }
+}
 
 pub(crate) fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
     btf.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(&format!("btf_trace_{name}"))
@@ -41,9 +71,11 @@ pub(crate) fn select(
     ladder.set("runqueue", Some("sched_switch, sched_waking"), "");
     ladder.set("softirq", Some("softirq_entry, softirq_exit"), "");
     ladder.set("lock", Some("system call, contention_begin"), "");
+    ladder.set("stopped", Some("sched_switch, signal_generate"), "");
+    ladder.set("reclaim", Some("mm_vmscan tracepoints, sched_switch"), "");
     for &(program, tracepoint, measures) in TRACEPOINTS {
         let wanted = match measures {
-            Some("socket-close") => config.sockets.is_some() && config.sample < 1 << 32,
+            Some("connections") => config.sockets.is_some(),
             _ => true,
         };
         let there = has_tracepoint(btf, tracepoint);
@@ -51,8 +83,7 @@ pub(crate) fn select(
             let why = format!("this kernel has no tracepoint {tracepoint}");
             match measures {
                 None => return Err(LoadError::NoTracepoint(tracepoint)),
-                Some("lock") => ladder.set("lock", Some("system call"), why),
-                Some(what) => ladder.set(what, None, why),
+                Some(what) => ladder.set(what, without(what), why),
             }
         }
         autoload(open, program, wanted && there);

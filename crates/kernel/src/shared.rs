@@ -31,9 +31,13 @@ pub(crate) trait Plain: Default + Sized {
 
 impl Plain for config {}
 impl Plain for process {}
+impl Plain for late {}
 impl Plain for lost {}
+impl Plain for uncovered {}
 impl Plain for unseen {}
 impl Plain for culprit {}
 impl Plain for event {}
 impl Plain for tl_config {}
 impl Plain for tl_lost {}
+impl Plain for pid_namespace_config {}
+impl Plain for process_numbers {}

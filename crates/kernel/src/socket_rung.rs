@@ -41,6 +41,9 @@ pub(crate) fn choose_socket_rung(
     autoload(open, "on_data_ready", from_ready && ready_told);
     autoload(open, "on_readable", from_ready && readable);
 
+    if wanted && has_tracepoint(btf, "inet_sock_set_state") {
+        ladder.set("connections", Some("inet_sock_set_state"), "");
+    }
     if wanted {
         let (mechanism, why) = rung(
             told.then_some("sock_recv_length, sock_send_length"),

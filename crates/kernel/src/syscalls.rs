@@ -66,6 +66,45 @@ const FILE: &[i64] = &[
     c::SYS_splice,
 ];
 
+/// Those that receive, by what their second argument is.
+const TO_BUFFER: &[i64] = &[c::SYS_read, c::SYS_recvfrom];
+const TO_VECTOR: &[i64] = &[c::SYS_readv];
+const TO_MESSAGE: &[i64] = &[c::SYS_recvmsg];
+
+/// Those in which a thread may wake another by a message, a signal or the end of a connection.
+const WAKES: &[i64] = &[
+    c::SYS_write,
+    c::SYS_writev,
+    c::SYS_pwrite64,
+    c::SYS_pwritev,
+    c::SYS_pwritev2,
+    c::SYS_sendto,
+    c::SYS_sendmsg,
+    c::SYS_sendmmsg,
+    c::SYS_sendfile,
+    c::SYS_splice,
+    c::SYS_tee,
+    c::SYS_vmsplice,
+    c::SYS_connect,
+    c::SYS_shutdown,
+    c::SYS_close,
+    c::SYS_close_range,
+    c::SYS_futex,
+    c::SYS_kill,
+    c::SYS_tkill,
+    c::SYS_tgkill,
+    c::SYS_rt_sigqueueinfo,
+    c::SYS_rt_tgsigqueueinfo,
+    c::SYS_pidfd_send_signal,
+    c::SYS_io_uring_enter,
+    c::SYS_exit,
+    c::SYS_exit_group,
+    c::SYS_mq_timedsend,
+    c::SYS_msgsnd,
+    c::SYS_semop,
+    c::SYS_semtimedop,
+];
+
 /// The table for the programs.
 pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
     let mut kinds = [shared::KIND_SLEEP as u8; SYSCALLS as usize];
@@ -78,6 +117,18 @@ pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
         for &nr in calls {
             if let Some(entry) = kinds.get_mut(nr as usize) {
                 *entry = kind as u8;
+            }
+        }
+    }
+    for (calls, flag) in [
+        (WAKES, shared::KIND_WAKES),
+        (TO_BUFFER, shared::KIND_TO_BUFFER),
+        (TO_VECTOR, shared::KIND_TO_VECTOR),
+        (TO_MESSAGE, shared::KIND_TO_MESSAGE),
+    ] {
+        for &nr in calls {
+            if let Some(entry) = kinds.get_mut(nr as usize) {
+                *entry |= flag as u8;
             }
         }
     }

@@ -9,6 +9,7 @@ use rustix::mm::{MapFlags as MmapFlags, ProtFlags};
 use tailscope_signals::abi;
 use tailscope_signals::sdk_files::SdkFile;
 
+use crate::answers::Answers;
 use crate::load::{Kernel, LoadError};
 use crate::sdk_files::SdkFileError;
 use crate::shared::{self, Plain};
@@ -133,8 +134,11 @@ pub(crate) fn place_meters(
 impl Kernel {
     /// Watches a process: its threads are metered from now on, and those it makes.
     pub fn watch(&mut self, pid: u32) -> Result<(), WatchError> {
+        let Some(number) = self.kernels_number(pid)? else {
+            return Ok(()); // it has ended
+        };
         let processes = map_of(&self.object, "processes");
-        let key = pid.to_ne_bytes();
+        let key = number.to_ne_bytes();
         if processes
             .lookup(&key, MapFlags::ANY)
             .ok()
@@ -150,25 +154,36 @@ impl Kernel {
                 MapFlags::NO_EXIST,
             )
             .map_err(|_| WatchError::TooMany)?;
-        self.watched.add(pid, 1);
+        self.watched.add(number, 1);
         // Reading the iterator runs its program over all tasks; it has no text to give.
         let mut text = Vec::new();
         Iter::new(&self.take_in)
             .map_err(kernel("open the iterator over tasks"))?
             .read_to_end(&mut text)
             .map_err(|e| kernel("take in its threads")(e.into()))?;
-        Ok(())
+        self.answers
+            .as_ref()
+            .map_or(Ok(()), Answers::take_in_listeners)
     }
 
     /// Stops watching it; what its threads cost afterwards is one load at each switch.
     pub fn unwatch(&mut self, pid: u32) {
-        if map_of(&self.object, "processes")
-            .delete(&pid.to_ne_bytes())
-            .is_ok()
+        // One that has ended is watched no more.
+        if let Ok(Some(number)) = self.kernels_number(pid)
+            && map_of(&self.object, "processes")
+                .delete(&number.to_ne_bytes())
+                .is_ok()
         {
-            self.watched.add(pid, -1);
+            self.watched.add(number, -1);
         }
         self.take_back_meters(pid);
+    }
+
+    /// The number by which the programs know a process. `None`: it has ended.
+    fn kernels_number(&self, pid: u32) -> Result<Option<u32>, WatchError> {
+        self.numbers
+            .kernels(pid)
+            .map_err(kernel("find the process in the initial PID namespace"))
     }
 
     /// Places a map of meters for the process that comes next, unless one is there. The kernel has
@@ -182,6 +197,8 @@ impl Kernel {
 
     /// Gives a process a map of meters that it can see into. The SDK's threads move there.
     pub fn give_meters(&mut self, pid: u32) -> Result<BorrowedFd<'_>, WatchError> {
+        // No process has the number 0: the programs then have none of it to tell.
+        let number = self.kernels_number(pid)?.unwrap_or_default();
         let (index, meters) = match self.spare_meters.take() {
             Some(spare) => spare,
             None => self.further_meters()?,
@@ -191,7 +208,7 @@ impl Kernel {
             ..Default::default()
         };
         let told = map_of(&self.object, "processes").update(
-            &pid.to_ne_bytes(),
+            &number.to_ne_bytes(),
             process.as_bytes(),
             MapFlags::EXIST,
         );

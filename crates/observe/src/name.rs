@@ -66,6 +66,32 @@ pub enum Name {
     },
 }
 
+impl Name {
+    /// Why its rate by this tag would say nothing, if it would.
+    #[must_use]
+    pub fn without_rate_by(&self, tag: &Self) -> Option<String> {
+        let (Self::Meter { cause, .. }, Self::Running { .. }) = (self, tag) else {
+            return None;
+        };
+        // These are charged while the thread that they strike has the CPU.
+        let struck = matches!(
+            cause,
+            Cause::Irq
+                | Cause::SoftirqNet
+                | Cause::SoftirqTimer
+                | Cause::SoftirqOther
+                | Cause::Fault
+        );
+        (!struck).then(|| {
+            format!(
+                "{self} has no rate by {tag}: the kernel charges a wait as a whole when it ends, so \
+                 it would count for whoever has the CPU at that moment; leave the tag out, or see \
+                 who had the CPU meanwhile with tailscope record -p PID and tailscope explain"
+            )
+        })
+    }
+}
+
 /// What was typed names no signal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -161,6 +187,21 @@ fn meter(pid: u32, tid: u32, cause: &str) -> Result<Name, NameError> {
         tid,
         cause: known,
     })
+}
+
+impl Name {
+    /// The process that it is of; `None`: it is of the machine.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Channel { pid, .. }
+            | Self::Hsperf { pid, .. }
+            | Self::Meter { pid, .. }
+            | Self::Counter { pid, .. }
+            | Self::Mem { pid, .. } => Some(*pid),
+            Self::Core { .. } | Self::Running { .. } => None,
+        }
+    }
 }
 
 impl FromStr for Name {

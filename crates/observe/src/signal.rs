@@ -68,6 +68,9 @@ impl Names {
             (Self::Places(places), _) => places.find(value),
             (Self::Threads, None) => Some("not seen yet".into()),
             (Self::Threads, Some(Thread { tid: 0, .. })) => Some("idle".into()),
+            (Self::Threads, Some(thread)) if thread.is_outside() => {
+                Some("outside this PID namespace".into())
+            }
             (Self::Threads, Some(Thread { pid, tid })) => {
                 let comm = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
                 let comm = comm.map_or_else(|_| "ended".into(), |text| text.trim().to_owned());

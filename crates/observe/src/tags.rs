@@ -144,6 +144,15 @@ impl<const N: usize, const T: usize> Tags<N, T> {
         (all, self.others)
     }
 
+    /// By how much each counter grew in the pairs of samples that both saw the same value.
+    #[must_use]
+    pub fn grown(&self) -> [u64; N] {
+        let all = self.values.values().chain([&self.others]);
+        all.fold([0; N], |sum, seen| {
+            std::array::from_fn(|i| sum[i] + seen.grown[i])
+        })
+    }
+
     /// Pairs of samples between which the tags changed, and the cycles between them.
     #[must_use]
     pub fn changed(&self) -> (u64, u64) {
@@ -176,6 +185,8 @@ mod tests {
                 cycles + tags.changed().1,
                 pairs.iter().map(|pair| pair.2).sum::<u64>()
             );
+            let same = pairs.iter().filter(|(before, after, ..)| before == after);
+            prop_assert_eq!(tags.grown(), [same.map(|pair| pair.3).sum::<u64>()]);
             prop_assert!(all.is_sorted_by(|a, b| a.1.hits >= b.1.hits));
             let hits: u64 = all.iter().map(|(_, seen)| seen.hits).sum();
             prop_assert_eq!(hits, pairs.len() as u64);

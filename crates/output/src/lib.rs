@@ -116,7 +116,7 @@ impl Folder {
         Self::checked(held, &self.path.join(name))
     }
 
-    /// A new, empty file of this name, in the place of what may be there.
+    /// A new, empty file of this name, in the place of what may be there; to be read, too.
     pub fn create(&self, name: &str) -> io::Result<File> {
         create_in(&self.held, name)
     }
@@ -168,7 +168,7 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -
 }
 
 fn create_in(folder: impl AsFd, name: &str) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let create = || openat(&folder, name, flags, file_mode());
     match create() {
         // Left by one that was killed, or put there: its name goes, and what it may lead to stays.

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use tailscope_kernel::{Names, Source};
+use tailscope_signals::abi;
 use tailscope_signals::clock::{Clock, Cycles};
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::row::Row;
+use tailscope_signals::row::{Behind, Row};
 use tailscope_trace::{Cause, Error, SpanName, SpanRow};
 
 use crate::StealClock;
-use crate::convert::{Context, Unit, convert, running_ns};
+use crate::convert::{Context, Unit, cause_of, convert, running_ns};
 use crate::counting::Counting;
 use crate::keeping::Keeper;
 use crate::live::Live;
@@ -32,6 +33,8 @@ pub(crate) struct Book {
     texts: HashMap<u16, SpanName>,
     /// Who is to blame, by their number.
     culprits: HashMap<u16, SpanName>,
+    /// Requests that others queued behind.
+    behind: HashMap<String, SpanName>,
     weights: Weights,
     pub(crate) keeper: Keeper,
     pub(crate) counting: Counting,
@@ -45,6 +48,39 @@ pub type Tap = Box<dyn FnMut(&SpanRow, &str) + Send>;
 
 /// So many names a recording knows: programs make them, and must not fill the memory.
 const MOST_NAMES: u32 = 2048;
+
+/// So many requests that others queued behind it names.
+const MOST_BEHIND: usize = 1024;
+
+/// A request that others queued behind: its length to one digit, so that there are few such names,
+/// and whose it was.
+fn describe(behind: Behind) -> String {
+    let mut unit = 1;
+    while behind.ns / unit >= 10 {
+        unit *= 10;
+    }
+    let rounded = behind.ns / unit * unit;
+    let length = match rounded {
+        0..1_000_000 => format!("{} µs", rounded / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", rounded / 1_000_000),
+        _ => format!("{} s", rounded / 1_000_000_000),
+    };
+    match behind.peer {
+        Some(peer) => format!("{length} request of {peer}"),
+        None => format!("{length} request of a local client"),
+    }
+}
+
+/// In words, why TCP kept data back (`enum ts_held`).
+const fn why_held(why: u16) -> &'static str {
+    match why as u32 {
+        abi::TS_HELD_NAGLE => "nagle",
+        abi::TS_HELD_CORK => "cork",
+        abi::TS_HELD_WINDOW => "receive window",
+        abi::TS_HELD_CONGESTION => "congestion window",
+        _ => "other",
+    }
+}
 
 /// The name of spans whose own came when the table of names was full.
 const OTHER_NAMES: &str = "(other)";
@@ -80,6 +116,7 @@ impl Book {
             probe_spans,
             texts: HashMap::new(),
             culprits: HashMap::new(),
+            behind: HashMap::new(),
             weights,
             keeper,
             counting,
@@ -90,6 +127,21 @@ impl Book {
 
     fn intern(&mut self, name: &str) -> SpanName {
         self.output.intern(name, MOST_NAMES, OTHER_NAMES)
+    }
+
+    /// The name of a request that others queued behind. Clients choose their ports: of too many
+    /// names the rest is one.
+    fn name_of(&mut self, behind: Behind) -> SpanName {
+        let text = describe(behind);
+        if let Some(name) = self.behind.get(&text) {
+            return *name;
+        }
+        if self.behind.len() >= MOST_BEHIND {
+            return self.intern(OTHER_NAMES);
+        }
+        let name = self.intern(&text);
+        self.behind.insert(text, name);
+        name
     }
 
     /// What is kept of each source of the kernel's programs.
@@ -210,7 +262,8 @@ impl Page<'_> {
     /// looked for again.
     fn blame(&mut self, row: &Row, span: &mut SpanRow) {
         let (book, names) = (&mut *self.book, self.names);
-        for (cause, &who) in row.who.iter().enumerate() {
+        for (metered, &who) in row.who.iter().enumerate() {
+            let cause = cause_of(metered).index();
             if who != 0 && span.cause_ns[cause] > 0 {
                 span.cause_by[cause] = book.culprits.get(&who).copied().or_else(|| {
                     let name = book.intern(&names.culprit(who)?);
@@ -218,6 +271,13 @@ impl Page<'_> {
                     Some(name)
                 });
             }
+        }
+        if row.request.tcp_ns > 0 {
+            let why = book.intern(why_held(row.request.tcp_why));
+            span.cause_by[Cause::Tcp.index()] = Some(why);
+        }
+        if let Some(behind) = row.request.behind {
+            span.cause_by[Cause::Queue.index()] = Some(book.name_of(behind));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! From the row that was measured to the row of the ledger: pure, and the only place where one
 //! becomes the other.
 
+use tailscope_signals::abi;
 use tailscope_signals::clock::{Clock, Cycles, Monotonic};
 use tailscope_signals::row::{CAUSES, Row};
 use tailscope_trace::{Cause, SpanName, SpanRow};
@@ -26,6 +27,16 @@ pub(crate) struct Context {
 /// The books of a row don't balance: its causes add up to more than its wall time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overdrawn(pub(crate) i64);
+
+/// The ledger's cause for a number that the kernel's programs meter by: the same, but for those
+/// that came later.
+pub(crate) fn cause_of(metered: usize) -> Cause {
+    match metered as u32 {
+        abi::TS_STOPPED => Cause::Stopped,
+        abi::TS_RECLAIM => Cause::Reclaim,
+        _ => Cause::ALL[metered],
+    }
+}
 
 /// Makes the ledger's row. Where the causes exceed the wall time (an interrupt between two reads
 /// of the clock), the largest gives way, and the excess is told.
@@ -56,13 +67,21 @@ pub(crate) fn convert(row: &Row, clock: &Clock, context: Context) -> (SpanRow, O
         weight: context.weight,
         ..SpanRow::default()
     };
-    for cause in 0..CAUSES {
-        span.cause_ns[cause] = signed(row.ns[cause]).min(wall_ns);
-        span.cause_n[cause] = row.n[cause];
+    for metered in 0..CAUSES {
+        let cause = cause_of(metered).index();
+        span.cause_ns[cause] = signed(row.ns[metered]).min(wall_ns);
+        span.cause_n[cause] = row.n[metered];
     }
-    let queue = Cause::Queue.index();
-    span.cause_ns[queue] = signed(row.queue_ns).min(wall_ns);
-    span.cause_n[queue] = u32::from(row.queue_ns > 0);
+    for (cause, ns) in [
+        (Cause::Queue, row.queue_ns),
+        (Cause::Tcp, row.request.tcp_ns),
+        (Cause::Accept, row.request.accept_ns),
+        (Cause::Unknown, row.request.unknown_ns),
+    ] {
+        span.cause_ns[cause.index()] = signed(ns).min(wall_ns);
+        span.cause_n[cause.index()] = u32::from(ns > 0);
+    }
+    span.others = row.request.others;
     let excess = balance(&mut span);
     (span, (excess > 0).then_some(Overdrawn(excess)))
 }
@@ -97,6 +116,8 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use tailscope_signals::row::Request;
+
     use super::*;
 
     static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::calibrate);
@@ -114,15 +135,18 @@ mod tests {
         #[test]
         fn the_books_balance_for_any_row(
             wall in 0..1u64 << 50,
-            ns in proptest::array::uniform12(0..1u64 << 48),
+            ns in proptest::array::uniform14(0..1u64 << 48),
             queue_ns in 0..1u64 << 48,
+            accept_ns in 0..1u64 << 48,
+            tcp_ns in 0..1u64 << 48,
         ) {
-            let row = Row { wall, ns, queue_ns, ..Row::default() };
+            let request = Request { accept_ns, tcp_ns, ..Request::default() };
+            let row = Row { wall, ns, queue_ns, request, ..Row::default() };
             let (span, overdrawn) = convert(&row, &CLOCK, context());
             prop_assert!(running_ns(&span) >= 0);
             prop_assert!(span.cause_ns.iter().all(|ns| *ns >= 0));
             prop_assert_eq!(overdrawn.is_some(), ns.iter().map(|n| (*n).min(wall)).sum::<u64>()
-                + queue_ns.min(wall) > wall);
+                + [queue_ns, accept_ns, tcp_ns].map(|ns| ns.min(wall)).iter().sum::<u64>() > wall);
         }
 
         #[test]

@@ -132,6 +132,17 @@ impl Launched {
         })
     }
 
+    /// How it ended, where the kernel has told of its end: it can be waited for a little later.
+    pub fn ended_soon(&mut self) -> io::Result<Option<ExitStatus>> {
+        for _ in 0..100 {
+            if let Some(status) = self.ended()? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        Ok(None)
+    }
+
     /// How it ended, if it has.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()

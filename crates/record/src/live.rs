@@ -55,7 +55,7 @@ pub struct Kind {
 
 impl Live {
     /// Enters a row. `name`: what its kind is called, asked when it comes for the first time.
-    pub(crate) fn enter(&mut self, row: &SpanRow, name: impl FnOnce(SpanName) -> Arc<str>) {
+    pub fn enter(&mut self, row: &SpanRow, name: impl FnOnce(SpanName) -> Arc<str>) {
         let user = self.user_of(row.pid as u32);
         let kind = match self.by_name.get(&(user, row.span)) {
             Some(kind) => *kind,
@@ -124,7 +124,7 @@ impl Live {
     }
 
     /// Lets time pass: to be called at every look, before its rows.
-    pub(crate) fn turn(&mut self, now: Instant) {
+    pub fn turn(&mut self, now: Instant) {
         let (_, turned) = (
             self.began.get_or_insert(now),
             self.turned.get_or_insert(now),

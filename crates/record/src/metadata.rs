@@ -23,6 +23,14 @@ pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans
             Cause::Fault => ladder.measures("fault"),
             Cause::Steal => steal,
             Cause::Queue => sockets == Some(SocketSpans::FromReady),
+            Cause::Tcp => sockets == Some(SocketSpans::FromReady) && ladder.measures("ready"),
+            Cause::Accept => {
+                sockets == Some(SocketSpans::FromReady)
+                    && ladder.measures("ready")
+                    && ladder.measures("connections")
+            }
+            Cause::Unknown => sockets.is_some(),
+            Cause::Reclaim => ladder.measures("reclaim"),
             _ => true,
         })
         .collect()

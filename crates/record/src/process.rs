@@ -10,7 +10,7 @@ use tailscope_signals::sdk_files::{self, CodeFile, SdkFile, code_mappings};
 /// A process that can be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id in the initial namespace.
+    /// Its id, as `/proc` shows it here.
     pub pid: u32,
 }
 

@@ -20,6 +20,7 @@ pub mod meters;
 pub mod moved;
 pub mod nearest;
 pub mod owner;
+pub mod patience;
 pub mod preempted;
 pub mod region;
 pub mod remote;

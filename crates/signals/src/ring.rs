@@ -9,8 +9,10 @@ use crate::abi;
 use crate::mapping::Mapping;
 use crate::row::Row;
 
-const ROW_MAX: u64 =
-    (size_of::<abi::ts_row>() + abi::TS_CAUSES as usize * size_of::<abi::ts_share>()) as u64;
+/// TS_KERNEL_ROW_MAX.
+const ROW_MAX: u64 = (size_of::<abi::ts_row>()
+    + abi::TS_CAUSES as usize * size_of::<abi::ts_share>()
+    + size_of::<abi::ts_request>()) as u64;
 
 /// Rows are copied out of a ring in blocks of so many bytes: a few pages' worth of a stream that the
 /// CPU fetches ahead, and never past what the producer has finished.

@@ -4,6 +4,7 @@
 //! row that makes no sense is an error, never a panic or a read past its end.
 
 use std::mem::{offset_of, size_of};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::abi;
 use crate::keeping::Kept;
@@ -21,6 +22,32 @@ pub struct Counts {
     pub group: u16,
     /// For each event of it: how many, where that is known.
     pub values: [Option<u64>; COUNTERS],
+}
+
+/// What is known of a request beside its thread's meter: `struct ts_request`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Request {
+    /// How long its connection waited to be accepted.
+    pub accept_ns: u64,
+    /// How long TCP kept the end of the answer back.
+    pub tcp_ns: u64,
+    /// How long another thread had it, or nobody.
+    pub unknown_ns: u64,
+    /// Why TCP did, as `enum ts_held`.
+    pub tcp_why: u16,
+    /// Requests that its thread began or answered while it was open.
+    pub others: u32,
+    /// Whose request it queued behind, where that is known.
+    pub behind: Option<Behind>,
+}
+
+/// A request that kept a thread busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behind {
+    /// The peer's address and port; `None` for one on a Unix socket.
+    pub peer: Option<SocketAddr>,
+    /// How long it took.
+    pub ns: u64,
 }
 
 /// One span as it was measured, times still in the unit of its source.
@@ -55,6 +82,8 @@ pub struct Row {
     pub who: [u16; CAUSES],
     /// What was counted, where something was (SDK).
     pub counts: Option<Counts>,
+    /// What is known of the request beside the meter (sockets).
+    pub request: Request,
 }
 
 /// The bytes are not a row.
@@ -123,12 +152,58 @@ impl Row {
             at += SHARE;
             left &= left - 1;
         }
-        if flags & abi::TS_ROW_HAS_COUNTS == 0 {
-            return Ok(want);
+        self.request = Request::default();
+        let mut len = want;
+        if flags & abi::TS_ROW_HAS_COUNTS != 0 {
+            let (counts, more) = Counts::parse(&bytes[len..])?;
+            self.counts = Some(counts);
+            len += more;
         }
-        let (counts, len) = Counts::parse(&bytes[want..])?;
-        self.counts = Some(counts);
-        Ok(want + len)
+        if flags & abi::TS_ROW_HAS_REQUEST != 0 {
+            self.request = Request::parse(&bytes[len..])?;
+            len += Request::BYTES;
+        }
+        Ok(len)
+    }
+}
+
+/// Numbers of address families, the same on all of Linux.
+const AF_UNIX: u16 = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+impl Request {
+    const BYTES: usize = size_of::<abi::ts_request>();
+
+    /// Reads the one at the front of `bytes`.
+    fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let have = bytes.len();
+        if have < Self::BYTES {
+            return Err(Malformed {
+                have,
+                want: Self::BYTES,
+            });
+        }
+        let address = offset_of!(abi::ts_request, address);
+        let octets: [u8; 16] = bytes[address..address + 16].try_into().expect("sixteen");
+        let port = u16_at(bytes, offset_of!(abi::ts_request, port)).swap_bytes();
+        let [a, b, c, d, ..] = octets;
+        let of_ip = |ip: IpAddr| Some(SocketAddr::new(ip.to_canonical(), port));
+        let peer = match u16_at(bytes, offset_of!(abi::ts_request, family)) {
+            AF_UNIX => Some(None),
+            AF_INET => Some(of_ip(Ipv4Addr::new(a, b, c, d).into())),
+            AF_INET6 => Some(of_ip(Ipv6Addr::from(octets).into())),
+            _ => None,
+        };
+        let ns = u64_at(bytes, offset_of!(abi::ts_request, blocked_ns));
+        Ok(Self {
+            accept_ns: u64_at(bytes, offset_of!(abi::ts_request, accept_ns)),
+            tcp_ns: u64_at(bytes, offset_of!(abi::ts_request, tcp_ns)),
+            unknown_ns: u64_at(bytes, offset_of!(abi::ts_request, unknown_ns)),
+            tcp_why: u16_at(bytes, offset_of!(abi::ts_request, tcp_why)),
+            others: u32_at(bytes, offset_of!(abi::ts_request, others)),
+            behind: peer.map(|peer| Behind { peer, ns }),
+        })
     }
 }
 
@@ -174,7 +249,8 @@ mod tests {
         bytes.extend(causes.clone().fold(0u16, |m, c| m | 1 << c).to_le_bytes());
         bytes.extend(row.cpu.to_le_bytes());
         let counted = u8::from(row.counts.is_some()) * abi::TS_ROW_HAS_COUNTS as u8;
-        bytes.extend([row.name, u8::from(row.id.is_some()) | counted]);
+        let asked = u8::from(row.request != Request::default()) * abi::TS_ROW_HAS_REQUEST as u8;
+        bytes.extend([row.name, u8::from(row.id.is_some()) | counted | asked]);
         bytes.extend(row.text.to_le_bytes());
         bytes.extend(row.queue_ns.to_le_bytes());
         bytes.extend(row.kept.code().to_le_bytes());
@@ -193,15 +269,54 @@ mod tests {
             let values = counts.values.iter().flatten();
             values.for_each(|value| bytes.extend(value.to_le_bytes()));
         }
+        if row.request != Request::default() {
+            encode_request(&row.request, &mut bytes);
+        }
         bytes
+    }
+
+    fn encode_request(request: &Request, bytes: &mut Vec<u8>) {
+        let (family, port, octets) = match request.behind.map(|behind| behind.peer) {
+            None => (0, 0, [0; 16]),
+            Some(None) => (AF_UNIX, 0, [0; 16]),
+            Some(Some(SocketAddr::V4(v4))) => {
+                let mut octets = [0; 16];
+                octets[..4].copy_from_slice(&v4.ip().octets());
+                (AF_INET, v4.port(), octets)
+            }
+            Some(Some(SocketAddr::V6(v6))) => (AF_INET6, v6.port(), v6.ip().octets()),
+        };
+        bytes.extend(request.accept_ns.to_le_bytes());
+        bytes.extend(request.tcp_ns.to_le_bytes());
+        bytes.extend(request.unknown_ns.to_le_bytes());
+        bytes.extend(request.others.to_le_bytes());
+        bytes.extend(request.tcp_why.to_le_bytes());
+        bytes.extend(family.to_le_bytes());
+        let ns = request.behind.map_or(0, |behind| behind.ns);
+        bytes.extend(ns.to_le_bytes());
+        bytes.extend(octets);
+        bytes.extend(port.to_be_bytes());
+        bytes.extend([0; 6]);
+    }
+
+    prop_compose! {
+        fn requests()(accept_ns: u64, tcp_ns: u64, unknown_ns: u64, tcp_why: u16, others: u32, ip: IpAddr, port: u16,
+                      ns: u64, known in 0..3) -> Request {
+            let behind = match known {
+                0 => None,
+                1 => Some(Behind { peer: None, ns }),
+                _ => Some(Behind { peer: Some(SocketAddr::new(ip.to_canonical(), port)), ns }),
+            };
+            Request { accept_ns, tcp_ns, unknown_ns, tcp_why, others, behind }
+        }
     }
 
     prop_compose! {
         fn rows()(begin: u64, wall: u64, id: Option<u64>, pid: u32, tid: u32, cpu: u16, name: u8, text: u16,
-                  queue_ns: u64, kept: u16, ns: [u64; CAUSES], n: [u32; CAUSES], who: [u16; CAUSES], mask: u16, group: u16,
+                  queue_ns: u64, kept: u16, ns: [u64; CAUSES], n: [u32; CAUSES], who: [u16; CAUSES], mask: u16, group: u16, request in requests(),
                   values: Option<[Option<u64>; COUNTERS]>) -> Row {
             let counts = values.map(|values| Counts { group, values });
-            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, kept: Kept::from_code(kept), ns, n, who, counts };
+            let mut row = Row { begin, wall, id, pid, tid, cpu, name, text, queue_ns, kept: Kept::from_code(kept), ns, n, who, counts, request };
             for c in (0..CAUSES).filter(|c| mask & 1 << c == 0) {
                 row.ns[c] = 0;
                 row.n[c] = 0;

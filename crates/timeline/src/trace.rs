@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use tailscope_kernel::timeline::is_outside;
 use tailscope_signals::event::{EVENT_BYTES, Event, What, abi, at_of};
 
 use crate::about::{About, Thread};
@@ -166,7 +167,11 @@ impl Trace {
     #[must_use]
     pub fn thread(&self, tid: u32) -> String {
         let Some(thread) = self.about.threads.get(&tid) else {
-            return format!("thread {tid}");
+            return if is_outside(tid) {
+                "a thread outside the recorder's PID namespace".into()
+            } else {
+                format!("thread {tid}")
+            };
         };
         printable(&match self.about.processes.get(&thread.process) {
             Some(process) if *process != thread.name => format!("{process}/{}", thread.name),

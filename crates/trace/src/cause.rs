@@ -35,11 +35,21 @@ pub enum Cause {
     Steal = 12,
     /// The request was ready at its socket while its thread was on the CPU with other work.
     Queue = 13,
+    /// Kept from running by a signal, a tracer or its cgroup's freezer.
+    Stopped = 14,
+    /// Taking memory back before it gets some: over `memory.high`, or where memory is short.
+    Reclaim = 15,
+    /// TCP kept the end of the answer back: Nagle, a full window.
+    Tcp = 16,
+    /// The request's data was there, and its connection waited to be accepted.
+    Accept = 17,
+    /// Another thread answered than received: what the request did in between is not known.
+    Unknown = 18,
 }
 
 impl Cause {
     /// How many causes there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 19;
 
     /// Every cause, in the persisted order: `ALL[n]` has the number `n`.
     pub const ALL: [Cause; Cause::COUNT] = [
@@ -57,6 +67,11 @@ impl Cause {
         Cause::Fault,
         Cause::Steal,
         Cause::Queue,
+        Cause::Stopped,
+        Cause::Reclaim,
+        Cause::Tcp,
+        Cause::Accept,
+        Cause::Unknown,
     ];
 
     /// The name as in the ledger's columns, `<name>_ns` and `<name>_n`.
@@ -77,6 +92,11 @@ impl Cause {
             Cause::Fault => "fault",
             Cause::Steal => "steal",
             Cause::Queue => "queue",
+            Cause::Stopped => "stopped",
+            Cause::Reclaim => "reclaim",
+            Cause::Tcp => "tcp",
+            Cause::Accept => "accept",
+            Cause::Unknown => "unknown",
         }
     }
 
@@ -88,10 +108,15 @@ impl Cause {
             Cause::Runqueue
                 | Cause::Preempted
                 | Cause::Lock
+                | Cause::Network
+                | Cause::Sleep
                 | Cause::Irq
                 | Cause::SoftirqNet
                 | Cause::SoftirqTimer
                 | Cause::SoftirqOther
+                | Cause::Queue
+                | Cause::Stopped
+                | Cause::Tcp
         )
     }
 
@@ -122,7 +147,7 @@ impl fmt::Display for Cause {
 
 /// A set of causes, such as those that this machine can measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CauseSet(u16);
+pub struct CauseSet(u32);
 
 impl CauseSet {
     /// No cause.
@@ -133,24 +158,24 @@ impl CauseSet {
     /// This set and `cause`.
     #[must_use]
     pub const fn with(self, cause: Cause) -> CauseSet {
-        CauseSet(self.0 | 1 << cause as u16)
+        CauseSet(self.0 | 1 << cause as u32)
     }
 
     /// This set less `cause`.
     #[must_use]
     pub const fn without(self, cause: Cause) -> CauseSet {
-        CauseSet(self.0 & !(1 << cause as u16))
+        CauseSet(self.0 & !(1 << cause as u32))
     }
 
     /// Whether `cause` is in the set.
     #[must_use]
     pub const fn contains(self, cause: Cause) -> bool {
-        self.0 & 1 << cause as u16 != 0
+        self.0 & 1 << cause as u32 != 0
     }
 
     /// The set as bits: bit n stands for the cause of number n.
     #[must_use]
-    pub const fn bits(self) -> u16 {
+    pub const fn bits(self) -> u32 {
         self.0
     }
 

@@ -17,6 +17,10 @@ pub(crate) struct Columns {
     pub(crate) id: Vec<i64>,
     /// Which rows those are.
     pub(crate) id_rows: Vec<u32>,
+    /// How many other requests had their thread meanwhile, of the rows that had some.
+    pub(crate) others: Vec<i64>,
+    /// Which rows those are.
+    pub(crate) others_rows: Vec<u32>,
     pub(crate) strikes: [Strikes; Cause::COUNT],
     pub(crate) counters: Vec<Counted>,
     measured: u32,
@@ -72,9 +76,11 @@ impl Columns {
             cpu: Vec::with_capacity(capacity),
             id: Vec::new(),
             id_rows: Vec::new(),
+            others: Vec::new(),
+            others_rows: Vec::new(),
             strikes: std::array::from_fn(|_| Strikes::default()),
             counters: vec![Counted::default(); counters],
-            measured: u32::from(measured.bits()),
+            measured: measured.bits(),
         }
     }
 
@@ -95,6 +101,10 @@ impl Columns {
         if let Some(id) = row.id {
             self.id.push(id);
             self.id_rows.push(number);
+        }
+        if row.others > 0 {
+            self.others.push(row.others.into());
+            self.others_rows.push(number);
         }
         let mut struck = 0;
         for cause in 0..Cause::COUNT {
@@ -130,6 +140,8 @@ impl Columns {
         self.cpu.clear();
         self.id.clear();
         self.id_rows.clear();
+        self.others.clear();
+        self.others_rows.clear();
         self.strikes.iter_mut().for_each(Strikes::clear);
         for counted in &mut self.counters {
             counted.rows.clear();

@@ -102,6 +102,10 @@ pub struct Summary {
     pub seen: u64,
     /// For each place that can lose: how many rows or events it lost.
     pub lost: BTreeMap<String, u64>,
+    /// Requests that are no rows, or whose rows say too little, by the reason.
+    pub uncovered: BTreeMap<String, u64>,
+    /// Rows that are there and were mended, by what was wrong.
+    pub adjusted: BTreeMap<String, u64>,
     /// What the recorder itself cost.
     pub cost: Cost,
 }
@@ -149,6 +153,12 @@ pub struct LedgerInfo {
     pub seen: Option<u64>,
     /// For each place that can lose: how many rows or events it lost.
     pub lost: Option<BTreeMap<String, u64>>,
+    /// Requests that are no rows, or whose rows say too little, by the reason.
+    #[serde(default)]
+    pub uncovered: Option<BTreeMap<String, u64>>,
+    /// Rows that are there and were mended, by what was wrong.
+    #[serde(default)]
+    pub adjusted: Option<BTreeMap<String, u64>>,
     /// What the recorder itself cost.
     pub cost: Option<Cost>,
 }
@@ -169,6 +179,8 @@ impl LedgerInfo {
             files: None,
             seen: None,
             lost: None,
+            uncovered: None,
+            adjusted: None,
             cost: None,
         }
     }
@@ -211,6 +223,7 @@ impl LedgerInfo {
             source,
         })?;
         text.push(b'\n');
+        let text = checksummed(text);
         let written = folder
             .create(&unfinished)
             .and_then(|mut file| {
@@ -225,4 +238,22 @@ impl LedgerInfo {
             Error::losing_io("write", &path, 0, source)
         })
     }
+}
+
+/// What stands for the checksum of `ledger.json` while it is computed.
+const ROOM: &str = "00000000";
+
+/// The text of an object with its CRC32 as the last key: that of the whole text, with `ROOM` in
+/// place of the checksum. The key also says that the ledger's files have checksums.
+fn checksummed(mut text: Vec<u8>) -> Vec<u8> {
+    let end = text.trim_ascii_end().len().saturating_sub(1);
+    let rest = text.split_off(text[..end].trim_ascii_end().len());
+    text.extend_from_slice(b",\n  \"crc32\": \"");
+    let room = text.len()..text.len() + ROOM.len();
+    text.extend_from_slice(ROOM.as_bytes());
+    text.push(b'"');
+    text.extend_from_slice(&rest);
+    let checksum = format!("{:08x}", crc32fast::hash(&text));
+    text[room].copy_from_slice(checksum.as_bytes());
+    text
 }

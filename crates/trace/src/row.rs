@@ -72,6 +72,8 @@ pub struct SpanRow {
     /// Who is to blame for the largest part of each, likewise; only where
     /// [`Cause::has_culprits`]. Written where the cause struck.
     pub cause_by: [Option<SpanName>; Cause::COUNT],
+    /// How many other requests the span's thread began or answered while this one was open.
+    pub others: u32,
     /// What the hardware counted.
     pub counts: Counts,
 }
@@ -91,6 +93,7 @@ impl Default for SpanRow {
             cause_ns: [0; Cause::COUNT],
             cause_n: [0; Cause::COUNT],
             cause_by: [None; Cause::COUNT],
+            others: 0,
             counts: Counts::default(),
         }
     }

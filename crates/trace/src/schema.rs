@@ -22,6 +22,7 @@ pub(crate) enum Column {
     CauseNs(Cause),
     CauseN(Cause),
     CauseBy(Cause),
+    Others,
     /// A hardware counter, by its place among those of the ledger.
     Counter(usize),
 }
@@ -29,7 +30,9 @@ pub(crate) enum Column {
 impl Column {
     /// Every column that each ledger has, in the order on disk; hardware counters come after them.
     pub(crate) fn all() -> impl Iterator<Item = Column> {
-        use Column::{CauseBy, CauseN, CauseNs, Cpu, Id, Pid, Span, Start, Tid, Wall, Weight};
+        use Column::{
+            CauseBy, CauseN, CauseNs, Cpu, Id, Others, Pid, Span, Start, Tid, Wall, Weight,
+        };
         [Start, Span, Id, Pid, Tid, Cpu, Wall, Weight]
             .into_iter()
             .chain(
@@ -43,6 +46,7 @@ impl Column {
                     .filter(|cause| cause.has_culprits())
                     .map(CauseBy),
             )
+            .chain([Others])
     }
 
     /// Every column of a ledger with so many hardware counters.
@@ -65,6 +69,7 @@ impl Column {
             Column::CauseNs(cause) => format!("{cause}_ns"),
             Column::CauseN(cause) => format!("{cause}_n"),
             Column::CauseBy(cause) => format!("{cause}_by"),
+            Column::Others => "others".to_owned(),
         }
     }
 
@@ -78,14 +83,20 @@ impl Column {
 
     /// Whether ledgers of earlier versions lack it. It is then null throughout.
     pub(crate) fn may_be_missing(self) -> bool {
-        matches!(self, Column::CauseBy(_))
+        match self {
+            Column::CauseBy(_) | Column::Others => true,
+            Column::CauseNs(cause) | Column::CauseN(cause) => cause > Cause::Queue,
+            _ => false,
+        }
     }
 
     /// A column that can't be null in this ledger is REQUIRED: it then has no definition levels
     /// to write and to read. Engines treat both alike.
     fn repetition(self, measured: CauseSet) -> Repetition {
         match self {
-            Column::Id | Column::CauseBy(_) | Column::Counter(_) => Repetition::OPTIONAL,
+            Column::Id | Column::CauseBy(_) | Column::Others | Column::Counter(_) => {
+                Repetition::OPTIONAL
+            }
             Column::CauseNs(cause) | Column::CauseN(cause) if !measured.contains(cause) => {
                 Repetition::OPTIONAL
             }

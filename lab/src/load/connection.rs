@@ -1,7 +1,7 @@
 //! One connection: what is to be sent, what is under way, what waits for its turn.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -10,51 +10,60 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::protocol::{Protocol, Reply};
+use super::receive::{Inbox, stamp_what_comes};
+use super::tally::Request;
 use crate::clock::Nanos;
 use crate::random::Random;
 
 /// A loopback server that does not even accept in this time does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Read this much at a time.
-const READ: usize = 64 << 10;
-
 pub struct Connection {
     address: SocketAddr,
-    stream: TcpStream,
+    /// None between two requests that have a connection each.
+    stream: Option<TcpStream>,
+    /// The server has closed it.
+    ended: bool,
     inbox: Inbox,
     outbox: Vec<u8>,
     sent: usize,
-    /// Due times of requests without their reply, oldest first.
-    under_way: VecDeque<Nanos>,
+    /// Requests without their reply, oldest first.
+    under_way: VecDeque<Request>,
     /// Due times of requests that found the connection busy.
     waiting: VecDeque<Nanos>,
     /// How many may be under way.
     depth: usize,
+    /// Each request has a connection of its own, which is made when it goes out.
+    fresh: bool,
 }
 
-/// A reply and the due time of its request.
+/// A reply, its request, and when the kernel received its last byte.
 pub struct Answer {
-    pub due: Nanos,
+    pub request: Request,
+    pub received: Nanos,
     pub reply: Reply,
 }
 
 impl Connection {
-    pub fn open(address: SocketAddr, depth: usize) -> anyhow::Result<Self> {
+    /// Connects, in any case: whether somebody serves there must be known before load begins.
+    pub fn open(address: SocketAddr, depth: usize, fresh: bool) -> anyhow::Result<Self> {
         Ok(Self {
             address,
-            stream: connect(address)?,
+            stream: Some(connect(address)?),
+            ended: false,
             inbox: Inbox::default(),
             outbox: Vec::new(),
             sent: 0,
             under_way: VecDeque::new(),
             waiting: VecDeque::new(),
             depth,
+            fresh,
         })
     }
 
-    pub fn stream(&self) -> &TcpStream {
-        &self.stream
+    /// None while there is no connection.
+    pub fn stream(&self) -> Option<&TcpStream> {
+        self.stream.as_ref()
     }
 
     /// Requests that were due and are not answered.
@@ -75,8 +84,7 @@ impl Connection {
         random: &mut Random,
     ) -> anyhow::Result<()> {
         if self.under_way.len() < self.depth {
-            self.under_way.push_back(due);
-            protocol.request(random, &mut self.outbox);
+            self.issue(due, protocol, random)?;
             self.flush()
         } else {
             self.waiting.push_back(due);
@@ -94,16 +102,33 @@ impl Connection {
             let Some(due) = self.waiting.pop_front() else {
                 break;
             };
-            self.under_way.push_back(due);
-            protocol.request(random, &mut self.outbox);
+            self.issue(due, protocol, random)?;
         }
         self.flush()
+    }
+
+    fn issue(
+        &mut self,
+        due: Nanos,
+        protocol: &dyn Protocol,
+        random: &mut Random,
+    ) -> anyhow::Result<()> {
+        let sent = Nanos::now();
+        if self.stream.is_none() {
+            self.connect_again()?;
+        }
+        self.under_way.push_back(Request { due, sent });
+        protocol.request(random, &mut self.outbox);
+        Ok(())
     }
 
     /// Sends what it can.
     pub fn flush(&mut self) -> anyhow::Result<()> {
         while self.blocked() {
-            match self.stream.write(&self.outbox[self.sent..]) {
+            let Some(stream) = &mut self.stream else {
+                break;
+            };
+            match stream.write(&self.outbox[self.sent..]) {
                 Ok(n) => self.sent += n,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -117,9 +142,14 @@ impl Connection {
 
     /// Reads once. The caller notes the time between this and `next_answer`.
     pub fn receive(&mut self) -> anyhow::Result<()> {
-        match self.inbox.fill(&mut self.stream) {
-            Ok(0) => bail!("{} closed a connection: did the server die?", self.address),
-            Ok(_) => Ok(()),
+        let Some(stream) = &self.stream else {
+            return Ok(());
+        };
+        match self.inbox.fill(stream) {
+            Ok(n) => {
+                self.ended = n == 0;
+                Ok(())
+            }
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
@@ -131,32 +161,61 @@ impl Connection {
 
     /// The next whole reply among what was received.
     pub fn next_answer(&mut self, protocol: &dyn Protocol) -> anyhow::Result<Option<Answer>> {
-        if self.inbox.unread().is_empty() {
-            return Ok(None);
-        }
-        let Some(reply) = protocol.reply(self.inbox.unread())? else {
-            return Ok(None);
+        let unread = self.inbox.unread();
+        let whole = if unread.is_empty() {
+            None
+        } else {
+            protocol.reply(unread)?
+        };
+        let reply = match whole {
+            Some(reply) => reply,
+            None if !self.ended => return Ok(None),
+            None => match protocol.last_reply(unread) {
+                Some(reply) => reply,
+                None => bail!("{} closed a connection: did the server die?", self.address),
+            },
         };
         self.inbox.consume(reply.length);
-        let due = self
+        let request = self
             .under_way
             .pop_front()
             .context("the server sent a reply to no request")?;
-        Ok(Some(Answer { due, reply }))
+        Ok(Some(Answer {
+            request,
+            received: self.inbox.received(),
+            reply,
+        }))
     }
 
-    /// Connects anew after a reply that closed the connection, without waiting until that is done:
-    /// a full listen queue costs a second, and the other connections go on. Requests that were
-    /// pipelined behind the reply got no answer: they go out again, with the due times they had.
-    pub fn reconnect(&mut self) -> anyhow::Result<()> {
-        self.stream = begin_to_connect(self.address)
-            .with_context(|| format!("can't connect to {} again", self.address))?;
+    /// Whether the connection is over once this reply was read.
+    pub fn over_after(&self, reply: &Reply) -> bool {
+        reply.closes || self.fresh
+    }
+
+    /// Leaves a connection that is over. Requests that were pipelined behind its last reply got no
+    /// answer: they go out again, with the due times they had. Where connections are kept, the next
+    /// one is made at once.
+    pub fn hang_up(&mut self) -> anyhow::Result<()> {
+        self.stream = None;
+        self.ended = false;
         self.inbox = Inbox::default();
         self.outbox.clear();
         self.sent = 0;
-        while let Some(due) = self.under_way.pop_back() {
-            self.waiting.push_front(due);
+        while let Some(request) = self.under_way.pop_back() {
+            self.waiting.push_front(request.due);
         }
+        if self.fresh {
+            return Ok(());
+        }
+        self.connect_again()
+    }
+
+    /// Doesn't wait until that is done: a full listen queue costs a second, and the other
+    /// connections go on.
+    fn connect_again(&mut self) -> anyhow::Result<()> {
+        let stream = begin_to_connect(self.address)
+            .with_context(|| format!("can't connect to {} again", self.address))?;
+        self.stream = Some(stream);
         Ok(())
     }
 
@@ -167,13 +226,14 @@ impl Connection {
         replies: usize,
         protocol: &dyn Protocol,
     ) -> anyhow::Result<()> {
-        self.stream.set_nonblocking(false)?;
-        self.stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
-        self.stream
-            .write_all(requests)
-            .map_err(|error| self.died(&error))?;
+        let stream = self.stream.as_mut().context("it is not connected")?;
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+        if let Err(error) = stream.write_all(requests) {
+            return Err(self.died(&error));
+        }
         self.under_way
-            .extend(std::iter::repeat_n(Nanos::default(), replies));
+            .extend(std::iter::repeat_n(Request::default(), replies));
         while !self.under_way.is_empty() {
             self.receive()?;
             while let Some(answer) = self.next_answer(protocol)? {
@@ -184,7 +244,9 @@ impl Connection {
                 );
             }
         }
-        self.stream.set_nonblocking(true)?;
+        if let Some(stream) = &self.stream {
+            stream.set_nonblocking(true)?;
+        }
         Ok(())
     }
 
@@ -200,6 +262,7 @@ fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)
         .with_context(|| format!("can't connect to {address}: is the server running there?"))?;
     stream.set_nodelay(true)?;
+    stamp_what_comes(&stream)?;
     stream.set_nonblocking(true)?;
     Ok(stream)
 }
@@ -219,40 +282,6 @@ fn begin_to_connect(address: SocketAddr) -> io::Result<TcpStream> {
     }
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
+    stamp_what_comes(&stream)?;
     Ok(stream)
-}
-
-/// Received bytes, of which the first part has been consumed.
-#[derive(Default)]
-struct Inbox {
-    bytes: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl Inbox {
-    fn unread(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
-    }
-
-    fn consume(&mut self, n: usize) {
-        self.start += n;
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-    }
-
-    fn fill(&mut self, stream: &mut TcpStream) -> io::Result<usize> {
-        if self.bytes.len() - self.end < READ / 2 {
-            self.bytes.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-            // Grows by doubling for replies larger than a read.
-            if self.bytes.len() - self.end < READ / 2 {
-                self.bytes.resize((self.bytes.len() * 2).max(READ), 0);
-            }
-        }
-        let n = stream.read(&mut self.bytes[self.end..])?;
-        self.end += n;
-        Ok(n)
-    }
 }

@@ -31,12 +31,21 @@ const DRAIN: Nanos = Nanos(2_000_000_000);
 /// What epoll says where it means the alarm; every other number is a connection's index.
 const ALARM: u64 = u64::MAX;
 
+/// What epoll watches of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    /// Not this connection, which is new, or not there.
+    Nothing,
+    Replies,
+    RepliesAndRoom,
+}
+
 pub struct Generator<'a> {
     plan: &'a Plan,
     protocol: &'a dyn Protocol,
     connections: Vec<Connection>,
-    /// Which connections epoll also watches for room to write.
-    watched_for_room: Vec<bool>,
+    /// What epoll watches of each connection.
+    watched: Vec<Watched>,
     epoll: OwnedFd,
     alarm: Alarm,
     events: Vec<epoll::Event>,
@@ -49,7 +58,7 @@ impl<'a> Generator<'a> {
     pub fn prepare(plan: &'a Plan, protocol: &'a dyn Protocol) -> anyhow::Result<Self> {
         let mut connections = Vec::with_capacity(plan.connections);
         for _ in 0..plan.connections {
-            connections.push(Connection::open(plan.address, plan.depth)?);
+            connections.push(Connection::open(plan.address, plan.depth, plan.fresh)?);
         }
         let mut requests = Vec::new();
         for step in 0.. {
@@ -60,23 +69,27 @@ impl<'a> Generator<'a> {
             connections[0].converse(&requests, replies, protocol)?;
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll_create1")?;
-        for (i, connection) in connections.iter().enumerate() {
-            let data = epoll::EventData::new_u64(i as u64);
-            epoll::add(&epoll, connection.stream(), data, epoll::EventFlags::IN)
-                .context("can't watch a connection")?;
+        if plan.fresh {
+            for connection in &mut connections {
+                connection.hang_up()?;
+            }
         }
         let alarm = Alarm::within(&epoll, epoll::EventData::new_u64(ALARM))?;
-        Ok(Self {
+        let mut generator = Self {
             plan,
             protocol,
-            watched_for_room: vec![false; connections.len()],
+            watched: vec![Watched::Nothing; connections.len()],
             connections,
             epoll,
             alarm,
             events: Vec::with_capacity(plan.connections.clamp(16, 1024)),
             random: Random::seeded(plan.seed),
             tally: Tally::of_window(Nanos(0), Nanos(0)),
-        })
+        };
+        for index in 0..generator.connections.len() {
+            generator.watch(index)?;
+        }
+        Ok(generator)
     }
 
     /// Runs to the end of the window, or to Ctrl-C or a failure.
@@ -222,9 +235,11 @@ impl<'a> Generator<'a> {
                 let mut answered = 0;
                 while let Some(answer) = connection.next_answer(self.protocol)? {
                     answered += 1;
-                    self.tally.answered(answer.due, now, answer.reply.verdict);
-                    if answer.reply.closes {
-                        self.reconnect(index)?;
+                    let verdict = answer.reply.verdict;
+                    self.tally
+                        .answered(answer.request, answer.received, now, verdict);
+                    if connection.over_after(&answer.reply) {
+                        self.hang_up(index)?;
                         break;
                     }
                 }
@@ -241,33 +256,34 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    fn reconnect(&mut self, index: usize) -> anyhow::Result<()> {
-        self.tally.reconnects += 1;
+    fn hang_up(&mut self, index: usize) -> anyhow::Result<()> {
+        self.tally.reconnects += u64::from(!self.plan.fresh);
         // Closing the old socket takes it out of epoll.
-        self.connections[index].reconnect()?;
-        self.watched_for_room[index] = false;
-        let data = epoll::EventData::new_u64(index as u64);
-        epoll::add(
-            &self.epoll,
-            self.connections[index].stream(),
-            data,
-            epoll::EventFlags::IN,
-        )
-        .context("can't watch a connection")
+        self.watched[index] = Watched::Nothing;
+        self.connections[index].hang_up()
     }
 
-    /// Asks epoll for room to write exactly while some is needed.
+    /// Has epoll watch a connection, for room to write exactly while some is needed.
     fn watch(&mut self, index: usize) -> anyhow::Result<()> {
         let connection = &self.connections[index];
-        if connection.blocked() != self.watched_for_room[index] {
-            self.watched_for_room[index] = connection.blocked();
-            let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, connection.blocked());
-            let data = epoll::EventData::new_u64(index as u64);
-            epoll::modify(&self.epoll, connection.stream(), data, flags)
-                .context("can't watch a connection")?;
+        let Some(stream) = connection.stream() else {
+            return Ok(());
+        };
+        let wanted = if connection.blocked() {
+            Watched::RepliesAndRoom
+        } else {
+            Watched::Replies
+        };
+        let is = std::mem::replace(&mut self.watched[index], wanted);
+        let mut flags = epoll::EventFlags::IN;
+        flags.set(epoll::EventFlags::OUT, wanted == Watched::RepliesAndRoom);
+        let data = epoll::EventData::new_u64(index as u64);
+        match is {
+            Watched::Nothing => epoll::add(&self.epoll, stream, data, flags),
+            _ if is != wanted => epoll::modify(&self.epoll, stream, data, flags),
+            _ => return Ok(()),
         }
-        Ok(())
+        .context("can't watch a connection")
     }
 
     fn drain(&mut self, stop: &Stop) -> anyhow::Result<()> {

@@ -51,10 +51,13 @@ pub struct Http {
 }
 
 impl Http {
-    pub fn new(url: &Url) -> Self {
+    /// `fresh`: the connection is for one request, and the server is asked to close it.
+    pub fn new(url: &Url, fresh: bool) -> Self {
         let Url { host, path, .. } = url;
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tailscope-lab\r\n\r\n");
+        let close = if fresh { "Connection: close\r\n" } else { "" };
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tailscope-lab\r\n{close}\r\n"
+        );
         Self {
             request: request.into_bytes(),
         }
@@ -89,17 +92,25 @@ impl Protocol for Http {
                 (received.len() >= total).then_some(total)
             }
             Body::Chunked => chunked_end(received, body).map_err(garbled)?,
-        };
-        let verdict = if (200..400).contains(&head.status) {
-            Verdict::Ok
-        } else {
-            Verdict::Error
+            Body::ToTheEnd if head.closes => None,
+            // No keep-alive is possible after such a body, and the server did not say so.
+            Body::ToTheEnd => return Err(garbled("a length")),
         };
         Ok(length.map(|length| Reply {
-            verdict,
+            verdict: head.verdict(),
             length,
             closes: head.closes,
         }))
+    }
+
+    fn last_reply(&self, received: &[u8]) -> Option<Reply> {
+        let end = received.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let head = Head::read(&received[..end])?;
+        matches!(head.body, Body::ToTheEnd).then(|| Reply {
+            verdict: head.verdict(),
+            length: received.len(),
+            closes: true,
+        })
     }
 
     fn prepare(&self, _: usize, _: &mut Vec<u8>) -> Option<usize> {
@@ -110,6 +121,8 @@ impl Protocol for Http {
 enum Body {
     Length(usize),
     Chunked,
+    /// It ends with the connection.
+    ToTheEnd,
 }
 
 struct Head {
@@ -119,6 +132,14 @@ struct Head {
 }
 
 impl Head {
+    fn verdict(&self) -> Verdict {
+        if (200..400).contains(&self.status) {
+            Verdict::Ok
+        } else {
+            Verdict::Error
+        }
+    }
+
     fn read(head: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(head);
         let mut lines = text.split("\r\n");
@@ -145,9 +166,8 @@ impl Head {
         match (&read.body, length) {
             _ if bodiless => read.body = Body::Length(0),
             (Body::Chunked, _) => {}
-            (Body::Length(_), Some(length)) => read.body = Body::Length(length),
-            // A body that ends with the connection: no keep-alive is possible.
-            (Body::Length(_), None) => return None,
+            (_, Some(length)) => read.body = Body::Length(length),
+            (_, None) => read.body = Body::ToTheEnd,
         }
         Some(read)
     }
@@ -190,7 +210,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn http() -> Http {
-        Http::new(&"http://127.0.0.1:8080/a?b".parse().expect("a URL"))
+        Http::new(&"http://127.0.0.1:8080/a?b".parse().expect("a URL"), false)
     }
 
     fn reply(text: &str) -> Option<Reply> {
@@ -240,6 +260,22 @@ mod tests {
     }
 
     #[test]
+    fn a_body_without_a_length_ends_with_the_connection() {
+        let whole = "HTTP/1.0 200 OK\r\n\r\nuntil the end";
+        assert_eq!(reply(whole), None);
+        let last = http().last_reply(whole.as_bytes());
+        let expected = Reply {
+            verdict: Verdict::Ok,
+            length: whole.len(),
+            closes: true,
+        };
+        assert_eq!(last, Some(expected));
+        let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab";
+        assert_eq!(http().last_reply(cut), None);
+        assert_eq!(http().last_reply(b"HTTP/1.1 200 OK\r\n"), None);
+    }
+
+    #[test]
     fn what_is_not_http_is_refused() {
         assert!(http().reply(b"ERROR\r\n").is_err());
         assert!(
@@ -281,7 +317,7 @@ mod tests {
 
         #[test]
         fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = http().reply(&bytes);
+            let _ = (http().reply(&bytes), http().last_reply(&bytes));
             for head in ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: x\r\n\r\n"] {
                 let _ = http().reply(&[head.as_bytes(), &bytes[..]].concat());
             }

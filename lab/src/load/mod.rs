@@ -14,6 +14,7 @@ mod keyvalue;
 mod memcached;
 mod plan;
 mod protocol;
+mod receive;
 mod redis;
 mod report;
 mod tally;
@@ -63,6 +64,10 @@ pub struct Load {
     /// Requests under way on one connection; more than 1 pipelines
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     depth: u16,
+
+    /// Open a connection for each request, --connections at once at most, and close it after
+    #[arg(long, conflicts_with = "depth")]
+    fresh: bool,
 
     /// How long to measure
     #[arg(short, long, default_value = "10s", value_parser = parse_duration)]
@@ -138,6 +143,7 @@ impl Load {
             },
             connections: self.connections.into(),
             depth: self.depth.into(),
+            fresh: self.fresh,
             warmup: self.warmup.into(),
             duration: self.duration.into(),
             report_every: self.report_every.map(Nanos::from),
@@ -173,7 +179,11 @@ impl Load {
     fn target(&self) -> anyhow::Result<(String, SocketAddr, Box<dyn Protocol>)> {
         if let Some(url) = &self.target.http {
             let name = format!("http {}", url.address);
-            return Ok((name, resolve(&url.address)?, Box::new(Http::new(url))));
+            return Ok((
+                name,
+                resolve(&url.address)?,
+                Box::new(Http::new(url, self.fresh)),
+            ));
         }
         if let Some(host) = &self.target.redis {
             return Ok((format!("redis {host}"), resolve(host)?, self.keyed(Redis)));

@@ -19,6 +19,8 @@ pub struct Plan {
     pub pace: Pace,
     pub connections: usize,
     pub depth: usize,
+    /// Each request goes out on a connection of its own; `connections` is how many at once.
+    pub fresh: bool,
     pub warmup: Nanos,
     pub duration: Nanos,
     pub report_every: Option<Nanos>,

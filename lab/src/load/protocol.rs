@@ -51,6 +51,11 @@ pub trait Protocol {
     /// give the same answer, however the network split them.
     fn reply(&self, received: &[u8]) -> Result<Option<Reply>, Garbled>;
 
+    /// The reply that the end of the connection makes whole, if there is one in `received`.
+    fn last_reply(&self, _received: &[u8]) -> Option<Reply> {
+        None
+    }
+
     /// Requests to be answered once before load starts, with the number of replies they bring.
     /// None when `step` is past the last.
     fn prepare(&self, step: usize, out: &mut Vec<u8>) -> Option<usize>;

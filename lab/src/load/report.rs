@@ -17,6 +17,8 @@ pub struct Report {
     mode: &'static str,
     connections: usize,
     depth: usize,
+    /// Each request had a connection of its own.
+    fresh: bool,
     seconds: f64,
     /// Requests per second asked for; null in a closed loop.
     rate_asked: Option<f64>,
@@ -31,12 +33,17 @@ pub struct Report {
     interrupted: bool,
     failure: Option<String>,
     latency_ns: Quantiles,
+    /// The latency without the generator's own delays: from the send (or the connect before it) to
+    /// the kernel's receipt of the reply's last byte.
+    served_ns: Quantiles,
     /// The generator's own delay: from due until it turned to the request. Null in a closed loop.
     lag_ns: Option<Quantiles>,
     /// HdrHistogram's percentile list of the latency.
     percentiles: Vec<Step>,
     /// The latency histogram itself, [value, count], without loss to HdrHistogram's 3 digits.
     buckets: Vec<(u64, u64)>,
+    /// The same of `served_ns`.
+    served_buckets: Vec<(u64, u64)>,
 }
 
 /// The usual summary of a distribution, in nanoseconds.
@@ -89,6 +96,13 @@ fn percentiles(histogram: &Histogram<u64>) -> Vec<Step> {
         .collect()
 }
 
+fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram
+        .iter_recorded()
+        .map(|step| (step.value_iterated_to(), step.count_at_value()))
+        .collect()
+}
+
 impl Report {
     pub fn of(target: String, plan: &Plan, outcome: &Outcome) -> Self {
         let Tally {
@@ -108,6 +122,7 @@ impl Report {
             mode,
             connections: plan.connections,
             depth: plan.depth,
+            fresh: plan.fresh,
             seconds,
             rate_asked,
             rate: per_second(outcome.tally.replies_in_window, seconds),
@@ -122,13 +137,11 @@ impl Report {
                 .as_ref()
                 .map(|failure| format!("{failure:#}")),
             latency_ns: Quantiles::of(&whole.latency),
+            served_ns: Quantiles::of(&whole.served),
             lag_ns: rate_asked.map(|_| Quantiles::of(lag)),
             percentiles: percentiles(&whole.latency),
-            buckets: whole
-                .latency
-                .iter_recorded()
-                .map(|step| (step.value_iterated_to(), step.count_at_value()))
-                .collect(),
+            buckets: buckets(&whole.latency),
+            served_buckets: buckets(&whole.served),
         }
     }
 
@@ -151,9 +164,14 @@ pub fn per_second(count: u64, seconds: f64) -> f64 {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.connections == 1 { "" } else { "s" };
+        let fresh = if self.fresh {
+            ", each for one request"
+        } else {
+            ""
+        };
         writeln!(
             f,
-            "{}: {} loop, {} connection{plural}",
+            "{}: {} loop, {} connection{plural}{fresh}",
             self.target, self.mode, self.connections
         )?;
         let asked = self
@@ -229,6 +247,7 @@ pub fn json(value: &impl Serialize) -> String {
 mod tests {
     use super::*;
     use crate::load::protocol::Verdict;
+    use crate::load::tally::Request;
 
     fn outcome() -> Outcome {
         let mut tally = Tally::of_window(Nanos(0), Nanos(1_000_000_000));
@@ -239,7 +258,12 @@ mod tests {
             } else {
                 Verdict::Ok
             };
-            tally.answered(Nanos(i), Nanos(i + i * i / 1_000 + 20_000), verdict);
+            let request = Request {
+                due: Nanos(i),
+                sent: Nanos(i + 1_000),
+            };
+            let read = Nanos(i + i * i / 1_000 + 20_000);
+            tally.answered(request, read - Nanos(5_000), read, verdict);
         }
         Outcome {
             tally,
@@ -255,6 +279,7 @@ mod tests {
             pace: Pace::Open { rate: 10_000.0 },
             connections: 8,
             depth: 1,
+            fresh: false,
             warmup: Nanos(0),
             duration: Nanos(1_000_000_000),
             report_every: None,
@@ -281,6 +306,7 @@ mod tests {
         let counted: u64 = report.buckets.iter().map(|(_, count)| count).sum();
         assert_eq!(counted, report.count);
         report.buckets.truncate(2);
+        report.served_buckets.truncate(1);
         report.percentiles.truncate(3);
         let pretty = serde_json::to_string_pretty(&report).expect("plain numbers and strings");
         insta::assert_snapshot!(pretty, @r#"
@@ -290,6 +316,7 @@ mod tests {
           "mode": "open",
           "connections": 8,
           "depth": 1,
+          "fresh": false,
           "seconds": 1.0,
           "rate_asked": 10000.0,
           "rate": 10000.0,
@@ -308,6 +335,15 @@ mod tests {
             "p99": 118015,
             "p999": 119807,
             "max": 120063
+          },
+          "served_ns": {
+            "min": 14000,
+            "mean": 47338.5,
+            "p50": 39007,
+            "p90": 95039,
+            "p99": 112063,
+            "p999": 113855,
+            "max": 114047
           },
           "lag_ns": {
             "min": 900,
@@ -343,6 +379,12 @@ mod tests {
             [
               20031,
               52
+            ]
+          ],
+          "served_buckets": [
+            [
+              14007,
+              89
             ]
           ]
         }

@@ -13,11 +13,21 @@ pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are valid")
 }
 
+/// When a request should have gone out, and when it did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request {
+    pub due: Nanos,
+    pub sent: Nanos,
+}
+
 /// Counts of replies, and the histogram of their latencies.
 pub struct Counts {
     /// From the moment a request was due to the read that completed its reply. Errors included:
     /// a server that fails fast must not look fast, and one that fails slow must look slow.
     pub latency: Histogram<u64>,
+    /// From the moment the generator sent it (or began to connect for it) to the moment the kernel
+    /// received the last byte of its reply: without the generator's own delays at both ends.
+    pub served: Histogram<u64>,
     pub misses: u64,
     pub errors: u64,
 }
@@ -26,6 +36,7 @@ impl Default for Counts {
     fn default() -> Self {
         Self {
             latency: histogram(),
+            served: histogram(),
             misses: 0,
             errors: 0,
         }
@@ -33,8 +44,9 @@ impl Default for Counts {
 }
 
 impl Counts {
-    fn add(&mut self, latency: Nanos, verdict: Verdict) {
+    fn add(&mut self, latency: Nanos, served: Nanos, verdict: Verdict) {
         self.latency.saturating_record(latency.0);
+        self.served.saturating_record(served.0);
         match verdict {
             Verdict::Ok => {}
             Verdict::Miss => self.misses += 1,
@@ -78,12 +90,13 @@ impl Tally {
         }
     }
 
-    pub fn answered(&mut self, due: Nanos, now: Nanos, verdict: Verdict) {
-        let latency = now - due;
-        self.interval.add(latency, verdict);
+    /// Counts a reply that was read at `now`.
+    pub fn answered(&mut self, request: Request, received: Nanos, now: Nanos, verdict: Verdict) {
+        let (latency, served) = (now - request.due, received - request.sent);
+        self.interval.add(latency, served, verdict);
         self.replies_in_window += u64::from(self.covers(now));
-        if self.covers(due) {
-            self.whole.add(latency, verdict);
+        if self.covers(request.due) {
+            self.whole.add(latency, served, verdict);
         }
     }
 
@@ -105,9 +118,14 @@ mod tests {
     fn only_what_was_due_in_the_window_counts() {
         let mut tally = Tally::of_window(Nanos(100), Nanos(200));
         for due in [99, 100, 199, 200] {
-            tally.answered(Nanos(due), Nanos(1_000), Verdict::Miss);
+            let request = Request {
+                due: Nanos(due),
+                sent: Nanos(300),
+            };
+            tally.answered(request, Nanos(900), Nanos(1_000), Verdict::Miss);
         }
         assert_eq!((tally.whole.latency.len(), tally.whole.misses), (2, 2));
         assert_eq!(tally.interval.latency.len(), 4);
+        assert_eq!(tally.whole.served.max(), 600);
     }
 }

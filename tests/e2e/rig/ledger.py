@@ -81,7 +81,7 @@ def explain(*ledgers: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
         [installed.tailscope(), "explain", *ledgers, *options, "--json"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # of a million rows, on a machine with much else to do
     )
     assert done.returncode == 0, done
     return json.loads(done.stdout)

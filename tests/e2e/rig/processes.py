@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rig.waiting import until
+
 #: A prefix that runs a command, for root, as a user without rights. The process is root's at first.
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 #: The same as options of `Popen`, for a process that is that user's by the time its id is known.
@@ -75,7 +77,22 @@ class Started:
                 return line.split(":", 1)[1].strip()
         raise KeyError(field)
 
-    def wait(self, seconds: float = 30) -> Ended:
+    def hears(self, how: int) -> bool:
+        """Whether it has a handler for a signal; before it has, the signal would end it."""
+        return bool(int(self.status("SigCgt"), 16) & 1 << (how - 1))
+
+    def cpu_ns(self) -> int:
+        """The CPU time that all its threads have had."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks)
+
+    def works(self, ns: float) -> None:
+        """Waits until it has had so much more CPU time, however long the machine lets it wait."""
+        before = self.cpu_ns()
+        until(lambda: not self.runs or self.cpu_ns() > before + ns, "it goes on with its work")
+        assert self.runs, self.wait()
+
+    def wait(self, seconds: float = 60) -> Ended:
         """Waits for its own end."""
         try:
             code = self.process.wait(seconds)
@@ -86,7 +103,7 @@ class Started:
             ) from None
         return Ended(code, self.out, self.err)
 
-    def stop(self, how: int = signal.SIGTERM, seconds: float = 20) -> Ended:
+    def stop(self, how: int = signal.SIGTERM, seconds: float = 60) -> Ended:
         """Asks it to end, and waits."""
         if self.runs:
             os.kill(self.pid, how)
@@ -140,6 +157,14 @@ def undisturbed() -> list[str]:
     prefix = ["chrt", "--fifo", "50"]
     allowed = subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
     return prefix if allowed else []
+
+
+def favoured() -> list[str]:
+    """A prefix by which a program that never sleeps has its CPU before a machine's other work, as
+    far as the kernel's shares go and where that is allowed."""
+    prefix = ["nice", "-n", "-39"]  # the least nice, however nice the tests themselves are
+    done = subprocess.run([*prefix, "nice"], capture_output=True, text=True)
+    return prefix if done.stdout.strip() == "-20" else []
 
 
 def _text(file: Any) -> str:  # noqa: ANN401

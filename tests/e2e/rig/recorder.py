@@ -13,6 +13,15 @@ from rig import installed
 from rig.processes import Ended, Started
 from rig.waiting import until
 
+#: The memory that recorders have given a process, by its inodes.
+Regions = frozenset[str]
+
+
+def regions(program: Started) -> Regions:
+    """Those that a process has mapped now."""
+    lines = Path(f"/proc/{program.pid}/maps").read_text().splitlines()
+    return frozenset(line.split()[4] for line in lines if "/memfd:tailscope (deleted)" in line)
+
 
 class Recorder(Started):
     """A recorder that runs."""
@@ -27,6 +36,16 @@ class Recorder(Started):
         until(lambda: "recording " in self.err or not self.runs, "the recorder is ready")
         assert "recording " in self.err, f"the recorder ended instead: {self.wait()}"
         return self
+
+    def serves(self, program: Started, ns: float = 50e6, besides: Regions = frozenset()) -> None:
+        """Waits until it has given a program with the SDK its memory, other than `besides`, and the
+        program has made spans for `ns` of its CPU time."""
+        until(
+            lambda: not (program.runs and self.runs) or regions(program) - besides,
+            "the program has the recorder's memory",
+        )
+        assert self.runs, self.wait()
+        program.works(ns)
 
     def interrupt(self) -> Ended:
         """Ctrl-C."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 
 from proof.ports import answers, free_port
@@ -43,5 +44,9 @@ def load(server: Server, *options: object, under: Sequence[object] = ()) -> Star
 
 
 def fault(kind: str, *options: object, under: Sequence[object] = ()) -> Started:
-    """A fault of the lab that goes on until it is stopped."""
-    return Started([*under, installed.FAULTS, kind, *options])
+    """A fault of the lab that has begun, and goes on until it is stopped."""
+    started = Started([*under, installed.FAULTS, kind, *options])
+    # Whatever is in front of it has become the lab, which knows by now how it is to be ended.
+    until(lambda: not started.runs or started.hears(signal.SIGTERM), f"{kind} has begun")
+    assert started.runs, started.wait()
+    return started

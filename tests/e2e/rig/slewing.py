@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 #: struct timex, as far as it is used here: frequencies are in units of 2^-16 millionths.
 _ADJ_FREQUENCY = 0x0002
 _UNITS = 1 << 16
+#: Who slews the clock holds this file, in whichever run of the tests.
+LOCK = Path(tempfile.gettempdir()) / "tailscope-slews-the-clock"
 
 
 class _Timex(ctypes.Structure):
@@ -38,7 +43,18 @@ def slew(millionths: int) -> None:
 
 @contextmanager
 def set_right_again() -> Iterator[None]:
-    """Whatever is done to the frequency inside is undone. OSError: it may not be changed here."""
+    """Whatever is done to the frequency inside is undone. OSError: it may not be changed here.
+
+    The machine has one clock: of several runs that want it one has it, and the others wait.
+    """
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _set_right_again():
+            yield
+
+
+@contextmanager
+def _set_right_again() -> Iterator[None]:
     before = _adjust(0, 0)
     _adjust(_ADJ_FREQUENCY, before)
     try:

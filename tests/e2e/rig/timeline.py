@@ -55,7 +55,7 @@ def about(window: Path) -> dict[str, Any]:
 def stories(window: Path, *options: object) -> dict[str, Any]:
     """What `timeline story --json` tells, with what always holds checked."""
     command = [installed.tailscope(), "timeline", "story", window, "--json", *options]
-    done = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     told = json.loads(done.stdout)
     for story in told["stories"]:
@@ -74,6 +74,13 @@ def check_gaps(story: Story) -> None:
     # Behind it may be said what a JVM did meanwhile.
     assert f": {first['name']}" in story["sentence"]
     assert first["ns"] == sum(g["ns"] for g in story["gaps"] if g["name"] == first["name"])
+
+
+def share_of_others(story: Story) -> float:
+    """Which share of a request's time went to others that had its CPU, or stopped its JVM."""
+    others = ("waiting_for_cpu", "wake_up", "jvm_pause")
+    ns = (cause["ns"] for cause in story["causes"] if cause["kind"] in others)
+    return sum(ns) / story["latency_ns"]
 
 
 def leading(told: dict[str, Any]) -> Counter[tuple[str, str]]:

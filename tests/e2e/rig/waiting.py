@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, seconds: float = 20) -> T:
+def until(condition: Callable[[], T], what: str, seconds: float = 60) -> T:
     """The first true value of the condition; fails with `what` if none comes in time."""
     deadline = time.monotonic() + seconds
     while True:

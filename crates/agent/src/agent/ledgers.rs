@@ -14,6 +14,7 @@ impl Agent {
     /// What is due about once a second.
     pub(super) fn tend(&mut self) {
         self.tell();
+        self.by_process.lock().keep(self.recorder.processes());
         if let (Some(why), Some(otlp)) = (self.exported.take_trouble(), &self.config.otlp) {
             let endpoint = &otlp.endpoint;
             (self.say)(&format!(

@@ -21,6 +21,7 @@ impl Agent {
     pub(super) fn search(&mut self) -> Result<(), AgentError> {
         let watched = self.recorder.processes();
         self.chosen.retain(|pid| watched.contains(pid));
+        self.by_process.lock().look_again();
         let found = choose_all(&mut self.recorder, &self.config, &self.say)?;
         self.chosen.extend(found);
         Ok(())

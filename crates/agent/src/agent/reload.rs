@@ -18,7 +18,6 @@ use crate::archive::Archive;
 use crate::choice::Facts;
 use crate::clerk::Job;
 use crate::config::Config;
-use crate::otlp::Exporter;
 use crate::rotation::Reason;
 use crate::scrape::Scrape;
 use crate::systemd::notify;
@@ -93,6 +92,7 @@ impl Agent {
         }
         let other_keeping = self.config.record.policy() != new.record.policy();
         self.config = new;
+        self.ask_by_process();
         match successor {
             Some((next, chosen)) => self.succeed(next, chosen)?,
             None => {
@@ -106,8 +106,8 @@ impl Agent {
             }
         }
         if other_export {
-            self.recorder
-                .tap(new_exporter.as_ref().and_then(Exporter::tap));
+            let tap = self.by_process.tap(new_exporter.as_ref());
+            self.recorder.tap(Some(tap));
             // The one before ends by itself: a collector that is slow holds up nobody.
             self.exporter = new_exporter;
         }
@@ -175,6 +175,8 @@ impl Agent {
             self.clerk.give(Job::Seal(Box::new(closing)));
         }
         self.recorder.tap(None);
+        // The next one numbers names differently.
+        self.by_process.lock().look_again();
         let before = Counted::of(&std::mem::replace(&mut self.recorder, next));
         self.counts.before.add(before);
         self.counts.before.take_away(&twice);

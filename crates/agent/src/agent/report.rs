@@ -17,23 +17,8 @@ impl Agent {
         let mut lost = counted.lost;
         lost.insert(LOST_UNWRITTEN.to_owned(), self.written.lost_rows());
         let all = self.recorder.live().kinds();
-        let kinds = all.iter().enumerate().map(|(place, kind)| {
-            // Who came first has the name alone.
-            let is_second = all[..place].iter().any(|other| other.name() == kind.name());
-            let user = || {
-                kind.user()
-                    .map_or("several".into(), |user| user.to_string())
-            };
-            let (recent, total) = (kind.recent(), kind.total());
-            KindFigures {
-                name: kind.name().to_owned(),
-                user: is_second.then(user),
-                p50_ns: recent.quantile(0.5),
-                p99_ns: recent.quantile(0.99),
-                spans: total.spans(),
-                wall_ns: total.whole().wall_ns,
-            }
-        });
+        let kinds = all.iter().enumerate();
+        let kinds = kinds.map(|(place, kind)| KindFigures::of(all, place, kind.name()));
         Figures {
             spans: counted.spans,
             rows: counted.rows,
@@ -48,6 +33,7 @@ impl Agent {
             write_errors: self.counts.write_errors,
             exported: self.exporter.as_ref().map(|_| self.exported.read()),
             kinds: kinds.collect(),
+            by_process: self.by_process.lock().figures(),
             own: own(self.started_ns),
         }
     }

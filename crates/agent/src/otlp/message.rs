@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::BuildHasher;
+use std::path::Path;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -18,6 +19,7 @@ use tailscope_record::describe_machine;
 use tailscope_trace::{Cause, CauseSet};
 
 use super::Kept;
+use crate::identity::Identity;
 
 /// Makes messages, with ids that no other agent makes.
 pub(super) struct Composer {
@@ -64,15 +66,9 @@ impl Composer {
     }
 
     fn of_process(&self, pid: i32, spans: Vec<Span>) -> ResourceSpans {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-        let name = comm.as_deref().map_or("unknown_service", str::trim_end);
         ResourceSpans {
             resource: Some(Resource {
-                attributes: vec![
-                    attribute("service.name", text(name)),
-                    attribute("host.name", text(self.host.clone())),
-                    attribute("process.pid", Value::IntValue(pid.into())),
-                ],
+                attributes: self.resource(pid),
                 ..Resource::default()
             }),
             scope_spans: vec![ScopeSpans {
@@ -86,6 +82,32 @@ impl Composer {
             }],
             ..ResourceSpans::default()
         }
+    }
+
+    /// The attributes of a process. Processes that share a name and a port are one instance of their
+    /// service.
+    fn resource(&self, pid: i32) -> Vec<KeyValue> {
+        let identity = Identity::of(pid as u32);
+        let instance = match &identity {
+            Some(Identity {
+                port: Some(port), ..
+            }) => format!("{}:{port}", self.host),
+            _ => format!("{}/{pid}", self.host),
+        };
+        let name = identity.map_or_else(|| "unknown_service".into(), |who| who.name);
+        let executable = fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let executable = executable.as_deref().and_then(Path::file_name).map(|name| {
+            let name = name.to_string_lossy();
+            name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned()
+        });
+        let mut attributes = vec![
+            attribute("service.name", text(name)),
+            attribute("service.instance.id", text(instance)),
+            attribute("host.name", text(self.host.clone())),
+            attribute("process.pid", Value::IntValue(pid.into())),
+        ];
+        attributes.extend(executable.map(|name| attribute("process.executable.name", text(name))));
+        attributes
     }
 
     fn span(&mut self, kept: &Kept) -> Span {
@@ -156,6 +178,36 @@ mod tests {
             row,
             name: "get".into(),
         }
+    }
+
+    #[test]
+    fn a_process_is_an_instance_of_its_service() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let composer = Composer::new(CauseSet::default());
+        let mine = std::process::id() as i32;
+        let of = |pid: i32, key: &str| {
+            let attributes = composer.resource(pid);
+            let found = attributes.into_iter().find(|a| a.key == key)?;
+            match found.value?.value? {
+                Value::StringValue(text) => Some(text),
+                _ => None,
+            }
+        };
+        let program = std::env::current_exe().expect("ours");
+        let name = program
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        assert_eq!(of(mine, "process.executable.name"), Some(name));
+        let instance = of(mine, "service.instance.id").expect("there is one");
+        assert!(
+            instance.starts_with(&format!("{}:", composer.host)),
+            "{instance}"
+        );
+        drop(listener);
+        assert_eq!(of(-1, "service.name").as_deref(), Some("unknown_service"));
+        assert_eq!(of(-1, "process.executable.name"), None);
     }
 
     #[test]

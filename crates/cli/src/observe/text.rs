@@ -30,8 +30,8 @@ pub fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
-/// The report.
-pub fn report(report: &Report) -> String {
+/// The report; its tables are at most so many columns wide.
+pub fn report(report: &Report, width: usize) -> String {
     let mut text = String::new();
     let mut line = |words: String| {
         let _ = writeln!(text, "{words}");
@@ -65,7 +65,7 @@ pub fn report(report: &Report) -> String {
         line(String::new());
     }
     if let ([first, second, ..], Some(cells)) = (report.rates.as_slice(), &report.joint) {
-        line(joint::text([&first.signal, &second.signal], cells));
+        line(joint::text([&first.signal, &second.signal], cells, width));
     }
     if let Some(tags) = &report.by_tag {
         line(of_tags(tags));
@@ -226,10 +226,10 @@ fn of_tags(tags: &ByTag) -> String {
     if let Some(functions) = &tags.functions {
         for function in functions.iter().take(SHOWN) {
             let rates = function.per_second.as_deref().unwrap_or_default();
-            let rates: Vec<String> = rates.iter().map(|r| rate(*r)).collect();
+            let rates: Vec<String> = rates.iter().map(|r| optional(*r, rate)).collect();
             let _ = writeln!(
                 text,
-                "  {:>20}  {:>8}  {:>12} samples  {}",
+                "  {:>18}  {:>8}  {:>10} samples  {}",
                 function.name.as_deref().unwrap_or("(unknown)"),
                 percent(function.share),
                 count(function.samples),
@@ -244,11 +244,15 @@ fn of_tags(tags: &ByTag) -> String {
         let rates: Vec<String> = rates
             .iter()
             .zip(&value.deviation)
-            .map(|(mean, deviation)| format!("{} ± {}", rate(*mean), rate(*deviation)))
+            .map(|(mean, deviation)| {
+                optional(*mean, |mean| {
+                    format!("{} ± {}", rate(mean), rate(*deviation))
+                })
+            })
             .collect();
         let _ = writeln!(
             text,
-            "  {name:>20}  {:>8}  {:>12} samples  {}",
+            "  {name:>18}  {:>8}  {:>10} samples  {}",
             percent(value.share),
             count(value.samples),
             rates.join("  "),
@@ -276,13 +280,17 @@ pub fn name_of(value: &Value) -> String {
 pub fn self_test(test: &SelfTest, writer: Option<u32>) -> String {
     let row = |name: &str, cost: &Cost| {
         format!(
-            "{name:<42} {:>8.1} {:>15.1} {:>8.1} {:>14.1}\n",
+            "{name:<36} {:>8.1} {:>9.1} {:>8.1} {:>14.1}\n",
             cost.load, cost.floor, cost.clocked, cost.analysed
         )
     };
     let mut text = format!(
-        "cycles a sample, on CPU {}{:<18} {:>8} {:>15} {:>8} {:>14}\n",
-        test.cpu, "", "counter", "floor", "sample", "with analysis"
+        "{:<36} {:>8} {:>9} {:>8} {:>14}\n",
+        format!("cycles a sample, on CPU {}", test.cpu),
+        "counter",
+        "floor",
+        "sample",
+        "with analysis"
     );
     text += &row("nobody writes the counter", &test.quiet);
     match (&test.contended, writer) {

@@ -33,6 +33,11 @@ pub fn meaning(part: Part) -> &'static str {
         Some(Cause::Fault) => "page faults",
         Some(Cause::Steal) => "the hypervisor running something else",
         Some(Cause::Queue) => "ready while its thread did other work",
+        Some(Cause::Stopped) => "stopped by a signal, a tracer or a freezer",
+        Some(Cause::Reclaim) => "taking memory back before it gets some",
+        Some(Cause::Tcp) => "TCP kept the end of the answer back",
+        Some(Cause::Accept) => "its connection waited to be accepted",
+        Some(Cause::Unknown) => "not known: another thread answered",
         None => "the span's own instructions",
     }
 }
@@ -54,6 +59,11 @@ pub fn letter(part: Part) -> char {
         Some(Cause::Fault) => 'F',
         Some(Cause::Steal) => 'V',
         Some(Cause::Queue) => 'Q',
+        Some(Cause::Stopped) => 'S',
+        Some(Cause::Reclaim) => 'M',
+        Some(Cause::Tcp) => 'K',
+        Some(Cause::Accept) => 'A',
+        Some(Cause::Unknown) => 'U',
         None => '.',
     }
 }
@@ -110,7 +120,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_bar_is_as_long_as_asked_and_true_to_a_column(
-            ns in proptest::array::uniform14(0.0..1e9f64),
+            ns in proptest::array::uniform19(0.0..1e9f64),
             running in 0.0..1e9f64,
             width in 1..200usize,
         ) {

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tailscope_record::{End, Listener, Live, Prints, Progress};
 
+use crate::console::Console;
+use crate::streams::say;
 use crate::subject::{self, Session};
 use line::Room;
 use picture::picture;
@@ -29,9 +31,7 @@ use terminal::{News, Terminal};
 use view::{View, Wish};
 
 pub use args::Top;
-
-/// The width of a picture that no terminal has told.
-const PIPE_WIDTH: usize = 100;
+pub use line::fit;
 
 /// Shows until it is told to stop.
 pub fn run(args: Top) -> Result<ExitCode> {
@@ -58,7 +58,7 @@ pub fn run(args: Top) -> Result<ExitCode> {
             (false, true) => Place::Json,
             (false, false) => Place::Text,
         },
-        unicode: has_unicode(),
+        console: Console::stdout(),
         interval: args.interval,
         next: Instant::now() + args.interval,
         left: args.count,
@@ -76,10 +76,10 @@ pub fn run(args: Top) -> Result<ExitCode> {
     }
     watch.finish(matches!(end, Ok(End::Exited | End::Duration)));
     if matches!(end, Ok(End::Exited)) {
-        eprintln!("tailscope: every process has ended");
+        say!("tailscope: every process has ended");
     }
     if let Some(status) = status.filter(|status| !status.success()) {
-        eprintln!("tailscope: the command ended with {status}");
+        say!("tailscope: the command ended with {status}");
     }
     end.map_err(subject::failure)?;
     finished.map_err(subject::failure)?;
@@ -97,18 +97,6 @@ fn words(args: &Top, session: &Session) -> String {
     format!("{}  {}", what.join(" "), spans.join(" "))
 }
 
-/// Whether the locale has more letters than ASCII's.
-fn has_unicode() -> bool {
-    ["LC_ALL", "LC_CTYPE", "LANG"]
-        .iter()
-        .filter_map(|name| env::var(name).ok())
-        .find(|value| !value.is_empty())
-        .is_some_and(|locale| {
-            let locale = locale.to_uppercase();
-            locale.contains("UTF-8") || locale.contains("UTF8")
-        })
-}
-
 /// Where pictures go.
 enum Place {
     Terminal(Terminal),
@@ -120,7 +108,7 @@ enum Place {
 struct Watch {
     view: View,
     place: Place,
-    unicode: bool,
+    console: Console,
     interval: Duration,
     /// When the next picture is due.
     next: Instant,
@@ -139,19 +127,17 @@ impl Watch {
     }
 
     fn room(&self) -> Room {
-        let columns = || env::var("COLUMNS").ok()?.parse().ok();
         let (width, height) = match &self.place {
             Place::Terminal(_) => {
                 let (width, height) = Terminal::size();
                 (width, Some(height))
             }
-            _ if stdout().is_terminal() => (Terminal::size().0, None),
-            _ => (columns().unwrap_or(PIPE_WIDTH), None),
+            _ => (self.console.width, None),
         };
         Room {
             width,
             height,
-            unicode: self.unicode,
+            unicode: self.console.unicode,
         }
     }
 
@@ -246,7 +232,7 @@ impl Listener for Watch {
         }
         for notice in notices {
             if !matches!(self.place, Place::Terminal(_)) {
-                eprintln!("tailscope: {notice}");
+                say!("tailscope: {notice}");
             }
         }
         if let Some(notice) = notices.last() {

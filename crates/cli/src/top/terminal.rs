@@ -136,6 +136,11 @@ fn paint(part: Option<Cause>) -> u8 {
         Some(Cause::Fault) => 208,
         Some(Cause::Steal) => 141,
         Some(Cause::Queue) => 216,
+        Some(Cause::Stopped) => 133,
+        Some(Cause::Reclaim) => 172,
+        Some(Cause::Tcp) => 44,
+        Some(Cause::Accept) => 223,
+        Some(Cause::Unknown) => 246,
         None => 250,
     }
 }

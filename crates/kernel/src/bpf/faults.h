@@ -54,6 +54,71 @@ static __always_inline int fault_ends(void)
 	return 0;
 }
 
+/*
+ * Memory that the thread has to take back before it gets some: in a cgroup over memory.high, or
+ * where memory is short. A wait inside of it is the same cause (cause_of_block).
+ */
+static __always_inline int reclaim_begins(void)
+{
+	struct ts_meter *m;
+	struct thread *t;
+
+	if (!this_cpu()->map)
+		return 0;
+	t = thread_of(bpf_get_current_task_btf());
+	m = t ? meter_at(t->map, t->slot) : NULL;
+	if (!m || passed_over(m))
+		return 0;
+	t->reclaim_mark = total_ns(m);
+	t->reclaim_since = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int reclaim_ends(void)
+{
+	__u64 wall, elsewhere;
+	struct ts_meter *m;
+	struct thread *t;
+
+	if (!this_cpu()->map)
+		return 0;
+	t = thread_of(bpf_get_current_task_btf());
+	if (!t || !t->reclaim_since)
+		return 0;
+	m = meter_at(t->map, t->slot);
+	if (!m)
+		return 0;
+	wall = bpf_ktime_get_ns() - t->reclaim_since;
+	elsewhere = total_ns(m) - t->reclaim_mark;
+	t->reclaim_since = 0;
+	charge(m, TS_RECLAIM, wall > elsewhere ? wall - elsewhere : 0);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(on_memcg_reclaim_begin)
+{
+	return reclaim_begins();
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(on_memcg_reclaim_end)
+{
+	return reclaim_ends();
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(on_direct_reclaim_begin)
+{
+	return reclaim_begins();
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(on_direct_reclaim_end)
+{
+	return reclaim_ends();
+}
+
 SEC("fentry/handle_mm_fault")
 int BPF_PROG(on_fault_fentry)
 {

@@ -27,7 +27,7 @@ static __always_inline void begin_thread(struct task_struct *task, __u32 pending
 		return;
 	m->pending = pending;
 	m->open = 0;
-	m->kernel_tid = task->pid;
+	m->kernel_tid = shown_tid(task);
 	t->slot = place & 0xffff;
 	t->map = place >> 16;
 	begin_open_spans(task, t->map, t->slot);
@@ -62,6 +62,24 @@ int take_in_threads(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/*
+ * Read where the recorder's numbers are not the kernel's: writes both of each process that the
+ * recorder's namespace shows. The kernel iterates over no others.
+ */
+SEC("iter/task")
+int list_processes(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct process_numbers of;
+
+	if (!task || task->pid != task->tgid)
+		return 0;
+	of.kernel = task->tgid;
+	of.shown = shown_pid(task);
+	bpf_seq_write(ctx->meta->seq, &of, sizeof(of));
+	return 0;
+}
+
 SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 {
@@ -79,7 +97,7 @@ int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 			return 0;
 		}
 		__sync_fetch_and_add(&watched[tgid & (WATCHED_BUCKETS - 1)], 1);
-		report(EVENT_CHILD, tgid, from);
+		report(EVENT_CHILD, shown_pid(task), shown_pid(parent));
 	}
 	begin_thread(task, TS_UNKNOWN);
 	return 0;
@@ -94,8 +112,10 @@ int BPF_PROG(on_exec, struct task_struct *task)
 
 	p = is_watched(tgid) ? bpf_map_lookup_elem(&processes, &tgid) : NULL;
 	if (!p) {
-		if (config.tell_programs)
-			report(EVENT_PROGRAM, tgid, 0);
+		__u32 shown = config.tell_programs ? shown_pid(task) : PID_OUTSIDE;
+
+		if (!(shown & PID_OUTSIDE))
+			report(EVENT_PROGRAM, shown, 0);
 		return 0;
 	}
 	t = thread_of(task);
@@ -106,7 +126,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 		this_cpu()->slot = t->slot;
 	}
 	p->map = 0;
-	report(EVENT_EXEC, tgid, 0);
+	report(EVENT_EXEC, shown_pid(task), 0);
 	return 0;
 }
 
@@ -125,7 +145,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	}
 	if (task->signal->live.counter == 0 && !bpf_map_delete_elem(&processes, &tgid)) {
 		__sync_fetch_and_add(&watched[tgid & (WATCHED_BUCKETS - 1)], -1);
-		report(EVENT_EXIT, tgid, 0);
+		report(EVENT_EXIT, shown_pid(task), 0);
 	}
 	return 0;
 }
@@ -153,7 +173,7 @@ int on_sdk_thread(struct pt_regs *ctx)
 	if (slot < 0) {
 		if (!p->refused) {
 			p->refused = -slot;
-			report(EVENT_REFUSED, tgid, -slot);
+			report(EVENT_REFUSED, shown_pid(task), -slot);
 		}
 		return 0;
 	}
@@ -165,7 +185,7 @@ int on_sdk_thread(struct pt_regs *ctx)
 	end_thread(t);
 	m->pending = TS_ON_CPU;
 	m->open = 0;
-	m->kernel_tid = task->pid;
+	m->kernel_tid = shown_tid(task);
 	t->slot = slot;
 	t->map = p->map;
 	cpu = this_cpu();

@@ -16,11 +16,13 @@
 #include <bpf/bpf_core_read.h>
 #include <tailscope_abi.h>
 #include "meter_map.h"
+#include "pid_namespace.h"
 #include "shared.h"
 
 /* Sections of their own, so that the loader finds each by its name. */
 SEC(".rodata.config") const volatile struct config config = {};
 SEC(".bss.lost") struct lost lost = {};
+SEC(".bss.uncovered") struct uncovered uncovered = {};
 SEC(".bss.keepings") struct ts_keeping keepings[SOURCES] = {};
 
 /* --- who is watched ----------------------------------------------------------------------- */
@@ -45,9 +47,33 @@ struct away {
 	__u32 blocked;	 /* the cause of each part */
 	__u32 waited;
 	__u32 softirqs;
+	__u32 idle; /* no request was open on the thread when it blocked */
 };
 
 #define AWAYS 4 /* a power of two */
+
+/* Whose connection it is. */
+struct peer {
+	__u16 family; /* 0: not known */
+	__u16 port;
+	__u8 address[16];
+};
+
+/* A request that kept its thread busy. */
+struct served {
+	__u64 begin;
+	__u64 end; /* 0: nothing is here */
+	struct peer peer;
+};
+
+#define SERVED 4
+
+/* Who keeps a thread from running without any lock. */
+enum stop {
+	STOP_SIGNAL = 1,
+	STOP_TRACER,
+	STOP_FREEZER,
+};
 
 struct thread {
 	__u32 map;  /* 0: gone */
@@ -56,10 +82,14 @@ struct thread {
 	__u64 fault_mark; /* the meter's sum at that moment */
 	__u64 cfs_rq;	  /* whose throttled time was read, and what it was */
 	__u64 throttled;
+	__u64 reclaim_since; /* like the fault's */
+	__u64 reclaim_mark;
 	__u32 contended; /* inside a wait for a kernel lock */
+	__u32 stop;	 /* enum stop, while it is stopped */
 	__u32 aways;	 /* how many times it was off the CPU */
 	struct away now; /* the time off the CPU that goes on */
 	struct away last[AWAYS];
+	struct served served[SERVED]; /* each shorter than the one before it */
 };
 
 struct {
@@ -92,7 +122,8 @@ struct {
 struct cpu {
 	__u32 map; /* 0: nobody who is watched */
 	__u32 slot;
-	__u64 depth;
+	__u32 depth;
+	__u32 data; /* a socket became readable here, and no watched thread was woken since */
 	__u64 start[NESTING];
 	__u64 nested[NESTING];
 } __attribute__((aligned(64)));
@@ -173,7 +204,7 @@ static __always_inline void remember(struct ts_episode *e, struct ts_episode thi
 /* Puts time on a cause whose culprits are kept. */
 static __always_inline void charge_to(struct ts_meter *m, __u32 cause, __u64 ns, __u16 who)
 {
-	struct ts_episode *e = m->recent[TS_RECENT(cause) & (TS_RECENTS - 1)].episode;
+	struct ts_episode *e = m->recent[cause & (TS_RECENTS - 1)].episode;
 	__u32 count = m->totals.n[cause] + 1;
 	struct ts_episode this = {.ns = ns >> 32 ? ~0u : ns, .n = count, .who = who};
 

@@ -61,8 +61,8 @@ static __always_inline struct open_spans *open_spans_at(__u32 map, __u32 slot)
 
 static __always_inline void own(struct open_spans *s, struct task_struct *task)
 {
-	s->pid = task->tgid;
-	s->tid = task->pid;
+	s->pid = shown_pid(task);
+	s->tid = shown_tid(task);
 }
 
 /* Those of a thread that has just been given this meter: none. */

@@ -25,11 +25,11 @@ static __always_inline struct ts_row *next_row(struct ts_ring *ring, __u64 *begi
 {
 	__u64 mask = config.ring_mask, head = ring->head, at = head & mask;
 
-	if (mask + 1 - at < TS_ROW_MAX) {
+	if (mask + 1 - at < TS_KERNEL_ROW_MAX) {
 		head += mask + 1 - at;
 		at = 0;
 	}
-	if (head + TS_ROW_MAX - *(volatile __u64 *)&ring->tail > mask + 1)
+	if (head + TS_KERNEL_ROW_MAX - *(volatile __u64 *)&ring->tail > mask + 1)
 		return NULL;
 	*begin = head;
 	return (struct ts_row *)((__u8 *)ring + TS_RING_HEAD + at);

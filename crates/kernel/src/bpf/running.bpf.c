@@ -8,6 +8,7 @@
 #include "types.h"
 #include "tailscope_abi.h"
 #include "shared.h"
+#include "pid_namespace.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -22,8 +23,10 @@ SEC(".bss.running") struct running running[MAX_CPUS] = {};
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_running, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	__u64 process = (__u32)next->tgid, thread = (__u32)next->pid;
+	__u64 process = shown_pid(next), thread = shown_tid(next);
 
+	if (process & PID_OUTSIDE) /* one name for all of them */
+		process = thread = PID_OUTSIDE;
 	running[bpf_get_smp_processor_id() & (MAX_CPUS - 1)].who =
 	    RUNNING_SEEN | process << 32 | thread;
 	return 0;

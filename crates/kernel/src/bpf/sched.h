@@ -8,8 +8,8 @@
  * `sched_waking` rather than `sched_wakeup`, because the wait for a CPU begins when the waker
  * decides, not when the other CPU has taken the interrupt. Kernels >= 5.18 (prev_state).
  *
- * To blame for a wait for the CPU is who ran there most of the time (neighbours.h); for a lock it
- * is the waker, who held it last.
+ * To blame for a wait for the CPU is who ran there most of the time (neighbours.h); for a lock, a
+ * message or a signal it is the waker.
  */
 #ifndef TAILSCOPE_SCHED_H
 #define TAILSCOPE_SCHED_H
@@ -18,6 +18,9 @@
 #include "neighbours.h"
 
 #define TASK_UNINTERRUPTIBLE 2
+#define TASK_STOPPED 4
+#define TASK_TRACED 8
+#define TASK_FROZEN 0x8000 /* by the freezer of cgroup v1; Linux >= 6.1 */
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 #define S_IFREG 0100000
@@ -38,21 +41,40 @@ static __noinline __u32 cause_of_file(struct task_struct *task, __u32 fd)
 	return mode == S_IFREG || mode == S_IFBLK ? TS_IO : TS_SLEEP;
 }
 
-static __always_inline __u32 cause_of_block(struct task_struct *task, const struct thread *t,
+/* Who keeps the thread from running, if it is stopped: enum stop. */
+static __always_inline __u32 stop_of(struct task_struct *task, __u32 state)
+{
+	if (state & TASK_TRACED)
+		return STOP_TRACER;
+	if (state & TASK_STOPPED)
+		return STOP_SIGNAL;
+	if (state & TASK_FROZEN)
+		return STOP_FREEZER;
+	if (bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD(task, frozen))
+		return STOP_FREEZER;
+	return 0;
+}
+
+static __always_inline __u32 cause_of_block(struct task_struct *task, struct thread *t,
 					    __u32 state)
 {
 	struct pt_regs___task *regs;
 	long nr;
 
+	t->stop = stop_of(task, state);
+	if (t->stop)
+		return TS_STOPPED;
 	if (t->contended)
 		return TS_LOCK;
 	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
 		return TS_IO;
+	if (bpf_core_field_exists(task->in_memstall) && BPF_CORE_READ_BITFIELD(task, in_memstall))
+		return TS_RECLAIM;
 	regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
 	nr = SYSCALL_NR(regs);
 	if (nr < 0 || nr >= SYSCALLS) /* from an exception: a page that has to be read */
 		return state & TASK_UNINTERRUPTIBLE ? TS_IO : TS_SLEEP;
-	switch (config.syscall_kind[nr]) {
+	switch (config.syscall_kind[nr] & KIND_MASK) {
 	case KIND_LOCK:
 		return TS_LOCK;
 	case KIND_NETWORK:
@@ -219,6 +241,7 @@ static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, _
 		return;
 	}
 	t->now.blocked = m->pending = cause_of_block(prev, t, state);
+	t->now.idle = !m->open;
 	m->since_ns = now;
 	m->seq++;
 }
@@ -280,9 +303,76 @@ static __always_inline __u16 releaser(const struct thread *t)
 		return number_of_thread(current);
 	regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
 	nr = SYSCALL_NR(regs);
-	if (nr < 0 || nr >= SYSCALLS || config.syscall_kind[nr] != KIND_LOCK)
+	if (nr < 0 || nr >= SYSCALLS || (config.syscall_kind[nr] & KIND_MASK) != KIND_LOCK)
 		return WHO_NOBODY;
 	return number_of_thread(current);
+}
+
+/*
+ * Who lets this thread go on, which waits for a message, a signal or a timeout. Packets over the
+ * loopback device are handled in their sender's system call, so a thread in a call that can wake is
+ * believed: now and then it is one that packets from outside have interrupted there.
+ */
+static __always_inline __u16 waker(bool data)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct pt_regs___task *regs;
+	long nr;
+
+	if (current->pid) {
+		regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
+		nr = SYSCALL_NR(regs);
+		if (nr >= 0 && nr < SYSCALLS && config.syscall_kind[nr] & KIND_WAKES)
+			return number_of_thread(current);
+	}
+	return data ? WHO_PACKETS : WHO_INTERRUPT;
+}
+
+/* Whether it matters who ends a wait of this thread: not where no span can be open. */
+static __always_inline bool blames_waker(const struct thread *t, const struct ts_meter *m)
+{
+	return m->open || config.probes || t->map >= FIRST_SDK_MAP;
+}
+
+/* Who stopped the thread that now goes on. */
+static __always_inline __u16 stopper(struct task_struct *p, const struct thread *t)
+{
+	struct process *process;
+	__u32 tgid = p->tgid;
+
+	if (t->stop == STOP_TRACER)
+		return number_of_thread(p->parent); /* who traces takes the parent's place */
+	if (t->stop == STOP_FREEZER)
+		return WHO_FREEZER;
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	return process ? process->stopper : WHO_NOBODY;
+}
+
+/* Puts down the block that this waking ends. */
+static __always_inline void charge_block(struct task_struct *p, const struct thread *t,
+					 struct ts_meter *m, __u64 ns)
+{
+	struct cpu *cpu = this_cpu();
+	bool data = cpu->data;
+
+	cpu->data = 0;
+	/* Each by its own: the cause is then a constant. */
+	if (m->pending == TS_LOCK)
+		charge_to(m, TS_LOCK, ns, releaser(t));
+	else if (m->pending == TS_STOPPED)
+		charge_to(m, TS_STOPPED, ns, stopper(p, t));
+	else if (m->pending == TS_NETWORK && blames_waker(t, m))
+		charge_to(m, TS_NETWORK, ns, waker(data));
+	else if (m->pending == TS_SLEEP && blames_waker(t, m))
+		charge_to(m, TS_SLEEP, ns, waker(data));
+	else
+		charge(m, m->pending, ns);
+}
+
+static __always_inline bool is_blocked(const struct ts_meter *m)
+{
+	return (m->pending >= TS_LOCK && m->pending <= TS_SLEEP) || m->pending == TS_STOPPED ||
+	       m->pending == TS_RECLAIM;
 }
 
 SEC("tp_btf/sched_waking")
@@ -298,14 +388,30 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	m = t ? meter_at(t->map, t->slot) : NULL;
 	if (!m)
 		return 0;
-	if (m->pending >= TS_LOCK && m->pending <= TS_SLEEP) {
+	if (is_blocked(m)) {
 		now = bpf_ktime_get_ns();
-		if (m->pending == TS_LOCK)
-			charge_to(m, TS_LOCK, now - m->since_ns, releaser(t));
-		else
-			charge(m, m->pending, now - m->since_ns);
+		charge_block(p, t, m, now - m->since_ns);
 		wait_begins(p, t, m, TS_RUNQUEUE, now);
 	}
+	return 0;
+}
+
+/* Signals that stop are remembered with their sender, until the process goes on. */
+#define SIGSTOP 19
+#define SIGTTOU 22 /* and what lies between: SIGTSTP, SIGTTIN */
+
+SEC("tp_btf/signal_generate")
+int BPF_PROG(on_signal, int signal, void *info, struct task_struct *task)
+{
+	struct process *process;
+	__u32 tgid;
+
+	if (signal < SIGSTOP || signal > SIGTTOU || !is_watched(task->tgid))
+		return 0;
+	tgid = task->tgid;
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	if (process)
+		process->stopper = number_of_thread(bpf_get_current_task_btf());
 	return 0;
 }
 

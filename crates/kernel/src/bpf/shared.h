@@ -41,6 +41,8 @@
 #define WHO_OTHER 1	/* a thread for whose name the table had no room */
 #define WHO_IDLE 2	/* nobody ran: the CPU was idle, and slow to wake up */
 #define WHO_INTERRUPT 3 /* woken by an interrupt: a timeout, a device */
+#define WHO_PACKETS 4	/* woken by packets that no thread of this machine has just sent */
+#define WHO_FREEZER 5	/* stopped by its cgroup's freezer */
 #define WHO_THREAD 0x1000
 #define WHO_IRQ 0x4000
 #define WHO_VECTOR 0x8000
@@ -70,6 +72,12 @@ enum syscall_kind {
 	KIND_IO,
 	KIND_FILE, /* the file behind its first argument decides */
 };
+#define KIND_MASK 0x07
+/* Flags: where the call puts what it receives, by its second argument. */
+#define KIND_TO_BUFFER 0x10
+#define KIND_TO_VECTOR 0x20
+#define KIND_TO_MESSAGE 0x40
+#define KIND_WAKES 0x80 /* the call may wake a thread that waits for a message or a signal */
 
 /* What user space decides before loading. Probabilities are of 2^32. */
 struct config {
@@ -86,6 +94,7 @@ struct config {
 struct process {
 	ts_u32 map;	/* the SDK's map of meters, 0 without one */
 	ts_u32 refused; /* errno with which the SDK failed to attach */
+	ts_u32 stopper; /* who sent it the latest signal that stops, as an episode has it */
 };
 
 /* What could not be metered or written, and why. */
@@ -102,6 +111,29 @@ struct lost {
 	ts_u64 names;	  /* an argument that should be the name could not be, see number_of */
 	ts_u64 culprits; /* a thread ran instead, or held a lock, that found no room in the table */
 };
+
+/* Requests of sockets that are no rows, or whose rows say too little. */
+struct uncovered {
+	ts_u64 pipelined;   /* they came together with another, and count as one with it; estimated */
+	ts_u64 multiplexed; /* receives on connections of HTTP/2, on which requests overlap */
+	ts_u64 unanswered;  /* the connection ended before an answer */
+	ts_u64 continued;   /* the answer went on after its row was written */
+	ts_u64 encrypted;   /* rows of connections with TLS, whose handshakes count as requests */
+};
+
+/* A request from this length on is remembered as what others queued behind: a shorter one makes
+ * nobody's tail, and remembering costs a look at the thread's storage. */
+#define BLAMED_FROM_NS 20000
+/* An answer that goes on so much later than its row says is counted as `continued`. */
+#define CONTINUED_FROM_NS 50000
+/* What the iterator over answers is asked, and says. */
+struct late {
+	ts_u64 before; /* answers whose latest send ended earlier are finished */
+	ts_u64 left;   /* so many found no room in its latest run */
+};
+
+/* Rows of answers that ended without a further receive. */
+#define LATE_ROWS_BYTES (1 << 20)
 
 /* What no hook sees of an event, measured before anybody is recorded; 0: not known. */
 struct unseen {

@@ -1,42 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Requests of unmodified servers: a span from a receive (or from the moment when its data was
- * ready) to the end of the next send on the same socket. The state of a request lives with its
- * socket, so a thread may have any number open, and it is gone when the socket is.
+ * Requests of unmodified servers: a span from a receive (or from the moment when its data was ready)
+ * to the end of the last send on the same socket before the next receive.
  *
  * From the tracepoints sock_recv_length and sock_send_length (Linux >= 6.3) and sk_data_ready
  * (>= 6.4), else from the return of each protocol's own functions (fexit) and the function that
  * sk_data_ready is in: the same moments, but TCP, UDP and Unix sockets only.
  */
-#include "meters.h"
-#include "rings.h"
+#include "answers.h"
+#include "peek.h"
 #include "sched.h"
-
-/* Rounded up, so that the verifier can follow an index by its mask: Linux 6.1 forgets a bound
- * when the compiler moves the register aside. */
-#define CAUSES_MASK 15
-
-struct reading {
-	__u64 at;
-	__u64 ns[CAUSES_MASK + 1];
-	__u32 n[CAUSES_MASK + 1];
-};
-
-struct request {
-	__u32 map; /* the meter of the thread that last received here */
-	__u32 slot;
-	__u64 ready; /* since when data is waiting; 0: none is */
-	__u64 queue_ns;
-	bool selected;
-	struct reading begin; /* at == 0: no span is open */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct request);
-} requests SEC(".maps");
 
 /* What a CPU remembers of the requests that it passes over under --sample. */
 struct sampler {
@@ -49,30 +22,6 @@ SEC(".bss.samplers") struct sampler samplers[MAX_CPUS] = {};
 static __always_inline struct sampler *this_sampler(void)
 {
 	return &samplers[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
-}
-
-static __always_inline void read_meter(struct reading *r, const struct ts_meter *m, __u64 now)
-{
-	r->at = now;
-	__builtin_memcpy(r->ns, m->totals.ns, sizeof(m->totals.ns));
-	__builtin_memcpy(r->n, m->totals.n, sizeof(m->totals.n));
-}
-
-static __always_inline bool is_reader(const struct request *r, const struct cpu *cpu)
-{
-	return r->map == cpu->map && r->slot == cpu->slot;
-}
-
-static __always_inline void close_span(struct request *r)
-{
-	r->begin.at = 0;
-	if (r->selected) {
-		struct ts_meter *m = meter_at(r->map, r->slot);
-
-		r->selected = false;
-		if (m && m->open)
-			__sync_fetch_and_add(&m->open, -1);
-	}
 }
 
 /* Decides whether the request that this thread receives is metered. */
@@ -91,12 +40,41 @@ static __always_inline bool select(struct sampler *s, __u64 socket)
 	return false;
 }
 
+/* A connection on a Unix socket whose first data comes before anybody has received on it. */
+static __noinline int first_data(struct sock *sk)
+{
+	struct unix_sock *local = bpf_skc_to_unix_sock(sk);
+	__u64 address = local ? (__u64)local->addr : 0;
+	struct request *r;
+
+	if (!address || !bpf_map_lookup_elem(&unix_listens, &address))
+		return 0;
+	r = new_request(sk);
+	if (!r)
+		return 0;
+	r->ready = r->established = bpf_ktime_get_ns();
+	r->unaccepted = !sk->sk_socket;
+	return 0;
+}
+
 static __always_inline int data_ready(struct sock *sk)
 {
-	struct request *r = bpf_sk_storage_get(&requests, sk, 0, 0);
+	struct request *r;
 
-	if (r && !r->ready && r->map)
-		r->ready = bpf_ktime_get_ns();
+	this_cpu()->data = 1;
+	r = request_of(sk);
+	if (!r) {
+		if (unix_count && sk->__sk_common.skc_family == AF_UNIX)
+			first_data(sk);
+		return 0;
+	}
+	if (r->ready || r->is_client)
+		return 0;
+	r->ready = bpf_ktime_get_ns();
+	if (r->established && !sk->sk_socket)
+		r->unaccepted = 1;
+	if (r->held)
+		note_sent(r, sk, r->ready);
 	return 0;
 }
 
@@ -112,105 +90,116 @@ int BPF_PROG(on_readable, struct sock *sk)
 	return data_ready(sk);
 }
 
-static __always_inline void give_back(struct reading *r, __u32 cause, __u64 ns)
+/* A request begins with this receive. */
+static __always_inline void begin_request(struct request *r, struct ts_meter *m)
 {
-	if (ns) {
-		r->ns[cause & CAUSES_MASK] -= ns;
-		r->n[cause & CAUSES_MASK]--;
-	}
+	__u64 now = bpf_ktime_get_ns(), from = r->ready;
+	bool unaccepted = r->unaccepted;
+
+	read_meter(&r->begin, m, now);
+	r->begun = ++m->begun;
+	r->spans = m->spans;
+	r->counted = 1;
+	r->late = 0;
+	__sync_fetch_and_add(&m->open, 1);
+	r->queue_ns = r->more.accept_ns = r->more.unknown_ns = 0;
+	r->more.family = 0;
+	if (unaccepted)
+		from = r->established;
+	if (config.from_ready && from && from < now)
+		begin_earlier(r, from, unaccepted, now);
 }
 
-/*
- * Moves the begin back to when the data was ready. The thread's times off the CPU since then
- * count with their causes; for the rest it was on the CPU with other work, and that, with the
- * interrupts in it, is `queue`. A wait that began more than AWAYS switches ago counts as queue.
- */
-static __always_inline void begin_when_ready(struct request *r, __u64 now)
+/* Another thread receives the rest of a request that came in pieces. It has waited for this one since
+ * the begin. */
+static __always_inline void move_request(struct request *r, struct ts_meter *m)
 {
-	struct thread *t = thread_of(bpf_get_current_task_btf());
-	__u64 ready = r->ready, off = 0;
+	__u64 begin = r->begin.at, now = bpf_ktime_get_ns();
 
-	r->begin.at = ready;
-	for (int i = 1; t && i <= AWAYS; i++) {
-		struct away *a = &t->last[(t->aways - i) & (AWAYS - 1)];
-		__u64 from, wait, throttled, deferred;
+	read_meter(&r->begin, m, now);
+	r->begin.at = begin;
+	r->queue_ns = now - begin - r->more.accept_ns;
+	r->begun = m->begun;
+	r->spans = m->spans;
+	r->counted = 1;
+	__sync_fetch_and_add(&m->open, 1);
+}
 
-		if (a->in <= ready)
-			break;
-		from = a->out > ready ? a->out : ready;
-		if (a->woken > from) {
-			give_back(&r->begin, a->blocked, a->woken - from);
-			off += a->woken - from;
-			from = a->woken;
-		}
-		wait = a->in - from;
-		throttled = a->throttled < wait ? a->throttled : wait;
-		deferred = a->deferred < wait - throttled ? a->deferred : wait - throttled;
-		give_back(&r->begin, TS_THROTTLED, throttled);
-		give_back(&r->begin, a->softirqs, deferred);
-		give_back(&r->begin, a->waited, wait - throttled - deferred);
-		off += wait;
-	}
-	r->queue_ns = now - ready > off ? now - ready - off : 0;
+/* A receive that brought nothing: nothing was there, or the peer has ended its side. */
+static __always_inline void receive_nothing(struct sock *sk, int length)
+{
+	struct request *r = length == 0 ? request_of(sk) : NULL;
+
+	if (!r)
+		return;
+	r->ready = 0;
+	if (r->answered)
+		finish(r);
+	else
+		give_up(r);
 }
 
 static __always_inline int receive(struct sock *sk, int length, int flags)
 {
 	struct cpu *cpu = this_cpu();
-	struct sampler *s = this_sampler();
 	struct request *r = NULL;
+	bool selected = true, moves = false, counts;
 	struct ts_meter *m;
-	bool selected = false;
-	__u64 now;
 
 	if (flags & 2 /* MSG_PEEK */)
 		return 0;
 	m = current_meter(cpu);
 	if (!m)
 		return 0;
-	if (length <= 0) { /* nothing there, or the peer is gone */
-		if (length == 0 && (r = bpf_sk_storage_get(&requests, sk, 0, 0))) {
-			r->ready = 0;
-			close_span(r);
-		}
+	if (length <= 0) {
+		receive_nothing(sk, length);
 		return 0;
 	}
 	if (sampling()) {
-		if (s->passed == (__u64)sk) {
+		struct sampler *s = this_sampler();
+
+		if (m->open)
+			r = request_of(sk);
+		if (r && r->answered)
+			finish(r);
+		if (s->passed == (__u64)sk)
 			selected = false;
-		} else {
-			if (m->open)
-				r = bpf_sk_storage_get(&requests, sk, 0, 0);
+		else
 			selected = (r && r->begin.at) || select(s, (__u64)sk);
-		}
 		if (!selected && !config.from_ready)
 			return 0;
 	}
 	if (!r)
-		r = bpf_sk_storage_get(&requests, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+		r = request_of(sk);
 	if (!r) {
-		__sync_fetch_and_add(&lost.sockets, 1);
+		r = serves(sk) ? new_request(sk) : NULL;
+		if (!r)
+			return 0;
+	}
+	if (r->is_client)
+		return 0;
+	if (r->answered)
+		finish(r);
+	if (r->protocol == PROTOCOL_HTTP2) {
+		__sync_fetch_and_add(&uncovered.multiplexed, 1);
 		return 0;
 	}
 	if (!is_reader(r, cpu)) { /* another thread than last time */
-		close_span(r);
+		moves = r->begin.at;
+		discount(r);
 		r->map = cpu->map;
 		r->slot = cpu->slot;
 	}
-	if (r->begin.at || (sampling() && !selected)) {
-		r->ready = 0; /* the rest of a request that came in pieces, or one passed over */
-		return 0;
-	}
-	now = bpf_ktime_get_ns();
-	read_meter(&r->begin, m, now);
-	r->queue_ns = 0;
-	if (sampling()) {
-		r->selected = true;
-		__sync_fetch_and_add(&m->open, 1);
-	}
-	if (config.from_ready && r->ready)
-		begin_when_ready(r, now);
-	r->ready = 0;
+	/* Else it is the rest of a request that came in pieces, or one passed over. */
+	if (moves)
+		move_request(r, m);
+	else if (!r->begin.at && selected)
+		begin_request(r, m);
+	r->ready = r->established = 0;
+	r->unaccepted = 0;
+	counts = !(m->begun % PEEK_EVERY);
+	if (!r->protocol || counts)
+		peek(r, length, counts);
 	return 0;
 }
 
@@ -232,59 +221,24 @@ ON_RECEIVE(inet)
 ON_RECEIVE(inet6)
 ON_RECEIVE(unix_stream)
 
-static __always_inline void write_row(const struct request *r, const struct ts_meter *m, __u64 now,
-				      __u16 kept)
+/* A send on a socket without an open request: part of an answer whose row is written? */
+static __always_inline void send_later(struct request *r, __u64 now)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), causes = 0, shares = 0;
-	struct ts_ring *ring = bpf_map_lookup_elem(&rows, &cpu);
-	__u64 self = bpf_get_current_pid_tgid(), head;
-	struct ts_share *share;
-	struct ts_row *row;
-
-	if (!ring)
+	if (!r->late)
 		return;
-	row = next_row(ring, &head);
-	if (!row) {
-		__sync_fetch_and_add(&lost.rows, 1);
-		return;
-	}
-	share = (struct ts_share *)(row + 1);
-#pragma unroll
-	for (int i = 0; i < TS_CAUSES; i++) {
-		__u64 ns = m->totals.ns[i] - r->begin.ns[i];
-		__u32 n = m->totals.n[i] - r->begin.n[i];
-
-		if (!ns && !n)
-			continue;
-		share[shares & 15].ns = ns;
-		share[shares & 15].n = n;
-		share[shares & 15].who = 0;
-		if (TS_CULPRIT_CAUSES & 1u << i)
-			share[shares & 15].who =
-			    culprit_of(&m->recent[TS_RECENT(i)], m->totals.n[i], n);
-		shares++;
-		causes |= 1u << i;
-	}
-	row->begin = r->begin.at;
-	row->wall = now - r->begin.at;
-	row->pid = self >> 32;
-	row->tid = self;
-	row->causes = causes;
-	row->cpu = cpu;
-	row->name = row->flags = 0;
-	row->queue_ns = r->queue_ns;
-	row->kept = kept;
-	publish(ring, head + sizeof(*row) + shares * sizeof(*share));
+	r->late = 0;
+	if (now - (r->row.begin + r->row.wall) > CONTINUED_FROM_NS)
+		__sync_fetch_and_add(&uncovered.continued, 1);
 }
 
 static __always_inline int send(struct sock *sk, int length)
 {
 	struct cpu *cpu = this_cpu();
+	struct tcp_sock *tcp;
 	struct ts_meter *m;
 	struct request *r;
 	__u64 now;
 	__u32 seq;
-	__u16 kept;
 
 	if (length <= 0)
 		return 0;
@@ -302,18 +256,36 @@ static __always_inline int send(struct sock *sk, int length)
 	/* First the clock, which waits for all that is still being fetched from memory. */
 	seq = *(volatile __u32 *)&m->seq;
 	now = bpf_ktime_get_ns();
-	r = bpf_sk_storage_get(&requests, sk, 0, 0);
-	if (!r || !r->begin.at)
+	r = request_of(sk);
+	if (!r)
 		return 0;
-	/* Answered by another thread than received it: its meter has another history. */
-	if (is_reader(r, cpu)) {
+	if (!r->begin.at) {
+		send_later(r, now);
+		return 0;
+	}
+	if (is_reader(r, cpu) && !r->more.unknown_ns) {
 		if (*(volatile __u32 *)&m->seq != seq)
 			now = bpf_ktime_get_ns(); /* what came in between is part of it */
-		m->spans++;
-		if (keeps(SOCKET_SOURCE, now - r->begin.at, &kept))
-			write_row(r, m, now, kept);
+		note_answer(r, m, now);
+	} else {
+		note_answer_elsewhere(r, now);
 	}
-	close_span(r);
+	if (!r->answered) {
+		r->answered = 1;
+		m->spans++;
+		if (!sampling()) /* else it stays among those for which the thread is metered */
+			discount(r);
+	}
+	if (now - r->begin.at >= BLAMED_FROM_NS && config.from_ready)
+		remember_served(thread_of(bpf_get_current_task_btf()), sk, r->begin.at, now);
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (tcp) {
+		r->held = tcp_held(tcp);
+		r->sent = 0;
+	} else { /* nothing tells the end of such a connection */
+		finish(r);
+		r->late = 1;
+	}
 	return 0;
 }
 
@@ -335,18 +307,98 @@ ON_SEND(inet)
 ON_SEND(inet6)
 ON_SEND(unix_stream)
 
-/* A connection that ends with a request unanswered gives back its selection. */
-#define TCP_CLOSE 7
+/* The handshake of a connection that somebody is to accept has ended. */
+static __always_inline void connection_begins(struct sock *sk)
+{
+	struct request *r;
+
+	if (!config.from_ready || !listens[sk->__sk_common.skc_num])
+		return;
+	r = new_request(sk);
+	if (r)
+		r->established = bpf_ktime_get_ns();
+}
+
+/* This side sends no more: from a task, in shutdown or close, which passes on all that is held. */
+static __always_inline void sending_ends(struct sock *sk)
+{
+	struct request *r = request_of(sk);
+
+	if (!r || !r->answered)
+		return;
+	if (r->held && !r->sent)
+		r->sent = bpf_ktime_get_ns();
+	finish(r);
+}
+
+/* The connection is gone, often in an interrupt. */
+static __always_inline void connection_ends(struct sock *sk)
+{
+	struct request *r = request_of(sk);
+
+	if (!r)
+		return;
+	if (r->answered && !finish_late(r))
+		__sync_fetch_and_add(&lost.rows, 1);
+	give_up(r);
+}
 
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(on_socket_state, struct sock *sk, int from, int to)
 {
+	struct tcp_sock *tcp;
 	struct request *r;
 
-	if (to != TCP_CLOSE)
+	switch (to) {
+	case TCP_ESTABLISHED:
+		if (from == TCP_SYN_RECV)
+			connection_begins(sk);
+		break;
+	case TCP_SYN_SENT: /* one that has a port already does not look like a client's */
+		tcp = this_cpu()->map ? bpf_skc_to_tcp_sock(sk) : NULL;
+		if (tcp && tcp->inet_conn.icsk_bind_hash) {
+			r = new_request(sk);
+			if (r)
+				r->is_client = 1;
+		}
+		break;
+	case TCP_LISTEN:
+		if (this_cpu()->map)
+			listens[sk->__sk_common.skc_num] = 1;
+		break;
+	case TCP_FIN_WAIT1:
+	case TCP_LAST_ACK:
+		sending_ends(sk);
+		break;
+	case TCP_CLOSE:
+		connection_ends(sk);
+		break;
+	}
+	return 0;
+}
+
+/* Read once for each process that is to be watched: learns where it listens. */
+SEC("iter/task_file")
+int take_in_listeners(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct sock *sk;
+	__u32 tgid;
+
+	if (!task || !file || !is_watched(task->tgid))
 		return 0;
-	r = bpf_sk_storage_get(&requests, sk, 0, 0);
-	if (r)
-		close_span(r);
+	tgid = task->tgid;
+	if (!bpf_map_lookup_elem(&processes, &tgid))
+		return 0;
+	socket = bpf_sock_from_file(file);
+	sk = socket ? socket->sk : NULL;
+	if (!sk || sk->__sk_common.skc_state != TCP_LISTEN)
+		return 0;
+	if (sk->__sk_common.skc_family == AF_UNIX)
+		listens_unix(sk);
+	else
+		listens[sk->__sk_common.skc_num] = 1;
 	return 0;
 }

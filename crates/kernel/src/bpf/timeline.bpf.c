@@ -17,18 +17,18 @@
 
 static __always_inline void write_name(struct task_struct *task)
 {
-	__u32 part[4];
+	__u32 part[4], tid = shown_tid(task), process = shown_pid(task);
 	__u64 now = bpf_ktime_get_ns();
 
 	__builtin_memcpy(part, task->comm, sizeof(part));
-	write_at(now, TL_NAME_FRONT, 0, 0, task->pid, task->tgid, part[0], part[1]);
-	write_at(now, TL_NAME_BACK, 0, 0, task->pid, task->tgid, part[2], part[3]);
+	write_at(now, TL_NAME_FRONT, 0, 0, tid, process, part[0], part[1]);
+	write_at(now, TL_NAME_BACK, 0, 0, tid, process, part[2], part[3]);
 }
 
 SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 {
-	__u32 tgid = task->tgid, from = process_here();
+	__u32 tgid = shown_pid(task), from = process_here();
 	__u8 yes = 1;
 
 	if (tgid == from || !config.follow_children || !is_watched(from))
@@ -46,7 +46,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	write_name(task);
 	end_claim(task);
 	if (!task->signal->live.counter)
-		forget(task->tgid);
+		forget(shown_pid(task));
 	return 0;
 }
 
@@ -67,29 +67,29 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 {
 	here()->sends = 0;
 	/* Preempted while it was about to block, it could go on all the same. */
-	write(TL_SWITCH, preempt, preempt ? 0 : prev_state, prev->pid, next->pid, next->tgid,
-	      prev->tgid);
+	write(TL_SWITCH, preempt, preempt ? 0 : prev_state, shown_tid(prev), shown_tid(next),
+	      shown_pid(next), shown_pid(prev));
 	return 0;
 }
 
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task)
 {
-	write(TL_WAKING, 0, 0, self(), task->pid, 0, task->tgid);
+	write(TL_WAKING, 0, 0, self(), shown_tid(task), 0, shown_pid(task));
 	return 0;
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(on_waking_new, struct task_struct *task)
 {
-	write(TL_WAKING, 0, 0, self(), task->pid, 0, task->tgid);
+	write(TL_WAKING, 0, 0, self(), shown_tid(task), 0, shown_pid(task));
 	return 0;
 }
 
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(on_migrate, struct task_struct *task, int cpu)
 {
-	write(TL_MIGRATE, 0, 0, self(), task->pid, cpu, 0);
+	write(TL_MIGRATE, 0, 0, self(), shown_tid(task), cpu, 0);
 	return 0;
 }
 

@@ -41,7 +41,7 @@ SEC("usdt") /* so libbpf loads it for uprobe_multi where the kernel has that */
 int on_sdk_thread(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 tgid = task->tgid, *claim;
+	__u32 tgid = shown_pid(task), *claim;
 	struct ts_meter *m;
 	long slot;
 
@@ -57,7 +57,7 @@ int on_sdk_thread(struct pt_regs *ctx)
 	if (!m || !claim)
 		return 0;
 	*claim = slot + 1;
-	m->kernel_tid = task->pid;
+	m->kernel_tid = shown_tid(task);
 	return 0;
 }
 
@@ -65,7 +65,7 @@ int on_sdk_thread(struct pt_regs *ctx)
 static __always_inline void end_claim(struct task_struct *task)
 {
 	__u32 *claim = bpf_task_storage_get(&claims, task, 0, 0);
-	struct ts_meter *m = claim && *claim ? meter_of(task->tgid, *claim - 1) : NULL;
+	struct ts_meter *m = claim && *claim ? meter_of(shown_pid(task), *claim - 1) : NULL;
 
 	if (!m)
 		return;

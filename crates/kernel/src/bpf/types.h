@@ -60,6 +60,9 @@ struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
 	unsigned int in_iowait : 1;
+	unsigned int frozen : 1;
+	unsigned int in_memstall : 1;
+	struct task_struct *parent;
 	struct sched_entity se;
 	struct signal_struct *signal;
 	struct files_struct *files;
@@ -67,11 +70,58 @@ struct task_struct {
 	char comm[16];
 } CORE;
 
-struct sock;
+struct in6_addr {
+	__u8 bytes[16];
+};
+
+struct sock_common {
+	__u32 skc_daddr;
+	__u16 skc_dport; /* as on the wire */
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
+} CORE;
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_protocol;
+	__u8 sk_userlocks : 4;
+	struct socket *sk_socket;
+} CORE;
+
 struct msghdr;
 
 struct socket {
 	struct sock *sk;
+} CORE;
+
+struct unix_address;
+
+struct unix_sock {
+	struct unix_address *addr;
+} CORE;
+
+struct inet_bind_bucket {
+	signed char fastreuse;
+} CORE;
+
+struct inet_connection_sock {
+	struct inet_bind_bucket *icsk_bind_hash;
+} CORE;
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u64 tcp_wstamp_ns; /* when the latest packet left, CLOCK_MONOTONIC */
+	__u32 snd_wnd;
+	__u32 mss_cache;
+	__u32 snd_cwnd;
+	__u32 copied_seq;
+	__u32 write_seq;
+	__u8 nonagle : 4;
+	__u32 snd_nxt;
+	__u32 snd_una;
+	__u32 packets_out;
 } CORE;
 
 struct bpf_iter_meta {
@@ -83,21 +133,39 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } CORE;
 
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+} CORE;
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+} CORE;
+
 /* struct pt_regs as uapi has it is for the USDT helpers; this flavour of it is for task_pt_regs. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs___task {
 	unsigned long di;
+	unsigned long si;
 	unsigned long orig_ax;
 } CORE;
 #define SYSCALL_NR(regs) ((long)(regs)->orig_ax)
 #define SYSCALL_ARG0(regs) ((regs)->di)
+#define SYSCALL_ARG1(regs) ((regs)->si)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs___task {
+	__u64 regs[31];
 	__u64 orig_x0;
 	__s32 syscallno;
 } CORE;
 #define SYSCALL_NR(regs) ((long)(regs)->syscallno)
 #define SYSCALL_ARG0(regs) ((regs)->orig_x0)
+#define SYSCALL_ARG1(regs) ((regs)->regs[1])
 #else
 #error "no register layout for this architecture"
 #endif

@@ -6,7 +6,7 @@ use super::{
     ByTag, Curves, Distribution, Function, Gaps, Impossible, Rate, Ratios, Report, Slice, Value,
     Written, notices,
 };
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, Rates};
 use crate::dte::Tolerance;
 use crate::effect::Effect;
 use crate::histogram::Histogram;
@@ -69,8 +69,15 @@ pub(crate) fn report<const N: usize, const T: usize>(
         })
         .collect();
     let pairs = counts.kept + counts.disagreed + counts.preempted;
+    let by_tag = (T > 0).then(|| by_tag(seen, context.tags, hz));
+    let mut notices = notices::of(seen, &context);
+    notices.extend(
+        by_tag
+            .iter()
+            .flat_map(|tags| notices::of_tags(tags, context.counters)),
+    );
     Report {
-        notices: notices::of(seen, &context),
+        notices,
         cpu: context.placement.cpu,
         observed_cpu: context.placement.observed,
         placement: if context.placement.same_core {
@@ -108,7 +115,7 @@ pub(crate) fn report<const N: usize, const T: usize>(
             let cells = seen.joint.cells().into_iter();
             cells.map(|(x, y, n)| (x * hz, y * hz, n)).collect()
         }),
-        by_tag: (T > 0).then(|| by_tag(seen, context.tags, hz)),
+        by_tag,
         periods: Distribution::of(&seen.periods, 1.0),
         reads: Distribution::of(&seen.reads, 1.0),
         gaps: Gaps::of(&seen.periods),
@@ -151,8 +158,8 @@ fn by_tag<const N: usize, const T: usize>(
 ) -> ByTag {
     let all = seen.counts.kept_cycles.max(1) as f64;
     let hits = seen.counts.kept.max(1) as f64;
-    let per_second = |seen: &Seen<N>| -> Option<Vec<f64>> {
-        let per_second = |grown: &u64| *grown as f64 / seen.cycles as f64 * hz;
+    let per_second = |seen: &Seen<N>| -> Option<Vec<Option<f64>>> {
+        let per_second = |grown: &u64| Some(*grown as f64 / seen.cycles as f64 * hz);
         (seen.cycles > 0).then(|| seen.grown.iter().map(per_second).collect())
     };
     let value = |values: Option<Vec<u64>>, seen: &Seen<N>| Value {
@@ -201,6 +208,11 @@ fn by_tag<const N: usize, const T: usize>(
         shown.push(value(None, &rest));
     }
     let (changed, changed_cycles) = seen.tags.changed();
+    let grown = seen.tags.grown();
+    let at_changes = |(rates, grown): (&Rates, u64)| {
+        let missing = rates.grown.saturating_sub(grown);
+        (rates.grown > 0).then(|| missing as f64 / rates.grown as f64)
+    };
     ByTag {
         signals: tags.iter().map(|signal| signal.name.clone()).collect(),
         distinct: values.len(),
@@ -208,7 +220,9 @@ fn by_tag<const N: usize, const T: usize>(
         functions,
         changed,
         changed_share: changed_cycles as f64 / all,
+        changed_grown: seen.rates.iter().zip(grown).map(at_changes).collect(),
     }
+    .without_unknown()
 }
 
 fn series<const N: usize, const T: usize>(seen: &Analysis<N, T>, hz: f64) -> Vec<Slice> {

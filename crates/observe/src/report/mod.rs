@@ -89,8 +89,9 @@ pub struct Value {
     pub share: f64,
     /// Pairs of samples that both saw it: of these are the rates.
     pub samples: u64,
-    /// By counter, the rate in counts a second; null: no pair.
-    pub per_second: Option<Vec<f64>>,
+    /// By counter, the rate in counts a second, null where it is unknown as of
+    /// [`ByTag::changed_grown`]; null: no pair.
+    pub per_second: Option<Vec<Option<f64>>>,
     /// By counter, the standard deviation of the samples' rates, in counts a second.
     pub deviation: Vec<f64>,
 }
@@ -104,8 +105,8 @@ pub struct Function {
     pub share: f64,
     /// Pairs of samples that both saw the same place of it: of these are the rates.
     pub samples: u64,
-    /// By counter, the rate in counts a second; null: no pair.
-    pub per_second: Option<Vec<f64>>,
+    /// By counter, the rate in counts a second, as of a value; null: no pair.
+    pub per_second: Option<Vec<Option<f64>>>,
 }
 
 /// Rates by tag.
@@ -123,6 +124,41 @@ pub struct ByTag {
     pub changed: u64,
     /// Their share of the time of all pairs kept: of it no rate is told.
     pub changed_share: f64,
+    /// By counter, the share of its growth that lies in those pairs and so belongs to no value; null:
+    /// it did not grow. Where that is nearly all of it, in little of the time, the counter grows when
+    /// the tag changes, and its rates by value are unknown.
+    pub changed_grown: Vec<Option<f64>>,
+}
+
+/// From this share of a counter's growth on, in at most that share of the time, it grows when the
+/// tag changes. Far from both: a counter that grows at an even rate has the same share in both.
+const GROWS_AT_CHANGES: (f64, f64) = (0.9, 0.5);
+
+impl ByTag {
+    /// Whether a counter grows when the tag changes.
+    #[must_use]
+    pub fn grows_at_changes(&self, counter: usize) -> bool {
+        let (growth, time) = GROWS_AT_CHANGES;
+        let grown = self.changed_grown.get(counter).copied().flatten();
+        self.changed_share <= time && grown.is_some_and(|share| share >= growth)
+    }
+
+    /// Takes away the rates of counters that grow when the tag changes.
+    fn without_unknown(mut self) -> Self {
+        let counters = 0..self.changed_grown.len();
+        for counter in counters
+            .filter(|counter| self.grows_at_changes(*counter))
+            .collect::<Vec<_>>()
+        {
+            let values = self.values.iter_mut().map(|value| &mut value.per_second);
+            let functions = self.functions.iter_mut().flatten();
+            let rates = values.chain(functions.map(|function| &mut function.per_second));
+            for rate in rates.flatten().filter_map(|rates| rates.get_mut(counter)) {
+                *rate = None;
+            }
+        }
+        self
+    }
 }
 
 /// A slice of time.

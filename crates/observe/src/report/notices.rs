@@ -1,7 +1,9 @@
 //! What should be known before the figures are believed.
 
+use super::ByTag;
 use super::make::Context;
 use crate::analysis::Analysis;
+use crate::signal::Signal;
 
 /// By how much the rate of the pairs kept may differ from that of all before it is said.
 const UNLIKE: f64 = 0.02;
@@ -69,4 +71,46 @@ pub(super) fn of<const N: usize, const T: usize>(
         }
     }
     notices
+}
+
+/// Of counters whose rates by tag are unknown.
+pub(super) fn of_tags(tags: &ByTag, counters: &[Signal]) -> Vec<String> {
+    let grow = (0..)
+        .zip(counters)
+        .filter(|(i, _)| tags.grows_at_changes(*i));
+    grow.map(|(i, signal)| {
+        let share = tags.changed_grown[i].unwrap_or_default() * 100.0;
+        let (name, tag) = (&signal.name, tags.signals.join(", "));
+        format!(
+            "the rates of {name} by {tag} are unknown: {share:.0} % of its growth came between two \
+             samples that saw different values"
+        )
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(changed_share: f64, changed_grown: Option<f64>) -> ByTag {
+        ByTag {
+            signals: vec!["running:0".into()],
+            distinct: 0,
+            values: Vec::new(),
+            functions: None,
+            changed: 0,
+            changed_share,
+            changed_grown: vec![changed_grown],
+        }
+    }
+
+    #[test]
+    fn only_growth_beyond_its_share_of_the_time_is_at_changes() {
+        assert!(tags(0.01, Some(1.0)).grows_at_changes(0));
+        // It grows evenly, and the tag changes nearly always.
+        assert!(!tags(0.95, Some(0.95)).grows_at_changes(0));
+        assert!(!tags(0.01, Some(0.02)).grows_at_changes(0));
+        assert!(!tags(0.01, None).grows_at_changes(0));
+    }
 }

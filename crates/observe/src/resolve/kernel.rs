@@ -37,7 +37,10 @@ impl Programs {
             )));
         }
         if self.running.is_none() {
-            let running = Running::load().map_err(|e| refused(e.to_string()))?;
+            let running = Running::load().map_err(|e| ResolveError::Machine {
+                signal: signal.clone(),
+                why: e.to_string(),
+            })?;
             let view = View::map(running.map(), 0, Running::CPUS * Running::STRIDE)
                 .map_err(|e| refused(format!("can't map who runs: {e}")))?;
             self.running = Some((running, view));
@@ -64,16 +67,16 @@ impl Programs {
         tid: u32,
         cause: Cause,
     ) -> Result<Signal, ResolveError> {
-        if cause.index() >= abi::TS_CAUSES as usize {
+        let Some(place) = place_in_meter(cause) else {
             return Err(wanted.none(format!("{cause} is not metered by the kernel")));
-        }
+        };
         let pid = wanted.owner.pid;
         if self.kernel.is_none() {
             let config = Config {
                 follow_children: false,
                 ..Config::default()
             };
-            self.kernel = Some(Kernel::load(&config).map_err(|e| wanted.none(e.to_string()))?);
+            self.kernel = Some(Kernel::load(&config).map_err(|e| wanted.machine(e.to_string()))?);
         }
         let kernel = self.kernel.as_mut().expect("just made");
         kernel.watch(pid).map_err(|e| wanted.none(e.to_string()))?;
@@ -85,7 +88,7 @@ impl Programs {
             let view = View::map(map.as_fd(), 0, meters::bytes())
                 .map_err(wanted.system("map its meters"))?;
             let word = view
-                .word(meters::cause_at(slot, cause.index()), 8)
+                .word(meters::cause_at(slot, place), 8)
                 .ok_or_else(|| wanted.none("its meter is not aligned"))?;
             return Ok(Signal {
                 name: wanted.signal.clone(),
@@ -98,5 +101,15 @@ impl Programs {
             });
         }
         Err(wanted.none(format!("process {pid} has no thread {tid}")))
+    }
+}
+
+/// The number by which a thread's meter keeps a cause; `None` for one that is no thread's.
+fn place_in_meter(cause: Cause) -> Option<usize> {
+    match cause {
+        Cause::Stopped => Some(abi::TS_STOPPED as usize),
+        Cause::Reclaim => Some(abi::TS_RECLAIM as usize),
+        Cause::Steal | Cause::Queue | Cause::Tcp | Cause::Accept | Cause::Unknown => None,
+        _ => Some(cause.index()),
     }
 }

@@ -14,6 +14,7 @@ mod symbol;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use code::Functions;
 pub use places::Places;
@@ -21,9 +22,10 @@ pub(crate) use places::method;
 
 use tailscope_signals::moved::MovedPage;
 use tailscope_signals::nearest::nearest;
+use tailscope_signals::patience::Patience;
 
 use crate::name::Name;
-use crate::process::Owner;
+use crate::process::{Fate, Owner};
 use crate::signal::Signal;
 
 /// A signal can't be read.
@@ -79,6 +81,17 @@ pub enum ResolveError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl ResolveError {
+    /// Whether a process that has just started may still make what is missing.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Unknown { .. } | Self::None { .. } => true,
+            Self::System { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Gone { .. } | Self::Machine { .. } => false,
+        }
+    }
 }
 
 fn suggestion(near: &[String], have: &usize) -> String {
@@ -160,6 +173,42 @@ pub struct Resolver {
 }
 
 impl Resolver {
+    /// The signals of all these names, in their order. What a process that has just started does not
+    /// have yet is waited for, a second at most.
+    pub fn resolve_all(&mut self, names: &[&Name]) -> Result<Vec<Signal>, ResolveError> {
+        let patience = Patience::with(names.iter().filter_map(|name| name.pid()));
+        self.resolve_while(names, || patience.once_more())
+    }
+
+    /// The same, as long as there is to be another try.
+    fn resolve_while(
+        &mut self,
+        names: &[&Name],
+        mut once_more: impl FnMut() -> bool,
+    ) -> Result<Vec<Signal>, ResolveError> {
+        let mut found: Vec<Signal> = Vec::new();
+        loop {
+            let tried = names[found.len()..]
+                .iter()
+                .try_for_each(|name| self.resolve(name).map(|signal| found.push(signal)));
+            // A command like taskset has become the program that it is in front of.
+            let runs_another = |owner: &Arc<Owner>| owner.fate(Duration::ZERO) == Fate::Execed;
+            let is_old = self.owners.iter().any(runs_another);
+            let is_final = match &tried {
+                Ok(()) => !is_old,
+                Err(error) => !error.may_pass(),
+            };
+            if is_final || !once_more() {
+                return tried.map(|()| found);
+            }
+            if is_old {
+                found.clear();
+                self.owners.clear();
+                self.pages.clear();
+            }
+        }
+    }
+
     /// The signal of that name.
     pub fn resolve(&mut self, name: &Name) -> Result<Signal, ResolveError> {
         let pid = match name {
@@ -219,5 +268,91 @@ impl Resolver {
     #[must_use]
     pub fn owners(&self) -> &[Arc<Owner>] {
         &self.owners
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Set for the child of a test: it sleeps until its input ends.
+    const CHILD: &str = "TAILSCOPE_TEST_SLEEPER";
+
+    #[test]
+    fn a_child_sleeps_until_its_input_ends() {
+        if std::env::var_os(CHILD).is_some() {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        }
+    }
+
+    /// At first it is a shell; then it is this program, with the variable of another test.
+    #[test]
+    fn what_a_process_makes_as_it_starts_is_found_once_it_is_there() {
+        let us = std::env::current_exe().expect("we are one");
+        let mut child = Command::new("sh")
+            .args(["-c", "read go && exec \"$0\" \"$@\""])
+            .arg(&us)
+            .args([
+                "--exact",
+                "resolve::tests::a_child_sleeps_until_its_input_ends",
+            ])
+            .env(CHILD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a shell");
+        let pid = child.id();
+        let mut gate = child.stdin.take().expect("piped");
+        let names: Vec<Name> = [
+            format!("mem:{pid}:environ"),
+            format!("mem:{pid}:TAILSCOPE_TEST_VARIABLE"),
+        ]
+        .iter()
+        .map(|name| name.parse().expect("a name"))
+        .collect();
+        let names: Vec<&Name> = names.iter().collect();
+        let mut tries = 0;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut resolver = Resolver::default();
+        let found = resolver.resolve_while(&names, || {
+            tries += 1;
+            if tries == 1 {
+                gate.write_all(b"go\n").expect("it reads");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            Instant::now() < deadline
+        });
+        // Both are those of the program that it has become, and so is their owner.
+        assert_eq!(found.expect("it has come").len(), 2);
+        assert!(tries >= 1);
+        assert_eq!(resolver.owners().len(), 1);
+        assert_eq!(resolver.owners()[0].fate(Duration::ZERO), Fate::Lives);
+        drop(gate);
+        child.wait().expect("our child");
+    }
+
+    #[test]
+    fn what_never_comes_is_refused_when_there_is_no_other_try() {
+        let name = format!("channel:{}:none", std::process::id());
+        let name: Name = name.parse().expect("a name");
+        let mut left = 3;
+        let refused = Resolver::default().resolve_while(&[&name], || {
+            left -= 1;
+            left > 0
+        });
+        let said = refused.expect_err("we have no channels").to_string();
+        assert!(said.contains("has no channels"), "{said}");
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_refused_at_once() {
+        let name: Name = "channel:999999999:none".parse().expect("a name");
+        let refused = Resolver::default().resolve_while(&[&name], || panic!("no other try"));
+        assert!(matches!(refused, Err(ResolveError::Gone { .. })));
     }
 }

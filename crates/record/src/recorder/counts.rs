@@ -9,8 +9,12 @@ use super::Recorder;
 use crate::options::Progress;
 use crate::sdk::SdkServer;
 
-/// Rows whose causes were cut: nothing that was lost on the way.
-const OVERDRAWN: &str = "overdrawn";
+/// Counts by their names, as `ledger.json` has them.
+type Counts = BTreeMap<String, u64>;
+
+fn named<const N: usize>(counts: [(&str, u64); N]) -> Counts {
+    Counts::from(counts.map(|(name, count)| (name.to_owned(), count)))
+}
 
 impl Recorder {
     /// How it goes.
@@ -23,12 +27,8 @@ impl Recorder {
             p50_ns: total.quantile(0.5),
             p99_ns: total.quantile(0.99),
             bytes: self.book.output.totals().bytes,
-            lost: self
-                .lost()
-                .iter()
-                .filter(|(name, _)| *name != OVERDRAWN)
-                .map(|(_, count)| count)
-                .sum(),
+            lost: self.lost().values().sum(),
+            uncovered: self.uncovered().values().sum(),
         }
     }
 
@@ -46,30 +46,47 @@ impl Recorder {
 
     /// Rows and measurements that were lost so far, by the place that lost them.
     #[must_use]
-    pub fn lost(&self) -> BTreeMap<String, u64> {
+    pub fn lost(&self) -> Counts {
         let kernel = self.kernel.losses();
         let sdk = self.sdk.as_ref().map(SdkServer::counts).unwrap_or_default();
-        BTreeMap::from(
-            [
-                ("ring_full", kernel.rows),
-                ("threads", kernel.threads),
-                ("nesting", kernel.nesting),
-                ("events", kernel.events),
-                ("sockets", kernel.sockets),
-                ("switches", kernel.switches),
-                ("processes", kernel.processes),
-                ("abandoned", kernel.abandoned),
-                ("depth", kernel.depth),
-                ("names", kernel.names),
-                ("culprits", kernel.culprits),
-                ("recursion", kernel.recursion),
-                ("strangers", sdk.strangers),
-                ("region_full", sdk.full),
-                ("region_malformed", sdk.malformed),
-                (OVERDRAWN, self.book.overdrawn),
-            ]
-            .map(|(name, count)| (name.to_owned(), count)),
-        )
+        named([
+            ("ring_full", kernel.rows),
+            ("threads", kernel.threads),
+            ("nesting", kernel.nesting),
+            ("events", kernel.events),
+            ("sockets", kernel.sockets),
+            ("processes", kernel.processes),
+            ("abandoned", kernel.abandoned),
+            ("depth", kernel.depth),
+            ("names", kernel.names),
+            ("culprits", kernel.culprits),
+            ("recursion", kernel.recursion),
+            ("strangers", sdk.strangers),
+            ("region_full", sdk.full),
+            ("region_malformed", sdk.malformed),
+        ])
+    }
+
+    /// Rows that are there and were mended so far, by what was wrong with them.
+    #[must_use]
+    pub fn adjusted(&self) -> Counts {
+        named([
+            ("overdrawn", self.book.overdrawn),
+            ("switches", self.kernel.losses().switches),
+        ])
+    }
+
+    /// Requests that are no rows, or whose rows say too little, so far, by the reason.
+    #[must_use]
+    pub fn uncovered(&self) -> Counts {
+        let counted = self.kernel.uncovered();
+        named([
+            ("pipelined", counted.pipelined),
+            ("multiplexed", counted.multiplexed),
+            ("encrypted", counted.encrypted),
+            ("unanswered", counted.unanswered),
+            ("continued", counted.continued),
+        ])
     }
 
     /// Spans that ended so far, kept or not; under `--sample` those from the kernel are an estimate.

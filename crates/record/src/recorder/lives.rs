@@ -28,6 +28,11 @@ impl Recorder {
     /// Records a process from now on.
     pub fn watch(&mut self, process: &Process) -> Result<(), RecordError> {
         self.kernel.watch(process.pid)?;
+        // It may have ended while the kernel's programs were loaded: nobody would hear of its end.
+        if !process.lives() {
+            self.kernel.unwatch(process.pid);
+            return Ok(());
+        }
         self.processes.insert(process.pid);
         self.starts
             .extend(start_of(process.pid).map(|start| (process.pid, start)));

@@ -17,8 +17,22 @@ use crate::options::{Listener, Progress, RecordError};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sums {
     seen: u64,
+    rows: u64,
     lost: BTreeMap<String, u64>,
+    uncovered: BTreeMap<String, u64>,
+    adjusted: BTreeMap<String, u64>,
     cpu_ns: u64,
+}
+
+impl Sums {
+    /// How many spans ended until the present ledger ends, by the count from before its last look.
+    ///
+    /// Spans end meanwhile, and their rows are in this ledger though that count lacks them. A row
+    /// that was taken is a span that was seen, so those belong to this ledger too, and the next
+    /// one begins after them. Were they counted in the next, it would have more rows than spans.
+    fn seen_until(&self, counted: u64, rows: u64) -> u64 {
+        counted.max(self.seen + rows.saturating_sub(self.rows))
+    }
 }
 
 /// What the next ledger is begun with. Beginning one writes and syncs files: that is for a thread
@@ -94,9 +108,10 @@ impl Recorder {
             closing
         } else {
             // Another recorder may have what came so far: up to the last moment, so the look comes last.
-            self.sum_up();
+            self.sum_up(self.seen());
             self.clock.restart();
             self.look_aloud();
+            self.before.rows = self.book.rows;
             None
         };
         self.book.output.begin(next);
@@ -112,11 +127,12 @@ impl Recorder {
 
     /// Ends the ledger: rows from now on go nowhere.
     pub fn end_ledger(&mut self) -> Option<Closing> {
+        let seen = self.seen();
         self.look_aloud();
         let sealed = self.book.output.totals();
         self.row_bytes = row_bytes(sealed.rows, sealed.bytes).or(self.row_bytes);
         let ledger = self.book.output.end();
-        let summary = self.sum_up();
+        let summary = self.sum_up(seen);
         ledger.map(|ledger| Closing { ledger, summary })
     }
 
@@ -125,45 +141,89 @@ impl Recorder {
     pub fn finish(mut self, listener: &mut impl Listener) -> Result<Progress, RecordError> {
         self.kernel.dismiss_sdk();
         self.kernel.detach_probes();
+        let finished = self.finish_answers(true);
         let looked = self.look();
         listener.look(&self.book.live);
         let progress = self.progress();
-        let summary = self.sum_up();
+        let summary = self.sum_up(self.seen());
         let Self {
             kernel, sdk, book, ..
         } = self;
         drop((sdk, kernel));
         let totals = book.output.finish(summary)?;
         looked?;
+        finished?;
         Ok(Progress {
             bytes: totals.bytes,
             ..progress
         })
     }
 
-    /// What was counted since the present ledger began.
-    fn sum_up(&mut self) -> Summary {
+    /// What was counted since the present ledger began; `seen` is of before its last look.
+    fn sum_up(&mut self, seen: u64) -> Summary {
         let now = Sums {
-            seen: self.seen(),
+            seen: self.before.seen_until(seen, self.book.rows),
+            rows: self.book.rows,
             lost: self.lost(),
+            uncovered: self.uncovered(),
+            adjusted: self.adjusted(),
             cpu_ns: own_cpu_ns() - self.cpu_at_start,
         };
         let before = std::mem::replace(&mut self.before, now.clone());
-        let since = |name: &String, count: u64| {
-            count.saturating_sub(before.lost.get(name).copied().unwrap_or(0))
+        let since = |now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
+            let grown = |(name, count): (&String, &u64)| {
+                let earlier = before.get(name).copied().unwrap_or(0);
+                (name.clone(), count.saturating_sub(earlier))
+            };
+            now.iter().map(grown).collect()
         };
         Summary {
             ended_ns: unix_ns(),
             seen: now.seen.saturating_sub(before.seen),
-            lost: now
-                .lost
-                .iter()
-                .map(|(name, count)| (name.clone(), since(name, *count)))
-                .collect(),
+            lost: since(&now.lost, &before.lost),
+            uncovered: since(&now.uncovered, &before.uncovered),
+            adjusted: since(&now.adjusted, &before.adjusted),
             cost: Cost {
                 cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
                 max_rss_bytes: machine::max_resident_bytes(),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_ledger_has_more_rows_than_spans_and_together_they_have_all() {
+        // Spans that ended until the count, and rows that were taken by the end of the look after
+        // it: a few more end meanwhile.
+        let mut before = Sums::default();
+        let mut told = Vec::new();
+        for (counted, rows) in [(100, 103), (110, 110), (110, 112), (300, 240), (310, 250)] {
+            let now = Sums {
+                seen: before.seen_until(counted, rows),
+                rows,
+                ..Sums::default()
+            };
+            told.push((now.seen - before.seen, now.rows - before.rows));
+            before = now;
+        }
+        assert!(told.iter().all(|(seen, rows)| seen >= rows), "{told:?}");
+        assert_eq!(told[0], (103, 103));
+        assert_eq!(told[2], (2, 2));
+        // From the fourth on some were not kept.
+        assert_eq!(before.seen, 310);
+    }
+
+    #[test]
+    fn spans_that_are_not_kept_are_seen_once() {
+        let before = Sums {
+            seen: 1_000,
+            rows: 10,
+            ..Sums::default()
+        };
+        assert_eq!(before.seen_until(2_000, 20), 2_000);
     }
 }

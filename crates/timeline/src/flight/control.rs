@@ -161,7 +161,7 @@ impl Control {
                 Answer::Window(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
             }
             Notice::Failed { why } => Answer::Error(why.clone()),
-            Notice::Note(_) => return,
+            Notice::Note(_) | Notice::Holds { .. } => return,
         };
         for asker in &mut self.askers {
             if asker.stage == Stage::Waiting(number) {

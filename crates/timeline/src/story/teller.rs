@@ -93,6 +93,7 @@ impl Teller<'_> {
             causes,
             jvms,
             gaps: merged,
+            sent_again_ns: request.sent_again,
             losses: losses(self.trace, begin, request.end()),
         }
     }

@@ -303,6 +303,10 @@ fn set(row: &mut StoredSpan, column: Column, value: Option<i64>) -> parquet::err
             row.cause_n[cause.index()] = value;
             return Ok(());
         }
+        Column::Others => {
+            row.others = value;
+            return Ok(());
+        }
         Column::Start => &mut row.start_ns,
         Column::Pid => &mut row.pid,
         Column::Tid => &mut row.tid,

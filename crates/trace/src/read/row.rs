@@ -29,6 +29,9 @@ pub struct StoredSpan {
     pub cause_n: [Option<i64>; Cause::COUNT],
     /// Who is to blame for the largest part of each, where that is known.
     pub cause_by: [Option<Arc<str>>; Cause::COUNT],
+    /// How many other requests the span's thread began or answered meanwhile; `None`: none, or not
+    /// known.
+    pub others: Option<i64>,
 }
 
 impl StoredSpan {
@@ -46,6 +49,7 @@ impl StoredSpan {
             cause_ns: [None; Cause::COUNT],
             cause_n: [None; Cause::COUNT],
             cause_by: [const { None }; Cause::COUNT],
+            others: None,
         }
     }
 

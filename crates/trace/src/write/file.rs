@@ -11,6 +11,7 @@ use parquet::schema::types::TypePtr;
 
 use tailscope_output::Folder;
 
+use super::checksum::Sink;
 use super::encode::Encoder;
 use super::names::Names;
 use crate::columns::Columns;
@@ -37,7 +38,7 @@ impl Drop for Unsealed {
 /// A file that rows are still added to. Dropped, it removes itself.
 pub(crate) struct UnsealedFile {
     // Before the file itself, so that the encoder has let go of it when it is removed.
-    writer: SerializedFileWriter<Arc<File>>,
+    writer: SerializedFileWriter<Sink>,
     unsealed: Unsealed,
     sealed_path: PathBuf,
     rows: u64,
@@ -64,7 +65,7 @@ impl UnsealedFile {
             file: file.clone(),
             is_sealed: false,
         };
-        let writer = SerializedFileWriter::new(file, schema, properties)?;
+        let writer = SerializedFileWriter::new(Sink::new(file), schema, properties)?;
         Ok(UnsealedFile {
             writer,
             unsealed,
@@ -104,15 +105,17 @@ impl UnsealedFile {
         &self.sealed_path
     }
 
-    /// Writes the footer.
-    pub(crate) fn close(mut self) -> Result<ClosedFile> {
-        self.writer.finish()?;
+    /// Writes the footer, and the file's checksum into it.
+    pub(crate) fn close(self) -> Result<ClosedFile> {
         let UnsealedFile {
+            mut writer,
             unsealed,
             sealed_path,
             rows,
-            ..
         } = self;
+        writer.finish()?;
+        // Everything is flushed by now.
+        writer.inner_mut().fill_in()?;
         Ok(ClosedFile {
             unsealed,
             sealed_path,

@@ -1,9 +1,10 @@
 //! The folder of a ledger before its first row.
 
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, flock};
 use tailscope_output::Folder;
 
 use crate::{Error, LEDGER_JSON, Result};
@@ -36,6 +37,17 @@ pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<Folder> {
         }),
         Existing::Overwrite => clear(&inside).map(|()| held),
     }
+}
+
+/// Marks the folder as one that is being written to, as long as the file is open: by a shared lock
+/// on it, which the kernel takes away however the process ends. So a reader can tell a recording
+/// that goes on from one that was cut off.
+///
+/// Best effort: on a file system without locks a reader can't tell.
+pub(crate) fn mark(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
+    Some(file)
 }
 
 /// Removes the ledger in `folder`: `ledger.json` and the files in its partitions. The folder and

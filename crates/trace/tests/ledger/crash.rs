@@ -8,7 +8,7 @@ use std::time::Duration;
 use tailscope_trace::read::Ledger;
 use tailscope_trace::{CauseSet, Existing, LedgerWriter, State, Summary};
 
-use crate::sample;
+use crate::{checksum, sample};
 
 /// Set for the child, to the folder that it writes to.
 const CHILD: &str = "TAILSCOPE_TRACE_TEST_CHILD";
@@ -41,6 +41,10 @@ fn a_killed_writer_leaves_only_readable_files() {
                 !ledger.files().is_empty(),
                 "nothing sealed in {delay_ms} ms"
             );
+        }
+        for file in ledger.files() {
+            let (told, found) = checksum::told_and_found(file);
+            assert_eq!(told, found, "{}", file.display());
         }
         if !ledger.files().is_empty() {
             // What is sealed is a whole beginning of what was written.

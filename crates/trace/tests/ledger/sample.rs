@@ -119,6 +119,7 @@ pub fn assert_same(
 ) {
     let measured = |index: usize| measured.bits() & 1 << index != 0;
     let expected = StoredSpan {
+        others: None,
         start_ns: pushed.start_ns,
         span: name.into(),
         id: pushed.id,

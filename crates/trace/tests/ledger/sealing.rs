@@ -39,11 +39,7 @@ fn files_are_sealed_by_rows_into_the_hour_of_their_first_one() {
 #[test]
 fn files_are_sealed_by_age() {
     let folder = tempfile::tempdir().unwrap();
-    let sealing = Sealing {
-        max_age: Duration::from_secs(2),
-        ..Sealing::default()
-    };
-    let mut writer = sample::create(folder.path(), sealing);
+    let mut writer = sample::create(folder.path(), Sealing::default());
     let begin = Instant::now();
     let after = |seconds| begin + Duration::from_secs(seconds);
     let sealed = |writer: &mut tailscope_trace::LedgerWriter| {
@@ -55,28 +51,26 @@ fn files_are_sealed_by_age() {
     writer.tick(after(60)).unwrap();
     assert_eq!(sealed(&mut writer), 0, "nothing was pushed");
 
-    sample::push_rows(&mut writer, 0..10);
-    writer.tick(after(61)).unwrap();
-    sample::push_rows(&mut writer, 10..20);
-    writer.tick(after(62)).unwrap();
-    assert_eq!(
-        Ledger::open(folder.path()).unwrap().files().len(),
-        0,
-        "one second old"
-    );
-    writer.tick(after(63)).unwrap();
-    assert_eq!(sealed(&mut writer), 1, "two seconds old");
+    // The first rows are on disk after a second, those of five seconds after five.
+    let mut now = 61;
+    for (files, age) in [1, 1, 3, 5, 10, 10].into_iter().enumerate() {
+        let first = files as i64 * 20;
+        sample::push_rows(&mut writer, first..first + 10);
+        writer.tick(after(now)).unwrap();
+        sample::push_rows(&mut writer, first + 10..first + 20);
+        now += age;
+        writer.tick(after(now) - Duration::from_millis(1)).unwrap();
+        assert_eq!(
+            Ledger::open(folder.path()).unwrap().files().len(),
+            files,
+            "younger than {age} s"
+        );
+        writer.tick(after(now)).unwrap();
+        assert_eq!(sealed(&mut writer), files as u64 + 1, "{age} s old");
+    }
     assert_eq!(
         Ledger::open(folder.path()).unwrap().count_rows().unwrap(),
-        20
-    );
-
-    sample::push_rows(&mut writer, 20..30);
-    writer.tick(after(64)).unwrap();
-    assert_eq!(
-        Ledger::open(folder.path()).unwrap().files().len(),
-        1,
-        "a new file is young"
+        120
     );
 }
 

@@ -7,24 +7,22 @@ package tailscope;
  * each constant's comment, which is C, against that header: a new constant needs one too.
  */
 final class Abi {
-    static final int ABI = 3; // TS_ABI
+    static final int ABI = 4; // TS_ABI
     static final long MAGIC = 0x31656c6174L; // TS_MAGIC
-    static final int CAUSES = 12; // TS_CAUSES
-    static final int CULPRIT_CAUSES = 0x78b; // TS_CULPRIT_CAUSES
+    static final int CAUSES = 14; // TS_CAUSES
+    static final int CULPRIT_CAUSES = 0x17eb; // TS_CULPRIT_CAUSES
 
     static final int METERS = 2048; // TS_METERS
-    static final int METER_BYTES = 448; // sizeof(struct ts_meter)
+    static final int METER_BYTES = 768; // sizeof(struct ts_meter)
     static final int METER_SEQ = 0; // offsetof(struct ts_meter, seq)
     static final int METER_TID = 4; // offsetof(struct ts_meter, tid)
     static final int METER_OPEN = 20; // offsetof(struct ts_meter, open)
     static final int METER_NS = 24; // offsetof(struct ts_meter, totals.ns)
-    static final int METER_N = 120; // offsetof(struct ts_meter, totals.n)
-    static final int METER_KERNEL_TID = 168; // offsetof(struct ts_meter, kernel_tid)
-    static final int METER_SPANS = 176; // offsetof(struct ts_meter, spans)
-    static final int METER_RECENT = 192; // offsetof(struct ts_meter, recent)
+    static final int METER_N = 136; // offsetof(struct ts_meter, totals.n)
+    static final int METER_KERNEL_TID = 192; // offsetof(struct ts_meter, kernel_tid)
+    static final int METER_SPANS = 200; // offsetof(struct ts_meter, spans)
+    static final int METER_RECENT = 256; // offsetof(struct ts_meter, recent)
 
-    static final int LAST_LOW_RECENT = 3; // TS_LOCK
-    static final int FIRST_HIGH_RECENT = 7; // TS_IRQ
     static final int EPISODES = 4; // TS_EPISODES
     static final int RECENT_BYTES = 32; // sizeof(struct ts_recent)
     static final int EPISODE_BYTES = 8; // sizeof(struct ts_episode)
@@ -50,7 +48,7 @@ final class Abi {
     static final int SHARE_NS = 0; // offsetof(struct ts_share, ns)
     static final int SHARE_N = 8; // offsetof(struct ts_share, n)
     static final int SHARE_WHO = 12; // offsetof(struct ts_share, who)
-    static final int ROW_MAX = 304; // TS_SDK_ROW_MAX
+    static final int ROW_MAX = 336; // TS_SDK_ROW_MAX
 
     static final int COUNTERS = 6; // TS_COUNTERS
     static final int EVENT_BYTES = 32; // sizeof(struct ts_event)
@@ -140,9 +138,7 @@ final class Abi {
 
     /** Where a meter has the latest large episodes of a cause that has culprits. */
     static int recent(int cause) {
-        boolean isLow = cause <= LAST_LOW_RECENT;
-        int place = isLow ? cause : cause - FIRST_HIGH_RECENT + LAST_LOW_RECENT + 1;
-        return METER_RECENT + place * RECENT_BYTES;
+        return METER_RECENT + cause * RECENT_BYTES;
     }
 
     private Abi() {}

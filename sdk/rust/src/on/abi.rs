@@ -5,11 +5,11 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-pub(super) const ABI: u32 = 3;
+pub(super) const ABI: u32 = 4;
 pub(super) const MAGIC: u64 = 0x31_656c_6174;
-pub(super) const CAUSES: usize = 12;
+pub(super) const CAUSES: usize = 14;
 pub(super) const EPISODES: usize = 4;
-pub(super) const RECENTS: usize = 8;
+pub(super) const RECENTS: usize = 16;
 pub(super) const METERS: u32 = 2048;
 pub(super) const CHUNKS: u32 = 2048;
 pub(super) const CHUNK_BYTES: usize = 4096;
@@ -81,9 +81,9 @@ pub(super) struct Meter {
     pub open: AtomicU32,
     pub totals: Totals,
     pub kernel_tid: AtomicU32,
-    pub reserved: AtomicU32,
+    pub begun: AtomicU32,
     pub spans: AtomicU64,
-    pub reserved2: AtomicU64,
+    pub reserved: [AtomicU64; 6],
     pub recent: [Recent; RECENTS],
 }
 
@@ -104,8 +104,7 @@ pub(super) struct Recent {
 /// Where the latest large episodes of a cause are; `None` for causes without culprits.
 pub(super) const fn recent(cause: usize) -> Option<usize> {
     match cause {
-        0 | 1 | 3 => Some(cause),
-        7..=10 => Some(cause - 3),
+        0 | 1 | 3 | 5..=10 | 12 => Some(cause),
         _ => None,
     }
 }

@@ -55,10 +55,13 @@ fn the_numbers_are_those_of_the_header() {
         header::TS_RUNQUEUE,
         header::TS_PREEMPTED,
         header::TS_LOCK,
+        header::TS_NETWORK,
+        header::TS_SLEEP,
         header::TS_IRQ,
         header::TS_SOFTIRQ_NET,
         header::TS_SOFTIRQ_TIMER,
         header::TS_SOFTIRQ_OTHER,
+        header::TS_STOPPED,
     ];
     for cause in 0..header::TS_CAUSES {
         let is_kept = with_culprits.contains(&cause);

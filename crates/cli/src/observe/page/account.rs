@@ -8,6 +8,9 @@ use crate::observe::text;
 use crate::observe::text::percent;
 use crate::units::{bytes, count};
 
+/// The width of the text's tables: the page scrolls where it has less room.
+const PAGE_COLUMNS: usize = 132;
+
 /// The card.
 pub fn of(report: &Report) -> String {
     let facts: String = facts(report)
@@ -19,7 +22,7 @@ pub fn of(report: &Report) -> String {
          <dl class=\"how\">{facts}</dl>\n<details><summary>All of it as text</summary>\
          <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All of it as text\">\
          <pre>{}</pre></div></details></section>\n",
-        escaped(&text::report(report))
+        escaped(&text::report(report, PAGE_COLUMNS))
     )
 }
 

@@ -39,7 +39,7 @@ pub fn of(report: &Report) -> String {
         name: format!("The rates of {} and {} together", names[0], names[1]),
         about: format!("The first by the second is {ratio}; their rates correlate by {together}."),
     };
-    let (head, rows) = joint::shares(cells);
+    let (head, rows) = joint::shares(cells, joint::MOST_GROUPS);
     let mut html = format!(
         "<section><h2>Two rates together</h2><p class=\"say\">How often both rates came at once, \
          from one sample to the next: the stronger the colour, the more pairs. {} by {} is \

@@ -22,8 +22,8 @@ struct Row {
     name: String,
     share: f64,
     samples: u64,
-    /// By counter: the mean, and the standard deviation where it is known.
-    rates: Vec<(f64, Option<f64>)>,
+    /// By counter: the mean, and the standard deviation where it is known; `None`: no rate is.
+    rates: Vec<Option<(f64, Option<f64>)>>,
 }
 
 /// The cards; nothing where there is no tag.
@@ -64,7 +64,7 @@ fn functions(tags: &ByTag) -> Vec<Row> {
             .per_second
             .iter()
             .flatten()
-            .map(|rate| (*rate, None))
+            .map(|rate| rate.map(|rate| (rate, None)))
             .collect(),
     };
     functions.map(row).collect()
@@ -78,7 +78,7 @@ fn values(tags: &ByTag) -> Vec<Row> {
             share: value.share,
             samples: value.samples,
             rates: rates
-                .map(|(mean, deviation)| (*mean, Some(*deviation)))
+                .map(|(mean, deviation)| mean.map(|mean| (mean, Some(*deviation))))
                 .collect(),
         }
     };
@@ -122,9 +122,10 @@ fn table(rows: &[Row], counters: &[Rate]) -> String {
     ];
     head.extend(counters.iter().map(|counter| counter.signal.clone()));
     let rows = rows.iter().map(|row| {
-        let rates = row.rates.iter().map(|(mean, deviation)| match deviation {
-            Some(deviation) => format!("{} ± {}", rate(*mean), rate(*deviation)),
-            None => rate(*mean),
+        let rates = row.rates.iter().map(|known| match known {
+            Some((mean, Some(deviation))) => format!("{} ± {}", rate(*mean), rate(*deviation)),
+            Some((mean, None)) => rate(*mean),
+            None => "–".into(),
         });
         let mut cells = vec![row.name.clone(), percent(row.share), count(row.samples)];
         cells.extend(rates);
@@ -229,7 +230,7 @@ fn rates(
     (from, to): (f64, f64),
     (step, narrow): (f64, bool),
 ) -> String {
-    let of = |row: &Row| row.rates.get(number).copied();
+    let of = |row: &Row| row.rates.get(number).copied().flatten();
     let ends = rows
         .iter()
         .filter_map(of)
@@ -256,7 +257,7 @@ fn rates(
     {
         let y = top + 9.5 + if narrow { 20.0 } else { 0.0 };
         let Some((mean, deviation)) = of(row) else {
-            parts += &label((from, y + 4.0), "no pair", "tick", Anchor::Start);
+            parts += &label((from, y + 4.0), "unknown", "tick", Anchor::Start);
             continue;
         };
         if let Some(deviation) = deviation {
@@ -296,12 +297,13 @@ mod tests {
                 names: Some(vec![Some("<script>".into())]),
                 share: 0.25,
                 samples: 1234,
-                per_second: Some(vec![2e6]),
+                per_second: Some(vec![Some(2e6)]),
                 deviation: vec![1e3],
             }],
             functions: None,
             changed: 0,
             changed_share: 0.0,
+            changed_grown: vec![Some(0.0)],
         }
     }
 

@@ -4,13 +4,14 @@ use std::io::Write;
 
 use bytes::Bytes;
 use parquet::basic::{CompressionCodec, Encoding};
-use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::Result;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
-use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite};
+use parquet::file::writer::SerializedRowGroupWriter;
 use parquet::schema::types::ColumnDescPtr;
+
+use super::page::{self, Kind};
 
 /// A column chunk of one data page, and a dictionary page before it if it has one.
 pub(super) struct Chunk {
@@ -31,40 +32,21 @@ impl Chunk {
         group: &mut SerializedRowGroupWriter<'_, W>,
         column: ColumnDescPtr,
     ) -> Result<()> {
-        let rows = u32::try_from(self.rows)?;
-        let mut sink = TrackedWrite::new(Vec::new());
-        let mut pages = SerializedPageWriter::new(&mut sink);
-        let mut uncompressed = 0;
+        let mut bytes = Vec::new();
         let mut encodings = vec![self.encoding, Encoding::RLE];
-        let mut data_offset = 0;
         let has_dictionary = self.dictionary.is_some();
         if let Some((values, count)) = self.dictionary {
-            let written = pages.write_page(compressed(Page::DictionaryPage {
-                buf: values.into(),
-                num_values: u32::try_from(count)?,
-                encoding: Encoding::PLAIN,
-                is_sorted: false,
-            }))?;
+            page::put(&mut bytes, Kind::Dictionary, count, &values)?;
             encodings.push(Encoding::PLAIN);
-            uncompressed += written.uncompressed_size;
-            data_offset = written.bytes_written;
         }
-        let written = pages.write_page(compressed(Page::DataPage {
-            buf: self.data.into(),
-            num_values: rows,
-            encoding: self.encoding,
-            def_level_encoding: Encoding::RLE,
-            rep_level_encoding: Encoding::RLE,
-            statistics: None,
-        }))?;
-        uncompressed += written.uncompressed_size;
-        let bytes = sink.into_inner()?;
+        let data_offset = bytes.len();
+        page::put(&mut bytes, Kind::Data(self.encoding), self.rows, &self.data)?;
         let mut metadata = ColumnChunkMetaData::builder(column)
             .set_compression_codec(CompressionCodec::UNCOMPRESSED)
             .set_encodings(encodings)
             .set_total_compressed_size(i64::try_from(bytes.len())?)
-            .set_total_uncompressed_size(i64::try_from(uncompressed)?)
-            .set_num_values(i64::from(rows))
+            .set_total_uncompressed_size(i64::try_from(bytes.len())?)
+            .set_num_values(i64::try_from(self.rows)?)
             .set_data_page_offset(i64::try_from(data_offset)?)
             .set_dictionary_page_offset(has_dictionary.then_some(0));
         if let Some(statistics) = self.statistics {
@@ -72,7 +54,7 @@ impl Chunk {
         }
         let closed = ColumnCloseResult {
             bytes_written: bytes.len() as u64,
-            rows_written: u64::from(rows),
+            rows_written: self.rows as u64,
             metadata: metadata.build()?,
             bloom_filter: None,
             column_index: None,
@@ -80,9 +62,4 @@ impl Chunk {
         };
         group.append_column(&Bytes::from(bytes), closed)
     }
-}
-
-fn compressed(page: Page) -> CompressedPage {
-    let size = page.buffer().len();
-    CompressedPage::new(page, size)
 }

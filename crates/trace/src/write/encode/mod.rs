@@ -26,10 +26,8 @@ mod chunk;
 mod delta;
 mod dictionary;
 mod hybrid;
+mod page;
 mod pages;
-
-use std::fs::File;
-use std::sync::Arc;
 
 use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
@@ -38,6 +36,7 @@ use parquet::schema::types::{SchemaDescriptor, TypePtr};
 
 use self::chunk::Chunk;
 use self::dictionary::Dictionary;
+use super::checksum::{self, Sink};
 use super::names::Names;
 use crate::columns::{Columns, Counted, Strikes};
 use crate::schema::Column;
@@ -51,6 +50,8 @@ const SPARSE: usize = 8;
 pub(crate) fn properties() -> WriterProperties {
     WriterProperties::builder()
         .set_offset_index_disabled(true)
+        .set_created_by(checksum::CREATED_BY.to_owned())
+        .set_key_value_metadata(Some(vec![checksum::to_be_filled_in()]))
         .build()
 }
 
@@ -77,7 +78,7 @@ impl Encoder {
     /// Writes the columns as the file's next row group.
     pub(crate) fn row_group(
         &mut self,
-        writer: &mut SerializedFileWriter<Arc<File>>,
+        writer: &mut SerializedFileWriter<Sink>,
         columns: &Columns,
         names: &Names,
     ) -> Result<()> {
@@ -95,7 +96,7 @@ impl Encoder {
     /// Writes columns of plain numbers as the file's next row group.
     pub(crate) fn numbers(
         &mut self,
-        writer: &mut SerializedFileWriter<Arc<File>>,
+        writer: &mut SerializedFileWriter<Sink>,
         columns: &[Vec<i64>],
     ) -> Result<()> {
         let mut group = writer.next_row_group()?;
@@ -119,6 +120,12 @@ impl Encoder {
             Column::Id => pages::optional(
                 &columns.id_rows,
                 &columns.id,
+                columns.len(),
+                &mut self.numbers,
+            ),
+            Column::Others => pages::optional(
+                &columns.others_rows,
+                &columns.others,
                 columns.len(),
                 &mut self.numbers,
             ),

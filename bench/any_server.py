@@ -1,0 +1,103 @@
+"""Is what is recorded of servers that nobody prepared what their clients see?
+
+Each server runs under the lab's load generator, with connections that are kept and with one for
+each request, while `tailscope record` records it. Clients' latencies are those without the
+generator's own delays (`lab/thirdparty/client.py`); the network path is measured on an empty server
+in the same run. The verdicts are defined in `lab/thirdparty/verdict.py`.
+
+    .venv/bin/python bench/any_server.py                           all servers, about ten minutes
+    .venv/bin/python bench/any_server.py --only asyncio,go-mutex   some, nothing written
+    .venv/bin/python bench/any_server.py --list                    which there are
+
+What it needs besides Debian's own test packages: scripts/setup --for-servers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from harness import RESULTS, ROOT, Bar, Result, table
+
+sys.path.insert(0, str(ROOT / "lab"))
+
+from proof.machine import TAILSCOPE, ProofError
+from thirdparty.built import Lacking
+from thirdparty.case import FRESH, KEPT, Case
+from thirdparty.measure import Cell, cell, path_ns
+from thirdparty.others import OTHERS
+from thirdparty.own import OWN
+from thirdparty.verdict import text
+
+CASES: dict[str, type[Case]] = OWN | OTHERS
+HEAD = ("server", "connections", "requests", "accounted for", "p50", "recorded", "p99", "recorded")
+
+
+def line(found: Cell) -> tuple[str, ...]:
+    """A cell as a line of the table."""
+    client, recorded = found.client, found.recorded
+    losses = ", ".join(f"{count} {name}" for name, count in recorded.losses.items())
+    accounted = f"{recorded.rows}" + (f" + {losses}" if losses else "")
+    figures = (client.p50_ns, recorded.p50_ns, client.p99_ns, recorded.p99_ns)
+    verdict = found.verdict.word + (f": {found.verdict.why}" if found.verdict.why else "")
+    named = (found.title, found.mode, str(client.requests), accounted)
+    return (*named, *(text(ns) for ns in figures), verdict)
+
+
+def commit() -> str:
+    """Which sources these are."""
+    words = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def main() -> None:
+    """Measures, prints each line as it is known, and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="NAME,…", help="some servers; nothing is written")
+    parser.add_argument("--list", action="store_true", help="print the servers' names")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each cell")
+    parser.add_argument("--ledgers", type=Path, help="keep the ledgers in this folder")
+    parser.add_argument(
+        "--tailscope", type=Path, default=TAILSCOPE, help="the program; default: the installed one"
+    )
+    args = parser.parse_args()
+    if args.list:
+        print("\n".join(f"{name:20} {case.title}" for name, case in CASES.items()))
+        return
+    chosen = args.only.split(",") if args.only else list(CASES)
+    if unknown := set(chosen) - set(CASES):
+        sys.exit(f"there is no server {', '.join(sorted(unknown))}; --list shows which there are")
+    if args.ledgers:
+        args.ledgers.mkdir(parents=True, exist_ok=True)
+    result = Result("any_server", "What is recorded of servers that nobody prepared")
+    paths = {mode: path_ns(mode, args.seconds) for mode in (KEPT, FRESH)}
+    told = ", ".join(f"{mode} {text(ns)}" for mode, ns in paths.items())
+    print(f"network path: {told}", flush=True)
+    cells, absent = [], []
+    for name in chosen:
+        for mode in CASES[name].modes:
+            try:
+                about = (args.seconds, paths[mode], args.ledgers, args.tailscope)
+                found = cell(CASES[name], mode, *about)
+            except (Lacking, ProofError) as error:
+                absent.append(f"{name}, {mode}: {error}")
+                print(absent[-1], flush=True)
+                continue
+            cells.append(found)
+            print(" | ".join(line(found)), flush=True)
+    wrong = sum(not found.verdict.holds for found in cells)
+    result.bars.append(Bar("cells that are wrong without a word", "0", f"{wrong}", wrong == 0))
+    result.bars.append(Bar("cells that could not be measured", "0", f"{len(absent)}", not absent))
+    result.say("Cells", table((*HEAD, "verdict"), [line(found) for found in cells]))
+    result.say("Not measured", "\n".join(f"- {one}" for one in absent) or "None.")
+    result.say("Network path", f"Less than the client's latency by up to: {told}.")
+    result.figures = {"commit": commit(), "path_ns": paths, "cells": [c.json() for c in cells]}
+    if not args.only:
+        result.write(RESULTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Answers and their rows. An answer may take several sends, so the row of the latest lies with the
+ * socket until something shows that it was the last: a receive, the end of the connection, or two
+ * seconds in which nothing came (the recorder has an iterator look for those). Its end is then when
+ * TCP had passed on the last byte, if it kept some back.
+ */
+#ifndef TAILSCOPE_ANSWERS_H
+#define TAILSCOPE_ANSWERS_H
+
+#include "requests.h"
+#include "rings.h"
+
+/* Rows that are finished outside of their thread, perhaps in an interrupt: the rings of the CPUs
+ * have one producer. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, LATE_ROWS_BYTES);
+} late_rows SEC(".maps");
+
+/* A share more than there can be: verifiers take the masked number of shares for 15. */
+#define LATE_ROW_BYTES (TS_KERNEL_ROW_MAX + sizeof(struct ts_share))
+
+SEC(".bss.late") struct late late = {};
+
+/* The row so far, with the causes up to this send. */
+static __always_inline void note_answer(struct request *r, const struct ts_meter *m, __u64 now)
+{
+	__u64 self = shown_ids();
+	__u32 causes = 0, shares = 0, begun = m->begun - r->begun;
+	__u64 spans = m->spans - r->spans;
+
+#pragma unroll
+	for (int i = 0; i < TS_CAUSES; i++) {
+		__u64 ns = m->totals.ns[i] - r->begin.ns[i];
+		__u32 n = m->totals.n[i] - r->begin.n[i];
+
+		if (!ns && !n)
+			continue;
+		r->share[shares & CAUSES_MASK].ns = ns;
+		r->share[shares & CAUSES_MASK].n = n;
+		r->share[shares & CAUSES_MASK].who = 0;
+		if (TS_CULPRIT_CAUSES & 1u << i)
+			r->share[shares & CAUSES_MASK].who =
+			    culprit_of(&m->recent[i], m->totals.n[i], n);
+		shares++;
+		causes |= 1u << i;
+	}
+	r->shares = shares;
+	r->row.begin = r->begin.at;
+	r->row.wall = now - r->begin.at;
+	r->row.pid = self >> 32;
+	r->row.tid = self;
+	r->row.causes = causes;
+	r->row.cpu = bpf_get_smp_processor_id();
+	r->row.queue_ns = r->queue_ns;
+	r->more.others = begun > spans ? begun : spans;
+	r->answers++;
+}
+
+/* The same where another thread sends than received: what the request did since the receive, or since
+ * its thread's last send, is not known. */
+static __always_inline void note_answer_elsewhere(struct request *r, __u64 now)
+{
+	__u64 self = shown_ids(), wall = now - r->begin.at;
+
+	if (r->answered) {
+		r->more.unknown_ns += wall - r->row.wall;
+	} else {
+		r->more.unknown_ns = wall - r->queue_ns - r->more.accept_ns;
+		r->more.others = 0;
+		r->shares = 0;
+		r->row.causes = 0;
+		r->row.begin = r->begin.at;
+		r->row.queue_ns = r->queue_ns;
+		r->row.pid = self >> 32;
+		r->row.tid = self;
+	}
+	r->row.wall = wall;
+	r->row.cpu = bpf_get_smp_processor_id();
+	r->answers++;
+}
+
+/* Copies the row, with the time that TCP added; returns its length. */
+static __always_inline __u64 copy_row(struct ts_row *row, const struct request *r, __u64 tcp_ns,
+				      __u16 kept)
+{
+	struct ts_share *share = (struct ts_share *)(row + 1);
+	struct ts_request *more;
+	__u32 shares = r->shares;
+
+	*row = r->row;
+	row->wall += tcp_ns;
+	row->kept = kept;
+	for (int i = 0; i < TS_CAUSES; i++) {
+		if ((__u32)i >= shares)
+			break;
+		share[i] = r->share[i];
+	}
+	if (!tcp_ns && !r->more.accept_ns && !r->more.unknown_ns && !r->more.others &&
+	    !r->more.family)
+		return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share);
+	row->flags = TS_ROW_HAS_REQUEST;
+	more = (struct ts_request *)(share + (shares & CAUSES_MASK));
+	*more = r->more;
+	more->tcp_ns = tcp_ns;
+	more->tcp_why = tcp_ns ? r->held : TS_HELD_NOT;
+	return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share) + sizeof(*more);
+}
+
+static __always_inline __u64 tcp_time(const struct request *r)
+{
+	__u64 end = r->row.begin + r->row.wall;
+
+	return r->held && r->sent > end ? r->sent - end : 0;
+}
+
+/* Writes the row of an answer that is over. In the context of a task only. */
+static __always_inline void finish(struct request *r)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 tcp_ns = tcp_time(r), head;
+	struct ts_ring *ring;
+	struct ts_row *row;
+	__u16 kept;
+
+	if (r->protocol == PROTOCOL_TLS)
+		__sync_fetch_and_add(&uncovered.encrypted, 1);
+	if (keeps(SOCKET_SOURCE, r->row.wall + tcp_ns, &kept)) {
+		ring = bpf_map_lookup_elem(&rows, &cpu);
+		row = ring ? next_row(ring, &head) : NULL;
+		if (row)
+			publish(ring, head + copy_row(row, r, tcp_ns, kept));
+		else
+			__sync_fetch_and_add(&lost.rows, 1);
+	}
+	forget(r);
+}
+
+/* The same from anywhere; false if there was no room. */
+static __noinline int finish_late(struct request *r)
+{
+	struct ts_row *row;
+	__u64 tcp_ns;
+	__u32 answers;
+	__u16 kept;
+
+	if (!r)
+		return 0;
+	answers = *(volatile __u32 *)&r->answers;
+	tcp_ns = tcp_time(r);
+	if (keeps(SOCKET_SOURCE, r->row.wall + tcp_ns, &kept)) {
+		row = bpf_ringbuf_reserve(&late_rows, LATE_ROW_BYTES, 0);
+		if (!row)
+			return 0;
+		copy_row(row, r, tcp_ns, kept);
+		if (*(volatile __u32 *)&r->answers != answers) {
+			bpf_ringbuf_discard(row, 0); /* its thread has just gone on */
+			return 1;
+		}
+		bpf_ringbuf_submit(row, BPF_RB_NO_WAKEUP);
+	}
+	forget(r);
+	return 1;
+}
+
+/* Learns when TCP passed on what it kept back, as long as nothing else has been sent here. */
+static __always_inline void note_sent(struct request *r, struct sock *sk, __u64 now)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+	if (!tcp || r->sent)
+		return;
+	r->sent = tcp->snd_nxt == tcp->write_seq ? tcp->tcp_wstamp_ns : now;
+}
+
+/* For each socket that has a state: finishes the answer whose latest send is long ago. */
+SEC("iter/bpf_sk_storage_map")
+int finish_answers(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct sock *sk = ctx->sk;
+	struct request *r;
+	struct tcp_sock *tcp;
+
+	if (!sk || !ctx->value)
+		return 0;
+	r = request_of(sk);
+	if (!r || !r->answered || r->row.begin + r->row.wall > *(volatile __u64 *)&late.before)
+		return 0;
+	if (r->held) {
+		tcp = bpf_skc_to_tcp_sock(sk);
+		/* What still waits for the receiver is no whole answer. */
+		if (tcp && tcp->snd_nxt != tcp->write_seq && late.before != ~0ull)
+			return 0;
+		note_sent(r, sk, bpf_ktime_get_ns());
+	}
+	if (!finish_late(r)) {
+		late.left++;
+		return 0;
+	}
+	r->late = 1;
+	return 0;
+}
+
+#endif

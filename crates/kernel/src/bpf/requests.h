@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The state of the request that is open on a socket. It lives with its socket, so a thread may have
+ * any number open, and it is gone when the socket is.
+ *
+ *   handshake ends ... accept ... data is ready ... receive ... send ... send | receive, close
+ *                                                   `begin`     `row`  `row`   the row is written
+ *
+ * Only sockets on which this process is the server have requests: connections that it opened itself
+ * are passed over.
+ */
+#ifndef TAILSCOPE_REQUESTS_H
+#define TAILSCOPE_REQUESTS_H
+
+#include "meters.h"
+#include "tcp.h"
+
+/* Rounded up, so that the verifier can follow an index by its mask: Linux 6.1 forgets a bound
+ * when the compiler moves the register aside. */
+#define CAUSES_MASK 15
+
+/* What the first bytes of a connection show; 0: nobody has looked. */
+enum protocol {
+	PROTOCOL_OTHER = 1,
+	PROTOCOL_HTTP2, /* requests overlap on it */
+	PROTOCOL_TLS,
+};
+
+struct reading {
+	__u64 at;
+	__u64 ns[CAUSES_MASK + 1];
+	__u32 n[CAUSES_MASK + 1];
+};
+
+struct request {
+	__u32 map; /* the meter of the thread that last received here */
+	__u32 slot;
+	__u64 ready;	   /* since when data is waiting; 0: none is */
+	__u64 established; /* end of the handshake, until the first receive */
+	__u8 is_client;	   /* this process opened the connection: nothing else counts */
+	__u8 unaccepted;   /* data was ready before the connection was accepted */
+	__u8 counted;	   /* in its meter's `open` */
+	__u8 answered;	   /* `row` is the request's so far */
+	__u8 late;	   /* its row was written; a further send goes on with the answer */
+	__u8 protocol;	   /* enum protocol of the connection */
+	__u16 held;	/* enum ts_held: why TCP kept the end of the answer back */
+	__u32 begun;	/* the meter's count of requests at the begin */
+	__u32 answers;	/* counts writes of `row`, for those who copy it */
+	__u64 spans;	/* the meter's count of answered ones at the begin */
+	__u64 queue_ns;
+	__u64 sent; /* when TCP had passed on what it kept back; 0: not known */
+	struct ts_request more;
+	struct reading begin; /* at == 0: no request is open */
+	__u32 shares;
+	__u32 reserved2;
+	struct ts_row row;
+	struct ts_share share[CAUSES_MASK + 1];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct request);
+} requests SEC(".maps");
+
+/* Ports on which a watched process listens, in any network namespace: a connection to another's
+ * socket of that number gets a state that nobody uses. */
+SEC(".bss.listens") __u8 listens[1 << 16] = {};
+
+/* Addresses of Unix sockets on which a watched process listens. Accepted sockets share the
+ * listener's (net/unix/af_unix.c). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u8);
+} unix_listens SEC(".maps");
+
+SEC(".bss.unix_count") __u32 unix_count = 0;
+
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+#define AF_VSOCK 40
+#define IPPROTO_UDP 17
+
+static __always_inline struct request *request_of(struct sock *sk)
+{
+	return bpf_sk_storage_get(&requests, sk, 0, 0);
+}
+
+/* Remembers the address that a Unix socket shares with its listener; false if it has none, as one
+ * that connected and an end of a socketpair. */
+static __noinline int listens_unix(struct sock *sk)
+{
+	struct unix_sock *local = bpf_skc_to_unix_sock(sk);
+	__u64 address = local ? (__u64)local->addr : 0;
+	__u8 yes = 1;
+
+	if (!address)
+		return 0;
+	if (!bpf_map_lookup_elem(&unix_listens, &address) &&
+	    !bpf_map_update_elem(&unix_listens, &address, &yes, BPF_ANY))
+		__sync_fetch_and_add(&unix_count, 1);
+	return 1;
+}
+
+/* Whether requests may come in on this socket of the current process. */
+static __always_inline bool serves(struct sock *sk)
+{
+	struct tcp_sock *tcp;
+
+	switch (sk->__sk_common.skc_family) {
+	case AF_UNIX:
+		return listens_unix(sk);
+	case AF_INET:
+	case AF_INET6:
+		tcp = bpf_skc_to_tcp_sock(sk);
+		if (tcp)
+			return !tcp_connected(sk, tcp);
+		return sk->sk_protocol != IPPROTO_UDP ||
+		       BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK;
+	case AF_VSOCK:
+		return true;
+	default: /* netlink and the like: the kernel's own */
+		return false;
+	}
+}
+
+static __always_inline struct request *new_request(struct sock *sk)
+{
+	struct request *r = bpf_sk_storage_get(&requests, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (!r)
+		__sync_fetch_and_add(&lost.sockets, 1);
+	return r;
+}
+
+static __always_inline void read_meter(struct reading *r, const struct ts_meter *m, __u64 now)
+{
+	r->at = now;
+	__builtin_memcpy(r->ns, m->totals.ns, sizeof(m->totals.ns));
+	__builtin_memcpy(r->n, m->totals.n, sizeof(m->totals.n));
+}
+
+static __always_inline bool is_reader(const struct request *r, const struct cpu *cpu)
+{
+	return r->map == cpu->map && r->slot == cpu->slot;
+}
+
+/* The request no longer is one of those that its thread has open. */
+static __always_inline void discount(struct request *r)
+{
+	struct ts_meter *m;
+
+	if (!r->counted)
+		return;
+	r->counted = 0;
+	m = meter_at(r->map, r->slot);
+	if (m && m->open)
+		__sync_fetch_and_add(&m->open, -1);
+}
+
+/* Forgets the open request. */
+static __always_inline void forget(struct request *r)
+{
+	r->begin.at = 0;
+	r->answered = 0;
+	r->held = TS_HELD_NOT;
+	r->sent = 0;
+	discount(r);
+}
+
+/* Forgets one that gets no answer any more, and counts it. */
+static __always_inline void give_up(struct request *r)
+{
+	if (r->begin.at && !r->answered)
+		__sync_fetch_and_add(&uncovered.unanswered, 1);
+	forget(r);
+}
+
+static __always_inline void peer_of(struct peer *peer, struct sock *sk)
+{
+	peer->family = sk->__sk_common.skc_family;
+	peer->port = sk->__sk_common.skc_dport;
+	__builtin_memset(peer->address, 0, sizeof(peer->address));
+	if (peer->family == AF_INET)
+		*(__u32 *)peer->address = sk->__sk_common.skc_daddr;
+	else if (peer->family == AF_INET6)
+		bpf_core_read(peer->address, 16, &sk->__sk_common.skc_v6_daddr);
+}
+
+/*
+ * Remembers what the thread was busy with, for those that queue behind it: in place of the shorter
+ * ones before it, and where there is no shorter one and no room, in place of the shortest.
+ */
+static __noinline int remember_served(struct thread *t, struct sock *sk, __u64 begin, __u64 end)
+{
+	struct served *s;
+
+	if (!t || !sk)
+		return 0;
+	for (int i = 0; i < SERVED; i++) {
+		s = &t->served[i];
+		if (s->end && s->begin != begin && s->end - s->begin > end - begin &&
+		    i < SERVED - 1)
+			continue;
+		s->begin = begin;
+		s->end = end;
+		peer_of(&s->peer, sk);
+		for (int j = 1; j < SERVED; j++)
+			if (j > i)
+				t->served[j].end = 0;
+		return 0;
+	}
+	return 0;
+}
+
+/* Puts the queue since `from` down to the request that kept the thread busy for most of it. */
+static __noinline int blame_queue(struct request *r, const struct thread *t, __u64 from)
+{
+	const struct served *most = NULL;
+	__u64 longest = 0;
+
+	if (!r || !t)
+		return 0;
+	for (int i = 0; i < SERVED; i++) {
+		const struct served *s = &t->served[i];
+		__u64 begin = s->begin > from ? s->begin : from;
+
+		if (s->end <= begin || s->end - begin <= longest)
+			continue;
+		longest = s->end - begin;
+		most = s;
+	}
+	if (!most || 2 * longest < r->queue_ns)
+		return 0;
+	r->more.family = most->peer.family;
+	r->more.port = most->peer.port;
+	__builtin_memcpy(r->more.address, most->peer.address, sizeof(r->more.address));
+	r->more.blocked_ns = most->end - most->begin;
+	return 0;
+}
+
+static __always_inline void give_back(struct reading *r, __u32 cause, __u64 ns)
+{
+	if (ns) {
+		r->ns[cause & CAUSES_MASK] -= ns;
+		r->n[cause & CAUSES_MASK]--;
+	}
+}
+
+/* Blocked until somebody gives it something to do, and nothing was: a wait of the thread's, not of
+ * the request that came meanwhile. */
+static __always_inline bool was_idle(const struct away *a, __u64 from)
+{
+	return a->idle && a->out <= from &&
+	       (a->blocked == TS_LOCK || a->blocked == TS_NETWORK || a->blocked == TS_SLEEP);
+}
+
+/*
+ * Moves the begin back to `from`, when the data was ready or the handshake ended. The thread's times
+ * off the CPU since then count with their causes; for the rest it was on the CPU with other work, or
+ * waited to be given this one: that, with the interrupts in it, is `queue`, or `accept` for a
+ * connection that was not accepted when its data came. A wait that began more than AWAYS switches
+ * ago counts likewise.
+ */
+static __always_inline void begin_earlier(struct request *r, __u64 from, bool unaccepted, __u64 now)
+{
+	struct thread *t = thread_of(bpf_get_current_task_btf());
+	__u64 off = 0, rest;
+
+	r->begin.at = from;
+	for (int i = 1; t && i <= AWAYS; i++) {
+		struct away *a = &t->last[(t->aways - i) & (AWAYS - 1)];
+		__u64 since, wait, throttled, deferred;
+
+		if (a->in <= from)
+			break;
+		since = a->out > from ? a->out : from;
+		if (a->woken > since) {
+			if (!was_idle(a, from)) {
+				give_back(&r->begin, a->blocked, a->woken - since);
+				off += a->woken - since;
+			}
+			since = a->woken;
+		}
+		wait = a->in - since;
+		throttled = a->throttled < wait ? a->throttled : wait;
+		deferred = a->deferred < wait - throttled ? a->deferred : wait - throttled;
+		give_back(&r->begin, TS_THROTTLED, throttled);
+		give_back(&r->begin, a->softirqs, deferred);
+		give_back(&r->begin, a->waited, wait - throttled - deferred);
+		off += wait;
+	}
+	rest = now - from > off ? now - from - off : 0;
+	if (unaccepted) {
+		r->more.accept_ns = rest;
+	} else {
+		r->queue_ns = rest;
+		if (rest >= BLAMED_FROM_NS)
+			blame_queue(r, t, from);
+	}
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""Servers that nobody wrote for Tailscope, and what their clients see beside what it records."""

@@ -1,0 +1,3 @@
+module goservers
+
+go 1.19
