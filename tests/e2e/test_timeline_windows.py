@@ -1,7 +1,8 @@
-"""`tailscope timeline`: when windows are written, what each holds, and what the memory is used for."""
+"""`tailscope timeline`: when windows are written, what each holds, what the memory is used for."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def test_windows_for_slow_requests_are_apart_and_no_request_is_in_two(timeline: 
         recorder.stop().clean()
     windows = slow_windows(recorder.windows())
     ends = [about(window)["to_ns"] for window in windows]
-    pauses = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(ends)]
     assert all(pause >= 5e9 for pause in pauses), pauses
     told = [stories(window, "-n", 100_000) for window in windows]
     for one in told:

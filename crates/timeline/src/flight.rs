@@ -26,10 +26,10 @@ use crate::about::{Gap, Reason};
 use crate::probed::Probed;
 use crate::request::Requests;
 use crate::slow::Judge;
-use control::Control;
 pub use control::ask_for_window;
+use control::{Control, hear};
 use cooldown::{Cooldown, Due};
-use holding::{Filled, Holding};
+use holding::{Holding, filled};
 use jvms::Jvms;
 pub use notice::{Figures, Notice};
 pub use options::{FlightError, Options, SpanProbes};
@@ -382,30 +382,4 @@ impl Flight {
         let told = writer.finish(last);
         (figures, hear(control.as_mut(), told))
     }
-}
-
-/// The rings of the CPUs, and that of the SDK's spans.
-fn filled(rings: &EventRings, sdk: Option<&Sdk>) -> Vec<Filled> {
-    let own = sdk.map(|sdk| sdk.ring());
-    let cpus = (0..rings.cpus()).map(|cpu| Filled {
-        head: rings.head(cpu),
-        slots: rings.slots(),
-    });
-    cpus.chain(own.map(|own| Filled {
-        head: own.head(0),
-        slots: own.slots(),
-    }))
-    .collect()
-}
-
-/// Has those who wait for windows told of them. What is told goes on.
-fn hear(mut control: Option<&mut Control>, told: Vec<(u64, Notice)>) -> Vec<Notice> {
-    let mut notices = Vec::new();
-    for (number, notice) in told {
-        if let Some(control) = &mut control {
-            control.told(number, &notice);
-        }
-        notices.push(notice);
-    }
-    notices
 }

@@ -11,6 +11,7 @@ mod answers;
 mod classes;
 mod gaps;
 mod jvm;
+mod losses;
 mod naming;
 mod teller;
 
@@ -215,7 +216,7 @@ pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
         slower_ns: choice.slower_ns,
         whole_from_ns: trace.about.whole_from_ns(),
         to_ns: trace.about.to_ns,
-        losses: losses(trace, 0, u64::MAX),
+        losses: losses::of_all(trace),
         pauses: tracks.pauses().all().to_vec(),
         stories: told
             .iter()
@@ -320,52 +321,6 @@ pub(crate) fn follow(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Foll
         tracks,
         choice,
     }
-}
-
-/// What the trace lost between two moments, in words.
-fn losses(trace: &Trace, from: u64, to: u64) -> Vec<String> {
-    let about = &trace.about;
-    let ago = |at: u64| format!("{:.3} s", at.saturating_sub(about.from_ns) as f64 / 1e9);
-    let mut told = Vec::new();
-    let whole = about.whole_from_ns();
-    if whole > about.from_ns && from < whole {
-        told.push(format!(
-            "the memory held nothing older than {} into the window on every CPU: what came before is missing",
-            ago(whole)
-        ));
-    }
-    for gap in about
-        .gaps
-        .iter()
-        .filter(|gap| gap.to_ns >= from && gap.from_ns <= to)
-    {
-        told.push(format!(
-            "the kernel skipped {} events between {} and {} of the window",
-            gap.events,
-            ago(gap.from_ns),
-            ago(gap.to_ns)
-        ));
-    }
-    for gap in about
-        .sdk_gaps
-        .iter()
-        .filter(|gap| gap.to_ns >= from && gap.from_ns <= to)
-    {
-        told.push(format!(
-            "{} spans of the SDK are missing that ended between {} and {} of the window: their process's \
-             memory had no room",
-            gap.events,
-            ago(gap.from_ns),
-            ago(gap.to_ns)
-        ));
-    }
-    let unwritten: u64 = about.parts.iter().map(|part| part.unwritten).sum();
-    if unwritten > 0 && to >= about.to_ns.saturating_sub(1_000_000) {
-        told.push(format!(
-            "{unwritten} events were not written yet when the window was read"
-        ));
-    }
-    told
 }
 
 /// In words that name it in a sentence.

@@ -200,6 +200,18 @@ pub fn ask_for_window(socket: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// Has those who wait for windows told of them. What is told goes on.
+pub(super) fn hear(mut control: Option<&mut Control>, told: Vec<(u64, Notice)>) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for (number, notice) in told {
+        if let Some(control) = &mut control {
+            control.told(number, &notice);
+        }
+        notices.push(notice);
+    }
+    notices
+}
+
 #[cfg(test)]
 mod tests {
     use std::thread;

@@ -68,7 +68,8 @@ impl Cooldown {
     /// The request for which a window from `from` to now is to be written now.
     pub(super) fn due(&mut self, from: u64, now: u64) -> Option<&Due> {
         let gone = |(begin, end): (u64, u64)| begin < from && end < now.saturating_sub(JUST_NOW_NS);
-        while self.waiting.pop_front_if(|times| gone(*times)).is_some() {
+        while self.waiting.front().is_some_and(|times| gone(*times)) {
+            self.waiting.pop_front();
             self.passed_over += 1;
         }
         let is_gone = |due: &mut Due| gone((due.request.begin(), due.request.end()));

@@ -1,6 +1,9 @@
 //! How many seconds the memory holds at the present rate of events.
 
+use tailscope_signals::event_ring::EventRings;
+
 use super::Notice;
+use super::sdk::Sdk;
 
 /// A rate is told of no less time than this, in ns.
 const LEAST_NS: u64 = 900_000_000;
@@ -10,6 +13,20 @@ const LEAST_NS: u64 = 900_000_000;
 pub(super) struct Filled {
     pub(super) head: u64,
     pub(super) slots: u64,
+}
+
+/// The rings of the CPUs, and that of the SDK's spans.
+pub(super) fn filled(rings: &EventRings, sdk: Option<&Sdk>) -> Vec<Filled> {
+    let own = sdk.map(|sdk| sdk.ring());
+    let cpus = (0..rings.cpus()).map(|cpu| Filled {
+        head: rings.head(cpu),
+        slots: rings.slots(),
+    });
+    cpus.chain(own.map(|own| Filled {
+        head: own.head(0),
+        slots: own.slots(),
+    }))
+    .collect()
 }
 
 /// Looks once a second, says it once, and again where it became too little.

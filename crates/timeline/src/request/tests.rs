@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use tailscope_signals::event::Held;
 
 use super::*;
 

@@ -94,7 +94,7 @@ impl Teller<'_> {
             jvms,
             gaps: merged,
             sent_again_ns: request.sent_again,
-            losses: losses(self.trace, begin, request.end()),
+            losses: losses::of_request(self.trace, begin, request.end()),
         }
     }
 

@@ -430,6 +430,17 @@ fn a_window_tells_of_the_request_that_it_was_written_for_wherever_that_began() {
         told.stories[0].losses[0].contains("nothing older than"),
         "{told:?}"
     );
+    // Or the window goes back less far than the request.
+    let later = trace(&late, |about| {
+        about["from_ns"] = (3_100 * US).into();
+        about["slow_request"] = serde_json::to_value(&slow).expect("written");
+    });
+    let told = tell(&later, Some(3_000 * US), 10);
+    assert_eq!(
+        told.stories[0].losses,
+        ["it began 0.003 s before the window: what happened until then is missing"]
+    );
+    assert!(told.losses.is_empty(), "{told:?}");
     // Where it is there as a whole it is there once.
     let both = trace(&two(), |about| {
         about["slow_request"] = serde_json::to_value(&slow).expect("written");
