@@ -333,7 +333,7 @@ impl Strings {
             let from = (number * PAGE) as u64;
             let length = self.section.size.saturating_sub(from);
             let length = length.min((PAGE + LONGEST_NAME) as u64);
-            let offset = self.section.offset.checked_add(from).unwrap_or(u64::MAX);
+            let offset = self.section.offset.saturating_add(from);
             *place = Some((number, elf.bytes(offset, length)?));
         }
         let text = place
