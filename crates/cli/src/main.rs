@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     // Without it, a process whose file is mapped here could end this one by cutting the file short.
     if let Err(e) = tailscope_signals::cut_short::survive() {
-        eprintln!("tailscope: can't handle SIGBUS: {e}");
+        say!("tailscope: can't handle SIGBUS: {e}");
     }
     let outcome = match args.command {
         Command::Record(record) => record::run(record),
