@@ -8,7 +8,7 @@ use tailscope_kernel::{Config, Kernel, Ladder, LoadError, PidNamespace, Rung, So
 use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
-use crate::console::Console;
+use crate::streams;
 use crate::subject::load_failure;
 
 /// What each entry of the ladder stands for, in the order in which it is shown.
@@ -67,9 +67,9 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         counters.why,
     );
     if args.json {
-        println!("{:#}", as_json(&ladder, namespace));
+        streams::json(&as_json(&ladder, namespace))?;
     } else {
-        print!("{}", Console::stdout().lay_out(&text(&ladder, namespace)));
+        streams::lay_out(&text(&ladder, namespace))?;
     }
     Ok(ExitCode::SUCCESS)
 }

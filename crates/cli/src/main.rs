@@ -1,5 +1,8 @@
 //! The `tailscope` command: arguments in, text out, nothing else.
 
+// Text goes through `streams`, which leaves a terminal nothing to obey.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod agent;
 mod args;
 mod console;
@@ -9,21 +12,22 @@ mod failure;
 mod observe;
 mod record;
 mod screen;
+mod streams;
 mod subject;
 mod timeline;
 mod top;
 mod units;
 
-use std::process::ExitCode;
+use std::borrow::Cow;
+use std::process::{self, ExitCode};
 
 use clap::Parser;
 
 use args::{Args, Command};
-use console::Console;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|e| refuse(&e));
     let outcome = match args.command {
         Command::Record(record) => record::run(record),
         Command::Agent(agent) => agent::run(&agent),
@@ -36,8 +40,19 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("{}", Console::stderr().spell(&format!("tailscope: {e:#}")));
+            streams::err(&format!("tailscope: {e:#}"));
             ExitCode::from(Failure::code(&e))
         }
     }
+}
+
+/// Ends with help, or with what is wrong with the arguments. These may be names of files that a
+/// shell put there.
+fn refuse(error: &clap::Error) -> ! {
+    let words = error.render().to_string();
+    if matches!(console::escaped(&words), Cow::Borrowed(_)) {
+        error.exit();
+    }
+    streams::err(words.trim_end());
+    process::exit(error.exit_code());
 }

@@ -20,6 +20,7 @@ use tailscope_observe::{
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::streams;
 use crate::subject::stop_on_signals;
 use crate::units::count;
 pub use args::Observe;
@@ -90,10 +91,9 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     .map_err(failed)?;
     screen.clear();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        streams::json(&report)?;
     } else {
-        let console = Console::stdout();
-        print!("{}", console.lay_out(&text::report(&report, console.width)));
+        streams::lay_out(&text::report(&report, Console::stdout().width))?;
     }
     if let Some(path) = &args.html {
         fs::write(path, page::page(&report))
@@ -196,10 +196,10 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
     let test = self_test::run(&placement, writer.as_ref())
         .map_err(|e| Failure::machine(format!("the self-test can't run: {e}")))?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&test)?);
+        streams::json(&test)?;
     } else {
         let text = text::self_test(&test, writer.map(|writer| writer.cpu));
-        print!("{}", Console::stdout().lay_out(&text));
+        streams::lay_out(&text)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ use tailscope_trace::Existing;
 
 use crate::args::Record;
 use crate::screen::Screen;
+use crate::streams;
 use crate::subject::{self, Session};
 use crate::units::{bytes, count, time};
 
@@ -35,7 +36,8 @@ pub fn run(args: Record) -> Result<ExitCode> {
     let end = session.recorder.run(args.duration, &stop, &mut screen);
     let (progress, status) = session.finish(&mut screen);
     if let Some(status) = status.filter(|status| !status.success()) {
-        eprintln!("tailscope: the command ended with {status}; what it did is recorded");
+        let text = format!("tailscope: the command ended with {status}; what it did is recorded");
+        streams::err(&text);
     }
     self::end(&screen, &end, progress.as_ref().ok(), &args);
     end.map_err(subject::failure)?;

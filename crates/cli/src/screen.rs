@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
 use crate::console::Console;
+use crate::streams;
 use crate::top::fit;
 
 /// So often a line goes into a log; on a terminal one line is written over and over.
@@ -30,14 +31,14 @@ impl Screen {
     /// A line that stays.
     pub fn say(&self, line: &str) {
         if !self.quiet {
-            eprintln!("{}", self.console.spell(line));
+            streams::err(line);
         }
     }
 
     /// A line of figures that stays, as wide as the terminal.
     pub fn say_figures(&self, line: &str) {
         if !self.quiet {
-            eprintln!("{}", self.console.lay_out(line));
+            streams::lay_out_err(line);
         }
     }
 
@@ -67,7 +68,7 @@ impl Screen {
     /// Takes the progress line away.
     pub fn clear(&self) {
         if self.terminal && !self.quiet {
-            eprint!("{CLEAR}");
+            let _ = write!(stderr(), "{CLEAR}");
         }
     }
 }

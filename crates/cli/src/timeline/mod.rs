@@ -19,6 +19,7 @@ use tailscope_timeline::{
 };
 
 use crate::failure::Failure;
+use crate::streams;
 use crate::subject::{aims, launch, load_failure, stop_on_signals, targets, watch_all};
 use crate::units::{bytes, count, time};
 use args::{Dump, Page, Perfetto, WithWindow};
@@ -62,7 +63,7 @@ fn draw_page(args: &Page) -> Result<ExitCode> {
     let path = args.output.clone().unwrap_or_else(beside);
     fs::write(&path, page(&trace, story))
         .with_context(|| format!("can't write {}", path.display()))?;
-    eprintln!("wrote {}: {}", path.display(), story.sentence);
+    streams::err(&format!("wrote {}: {}", path.display(), story.sentence));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -76,7 +77,10 @@ fn draw(args: &Perfetto) -> Result<ExitCode> {
     let mut file = BufWriter::new(File::create(&path).with_context(what)?);
     perfetto::write(&trace, &mut file).with_context(what)?;
     file.into_inner().with_context(what)?;
-    eprintln!("wrote {}; open it at ui.perfetto.dev", path.display());
+    streams::err(&format!(
+        "wrote {}; open it at ui.perfetto.dev",
+        path.display()
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -87,7 +91,7 @@ fn have_written(args: &Dump) -> Result<ExitCode> {
             args.socket.display()
         ))
     })?;
-    println!("{}", path.display());
+    streams::out(&path.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,7 +126,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     })
     .map_err(failure)?;
     for limit in flight.limits() {
-        eprintln!("tailscope: {limit}");
+        streams::err(&format!("tailscope: {limit}"));
     }
     watch_all(&processes, &args.pids, args.no_children, |process| {
         flight.watch(process.pid).map_err(failure)?;
@@ -138,12 +142,12 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         launched.go()?;
     }
     if !args.quiet {
-        eprintln!(
+        streams::err(&format!(
             "keeping the last {} in {} of memory (Ctrl-C ends it, SIGUSR1 to {} writes the window)",
             time(args.keep.as_nanos() as u64),
             bytes(flight.ring_bytes()),
             std::process::id()
-        );
+        ));
     }
     let end = args.duration.map(|duration| Instant::now() + duration);
     while !stop.load(Relaxed) && end.is_none_or(|end| Instant::now() < end) {
@@ -158,7 +162,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         }
         if !flight.anybody_lives() {
             if !args.quiet {
-                eprintln!("every process has ended");
+                streams::err("every process has ended");
             }
             break;
         }
@@ -166,7 +170,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     let (figures, notices) = flight.finish();
     tell_notices(&notices, args);
     if !args.quiet {
-        eprintln!("{}", summary(&figures));
+        streams::err(&summary(&figures));
     }
     let failed = notices.iter().any(|n| matches!(n, Notice::Failed { .. }));
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
@@ -182,7 +186,9 @@ fn failure(error: FlightError) -> anyhow::Error {
 fn tell_notices(notices: &[Notice], args: &Timeline) {
     for notice in notices {
         match notice {
-            Notice::Failed { why } | Notice::Note(why) => eprintln!("tailscope: {why}"),
+            Notice::Failed { why } | Notice::Note(why) => {
+                streams::err(&format!("tailscope: {why}"))
+            }
             Notice::Written { .. } if args.quiet => {}
             Notice::Written {
                 path,
@@ -198,15 +204,18 @@ fn tell_notices(notices: &[Notice], args: &Timeline) {
                     Reason::End => "the end",
                 };
                 let size = fs::metadata(path).map_or(0, |file| file.len());
-                eprintln!(
+                streams::err(&format!(
                     "wrote {}: {why}; {} events of {}, {lost} lost, {} in {}",
                     path.display(),
                     count(*events),
                     time(*held_ns),
                     bytes(size),
                     time(*took_ns)
-                );
-                eprintln!("next: tailscope timeline story {}", path.display());
+                ));
+                streams::err(&format!(
+                    "next: tailscope timeline story {}",
+                    path.display()
+                ));
             }
         }
     }

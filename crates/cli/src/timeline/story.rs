@@ -1,13 +1,13 @@
 //! `tailscope timeline story`: the stories as text.
 
-use std::io::{self, Write, stdout};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use tailscope_timeline::{Gap, Stories, Story, ms, tell};
 
 use super::args::TellStory;
-use crate::console::Console;
+use crate::streams;
 use crate::units::time;
 
 /// In text, gaps below this share of the latency are summed up.
@@ -17,15 +17,12 @@ const SHORT: u64 = 100;
 pub fn run(args: &TellStory) -> Result<ExitCode> {
     let trace = super::open(&args.trace)?;
     let told = tell(&trace, args.slower, args.count);
-    let mut out = stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &told)?;
-        writeln!(out)?;
+        streams::json_line(&told)?;
     } else {
         let mut text = Vec::new();
         write(&told, &mut text)?;
-        let text = Console::stdout().lay_out(&String::from_utf8_lossy(&text));
-        out.write_all(text.as_bytes())?;
+        streams::lay_out(&String::from_utf8_lossy(&text))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -22,6 +22,7 @@ use anyhow::Result;
 use tailscope_record::{End, Listener, Live, Prints, Progress};
 
 use crate::console::Console;
+use crate::streams;
 use crate::subject::{self, Session};
 use line::Room;
 use picture::picture;
@@ -75,10 +76,10 @@ pub fn run(args: Top) -> Result<ExitCode> {
     }
     watch.finish(matches!(end, Ok(End::Exited | End::Duration)));
     if matches!(end, Ok(End::Exited)) {
-        eprintln!("tailscope: every process has ended");
+        streams::err("tailscope: every process has ended");
     }
     if let Some(status) = status.filter(|status| !status.success()) {
-        eprintln!("tailscope: the command ended with {status}");
+        streams::err(&format!("tailscope: the command ended with {status}"));
     }
     end.map_err(subject::failure)?;
     finished.map_err(subject::failure)?;
@@ -231,7 +232,7 @@ impl Listener for Watch {
         }
         for notice in notices {
             if !matches!(self.place, Place::Terminal(_)) {
-                eprintln!("tailscope: {notice}");
+                streams::err(&format!("tailscope: {notice}"));
             }
         }
         if let Some(notice) = notices.last() {
