@@ -28,6 +28,8 @@ CAUSES = (
     "runqueue", "preempted", "throttled", "lock", "io", "network", "sleep",
     "irq", "softirq_net", "softirq_timer", "softirq_other", "fault", "steal", "queue",
 )  # fmt: skip
+#: Causes that not all ledgers have: written where their columns are given.
+NEWER = ("stopped", "reclaim", "tcp", "accept", "unknown")
 #: Causes that no recorder knows: they bring a ledger to the twenty of the largest measurement.
 EXTRA = tuple(f"extra_{number}" for number in range(1, 7))
 #: The key of a file's checksum in its footer, and what stands for it while it is computed.
@@ -90,7 +92,7 @@ BUSY = (
     Plant("fault", 0.05, 4_000, 800),
     Plant("queue", 0.5, 40_000, 1_000, coverage=0.3),
 )
-#: All causes of the schema and six more, with none missing.
+#: Every cause that all ledgers have and six more, with none missing.
 WIDE = (
     *BUSY,
     Plant("throttled", 0.02, 400_000, 50_000, coverage=0.2, burst_s=2.0),
@@ -218,7 +220,8 @@ def write(
     ]  # fmt: skip
     select += [name if name in columns else f"4711::BIGINT AS {name}" for name in ("pid", "tid")]
     extra = [plant.cause for plant in world.plants if plant.cause in EXTRA]
-    for cause in (*CAUSES, *extra):
+    newer = [cause for cause in NEWER if f"{cause}_ns" in columns]
+    for cause in (*CAUSES, *newer, *extra):
         for name in (f"{cause}_ns", f"{cause}_n"):
             absent = "NULL" if cause in world.absent else "0"
             if f"{cause}_gone" in columns:

@@ -5,22 +5,25 @@ does nothing, while the programs run as often: what they then take is the way ou
 not recorded take, with the two clock readings that the statistics add to every run.
 
     .venv/bin/python bench/program_cost.py --case recv..send
+    .venv/bin/python bench/program_cost.py --case ready..send --base OLD/tailscope
+
+With --base the whole cost of a request is compared with that of another build, in turns.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import re
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 from busy_server import SETTLE, Case, Load, arguments, chosen, under_load
-from harness import Bench, Recording, Result, bench, table
+from harness import Bench, Recording, Result, bench, spread, table
 
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
@@ -60,7 +63,7 @@ def program_statistics() -> Iterator[None]:
 
 
 def watch_programs(
-    b: Bench, pid: int, case: Case, load: Load, args: argparse.Namespace
+    b: Bench, pid: int, case: Case, load: Load, args: Namespace
 ) -> tuple[dict[str, tuple[int, int]], float]:
     """Runs and ns of each program while `pid` is recorded, and the requests served meanwhile."""
     recording = Recording(b, pid, case.options, args.recorder_cpu)
@@ -82,7 +85,7 @@ def watch_programs(
     return gained, requests
 
 
-def programs(b: Bench, case: Case, args: argparse.Namespace) -> str:
+def programs(b: Bench, case: Case, args: Namespace) -> str:
     """A table: each program with what it costs here, and where nobody who is recorded runs."""
     totals: dict[str, list[float]] = {}
     requests = [0.0, 0.0]
@@ -124,14 +127,44 @@ def programs(b: Bench, case: Case, args: argparse.Namespace) -> str:
     )
 
 
+def above_empty(b: Bench, pids: tuple[int, int], case: Case, load: Load, args: Namespace) -> float:
+    """ns of a request that all programs take, above the way out while a bystander is recorded."""
+    (here, served), (elsewhere, _) = (watch_programs(b, pid, case, load, args) for pid in pids)
+    whole = 0.0
+    for name, (runs, ns) in here.items():
+        idle_runs, idle_ns = elsewhere.get(name, (0, 0))
+        whole += ns - runs * (idle_ns / idle_runs if idle_runs else 0.0)
+    return whole / served
+
+
+def compared(b: Bench, case: Case, args: Namespace) -> str:
+    """Both builds in turns: what a request costs by each, and by how much they differ."""
+    builds = {"base": args.base, "this build": b.tailscope}
+    found: dict[str, list[float]] = {name: [] for name in builds}
+    with under_load(b, case, args.connections) as (server, load):
+        bystander = b.start(["sleep", "infinity"])
+        for _ in range(max(3, args.pairs // 4)):
+            for name, build in builds.items():
+                b.tailscope = build
+                pids = (server.pid, bystander.pid)
+                found[name].append(above_empty(b, pids, case, load, args))
+        b.end(bystander)
+    more = [new - old for old, new in zip(*found.values(), strict=True)]
+    rows = [(name, spread(values).text(0)) for name, values in (*found.items(), ("more", more))]
+    return table(("build", "ns a request above empty programs"), rows)
+
+
 def main() -> None:
     """Measure, print, write."""
-    args, cases = chosen(arguments(__doc__))
+    parser = arguments(__doc__)
+    parser.add_argument("--base", type=Path, help="another build's tailscope, to compare with")
+    args, cases = chosen(parser)
     result = Result("program_cost", "What each kernel program costs a request")
     with bench() as b:
         for case in cases:
-            result.say(f"{case.server}, {case.name}", programs(b, case, args))
-    if not args.no_result:
+            measure = compared if args.base else programs
+            result.say(f"{case.server}, {case.name}", measure(b, case, args))
+    if not args.no_result and not args.base:
         result.write()
 
 

@@ -96,7 +96,7 @@ class GoMutex(Case):
     """net/http whose answers need a mutex."""
 
     title = "Go with a mutex"
-    rates: ClassVar = {"/": 1000}
+    rates: ClassVar = {"/": 400}
 
     def start(self) -> None:
         self.process = self.run(built.go(), "mutex", self.port)

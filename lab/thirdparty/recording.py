@@ -20,8 +20,9 @@ from thirdparty.client import quantile
 
 #: Places that lose requests, of `lost` in ledger.json; the others lose time or names.
 LOSE_REQUESTS = ("ring_full", "sockets", "unwritten")
-#: Requests that were seen and are no rows, of `uncovered` in ledger.json.
-UNCOVERED = ("handed_over", "pipelined", "unanswered", "multiplexed")
+#: Requests that were seen and are no rows, of `uncovered` in ledger.json. With the rows they are
+#: all requests.
+UNCOVERED = ("pipelined", "unanswered", "multiplexed")
 #: How many lines of an output somebody reads for sure.
 FIRST_LINES = 3
 #: What such a line says of requests that are no rows, or whose rows say too little.

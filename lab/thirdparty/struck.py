@@ -22,7 +22,7 @@ from thirdparty.postgres import PostgresRowLock
 
 
 class SerialServer(Case):
-    """Python's HTTP server with one thread, which is slow now and then."""
+    """Python's HTTP server with one thread, which has something else to do now and then."""
 
     title = "HTTPServer, one thread"
     modes: ClassVar = (FRESH,)
@@ -74,14 +74,14 @@ def resp(*words: str) -> bytes:
 
 
 class PostgresKept(PostgresRowLock):
-    """PostgreSQL with a session that keeps a row for 10 ms now and then, asleep in the server."""
+    """PostgreSQL with a session that keeps a row for 10 ms now and then, asleep in its client."""
 
     title = "PostgreSQL, a kept row"
     SESSIONS: ClassVar = 1
     STATEMENT: ClassVar = "UPDATE one SET n = n + 1 WHERE id = 1;\n"
     RATE: ClassVar = 300
     KEEP: ClassVar = (
-        "UPDATE one SET n = n + 1 WHERE id = 1 \\; SELECT pg_sleep(0.010);\n\\sleep 90 ms\n"
+        "BEGIN;\nUPDATE one SET n = n + 1 WHERE id = 1;\n\\sleep 10 ms\nCOMMIT;\n\\sleep 90 ms\n"
     )
 
     @contextmanager

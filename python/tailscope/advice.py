@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 #: At most this many causes get a line.
 MOST = 3
-#: A cause gets a line if it saves at least this part of what the target is above the median, or is
+#: A cause gets a line if it saves at least this part of what the target is above its base, or is
 #: at least this part of the tail.
 MATTERS = 0.1
-#: Below this part of the median, the target is not above it (as in `answer`).
+#: Below this part of the base, the target is not above it (as in `answer`).
 FLAT = 0.01
 #: From this part of a cause's time on, the line is about the one who is to blame.
 MOSTLY = 0.5
@@ -41,8 +41,8 @@ def advised(explanation: Explanation) -> Iterator[tuple[str, str]]:
 
     Causes with the same line share it.
     """
-    above = explanation.at_target.ns - explanation.p50_ns
-    if above <= FLAT * explanation.p50_ns:
+    above = beyond(explanation)
+    if above <= 0:
         return
     lines: dict[str, list[str]] = {}
     for cause in explanation.causes:
@@ -51,8 +51,18 @@ def advised(explanation: Explanation) -> Iterator[tuple[str, str]]:
     yield from [(", ".join(names), text) for text, names in lines.items()][:MOST]
 
 
+def beyond(explanation: Explanation) -> float:
+    """How far (ns) the target is above what causes are held against; 0 if next to nothing."""
+    base, at_target = explanation.base, explanation.at_target.ns
+    usual = base.target.ns if base.target else 0.0
+    if base.is_median:
+        usual = explanation.p50_ns
+    above = at_target - usual
+    return above if above > FLAT * usual else 0.0
+
+
 def matters(cause: Cause, above_ns: float) -> bool:
-    """Whether a cause is worth a line, for a target that is so much above the median."""
+    """Whether a cause is worth a line, for a target that is so much above its base."""
     saves = cause.saving.ns >= MATTERS * above_ns and cause.saving.lo > 0
     return saves or (cause.share or 0.0) >= MATTERS
 

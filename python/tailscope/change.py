@@ -6,16 +6,20 @@ Both sets are resampled on their own, so the interval of a difference holds the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tailscope.base import over
 from tailscope.bootstrap import Draws, Interval, interval, interval_of
 from tailscope.cause import CAUSES, MEANING, RUNNING
 from tailscope.contribution import Contributions, Side, contributions
 from tailscope.target import Target
+
+#: Its causes are always compared: what strikes all spans alike is in no tail.
+MEDIAN = Target(50)
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class CauseChange:
     base_ns: float | None
     new_ns: float | None
     change: Interval | None
-    #: Its part of the change of all; None where the target has not surely changed.
+    #: Its part (0 to 1) of the change: of all causes that changed the same way as the target. None
+    #: where the target has not surely changed.
     carries: float | None
 
 
@@ -63,19 +68,18 @@ class Change:
     target: PercentileChange
     #: The largest change first.
     causes: tuple[CauseChange, ...]
+    #: The same of the median.
+    median_causes: tuple[CauseChange, ...]
 
 
 def change(base: Side, new: Side, target: Target, percentiles: Sequence[Target]) -> Change:
     """Compare two sides at some percentiles, and their causes at the target."""
     found = tuple(percentile_change(base, new, one) for one in percentiles)
     goal = percentile_change(base, new, target)
-    parts = contributions(base, target.quantile), contributions(new, target.quantile)
-    causes = [
-        cause
-        for name in (*CAUSES, RUNNING)
-        if (cause := cause_change(name, base, new, parts, goal)) is not None
-    ]
-    causes.sort(key=lambda cause: abs(cause.change.ns) if cause.change else -1.0, reverse=True)
+    causes = cause_changes(base, new, target, goal)
+    median_causes = causes
+    if target != MEDIAN:
+        median_causes = cause_changes(base, new, MEDIAN, percentile_change(base, new, MEDIAN))
     return Change(
         base_spans=base.weight,
         new_spans=new.weight,
@@ -85,8 +89,24 @@ def change(base: Side, new: Side, target: Target, percentiles: Sequence[Target])
         new_seconds=new.seconds,
         percentiles=found,
         target=goal,
-        causes=tuple(causes),
+        causes=causes,
+        median_causes=median_causes,
     )
+
+
+def cause_changes(
+    base: Side, new: Side, target: Target, goal: PercentileChange
+) -> tuple[CauseChange, ...]:
+    """What a percentile is made of on both sides, the largest change first."""
+    parts = contributions(base, target.quantile), contributions(new, target.quantile)
+    causes = [
+        cause
+        for name in (*CAUSES, RUNNING)
+        if (cause := cause_change(name, base, new, parts)) is not None
+    ]
+    causes = carriers(causes, goal)
+    causes.sort(key=lambda cause: abs(cause.change.ns) if cause.change else -1.0, reverse=True)
+    return tuple(causes)
 
 
 def wider(base: Draws, new: Draws) -> Draws:
@@ -108,7 +128,7 @@ def percentile_change(base: Side, new: Side, target: Target) -> PercentileChange
         new=after,
         change=interval(after.ns - before.ns, after_draws - before_draws, draws),
         relative=relative,
-        too_few=min(base.rows, new.rows) * (1 - target.quantile) < 1,
+        too_few=min(base.rows, new.rows) * target.beyond < 1,
     )
 
 
@@ -117,20 +137,31 @@ def cause_change(
     base: Side,
     new: Side,
     parts: tuple[Contributions, Contributions],
-    goal: PercentileChange,
 ) -> CauseChange | None:
     """One cause's change; None where it is in no span of either side."""
     before, before_draws = contribution(name, base, parts[0])
     after, after_draws = contribution(name, new, parts[1])
     if not before and not after:
         return None
-    changed = carries = None
+    changed = None
     if before is not None and after is not None:
         changed = interval(after - before, after_draws - before_draws, wider(base.draws, new.draws))
-        total = parts[1].wall_ns - parts[0].wall_ns
-        if goal.is_sure and total:
-            carries = (after - before) / total
-    return CauseChange(name, MEANING[name], before, after, changed, carries)
+    return CauseChange(name, MEANING[name], before, after, changed, None)
+
+
+def carriers(causes: Sequence[CauseChange], goal: PercentileChange) -> list[CauseChange]:
+    """The causes with what part of the target's change each carries.
+
+    A cause that changed the other way carries nothing of it, and the parts add up to 1: the plain
+    quotients would be below 0 there, and above 1 for others.
+    """
+    if not goal.is_sure:
+        return list(causes)
+    way = 1 if goal.change.ns > 0 else -1
+    known = [cause for cause in causes if cause.change]
+    parts = over([(way * cause.change.ns, 0.0) for cause in known if cause.change])
+    found = {cause.name: part for cause, part in zip(known, parts, strict=True)}
+    return [replace(cause, carries=found.get(cause.name)) for cause in causes]
 
 
 def contribution(
@@ -151,6 +182,7 @@ def change_dict(found: Change) -> dict[str, Any]:
         "percentiles": [percentile_dict(one) for one in found.percentiles],
         "target": percentile_dict(found.target),
         "causes": [cause_dict(cause) for cause in found.causes],
+        "median_causes": [cause_dict(cause) for cause in found.median_causes],
     }
 
 

@@ -13,12 +13,15 @@ from tailscope import __version__
 from tailscope.cause import MEANING
 from tailscope.errors import TailscopeError
 from tailscope.terminal import Terminal, escaped_in_json
-from tailscope.varmri import VarMRI
+from tailscope.varmri import ORIGIN, PEARSON, VarMRI
 
 EXAMPLES = """\
 examples:
   tailscope explain LEDGER              why p99 is what it is, and what to do
   tailscope explain LEDGER -p p99.9     the same for p99.9
+  tailscope explain SLOW -p p50 --baseline OK
+                                        why all requests are slower than in
+                                        another recording
   tailscope explain LEDGER --span get   for one span name
   tailscope explain LEDGER -v           with all figures of each cause
   tailscope explain LEDGER --segment 10m
@@ -38,9 +41,13 @@ the columns:
              worse than its own median and all else were the same; with its
              95 % interval. The queue behind a cause is part of it: requests
              are replayed in their thread's order, if the ledger has all of
-             them with the moment from which they were ready
+             them with the moment from which they were ready. At and below
+             the median it is: if the cause took no more than the least that
+             any span had of it, or, with --baseline, than its median there
   of tail    the cause's part of the time that spans at or above the
-             percentile take longer than median ones
+             percentile take longer than median ones. "of it", at and below
+             the median or with --baseline: the cause's part of the time that
+             spans around the percentile take beyond the base
 with -v, also:
   fair       the cause's share of what all causes together save (Shapley):
              causes that come together divide it, and the shares add up
@@ -73,7 +80,14 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("ledger", nargs="+", help="folder that tailscope record wrote, or s3://…")
-    found.add_argument("-p", "--target", default="p99", metavar="PERCENTILE", help="default: p99")
+    found.add_argument(
+        "-p", "--target", default="p99", metavar="PERCENTILE", help="p1 to p99.99; default: p99"
+    )
+    found.add_argument(
+        "--baseline",
+        metavar="LEDGER",
+        help="hold causes against their medians there, in a recording when all was well",
+    )
     found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
     found.add_argument(
         "--segment",
@@ -128,6 +142,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="R2",
         help=f"a child in proportion to its parent is dropped; default: above {usual.proportion}",
     )
+    method.add_argument(
+        "--proportional",
+        choices=(PEARSON, ORIGIN),
+        default=usual.proportional,
+        help="by which line: any straight one (pearson, the default), or one through the origin, "
+        "as in the paper, where values that hardly vary are always in proportion",
+    )
     found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
     found.add_argument("--version", action="version", version=f"tailscope {__version__}")
     return found
@@ -179,15 +200,17 @@ def run(chosen: argparse.Namespace) -> int:
     goal = target.parse(chosen.target)
     if chosen.seed < 0:
         raise TailscopeError("the seed must not be negative")
-    method = VarMRI(chosen.ranges, chosen.fit, chosen.proportion)
+    method = VarMRI(chosen.ranges, chosen.fit, chosen.proportion, chosen.proportional)
     segment_ns = parse_length(chosen.segment) if chosen.segment else None
     ledger = open_ledger(chosen.ledger, chosen.engine)
+    compared = open_ledger([chosen.baseline], chosen.engine) if chosen.baseline else None
     if not chosen.quiet:
-        for warning in (*ledger.notices, *ledger.warnings):
+        others = (*compared.notices, *compared.warnings) if compared else ()
+        for warning in (*ledger.notices, *ledger.warnings, *others):
             complain(f"tailscope explain: warning: {warning}")
 
     explanation = explain(
-        ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without
+        ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without, compared
     )
     terminal = Terminal.of(sys.stdout)
     if chosen.json:

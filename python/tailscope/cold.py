@@ -25,7 +25,10 @@ That compares like with like only where being struck has nothing to do with what
 - A quota that is used up in nearly every period strikes as regularly as a clock, whatever the span
   does that runs at that moment. One that is used up now and then may be so by the very spans that
   do most: that says nothing.
-- Page faults, locks and other blocks come from what a span does. They get nothing.
+- Page faults, reclaim, locks and other blocks come from what a span does, and so do a tracer's
+  stops. They get nothing.
+- What a span does that another thread answered than received is not known. Its `running` says
+  nothing, so it is on neither side.
 
 It is left alone unless the difference of means is above three standard errors, by the bootstrap
 over blocks of time, which keeps bursts together.
@@ -47,6 +50,7 @@ from tailscope.cause import RUNNING
 if TYPE_CHECKING:
     from ibis.expr.types import IntegerValue
 
+    from tailscope.outside import Left
     from tailscope.sample import Sample
     from tailscope.spans import Spans
 
@@ -57,7 +61,9 @@ ON_TOP = ("preempted", "irq", "softirq_net", "softirq_timer", "softirq_other")
 BY_CLOCK, REGULAR = "throttled", 0.5
 #: The cause that strikes before a span's work begins, unless the span blocked.
 BEFORE = "runqueue"
-BLOCKED = ("lock", "io", "network", "sleep")
+BLOCKED = ("lock", "io", "network", "sleep", "stopped", "reclaim")
+#: A span with this has no `running` of its own.
+MOVED = "unknown"
 #: Rows on each side, at least.
 FEWEST = 100
 #: How many standard errors the difference of means must be above 0.
@@ -115,7 +121,7 @@ class Cold:
         return np.where(struck, gained, 0).astype(np.int64)
 
 
-def put_down(rows: Sample, colds: Sequence[Cold]) -> Sample:
+def put_down(rows: Sample, colds: Sequence[Left]) -> Sample:
     """The rows with what causes left cold taken from `running` and put down to these causes.
 
     To the one that left most, where it is several.
@@ -151,6 +157,8 @@ def cold(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cold | None:
         fit = is_comparable(running, weight, met)
     else:
         return None
+    if MOVED in rows.values:
+        fit &= rows.values[MOVED] == 0
     struck, free = met & fit, ~met & fit
     if min(struck.sum(), free.sum()) < FEWEST:
         return None

@@ -1,8 +1,8 @@
 """What spans' time is made of: by how slow they are, and over the recording.
 
-Spans are cut into latency classes at a few percentiles, around the median band, and at the target;
-over each class and time block the causes' times are summed. `running` is what the sums leave of the
-wall time.
+Spans are cut into latency classes at a few percentiles, around the median band, and at the target
+(around one at or below the median); over each class and time block the causes' times are summed.
+`running` is what the sums leave of the wall time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tailscope import measure
 from tailscope.cause import RUNNING
+from tailscope.contribution import half_width
 from tailscope.grid import Distribution, lower_edge
 from tailscope.spans import Spans
 from tailscope.target import Target
@@ -40,7 +41,7 @@ class LatencyClass:
 
 @dataclass(frozen=True)
 class TailBlock:
-    """What the spans at or above the target lost to each cause in one piece of the recording."""
+    """What the target's spans lost to each cause in one piece of the recording."""
 
     block: int
     spans: float
@@ -53,7 +54,8 @@ class Composition:
 
     edges: tuple[int, ...]
     band: tuple[int, int]
-    tail_bin: int
+    #: The bins of the spans that are explained: from the target up, or around one without a tail.
+    explained: tuple[int, int]
     whole: Distribution
     spans: Sums
     wall: Sums
@@ -65,10 +67,19 @@ class Composition:
     ) -> Composition:
         """Cut the classes, and sum some causes over them."""
         band = (whole.bin_at(MEDIAN_BAND[0]), whole.bin_at(MEDIAN_BAND[1]) + 1)
-        tail_bin = whole.bin_at(target.quantile)
-        edges = tuple(sorted({whole.bin_at(edge) for edge in CLASS_EDGES} | {*band, tail_bin}))
+        half = half_width(target.quantile)
+        explained = (
+            (whole.bin_at(target.quantile), int(whole.bins[-1]) + 1)
+            if target.has_tail
+            else (
+                whole.bin_at(target.quantile - half),
+                whole.bin_at(target.quantile + half) + 1,
+            )
+        )
+        edges = {whole.bin_at(edge) for edge in CLASS_EDGES} | {*band, *explained}
+        edges = tuple(sorted(edge for edge in edges if edge <= whole.bins[-1]))
         sums = measure.class_sums(spans, lower_edge(np.array(edges)).tolist(), causes)
-        return cls(edges, band, tail_bin, whole, sums.pop("weight"), sums.pop("wall"), sums)
+        return cls(edges, band, explained, whole, sums.pop("weight"), sums.pop("wall"), sums)
 
     def scaled_up(self, cause: str, known: Distribution) -> Composition:
         """With a cause's sums, which are over the spans in which it was measured, for all spans.
@@ -86,7 +97,7 @@ class Composition:
         return Composition(
             self.edges,
             self.band,
-            self.tail_bin,
+            self.explained,
             self.whole,
             self.spans,
             self.wall,
@@ -107,10 +118,15 @@ class Composition:
         return float(sums[:, classes].sum() / spans) if spans else 0.0
 
     def means(self, sums: Sums) -> tuple[float, float]:
-        """The mean in the tail and in the median band."""
+        """The mean in the spans that are explained and in the median band."""
         start = self.starts()
         inside = (start >= self.band[0]) & (start < self.band[1])
-        return self.mean(sums, start >= self.tail_bin), self.mean(sums, inside)
+        return self.mean(sums, self.is_explained()), self.mean(sums, inside)
+
+    def is_explained(self) -> NDArray[np.bool_]:
+        """Which classes are those of the target."""
+        start = self.starts()
+        return (start >= self.explained[0]) & (start < self.explained[1])
 
     def classes(self) -> tuple[LatencyClass, ...]:
         """The classes from fast to slow; empty ones are left out."""
@@ -133,8 +149,8 @@ class Composition:
         return tuple(lines)
 
     def timeline(self) -> tuple[TailBlock, ...]:
-        """What the tail lost in each block of time."""
-        tail = self.starts() >= self.tail_bin
+        """What the spans that are explained lost in each block of time."""
+        tail = self.is_explained()
         spans = self.spans[:, tail].sum(axis=1)
         causes = {name: sums[:, tail].sum(axis=1) for name, sums in self.causes.items()}
         return tuple(

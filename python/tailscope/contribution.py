@@ -2,8 +2,9 @@
 
 For a sum of parts, the parts' means over the spans at a percentile add up to the percentile (its
 Euler allocation, known from risk as contributions to value at risk). "At" is a band of spans: for
-p99 those from p98.5 to p99.5, always half of what is beyond the percentile to either side. So the
-contributions add up to the band's mean, which is near the percentile and not the same.
+p99 those from p98.5 to p99.5, half of what is beyond the percentile to either side, and never more
+than 5 % of all: p45 to p55 for the median. So the contributions add up to the band's mean, which is
+near the percentile and not the same.
 
 In a resampled recording the percentile lies elsewhere, and its band with it. So the spans are cut
 into narrow classes around the percentile, and each replicate takes the classes that are its band.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +26,18 @@ from tailscope.grid import lower_edge
 from tailscope.spans import Spans
 from tailscope.timed import Timed
 
+if TYPE_CHECKING:
+    from tailscope.outside import Left
+
 Sums = NDArray[np.float64]
 
-#: The band, as multiples of what is beyond the percentile.
-BAND = (0.5, 1.5)
-#: The classes: eight to each doubling of what is beyond, three doublings to either side.
+#: The band to either side: this part of what is beyond the percentile, and of all spans at most.
+BAND, WIDEST = 0.5, 0.05
+#: The classes where the band depends on what is beyond: eight to each doubling of that, three
+#: doublings to either side.
 CLASSES = 2.0 ** (np.arange(24, -25, -1) / 8)
+#: Elsewhere classes are equally wide, so many to half a band.
+FINE = 6
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,8 @@ class Side:
     seconds: float
     #: Causes that were not measured here at all.
     unknown: frozenset[str]
+    #: What causes left of the running: it is theirs.
+    lefts: tuple[Left, ...] = ()
 
     @classmethod
     def of(
@@ -74,14 +84,15 @@ class Contributions:
 def contributions(side: Side, quantile: float) -> Contributions:
     """What the percentile of one side is made of, `running` included."""
     whole = side.walls.distribution()
-    beyond = np.minimum((1 - quantile) * CLASSES, 1.0)
-    bins = sorted({whole.bin_at(1 - share) for share in beyond})
+    bins = sorted({whole.bin_at(1 - share) for share in beyond(quantile)})
     edges = [int(edge) for edge in lower_edge(np.array(bins))]
     spans = side.spans
     near = replace(spans, table=spans.table.filter(spans.table.wall_ns >= edges[0]))
     usual = [cause for cause in spans.active if not spans.nullable((cause,))]
-    sums = measure.class_sums(near, edges, usual)
+    sums = measure.class_sums(near, edges, usual, side.lefts)
     weight, wall = sums.pop("weight"), sums.pop("wall")
+    for one in side.lefts:
+        sums[one.cause] = sums[one.cause] + sums.pop(f"left_{one.cause}")
     for cause in set(spans.active) - set(usual):
         sums[cause] = for_all(cause, near, edges, weight)
     total = side.walls.weight.sum(axis=1)
@@ -94,6 +105,20 @@ def contributions(side: Side, quantile: float) -> Contributions:
     rest = drawn[0] - sum(causes_draws.values(), np.zeros_like(drawn[0]))
     causes_draws[RUNNING] = np.maximum(rest, 0.0)
     return Contributions(float(estimate[0][0]), drawn[0], causes_ns, causes_draws)
+
+
+def half_width(quantile: float) -> float:
+    """How far the band around a percentile reaches to either side, as a part of all spans."""
+    return min(BAND * quantile, BAND * (1 - quantile), WIDEST)
+
+
+def beyond(quantile: float) -> NDArray[np.float64]:
+    """Where classes begin: the parts of the spans beyond."""
+    if BAND * (1 - quantile) <= WIDEST:
+        return np.minimum((1 - quantile) * CLASSES, 1.0)
+    if BAND * quantile <= WIDEST:
+        return 1 - np.minimum(quantile * CLASSES, 1.0)
+    return np.arange(0, 1, WIDEST / FINE)
 
 
 def for_all(cause: str, near: Spans, edges: Sequence[int], weight: Sums) -> Sums:
@@ -112,7 +137,8 @@ def means(
     everything = np.maximum(counts @ total, 1e-300)[:, None]
     upto = np.cumsum(held[:, ::-1], axis=1)[:, ::-1] / everything
     share = held / everything
-    low, high = ((1 - quantile) * multiple for multiple in BAND)
+    half = half_width(quantile)
+    low, high = 1 - quantile - half, 1 - quantile + half
     inside = np.minimum(upto, high) - np.maximum(upto - share, low)
     part = np.divide(np.maximum(inside, 0.0), share, out=np.zeros_like(share), where=share > 0)
     spans = (part * held).sum(axis=1)

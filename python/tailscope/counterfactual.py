@@ -1,7 +1,8 @@
 """What the target percentile would have been with a cause fixed (DESIGN §5.3).
 
-Each span's time above the cause's median is taken away and the percentile is computed again. The
-median, not zero: a fix brings a cause to what is usual, and for most causes the usual is 0 anyway.
+Each span's time of the cause above a base is taken away and the percentile is computed again. Above
+the median the base is the cause's own median, not zero: a fix brings a cause to what is usual, and
+for most causes the usual is 0 anyway. For other percentiles see `base`.
 The prediction assumes that the spans' other causes stay as they are, but for the queue that built
 up behind the cause, which goes with it where that can be replayed (`replay`), and for running that
 the cause left longer (`cold`).
@@ -30,6 +31,7 @@ from tailscope.bootstrap import Draws, Interval, again, interval, interval_of, r
 from tailscope.fix import Fix, Remedies, fixed
 from tailscope.grid import Distribution, lower_edge
 from tailscope.spans import Spans
+from tailscope.target import Target
 from tailscope.timed import Timed
 
 
@@ -39,7 +41,7 @@ class Baseline:
 
     walls: Timed
     whole: Distribution
-    quantile: float
+    asked: Target
     draws: Draws
     target: Interval
     replicates: np.ndarray
@@ -48,11 +50,16 @@ class Baseline:
 
     @classmethod
     def of(
-        cls, walls: Timed, quantile: float, draws: Draws, of_all: Baseline | None = None
+        cls, walls: Timed, asked: Target, draws: Draws, of_all: Baseline | None = None
     ) -> Baseline:
         """The target percentile and its replicates."""
-        target, replicates = interval_of(walls, draws, quantile)
-        return cls(walls, walls.distribution(), quantile, draws, target, replicates, of_all)
+        target, replicates = interval_of(walls, draws, asked.quantile)
+        return cls(walls, walls.distribution(), asked, draws, target, replicates, of_all)
+
+    @property
+    def quantile(self) -> float:
+        """Which percentile it is, 0 to 1."""
+        return self.asked.quantile
 
     def drawn(self, draws: Draws) -> Baseline:
         """The same with other draws."""
@@ -96,11 +103,11 @@ def among(spans: Spans, baseline: Baseline, causes: Sequence[str]) -> tuple[Span
     if not len(counts.bin):
         return None
     walls = Timed.of(counts, spans.blocks)
-    return known, Baseline.of(walls, baseline.quantile, baseline.draws, of_all=baseline)
+    return known, Baseline.of(walls, baseline.asked, baseline.draws, of_all=baseline)
 
 
 def unchanged(baseline: Baseline) -> Counterfactual:
-    """For a cause that no span has more of than the median."""
+    """For a cause that no span has more of than its base."""
     whole = baseline.everything
     nothing = Interval(0.0, 0.0, 0.0)
     same = again(whole.target.ns, whole.replicates, whole.draws)
@@ -118,9 +125,10 @@ def compare(
     # what part of it is left errs little (ratio estimator: Cochran, Sampling Techniques, ch. 6).
     ns *= whole.target.ns / max(baseline.target.ns, 1.0)
     replicates = replicates * (whole.replicates / np.maximum(baseline.replicates, 1.0))
+    # A fix makes no span slower, whatever the luck of the spans that it is judged by.
+    ns, replicates = min(ns, whole.target.ns), np.minimum(replicates, whole.replicates)
     saving = interval(whole.target.ns - ns, whole.replicates - replicates, baseline.draws)
-    left = interval(ns, replicates, baseline.draws)
-    predicted = Interval(left.ns, max(left.lo, 0.0), left.hi)
+    predicted = interval(ns, replicates, baseline.draws)
     next_time = again(ns, replicates, baseline.draws)
     return Counterfactual(predicted, saving, next_time, lowest_ns, cold_ns)
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from tailscope.engine import OTHERS, Engine, filled
 from tailscope.grid import bins_of, lower_edge
-from tailscope.ledger import Ledger, number, part
+from tailscope.ledger import Ledger, counted
 from tailscope.overview import Overview
 from tailscope.quantity import percent
+from tailscope.uncovered import CONTINUED, ENCRYPTED, NO_ROW
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
@@ -27,26 +28,6 @@ if TYPE_CHECKING:
 #: The names of spans that are requests at sockets. Spans from other sources are not among the
 #: requests that the recorder counts.
 REQUESTS = ("recv..send", "ready..send")
-#: Requests that are no rows, by their key in `uncovered`; the words finish "… of the requests are
-#: not in this recording: …" for one reason, and stand after its share where there are several.
-NO_ROW = {
-    "pipelined": (
-        "they were pipelined, and counted as one with another",
-        "pipelined, and counted as one with another",
-    ),
-    "multiplexed": (
-        "they came over HTTP/2, on whose connections requests overlap",
-        "over HTTP/2, on whose connections requests overlap",
-    ),
-    "unanswered": (
-        "their connection ended before an answer",
-        "without an answer before their connection ended",
-    ),
-}
-#: Rows whose answer went on after a long pause: they are there, and end too early.
-CONTINUED = "continued"
-#: Rows of connections with TLS.
-ENCRYPTED = "encrypted"
 #: From which share of all requests on a gap is reported.
 WORTH_SAYING = 0.005
 #: The cause of a request that another thread answered than received.
@@ -87,7 +68,8 @@ class Coverage:
     @property
     def notices(self) -> tuple[str, ...]:
         """What the reader must know before the first figure: sentences without a full stop."""
-        return (*self.missing(), *self.unknown(), *self.too_short(), *self.over_tls(), *self.sharing())
+        every = (self.missing, self.unknown, self.too_short, self.over_tls, self.sharing)
+        return tuple(notice for some in every for notice in some())
 
     def missing(self) -> Iterator[str]:
         """The requests that are no rows, and what that means for the others."""
@@ -113,8 +95,8 @@ class Coverage:
         if share < WORTH_SAYING:
             return
         yield (
-            f"{percent(share)} of the requests moved to another thread (Go, a pool of workers): how "
-            "long they took is right, what they did is `unknown`"
+            f"{percent(share)} of the requests moved to another thread (Go, a pool of workers): "
+            "how long they took is right, what they did is `unknown`"
         )
         if share >= HANDED_OVER:
             yield (
@@ -136,8 +118,8 @@ class Coverage:
         share = self.share(ENCRYPTED)
         if share >= WORTH_SAYING:
             yield (
-                f"{percent(share)} of the requests came over TLS: handshakes count as requests, and "
-                "those that overlap (HTTP/2) as one"
+                f"{percent(share)} of the requests came over TLS: handshakes count as requests, "
+                "and those that overlap (HTTP/2) as one"
             )
 
     def sharing(self) -> Iterator[str]:
@@ -198,11 +180,8 @@ def counts(ledger: Ledger) -> dict[str, int] | None:
     """The sums of all recordings' counts; None where no recording has any."""
     found: dict[str, int] = {}
     for recording in ledger.recordings:
-        told = part(recording.about, "uncovered")
-        for key in (*NO_ROW, CONTINUED, ENCRYPTED):
-            value = number(told, key)
-            if value is not None:
-                found[key] = found.get(key, 0) + max(value, 0)
+        for key, count in counted(recording.about).items():
+            found[key] = found.get(key, 0) + count
     return found or None
 
 

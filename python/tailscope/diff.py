@@ -14,7 +14,7 @@ from typing import Any
 from tailscope import compatible, complete
 from tailscope.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.cause import CAUSES
-from tailscope.change import Change, PercentileChange, change, change_dict
+from tailscope.change import MEDIAN, Change, PercentileChange, change, change_dict
 from tailscope.contribution import Side
 from tailscope.coverage import Coverage, covered
 from tailscope.engine import Engine, connect
@@ -25,10 +25,11 @@ from tailscope.overview import Overview, look_over
 from tailscope.quantity import percent
 from tailscope.span_name import length_s, weights_by_name
 from tailscope.spans import spans_named
+from tailscope.storm import in_storms
 from tailscope.target import Target
 
 #: The percentiles that are always compared.
-PERCENTILES = (Target(50), Target(90), Target(99), Target(99.9))
+PERCENTILES = (MEDIAN, Target(90), Target(99), Target(99.9))
 #: The kinds that are compared, at most: those with most spans.
 KINDS = 50
 
@@ -138,7 +139,7 @@ def diff(
                 side(first, *before, base, name, target, 2 * seed),
                 side(second, *after, new, name, target, 2 * seed + 1),
             )
-            found = change(*sides, target, percentiles)
+            found = change(*in_storms(*sides, target, seed), target, percentiles)
             kinds.append(Kind(name, found, verdict(found.target, fail_over)))
         targets = [(kind.name, kind.change.target) for kind in kinds]
         coverage = (
@@ -245,9 +246,9 @@ def careful(
         found.append(f"of {len(names)} kinds of spans only the {KINDS} with most spans are here")
     for kind in kinds:
         rows = min(kind.change.base_rows, kind.change.new_rows)
-        if rows * (1 - target.quantile) < FEW:
+        if rows * target.beyond < FEW:
             found.append(
                 f"{target.name} of {kind.name} rests on "
-                f"{percent(1 - target.quantile)} of {rows:,} spans: record longer to trust it"
+                f"{percent(float(target.beyond))} of {rows:,} spans: record longer to trust it"
             )
     return found

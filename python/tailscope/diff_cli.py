@@ -18,6 +18,7 @@ examples:
   tailscope diff before/ after/                 what changed, and which causes
                                                 carry it
   tailscope diff before/ after/ -p p99.9        explain the change of p99.9
+  tailscope diff before/ after/ -p p50          why all requests are slower
   tailscope diff before/ after/ --span get      of one kind of span
   tailscope diff main/ branch/ --fail-over 5%   exit 1 if p99 surely grew by
                                                 more than 5 %
@@ -25,7 +26,8 @@ examples:
 
 Spans are matched by their kind, which is their name. A cause's figures are its
 mean in the spans around the percentile, so that they add up to about the
-percentile itself; `carries` is its part of what changed.
+percentile itself; `carries` is its part of what changed, among all causes that
+changed the same way. If the median has changed too, its causes follow.
 
 --fail-over is careful with noise. Each change has a 95 % interval, from
 resampling both recordings. A kind is over the limit only if that whole interval
@@ -48,7 +50,9 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("base", metavar="BASE", help="ledger (a folder, or s3://…), before")
     found.add_argument("new", metavar="NEW", help="the same, after")
-    found.add_argument("-p", "--target", default="p99", metavar="PERCENTILE", help="default: p99")
+    found.add_argument(
+        "-p", "--target", default="p99", metavar="PERCENTILE", help="p1 to p99.99; default: p99"
+    )
     found.add_argument("--span", metavar="NAME", help="default: all kinds that both ledgers have")
     found.add_argument(
         "--fail-over",

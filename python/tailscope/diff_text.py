@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tailscope.bootstrap import Interval
-from tailscope.change import CauseChange, Change, PercentileChange
+from tailscope.change import MEDIAN, CauseChange, Change, PercentileChange
 from tailscope.diff import Diff, Kind, Verdict
 from tailscope.quantity import count, duration, figures, growth, percent, scale, signed
 from tailscope.terminal import ACCENT, BOLD, DIM, Terminal
@@ -30,6 +30,7 @@ def render(
         lines += [*terminal.wrapped(sentence(kind, diff), BOLD), ""]
         lines += [*percentiles(kind, terminal), ""]
         lines += [*causes(kind.change, terminal), ""]
+        lines += of_median(kind.change, terminal)
     lines += others(diff, terminal)
     lines += asked(diff, terminal)
     lines += unmatched(diff, terminal)
@@ -117,10 +118,28 @@ def causes(
     found: Change, terminal: Terminal, sides: tuple[str, str] = ("BASE", "NEW")
 ) -> Iterator[str]:
     """What the target percentile is made of, on both sides."""
-    floor = SMALL * max(found.target.base.ns, found.target.new.ns)
+    return parts(found.target, found.causes, terminal, sides)
+
+
+def of_median(found: Change, terminal: Terminal) -> Iterator[str]:
+    """The same of the median, where that has surely changed and was not asked for."""
+    median = next((one for one in found.percentiles if one.name == MEDIAN.name), None)
+    if median and median.is_sure and found.target.name != median.name:
+        yield from parts(median, found.median_causes, terminal, ("BASE", "NEW"))
+        yield ""
+
+
+def parts(
+    percentile: PercentileChange,
+    changes: Sequence[CauseChange],
+    terminal: Terminal,
+    sides: tuple[str, str],
+) -> Iterator[str]:
+    """What a percentile is made of, on both sides."""
+    floor = SMALL * max(percentile.base.ns, percentile.new.ns)
     small: list[str] = []
-    rows = [(f"in {found.target.name}", *sides, "change", "95 % interval", "carries")]
-    for cause in found.causes:
+    rows = [(f"in {percentile.name}", *sides, "change", "95 % interval", "carries")]
+    for cause in changes:
         if cause.change is not None and abs(cause.change.ns) < floor:
             small.append(cause.name)
         else:

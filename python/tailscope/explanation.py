@@ -12,9 +12,11 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tailscope import bootstrap, counterfactual, measure
+from tailscope.base import Base, of_ledger
 from tailscope.bootstrap import Interval
 from tailscope.composition import LatencyClass, TailBlock
 from tailscope.counterfactual import Baseline, Counterfactual, curve
+from tailscope.counting import CounterImpact, Frequency, frequency_dict
 from tailscope.coverage import Coverage, covered
 from tailscope.disagreement import disagreements
 from tailscope.engine import connect
@@ -34,7 +36,7 @@ from tailscope.span_name import SpanName, choose, length_s, name_line
 from tailscope.spans import spans_named
 from tailscope.target import Target
 from tailscope.varmri import VarMRI
-from tailscope.weighing import Cause, CounterImpact, flat, start, weigh_all
+from tailscope.weighing import Cause, flat, start, weigh_all
 
 if TYPE_CHECKING:
     import altair
@@ -99,8 +101,12 @@ class Explanation:
     span: SpanName
     p50_ns: float
     at_target: Interval
+    #: The mean wall time of the spans at or above the target (or around one at or below the
+    #: median), and of those that they are compared with.
     tail_mean_ns: float
     median_mean_ns: float
+    #: What a cause is held against.
+    base: Base
     causes: Causes
     together: tuple[Together, ...]
     #: With those fixed at once that were asked for.
@@ -108,6 +114,8 @@ class Explanation:
     #: How what all causes together save is divided among them.
     shares: Shares | None
     counters: tuple[CounterImpact, ...]
+    #: The average clock frequency; None where no cycles were counted.
+    frequency: Frequency | None
     #: Causes and counters that go together and that no rule tells apart.
     pairs: tuple[Pair, ...]
     #: Why the two methods rank some causes differently, a sentence each.
@@ -145,7 +153,7 @@ class Explanation:
 
     @property
     def excess_ns(self) -> float:
-        """By how much the mean of the tail is above the mean of the median band."""
+        """By how much the mean of the tail is above the mean of the median band, or of the base."""
         return self.tail_mean_ns - self.median_mean_ns
 
     def _repr_html_(self) -> str:
@@ -177,12 +185,14 @@ class Explanation:
             "p50_ns": self.p50_ns,
             "target_ns": asdict(self.at_target),
             "excess_ns": self.excess_ns,
+            "base": self.base.to_dict(),
             "seconds": self.seconds,
             "causes": [flat(cause) for cause in self.causes],
             "together": [flat(step) for step in self.together],
             "without": flat(self.without) if self.without else None,
             "shapley": asdict(self.shares) if self.shares else None,
             "counters": [asdict(counter) for counter in self.counters],
+            "frequency": frequency_dict(self.frequency),
             "pairs": [asdict(pair) for pair in self.pairs],
             "disagreements": list(self.disagreements),
             "never": list(self.never),
@@ -217,11 +227,13 @@ def explain(
     method: VarMRI = VarMRI(),  # noqa: B008 (it is frozen)
     segment_ns: int | None = None,
     without: Sequence[str] = (),
+    compared: Ledger | None = None,
 ) -> Explanation:
     """Explain the target percentile of one span name (default: the one with most spans).
 
     With a length the recording is also cut into segments of so many ns. The percentile is also
-    predicted with the causes in `without` fixed, all of them at once.
+    predicted with the causes in `without` fixed, all of them at once. `compared` is a baseline
+    ledger: causes are held against what they are there.
     """
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
@@ -231,14 +243,15 @@ def explain(
         spans = brought(spans, sum(total.rows for total in totals))
         baseline = start(spans, target, seed)
         whole = baseline.whole
-        floor = whole.bin_at(max(0.0, 1 - TAIL * (1 - target.quantile)))
+        floor = whole.bin_at(max(0.0, float(1 - TAIL * target.beyond)))
         spans = with_near(spans, sum(total.rows for total in totals), baseline, floor, seed)
         spans = with_queue(spans, baseline.walls, seed)
         spans = with_tail(spans, floor)
         by_span = {chosen: whole}
         if len({total.span for total in overview.totals}) > 1:
             by_span |= walls_by_span(engine, table)
-        weighed = weigh_all(spans, baseline, target, seed, method)
+        base = of_ledger(compared, chosen, target, seed) if compared else Base.for_target(target)
+        weighed = weigh_all(spans, baseline, target, seed, method, base)
         fixed = counterfactual.at_once(spans, baseline, weighed.remedies, without)
         found, remedies = list(weighed.causes), weighed.remedies
         curves = {"": whole} | {
@@ -256,6 +269,8 @@ def explain(
     mine = next(line for line in names if line.name == chosen)
     composition = weighed.composition
     tail_mean, band_mean = composition.means(composition.wall)
+    if not base.is_median:
+        band_mean = sum(cause.median_mean_ns for cause in found)
     return Explanation(
         target=target,
         span=mine,
@@ -263,6 +278,7 @@ def explain(
         at_target=baseline.target,
         tail_mean_ns=tail_mean,
         median_mean_ns=band_mean,
+        base=base,
         causes=Causes(found),
         together=tuple(
             Together(names, one.predicted, one.saving, one.again, one.cold_ns)
@@ -275,6 +291,7 @@ def explain(
         ),
         shares=weighed.shares,
         counters=weighed.counters,
+        frequency=weighed.frequency,
         pairs=weighed.pairs,
         disagreements=disagreements(found, weighed.pairs, baseline.target.ns),
         never=tuple(
@@ -339,13 +356,13 @@ def drawn(queued: Queued) -> Iterator[str]:
 
 def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]:
     """What the reader should know before trusting the figures."""
-    above = line.rows * (1 - target.quantile)
+    above = float(line.rows * target.beyond)
     if line.rows == 1:
         yield "there is one span only: it is its own median, percentile and maximum"
     elif above < 1:
         yield (
             f"{line.rows:,} spans are too few for {target.name}: it is the slowest of them; "
-            f"{target.name} takes at least {round(1 / (1 - target.quantile)):,}"
+            f"{target.name} takes at least {round(1 / target.beyond):,}"
         )
     elif above < FEW:
         yield f"{target.name} rests on about {above:.0f} spans: record longer to trust it"

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from tailscope import here
 from tailscope.cause import QUEUE, RUNNING
-from tailscope.cold import Cold
 from tailscope.grid import bin_of
+from tailscope.outside import Left
 from tailscope.spans import Spans
 from tailscope.timed import Counts, Timed
 
@@ -40,9 +40,9 @@ class Fix:
     """What is fixed: no cause in `limits` is above its limit (ns), and they leave nothing cold."""
 
     limits: dict[str, int]
-    cold: tuple[Cold, ...] = ()
+    cold: tuple[Left, ...] = ()
     #: What causes leave cold that are not fixed: running that to fix `running` does not take.
-    stays: tuple[Cold, ...] = ()
+    stays: tuple[Left, ...] = ()
 
     @property
     def bare(self) -> Fix:
@@ -64,7 +64,7 @@ class Fix:
     def taken(
         self,
         value: Callable[[str], Whole],
-        gain: Callable[[Cold], Whole],
+        gain: Callable[[Left], Whole],
         greatest: Callable[..., Whole],
     ) -> dict[str, Whole]:
         """What it takes, from the values of causes and what they left cold."""
@@ -87,7 +87,7 @@ class Remedies:
     """What fixing each cause brings it to (ns), and what goes with it."""
 
     medians: dict[str, int] = field(default_factory=dict)
-    cold: dict[str, Cold] = field(default_factory=dict)
+    cold: dict[str, Left] = field(default_factory=dict)
 
     def fix(self, causes: Sequence[str]) -> Fix:
         """Some of them at once."""

@@ -155,7 +155,10 @@ def classes(explanation: Explanation) -> pandas.DataFrame:
 
 
 #: The columns of `impacts`, after the event's name.
-IMPACT = ("group", "impact", "high_from", "ranked_impact", "cut_by", "follows", "measured_share")
+IMPACT = (
+    *("group", "impact", "high_from", "ranked_impact", "cut_by", "follows", "measured_share"),
+    "high_share",
+)
 
 
 def impacts(explanation: Explanation) -> pandas.DataFrame:
@@ -170,6 +173,7 @@ def impacts(explanation: Explanation) -> pandas.DataFrame:
             None,
             cause.follows,
             cause.measured_share,
+            cause.high_share,
         )
         for cause in explanation.causes
     ]

@@ -18,6 +18,7 @@ from tailscope.timed import Counts
 
 if TYPE_CHECKING:
     from tailscope.fix import Fix
+    from tailscope.outside import Left
     from tailscope.sample import Sample
 
 
@@ -27,13 +28,13 @@ def walls(rows: Sample) -> Counts:
 
 
 def strikes(rows: Sample, cause: str) -> tuple[NDArray, NDArray, float | None]:
-    """The bins and weights of the spans that have a cause, and how many events it had."""
+    """The values and weights of the spans that have a cause, and how many events it had."""
     values = rows.values[cause]
     struck = values > 0
     weight = rows.weight[struck]
     events = rows.events.get(cause)
     count = float((weight * events[struck]).sum()) if events is not None else None
-    return bins_of(values[struck]), weight, count
+    return values[struck], weight, count
 
 
 def walls_from(rows: Sample, cause: str, high: int) -> Distribution:
@@ -43,13 +44,18 @@ def walls_from(rows: Sample, cause: str, high: int) -> Distribution:
 
 
 def class_sums(
-    rows: Sample, blocks: int, edges_ns: Sequence[int], causes: Sequence[str]
+    rows: Sample,
+    blocks: int,
+    edges_ns: Sequence[int],
+    causes: Sequence[str],
+    lefts: Sequence[Left] = (),
 ) -> dict[str, NDArray[np.float64]]:
     """Weighted sums by time block and class."""
     classes = len(edges_ns) + 1
     cell = rows.block * classes + np.searchsorted(edges_ns, rows.wall, side="right")
     ones = np.ones(len(rows.wall), dtype=np.int64)
     values = {"weight": ones, "wall": rows.wall} | {name: rows.values[name] for name in causes}
+    values |= {f"left_{one.cause}": one.gain_in(rows) for one in lefts}
     return {
         name: np.bincount(cell, rows.weight * each, blocks * classes).reshape(blocks, classes)
         for name, each in values.items()

@@ -29,6 +29,7 @@ from tailscope.contents import (
 )
 from tailscope.counter import COUNTERS, in_order
 from tailscope.errors import LedgerError
+from tailscope.uncovered import CONTINUED, ENCRYPTED, NO_ROW, without_row
 
 if TYPE_CHECKING:
     from tailscope.explanation import Causes, Explanation
@@ -96,14 +97,15 @@ class Ledger:
         span: str | None = None,
         seed: int = 1,
         segment: str | None = None,
+        baseline: Ledger | None = None,
     ) -> Explanation:
-        """Everything that `tailscope explain` says, as data; `segment` as its `--segment`."""
+        """Everything that `tailscope explain` says, as data; the options are the command's."""
         from tailscope.explanation import explain
         from tailscope.segments import parse_length
         from tailscope.target import parse
 
         length_ns = parse_length(segment) if segment else None
-        return explain(self, parse(target), span, seed, segment_ns=length_ns)
+        return explain(self, parse(target), span, seed, segment_ns=length_ns, compared=baseline)
 
     def causes(self, target: str = "p99", span: str | None = None, seed: int = 1) -> Causes:
         """The causes of the target percentile, the most valuable first."""
@@ -239,6 +241,8 @@ def why_empty(path: str, about: dict[str, Any], state: State | None) -> str:
     if sealed := number(about, "files"):
         return f"INCOMPLETE: the ledger at {path} has none of the {sealed} files that it had"
     if about.get("state") == "done":
+        if reasons := without_row(counted(about)):
+            return f"the ledger at {path} has no row: {reasons}"
         return f"the ledger at {path} is empty: no span ended while it was recorded"
     goes_on = storage.is_being_written(path)
     if goes_on:
@@ -252,6 +256,13 @@ def why_empty(path: str, about: dict[str, Any], state: State | None) -> str:
         f"crash or a power failure){unless}: no span of it is left. Files are sealed 1, 2, 5 and "
         "10 s after the first span, and every 10 s from then on"
     )
+
+
+def counted(about: dict[str, Any]) -> dict[str, int]:
+    """What ledger.json says of requests that are no rows, or whose rows say too little."""
+    told = part(about, "uncovered")
+    found = {key: number(told, key) for key in (*NO_ROW, CONTINUED, ENCRYPTED)}
+    return {key: max(count, 0) for key, count in found.items() if count is not None}
 
 
 def read_about(folder: str, warnings: list[str]) -> tuple[dict[str, Any], State | None]:

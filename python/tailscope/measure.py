@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import ibis
 import numpy as np
@@ -20,17 +22,26 @@ from tailscope.cause import RUNNING
 from tailscope.engine import filled
 from tailscope.grid import Distribution, bin_of
 from tailscope.ledger import IDENTITY
+from tailscope.ranked import EXACT_ROWS, Ranked, shortened
 from tailscope.spans import Spans, column, culprit_columns
 from tailscope.timed import Counts
+
+if TYPE_CHECKING:
+    from tailscope.outside import Left
 
 
 @dataclass(frozen=True)
 class Strikes:
-    """How often and how hard a cause strikes; spans without it are in bin 0 of `values`."""
+    """How often and how hard a cause strikes; spans without it have the value 0."""
 
-    values: Distribution
+    ranked: Ranked
     spans: float
     events: float | None
+
+    @cached_property
+    def values(self) -> Distribution:
+        """Its values on the grid."""
+        return self.ranked.binned()
 
 
 @dataclass(frozen=True)
@@ -80,17 +91,18 @@ def walls(spans: Spans) -> Counts:
 def strikes(spans: Spans, cause: str, total: float) -> Strikes:
     """The cause's own distribution; spans that don't have it are in bin 0."""
     if spans.here:
-        bins, weights, events = here.strikes(spans.here, cause)
-        return Strikes(with_zero(bins, weights, total), float(weights.sum()), events)
+        values, weights, events = here.strikes(spans.here, cause)
+        return Strikes(with_zero(values, weights, total), float(weights.sum()), events)
     value = spans.value(cause)
+    kept = value if spans.rows <= EXACT_ROWS else shortened(value)
     sums = {"weight": spans.weight()}
     counted = f"{cause}_n" in spans.columns
     if counted:
         sums["events"] = spans.weigh(ibis._[f"{cause}_n"].fill_null(0))
     table = spans.table.filter(value > 0)
-    found = spans.engine.run(table.group_by(bin=bin_of(value)).agg(**sums))
+    found = spans.engine.run(table.group_by(value=kept).agg(**sums))
     return Strikes(
-        values=with_zero(found["bin"], found["weight"], total),
+        ranked=with_zero(found["value"], found["weight"], total),
         spans=float(found["weight"].sum()),
         events=float(found["events"].sum()) if counted else None,
     )
@@ -110,10 +122,10 @@ def known_rows(spans: Spans, causes: Sequence[str]) -> list[int]:
     return [int(filled(found[name])[0]) for name in sums]
 
 
-def with_zero(bins: NDArray, weights: NDArray, total: float) -> Distribution:
-    """A cause's distribution over all spans, from those that have it."""
+def with_zero(values: NDArray, weights: NDArray, total: float) -> Ranked:
+    """A cause's values over all spans, from those that have it."""
     rest = max(total - float(weights.sum()), 0.0)
-    return Distribution.of(np.append(bins, 0), np.append(weights, rest))
+    return Ranked.of(np.append(values, 0), np.append(weights, rest))
 
 
 def walls_from(spans: Spans, cause: str, high_ns: int) -> Distribution:
@@ -126,20 +138,22 @@ def walls_from(spans: Spans, cause: str, high_ns: int) -> Distribution:
 
 
 def class_sums(
-    spans: Spans, edges_ns: Sequence[int], causes: Sequence[str]
+    spans: Spans, edges_ns: Sequence[int], causes: Sequence[str], lefts: Sequence[Left] = ()
 ) -> dict[str, NDArray[np.float64]]:
     """Weighted sums of `wall` and of some causes (ns), and `weight`, by time block and class.
 
-    Class i is the i-th interval between the edges. The arrays are blocks by classes.
+    Class i is the i-th interval between the edges. The arrays are blocks by classes. What causes
+    left of the running is summed under `left_<cause>`.
     """
     if spans.here:
-        return here.class_sums(spans.here, spans.blocks, edges_ns, causes)
+        return here.class_sums(spans.here, spans.blocks, edges_ns, causes, lefts)
     table = spans.table
     number = ibis.literal(0, "int64")
     for edge in edges_ns:
         number = number + (table.wall_ns >= edge).cast("int64")
     sums = {"weight": spans.weight(), "wall": spans.weigh(table.wall_ns)}
     sums |= {cause: spans.weigh(spans.value(cause)) for cause in causes}
+    sums |= {f"left_{one.cause}": spans.weigh(one.gain(spans)) for one in lefts}
     found = spans.engine.run(table.group_by(block=spans.block, number=number).agg(**sums))
     dense = {}
     for name in sums:

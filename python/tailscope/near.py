@@ -14,7 +14,7 @@ import ibis
 from tailscope import replay, sample
 from tailscope.counterfactual import Baseline
 from tailscope.grid import lower_edge
-from tailscope.spans import THREAD, Spans, column, culprit_columns
+from tailscope.spans import THREAD, Spans, column, culprit_columns, dosed, events_column
 
 #: From so many rows on. Below, a pass is quick, and these rows are a large part of all.
 MANY = 2_000_000
@@ -35,6 +35,7 @@ def with_near(spans: Spans, rows: int, baseline: Baseline, floor_bin: int, seed:
     names = ["start_ns", "wall_ns", "weight", *culprit_columns(spans)]
     names += [name for name in THREAD if name in spans.columns]
     names += [column(name) for name in (*spans.active, *spans.counters)]
+    names += [events_column(name) for name in dosed(spans)]
     rows_near = spans.table.filter(ibis.or_(*wanted)).select(*names, moment=spans.moment)
     kept = spans.engine.keep(rows_near)
     return replace(spans, near=replace(spans, table=kept, moment=kept.moment))
@@ -50,6 +51,7 @@ def with_tail(spans: Spans, floor_bin: int) -> Spans:
     slow = table.filter(table.wall_ns >= floor_ns)
     if not spans.near:
         causes = [column(name) for name in (*spans.active, *spans.counters)]
+        causes += [events_column(name) for name in dosed(spans)]
         names = ["wall_ns", "weight", *causes, *culprit_columns(spans)]
         slow = spans.engine.keep(slow.select(*names, moment=spans.moment))
     tail = replace(spans, table=slow, moment=slow.moment, near=None, floor_bin=floor_bin)

@@ -10,6 +10,9 @@ from tailscope.cause import CAUSES
 from tailscope.ledger import Ledger, Recording, number, part
 from tailscope.overview import Overview
 
+#: What `adjusted` of ledger.json counts.
+MENDED = ("overdrawn", "switches")
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -32,6 +35,8 @@ class Measured:
     ladder: dict[str, Any]
     #: place → how many rows or events it lost.
     lost: dict[str, int]
+    #: what was wrong → how many rows or waits were mended. They are in the ledger.
+    adjusted: dict[str, int]
     recorder_cpu_ns: int | None
     recorder_rss_bytes: int | None
 
@@ -98,7 +103,9 @@ def account(recording: Recording) -> Measured:
     about = recording.about
     machine = part(about, "machine")
     started, ended = number(about, "started_ns"), number(about, "ended_ns")
-    lost = part(about, "lost")
+    lost, adjusted = part(about, "lost"), part(about, "adjusted")
+    # In ledgers of older recorders these are among the losses.
+    mended = {name: lost[name] for name in MENDED if name in lost} | adjusted
     cost = part(about, "cost")
     return Measured(
         path=str(recording.path),
@@ -115,10 +122,16 @@ def account(recording: Recording) -> Measured:
         seen=number(about, "seen"),
         rows=number(about, "rows"),
         ladder=part(about, "ladder"),
-        lost={name: count for name in sorted(lost) if (count := number(lost, name)) is not None},
+        lost={name: count for name, count in counts(lost).items() if name not in MENDED},
+        adjusted=counts(mended),
         recorder_cpu_ns=number(cost, "cpu_ns"),
         recorder_rss_bytes=number(cost, "max_rss_bytes"),
     )
+
+
+def counts(told: dict[str, Any]) -> dict[str, int]:
+    """The numbers of an object, by name."""
+    return {name: count for name in sorted(told) if (count := number(told, name)) is not None}
 
 
 def text(about: dict[str, Any], key: str) -> str | None:

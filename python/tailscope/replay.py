@@ -13,8 +13,12 @@ when each request would have ended then. Unrolled it is a cumulative sum and a r
 
 It needs spans from when their data was ready to their answer, all of them, and a thread that
 answers one after the other. Spans of which more than a quarter of the work was done before the one
-before them ended are not of that kind, and are left out. So are spans faster than the median:
+before them ended are not of that kind, and are left out. So are spans that another thread answered
+than received: which thread was busy with them is not known. So are spans faster than the median:
 nobody waits behind them who counts for the tail.
+
+A thread is busy from the moment when the connection is accepted to the last send. What comes before
+(`accept`) and after (`tcp`) makes nobody else wait: the recursion passes over both.
 
 Goal: some fifty fixes an explanation, each along all rows of a thread. Rejected: windows in the
 engine, which sort the rows anew for each fix (60 s and 2.7 GiB for 10 million rows). Chosen: the
@@ -38,7 +42,7 @@ from tailscope.engine import filled
 from tailscope.grid import bins_of, lower_edge
 from tailscope.pieces import Pieces
 from tailscope.sample import Sample
-from tailscope.spans import THREAD, Spans, column
+from tailscope.spans import THREAD, Spans, column, dosed, events_column
 from tailscope.timed import Counts, Timed
 from tailscope.transfer import transferred
 
@@ -51,7 +55,15 @@ if TYPE_CHECKING:
 QUOTA = 1_000_000
 #: Causes that take the thread off its CPU. Before a request's own work began they are counted in
 #: it as well as in those that were waiting before it; all else is only counted in its own work.
-OFF_CPU = ("runqueue", "preempted", "throttled", "lock", "io", "network", "sleep")
+#: A wait for memory is among them: the part of `reclaim` on the CPU only lies in own work.
+OFF_CPU = (
+    *("runqueue", "preempted", "throttled", "lock", "io", "network", "sleep"),
+    *("stopped", "reclaim"),
+)
+#: Waits of a request in which it does not occupy its thread: before that, and after it.
+BEFORE, AFTER = "accept", "tcp"
+#: A request with this was answered by another thread than received it.
+MOVED = "unknown"
 
 Times = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -78,26 +90,42 @@ class Answers:
         rows, start = self.rows.where(chosen), self.start[chosen]
         return Answers(rows, start, changes(group), self.opened[chosen], self.row[chosen])
 
+    @cached_property
+    def ready(self) -> Times:
+        """Since when each could occupy its thread."""
+        return self.start + some(self.rows.values, (BEFORE,), len(self.start))
+
+    @cached_property
+    def end(self) -> Times:
+        """Since when each no longer occupied its thread."""
+        end = self.start + self.rows.wall - some(self.rows.values, (AFTER,), len(self.start))
+        return np.maximum(end, self.ready)
+
     def late(self) -> Times:
         """How long (ns) each lay behind the one before it."""
-        return np.maximum(self.before() - self.start, 0)
+        return np.maximum(self.before() - self.ready, 0)
 
     def before(self) -> Times:
         """When the one before each ended; for the first, when it began itself."""
-        before = np.roll(self.start + self.rows.wall, 1)
-        return np.where(self.first, self.start, before)
+        return np.where(self.first, self.ready, np.roll(self.end, 1))
 
     def own(self) -> Times:
         """Each one's service: from when it could begin to its end, ns."""
-        return self.start + self.rows.wall - np.maximum(self.start, self.before())
+        return self.end - np.maximum(self.ready, self.before())
 
     def off(self) -> Times:
         """How long each was off its CPU."""
-        return off_cpu(self.rows.values, len(self.start))
+        return some(self.rows.values, OFF_CPU, len(self.start))
+
+    def of_one_thread(self) -> Answers:
+        """Those that the thread answered which received them."""
+        if MOVED not in self.rows.values:
+            return self
+        return self.where(self.rows.values[MOVED] == 0)
 
     def one_by_one(self) -> Answers:
         """Those of which most of the work came after the one before had ended."""
-        work = self.rows.wall - self.rows.values[QUEUE] - self.off()
+        work = self.end - self.ready - self.rows.values[QUEUE] - self.off()
         return self.where((work - self.own()) * 4 <= work)
 
     def waiting(self) -> Answers:
@@ -126,7 +154,7 @@ class Queued:
     @cached_property
     def queues(self) -> tuple[Answers, Places]:
         """Those that waited for each other, one queue after the other."""
-        waiting = self.answers.one_by_one().waiting()
+        waiting = self.answers.of_one_thread().one_by_one().waiting()
         return waiting, Places.of(waiting)
 
     def knowing(self, causes: Sequence[str]) -> Queued:
@@ -184,12 +212,16 @@ class Queued:
         alone, and in the order of their threads."""
         waiting, places = self.queues
         wall = waiting.rows.wall
-        off_gain = off_cpu(more, len(wall))
-        on_gain = sum(more.values(), np.zeros_like(wall)) - off_gain
+        gone = sum(more.values(), np.zeros_like(wall))
+        off_gain = some(more, OFF_CPU, len(wall))
+        aside_gain = some(more, (BEFORE, AFTER), len(wall))
+        on_gain = gone - off_gain - aside_gain
         gain = np.minimum(on_gain + np.minimum(off_gain, places.own_off), places.own)
-        plain = wall - off_gain - on_gain
+        aside = wall - (waiting.end - waiting.ready) - aside_gain
+        plain = wall - gone
         # The first of a queue waited for nobody.
-        return plain, np.where(places.late > 0, places.walls(places.own - gain), plain)
+        queued = places.walls(places.own - gain) + aside
+        return plain, np.where(places.late > 0, queued, plain)
 
 
 @dataclass(frozen=True)
@@ -214,7 +246,7 @@ class Places:
         begins = np.flatnonzero(opens)
         queue = np.cumsum(opens) - 1
         begin = begins[queue]
-        ready = line.start - line.start[begin]
+        ready = line.ready - line.ready[begin]
         lengths = np.maximum.reduceat(ready, begins) + 1 if len(begins) else ready
         base = (np.cumsum(lengths) - lengths)[queue]
         before = np.maximum(late - line.rows.values[QUEUE], 0)
@@ -229,9 +261,9 @@ class Places:
         return before + services + latest - self.ready
 
 
-def off_cpu(of: Mapping[str, Times], rows: int) -> Times:
-    """The sum of some causes' off-CPU time."""
-    return sum((of[name] for name in OFF_CPU if name in of), np.zeros(rows, dtype=np.int64))
+def some(of: Mapping[str, Times], causes: Sequence[str], rows: int) -> Times:
+    """The sum of some causes' time."""
+    return sum((of[name] for name in causes if name in of), np.zeros(rows, dtype=np.int64))
 
 
 def changes(group: NDArray) -> Flags:
@@ -291,6 +323,7 @@ def read(spans: Spans, from_bin: int, pieces: Pieces | None) -> dict[str, NDArra
     if pieces:
         chosen = chosen.limit(QUOTA + 1)
     causes = {name: table[column(name)] for name in spans.active}
+    causes |= {events_column(name): table[events_column(name)] for name in dosed(spans)}
     return spans.engine.run(
         chosen.select("start_ns", "wall_ns", *THREAD, moment=spans.moment, **causes)
     )
@@ -303,7 +336,8 @@ def in_order(spans: Spans, found: dict[str, NDArray], pieces: Pieces | None) -> 
     )
     threads = [filled(found[name]).astype(np.int64) for name in THREAD]
     # Ties in any order would be another order on each engine.
-    order = np.lexsort((filled(found[QUEUE]), start, start + wall, *threads))
+    after = filled(found[AFTER]).astype(np.int64) if AFTER in found else np.zeros_like(wall)
+    order = np.lexsort((filled(found[QUEUE]), start, start + wall - after, *threads))
     wall, moment = wall[order], moment[order]
     values = {name: filled(found[name])[order].astype(np.int64) for name in spans.active}
     known = {
@@ -327,5 +361,9 @@ def in_order(spans: Spans, found: dict[str, NDArray], pieces: Pieces | None) -> 
         known=known,
         rows=len(wall),
         block=block,
+        events={
+            name: filled(found[events_column(name)])[order].astype(np.int64)
+            for name in dosed(spans)
+        },
     )
     return Answers(rows, start[order], first, opened, np.arange(len(wall)))

@@ -127,8 +127,9 @@ def causes(explanation: Explanation) -> Iterator[str]:
     yield "<section><h2>What each cause is worth</h2>"
     yield (
         f'<p class="say">“Saves” is how much lower {escape(target)} would be had the cause never '
-        "been worse than usual, everything else the same. “Of the tail” is the cause's part of the "
-        f"time that spans beyond {escape(target)} take longer than median ones. “Fair share” "
+        f"been worse than {escape(usual(explanation))}, everything else the same. "
+        f"“{of_what(explanation).capitalize()}” is the cause's part of the time that "
+        f"{longer(explanation)}. “Fair share” "
         "divides what all causes together save among them.</p>"
     )
     shown = [cause for cause in explanation.causes if not is_small(cause, explanation)]
@@ -141,7 +142,7 @@ def causes(explanation: Explanation) -> Iterator[str]:
                 ("saves (95 % interval)", "saves"),
                 (f"{target} without it", ""),
                 ("fair share", ""),
-                ("of the tail", ""),
+                (of_what(explanation), ""),
                 ("impact value", ""),
                 ("spans with it", ""),
             )
@@ -174,6 +175,24 @@ def causes(explanation: Explanation) -> Iterator[str]:
     for why, names in explanation.provenance.reasons().items():
         yield f'<p class="rest">Not measured: <b>{escape(names)}</b> ({escape(why)}).</p>'
     yield "</section>"
+
+
+def usual(explanation: Explanation) -> str:
+    """What a cause is held against."""
+    return "usual" if explanation.base.is_median else explanation.base.words()
+
+
+def of_what(explanation: Explanation) -> str:
+    """The heading of the causes' parts."""
+    return "of the tail" if explanation.base.is_median else "of it"
+
+
+def longer(explanation: Explanation) -> str:
+    """Of which time these are parts."""
+    target = escape(explanation.target.name)
+    if explanation.base.is_median:
+        return f"spans beyond {target} take longer than median ones"
+    return f"spans around {target} take beyond that"
 
 
 def row(cause: Cause, target: str, most: float, cold: str) -> str:

@@ -10,6 +10,14 @@ correlation and left to the reader.
 2. Parent and child. An event that is in proportion to the event that brings it about (R² above
    0.99) says nothing of its own, and is dropped from the ranking.
 
+What "in proportion" is, a method says (`varmri`):
+
+- `pearson`, the default: R² of the straight line through both events' values. A child that goes up
+  and down with its parent is dropped, also where it has a constant part.
+- `origin`, the paper's: R² of the line through the origin. It is measured from 0, so two events
+  that hardly vary are always in proportion: where both vary by a twentieth, any two are, whatever
+  they do. That would drop children that do have something of their own to say.
+
 All joint figures are weighted, and over the spans in which both events were measured.
 """
 
@@ -22,9 +30,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.counter import COUNTERS, group_of
+from tailscope.counter import COUNTERS, group_of, parents_of
 from tailscope.sample import Sample
-from tailscope.varmri import VarMRI
+from tailscope.varmri import ORIGIN, PEARSON, VarMRI
 
 #: child → parent. A softirq runs because an interrupt raised it. The ledger's other causes are
 #: exclusive lengths of time that do not bring each other about.
@@ -32,7 +40,7 @@ PARENTS = {
     "softirq_net": "irq",
     "softirq_timer": "irq",
     "softirq_other": "irq",
-} | {name: counter.parent for name, counter in COUNTERS.items() if counter.parent}
+}
 
 #: Events whose impact is below this part of the target are not asked with whom they go.
 NOTABLE = 0.02
@@ -78,8 +86,8 @@ def judge(
     by_name = {event.name: event for event in events if event.impact is not None}
     verdicts = {event.name: Verdict(event.impact) for event in events}
     for name, event in by_name.items():
-        parent = PARENTS.get(name)
-        if parent in by_name and proportion(sample, name, parent) > method.proportion:
+        parent = followed(name, [one for one in parents(name) if one in by_name], sample, method)
+        if parent:
             verdicts[name] = Verdict(None, follows=parent)
         elif name in COUNTERS:
             verdicts[name] = cut(event, higher(name, by_name.values()), sample)
@@ -97,6 +105,19 @@ def judge(
     return verdicts, tuple(related)
 
 
+def parents(name: str) -> tuple[str, ...]:
+    """The events that bring an event about, the nearest first."""
+    return (PARENTS[name],) if name in PARENTS else parents_of(name)
+
+
+def followed(name: str, above: Iterable[str], sample: Sample, method: VarMRI) -> str | None:
+    """The first of some parents in proportion to which an event goes."""
+    for parent in above:
+        if proportion(sample, name, parent, method.proportional) > method.proportion:
+            return parent
+    return None
+
+
 def higher(name: str, events: Iterable[Event]) -> list[Event]:
     """The counters of higher groups than a counter's."""
     group = group_of(name)
@@ -108,7 +129,7 @@ def covered(one: str, other: str) -> bool:
     groups = (group_of(one), group_of(other))
     if None not in groups and groups[0] != groups[1]:
         return True
-    return PARENTS.get(one) == other or PARENTS.get(other) == one
+    return other in parents(one) or one in parents(other)
 
 
 def cut(event: Event, above: Iterable[Event], sample: Sample) -> Verdict:
@@ -152,7 +173,18 @@ def centred(values: NDArray, weight: NDArray) -> NDArray[np.float64]:
     return values - float(weight @ values) / float(weight.sum())
 
 
-def proportion(sample: Sample, child: str, parent: str) -> float:
+def proportion(sample: Sample, child: str, parent: str, rule: str = PEARSON) -> float:
     """R² of the straight line through two events' values; 0 where they go opposite ways."""
+    if rule == ORIGIN:
+        return through_origin(sample, child, parent)
     found = correlation(sample, child, parent)
     return found**2 if found is not None and found > 0 else 0.0
+
+
+def through_origin(sample: Sample, child: str, parent: str) -> float:
+    """R² of parent = constant × child: how much of the parent's squares that line explains."""
+    known = sample.where_known((child, parent))
+    weight = sample.weight[known]
+    x, y = (sample.values[name][known].astype(np.float64) for name in (child, parent))
+    squares = float(weight @ (x * x)) * float(weight @ (y * y))
+    return float(weight @ (x * y)) ** 2 / squares if squares > 0 else 0.0

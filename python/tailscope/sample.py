@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.cause import RUNNING
-from tailscope.counter import COUNTERS
+from tailscope.counter import is_counter
 from tailscope.engine import filled
 from tailscope.errors import LedgerError
 from tailscope.grid import Distribution, lower_edge
-from tailscope.spans import Spans, column
+from tailscope.spans import Spans, column, dosed
 
 if TYPE_CHECKING:
     from ibis.expr.types import BooleanValue, Table
@@ -65,7 +65,7 @@ class Sample:
     @property
     def causes(self) -> list[str]:
         """The causes in it, `running` and counters apart."""
-        return [name for name in self.values if name != RUNNING and name not in COUNTERS]
+        return [name for name in self.values if name != RUNNING and not is_counter(name)]
 
     def resting_on(self, rest_known: Sequence[str]) -> Sample:
         """With `running` known only where these causes are."""
@@ -164,9 +164,11 @@ def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sam
 
 
 def fetched(spans: Spans, chosen: Table, *, events: bool = False) -> Sample:
-    """Some of the rows as they are, in order of time; with the number of each cause's events."""
+    """Some of the rows as they are, in order of time; with the number of each cause's events,
+    or of those alone whose events are asked row by row."""
     names = (*spans.active, *spans.counters)
-    counted = [name for name in spans.active if events and f"{name}_n" in chosen.columns]
+    wanted = spans.active if events else dosed(spans)
+    counted = [name for name in wanted if f"{name}_n" in chosen.columns]
     found = spans.engine.run(
         chosen.select(
             *("wall_ns", "weight"),

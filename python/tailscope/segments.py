@@ -124,7 +124,7 @@ def cut(
             target_ns=walls.value_at(target.quantile),
         )
         for begin, (rows, walls) in found.items()
-        if rows * (1 - target.quantile) >= 1
+        if rows * target.beyond >= 1
     ]
     if len(segments) < 2:
         raise TailscopeError(

@@ -10,7 +10,7 @@ from tailscope.quantity import count, duration, percent
 from tailscope.segments import Segments
 from tailscope.target import Target
 from tailscope.terminal import DIM, Terminal
-from tailscope.text import Detail, cause_cells, shown_columns
+from tailscope.text import Detail, cause_cells, heads, shown_columns
 
 SEGMENT_WIDTHS = (10, 12, 10, 10, 12)
 #: The columns of the causes within a segment, with their least widths.
@@ -57,19 +57,24 @@ def with_head(lines: Sequence[str], terminal: Terminal) -> Iterator[str]:
 def within(found: Segments, target: Target, terminal: Terminal, detail: Detail) -> Iterator[str]:
     """Why the typical segment has a tail."""
     typical = found.typical
-    longer = duration(typical.target_ns - typical.p50_ns)
+    longer = f"{duration(typical.target_ns - typical.p50_ns)} above the median"
+    if not target.has_tail:
+        longer = f"{duration(typical.target_ns)}, held against the least of each cause"
     shown = [
         cause
         for cause in found.within
         if cause.saving.ns > SMALL * typical.target_ns or abs(cause.share or 0.0) > SMALL
     ][:SHOWN]
-    text = f"within the typical segment {target.name} is {longer} above the median"
+    text = f"within the typical segment {target.name} is {longer}"
     if not shown:
         yield from terminal.wrapped(f"{text}; no cause stands out")
         return
     yield from terminal.wrapped(f"{text}:")
     columns = [name for name in shown_columns(detail) if name in COLUMNS]
-    rows = [columns, *([cause_cells(cause)[name] for name in columns] for cause in shown)]
+    rows = [
+        heads(columns, target.has_tail),
+        *([cause_cells(cause)[name] for name in columns] for cause in shown),
+    ]
     widths = [COLUMNS[name] for name in columns]
     yield from with_head(terminal.table(rows, widths), terminal)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: The columns that say whose thread a row is of.
 THREAD = ("ledger", "pid", "tid")
+#: Causes whose events tell what they cost beyond their time (`outside`).
+DOSED = ("irq",)
 #: Equal-time pieces of the recording at most; the bootstrap resamples them, the report draws them.
 BLOCKS = 256
 
@@ -54,6 +56,8 @@ class Spans:
     blocks: int
     columns: frozenset[str]
     counters: tuple[str, ...] = ()
+    #: Rows of the ledger: these are no more.
+    rows: int = 0
     #: Whether each row stands for one span: then no question reads the weights.
     single: bool = False
     #: Whether all requests are there, from when their data was ready: they can be replayed.
@@ -114,6 +118,16 @@ class Spans:
             near=None,
             tail=self.tail and replace(self.tail.knowing(causes), queued=queued),
         )
+
+
+def events_column(cause: str) -> str:
+    """The ledger's column of how often a cause struck."""
+    return f"{cause}_n"
+
+
+def dosed(spans: Spans) -> list[str]:
+    """The causes of which the number of events is asked row by row."""
+    return [name for name in DOSED if name in spans.active and events_column(name) in spans.columns]
 
 
 def column(cause: str) -> str:
@@ -235,6 +249,7 @@ def spans_of(
         partial=partial,
         blocks=blocks,
         columns=frozenset(engine.columns),
+        rows=ledger.contents.rows,
         counters=tuple(name for name in active if is_counter(name)),
     )
 

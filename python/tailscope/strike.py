@@ -12,12 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailscope import counterfactual, measure
-from tailscope.cold import Cold, cold
+from tailscope.base import Base
+from tailscope.cold import cold
 from tailscope.counterfactual import Baseline, Counterfactual
 from tailscope.fix import Fix
 from tailscope.grid import Distribution, bins_of
 from tailscope.impact import impact
 from tailscope.measure import Strikes
+from tailscope.outside import Left, outside
+from tailscope.ranked import Ranked
 from tailscope.sample import Sample
 from tailscope.spans import Spans
 from tailscope.threshold import high_from
@@ -34,13 +37,17 @@ class Strike:
     baseline: Baseline
     found: Strikes
     median_ns: int
+    #: What a fix brings the cause down to.
+    base_ns: int
     #: From how many ns on a span has much of it; None if no span has more than another.
     high_ns: int | None
     #: VarMRI's impact value; None if no span has much of the cause, or every one.
     impact: float | None
+    #: The part of the spans (0 to 1) that the impact value leaves out.
+    high_share: float
     without: Counterfactual
     #: What it does to the running of the spans that it strikes; None if nothing that can be told.
-    cold: Cold | None
+    cold: Left | None
 
 
 def strike(
@@ -49,35 +56,48 @@ def strike(
     cause: str,
     method: VarMRI,
     rows: Sample,
+    base: Base,
     known: Sequence[str] = (),
-    stays: Sequence[Cold] = (),
+    stays: Sequence[Left] = (),
 ) -> Strike:
     """Measure one cause, in the spans in which it and those in `known` were measured.
 
-    `rows` are some of all spans. For `running`, `stays` is what of it other causes leave cold.
+    `rows` are some of all spans, `base` says what is usual. For `running`, `stays` is what of it
+    other causes leave cold.
     """
     spans, baseline = counterfactual.among(spans, baseline, (cause, *known)) or (spans, baseline)
     found = measure.strikes(spans, cause, baseline.whole.total)
-    median_ns = int(found.values.value_at(0.5))
+    base_ns = base.limit(cause, found)
     high_ns, value = much(spans, baseline, found, cause, method)
     without, left = counterfactual.unchanged(baseline), None
-    if found.values.bins[-1] > bins_of(median_ns):
-        left = cold(rows, cause, median_ns, baseline.draws)
-        fix = Fix({cause: median_ns}, (left,) if left else (), tuple(stays))
+    if found.values.bins[-1] > bins_of(base_ns):
+        left = cold(rows, cause, base_ns, baseline.draws)
+        left = left or outside(rows, cause, base_ns, baseline.draws, base.calm)
+        fix = Fix({cause: base_ns}, (left,) if left else (), tuple(stays))
         without = counterfactual.without(spans, baseline, fix)
-    return Strike(baseline, found, median_ns, high_ns, value, without, left)
+    return Strike(
+        baseline,
+        found,
+        int(found.values.value_at(0.5)),
+        base_ns,
+        high_ns,
+        value,
+        found.ranked.share_from(high_ns) if high_ns is not None else 0.0,
+        without,
+        left,
+    )
 
 
 def much(
     spans: Spans, baseline: Baseline, found: Strikes, cause: str, method: VarMRI
 ) -> tuple[int | None, float | None]:
     """From which value on a span has much of a cause or counter, and the impact of those spans."""
-    least = high_from(found.values, baseline.quantile, method)
+    least = high_from(found.ranked, baseline.asked.exact, method)
     if least is None:
         return None, None
     for rows in counterfactual.slow_first(spans):
         high = measure.walls_from(rows, cause, least)
-        high = with_faster(high, found.values, least, baseline.whole, rows.floor_bin)
+        high = with_faster(high, found.ranked, least, baseline.whole, rows.floor_bin)
         rest = baseline.whole.merge(high, sign=-1.0)
         if not len(rest.bins) or rest.bin_at(baseline.quantile) >= rows.floor_bin:
             break
@@ -87,7 +107,7 @@ def much(
 
 
 def with_faster(
-    high: Distribution, values: Distribution, least: int, whole: Distribution, floor_bin: int
+    high: Distribution, values: Ranked, least: int, whole: Distribution, floor_bin: int
 ) -> Distribution:
     """The wall times of all spans with much of a cause, from those that are in the tail.
 
@@ -95,7 +115,7 @@ def with_faster(
     matter to a percentile in the tail: they are spread like all spans below it.
     """
     below = Distribution.of(whole.bins, np.where(whole.bins < floor_bin, whole.weights, 0.0))
-    all_high = float(values.weights[values.bins >= bins_of(least)].sum())
+    all_high = float(values.weights[values.values >= least].sum())
     missing = all_high - high.total
     if not below.total or missing <= 1e-9 * all_high:
         return high

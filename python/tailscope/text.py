@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tailscope import counters_text
 from tailscope.advice import advised
 from tailscope.answer import answer
 from tailscope.blame import words
 from tailscope.explanation import Cause, Explanation
 from tailscope.provenance import Measured
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
+from tailscope.spans import DOSED
 from tailscope.terminal import ACCENT, BOLD, DIM, Terminal
 
 #: Causes below this share of the tail and of the target are summed up in one line. The grid's bins
@@ -42,7 +44,8 @@ def render(
         *to_do(explanation, terminal),
         *(fair(explanation, terminal) if detail.verbose else ()),
         *together(explanation, terminal, detail),
-        *counters(explanation, terminal, detail),
+        *(left_out(explanation, terminal) if detail.impact else ()),
+        *counters_text.render(explanation, terminal, detail.impact),
         *(methods(explanation, terminal) if detail.impact else ()),
         *segments(explanation, terminal, detail),
         *others(explanation, terminal),
@@ -67,10 +70,20 @@ def summary(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     yield from terminal.wrapped(
         f"{line.name}: {count(line.spans)} spans{kept} in {explanation.seconds:,.4g} s", indent="  "
     )
+    median = f"p50 {duration(line.p50_ns)}   " if target != "p50" else ""
     yield from terminal.wrapped(
-        f"p50 {duration(line.p50_ns)}   {target} {duration(line.target_ns)} "
+        f"{median}{target} {duration(line.target_ns)} "
         f"({span_of_time(explanation.at_target)})   max {duration(line.max_ns)}",
         indent="  ",
+    )
+    if not explanation.base.is_median:
+        yield from terminal.wrapped(base(explanation), indent="  ")
+
+
+def base(explanation: Explanation) -> str:
+    """What causes are held against."""
+    return explanation.base.sentence(
+        explanation.target, tuple(cause.name for cause in explanation.causes)
     )
 
 
@@ -86,6 +99,11 @@ def shown_columns(detail: Detail) -> tuple[str, ...]:
     more = {"fair": detail.verbose, "without": detail.verbose, "spans": detail.verbose}
     more["impact"] = detail.verbose or detail.impact
     return tuple(name for name in COLUMNS if more.get(name, True))
+
+
+def heads(columns: Iterable[str], has_tail: bool) -> list[str]:
+    """The columns' heads; without a tail, a cause's share is of what is beyond the base."""
+    return ["of it" if name == "of tail" and not has_tail else name for name in columns]
 
 
 def cause_cells(cause: Cause) -> dict[str, str]:
@@ -106,7 +124,10 @@ def table(explanation: Explanation, terminal: Terminal, detail: Detail) -> Itera
     """The causes that matter, the most valuable first."""
     columns = shown_columns(detail)
     shown = [cause for cause in explanation.causes if not is_small(cause, explanation)]
-    rows = [columns, *([cause_cells(cause)[name] for name in columns] for cause in shown)]
+    rows = [
+        heads(columns, explanation.base.is_median),
+        *([cause_cells(cause)[name] for name in columns] for cause in shown),
+    ]
     head, *lines = terminal.table(rows, [COLUMNS[name] for name in columns])
     before, after = terminal.paint(DIM)
     yield before + head + after
@@ -147,6 +168,8 @@ def left_cold(cause: Cause, explanation: Explanation) -> str:
     """What of a cause's saving is running that it left longer, in words; "" if next to nothing."""
     if cause.cold_ns <= SMALL * explanation.at_target.ns:
         return ""
+    if cause.name in DOSED:
+        return f"{duration(cause.cold_ns)} of that it costs outside its handlers (cold caches too)"
     return f"{duration(cause.cold_ns)} of that is running that it leaves cold"
 
 
@@ -167,28 +190,17 @@ def fair(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     )
 
 
-def counters(explanation: Explanation, terminal: Terminal, detail: Detail) -> Iterator[str]:
-    """The hardware counters' impact values, the largest first."""
-    ranked = [one for one in explanation.counters if one.ranked_impact is not None]
-    if not explanation.counters:
-        return
-    yield ""
-    if not detail.impact:
-        counted = len(explanation.counters)
-        events = "event" if counted == 1 else "events"
-        yield f"hardware counters: {counted} {events}; --impact ranks them"
-        return
-    yield "hardware counters, by impact:"
-    for one in sorted(ranked, key=lambda one: one.ranked_impact or 0.0, reverse=True):
-        line = f"{one.name} {ratio(one.ranked_impact)} ({one.group}"
-        if one.cut_by and round(one.impact or 0.0, 2) > round(one.ranked_impact or 0.0, 2):
-            line += f"; {ratio(one.impact)} before {one.cut_by}'s part was taken"
-        line += f"; in {percent(one.measured_share)} of the spans)"
-        yield from terminal.wrapped("  " + line, indent="    ")
-    dropped = [f"{one.name} (as {one.follows})" for one in explanation.counters if one.follows]
-    if dropped:
-        text = f"  in proportion to another: {', '.join(dropped)}"
-        yield from terminal.wrapped(text, indent="    ")
+def left_out(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
+    """How many spans each impact value leaves out."""
+    listed = [
+        f"{cause.name} {percent(cause.high_share)}"
+        for cause in explanation.causes
+        if cause.impact is not None and not is_small(cause, explanation)
+    ]
+    if listed:
+        yield ""
+        text = f"spans that the impact leaves out: {', '.join(listed)}"
+        yield from terminal.wrapped(text, indent="  ")
 
 
 def methods(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
@@ -310,6 +322,13 @@ def kept(recording: Measured) -> str:
     return f"the spans above p{100 * recording.tail:g} of their kind and {some} of the others"
 
 
+#: What was mended, by its key in `adjusted` of ledger.json.
+ADJUSTED = {
+    "overdrawn": "{:,} rows whose causes exceeded their wall time",
+    "switches": "{:,} switches that the kernel did not report",
+}
+
+
 def losses(recording: Measured) -> str:
     """What was recorded, kept and lost."""
     words = []
@@ -330,6 +349,13 @@ def losses(recording: Measured) -> str:
         words.append("nothing lost")
     else:
         words.append("what was lost is not known")
+    mended = [
+        ADJUSTED.get(name, f"{{:,}} ({name})").format(number)
+        for name, number in recording.adjusted.items()
+        if number
+    ]
+    if mended:
+        words.append(f"adjusted, not lost: {', '.join(mended)}")
     return "; ".join(words)
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from tailscope.errors import TailscopeError
 
+#: When a child is in proportion to its parent (`rules` says what speaks for each).
+PEARSON, ORIGIN = "pearson", "origin"
+
 
 @dataclass(frozen=True)
 class VarMRI:
@@ -17,11 +20,17 @@ class VarMRI:
     fit: float = 0.95
     #: A child event is in proportion to its parent above this R², and is then dropped.
     proportion: float = 0.99
+    #: By which line that R² is.
+    proportional: str = PEARSON
 
     def __post_init__(self) -> None:
         if not 10 <= self.ranges <= 100_000:
             raise TailscopeError(
                 f"the CDF can be cut into 10 to 100,000 ranges, not into {self.ranges:,}"
+            )
+        if self.proportional not in (PEARSON, ORIGIN):
+            raise TailscopeError(
+                f"in proportion is by pearson or origin, not by {self.proportional}"
             )
         for name, value in (("fit", self.fit), ("proportion", self.proportion)):
             if not 0 < value < 1:

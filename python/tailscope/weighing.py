@@ -6,24 +6,29 @@ Times are float or whole nanoseconds in fields that end in `_ns`; shares are fra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tailscope import bootstrap, counterfactual, measure, rules, shapley
+from tailscope.base import Base, over
 from tailscope.blame import Blame, blame
 from tailscope.bootstrap import Interval
 from tailscope.cause import MEANING, RUNNING
 from tailscope.cold import put_down
 from tailscope.composition import Composition
-from tailscope.counter import group_of
 from tailscope.counterfactual import Baseline, Counterfactual
+from tailscope.counting import CounterImpact, Frequency, count_events, with_cycle_time
 from tailscope.fix import Remedies
 from tailscope.grid import lower_edge
+from tailscope.outside import Left, Outside
 from tailscope.rules import Event, Pair, Verdict
 from tailscope.sample import Sample, sample
 from tailscope.shapley import Shares
 from tailscope.spans import Spans
-from tailscope.strike import Strike, much, strike
+from tailscope.strike import Strike, strike
 from tailscope.target import Target
 from tailscope.timed import Timed
 from tailscope.varmri import VarMRI
@@ -43,14 +48,20 @@ class Cause:
 
     name: str
     meaning: str
-    #: Its part of the tail's excess over the median: mean ns in spans at or above the target less
-    #: the mean in the median band, over the same difference of wall time. None where the tail has
-    #: no excess.
+    #: Its part (0 to 1) of the time that the tail takes longer than the median: its mean in spans
+    #: at or above the target less its mean in the median band, over the sum of all these
+    #: differences that are above 0. So the parts add up to 1, and a cause of which the tail has
+    #: less has 0. None where the tail does not take longer. With another base than the median
+    #: (`base`), its part of the time that spans around the target take longer than the base.
     share: float | None
+    #: Its mean in spans at or above the target, or around a target at or below the median.
     tail_mean_ns: float
+    #: Its mean in the median band, or in the base.
     median_mean_ns: float
-    #: The cause's own median over all spans: what the counterfactual brings it down to.
+    #: The cause's own median over all spans.
     median_ns: float
+    #: What the counterfactual brings it down to: its median, or another base.
+    base_ns: float
     #: The target percentile with the cause fixed, and how much lower that is.
     predicted: Interval
     saving: Interval
@@ -61,6 +72,8 @@ class Cause:
     #: VarMRI's impact value, a fraction of the target; and from how many ns a span was left out.
     impact: float | None
     high_from_ns: int | None
+    #: The part of the spans (0 to 1) that the impact value leaves out.
+    high_share: float
     #: What the rules leave of the impact: None where the cause only goes in proportion to another,
     #: which is `follows`.
     ranked_impact: float | None
@@ -76,20 +89,6 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class CounterImpact:
-    """A hardware counter's impact value, and what the rules leave of it."""
-
-    name: str
-    group: str
-    impact: float | None
-    high_from: int | None
-    ranked_impact: float | None
-    cut_by: str | None
-    follows: str | None
-    measured_share: float
-
-
-@dataclass(frozen=True)
 class Weighed:
     """All causes of a set of spans."""
 
@@ -98,6 +97,8 @@ class Weighed:
     #: How what all causes together save is divided among them.
     shares: Shares | None
     counters: tuple[CounterImpact, ...]
+    #: None where no cycles were counted.
+    frequency: Frequency | None
     #: Causes and counters that go together and that no rule tells apart.
     pairs: tuple[Pair, ...]
     #: The percentile with several causes fixed at once.
@@ -107,16 +108,24 @@ class Weighed:
 
 
 def weigh_all(
-    spans: Spans, baseline: Baseline, target: Target, seed: int, method: VarMRI
+    spans: Spans,
+    baseline: Baseline,
+    target: Target,
+    seed: int,
+    method: VarMRI,
+    base: Base | None = None,
 ) -> Weighed:
-    """Weigh every cause and counter of some spans."""
+    """Weigh every cause and counter of some spans, against a base."""
+    base = base or Base.for_target(target)
     drawn = sample(spans, baseline.whole, target.quantile, seed)
-    struck, composition, rest_known = strike_all(spans, baseline, target, method, drawn)
-    events, known_shares = count_events(spans, baseline, method)
-    found = [weigh(name, one, composition) for name, one in struck.items()]
+    struck, composition, rest_known = strike_all(spans, baseline, target, method, drawn, base)
+    counted = count_events(spans, baseline, drawn, method)
+    means = {name: held_against(name, one, composition, base) for name, one in struck.items()}
+    parts = dict(zip(means, over(list(means.values())), strict=True))
+    found = [weigh(name, one, means[name], parts[name]) for name, one in struck.items()]
     found.sort(key=lambda cause: (cause.saving.ns, cause.share or 0.0), reverse=True)
     remedies = Remedies(
-        {name: one.median_ns for name, one in struck.items()},
+        {name: one.base_ns for name, one in struck.items()},
         {name: one.cold for name, one in struck.items() if one.cold},
     )
     together = counterfactual.together(spans, baseline, remedies, worth_fixing(found))
@@ -126,13 +135,14 @@ def weigh_all(
     floor_ns = int(lower_edge(baseline.whole.bin_at(target.quantile)))
     found = [replace(cause, blame=blame(spans, floor_ns, cause.name)) for cause in found]
     causes = [Event(cause.name, cause.impact, cause.high_from_ns) for cause in found]
+    counters, drawn, frequency = with_cycle_time(counted, drawn, baseline, method)
+    events = [Event(one.name, one.impact, one.high_from) for one in counters]
     verdicts, pairs = rules.judge([*causes, *events], drawn, method)
     return Weighed(
         causes=tuple(ruled(cause, verdicts[cause.name], shares) for cause in found),
         shares=shares,
-        counters=tuple(
-            counter_line(event, verdicts[event.name], known_shares[event.name]) for event in events
-        ),
+        counters=tuple(one.ruled(verdicts[one.name]) for one in counters),
+        frequency=frequency,
         pairs=pairs,
         together=tuple(together),
         remedies=remedies,
@@ -145,23 +155,36 @@ def start(spans: Spans, target: Target, seed: int) -> Baseline:
     walls = Timed.of(measure.walls(spans), spans.blocks)
     tail_bin = walls.distribution().bin_at(target.quantile)
     memory = bootstrap.memory(bootstrap.surplus(walls, tail_bin))
-    return Baseline.of(walls, target.quantile, bootstrap.draw(spans.blocks, memory, seed))
+    return Baseline.of(walls, target, bootstrap.draw(spans.blocks, memory, seed))
 
 
 def strike_all(
-    spans: Spans, baseline: Baseline, target: Target, method: VarMRI, rows: Sample
+    spans: Spans, baseline: Baseline, target: Target, method: VarMRI, rows: Sample, base: Base
 ) -> tuple[dict[str, Strike], Composition, list[str]]:
     """Each cause's strikes, `running` last, what spans are made of, and what `running` rests on."""
     composition = Composition.of(spans, baseline.whole, target, spans.active)
     struck = {}
     for name in spans.active:
-        found = struck[name] = strike(spans, baseline, name, method, rows)
+        found = struck[name] = strike(spans, baseline, name, method, rows, base)
         if found.baseline is not baseline:
             composition = composition.scaled_up(name, found.baseline.whole)
     rest_known = judges(spans, composition, target)
     colds = [one.cold for one in struck.values() if one.cold]
-    struck[RUNNING] = strike(spans, baseline, RUNNING, method, rows, rest_known, colds)
+    composition = with_outsides(spans, composition, colds)
+    struck[RUNNING] = strike(spans, baseline, RUNNING, method, rows, base, rest_known, colds)
     return struck, composition.with_rest(), rest_known
+
+
+def with_outsides(spans: Spans, composition: Composition, lefts: Sequence[Left]) -> Composition:
+    """The composition, in which what interrupts cost outside their handlers is theirs."""
+    storms = [left for left in lefts if isinstance(left, Outside)]
+    if storms:
+        edges = lower_edge(np.array(composition.edges)).tolist()
+        sums = measure.class_sums(spans, edges, (), storms)
+        for one in storms:
+            more = composition.causes[one.cause] + sums[f"left_{one.cause}"]
+            composition = composition.with_sums(one.cause, more)
+    return composition
 
 
 def judges(spans: Spans, composition: Composition, target: Target) -> list[str]:
@@ -178,63 +201,53 @@ def judges(spans: Spans, composition: Composition, target: Target) -> list[str]:
     rows = measure.known_rows(spans, partial)
     count = 1
     while count < len(partial) and (
-        rows[count] == rows[count - 1] or rows[count] * (1 - target.quantile) >= ENOUGH
+        rows[count] == rows[count - 1] or rows[count] * target.beyond >= ENOUGH
     ):
         count += 1
     return partial[:count]
 
 
-def count_events(
-    spans: Spans, baseline: Baseline, method: VarMRI
-) -> tuple[list[Event], dict[str, float]]:
-    """The hardware counters' impact values, and in what part of the spans each was measured."""
-    events, shares = [], {}
-    for name in spans.counters:
-        measured = counterfactual.among(spans, baseline, (name,))
-        if measured is None:
-            continue
-        known, base = measured
-        found = measure.strikes(known, name, base.whole.total)
-        high_from, value = much(known, base, found, name, method)
-        events.append(Event(name, value, high_from))
-        shares[name] = base.known_share
-    return events, shares
-
-
-def counter_line(event: Event, verdict: Verdict, known_share: float) -> CounterImpact:
-    """One counter's row."""
-    return CounterImpact(
-        name=event.name,
-        group=group.name if (group := group_of(event.name)) else "OTHER",
-        impact=event.impact,
-        high_from=event.high_from,
-        ranked_impact=verdict.impact,
-        cut_by=verdict.cut_by,
-        follows=verdict.follows,
-        measured_share=known_share,
-    )
-
-
-def weigh(name: str, found: Strike, composition: Composition) -> Cause:
-    """One cause's row in the table, before the rules and the fair shares."""
+def held_against(
+    name: str, found: Strike, composition: Composition, base: Base
+) -> tuple[float, float]:
+    """A cause's mean in the spans that are explained, and in those that they are compared with."""
     tail, band = composition.means(composition.causes[name])
-    tail_wall, band_wall = composition.means(composition.wall)
-    excess = tail_wall - band_wall
+    if name == RUNNING:
+        # By class, for where causes were measured in some rows, single blocks may lack them.
+        tail, band = rest(composition)
+    return tail, band if base.is_median else base.mean(name, found.base_ns)
+
+
+def rest(composition: Composition) -> tuple[float, float]:
+    """What the causes' means leave of the wall time's, in both sets of spans."""
+    tail, band = composition.means(composition.wall)
+    for name, sums in composition.causes.items():
+        if name != RUNNING:
+            less = composition.means(sums)
+            tail, band = tail - less[0], band - less[1]
+    return max(tail, 0.0), max(band, 0.0)
+
+
+def weigh(name: str, found: Strike, means: tuple[float, float], share: float | None) -> Cause:
+    """One cause's row in the table, before the rules and the fair shares."""
+    tail, band = means
     known = found.baseline.known_share
     events = found.found.events
     return Cause(
         name=name,
         meaning=MEANING[name],
-        share=(tail - band) / excess if excess > 0 else None,
+        share=share,
         tail_mean_ns=tail,
         median_mean_ns=band,
         median_ns=found.median_ns,
+        base_ns=found.base_ns,
         predicted=found.without.predicted,
         saving=found.without.saving,
         cold_ns=found.without.cold_ns,
         fair_ns=None,
         impact=found.impact,
         high_from_ns=found.high_ns,
+        high_share=found.high_share,
         ranked_impact=found.impact,
         follows=None,
         measured_share=known,

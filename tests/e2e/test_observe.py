@@ -330,9 +330,9 @@ def test_a_wait_has_no_rate_by_who_runs(observe: Observe) -> None:
 
 
 def test_a_threads_meter_is_a_counter(recordable: None, observe: Observe) -> None:
-    # So long that what it waits for its CPU, on a busy machine, is little of its time.
+    # It waits for nobody to get its CPU back, whatever else the machine has to do.
     sleeper = "import time\nwhile True: time.sleep(0.02)"
-    with Started([sys.executable, "-c", sleeper]) as program:
+    with Started([*undisturbed(), sys.executable, "-c", sleeper]) as program:
         until(lambda: int(program.status("voluntary_ctxt_switches")) > 10, "it sleeps")
         told = report(
             observe(

@@ -255,14 +255,38 @@ def test_who_blocks_waits_again_and_that_wait_says_nothing(make: Make) -> None:
     assert cause(found, "runqueue").cold_ns == 0
 
 
-def test_the_text_the_report_and_json_say_it(make: Make) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("irq", "of that it costs outside its handlers (cold caches too)"),
+        ("preempted", "of that is running that it leaves cold"),
+    ],
+)
+def test_the_text_the_report_and_json_say_it(make: Make, name: str, said: str) -> None:
     rng = np.random.default_rng(6)
     start_ns = times(rng)
     struck = in_bursts(start_ns)
     booked = np.where(struck, 20_000, 0)
     wall = rng.integers(60_000, 70_000, ROWS) + np.where(struck, 120_000, 0)
-    found = explained(make, start_ns=start_ns, wall_ns=wall, irq_ns=booked)
-    said = "of that is running that it leaves cold"
+    found = explained(make, start_ns=start_ns, wall_ns=wall, **{f"{name}_ns": booked})
     assert said in text.render(found, detail=text.Detail(verbose=True))
     assert said in report.page(found)
     assert found.to_dict()["causes"][0]["cold_ns"] > 80_000
+
+
+def test_requests_of_another_thread_are_no_spans_without_a_strike(make: Make) -> None:
+    rng = np.random.default_rng(7)
+    start_ns = times(rng)
+    moved = rng.random(ROWS) < 0.95
+    # Strikes cost nothing here; only the requests without a running of their own look faster.
+    struck = ~moved & (rng.random(ROWS) < 0.3)
+    booked = np.where(struck, 20_000, 0)
+    running = rng.integers(60_000, 70_000, ROWS) * np.where(moved, 1, 10)
+    found = explained(
+        make,
+        start_ns=start_ns,
+        wall_ns=running + booked,
+        runqueue_ns=booked,
+        unknown_ns=np.where(moved, running, 0),
+    )
+    assert cause(found, "runqueue").cold_ns == 0

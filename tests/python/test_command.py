@@ -340,16 +340,20 @@ def test_an_unknown_span_is_answered_with_those_there_are(make: Make, run: Comma
     assert "no span is named 'gte'; the ledger has: get, set" in said
 
 
-@pytest.mark.parametrize("target", ["p", "99%", "p50", "p100", "0.99", "nan", "-p99"])
+@pytest.mark.parametrize("target", ["p", "99%", "p0", "p100", "0.99", "p99.995", "nan", "-p99"])
 def test_a_target_that_is_none(two_values: Path, run: Command, target: str) -> None:
     assert "percentile" in sentence(run(two_values, f"--target={target}")) or target in (
-        "p50",
+        "p0",
         "p100",
         "0.99",
+        "p99.995",
     )
 
 
-@pytest.mark.parametrize(("text", "name"), [("p999", "p99.9"), ("99.9", "p99.9"), ("P95", "p95")])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("p999", "p99.9"), ("99.9", "p99.9"), ("P95", "p95"), ("p50", "p50"), ("2.5", "p2.5")],
+)
 def test_percentiles_as_people_write_them(
     two_values: Path, run: Command, text: str, name: str
 ) -> None:

@@ -33,18 +33,24 @@ def lacking(make: Make, name: str = "ledger", **uncovered: Any) -> Path:  # noqa
     return make(name, {"uncovered": uncovered}, wall_ns=WALL)
 
 
+def moved(make: Make, requests: int, name: str = "ledger", **more: Any) -> Path:  # noqa: ANN401
+    """A ledger of a thousand rows, of which some were answered by another thread."""
+    unknown = np.where(np.arange(1000) < requests, WALL - 1_000, 0)
+    return make(name, wall_ns=WALL, unknown_ns=unknown, **more)
+
+
 def coverage(ledger: Path) -> Coverage:
     return tailscope.open(ledger).explain("p99").coverage
 
 
 def test_requests_that_another_thread_answered_come_first(make: Make, explain: Command) -> None:
-    ledger = lacking(make, handed_over=1_083, pipelined=0, unanswered=0, continued=0)
+    ledger = moved(make, 520)
     _, out, _ = explain(ledger)
     first = flat(out.split("\n\n")[0])
     assert first == (
-        "52 % of the requests are not in this recording: another thread answered them (Go, a pool "
-        "of workers) The causes of the other requests may be a runtime's idle wait, not time that "
-        "a request needed"
+        "52 % of the requests moved to another thread (Go, a pool of workers): how long they took "
+        "is right, what they did is `unknown` The causes of the other requests may be a runtime's "
+        "idle wait, not time that a request needed"
     )
     assert out.index("52 %") < out.index("p99 of")
     text = page(tailscope.open(ledger).explain("p99"))
@@ -52,14 +58,18 @@ def test_requests_that_another_thread_answered_come_first(make: Make, explain: C
 
 
 def test_json_has_the_counts_and_the_shares(make: Make, explain: Command) -> None:
-    ledger = lacking(make, handed_over=1_000, pipelined=500, unanswered=0, continued=25)
+    ledger = lacking(
+        make, multiplexed=1_000, pipelined=500, unanswered=0, continued=25, encrypted=250
+    )
     found = json.loads(explain(ledger, "--json")[1])["coverage"]
     assert found["requests"] == 2_500
     assert found["uncovered"] == {
-        "handed_over": 1_000, "pipelined": 500, "unanswered": 0, "continued": 25,
+        "multiplexed": 1_000, "pipelined": 500, "unanswered": 0, "continued": 25, "encrypted": 250,
     }  # fmt: skip
     assert found["not_in_recording_share"] == pytest.approx(0.6)
     assert found["too_short_share"] == pytest.approx(0.01)
+    assert found["over_tls_share"] == pytest.approx(0.1)
+    assert found["unknown_share"] == 0
     assert found["shared_thread"] == []
     assert len(found["notices"]) == 3
 
@@ -68,11 +78,11 @@ def test_json_has_the_counts_and_the_shares(make: Make, explain: Command) -> Non
     ("uncovered", "words"),
     [
         ({"pipelined": 9_000}, "90 % of the requests are not in this recording: they were pipe"),
-        ({"unanswered": 111}, "10 % of the requests are not in this recording: the connection en"),
-        ({"continued": 20}, "2.0 % of the requests have answers that went on after a pause"),
+        ({"unanswered": 111}, "10 % of the requests are not in this recording: their connection"),
+        ({"continued": 20}, "2.0 % of the requests have answers that went on after their span"),
         (
-            {"handed_over": 600, "pipelined": 400},
-            "50 % of the requests are not in this recording: 30 % answered by another thread",
+            {"multiplexed": 600, "pipelined": 400},
+            "50 % of the requests are not in this recording: 30 % over HTTP/2",
         ),
     ],
 )
@@ -81,35 +91,38 @@ def test_each_reason_is_named(make: Make, uncovered: dict[str, int], words: str)
 
 
 def test_half_a_percent_is_the_least_that_is_said(make: Make) -> None:
-    assert coverage(lacking(make, "few", handed_over=4)).notices == ()
-    (said,) = coverage(lacking(make, "more", handed_over=6)).notices
+    assert coverage(lacking(make, "few", unanswered=4)).notices == ()
+    (said,) = coverage(lacking(make, "more", unanswered=6)).notices
     assert said.startswith("0.6 % of the requests")
+    assert coverage(moved(make, 4, "unmoved")).notices == ()
 
 
 def test_a_few_handed_over_leave_the_other_causes_alone(make: Make) -> None:
-    assert len(coverage(lacking(make, "few", handed_over=40)).notices) == 1
-    assert len(coverage(lacking(make, "more", handed_over=60)).notices) == 2
+    assert len(coverage(moved(make, 40, "few")).notices) == 1
+    assert len(coverage(moved(make, 60, "more")).notices) == 2
 
 
 def test_the_rows_of_a_sampled_ledger_count_by_their_weight(make: Make) -> None:
-    ledger = make(about={"uncovered": {"handed_over": 10_000}}, wall_ns=WALL, weight=[10] * 1_000)
+    ledger = make(about={"uncovered": {"unanswered": 10_000}}, wall_ns=WALL, weight=[10] * 1_000)
     assert coverage(ledger).requests == 20_000
-    assert coverage(ledger).share("handed_over") == 0.5
+    assert coverage(ledger).share("unanswered") == 0.5
+    ledger = moved(make, 500, "moved", weight=[10] * 1_000)
+    assert coverage(ledger).handed_over_share == 0.5
 
 
 def test_two_recordings_count_together(make: Make) -> None:
-    ledgers = (lacking(make, "one", handed_over=1_000), lacking(make, "two", handed_over=3_000))
+    ledgers = (lacking(make, "one", unanswered=1_000), lacking(make, "two", unanswered=3_000))
     found = tailscope.open(*ledgers).explain("p99").coverage
-    assert (found.requests, found.uncovered) == (6_000, {"handed_over": 4_000})
+    assert (found.requests, found.uncovered) == (6_000, {"unanswered": 4_000})
 
 
 def test_spans_of_another_source_are_not_the_requests(make: Make) -> None:
     make(wall_ns=WALL, world=World(1_000, span="query"))
-    ledger = make(about={"uncovered": {"handed_over": 1_000}}, number=1, wall_ns=WALL)
+    ledger = make(about={"uncovered": {"unanswered": 1_000}}, number=1, wall_ns=WALL)
     assert coverage(ledger).requests == 2_000
 
 
-@pytest.mark.parametrize("uncovered", [None, [], {"handed_over": None}, {"handed_over": "many"}])
+@pytest.mark.parametrize("uncovered", [None, [], {"unanswered": None}, {"unanswered": "many"}])
 def test_a_ledger_that_does_not_know_says_nothing(
     make: Make, explain: Command, uncovered: object
 ) -> None:
@@ -156,7 +169,7 @@ def test_a_column_of_nulls_is_not_known(make: Make) -> None:
 
 def test_diff_says_it_of_each_side_before_its_headline(make: Make, diff: Command) -> None:
     base = shared(make("base", wall_ns=WALL), "1")
-    new = lacking(make, "new", handed_over=1_000)
+    new = lacking(make, "new", unanswered=1_000)
     _, out, _ = diff(base, new)
     first = flat(out.split("\n\n")[0])
     assert first.startswith("BASE: 100 % of the slow requests shared their thread")
@@ -170,6 +183,35 @@ def test_notices_fit_the_terminal_in_ascii(
     make: Make, explain: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "C")
-    out = explain(lacking(make, handed_over=900, pipelined=90, continued=90))[1]
+    out = explain(lacking(make, multiplexed=900, pipelined=90, continued=90))[1]
     assert out.isascii()
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_ledger_without_a_row_says_which_requests_came(tmp_path: Path, explain: Command) -> None:
+    def said(**uncovered: int) -> str:
+        about = {"schema": 1, "state": "done", "files": 0, "rows": 0, "uncovered": uncovered}
+        (tmp_path / "ledger.json").write_text(json.dumps(about))
+        return explain(tmp_path)[2]
+
+    assert "is empty: no span ended" in said(multiplexed=0, continued=0)
+    assert "has no row: 1,200 requests came, and they came over HTTP/2" in said(multiplexed=1_200)
+    assert (
+        "has no row: 9 requests came: 7 over HTTP/2, on whose connections requests overlap; "
+        "2 without an answer before their connection ended"
+    ) in said(multiplexed=7, unanswered=2)
+
+
+@pytest.mark.parametrize("place", ["lost", "adjusted"])
+def test_adjusted_rows_are_not_losses(make: Make, explain: Command, place: str) -> None:
+    told = {"lost": {"ring_full": 0}}
+    told[place] = told.get(place, {}) | {"overdrawn": 3, "switches": 2}
+    ledger = make(about=told, wall_ns=WALL)
+    out = flat(explain(ledger)[1])
+    assert (
+        "nothing lost; adjusted, not lost: 3 rows whose causes exceeded their wall time, "
+        "2 switches that the kernel did not report"
+    ) in out
+    (found,) = json.loads(explain(ledger, "--json")[1])["recordings"]
+    assert found["lost"] == {"ring_full": 0}
+    assert found["adjusted"] == {"overdrawn": 3, "switches": 2}

@@ -12,6 +12,8 @@ import tailscope
 from command import Command, flat, runner, sentence
 from conftest import Make
 from explain_synthetic import QUIET, Plant, World, generate
+from tailscope.bootstrap import Interval
+from tailscope.change import CauseChange, PercentileChange, carriers
 from tailscope.diff import Diff, diff
 from tailscope.diff_cli import main, parse_limit
 from tailscope.target import Target
@@ -203,3 +205,18 @@ def test_help_teaches_with_examples(run: Command) -> None:
     assert code == 0
     assert "tailscope diff main/ branch/ --fail-over 5%" in out
     assert "exit codes: 0 done, 1 over the limit" in out
+
+
+def test_what_changed_the_other_way_carries_nothing() -> None:
+    def grown(name: str, ns: float) -> CauseChange:
+        return CauseChange(name, "", 0.0, ns, Interval(ns, ns, ns), None)
+
+    change = Interval(100.0, 90.0, 110.0)
+    goal = PercentileChange("p99", change, change, change, None, too_few=False)
+    causes = [grown("network", 101.0), grown("lock", -27.0), grown("io", 26.0)]
+    parts = {cause.name: cause.carries for cause in carriers(causes, goal)}
+    assert parts["lock"] == 0
+    assert parts["network"] == pytest.approx(101 / 127)
+    assert sum(part or 0 for part in parts.values()) == pytest.approx(1)
+    unsure = replace(goal, change=Interval(100.0, -1.0, 110.0))
+    assert all(cause.carries is None for cause in carriers(causes, unsure))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from browser import Browser
 from rig.observer import has_channels
+from rig.processes import favoured
 from rig.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,11 +66,12 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
         pytest.skip("with one CPU there is nothing to observe from")
     page = tmp_path_factory.mktemp("observed") / "page.html"
     paced = [PACED, "--cycles", "1000", "--phases", "4", "--seconds", "600"]
-    running = subprocess.Popen(["taskset", "-c", str(cpus[0]), *paced], stdout=subprocess.DEVNULL)
+    command = [*favoured(), "taskset", "-c", str(cpus[0]), *paced]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         until(lambda: has_channels(running.pid), "paced made its channels")
         names = [f"channel:{running.pid}:{name}" for name in ("rounds", "doubled", "phase")]
-        command = [TAILSCOPE, "observe", "--signal", names[0], "--signal", names[1]]
+        command = [*favoured(), TAILSCOPE, "observe", "--signal", names[0], "--signal", names[1]]
         command += ["--tag", names[2], "--period", "20000", "--duration", "2s", "--json"]
         command += ["--html", page, "--quiet"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -306,3 +306,60 @@ def test_the_recursion_is_lindleys() -> None:
         expected.append(end - int(start_ns[i]))
     assert (places.late > 0).sum() > 500
     assert places.walls(services).tolist() == expected
+
+
+def replayed_whole(ledger: Path) -> replay.Queued:
+    """All rows of a ledger, fast ones too, with the queues that they stood in."""
+    with opened(ledger) as (spans, _):
+        found = replay.read(spans, 0, None)
+        return replay.Queued(replay.in_order(spans, found, None), 0)
+
+
+def with_asides(one: Thread, tcp: np.ndarray, accept: np.ndarray) -> dict[str, np.ndarray]:
+    """The thread's rows, with a wait before each request and one after it that hold up nobody."""
+    columns = one.rows()
+    columns["start_ns"] = columns["start_ns"] - accept
+    columns["wall_ns"] = columns["wall_ns"] + accept + tcp
+    return columns | {"tcp_ns": tcp, "accept_ns": accept}
+
+
+def test_what_tcp_and_accept_take_makes_nobody_wait(make: Make) -> None:
+    one = thread(1, 20_000, slow=0.02)
+    rng = np.random.default_rng(5)
+    tcp, accept = (
+        np.where(rng.random(20_000) < 0.05, rng.integers(0, 5 * MILLISECOND, 20_000), 0)
+        for _ in range(2)
+    )
+    plain = replayed_whole(make("plain", **one.rows()))
+    aside = replayed_whole(make("aside", **with_asides(one, tcp, accept)))
+    np.testing.assert_array_equal(plain.queues[1].late, aside.queues[1].late)
+    assert plain.queues[1].late.any()
+    # A fix of theirs shortens the span by them, and nobody's wait.
+    waiting = aside.queues[0].rows
+    more = {name: waiting.values[name] for name in ("tcp", "accept")}
+    assert all(values.any() for values in more.values())
+    alone, replayed = aside.replayed(more)
+    np.testing.assert_array_equal(alone, replayed)
+    np.testing.assert_array_equal(alone, plain.queues[0].rows.wall)
+
+
+@pytest.mark.parametrize("cause", ["stopped", "reclaim"])
+def test_waits_of_the_thread_make_those_behind_it_wait(make: Make, cause: str) -> None:
+    rows = hold_up(thread(1, 20_000), 4 * MILLISECOND, 200 * MILLISECOND).rows()
+    renamed = {name.replace("runqueue", cause): values for name, values in rows.items()}
+    found = []
+    for name, columns in (("runqueue", rows), (cause, renamed)):
+        queued = replayed_whole(make(name, **columns))
+        found.append(queued.replayed({name: queued.queues[0].rows.values[name]}))
+    np.testing.assert_array_equal(found[0], found[1])
+    alone, replayed = found[1]
+    assert (replayed < alone).any()
+
+
+def test_requests_of_another_thread_occupy_none(make: Make) -> None:
+    columns = thread(1, 20_000, slow=0.02).rows()
+    moved = np.arange(20_000) % 10 == 3
+    columns["unknown_ns"] = np.where(moved, columns["wall_ns"] - columns["queue_ns"], 0)
+    waiting, places = replayed_whole(make("ledger", **columns)).queues
+    assert places.late.any()
+    assert not waiting.rows.values["unknown"].any()

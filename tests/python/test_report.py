@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ import pytest
 import tailscope
 from conftest import Make
 from explain_synthetic import World
+from tailscope.cause import MEANING
 from tailscope.report import page
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -88,3 +90,9 @@ def test_a_strange_ledger_still_makes_a_page(make: Make, walls: list[int]) -> No
     text = page(tailscope.open(make(wall_ns=walls)).explain("p99"))
     for picture in re.findall(r"<svg.*?</svg>", text, re.S):
         assert "nan" not in ElementTree.tostring(ElementTree.fromstring(picture)).decode()
+
+
+@pytest.mark.parametrize("cause", MEANING)
+def test_each_cause_has_a_colour_by_day_and_by_night(cause: str) -> None:
+    style = files("tailscope").joinpath("report.css").read_text()
+    assert style.count(f"--{cause}:") == 2

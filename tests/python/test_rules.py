@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tailscope
 from conftest import Make, edit, rewrite
-from tailscope.counter import COUNTERS, INTEL
+from tailscope.counter import COUNTERS, INTEL, TABLE_1, TABLE_2, TOTALS, Group, parents_of
 from tailscope.rules import Event, correlation, jaccard, judge
 from tailscope.sample import Sample
 from tailscope.text import Detail, render
@@ -157,6 +157,80 @@ def test_every_parent_is_listed_and_of_its_group_or_above() -> None:
             assert parent.group >= counter.group, name
             assert counter.parent != name
     assert len(INTEL) == len(set(INTEL)) >= 79
+
+
+def test_the_papers_tables_are_followed() -> None:
+    for group, names in TABLE_1.items():
+        for name in names.split():
+            assert COUNTERS[name].group is group
+    assert {group: len(names.split()) for group, names in TABLE_1.items()} == {
+        Group.CACHE: 29,
+        Group.CYCLE: 28,
+        Group.INST: 20,
+    }
+    for parent, children in TABLE_2.items():
+        for child in children.split():
+            assert parent in parents_of(child)
+            # And a child of its total, as all events of its group are.
+            totals = TOTALS[COUNTERS[child].group]
+            assert child in totals or set(totals) <= set(parents_of(child))
+    assert COUNTERS["branch_misses"].group is Group.INST
+    assert parents_of("instructions") == parents_of("instructions_k") == ()
+
+
+def test_an_event_in_proportion_to_its_total_is_dropped() -> None:
+    cycles = np.arange(200) * 10
+    rows = drawn(cycles=cycles, cycle_activity_stalls_l3_miss=2 * cycles)
+    events = [Event("cycles", 0.3, 900), Event("cycle_activity_stalls_l3_miss", 0.3, 1_800)]
+    verdicts, pairs = judge(events, rows, METHOD)
+    assert verdicts["cycle_activity_stalls_l3_miss"].follows == "cycles"
+    assert pairs == ()
+
+
+def test_the_papers_proportion_is_through_the_origin() -> None:
+    # Both hardly vary and have nothing to do with each other: from 0, a line explains them still.
+    rng = np.random.default_rng(1)
+    cycles, stalls = 1_000 + rng.integers(0, 50, 500), 400 + rng.integers(0, 20, 500)
+    rows = drawn(cycles=cycles, stalled_cycles_backend=stalls)
+    events = [Event("cycles", 0.3, 1_040), Event("stalled_cycles_backend", 0.2, 415)]
+    assert abs(correlation(rows, "cycles", "stalled_cycles_backend") or 0) < 0.2
+    assert judge(events, rows, METHOD)[0]["stalled_cycles_backend"].follows is None
+    origin = VarMRI(proportional="origin")
+    assert judge(events, rows, origin)[0]["stalled_cycles_backend"].follows == "cycles"
+    # A constant part is no direct proportion.
+    values = np.arange(1, 301) * 10
+    rows = drawn(cycles=values + 2_000, stalled_cycles_backend=values)
+    assert judge(events, rows, METHOD)[0]["stalled_cycles_backend"].follows == "cycles"
+    assert judge(events, rows, origin)[0]["stalled_cycles_backend"].follows is None
+
+
+def test_counters_have_typical_values_and_the_clock_a_frequency(make: Make) -> None:
+    # One span in 20 runs at half the frequency: as many cycles take twice the time.
+    slow = np.arange(4_000) % 20 == 7
+    wall = np.where(slow, 200_000, 100_000) + np.arange(4_000) % 100
+    ledger = make(wall_ns=wall)
+    cycles = "300000 + row % 13"
+    rewrite(
+        ledger,
+        f"SELECT * EXCLUDE row, ({cycles})::BIGINT AS cycles, "
+        "(1000 + row % 7)::BIGINT AS instructions_k FROM {rows}",
+    )
+    found = tailscope.open(ledger).explain("p99")
+    counters = {one.name: one for one in found.counters}
+    assert counters["cycles"].target_mean == pytest.approx(300_006, rel=0.001)
+    assert counters["instructions_k"].group == "INST"
+    assert counters["instructions_k"].median_mean == pytest.approx(1_003, rel=0.001)
+    assert found.frequency is not None
+    assert found.frequency.target_ghz == pytest.approx(1.5, rel=0.002)
+    assert found.frequency.median_ghz == pytest.approx(3.0, rel=0.002)
+    length = counters["cycle_time_ps"]
+    assert length.impact == pytest.approx(0.5, abs=0.01)
+    assert length.high_share == pytest.approx(0.05, abs=0.001)
+    said = found.to_dict()
+    assert said["frequency"]["with_kernel"] is False
+    told = " ".join(render(found, detail=Detail(impact=True)).split())
+    assert "average frequency 1.50 GHz around p99, 3.00 GHz around the median" in told
+    assert "of them left out" in told
 
 
 def test_the_numbers_of_the_method_are_options(two_values: Path) -> None:

@@ -46,7 +46,7 @@ def test_loads_of_several_kinds_are_one_client() -> None:
         (recorded(rows=995), "right"),
         (recorded(rows=994), "WRONG"),
         (recorded(rows=2000), "WRONG"),
-        (recorded(rows=500, losses={"handed_over": 500}), "right"),
+        (recorded(rows=500, losses={"multiplexed": 500}), "right"),
         (recorded(p99=4e6, first_lines=("12 % of the requests are not recorded",)), "marked"),
         (recorded(p99=4e6, first_lines=("1,000 spans of 1 process",)), "WRONG"),
         (recorded(rows=900, first_lines=("10 % of the requests are not recorded",)), "WRONG"),

@@ -9,13 +9,14 @@ use tailscope_agent::{Agent, AgentError, Config, Orders};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::{streams, subject};
+use crate::streams::{print, say};
+use crate::subject;
 
 /// Runs until it is told to stop, or checks the configuration.
 pub fn run(args: &args::Agent) -> Result<ExitCode> {
     if args.check {
         Config::read(&args.config).map_err(Failure::usage)?;
-        streams::out(&format!("{}: valid", args.config.display()))?;
+        print(&format!("{}: valid\n", args.config.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let orders = Orders::default();
@@ -23,7 +24,7 @@ pub fn run(args: &args::Agent) -> Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&orders.stop))?;
     }
     signal_hook::flag::register(SIGHUP, Arc::clone(&orders.reload))?;
-    let say = |text: &str| streams::err(&format!("tailscope: {text}"));
+    let say = |text: &str| say!("tailscope: {text}");
     let agent = Agent::start(&args.config, say).map_err(agent_failure)?;
     agent.run(&orders).map_err(agent_failure)?;
     Ok(ExitCode::SUCCESS)

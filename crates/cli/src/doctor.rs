@@ -8,7 +8,7 @@ use tailscope_kernel::{Config, Kernel, Ladder, LoadError, PidNamespace, Rung, So
 use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
-use crate::streams;
+use crate::streams::{print_json, print_laid_out};
 use crate::subject::load_failure;
 
 /// What each entry of the ladder stands for, in the order in which it is shown.
@@ -67,9 +67,9 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         counters.why,
     );
     if args.json {
-        streams::json(&as_json(&ladder, namespace))?;
+        print_json(&as_json(&ladder, namespace))?;
     } else {
-        streams::lay_out(&text(&ladder, namespace))?;
+        print_laid_out(&text(&ladder, namespace))?;
     }
     Ok(ExitCode::SUCCESS)
 }

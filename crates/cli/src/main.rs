@@ -1,7 +1,7 @@
 //! The `tailscope` command: arguments in, text out, nothing else.
 
-// Text goes through `streams`, which leaves a terminal nothing to obey.
-#![warn(clippy::print_stdout, clippy::print_stderr)]
+// They panic where a reader is gone, and a terminal obeys names in them.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod agent;
 mod args;
@@ -25,6 +25,7 @@ use clap::Parser;
 
 use args::{Args, Command};
 use failure::Failure;
+use streams::say;
 
 fn main() -> ExitCode {
     let args = Args::try_parse().unwrap_or_else(|e| refuse(&e));
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(e) => {
-            streams::err(&format!("tailscope: {e:#}"));
+            say!("tailscope: {e:#}");
             ExitCode::from(Failure::code(&e))
         }
     }
@@ -53,6 +54,6 @@ fn refuse(error: &clap::Error) -> ! {
     if matches!(console::escaped(&words), Cow::Borrowed(_)) {
         error.exit();
     }
-    streams::err(words.trim_end());
+    say!("{}", words.trim_end());
     process::exit(error.exit_code());
 }

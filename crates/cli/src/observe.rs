@@ -5,7 +5,6 @@ mod joint;
 mod page;
 mod text;
 
-use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -20,7 +19,7 @@ use tailscope_observe::{
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::streams;
+use crate::streams::{print_json, print_laid_out, save};
 use crate::subject::stop_on_signals;
 use crate::units::count;
 pub use args::Observe;
@@ -91,13 +90,12 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     .map_err(failed)?;
     screen.clear();
     if args.json {
-        streams::json(&report)?;
+        print_json(&report)?;
     } else {
-        streams::lay_out(&text::report(&report, Console::stdout().width))?;
+        print_laid_out(&text::report(&report, Console::stdout().width))?;
     }
     if let Some(path) = &args.html {
-        fs::write(path, page::page(&report))
-            .map_err(|e| Failure::machine(format!("can't write {}: {e}", path.display())))?;
+        save(path, |out| out.write_all(page::page(&report).as_bytes()))?;
     }
     if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {
         return Err(Failure::machine(format!(
@@ -196,10 +194,10 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
     let test = self_test::run(&placement, writer.as_ref())
         .map_err(|e| Failure::machine(format!("the self-test can't run: {e}")))?;
     if args.json {
-        streams::json(&test)?;
+        print_json(&test)?;
     } else {
         let text = text::self_test(&test, writer.map(|writer| writer.cpu));
-        streams::lay_out(&text)?;
+        print_laid_out(&text)?;
     }
     Ok(ExitCode::SUCCESS)
 }

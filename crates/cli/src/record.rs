@@ -9,7 +9,7 @@ use tailscope_trace::Existing;
 
 use crate::args::Record;
 use crate::screen::Screen;
-use crate::streams;
+use crate::streams::say;
 use crate::subject::{self, Session};
 use crate::units::{bytes, count, time};
 
@@ -36,8 +36,7 @@ pub fn run(args: Record) -> Result<ExitCode> {
     let end = session.recorder.run(args.duration, &stop, &mut screen);
     let (progress, status) = session.finish(&mut screen);
     if let Some(status) = status.filter(|status| !status.success()) {
-        let text = format!("tailscope: the command ended with {status}; what it did is recorded");
-        streams::err(&text);
+        say!("tailscope: the command ended with {status}; what it did is recorded");
     }
     self::end(&screen, &end, progress.as_ref().ok(), &args);
     end.map_err(subject::failure)?;
@@ -76,6 +75,9 @@ fn end(
     }
     let Some(progress) = progress else { return };
     screen.say_figures(&summary(progress));
+    if let Some(missing) = missing(progress) {
+        screen.say(&missing);
+    }
     let folder = args.output.display();
     screen.say(&if progress.rows == 0 {
         "no span ended in this time: is the process idle, or is --span the wrong source?".to_owned()
@@ -104,9 +106,40 @@ fn summary(progress: &Progress) -> String {
     )
 }
 
+/// The requests that are no rows, with their share of all.
+fn missing(progress: &Progress) -> Option<String> {
+    let missing: u64 = progress.not_rows.iter().map(|(_, count)| count).sum();
+    if missing == 0 {
+        return None;
+    }
+    let share = 100.0 * missing as f64 / (missing + progress.rows) as f64;
+    let reasons: Vec<_> = progress
+        .not_rows
+        .iter()
+        .map(|(reason, number)| format!("{} {reason}", count(*number)))
+        .collect();
+    Some(format!(
+        "{} requests ({share:.1} %) are not rows: {}",
+        count(missing),
+        reasons.join(", ")
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_without_a_row_are_said_with_their_share() {
+        let mut progress = Progress {
+            rows: 90,
+            ..Progress::default()
+        };
+        assert_eq!(missing(&progress), None);
+        progress.not_rows = vec![("pipelined", 7), ("without an answer", 3)];
+        let said = "10 requests (10.0 %) are not rows: 7 pipelined, 3 without an answer";
+        assert_eq!(missing(&progress).as_deref(), Some(said));
+    }
 
     #[test]
     fn exit_codes_are_passed_on_as_a_shell_does() {

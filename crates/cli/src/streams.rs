@@ -1,39 +1,94 @@
-//! The only way of lines to stdout and stderr: whatever name is in them, no terminal obeys it.
+//! Writing to stdout and stderr. All of the command's output goes through here.
+//!
+//! A reader that closes its pipe (`tailscope … | head -1`) has what it wanted: the rest of the output
+//! is dropped, and the command goes on to its end and its own exit code. Rust's `println!` would panic.
+//!
+//! Whatever name is in the text, a terminal that shows it obeys nothing: `console` spells it.
 
-use std::io::{self, Write, stderr, stdout};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::path::Path;
+use std::{fmt, fs};
 
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::console::{Console, escaped_in_json};
+use crate::failure::Failure;
 
-/// Lines to stdout, in letters that the locale has.
-pub fn out(text: &str) -> io::Result<()> {
-    writeln!(stdout(), "{}", Console::stdout().spell(text))
+/// Text to stdout, in letters that the locale has. Only a reader that is gone is no error.
+pub fn print(text: &str) -> Result<()> {
+    put(|out| out.write_all(Console::stdout().spell(text).as_bytes()))
 }
 
-/// Text to stdout, as wide as the terminal.
-pub fn lay_out(text: &str) -> io::Result<()> {
-    write!(stdout(), "{}", Console::stdout().lay_out(text))
+/// Text to stdout, no line longer than the terminal is wide.
+pub fn print_laid_out(text: &str) -> Result<()> {
+    put(|out| out.write_all(Console::stdout().lay_out(text).as_bytes()))
 }
 
 /// JSON to stdout, indented.
-pub fn json(value: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(value)?;
-    writeln!(stdout(), "{}", escaped_in_json(&text))
+pub fn print_json(value: &impl Serialize) -> Result<()> {
+    let json = serde_json::to_string_pretty(value)?;
+    put(|out| writeln!(out, "{}", escaped_in_json(&json)))
 }
 
 /// JSON to stdout, in one line.
-pub fn json_line(value: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_string(value)?;
-    writeln!(stdout(), "{}", escaped_in_json(&text))
+pub fn print_json_line(value: &impl Serialize) -> Result<()> {
+    let json = serde_json::to_string(value)?;
+    put(|out| writeln!(out, "{}", escaped_in_json(&json)))
 }
 
-/// Lines to stderr, in letters that the locale has. If nobody reads them, the work goes on.
-pub fn err(text: &str) {
-    let _ = writeln!(stderr(), "{}", Console::stderr().spell(text));
+/// Writes a file, or stdout where the path is `-`: byte for byte, unless a terminal shows it.
+pub fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    if path == Path::new("-") {
+        if !stdout().is_terminal() {
+            return put(write);
+        }
+        let mut bytes = Vec::new();
+        kept("stdout", write(&mut bytes))?;
+        return print(&String::from_utf8_lossy(&bytes));
+    }
+    let done = fs::File::create(path).map(BufWriter::new);
+    let done = done.and_then(|mut file| {
+        write(&mut file)?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)
+    });
+    // It may be a pipe by a name of its own, like /dev/stdout.
+    kept(&path.display().to_string(), done.map(drop))
 }
 
-/// Lines to stderr, as wide as the terminal.
-pub fn lay_out_err(text: &str) {
-    let _ = writeln!(stderr(), "{}", Console::stderr().lay_out(text));
+fn put(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(stdout().lock());
+    let done = write(&mut out).and_then(|()| out.flush());
+    // What is still buffered would be tried again when it is dropped.
+    let _ = out.into_parts();
+    kept("stdout", done)
 }
+
+fn kept(place: &str, done: io::Result<()>) -> Result<()> {
+    match done {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::machine(format!("can't write {place}: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A line to stderr in letters that the locale has, as far as anybody reads it.
+pub fn complain(words: fmt::Arguments<'_>) {
+    let line = Console::stderr().spell(&words.to_string());
+    let _ = writeln!(stderr().lock(), "{line}");
+}
+
+/// Lines to stderr, none longer than the terminal is wide.
+pub fn complain_laid_out(line: &str) {
+    let line = Console::stderr().lay_out(line);
+    let _ = writeln!(stderr().lock(), "{line}");
+}
+
+/// Writes a line to stderr, as far as anybody reads it: `eprintln!` would panic.
+macro_rules! say {
+    ($($words:tt)*) => {
+        $crate::streams::complain(format_args!($($words)*))
+    };
+}
+pub(crate) use say;

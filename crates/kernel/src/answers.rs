@@ -28,12 +28,14 @@ pub(crate) struct Answers {
 impl Answers {
     pub(crate) fn of(object: &mut Object) -> Result<Self, LoadError> {
         let requests = map_of(object, "requests");
-        let requests = requests.as_fd().try_clone_to_owned().map_err(|source| {
-            LoadError::System {
-                what: "keep the map of requests",
-                source,
-            }
-        })?;
+        let requests =
+            requests
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|source| LoadError::System {
+                    what: "keep the map of requests",
+                    source,
+                })?;
         let finish = program(object, "finish_answers")
             .attach_iter(requests.as_fd())
             .map_err(kernel("attach the iterator over requests"))?;

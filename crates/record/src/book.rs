@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use tailscope_kernel::{Names, Source};
+use tailscope_signals::abi;
 use tailscope_signals::clock::{Clock, Cycles};
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::abi;
 use tailscope_signals::row::{Behind, Row};
 use tailscope_trace::{Cause, Error, SpanName, SpanRow};
 

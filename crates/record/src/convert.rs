@@ -1,8 +1,8 @@
 //! From the row that was measured to the row of the ledger: pure, and the only place where one
 //! becomes the other.
 
-use tailscope_signals::clock::{Clock, Cycles, Monotonic};
 use tailscope_signals::abi;
+use tailscope_signals::clock::{Clock, Cycles, Monotonic};
 use tailscope_signals::row::{CAUSES, Row};
 use tailscope_trace::{Cause, SpanName, SpanRow};
 

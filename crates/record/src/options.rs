@@ -110,6 +110,6 @@ pub struct Progress {
     pub bytes: u64,
     /// Rows and measurements that were lost, all kinds together.
     pub lost: u64,
-    /// Requests that are no rows, or whose rows say too little.
-    pub uncovered: u64,
+    /// Requests that are no rows, by the reason; an estimate.
+    pub not_rows: Vec<(&'static str, u64)>,
 }

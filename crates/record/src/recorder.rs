@@ -284,7 +284,8 @@ impl Recorder {
     /// Enters the rows of answers that are complete because nothing has come after them, or of `all`.
     fn finish_answers(&mut self, all: bool) -> Result<(), RecordError> {
         let mut rows = Vec::new();
-        self.kernel.finish_answers(all, |row| rows.push(row.clone()))?;
+        self.kernel
+            .finish_answers(all, |row| rows.push(row.clone()))?;
         let (_, names) = self.kernel.ended();
         let mut page = self.book.open(&mut self.clock, self.steal.as_ref(), &names);
         rows.iter().for_each(|row| page.enter_socket(row));

@@ -249,8 +249,7 @@ mod tests {
         bytes.extend(causes.clone().fold(0u16, |m, c| m | 1 << c).to_le_bytes());
         bytes.extend(row.cpu.to_le_bytes());
         let counted = u8::from(row.counts.is_some()) * abi::TS_ROW_HAS_COUNTS as u8;
-        let asked =
-            u8::from(row.request != Request::default()) * abi::TS_ROW_HAS_REQUEST as u8;
+        let asked = u8::from(row.request != Request::default()) * abi::TS_ROW_HAS_REQUEST as u8;
         bytes.extend([row.name, u8::from(row.id.is_some()) | counted | asked]);
         bytes.extend(row.text.to_le_bytes());
         bytes.extend(row.queue_ns.to_le_bytes());

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::Request;
+
 /// Why a window was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -75,6 +77,12 @@ pub struct About {
     pub unix_offset_ns: i64,
     /// Above which latency a request counted as slow when it was written, in ns.
     pub slow_ns: Option<u64>,
+    /// The slow request that it was written for, as it was followed while it went on.
+    #[serde(default)]
+    pub slow_request: Option<Request>,
+    /// Requests that ended before are in an earlier window, in ns of `CLOCK_MONOTONIC`.
+    #[serde(default)]
+    pub told_until_ns: u64,
     /// The CPUs' events.
     pub parts: Vec<Part>,
     /// Spans that programs told of themselves, where they were asked; its CPU has no meaning.

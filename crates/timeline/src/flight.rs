@@ -1,6 +1,8 @@
 //! The flight recorder: follows the rings, finds slow requests, and has windows written.
 
 mod control;
+mod cooldown;
+mod holding;
 mod jvms;
 mod machine;
 mod news;
@@ -24,8 +26,10 @@ use crate::about::{Gap, Reason};
 use crate::probed::Probed;
 use crate::request::Requests;
 use crate::slow::Judge;
-use control::Control;
 pub use control::ask_for_window;
+use control::{Control, hear};
+use cooldown::{Cooldown, Due};
+use holding::{Holding, filled};
 use jvms::Jvms;
 pub use notice::{Figures, Notice};
 pub use options::{FlightError, Options, SpanProbes};
@@ -49,11 +53,13 @@ pub struct Flight {
     began: Vec<u64>,
     began_at: u64,
     looked_at: u64,
-    /// Begins of the windows written for slow requests in the last minute, in ns.
-    lately: Vec<u64>,
+    /// Slow requests that no window holds.
+    cooldown: Cooldown,
+    holding: Holding,
     /// The number of the latest window that was given to the writer.
     number: u64,
-    wanted: Option<Reason>,
+    /// The window up to now is asked for.
+    asked: bool,
     gaps: Vec<Gap>,
     /// The same of spans of the SDK.
     sdk_gaps: Vec<Gap>,
@@ -64,7 +70,6 @@ pub struct Flight {
 /// How often the kernel is asked what it skipped, for which it has to walk all its programs, and the
 /// processes are looked at, in ns.
 const SLOWLY_NS: u64 = 1_000_000_000;
-const MINUTE_NS: u64 = 60_000_000_000;
 /// Where spans of the SDK are followed, this part of the memory is theirs: one event each, where a
 /// request on a socket takes some twenty.
 const SDK_SHARE: u64 = 8;
@@ -72,7 +77,7 @@ const SDK_SHARE: u64 = 8;
 /// How many spans have room in so many bytes.
 fn spans_in(bytes: u64) -> u32 {
     let spans = bytes / u64::from(abi::TL_EVENT_BYTES);
-    1 << spans.clamp(1 << 10, 1 << 24).ilog2()
+    spans.clamp(1 << 10, 1 << 24) as u32
 }
 
 impl Flight {
@@ -103,6 +108,12 @@ impl Flight {
         let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
         let writer = Writer::begin(Arc::clone(&rings), own, &options, events.ladder())
             .map_err(system("start a thread".into()))?;
+        let now = Monotonic::now().0;
+        let holding = Holding::new(
+            now,
+            &filled(&rings, sdk.as_ref()),
+            options.keep.as_nanos() as u64,
+        );
         Ok(Self {
             writer,
             control,
@@ -116,10 +127,11 @@ impl Flight {
             judge: Judge::new(options.slow),
             seen: began.clone(),
             began,
-            began_at: Monotonic::now().0,
-            looked_at: Monotonic::now().0,
-            lately: Vec::new(),
-            wanted: None,
+            began_at: now,
+            looked_at: now,
+            cooldown: Cooldown::new(options.per_minute),
+            holding,
+            asked: false,
             gaps: Vec::new(),
             sdk_gaps: Vec::new(),
             gaps_at: 0,
@@ -207,13 +219,14 @@ impl Flight {
                 .zip(&self.began)
                 .map(|(head, began)| head - began)
                 .sum(),
+            passed_over: self.cooldown.passed_over(),
             ..self.figures
         }
     }
 
     /// Wants the window up to now written: however often that is asked for meanwhile, once.
     pub fn ask(&mut self) {
-        self.wanted = Some(Reason::Asked);
+        self.asked = true;
     }
 
     /// Looks at what is new. To be called some twenty times a second.
@@ -232,6 +245,9 @@ impl Flight {
         self.follow(until);
         if now - self.gaps_at >= SLOWLY_NS {
             self.count_gaps(now);
+            let rings = filled(&self.rings, self.sdk.as_ref());
+            let bytes = self.ring_bytes();
+            notices.extend(self.holding.look(now, &rings, bytes));
             notices.extend(
                 self.jvms
                     .look(&mut self.events)
@@ -248,6 +264,9 @@ impl Flight {
         }
         self.trigger(now);
         let told = self.writer.notices();
+        if told.iter().any(|(_, n)| matches!(n, Notice::Failed { .. })) {
+            self.cooldown.failed();
+        }
         notices.extend(hear(self.control.as_mut(), told));
         notices
     }
@@ -280,43 +299,51 @@ impl Flight {
     }
 
     fn trigger(&mut self, now: u64) {
-        let Some(reason) = self.wanted.take() else {
-            return;
+        let from = self.oldest(now);
+        let due = self.cooldown.due(from, now).cloned();
+        let (reason, due) = match (self.asked, due) {
+            (true, _) => (Reason::Asked, None),
+            (false, Some(due)) => (Reason::Slow, Some(due)),
+            (false, None) => return,
         };
-        self.lately.retain(|at| now - at < MINUTE_NS);
-        let allowed = match reason {
-            Reason::Slow => self.lately.len() < self.options.per_minute as usize,
-            _ => true,
-        };
-        if !allowed {
-            self.figures.passed_over += 1;
+        // While another is being written it is tried again at the next look.
+        if !self.writer.give(self.job(now, reason, due)) {
             return;
         }
-        let job = self.job(now, reason);
-        if self.writer.give(job) {
-            self.number += 1;
-            if reason == Reason::Slow {
-                self.lately.push(now);
-            } else if let Some(control) = &mut self.control {
-                control.begun(self.number);
-            }
-        } else if reason == Reason::Asked {
-            self.wanted = Some(reason); // after the one that is being written
-        } else {
-            self.figures.passed_over += 1;
+        self.number += 1;
+        self.cooldown.held(now);
+        if reason == Reason::Slow {
+            self.cooldown.spent(now);
+            return;
+        }
+        self.asked = false;
+        if let Some(control) = &mut self.control {
+            control.begun(self.number);
         }
     }
 
-    fn job(&self, now: u64, reason: Reason) -> Job {
+    /// Since when a window that is written now holds events, in ns.
+    fn oldest(&self, now: u64) -> u64 {
         let kept = now.saturating_sub(self.options.keep.as_nanos() as u64);
-        let from_ns = kept.max(self.began_at);
+        kept.max(self.began_at)
+    }
+
+    fn job(&self, now: u64, reason: Reason, due: Option<Due>) -> Job {
+        let from_ns = self.oldest(now);
+        let told_until_ns = match reason {
+            Reason::Slow => self.cooldown.held_until(),
+            Reason::Asked | Reason::End => 0,
+        };
+        let slow_ns = due.as_ref().map(|due| due.slow_ns);
         let sdk = self.sdk.as_ref();
         Job {
             number: self.number + 1,
             from_ns,
             to_ns: now,
             reason,
-            slow_ns: self.judge.threshold(),
+            slow_ns: slow_ns.or(self.judge.threshold()),
+            slow_request: due.map(|due| due.request),
+            told_until_ns,
             watched: self.events.watched(),
             gaps: self.gaps.clone(),
             sdk_gaps: self.sdk_gaps.clone(),
@@ -339,8 +366,12 @@ impl Flight {
         self.follow_sdk();
         self.follow(Monotonic::now().0);
         self.count_gaps(Monotonic::now().0);
+        let now = Monotonic::now().0;
+        let last = self.job(now, Reason::End, None);
+        if self.number == 0 {
+            self.cooldown.held(now);
+        }
         let figures = self.figures();
-        let last = self.job(Monotonic::now().0, Reason::End);
         let Self {
             writer,
             mut control,
@@ -349,16 +380,4 @@ impl Flight {
         let told = writer.finish(last);
         (figures, hear(control.as_mut(), told))
     }
-}
-
-/// Has those who wait for windows told of them. What is told goes on.
-fn hear(mut control: Option<&mut Control>, told: Vec<(u64, Notice)>) -> Vec<Notice> {
-    let mut notices = Vec::new();
-    for (number, notice) in told {
-        if let Some(control) = &mut control {
-            control.told(number, &notice);
-        }
-        notices.push(notice);
-    }
-    notices
 }

@@ -73,10 +73,15 @@ impl Probed {
                     position += 1;
                     position <= at || !of(b)
                 });
-                each(span(begun.source, begun.at, event));
+                each(span(begun.source, begun.at, event.at, event.tid));
             }
             What::Span { source, ns } => {
-                each(span(source, event.at.saturating_sub(ns), event));
+                each(span(
+                    source,
+                    event.at.saturating_sub(ns),
+                    event.at,
+                    event.tid,
+                ));
             }
             // Another program than the one whose frames these were.
             What::Name { back: true, .. } => {
@@ -88,25 +93,27 @@ impl Probed {
 }
 
 /// A request without a socket.
-fn span(source: u16, begin: u64, end: &Event) -> Request {
+pub(crate) fn span(source: u16, begin: u64, end: u64, tid: u32) -> Request {
     Request {
         span: Some(source),
         socket: Socket(0),
-        tid: end.tid,
+        tid,
         arrival: None,
         ready: None,
         received: begin,
         bytes: 0,
         sends: vec![Sent {
-            at: end.at,
-            tid: end.tid,
+            at: end,
+            tid,
             bytes: 0,
             held: Held::Not,
             end: None,
         }],
         acknowledged: None,
-        transmitted: end.at,
+        transmitted: end,
         delivery: None,
+        amends: None,
+        sent_again: None,
     }
 }
 

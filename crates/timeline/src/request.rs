@@ -7,14 +7,24 @@
 //! Sockets that are not TCP have no packets: from when the data was ready to the end of the send.
 
 mod flow;
+mod moments;
+mod persist;
 
 use flow::Flow;
-use tailscope_signals::event::{Event, Held, OnTop, Sequence, Socket, What};
+pub use moments::{Arrival, Delivery, Sent};
+use serde::{Deserialize, Serialize};
+use tailscope_signals::event::{Event, OnTop, Sequence, Socket, What};
 
 use crate::keyed::ByNumber;
 
-/// After so long without a further send or receive an answer counts as whole, in ns.
+/// After so long without a further send or receive an answer is handed on as whole, in ns.
 const SETTLED_NS: u64 = 200_000_000;
+/// What is sent after a longer silence, in ns, is no part of the answer: the server sends by itself, as
+/// to a subscriber. The request says so ([`Request::sent_again`]).
+const CONTINUED_NS: u64 = 1_000_000_000;
+/// So long it is known when a packet left a client on this machine, in ns: a packet that is lost comes
+/// again after a fifth of that.
+const LEFT_NS: u64 = 1_000_000_000;
 /// So long a client on this machine may take to receive its answer, in ns. Then the request ends
 /// where the answer left.
 const UNTAKEN_NS: u64 = 1_000_000_000;
@@ -25,57 +35,13 @@ const MOST_ARRIVALS: usize = 64;
 /// Sends of one request, of which the last count.
 const MOST_SENDS: usize = 64;
 
-/// A packet with data on its way in, in ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
-    /// The client's thread called for it to be sent, and which that is; `None`: another machine's, or it
-    /// did not leave in that call.
-    pub asked: Option<(u64, u32)>,
-    /// The client's device took it; `None`: it came from another machine.
-    pub left: Option<u64>,
-    /// The stack took it from the device.
-    pub packet: u64,
-    /// TCP looked at it.
-    pub tcp: u64,
-    /// The socket's reader was told; `None`: not seen.
-    pub ready: Option<u64>,
-    /// The socket on this machine that sent it.
-    from: Option<Socket>,
-    end: Sequence,
-}
-
-/// How the last of an answer reached a client on this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery {
-    /// Its packet on the way in to the client.
-    pub arrival: Arrival,
-    /// The client's receive returned, in ns.
-    pub taken: u64,
-    /// The client's thread.
-    pub tid: u32,
-}
-
-/// A send, in ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sent {
-    /// When it returned.
-    pub at: u64,
-    /// The thread.
-    pub tid: u32,
-    /// How many bytes.
-    pub bytes: u32,
-    /// Why TCP kept some of them back.
-    pub held: Held,
-    /// The place in the stream after them; `None`: it is not TCP.
-    pub end: Option<Sequence>,
-}
-
 /// One request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// It is a span of this source of probes, or of this name of the SDK, and has no socket, and one send: its end.
     pub span: Option<u16>,
     /// Its socket.
+    #[serde(with = "persist::socket")]
     pub socket: Socket,
     /// The thread that received it.
     pub tid: u32,
@@ -95,6 +61,12 @@ pub struct Request {
     pub transmitted: u64,
     /// How a client on this machine got it.
     pub delivery: Option<Delivery>,
+    /// It was handed on before as whole, and so long, in ns; then more came of it.
+    #[serde(default)]
+    pub amends: Option<u64>,
+    /// So long after its last send the server sent again, in ns, and nothing had been received between.
+    #[serde(default)]
+    pub sent_again: Option<u64>,
 }
 
 impl Request {
@@ -124,6 +96,21 @@ impl Request {
     #[must_use]
     pub fn latency(&self) -> u64 {
         self.end().saturating_sub(self.begin())
+    }
+
+    /// Whether both are the same request, of which one may know more.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let identity = |r: &Self| (r.span, r.socket, r.tid, r.received);
+        identity(self) == identity(other)
+    }
+
+    /// Whether its moments are in an order that a request can have: a file may say anything.
+    pub(crate) fn is_sound(&self, latest: u64) -> bool {
+        let taken = self.delivery.map_or(0, |delivery| delivery.taken);
+        !self.sends.is_empty()
+            && self.received <= self.transmitted
+            && self.transmitted.max(taken) <= latest
     }
 
     /// The last send.
@@ -185,6 +172,7 @@ impl Requests {
                 connects,
             } => {
                 let first = self.takes(event, socket, end, &mut each);
+                let first = first.or_else(|| self.left_for(socket, end, connects, now));
                 let tcp = end.is_some();
                 // To a client an answer comes in, and no request.
                 let ended = if connects {
@@ -214,7 +202,7 @@ impl Requests {
                     held,
                     end,
                 };
-                flow.send(sent);
+                flow.send(sent, socket).into_iter().for_each(&mut each);
             }
             What::Transmit {
                 socket, end, since, ..
@@ -225,12 +213,16 @@ impl Requests {
                     at: now,
                     asked,
                 };
-                self.leaving.insert(end, leaves);
+                // The same bytes again: the first time is when they left.
+                let left = self.leaving.entry(end).or_insert(leaves);
+                if left.from != socket {
+                    *left = leaves;
+                }
                 self.renew(socket, now, None, Some(end), &mut each);
                 let flow = self.flow(socket, now);
                 if flow
                     .transmitted
-                    .is_none_or(|(before, _)| end.reaches(before))
+                    .is_none_or(|(before, _)| end != before && end.reaches(before))
                 {
                     flow.transmitted = Some((end, now));
                 }
@@ -260,7 +252,10 @@ impl Requests {
     ) {
         let flow = self.flow(socket, now);
         if flow.is_anew(comes, leaves) {
-            let old = std::mem::take(flow);
+            let mut old = std::mem::take(flow);
+            if leaves.is_some() {
+                flow.take_over(&mut old);
+            }
             flow.is_anew(comes, leaves);
             for open in old.into_open() {
                 open.done(socket).into_iter().for_each(&mut *each);
@@ -271,7 +266,7 @@ impl Requests {
     fn comes_in(&mut self, cpu: u32, now: u64, socket: Socket, end: Sequence, bytes: u16) {
         // In a softirq its packet has just been told; from a socket's backlog it has not.
         let packet = self.packets.get(&cpu).copied().unwrap_or(now);
-        let left = (bytes > 0).then(|| self.leaving.remove(&end)).flatten();
+        let left = (bytes > 0).then(|| self.left(socket, end)).flatten();
         let flow = self.flow(socket, now);
         for open in flow.unsent() {
             open.acknowledged = Some(now);
@@ -282,7 +277,6 @@ impl Requests {
         if flow.arrivals.len() == MOST_ARRIVALS {
             flow.arrivals.pop_front();
         }
-        let left = left.filter(|left| left.from != socket);
         flow.arrivals.push_back(Arrival {
             asked: left.and_then(|left| left.asked),
             left: left.map(|left| left.at),
@@ -292,6 +286,39 @@ impl Requests {
             from: left.map(|left| left.from),
             end,
         });
+    }
+
+    /// The packet up to here that left a socket on this machine for this one. Sequence numbers of
+    /// different connections may be the same: one server's socket is no client of another's.
+    fn left(&mut self, socket: Socket, end: Sequence) -> Option<Leaves> {
+        let left = self.leaving.remove(&end)?;
+        let serves = |of: Socket| self.flows.get(&of).is_some_and(|flow| flow.serves);
+        let possible = left.from != socket && !(serves(socket) && serves(left.from));
+        possible.then_some(left)
+    }
+
+    /// The packet of a request whose arrival TCP did not tell of, as where it made the connection
+    /// (TCP_DEFER_ACCEPT, a full accept queue), and whose client is on this machine.
+    fn left_for(
+        &mut self,
+        socket: Socket,
+        end: Option<Sequence>,
+        connects: bool,
+        now: u64,
+    ) -> Option<Arrival> {
+        let end = end.filter(|_| !connects)?;
+        let left = self.left(socket, end)?;
+        let ready = self.flow(socket, now).ready;
+        let came = ready.unwrap_or(now).max(left.at);
+        Some(Arrival {
+            asked: left.asked,
+            left: Some(left.at),
+            packet: came,
+            tcp: came,
+            ready,
+            from: Some(left.from),
+            end,
+        })
     }
 
     /// The reader of a socket took everything up to `end`. Gives back the first packet of it, and
@@ -322,11 +349,11 @@ impl Requests {
     /// Hands on what is whole, and forgets what nobody asks for any more.
     fn sweep(&mut self, now: u64, each: &mut impl FnMut(Request)) {
         self.swept = now;
-        let settled = now.saturating_sub(SETTLED_NS);
         for (socket, flow) in &mut self.flows {
             flow.sweep(now, *socket).into_iter().for_each(&mut *each);
         }
-        self.leaving.retain(|_, left| left.at >= settled);
+        let known = now.saturating_sub(LEFT_NS);
+        self.leaving.retain(|_, left| left.at >= known);
         if self.flows.len() > MOST_SOCKETS {
             let mut touched: Vec<u64> = self.flows.values().map(|flow| flow.touched).collect();
             let (_, middle, _) = touched.select_nth_unstable(MOST_SOCKETS / 2);

@@ -69,18 +69,16 @@ impl Judge {
         Some(both.value_at_quantile(share) + 1)
     }
 
-    /// Takes a request that ended at `at`, and says whether it is slow.
-    pub fn take(&mut self, at: u64, latency: u64) -> bool {
-        let Some(slow) = self.slow else { return false };
+    /// Takes a request that ended at `at`. If it is slow: from which latency on one is, in ns.
+    pub fn take(&mut self, at: u64, latency: u64) -> Option<u64> {
+        let slow = self.slow?;
         if let Slow::Percentile(share) = slow
             && at >= self.again_at
         {
             self.known = self.percentile(share);
             self.again_at = at + AGAIN_NS;
         }
-        let is_slow = self
-            .threshold()
-            .is_some_and(|threshold| latency >= threshold);
+        let exceeded = self.threshold().filter(|threshold| latency >= *threshold);
         if matches!(slow, Slow::Percentile(_)) {
             if at / SLICE_NS != self.slice {
                 self.slice = at / SLICE_NS;
@@ -88,7 +86,7 @@ impl Judge {
             }
             self.latest.saturating_record(latency);
         }
-        is_slow
+        exceeded
     }
 }
 
@@ -102,7 +100,11 @@ mod tests {
         let mut slow = 0;
         for n in 0..100_000u64 {
             let late = if n % 500 == 0 { 10 + n / 500 % 100 } else { 0 };
-            slow += u32::from(judge.take(n * 20_000, (1 + late) * 1_000_000 + n % 999));
+            slow += u32::from(
+                judge
+                    .take(n * 20_000, (1 + late) * 1_000_000 + n % 999)
+                    .is_some(),
+            );
         }
         assert!((50..200).contains(&slow), "{slow}");
     }
@@ -110,12 +112,12 @@ mod tests {
     #[test]
     fn of_few_requests_none_is_slow_by_percentile() {
         let mut judge = Judge::new(Some(Slow::Percentile(0.99)));
-        assert!((0..500).all(|n| !judge.take(n, n)));
+        assert!((0..500).all(|n| judge.take(n, n).is_none()));
     }
 
     #[test]
     fn a_fixed_time_needs_no_history() {
         let mut judge = Judge::new(Some(Slow::Longer(2_000)));
-        assert!(judge.take(1, 2_000) && !judge.take(2, 1_999));
+        assert!(judge.take(1, 2_000) == Some(2_000) && judge.take(2, 1_999).is_none());
     }
 }

@@ -11,6 +11,7 @@ mod answers;
 mod classes;
 mod gaps;
 mod jvm;
+mod losses;
 mod naming;
 mod teller;
 
@@ -145,6 +146,9 @@ pub struct Story {
     pub jvms: Vec<JvmMeanwhile>,
     /// The gaps, in their order.
     pub gaps: Vec<Gap>,
+    /// So long after the last send the server sent again, in ns, and nothing had been received between:
+    /// whether that belongs to the answer nobody can tell here.
+    pub sent_again_ns: Option<u64>,
     /// What the trace lost that may be missing here, and where.
     pub losses: Vec<String>,
 }
@@ -161,8 +165,12 @@ pub struct Choice {
 /// All that a trace tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stories {
-    /// Requests that were followed from begin to end.
+    /// Requests that were followed from begin to end, without those of an earlier window.
     pub requests: u64,
+    /// Requests that this window holds too, and that an earlier one tells of.
+    pub in_earlier_windows: u64,
+    /// Requests after whose answer, and a silence, the server sent again, without being asked.
+    pub sent_again: u64,
     /// Those that were slow.
     pub slow: u64,
     /// Above which latency, in ns.
@@ -186,11 +194,21 @@ const ONE_IN: usize = 100;
 /// recorded, else the slowest hundredth.
 #[must_use]
 pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
-    let (requests, tracks, choice) = follow(trace, slower_ns, most);
+    let Followed {
+        requests,
+        earlier,
+        tracks,
+        choice,
+    } = follow(trace, slower_ns, most);
     let told = chosen(&requests, choice);
     let answers = Answers::of(&requests);
     Stories {
         requests: requests.len() as u64,
+        in_earlier_windows: earlier,
+        sent_again: requests
+            .iter()
+            .filter(|request| request.sent_again.is_some())
+            .count() as u64,
         slow: requests
             .iter()
             .filter(|request| request.latency() >= choice.slower_ns)
@@ -198,7 +216,7 @@ pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
         slower_ns: choice.slower_ns,
         whole_from_ns: trace.about.whole_from_ns(),
         to_ns: trace.about.to_ns,
-        losses: losses(trace, 0, u64::MAX),
+        losses: losses::of_all(trace),
         pauses: tracks.pauses().all().to_vec(),
         stories: told
             .iter()
@@ -225,24 +243,54 @@ pub(crate) fn chosen(requests: &[Request], choice: Choice) -> Vec<&Request> {
     slow
 }
 
-/// Finds a trace's requests, and what threads did in those that will be told of.
-pub(crate) fn follow(
-    trace: &Trace,
-    slower_ns: Option<u64>,
-    most: usize,
-) -> (Vec<Request>, Tracks, Choice) {
+/// A trace's requests, and what threads did in some of them.
+pub(crate) struct Followed {
+    pub(crate) requests: Vec<Request>,
+    /// How many an earlier window tells of.
+    earlier: u64,
+    pub(crate) tracks: Tracks,
+    pub(crate) choice: Choice,
+}
+
+/// The requests of a trace by when they were found, and who is watched.
+fn requests(trace: &Trace) -> (Vec<Request>, Watched) {
     let mut found = Requests::default();
-    let mut requests = Vec::new();
+    let mut requests: Vec<Request> = Vec::new();
     let mut probed = Probed::default();
     let mut watched = Watched::of(trace);
+    let add = |requests: &mut Vec<Request>, request: Request| {
+        let before = request.amends.and_then(|_| {
+            let same = |other: &&mut Request| request.is(other);
+            requests.iter_mut().rev().find(same)
+        });
+        match before {
+            Some(before) => *before = request,
+            None => requests.push(request),
+        }
+    };
     for (cpu, event) in trace.events() {
         watched.take(&event);
         if trace.about.sockets {
-            found.take(cpu, &event, |request| requests.push(request));
+            found.take(cpu, &event, |request| add(&mut requests, request));
         }
         probed.take(&event, |request| requests.push(request));
     }
-    found.finish(|request| requests.push(request));
+    found.finish(|request| add(&mut requests, request));
+    // The recorder followed it from before the window's begin: it may know more than is in here.
+    let slow = trace.about.slow_request.clone();
+    if let Some(slow) = slow.filter(|slow| slow.is_sound(trace.about.to_ns)) {
+        requests.retain(|request| !request.is(&slow));
+        requests.push(slow);
+    }
+    (requests, watched)
+}
+
+/// Finds a trace's requests, and what threads did in those that will be told of.
+pub(crate) fn follow(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Followed {
+    let (mut requests, watched) = requests(trace);
+    let all = requests.len();
+    requests.retain(|request| request.end() >= trace.about.told_until_ns);
+    let earlier = (all - requests.len()) as u64;
     let slower_ns = slower_ns.or(trace.about.slow_ns).unwrap_or_else(|| {
         let mut all: Vec<u64> = requests.iter().map(Request::latency).collect();
         all.sort_unstable();
@@ -267,53 +315,12 @@ pub(crate) fn follow(
         tracks.take(cpu, &event);
     }
     tracks.finish(trace.about.to_ns);
-    (requests, tracks, choice)
-}
-
-/// What the trace lost between two moments, in words.
-fn losses(trace: &Trace, from: u64, to: u64) -> Vec<String> {
-    let about = &trace.about;
-    let ago = |at: u64| format!("{:.3} s", at.saturating_sub(about.from_ns) as f64 / 1e9);
-    let mut told = Vec::new();
-    let whole = about.whole_from_ns();
-    if whole > about.from_ns && from < whole {
-        told.push(format!(
-            "the memory held nothing older than {} into the window on every CPU: what came before is missing",
-            ago(whole)
-        ));
+    Followed {
+        requests,
+        earlier,
+        tracks,
+        choice,
     }
-    for gap in about
-        .gaps
-        .iter()
-        .filter(|gap| gap.to_ns >= from && gap.from_ns <= to)
-    {
-        told.push(format!(
-            "the kernel skipped {} events between {} and {} of the window",
-            gap.events,
-            ago(gap.from_ns),
-            ago(gap.to_ns)
-        ));
-    }
-    for gap in about
-        .sdk_gaps
-        .iter()
-        .filter(|gap| gap.to_ns >= from && gap.from_ns <= to)
-    {
-        told.push(format!(
-            "{} spans of the SDK are missing that ended between {} and {} of the window: their process's \
-             memory had no room",
-            gap.events,
-            ago(gap.from_ns),
-            ago(gap.to_ns)
-        ));
-    }
-    let unwritten: u64 = about.parts.iter().map(|part| part.unwritten).sum();
-    if unwritten > 0 && to >= about.to_ns.saturating_sub(1_000_000) {
-        told.push(format!(
-            "{unwritten} events were not written yet when the window was read"
-        ));
-    }
-    told
 }
 
 /// In words that name it in a sentence.

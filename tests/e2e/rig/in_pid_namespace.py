@@ -138,7 +138,7 @@ def flight(folder: Path) -> dict[str, Any]:
 
 def agent(folder: Path) -> dict[str, Any]:
     """`agent`, with two servers of one name: one that runs before it, one that starts later."""
-    name = Path(sys.executable).resolve().name[:15]
+    name = Path(sys.executable).name[:15]  # as exec has it, the link's own
     config = configuration(folder, f'name = "{name}"', record='spans = ["syscall:ready..send"]')
     with serving() as (_, first), Agent(folder, config) as started:
         before = started.figures()["tailscope_processes"]

@@ -55,11 +55,11 @@ pub struct Timeline {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub keep: Duration,
 
-    /// What the rings may take in memory
+    /// What the rings may take in memory; at most 512 MiB a CPU are used
     #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = parse_bytes)]
     pub memory: u64,
 
-    /// Windows a minute, at most, for slow requests
+    /// Windows a minute, at most, for slow requests; the next one is not before a minute divided by this
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub per_minute: u32,
 
@@ -126,7 +126,7 @@ pub struct Page {
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub number: u32,
 
-    /// The file to write [default: beside the window, as .NUMBER.html]
+    /// The file to write, - for stdout [default: beside the window, as .NUMBER.html]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -156,7 +156,7 @@ pub struct Perfetto {
     /// A window that `tailscope timeline` wrote
     pub trace: PathBuf,
 
-    /// The file to write [default: beside the window, as .perfetto-trace]
+    /// The file to write, - for stdout [default: beside the window, as .perfetto-trace]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

@@ -3,14 +3,13 @@
 mod args;
 mod story;
 
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::fs;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use signal_hook::consts::SIGUSR1;
 use tailscope_record::{Prints, SpanSource};
 use tailscope_timeline::{
@@ -19,13 +18,15 @@ use tailscope_timeline::{
 };
 
 use crate::failure::Failure;
-use crate::streams;
+use crate::streams::{print, save, say};
 use crate::subject::{aims, launch, load_failure, stop_on_signals, targets, watch_all};
 use crate::units::{bytes, count, time};
 use args::{Dump, Page, Perfetto, WithWindow};
 
 pub use args::Timeline;
 
+/// The most that verifiers let a CPU's ring be, in bytes.
+const MOST_A_CPU: u64 = 512 << 20;
 /// How often the rings are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -61,9 +62,8 @@ fn draw_page(args: &Page) -> Result<ExitCode> {
     };
     let beside = || args.trace.with_extension(format!("{}.html", args.number));
     let path = args.output.clone().unwrap_or_else(beside);
-    fs::write(&path, page(&trace, story))
-        .with_context(|| format!("can't write {}", path.display()))?;
-    streams::err(&format!("wrote {}: {}", path.display(), story.sentence));
+    save(&path, |out| out.write_all(page(&trace, story).as_bytes()))?;
+    say!("wrote {}: {}", path.display(), story.sentence);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -73,14 +73,8 @@ fn draw(args: &Perfetto) -> Result<ExitCode> {
         .output
         .clone()
         .unwrap_or_else(|| args.trace.with_extension("perfetto-trace"));
-    let what = || format!("can't write {}", path.display());
-    let mut file = BufWriter::new(File::create(&path).with_context(what)?);
-    perfetto::write(&trace, &mut file).with_context(what)?;
-    file.into_inner().with_context(what)?;
-    streams::err(&format!(
-        "wrote {}; open it at ui.perfetto.dev",
-        path.display()
-    ));
+    save(&path, |mut out| perfetto::write(&trace, &mut out))?;
+    say!("wrote {}; open it at ui.perfetto.dev", path.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -91,7 +85,7 @@ fn have_written(args: &Dump) -> Result<ExitCode> {
             args.socket.display()
         ))
     })?;
-    streams::out(&path.display().to_string())?;
+    print(&format!("{}\n", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,7 +120,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     })
     .map_err(failure)?;
     for limit in flight.limits() {
-        streams::err(&format!("tailscope: {limit}"));
+        say!("tailscope: {limit}");
     }
     watch_all(&processes, &args.pids, args.no_children, |process| {
         flight.watch(process.pid).map_err(failure)?;
@@ -142,12 +136,12 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         launched.go()?;
     }
     if !args.quiet {
-        streams::err(&format!(
+        say!(
             "keeping the last {} in {} of memory (Ctrl-C ends it, SIGUSR1 to {} writes the window)",
             time(args.keep.as_nanos() as u64),
             bytes(flight.ring_bytes()),
             std::process::id()
-        ));
+        );
     }
     let end = args.duration.map(|duration| Instant::now() + duration);
     while !stop.load(Relaxed) && end.is_none_or(|end| Instant::now() < end) {
@@ -162,7 +156,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         }
         if !flight.anybody_lives() {
             if !args.quiet {
-                streams::err("every process has ended");
+                say!("every process has ended");
             }
             break;
         }
@@ -170,7 +164,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     let (figures, notices) = flight.finish();
     tell_notices(&notices, args);
     if !args.quiet {
-        streams::err(&summary(&figures));
+        say!("{}", summary(&figures));
     }
     let failed = notices.iter().any(|n| matches!(n, Notice::Failed { .. }));
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
@@ -186,8 +180,24 @@ fn failure(error: FlightError) -> anyhow::Error {
 fn tell_notices(notices: &[Notice], args: &Timeline) {
     for notice in notices {
         match notice {
-            Notice::Failed { why } | Notice::Note(why) => {
-                streams::err(&format!("tailscope: {why}"))
+            Notice::Failed { why } | Notice::Note(why) => say!("tailscope: {why}"),
+            Notice::Holds {
+                held_ns,
+                keep_ns,
+                events_per_second,
+                needed_bytes,
+            } => {
+                let rate = format!("at the present {} events/s", count(*events_per_second));
+                if held_ns < keep_ns {
+                    say!(
+                        "tailscope: {rate} the memory holds {} of the {} asked for: {}",
+                        time(*held_ns),
+                        time(*keep_ns),
+                        remedy(*needed_bytes)
+                    );
+                } else if !args.quiet {
+                    say!("{rate} the memory would hold {}", time(*held_ns));
+                }
             }
             Notice::Written { .. } if args.quiet => {}
             Notice::Written {
@@ -204,21 +214,29 @@ fn tell_notices(notices: &[Notice], args: &Timeline) {
                     Reason::End => "the end",
                 };
                 let size = fs::metadata(path).map_or(0, |file| file.len());
-                streams::err(&format!(
+                say!(
                     "wrote {}: {why}; {} events of {}, {lost} lost, {} in {}",
                     path.display(),
                     count(*events),
                     time(*held_ns),
                     bytes(size),
                     time(*took_ns)
-                ));
-                streams::err(&format!(
-                    "next: tailscope timeline story {}",
-                    path.display()
-                ));
+                );
+                say!("next: tailscope timeline story {}", path.display());
             }
         }
     }
+}
+
+/// What to do where the memory is too small.
+fn remedy(needed: u64) -> String {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    if needed / cpus > MOST_A_CPU {
+        return "no more than 512 MiB a CPU can be used, so --keep less".to_owned();
+    }
+    // A little more, as the rate is not the same in each second.
+    let megabytes = needed / 1_000_000 * 11 / 10 + 1;
+    format!("--memory {megabytes}MB would hold that")
 }
 
 fn summary(figures: &Figures) -> String {
@@ -231,7 +249,7 @@ fn summary(figures: &Figures) -> String {
     for (number, what) in [
         (
             figures.passed_over,
-            "times no window was written: too many, or no room",
+            "slow ones in no window (--per-minute, --disk)",
         ),
         (figures.skipped, "events skipped by the kernel"),
         (figures.sdk_lost, "spans of the SDK lost"),

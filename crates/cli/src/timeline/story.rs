@@ -7,7 +7,7 @@ use anyhow::Result;
 use tailscope_timeline::{Gap, Stories, Story, ms, tell};
 
 use super::args::TellStory;
-use crate::streams;
+use crate::streams::{print_json_line, print_laid_out};
 use crate::units::time;
 
 /// In text, gaps below this share of the latency are summed up.
@@ -18,16 +18,16 @@ pub fn run(args: &TellStory) -> Result<ExitCode> {
     let trace = super::open(&args.trace)?;
     let told = tell(&trace, args.slower, args.count);
     if args.json {
-        streams::json_line(&told)?;
+        print_json_line(&told)?;
     } else {
         let mut text = Vec::new();
         write(&told, &mut text)?;
-        streams::lay_out(&String::from_utf8_lossy(&text))?;
+        print_laid_out(&String::from_utf8_lossy(&text))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(told: &Stories, out: &mut impl Write) -> io::Result<()> {
+fn write(told: &Stories, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "{} requests in {}, {} took {} or longer",
@@ -36,6 +36,21 @@ fn write(told: &Stories, out: &mut impl Write) -> io::Result<()> {
         told.slow,
         ms(told.slower_ns)
     )?;
+    if told.in_earlier_windows > 0 {
+        writeln!(
+            out,
+            "{} more requests ended before: an earlier window tells of them",
+            told.in_earlier_windows
+        )?;
+    }
+    if told.sent_again > 0 {
+        writeln!(
+            out,
+            "after {} answers, and a second of silence, the server sent again: if that was part of the answer, \
+             they took longer than it says here",
+            told.sent_again
+        )?;
+    }
     for loss in &told.losses {
         writeln!(out, "lost: {loss}")?;
     }
@@ -51,7 +66,7 @@ fn write(told: &Stories, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_story(number: usize, story: &Story, out: &mut impl Write) -> io::Result<()> {
+fn write_story(number: usize, story: &Story, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{number}. {}", story.sentence)?;
     write!(out, "   {}, thread {}", story.thread, story.tid)?;
     match &story.span {
@@ -62,6 +77,13 @@ fn write_story(number: usize, story: &Story, out: &mut impl Write) -> io::Result
         writeln!(
             out,
             "   its packet was not seen: it begins later than for the client"
+        )?;
+    }
+    if let Some(later) = story.sent_again_ns {
+        writeln!(
+            out,
+            "   the server sent again {} after this answer, without another request",
+            time(later)
         )?;
     }
     for jvm in &story.jvms {
@@ -90,7 +112,7 @@ fn write_story(number: usize, story: &Story, out: &mut impl Write) -> io::Result
     Ok(())
 }
 
-fn write_gap(gap: &Gap, out: &mut impl Write) -> io::Result<()> {
+fn write_gap(gap: &Gap, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "   {:>12}   {:>12}   {}",

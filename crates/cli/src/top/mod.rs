@@ -22,7 +22,7 @@ use anyhow::Result;
 use tailscope_record::{End, Listener, Live, Prints, Progress};
 
 use crate::console::Console;
-use crate::streams;
+use crate::streams::say;
 use crate::subject::{self, Session};
 use line::Room;
 use picture::picture;
@@ -76,10 +76,10 @@ pub fn run(args: Top) -> Result<ExitCode> {
     }
     watch.finish(matches!(end, Ok(End::Exited | End::Duration)));
     if matches!(end, Ok(End::Exited)) {
-        streams::err("tailscope: every process has ended");
+        say!("tailscope: every process has ended");
     }
     if let Some(status) = status.filter(|status| !status.success()) {
-        streams::err(&format!("tailscope: the command ended with {status}"));
+        say!("tailscope: the command ended with {status}");
     }
     end.map_err(subject::failure)?;
     finished.map_err(subject::failure)?;
@@ -232,7 +232,7 @@ impl Listener for Watch {
         }
         for notice in notices {
             if !matches!(self.place, Place::Terminal(_)) {
-                streams::err(&format!("tailscope: {notice}"));
+                say!("tailscope: {notice}");
             }
         }
         if let Some(notice) = notices.last() {

@@ -300,26 +300,21 @@ fn legend(view: &View, room: &Room) -> Vec<Line> {
 }
 
 fn help() -> Vec<Line> {
-    let mut lines: Vec<Line> = bar::parts()
-        .map(|part| {
-            let mut line = Line::plain("  ");
-            line.push(bar::letter(part).to_string(), Ink::Part(part));
-            line.push(
-                format!(" {:14} {}", bar::name(part), bar::meaning(part)),
-                Ink::Plain,
-            );
-            line
-        })
-        .collect();
-    lines.extend(
-        [
-            "",
-            "  up down  choose a kind     enter  its causes     < > s  sort     r  reverse",
-            "  /  only kinds with a text  esc  all of them      space  freeze   c  colours",
-            "  w  last seconds or all     t  bars: tail or all spans            q  quit",
-            "  ~  so few spans that the percentile is simply the slowest one",
-        ]
-        .map(Line::plain),
-    );
-    lines
+    let keys = [
+        "  up down  choose a kind     enter  its causes     < > s  sort     r  reverse",
+        "  /  only kinds with a text  esc  all of them      space  freeze   c  colours",
+        "  w  last seconds or all     t  bars: tail or all spans            q  quit",
+        "  ~  so few spans that the percentile is simply the slowest one",
+        "",
+    ];
+    let parts = bar::parts().map(|part| {
+        let mut line = Line::plain("  ");
+        line.push(bar::letter(part).to_string(), Ink::Part(part));
+        line.push(
+            format!(" {:14} {}", bar::name(part), bar::meaning(part)),
+            Ink::Plain,
+        );
+        line
+    });
+    keys.map(Line::plain).into_iter().chain(parts).collect()
 }

@@ -164,7 +164,7 @@ static __noinline int peek(struct request *r, __u32 length, bool counts)
 {
 	__u64 at = received_at();
 	struct peeked *p;
-	__u32 zero = 0, more, read = length < PEEK_BYTES ? length : PEEK_BYTES;
+	__u32 zero = 0, more, read = length < PEEK_MASK ? length : PEEK_MASK;
 
 	if (!r)
 		return 0;
@@ -172,6 +172,8 @@ static __noinline int peek(struct request *r, __u32 length, bool counts)
 	if (!p || !at || read < 4)
 		return 0;
 	*(__u32 *)p->bytes = 0;
+	barrier_var(read); /* Linux 6.1 takes a bound only from a mask */
+	read &= PEEK_MASK;
 	if (bpf_probe_read_user(p->bytes, read, (void *)at))
 		return 0;
 	if (!r->protocol) {
@@ -182,10 +184,12 @@ static __noinline int peek(struct request *r, __u32 length, bool counts)
 			return 0;
 		}
 	}
-	if (r->protocol != PROTOCOL_OTHER || !counts)
+	if (r->protocol != PROTOCOL_OTHER)
 		return 0;
 	more = more_requests(p, read);
-	if (!more)
+	if (!r->shortest)
+		r->shortest = read / (more + 1);
+	if (!more || !counts)
 		return 0;
 	if (length > read) /* the rest is like it */
 		more = (__u64)more * length / read;

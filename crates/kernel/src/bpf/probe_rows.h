@@ -52,8 +52,7 @@ static __always_inline __u64 take_shares(struct ts_row *row, const struct open_s
 			share[i].who = WHO_NOBODY;
 			if (TS_CULPRIT_CAUSES & 1u << i && share[i].n)
 				share[i].who =
-				    culprit_of(&m->recent[i],
-					       m->totals.n[i], share[i].n);
+				    culprit_of(&m->recent[i], m->totals.n[i], share[i].n);
 		}
 		barrier();
 		if (*(volatile __u32 *)&m->seq == seq)

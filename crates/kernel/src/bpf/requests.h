@@ -43,12 +43,15 @@ struct request {
 	__u8 answered;	   /* `row` is the request's so far */
 	__u8 late;	   /* its row was written; a further send goes on with the answer */
 	__u8 protocol;	   /* enum protocol of the connection */
-	__u16 held;	/* enum ts_held: why TCP kept the end of the answer back */
-	__u32 begun;	/* the meter's count of requests at the begin */
-	__u32 answers;	/* counts writes of `row`, for those who copy it */
-	__u64 spans;	/* the meter's count of answered ones at the begin */
+	__u16 held;	   /* enum ts_held: why TCP kept the end of the answer back */
+	__u32 begun;	   /* the meter's count of requests at the begin */
+	__u32 answers;	   /* counts writes of `row`, for those who copy it */
+	__u64 spans;	   /* the meter's count of answered ones at the begin */
 	__u64 queue_ns;
-	__u64 sent; /* when TCP had passed on what it kept back; 0: not known */
+	__u64 received; /* when its first receive returned */
+	__u64 sent;	/* when TCP had passed on what it kept back; 0: not known */
+	__u32 shortest; /* the least that a request has taken here, in bytes */
+	__u32 reserved3;
 	struct ts_request more;
 	struct reading begin; /* at == 0: no request is open */
 	__u32 shares;
@@ -149,17 +152,20 @@ static __always_inline bool is_reader(const struct request *r, const struct cpu 
 	return r->map == cpu->map && r->slot == cpu->slot;
 }
 
-/* The request no longer is one of those that its thread has open. */
-static __always_inline void discount(struct request *r)
+/* The request no longer is one of those that its thread has open; `m` is that thread's meter. */
+static __always_inline void discount_here(struct request *r, struct ts_meter *m)
 {
-	struct ts_meter *m;
-
 	if (!r->counted)
 		return;
 	r->counted = 0;
-	m = meter_at(r->map, r->slot);
 	if (m && m->open)
 		__sync_fetch_and_add(&m->open, -1);
+}
+
+static __always_inline void discount(struct request *r)
+{
+	if (r->counted)
+		discount_here(r, meter_at(r->map, r->slot));
 }
 
 /* Forgets the open request. */

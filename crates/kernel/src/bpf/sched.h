@@ -55,8 +55,7 @@ static __always_inline __u32 stop_of(struct task_struct *task, __u32 state)
 	return 0;
 }
 
-static __always_inline __u32 cause_of_block(struct task_struct *task, struct thread *t,
-					    __u32 state)
+static __always_inline __u32 cause_of_block(struct task_struct *task, struct thread *t, __u32 state)
 {
 	struct pt_regs___task *regs;
 	long nr;

@@ -114,7 +114,7 @@ struct lost {
 
 /* Requests of sockets that are no rows, or whose rows say too little. */
 struct uncovered {
-	ts_u64 pipelined;   /* they came together with another, and count as one with it; estimated */
+	ts_u64 pipelined; /* they came together with another, and count as one with it; estimated */
 	ts_u64 multiplexed; /* receives on connections of HTTP/2, on which requests overlap */
 	ts_u64 unanswered;  /* the connection ended before an answer */
 	ts_u64 continued;   /* the answer went on after its row was written */

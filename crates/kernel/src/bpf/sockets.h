@@ -97,6 +97,7 @@ static __always_inline void begin_request(struct request *r, struct ts_meter *m)
 	bool unaccepted = r->unaccepted;
 
 	read_meter(&r->begin, m, now);
+	r->received = now;
 	r->begun = ++m->begun;
 	r->spans = m->spans;
 	r->counted = 1;
@@ -197,9 +198,12 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		begin_request(r, m);
 	r->ready = r->established = 0;
 	r->unaccepted = 0;
-	counts = !(m->begun % PEEK_EVERY);
+	/* What is shorter than two requests is one: most receives need no look. */
+	counts = !(m->begun % PEEK_EVERY) && length >= 2 * (int)r->shortest;
 	if (!r->protocol || counts)
 		peek(r, length, counts);
+	if (length < (int)r->shortest)
+		r->shortest = length;
 	return 0;
 }
 
@@ -273,11 +277,15 @@ static __always_inline int send(struct sock *sk, int length)
 	if (!r->answered) {
 		r->answered = 1;
 		m->spans++;
-		if (!sampling()) /* else it stays among those for which the thread is metered */
+		if (sampling()) /* then it stays among those for which the thread is metered */
+			;
+		else if (is_reader(r, cpu))
+			discount_here(r, m);
+		else
 			discount(r);
 	}
-	if (now - r->begin.at >= BLAMED_FROM_NS && config.from_ready)
-		remember_served(thread_of(bpf_get_current_task_btf()), sk, r->begin.at, now);
+	if (now - r->received >= BLAMED_FROM_NS && config.from_ready)
+		remember_served(thread_of(bpf_get_current_task_btf()), sk, r->received, now);
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (tcp) {
 		r->held = tcp_held(tcp);

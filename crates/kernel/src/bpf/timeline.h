@@ -10,11 +10,22 @@
 #define TL_MAX_SDK 1024	 /* processes */
 #define TL_BUCKETS 16384 /* a power of two */
 
+/*
+ * The remainder of a division by the number of chunks, without a division: the fraction of
+ * number / chunks is a product, and the remainder is that fraction times chunks (Lemire, Kaser and
+ * Kurz: Faster remainder by direct computation, 2019). Exact for numbers below 2^50.
+ */
+#define TL_CHUNKS_BITS 7
+#define TL_FRACTION_BITS (64 - TL_CHUNKS_BITS)
+
 /* What user space decides before loading. */
 struct tl_config {
-	__u64 ring_mask; /* events of a CPU's ring, a power of two, less one */
+	/* A CPU's ring is `chunks` chunks of 1 << chunk_shift events each. */
+	__u64 chunks;	  /* at most 1 << TL_CHUNKS_BITS, less one */
+	__u64 chunk_mask; /* events of a chunk, less one */
+	__u64 reciprocal; /* 1 / chunks in units of 1 / 2^TL_FRACTION_BITS, rounded up */
+	__u32 chunk_shift;
 	__u32 follow_children;
-	__u32 reserved;
 };
 
 /* What could not be followed. */

@@ -6,8 +6,8 @@
 #ifndef TAILSCOPE_TIMELINE_PACKETS_H
 #define TAILSCOPE_TIMELINE_PACKETS_H
 
+#include "tcp.h"
 #include "timeline_rings.h"
-#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
 /* Processes that received from a watched one, by the low bits of their id. */
@@ -69,18 +69,6 @@ int BPF_PROG(on_ready, struct sock *sk)
  */
 SEC(".bss.served") __u8 served[1 << 16] = {};
 
-/*
- * Whether connect chose its port, so that it is a client's. What accept gives has the port that was
- * bound before somebody listened. The kernel marks the first so (net/ipv4/inet_hashtables.c,
- * __inet_hash_connect), that nobody else may bind them.
- */
-static __always_inline bool connects(struct tcp_sock *tcp)
-{
-	struct inet_bind_bucket *port = tcp->inet_conn.icsk_bind_hash;
-
-	return port && port->fastreuse == -1;
-}
-
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 {
@@ -107,32 +95,18 @@ int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 	if (!ours && !*client)
 		*client = 1;
 	if (tcp)
-		flags_of = connects(tcp) ? 3 : 1;
+		flags_of = tcp_connected(sk, tcp) ? 3 : 1;
 	write_at(now, ours ? TL_RECEIVE : TL_TAKEN, flags_of, 0, ids, name_of(sk),
 		 tcp ? tcp->copied_seq : 0, length);
 	return 0;
 }
 
-/* What keeps back the bytes that are not sent, as net/ipv4/tcp_output.c decides it. */
-static __always_inline __u16 held(struct tcp_sock *tcp)
-{
-	__u32 unsent = tcp->write_seq - tcp->snd_nxt;
-	__u8 nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
-
-	if ((__s32)unsent <= 0)
-		return TL_HELD_NOT;
-	if ((__s32)(tcp->write_seq - (tcp->snd_una + tcp->snd_wnd)) > 0)
-		return TL_HELD_WINDOW;
-	if (tcp->packets_out >= tcp->snd_cwnd)
-		return TL_HELD_CONGESTION;
-	if (unsent < tcp->mss_cache) {
-		if (nonagle & 2 /* TCP_NAGLE_CORK */)
-			return TL_HELD_CORK;
-		if (!(nonagle & 1 /* TCP_NAGLE_OFF */) && tcp->packets_out)
-			return TL_HELD_NAGLE;
-	}
-	return TL_HELD_OTHER;
-}
+/* Events have the numbers that tcp_held gives. */
+_Static_assert((int)TL_HELD_NAGLE == (int)TS_HELD_NAGLE && (int)TL_HELD_CORK == (int)TS_HELD_CORK &&
+		   (int)TL_HELD_WINDOW == (int)TS_HELD_WINDOW &&
+		   (int)TL_HELD_CONGESTION == (int)TS_HELD_CONGESTION &&
+		   (int)TL_HELD_OTHER == (int)TS_HELD_OTHER,
+	       "enum tl_held and enum ts_held are the same");
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(on_send, struct sock *sk, int length, int flags)
@@ -143,7 +117,7 @@ int BPF_PROG(on_send, struct sock *sk, int length, int flags)
 	if (length <= 0 || !is_watched(ids >> 32))
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
-	write_at(now, TL_SEND, !!tcp, tcp ? held(tcp) : 0, ids, name_of(sk),
+	write_at(now, TL_SEND, !!tcp, tcp ? tcp_held(tcp) : 0, ids, name_of(sk),
 		 tcp ? tcp->write_seq : 0, length);
 	return 0;
 }

@@ -24,6 +24,23 @@ struct {
 } rings SEC(".maps");
 
 /*
+ * Where in its ring the event of this number lies: number % (chunks << chunk_shift), in events. A
+ * ring may have any number of chunks, and a division would cost as much as the rest of an event.
+ */
+static __always_inline __u64 slot_of(__u64 number)
+{
+	__u64 fraction = (number >> config.chunk_shift) * config.reciprocal;
+	__u64 chunk;
+
+	fraction &= (1ULL << TL_FRACTION_BITS) - 1;
+	chunk = fraction * config.chunks >> TL_FRACTION_BITS;
+	/* Never so. Verifiers can't follow the product and have to see a bound. */
+	if (chunk >= config.chunks)
+		chunk = 0;
+	return (chunk << config.chunk_shift) + (number & config.chunk_mask);
+}
+
+/*
  * Room for the next event. An interrupt may come at any moment and write events of its own, so a
  * place is taken in one step. A reader tells an event that is not written yet, or an older one,
  * by its place, which is written last.
@@ -39,7 +56,7 @@ static __always_inline struct tl_event *next_event(__u32 *place)
 	number = __sync_fetch_and_add(&ring->head, 1);
 	*place = number;
 	return (struct tl_event *)((__u8 *)ring + TL_RING_HEAD +
-				   (number & config.ring_mask) * sizeof(struct tl_event));
+				   slot_of(number) * sizeof(struct tl_event));
 }
 
 static __always_inline void write_at(__u64 at, __u8 kind, __u8 flags, __u16 small, __u32 tid,

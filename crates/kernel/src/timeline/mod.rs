@@ -5,6 +5,7 @@
 mod attach;
 mod jvm;
 mod sdk;
+mod size;
 
 use std::collections::HashMap;
 use std::io;
@@ -22,12 +23,9 @@ use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint}
 use crate::shared::{self, Plain};
 use crate::watch::{Watched, map_of};
 pub use jvm::Listening;
+use size::RingSize;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/timeline.bpf.o"));
-
-/// The fewest events of a CPU's ring, and the most: a BPF array's value is below 2 GiB, and
-/// verifiers follow an offset up to 512 MiB.
-const SLOTS: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 23;
 
 /// The tracepoints by their program, and what is missing without them. `None`: nothing works.
 const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
@@ -97,14 +95,6 @@ pub struct Events {
     cpus: usize,
 }
 
-/// How many events each of so many CPUs has room for.
-fn slots(memory: u64, cpus: usize) -> u32 {
-    let each =
-        memory / cpus.max(1) as u64 / u64::from(tailscope_signals::event::abi::TL_EVENT_BYTES);
-    let each = u32::try_from(each).unwrap_or(u32::MAX);
-    1 << each.clamp(*SLOTS.start(), *SLOTS.end()).ilog2()
-}
-
 impl Events {
     /// Loads the programs and attaches them. From here on events are written; nobody is watched.
     pub fn load(config: Config) -> Result<Self, LoadError> {
@@ -115,8 +105,8 @@ impl Events {
             ..
         } = open(PROGRAMS)?;
         let mut ladder = Ladder::default();
-        let slots = slots(config.memory, cpus);
-        configure(&mut open, config, cpus, slots).map_err(kernel("configure the programs"))?;
+        let size = RingSize::within(config.memory, cpus);
+        configure(&mut open, config, cpus, size).map_err(kernel("configure the programs"))?;
         select(&mut open, &btf, &mut ladder)?;
         let uprobes = if config.probes {
             probes::choose(&mut ladder)
@@ -137,7 +127,7 @@ impl Events {
             uprobes,
             meters: HashMap::new(),
             object,
-            slots,
+            slots: size.events(),
             cpus,
         })
     }
@@ -215,19 +205,19 @@ fn configure(
     open: &mut OpenObject,
     config: Config,
     cpus: usize,
-    slots: u32,
+    size: RingSize,
 ) -> libbpf_rs::Result<()> {
-    let values = shared::tl_config {
-        ring_mask: u64::from(slots) - 1,
+    let mut values = shared::tl_config {
         follow_children: config.follow_children.into(),
-        reserved: 0,
+        ..Default::default()
     };
+    size.configure(&mut values);
     for mut map in open.maps_mut() {
         if map.name() == ".rodata.config" {
             map.set_initial_value(values.as_bytes())?;
         } else if map.name() == "rings" {
             map.set_max_entries(cpus as u32)?;
-            map.set_value_size(EventRings::value_size(slots))?;
+            map.set_value_size(EventRings::value_size(size.events()))?;
         }
     }
     Ok(())
@@ -254,24 +244,4 @@ fn select(open: &mut OpenObject, btf: &Btf<'_>, ladder: &mut Ladder) -> Result<(
         autoload(open, program, there);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rings_take_no_more_than_was_given_unless_that_is_next_to_nothing() {
-        for (memory, cpus) in [
-            (256_000_000, 2),
-            (64 << 20, 2),
-            (1 << 40, 4),
-            (4_000_000, 3),
-        ] {
-            let all = u64::from(slots(memory, cpus)) * 32 * cpus as u64;
-            assert!(all <= memory, "{all} of {memory}");
-        }
-        assert_eq!(slots(0, 2), 4096);
-        assert_eq!(slots(64 << 20, 2), 1 << 20);
-    }
 }

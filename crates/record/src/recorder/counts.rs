@@ -28,7 +28,7 @@ impl Recorder {
             p99_ns: total.quantile(0.99),
             bytes: self.book.output.totals().bytes,
             lost: self.lost().values().sum(),
-            uncovered: self.uncovered().values().sum(),
+            not_rows: self.not_rows(),
         }
     }
 
@@ -74,6 +74,20 @@ impl Recorder {
             ("overdrawn", self.book.overdrawn),
             ("switches", self.kernel.losses().switches),
         ])
+    }
+
+    /// Requests that are no rows so far, in words.
+    fn not_rows(&self) -> Vec<(&'static str, u64)> {
+        let counted = self.kernel.uncovered();
+        let reasons = [
+            ("pipelined", counted.pipelined),
+            ("over HTTP/2", counted.multiplexed),
+            ("without an answer", counted.unanswered),
+        ];
+        reasons
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect()
     }
 
     /// Requests that are no rows, or whose rows say too little, so far, by the reason.

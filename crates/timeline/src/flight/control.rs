@@ -161,7 +161,7 @@ impl Control {
                 Answer::Window(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
             }
             Notice::Failed { why } => Answer::Error(why.clone()),
-            Notice::Note(_) => return,
+            Notice::Note(_) | Notice::Holds { .. } => return,
         };
         for asker in &mut self.askers {
             if asker.stage == Stage::Waiting(number) {
@@ -198,6 +198,18 @@ pub fn ask_for_window(socket: &Path) -> io::Result<PathBuf> {
             "it did not answer as a flight recorder does",
         )),
     }
+}
+
+/// Has those who wait for windows told of them. What is told goes on.
+pub(super) fn hear(mut control: Option<&mut Control>, told: Vec<(u64, Notice)>) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for (number, notice) in told {
+        if let Some(control) = &mut control {
+            control.told(number, &notice);
+        }
+        notices.push(notice);
+    }
+    notices
 }
 
 #[cfg(test)]

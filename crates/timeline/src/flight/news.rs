@@ -3,8 +3,8 @@
 use tailscope_signals::event::{Event, abi, at_of, kind_of};
 
 use super::Flight;
-use crate::about::Reason;
-use crate::request::Request;
+use crate::probed::Probed;
+use crate::request::{Request, Requests};
 
 /// So many events of a CPU are looked at in one turn: bounds the memory where we were held up.
 const MOST_NEWS: u64 = 1 << 19;
@@ -15,17 +15,20 @@ impl Flight {
         let Some(sdk) = &mut self.sdk else { return };
         let probed = &mut self.probed;
         let mut ended = Vec::new();
-        sdk.take(|event| probed.take(event, |span| ended.push(times(&span))));
-        self.judge(&ended);
+        sdk.take(|event| probed.take(event, |span| ended.push(span)));
+        self.judge(ended);
     }
 
-    /// Requests by when they ended and how long they took, in ns.
-    fn judge(&mut self, ended: &[(u64, u64)]) {
-        for &(at, latency) in ended {
-            self.figures.requests += 1;
-            if self.judge.take(at, latency) {
+    /// Which of the requests are slow.
+    fn judge(&mut self, ended: Vec<Request>) {
+        for request in ended {
+            self.figures.requests += u64::from(request.amends.is_none());
+            let exceeded = self.judge.take(request.end(), request.latency());
+            let Some(slow_ns) = exceeded else { continue };
+            // It may have been slow before more came of it.
+            if request.amends.is_none_or(|before| before < slow_ns) {
                 self.figures.slow += 1;
-                self.wanted.get_or_insert(Reason::Slow);
+                self.cooldown.add(request, slow_ns);
             }
         }
     }
@@ -33,13 +36,21 @@ impl Flight {
     /// Requests that end with the events of the rings that are older than `until`, in ns.
     pub(super) fn follow(&mut self, until: u64) {
         let mut news: Vec<(u32, Event)> = Vec::new();
+        // Up to when events are missing that made requests, in ns; 0: never.
+        let mut blind = 0;
         for cpu in 0..self.rings.cpus() {
             let mut next = None;
             let head = self.rings.head(cpu);
             let from = self.seen[cpu].max(head.saturating_sub(MOST_NEWS));
             self.figures.unseen += from - self.seen[cpu];
+            let mut expected = self.seen[cpu];
             let read = self.rings.read(cpu, from, head, |number, bytes| {
-                if at_of(bytes) >= until {
+                let at = at_of(bytes);
+                if number != expected {
+                    blind = blind.max(at.min(until));
+                }
+                expected = number + 1;
+                if at >= until {
                     next = Some(number);
                     return false;
                 }
@@ -49,23 +60,28 @@ impl Flight {
                 true
             });
             self.figures.unseen += read.overwritten;
+            if next.is_none() && expected != head {
+                blind = until;
+            }
             self.seen[cpu] = next.unwrap_or(head);
+        }
+        if blind > 0 {
+            // A receive or a send that was not seen would make one request of two, and a slow one.
+            self.requests = Requests::default();
+            self.probed = Probed::default();
+            news.retain(|(_, event)| event.at >= blind);
         }
         news.sort_by_key(|(_, event)| event.at);
         let mut ended = Vec::new();
         for (cpu, event) in news {
             if self.options.sockets {
                 let requests = &mut self.requests;
-                requests.take(cpu, &event, |request| ended.push(times(&request)));
+                requests.take(cpu, &event, |request| ended.push(request));
             }
-            self.probed.take(&event, |span| ended.push(times(&span)));
+            self.probed.take(&event, |span| ended.push(span));
         }
-        self.judge(&ended);
+        self.judge(ended);
     }
-}
-
-fn times(request: &Request) -> (u64, u64) {
-    (request.end(), request.latency())
 }
 
 /// The kinds of events that make requests, so that all others are passed over unread.

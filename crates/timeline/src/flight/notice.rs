@@ -22,6 +22,18 @@ pub enum Notice {
         /// How long the writing took, in ns.
         took_ns: u64,
     },
+    /// For how long the memory holds events at the present rate: after the first second, and where it
+    /// became too little.
+    Holds {
+        /// So long, in ns, in the ring that is full first.
+        held_ns: u64,
+        /// So long was asked for, in ns.
+        keep_ns: u64,
+        /// Events of all CPUs.
+        events_per_second: u64,
+        /// So much memory would hold what was asked for.
+        needed_bytes: u64,
+    },
     /// Something that limits what the windows will tell.
     Note(String),
     /// A window could not be written.
@@ -40,7 +52,7 @@ pub struct Figures {
     pub requests: u64,
     /// Those that were slow.
     pub slow: u64,
-    /// Slow ones, or asked for, for which no window was written: too many a minute, or no room.
+    /// Slow ones that no window was written for, or holds.
     pub passed_over: u64,
     /// Events that the kernel skipped.
     pub skipped: u64,

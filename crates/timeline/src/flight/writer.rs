@@ -16,6 +16,7 @@ use tailscope_signals::event_ring::EventRings;
 use super::{Notice, Options, machine};
 use crate::about::{About, Gap, Reason};
 use crate::perfetto;
+use crate::request::Request;
 use crate::trace::Trace;
 use crate::window;
 
@@ -27,6 +28,10 @@ pub(super) struct Job {
     pub(super) to_ns: u64,
     pub(super) reason: Reason,
     pub(super) slow_ns: Option<u64>,
+    /// The request that it is written for.
+    pub(super) slow_request: Option<Request>,
+    /// As [`About::told_until_ns`].
+    pub(super) told_until_ns: u64,
     pub(super) watched: Vec<u32>,
     pub(super) gaps: Vec<Gap>,
     pub(super) sdk_gaps: Vec<Gap>,
@@ -165,6 +170,8 @@ impl Scribe {
                     to_ns: job.to_ns,
                     unix_offset_ns: unix_ns() - Monotonic::now().0 as i64,
                     slow_ns: job.slow_ns,
+                    slow_request: job.slow_request,
+                    told_until_ns: job.told_until_ns,
                     parts,
                     sdk,
                     sdk_clock_off_ns: job.sdk_clock_off_ns,

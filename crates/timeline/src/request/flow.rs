@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 
 use tailscope_signals::event::{Event, Sequence, Socket};
 
-use super::{Arrival, Delivery, MOST_ARRIVALS, MOST_SENDS, Request, SETTLED_NS, Sent, UNTAKEN_NS};
+use super::{
+    Arrival, CONTINUED_NS, Delivery, MOST_ARRIVALS, MOST_SENDS, Request, SETTLED_NS, Sent,
+    UNTAKEN_NS,
+};
 
-/// A request that has not ended.
-#[derive(Debug)]
+/// A request that has not ended, or after which nothing else came yet.
+#[derive(Debug, Clone)]
 pub(super) struct Open {
     tid: u32,
     arrival: Option<Arrival>,
@@ -20,6 +23,11 @@ pub(super) struct Open {
     left: Option<u64>,
     /// The client took it, if the client is on this machine.
     delivery: Option<Delivery>,
+    /// It has been handed on as it is.
+    told: bool,
+    /// It had been handed on as whole, and so long, in ns.
+    amends: Option<u64>,
+    sent_again: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -37,12 +45,15 @@ pub(super) struct Flow {
     deliveries: VecDeque<Delivery>,
     /// It has a client on this machine of whose receives nothing is told.
     untold: bool,
+    /// Requests were received on it.
+    pub(super) serves: bool,
     pub(super) touched: u64,
 }
 
 impl Open {
+    /// The request, if it was answered and has not been handed on.
     pub(super) fn done(self, socket: Socket) -> Option<Request> {
-        let transmitted = self.left?;
+        let transmitted = self.left.filter(|_| !self.told)?;
         Some(Request {
             span: None,
             socket,
@@ -55,7 +66,17 @@ impl Open {
             transmitted: transmitted.max(self.received),
             delivery: self.delivery,
             sends: self.sends.into(),
+            amends: self.amends,
+            sent_again: self.sent_again,
         })
+    }
+
+    /// Hands it on as it is, and keeps it: more may come of it.
+    fn tell(&mut self, socket: Socket) -> Option<Request> {
+        let request = self.clone().done(socket)?;
+        self.told = true;
+        self.amends = Some(request.latency());
+        Some(request)
     }
 
     /// Everything up to its last send has left, and was taken where that can be seen.
@@ -86,6 +107,18 @@ impl Flow {
         let anew = far(self.came, comes) || far(self.transmitted.map(|(end, _)| end), leaves);
         self.came = comes.or(self.came);
         anew
+    }
+
+    /// What was received and not answered yet is of the connection that begins to send: the numbers of
+    /// what comes in may be near those of the connection before by chance.
+    pub(super) fn take_over(&mut self, old: &mut Self) {
+        self.open = old.open.take_if(|open| open.sends.is_empty());
+        if self.open.is_some() {
+            self.arrivals = std::mem::take(&mut old.arrivals);
+            self.came = old.came;
+            self.serves = true;
+            self.touched = old.touched;
+        }
     }
 
     /// The requests of which the last byte has not left.
@@ -125,8 +158,23 @@ impl Flow {
         self.deliveries.push_back(delivery);
     }
 
-    pub(super) fn send(&mut self, sent: Sent) {
-        let Some(open) = &mut self.open else { return };
+    /// Bytes were sent. Gives back the request of which that says more, if it was handed on.
+    pub(super) fn send(&mut self, sent: Sent, socket: Socket) -> Option<Request> {
+        let open = self.open.as_mut()?;
+        let silence = open
+            .sends
+            .back()
+            .map_or(0, |last| sent.at.saturating_sub(last.at));
+        if silence > CONTINUED_NS {
+            if open.sent_again.is_none() {
+                open.sent_again = Some(silence);
+                if std::mem::take(&mut open.told) {
+                    return open.tell(socket);
+                }
+            }
+            return None;
+        }
+        open.told = false;
         if open.sends.len() == MOST_SENDS {
             open.sends.pop_front();
         }
@@ -135,6 +183,7 @@ impl Flow {
         open.left = sent.end.is_none().then_some(sent.at);
         open.delivery = None;
         self.mark();
+        None
     }
 
     /// Marks what has left and what was taken by now.
@@ -170,6 +219,7 @@ impl Flow {
             .and_then(|arrival| arrival.ready)
             .or(self.ready.take().filter(|_| !tcp));
         self.ready = None;
+        self.serves = true;
         let mut ended = None;
         if let Some(open) = self.open.take() {
             if open.sends.is_empty() {
@@ -180,7 +230,7 @@ impl Flow {
                 });
                 return None;
             }
-            if open.ended(self.untold) {
+            if open.told || open.ended(self.untold) {
                 ended = Some(open);
             } else {
                 if self.leaving.len() == MOST_SENDS {
@@ -199,6 +249,9 @@ impl Flow {
             acknowledged: None,
             left: None,
             delivery: None,
+            told: false,
+            amends: None,
+            sent_again: None,
         });
         ended
     }
@@ -214,7 +267,7 @@ impl Flow {
         ended
     }
 
-    /// Gives back what has been whole for a while.
+    /// Gives back what has been whole for a while. What was received last stays: more may be sent.
     pub(super) fn sweep(&mut self, now: u64, socket: Socket) -> Vec<Request> {
         let before = |ago: u64, at: u64| at < now.saturating_sub(ago);
         let mut whole = Vec::new();
@@ -224,12 +277,13 @@ impl Flow {
             whole.extend(open.done(socket));
         }
         let untold = self.untold;
-        let rests = |open: &mut Open| {
+        let rests = |open: &&mut Open| {
             let sent = open.sends.back().map_or(u64::MAX, |sent| sent.at);
             (open.ended(untold) && before(SETTLED_NS, sent))
                 || (open.left.is_some() && before(UNTAKEN_NS, sent))
         };
-        whole.extend(self.open.take_if(rests).and_then(|open| open.done(socket)));
+        let rests = self.open.as_mut().filter(rests);
+        whole.extend(rests.and_then(|open| open.tell(socket)));
         whole
     }
 }

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use tailscope_signals::event::Held;
 
 use super::*;
 
@@ -251,6 +252,34 @@ fn a_connection_in_the_place_of_another_begins_anew() {
 }
 
 #[test]
+fn a_connection_whose_numbers_are_near_those_before_it_in_one_direction_loses_no_request() {
+    let mut events = Vec::new();
+    // The ends of what came in and of what was sent, of one short connection after the other.
+    for (n, (came, sent)) in [
+        (10, 520),
+        (5_000_010, 3_000_000_520),
+        (900_000_010, 2_000_000_520),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let at = 1_000 * (n as u64 + 1);
+        events.extend(comes(at, came, 10));
+        events.extend([
+            receive(at + 50, came),
+            transmit(at + 80, sent),
+            send(at + 90, sent, Held::Not),
+        ]);
+    }
+    let made = all(&events);
+    let times: Vec<_> = made
+        .iter()
+        .map(|r| (r.begin() / US, r.end() / US))
+        .collect();
+    assert_eq!(times, [(1_000, 1_080), (2_000, 2_080), (3_000, 3_080)]);
+}
+
+#[test]
 fn an_answer_counts_as_whole_after_a_silence() {
     let mut requests = Requests::default();
     let mut made = 0;
@@ -266,6 +295,166 @@ fn an_answer_counts_as_whole_after_a_silence() {
         requests.take(0, &Event { at, tid, what }, |_| made += 1);
     }
     assert_eq!(made, 1);
+}
+
+#[test]
+fn a_packet_that_was_lost_left_when_it_left_first() {
+    let mut events = vec![comes(100, 10, 10)[0]];
+    events.extend(comes(200_100, 10, 10));
+    events.extend([
+        receive(200_150, 10),
+        transmit(200_180, 520),
+        send(200_190, 520, Held::Not),
+    ]);
+    let made = all(&events);
+    assert_eq!((made.len(), made[0].begin()), (1, 100 * US));
+}
+
+#[test]
+fn an_answer_that_is_sent_again_left_when_it_left_first() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([receive(150, 10), send(160, 520, Held::Not)]);
+    // Given to TCP alone, and lost once on its way from the device.
+    events.extend([transmit(180, 520), transmit(200_000, 520)]);
+    assert_eq!(all(&events)[0].end(), 180 * US);
+}
+
+#[test]
+fn a_packet_that_made_its_connection_is_known_by_when_it_left_its_client() {
+    // TCP tells nothing of its arrival: there is no established connection yet.
+    let [leaves, packet, _, ready, softirq] = comes(100, 10, 10);
+    let events = [
+        leaves,
+        packet,
+        ready,
+        softirq,
+        receive(5_150, 10),
+        transmit(5_180, 520),
+        send(5_190, 520, Held::Not),
+    ];
+    let request = all(&events).remove(0);
+    assert_eq!((request.begin(), request.end()), (100 * US, 5_180 * US));
+    assert_eq!(request.arrival.and_then(|a| a.ready), Some(103 * US));
+}
+
+#[test]
+fn one_servers_answer_is_not_taken_for_the_packet_of_anothers_client() {
+    const ANOTHER: Socket = Socket(3);
+    let on = |socket, (at, tid, what): (u64, u32, What)| {
+        let what = match what {
+            What::Receive {
+                end,
+                bytes,
+                connects,
+                ..
+            } => What::Receive {
+                socket,
+                end,
+                bytes,
+                connects,
+            },
+            What::Transmit {
+                end, bytes, since, ..
+            } => What::Transmit {
+                socket,
+                end,
+                bytes,
+                since,
+            },
+            What::TcpIn {
+                end,
+                acknowledges,
+                bytes,
+                ..
+            } => What::TcpIn {
+                socket,
+                end,
+                acknowledges,
+                bytes,
+            },
+            What::Send {
+                end, bytes, held, ..
+            } => What::Send {
+                socket,
+                end,
+                bytes,
+                held,
+            },
+            other => other,
+        };
+        (at, tid, what)
+    };
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    // Of clients on other machines no packet leaves here, and one has the answer's number by chance.
+    for (at, end) in [(300, 100), (90_000, 520)] {
+        let came = comes(at, end, 10);
+        events.extend(came[1..].iter().map(|event| on(ANOTHER, *event)));
+        let answer = [
+            receive(at + 50, end),
+            transmit(at + 80, 900 + end),
+            send(at + 90, 900 + end, Held::Not),
+        ];
+        events.extend(answer.map(|event| on(ANOTHER, event)));
+    }
+    let times: Vec<_> = all(&events)
+        .iter()
+        .map(|r| (r.socket, r.begin() / US))
+        .filter(|(socket, _)| *socket == ANOTHER)
+        .collect();
+    assert_eq!(times, [(ANOTHER, 301), (ANOTHER, 90_001)]);
+}
+
+/// A request, whose answer goes on after these silences, in µs, while a recorder looks on.
+fn with_silences(silences: &[u64]) -> Vec<Request> {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.push(receive(150, 10));
+    let (mut at, mut end) = (200, 520);
+    for silence in [&[0], silences].concat() {
+        let ticks = (at..at + silence).step_by(40_000);
+        events.extend(ticks.map(|at| (at, 0, What::PacketIn { bytes: 1 })));
+        at += silence;
+        events.extend([transmit(at, end), send(at, end, Held::Not)]);
+        (at, end) = (at + 10, end + 100);
+    }
+    // Without a client on this machine that has to take it.
+    events.remove(0);
+    all(&events)
+}
+
+#[test]
+fn an_answer_that_goes_on_after_a_silence_is_amended() {
+    let made = with_silences(&[500_000]);
+    let told: Vec<_> = made.iter().map(|r| (r.end() / US, r.amends)).collect();
+    assert_eq!(told, [(200, None), (500_210, Some(99 * US))]);
+    assert!(made[1].is(&made[0]));
+}
+
+#[test]
+fn a_server_that_sends_by_itself_is_said_to_and_its_answer_stays_as_it_is() {
+    let made = with_silences(&[3_000_000, 2_000_000]);
+    let told: Vec<_> = made.iter().map(|r| (r.end() / US, r.sent_again)).collect();
+    assert_eq!(told, [(200, None), (200, Some(3_000_010 * US))]);
+}
+
+#[test]
+fn a_request_is_the_same_after_it_was_written_and_read() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Nagle),
+    ]);
+    let request = all(&events).remove(0);
+    let text = serde_json::to_string(&request).expect("written");
+    assert_eq!(
+        serde_json::from_str::<Request>(&text).expect("read"),
+        request
+    );
 }
 
 fn any_what() -> impl Strategy<Value = What> {

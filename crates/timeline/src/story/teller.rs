@@ -93,7 +93,8 @@ impl Teller<'_> {
             causes,
             jvms,
             gaps: merged,
-            losses: losses(self.trace, begin, request.end()),
+            sent_again_ns: request.sent_again,
+            losses: losses::of_request(self.trace, begin, request.end()),
         }
     }
 
