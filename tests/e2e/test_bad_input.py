@@ -184,7 +184,7 @@ def test_an_output_that_is_a_file_is_refused(tailscope: Tailscope, folder: Path)
         (None, ["there is no ledger"]),
         ({}, ["there is no ledger", "no ledger.json"]),
         ({"ledger.json": "{"}, ["there is no ledger"]),
-        ({"a.parquet": "PAR1 and then nothing"}, ["truncated or not a Parquet file"]),
+        ({"a.parquet": "PAR1 and then nothing"}, ["is left out; truncated: "]),
         ({"ledger.json": '{"schema": 99}'}, ["schema 99", "newer"]),
     ],
     ids=["nothing", "an empty folder", "half a ledger.json", "no Parquet", "a newer schema"],
