@@ -50,6 +50,11 @@ class Fault:
     #: What the name of whoever is to blame has in it, for most of the cause's time.
     blamed: Callable[[Case], str] | None = None
 
+    @property
+    def strikes_all(self) -> bool:
+        """Whether every request meets it: only another recording tells then what is usual."""
+        return self.percentile == "p50"
+
 
 @contextmanager
 def now_and_then(begin: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:

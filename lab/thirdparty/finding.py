@@ -40,16 +40,21 @@ def find(
     """
     with fault.case(first=True) as case, folder() as temporary:
         case.load(fault.mode, case.warm_up_s)
-        ledger = (where or temporary) / "planted"
+        ledger, usual = (where or temporary) / "planted", (where or temporary) / "usual"
+        if fault.strikes_all:
+            with recording(tailscope, case.pids, usual):
+                case.load(fault.mode, seconds)
         with fault.plant(case), recording(tailscope, case.pids, ledger):
             case.load(fault.mode, seconds)
         name = fault.blamed(case) if fault.blamed else ""
-        return judge(fault, name, ledger, tailscope)
+        return judge(fault, name, ledger, usual, tailscope)
 
 
-def judge(fault: Fault, name: str, ledger: Path, tailscope: Path) -> Finding:
-    """What `explain` says of a ledger."""
+def judge(fault: Fault, name: str, ledger: Path, usual: Path, tailscope: Path) -> Finding:
+    """What `explain` says of a ledger; `usual` is one of the same server without the fault."""
     command = [tailscope, "explain", ledger, "--json", "--quiet", "-p", fault.percentile]
+    if fault.strikes_all:
+        command += ["--baseline", usual]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
         return Finding(False, (), why=done.stderr.strip()[-300:])
