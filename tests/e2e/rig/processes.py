@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,8 +84,9 @@ class Started:
 
     def cpu_ns(self) -> int:
         """The CPU time that all its threads have had."""
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
-        return sum(int(task.read_text().split()[0]) for task in tasks)
+        # The process's clock (MAKE_PROCESS_CPUCLOCK of linux/posix-timers.h): it has the time of
+        # threads that have ended too.
+        return time.clock_gettime_ns(~self.pid << 3 | 2)
 
     def works(self, ns: float) -> None:
         """Waits until it has had so much more CPU time, however long the machine lets it wait."""
