@@ -12,12 +12,8 @@ from thirdparty.finding import find
 
 pytestmark = pytest.mark.measures
 
-#: With strace on every system call a thread waits longer for the CPU behind strace (`runqueue`,
-#: which names it) than it is `stopped`: which of the two is first says nothing of the recorder.
-JUDGED = [name for name in FAULTS if name != "strace"]
 
-
-@pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.parametrize("name", FAULTS)
 def test_what_keeps_requests_waiting_is_the_first_cause(
     name: str, recordable: None, folder: Path
 ) -> None:
