@@ -6,9 +6,8 @@ from tailscope.blame import mostly
 from tailscope.cause import RUNNING
 from tailscope.explanation import Cause, Explanation
 from tailscope.quantity import duration, percent
+from tailscope.weighing import ALONE
 
-#: A cause that is worth this part of (target − median) is the answer by itself.
-ENOUGH = 0.25
 #: Below this part of the median, the tail is not longer than the middle: nothing to explain.
 FLAT = 0.01
 
@@ -28,7 +27,7 @@ def answer(explanation: Explanation) -> str:
         )
     first = f"{target} of {name} is {duration(at_target)}"
     top = explanation.causes[0]
-    if top.saving.ns >= ENOUGH * (at_target - p50):
+    if top.saving.ns >= ALONE * (at_target - p50):
         who = mostly(top.name, top.blame)
         meaning = f"{top.meaning}, {who}" if who else top.meaning
         return f"{first}; {duration(top.saving.ns)} of it is {top.name}: {meaning}."
@@ -46,7 +45,7 @@ def compared(explanation: Explanation) -> str:
         if more <= FLAT * base.target.ns:
             return f"{first}: it has not grown."
     top = explanation.causes[0]
-    if top.saving.ns < ENOUGH * more:
+    if top.saving.ns < ALONE * more:
         return f"{first}; {several(explanation)}."
     who = mostly(top.name, top.blame)
     meaning = f"{top.meaning}, {who}" if who else top.meaning

@@ -38,29 +38,33 @@ def check_top(
 ) -> None:
     """The first cause is one of these, and it is no close race. `culprit` is to blame for it.
 
-    It saves `lead` times what any other does.
+    All of these together save `lead` times what any other does, and half of the tail.
     """
     ledger.check_books(recorded)
-    explanation = ledger.explain(recorded, options=("-p", target))
+    # One fault can strike some requests by one cause and some by another: each alone saves little.
+    options = ("-p", target, "--without", ",".join(sorted(family)))
+    explanation = ledger.explain(recorded, options=options)
     top, *others = explanation["causes"]
     told = ledger.ranking(explanation)
     assert top["name"] in family, told
     if culprit:
         named = ledger.culprits(explanation, family)
         assert named[:1] == [culprit], f"{named}\n{told}"
+    saved = explanation["without"]["saving_ns"]
+    told = f"without {options[-1]}: {saved:.0f} ns\n{told}"
     strangers = [cause["saving_ns"] for cause in others if cause["name"] not in family]
-    assert top["saving_ns"] > lead * max(strangers, default=0), told
+    assert saved > lead * max(strangers, default=0), told
     # By quantiles, as a mean would hang on the few spans that the machine itself held up longest.
-    excess = explanation["target_ns"]["ns"] - explanation["p50_ns"]
-    assert sum(c["saving_ns"] for c in explanation["causes"] if c["name"] in family) > excess / 2, (
-        told
-    )
+    assert saved > (explanation["target_ns"]["ns"] - explanation["p50_ns"]) / 2, told
 
 
 def offered(record: Record, server: Server) -> Path:
-    """The ledger of a server's requests, all of which are recorded."""
+    """The ledger of a server's requests, all of which are recorded.
+
+    So few that a slow machine answers them with half of a CPU: a full one makes queues of its own.
+    """
     recorder = record("-p", server.pid, "--span", "syscall:ready..send").ready()
-    with load(server, "--rate", 2000, "-d", "5s", "--cpu", OTHER) as client:
+    with load(server, "--rate", 1000, "-d", "5s", "--cpu", OTHER) as client:
         client.wait().clean()
     recorder.interrupt().clean()
     return recorder.ledger
