@@ -271,7 +271,9 @@ impl Requests {
         for open in flow.unsent() {
             open.acknowledged = Some(now);
         }
-        if bytes == 0 {
+        // TCP sends again what was acknowledged late: that is no part of the next request.
+        let again = flow.taken.is_some_and(|taken| taken.reaches(end));
+        if bytes == 0 || again {
             return;
         }
         if flow.arrivals.len() == MOST_ARRIVALS {
@@ -343,6 +345,7 @@ impl Requests {
                 other.settle(from).into_iter().for_each(&mut *each);
             }
         }
+        self.flow(socket, by.at).taken = Some(end);
         first
     }
 

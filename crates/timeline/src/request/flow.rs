@@ -36,6 +36,8 @@ pub(super) struct Flow {
     pub(super) ready: Option<u64>,
     /// The latest place in what came in.
     came: Option<Sequence>,
+    /// The latest place up to which its reader took what came in.
+    pub(super) taken: Option<Sequence>,
     open: Option<Open>,
     /// Answered, and a next request has come before the last byte had left and was taken.
     leaving: VecDeque<Open>,
@@ -116,6 +118,7 @@ impl Flow {
         if self.open.is_some() {
             self.arrivals = std::mem::take(&mut old.arrivals);
             self.came = old.came;
+            self.taken = old.taken;
             self.serves = true;
             self.touched = old.touched;
         }

@@ -311,6 +311,25 @@ fn a_packet_that_was_lost_left_when_it_left_first() {
 }
 
 #[test]
+fn a_packet_that_comes_again_is_no_part_of_the_next_request() {
+    let mut events = comes(100, 10, 10).to_vec();
+    events.extend([
+        receive(150, 10),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    events.extend(comes(400, 10, 10)); // its client has seen no acknowledgement
+    events.extend(comes(700, 20, 10));
+    events.extend([
+        receive(750, 20),
+        transmit(780, 540),
+        send(790, 540, Held::Not),
+    ]);
+    let begins: Vec<u64> = all(&events).iter().map(Request::begin).collect();
+    assert_eq!(begins, [100 * US, 700 * US]);
+}
+
+#[test]
 fn an_answer_that_is_sent_again_left_when_it_left_first() {
     let mut events = comes(100, 10, 10).to_vec();
     events.extend([receive(150, 10), send(160, 520, Held::Not)]);
