@@ -44,7 +44,7 @@ def threading_server(answers: str) -> Iterator[tuple[int, int]]:
 
 
 def ask(port: int, keeps: bool) -> list[int]:
-    """What a client measured, in ns, oldest first: from before the send to after the last receive."""
+    """What a client measured, oldest first, in ns: from before a send to after the last receive."""
     took = []
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for _ in range(REQUESTS):

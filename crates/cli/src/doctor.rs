@@ -21,6 +21,8 @@ const MEASUREMENTS: &[(&str, &str)] = &[
         "blocked",
         "blocked on disks, sockets, sleep: io, network, sleep",
     ),
+    ("stopped", "stopped by a signal, a tracer or the freezer"),
+    ("reclaim", "reclaiming memory for its cgroup or the machine"),
     ("irq", "interrupts"),
     ("softirq", "softirqs: network, timer, other"),
     ("fault", "page faults"),
@@ -32,6 +34,10 @@ const MEASUREMENTS: &[(&str, &str)] = &[
     (
         "ready",
         "and from when they were ready: syscall:ready..send",
+    ),
+    (
+        "connections",
+        "who opened each connection, a client or the server itself",
     ),
     ("usdt", "probes that a program has: usdt:…"),
     ("uprobe", "functions of any program: uprobe:…"),

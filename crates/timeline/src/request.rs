@@ -267,6 +267,10 @@ impl Requests {
         // In a softirq its packet has just been told; from a socket's backlog it has not.
         let packet = self.packets.get(&cpu).copied().unwrap_or(now);
         let left = (bytes > 0).then(|| self.left(socket, end)).flatten();
+        if let Some(from) = left.map(|left| left.from) {
+            self.flow(from, now).peer = Some(socket);
+            self.flow(socket, now).peer = Some(from);
+        }
         let flow = self.flow(socket, now);
         for open in flow.unsent() {
             open.acknowledged = Some(now);
@@ -345,7 +349,15 @@ impl Requests {
                 other.settle(from).into_iter().for_each(&mut *each);
             }
         }
-        self.flow(socket, by.at).taken = Some(end);
+        let flow = self.flow(socket, by.at);
+        flow.taken = Some(end);
+        if let Some(peer) = flow.peer
+            && let Some(other) = self.flows.get_mut(&peer)
+            && other.peer == Some(socket)
+        {
+            other.deliver_unseen(by, end, peer);
+            other.settle(peer).into_iter().for_each(&mut *each);
+        }
         first
     }
 

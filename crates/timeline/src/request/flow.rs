@@ -38,6 +38,8 @@ pub(super) struct Flow {
     came: Option<Sequence>,
     /// The latest place up to which its reader took what came in.
     pub(super) taken: Option<Sequence>,
+    /// The other end of the connection, where that is on this machine.
+    pub(super) peer: Option<Socket>,
     open: Option<Open>,
     /// Answered, and a next request has come before the last byte had left and was taken.
     leaving: VecDeque<Open>,
@@ -119,6 +121,7 @@ impl Flow {
             self.arrivals = std::mem::take(&mut old.arrivals);
             self.came = old.came;
             self.taken = old.taken;
+            self.peer = old.peer;
             self.serves = true;
             self.touched = old.touched;
         }
@@ -159,6 +162,36 @@ impl Flow {
             self.deliveries.pop_front();
         }
         self.deliveries.push_back(delivery);
+    }
+
+    /// Its client has everything up to `end`, of which the kernel's programs may not have seen the
+    /// packet: some kernels run none while they serve interrupts above their own first process. It has
+    /// left by now.
+    pub(super) fn deliver_unseen(&mut self, by: &Event, end: Sequence, from: Socket) {
+        let Some((left, _)) = self.transmitted else {
+            return;
+        };
+        let came = self.deliveries.back().map(|latest| latest.arrival.end);
+        if left.is_far_from(end) || came.is_some_and(|came| came.reaches(end)) {
+            return;
+        }
+        if !left.reaches(end) {
+            self.transmitted = Some((end, by.at));
+        }
+        let arrival = Arrival {
+            asked: None,
+            left: None,
+            packet: by.at,
+            tcp: by.at,
+            ready: None,
+            from: Some(from),
+            end,
+        };
+        self.deliver(Delivery {
+            arrival,
+            taken: by.at,
+            tid: by.tid,
+        });
     }
 
     /// Bytes were sent. Gives back the request of which that says more, if it was handed on.

@@ -59,6 +59,23 @@ fn a_client_may_have_its_answer_before_the_servers_send_returns() {
 }
 
 #[test]
+fn an_answer_whose_packet_was_not_seen_has_left_by_when_the_client_has_it() {
+    let mut events = Vec::new();
+    for (at, asks, answers) in [(1_000, 10, 520), (2_000, 20, 540), (3_000, 30, 560)] {
+        events.extend(comes(at, asks, 10));
+        events.push(receive(at + 50, asks));
+        if answers != 540 {
+            events.push(transmit(at + 60, answers));
+            events.extend(taken(at + 61, answers).into_iter().take(3));
+        }
+        events.push(send(at + 70, answers, Held::Nagle));
+        events.push(taken(at + 61, answers)[3]);
+    }
+    let ends: Vec<u64> = all(&events).iter().map(|r| r.end() / US).collect();
+    assert_eq!(ends, [1_561, 2_561, 3_561]);
+}
+
+#[test]
 fn answers_that_the_client_takes_in_one_end_together_and_each_has_its_own_packet() {
     let mut events = Vec::new();
     for (at, asks, answers) in [(100, 10, 520), (200, 20, 540)] {
