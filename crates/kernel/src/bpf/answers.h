@@ -32,12 +32,11 @@ static __always_inline void note_answer(struct request *r, const struct ts_meter
 
 #pragma unroll
 	for (int i = 0; i < TS_CAUSES; i++) {
-		__u64 ns = m->totals.ns[i] - r->begin.ns[i];
 		__u32 n = m->totals.n[i] - r->begin.n[i];
 
-		if (!ns && !n)
+		if (!n) /* then it got no time either */
 			continue;
-		r->share[shares & CAUSES_MASK].ns = ns;
+		r->share[shares & CAUSES_MASK].ns = m->totals.ns[i] - r->begin.ns[i];
 		r->share[shares & CAUSES_MASK].n = n;
 		r->share[shares & CAUSES_MASK].who = 0;
 		if (TS_CULPRIT_CAUSES & 1u << i)
@@ -47,14 +46,12 @@ static __always_inline void note_answer(struct request *r, const struct ts_meter
 		causes |= 1u << i;
 	}
 	r->shares = shares;
-	r->row.begin = r->begin.at;
-	r->row.wall = now - r->begin.at;
-	r->row.pid = self >> 32;
-	r->row.tid = self;
-	r->row.causes = causes;
-	r->row.cpu = bpf_get_smp_processor_id();
-	r->row.queue_ns = r->queue_ns;
-	r->more.others = begun > spans ? begun : spans;
+	r->ended = now;
+	r->pid = self >> 32;
+	r->tid = self;
+	r->causes = causes;
+	r->cpu = bpf_get_smp_processor_id();
+	r->others = begun > spans ? begun : spans;
 	r->answers++;
 }
 
@@ -62,22 +59,22 @@ static __always_inline void note_answer(struct request *r, const struct ts_meter
  * its thread's last send, is not known. */
 static __always_inline void note_answer_elsewhere(struct request *r, __u64 now)
 {
-	__u64 self = shown_ids(), wall = now - r->begin.at;
+	struct special *more = special(r);
+	__u64 self = shown_ids();
 
+	r->elsewhere = 1;
 	if (r->answered) {
-		r->more.unknown_ns += wall - r->row.wall;
+		more->unknown_ns += now - r->ended;
 	} else {
-		r->more.unknown_ns = wall - r->queue_ns - r->more.accept_ns;
-		r->more.others = 0;
+		more->unknown_ns = now - r->since - r->queue_ns - more->accept_ns;
+		r->others = 0;
 		r->shares = 0;
-		r->row.causes = 0;
-		r->row.begin = r->begin.at;
-		r->row.queue_ns = r->queue_ns;
-		r->row.pid = self >> 32;
-		r->row.tid = self;
+		r->causes = 0;
+		r->pid = self >> 32;
+		r->tid = self;
 	}
-	r->row.wall = wall;
-	r->row.cpu = bpf_get_smp_processor_id();
+	r->ended = now;
+	r->cpu = bpf_get_smp_processor_id();
 	r->answers++;
 }
 
@@ -89,20 +86,34 @@ static __always_inline __u64 copy_row(struct ts_row *row, const struct request *
 	struct ts_request *more;
 	__u32 shares = r->shares;
 
-	*row = r->row;
-	row->wall += tcp_ns;
+	__builtin_memset(row, 0, sizeof(*row));
+	row->begin = r->since;
+	row->wall = r->ended - r->since + tcp_ns;
+	row->pid = r->pid;
+	row->tid = r->tid;
+	row->causes = r->causes;
+	row->cpu = r->cpu;
+	row->queue_ns = r->queue_ns;
 	row->kept = kept;
 	for (int i = 0; i < TS_CAUSES; i++) {
 		if ((__u32)i >= shares)
 			break;
 		share[i] = r->share[i];
 	}
-	if (!tcp_ns && !r->more.accept_ns && !r->more.unknown_ns && !r->more.others &&
-	    !r->more.family)
+	if (!tcp_ns && !r->is_special && !r->others)
 		return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share);
 	row->flags = TS_ROW_HAS_REQUEST;
 	more = (struct ts_request *)(share + (shares & CAUSES_MASK));
-	*more = r->more;
+	__builtin_memset(more, 0, sizeof(*more));
+	if (r->is_special) {
+		more->accept_ns = r->special.accept_ns;
+		more->unknown_ns = r->special.unknown_ns;
+		more->blocked_ns = r->special.blocked_ns;
+		more->family = r->special.peer.family;
+		more->port = r->special.peer.port;
+		__builtin_memcpy(more->address, r->special.peer.address, sizeof(more->address));
+	}
+	more->others = r->others;
 	more->tcp_ns = tcp_ns;
 	more->tcp_why = tcp_ns ? r->held : TS_HELD_NOT;
 	return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share) + sizeof(*more);
@@ -110,9 +121,7 @@ static __always_inline __u64 copy_row(struct ts_row *row, const struct request *
 
 static __always_inline __u64 tcp_time(const struct request *r)
 {
-	__u64 end = r->row.begin + r->row.wall;
-
-	return r->held && r->sent > end ? r->sent - end : 0;
+	return r->held && r->sent > r->ended ? r->sent - r->ended : 0;
 }
 
 /* Writes the row of an answer that is over. In the context of a task only. */
@@ -126,7 +135,7 @@ static __always_inline void finish(struct request *r)
 
 	if (r->protocol == PROTOCOL_TLS)
 		__sync_fetch_and_add(&uncovered.encrypted, 1);
-	if (keeps(SOCKET_SOURCE, r->row.wall + tcp_ns, &kept)) {
+	if (keeps(SOCKET_SOURCE, r->ended - r->since + tcp_ns, &kept)) {
 		ring = bpf_map_lookup_elem(&rows, &cpu);
 		row = ring ? next_row(ring, &head) : NULL;
 		if (row)
@@ -134,6 +143,8 @@ static __always_inline void finish(struct request *r)
 		else
 			__sync_fetch_and_add(&lost.rows, 1);
 	}
+	r->answers++; /* for one who is just copying it */
+	barrier();
 	forget(r);
 }
 
@@ -148,8 +159,10 @@ static __noinline int finish_late(struct request *r)
 	if (!r)
 		return 0;
 	answers = *(volatile __u32 *)&r->answers;
+	if (!*(volatile __u64 *)&r->since)
+		return 1; /* its thread has just written it */
 	tcp_ns = tcp_time(r);
-	if (keeps(SOCKET_SOURCE, r->row.wall + tcp_ns, &kept)) {
+	if (keeps(SOCKET_SOURCE, r->ended - r->since + tcp_ns, &kept)) {
 		row = bpf_ringbuf_reserve(&late_rows, LATE_ROW_BYTES, 0);
 		if (!row)
 			return 0;
@@ -185,7 +198,7 @@ int finish_answers(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (!sk || !ctx->value)
 		return 0;
 	r = request_of(sk);
-	if (!r || !r->answered || r->row.begin + r->row.wall > *(volatile __u64 *)&late.before)
+	if (!r || !r->answered || r->ended > *(volatile __u64 *)&late.before)
 		return 0;
 	if (r->held) {
 		tcp = bpf_skc_to_tcp_sock(sk);
