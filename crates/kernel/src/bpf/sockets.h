@@ -90,14 +90,16 @@ int BPF_PROG(on_readable, struct sock *sk)
 	return data_ready(sk);
 }
 
-/* A request begins with this receive. */
+/* A request begins with this receive, which returned at `now`, when the meter's count was `seq`. */
 static __always_inline void begin_request(struct request *r, struct ts_meter *m,
-					  const struct cpu *cpu)
+					  const struct cpu *cpu, __u64 now, __u32 seq)
 {
-	__u64 now = bpf_ktime_get_ns(), from = r->ready;
+	__u64 from = r->ready;
 	bool unaccepted = r->unaccepted;
 
 	read_meter(&r->begin, m);
+	if (sampling() || *(volatile __u32 *)&m->seq != seq)
+		now = bpf_ktime_get_ns(); /* what came in between was before the begin */
 	r->since = r->received = now;
 	r->begun = ++m->begun;
 	r->spans = m->spans;
@@ -149,6 +151,8 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 	struct cpu *cpu = this_cpu();
 	struct request *r = NULL;
 	bool selected = true, moves = false, counts;
+	__u64 now = 0;
+	__u32 seq;
 	struct ts_meter *m;
 
 	if (flags & 2 /* MSG_PEEK */)
@@ -174,6 +178,11 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		if (!selected && !config.from_ready)
 			return 0;
 	}
+	/* First the clock, which would wait for the request's lines. Under --sample most receives
+	 * need none. */
+	seq = *(volatile __u32 *)&m->seq;
+	if (!sampling())
+		now = bpf_ktime_get_ns();
 	if (!r)
 		r = request_of(sk);
 	if (!r) {
@@ -199,7 +208,7 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 	if (moves)
 		move_request(r, m);
 	else if (!r->since && selected)
-		begin_request(r, m, cpu);
+		begin_request(r, m, cpu, now, seq);
 	else if (r->since && sk->sk_protocol == IPPROTO_UDP) /* a datagram is a whole one */
 		__sync_fetch_and_add(&uncovered.pipelined, 1);
 	r->ready = r->established = 0;
