@@ -90,16 +90,14 @@ int BPF_PROG(on_readable, struct sock *sk)
 	return data_ready(sk);
 }
 
-/* A request begins with this receive, which returned at `now`, when the meter's count was `seq`. */
+/* A request begins with this receive. */
 static __always_inline void begin_request(struct request *r, struct ts_meter *m,
-					  const struct cpu *cpu, __u64 now, __u32 seq)
+					  const struct cpu *cpu)
 {
-	__u64 from = r->ready;
+	__u64 now = bpf_ktime_get_ns(), from = r->ready;
 	bool unaccepted = r->unaccepted;
 
 	read_meter(&r->begin, m);
-	if (sampling() || *(volatile __u32 *)&m->seq != seq)
-		now = bpf_ktime_get_ns(); /* what came in between was before the begin */
 	r->since = r->received = now;
 	r->begun = ++m->begun;
 	r->spans = m->spans;
@@ -151,8 +149,6 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 	struct cpu *cpu = this_cpu();
 	struct request *r = NULL;
 	bool selected = true, moves = false, counts;
-	__u64 now = 0;
-	__u32 seq;
 	struct ts_meter *m;
 
 	if (flags & 2 /* MSG_PEEK */)
@@ -178,11 +174,6 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		if (!selected && !config.from_ready)
 			return 0;
 	}
-	/* First the clock, which would wait for the request's lines. Under --sample most receives
-	 * need none. */
-	seq = *(volatile __u32 *)&m->seq;
-	if (!sampling())
-		now = bpf_ktime_get_ns();
 	if (!r)
 		r = request_of(sk);
 	if (!r) {
@@ -208,7 +199,7 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 	if (moves)
 		move_request(r, m);
 	else if (!r->since && selected)
-		begin_request(r, m, cpu, now, seq);
+		begin_request(r, m, cpu);
 	else if (r->since && sk->sk_protocol == IPPROTO_UDP) /* a datagram is a whole one */
 		__sync_fetch_and_add(&uncovered.pipelined, 1);
 	r->ready = r->established = 0;
