@@ -101,7 +101,9 @@ struct ts_meter {
 	ts_u32 kernel_tid; /* the thread as the kernel numbers it; 0: not metered */
 	ts_u32 begun;	   /* requests that began on this thread */
 	ts_u64 spans;	   /* how many spans ended here, kept or not; never reset */
-	ts_u64 reserved[6];
+	ts_u32 answered;   /* of those that began: answered by this thread, */
+	ts_u32 gone;	   /* and no longer open without that */
+	ts_u64 reserved[5];
 	struct ts_recent recent[TS_RECENTS]; /* from a cache line's begin on */
 } __attribute__((aligned(64)));
 

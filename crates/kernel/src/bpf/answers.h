@@ -23,38 +23,51 @@ struct {
 
 SEC(".bss.late") struct late late = {};
 
+/* Puts down what a cause did since the begin. A function of its own: few causes strike a request, and
+ * the code for all others would have to be fetched and passed over. */
+__noinline int note_share(struct request *r, const struct ts_meter *m, __u32 cause)
+{
+	struct ts_share *share;
+	__u32 shares, n;
+
+	if (!r || !m || cause >= TS_CAUSES)
+		return 0;
+	n = m->totals.n[cause] - r->begin.n[cause];
+	if (!n) /* then it got no time either */
+		return 0;
+	shares = r->shares;
+	share = &r->share[shares & CAUSES_MASK];
+	share->ns = m->totals.ns[cause] - r->begin.ns[cause];
+	share->n = n;
+	share->who = 0;
+	if (TS_CULPRIT_CAUSES & 1u << cause)
+		share->who = ts_culprit(&m->recent[cause], m->totals.n[cause], n);
+	r->shares = shares + 1;
+	r->causes |= 1u << cause;
+	return 0;
+}
+
 /* The row so far, with the causes up to this send. */
 static __always_inline void note_answer(struct request *r, const struct ts_meter *m, __u64 now)
 {
 	__u64 self = shown_ids();
-	__u32 causes = 0, shares = 0, begun = m->begun - r->begun;
+	__u32 begun = m->begun - r->begun;
 	__u64 spans = m->spans - r->spans;
 
-#pragma unroll
-	for (int i = 0; i < TS_CAUSES; i++) {
-		__u64 ns = m->totals.ns[i] - r->begin.ns[i];
-		__u32 n = m->totals.n[i] - r->begin.n[i];
-
-		if (!ns && !n)
+	r->shares = 0;
+	r->causes = 0;
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < TS_CAUSES; i += 2) { /* two counts at a time */
+		if (*(const __u64 *)&m->totals.n[i] == *(const __u64 *)&r->begin.n[i])
 			continue;
-		r->share[shares & CAUSES_MASK].ns = ns;
-		r->share[shares & CAUSES_MASK].n = n;
-		r->share[shares & CAUSES_MASK].who = 0;
-		if (TS_CULPRIT_CAUSES & 1u << i)
-			r->share[shares & CAUSES_MASK].who =
-			    culprit_of(&m->recent[i], m->totals.n[i], n);
-		shares++;
-		causes |= 1u << i;
+		note_share(r, m, i);
+		note_share(r, m, i + 1);
 	}
-	r->shares = shares;
-	r->row.begin = r->begin.at;
-	r->row.wall = now - r->begin.at;
-	r->row.pid = self >> 32;
-	r->row.tid = self;
-	r->row.causes = causes;
-	r->row.cpu = bpf_get_smp_processor_id();
-	r->row.queue_ns = r->queue_ns;
-	r->more.others = begun > spans ? begun : spans;
+	r->ended = now;
+	r->pid = self >> 32;
+	r->tid = self;
+	r->cpu = bpf_get_smp_processor_id();
+	r->others = begun > spans ? begun : spans;
 	r->answers++;
 }
 
@@ -62,23 +75,41 @@ static __always_inline void note_answer(struct request *r, const struct ts_meter
  * its thread's last send, is not known. */
 static __always_inline void note_answer_elsewhere(struct request *r, __u64 now)
 {
-	__u64 self = shown_ids(), wall = now - r->begin.at;
+	struct special *more = special(r);
+	__u64 self = shown_ids();
 
+	r->elsewhere = 1;
 	if (r->answered) {
-		r->more.unknown_ns += wall - r->row.wall;
+		more->unknown_ns += now - r->ended;
 	} else {
-		r->more.unknown_ns = wall - r->queue_ns - r->more.accept_ns;
-		r->more.others = 0;
+		more->unknown_ns = now - r->since - r->queue_ns - more->accept_ns;
+		r->others = 0;
 		r->shares = 0;
-		r->row.causes = 0;
-		r->row.begin = r->begin.at;
-		r->row.queue_ns = r->queue_ns;
-		r->row.pid = self >> 32;
-		r->row.tid = self;
+		r->causes = 0;
+		r->pid = self >> 32;
+		r->tid = self;
 	}
-	r->row.wall = wall;
-	r->row.cpu = bpf_get_smp_processor_id();
+	r->ended = now;
+	r->cpu = bpf_get_smp_processor_id();
 	r->answers++;
+}
+
+/* What few rows have beside their causes. */
+static __noinline int copy_special(struct ts_request *more, const struct request *r, __u64 tcp_ns)
+{
+	__builtin_memset(more, 0, sizeof(*more));
+	if (r->is_special) {
+		more->accept_ns = r->special.accept_ns;
+		more->unknown_ns = r->special.unknown_ns;
+		more->blocked_ns = r->special.blocked_ns;
+		more->family = r->special.peer.family;
+		more->port = r->special.peer.port;
+		__builtin_memcpy(more->address, r->special.peer.address, sizeof(more->address));
+	}
+	more->others = r->others;
+	more->tcp_ns = tcp_ns;
+	more->tcp_why = tcp_ns ? r->held : TS_HELD_NOT;
+	return 0;
 }
 
 /* Copies the row, with the time that TCP added; returns its length. */
@@ -86,33 +117,32 @@ static __always_inline __u64 copy_row(struct ts_row *row, const struct request *
 				      __u16 kept)
 {
 	struct ts_share *share = (struct ts_share *)(row + 1);
-	struct ts_request *more;
 	__u32 shares = r->shares;
 
-	*row = r->row;
-	row->wall += tcp_ns;
+	__builtin_memset(row, 0, sizeof(*row));
+	row->begin = r->since;
+	row->wall = r->ended - r->since + tcp_ns;
+	row->pid = r->pid;
+	row->tid = r->tid;
+	row->causes = r->causes;
+	row->cpu = r->cpu;
+	row->queue_ns = r->queue_ns;
 	row->kept = kept;
 	for (int i = 0; i < TS_CAUSES; i++) {
 		if ((__u32)i >= shares)
 			break;
 		share[i] = r->share[i];
 	}
-	if (!tcp_ns && !r->more.accept_ns && !r->more.unknown_ns && !r->more.others &&
-	    !r->more.family)
+	if (!tcp_ns && !r->is_special && !r->others)
 		return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share);
 	row->flags = TS_ROW_HAS_REQUEST;
-	more = (struct ts_request *)(share + (shares & CAUSES_MASK));
-	*more = r->more;
-	more->tcp_ns = tcp_ns;
-	more->tcp_why = tcp_ns ? r->held : TS_HELD_NOT;
-	return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share) + sizeof(*more);
+	copy_special((struct ts_request *)(share + (shares & CAUSES_MASK)), r, tcp_ns);
+	return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share) + sizeof(struct ts_request);
 }
 
 static __always_inline __u64 tcp_time(const struct request *r)
 {
-	__u64 end = r->row.begin + r->row.wall;
-
-	return r->held && r->sent > end ? r->sent - end : 0;
+	return r->held && r->sent > r->ended ? r->sent - r->ended : 0;
 }
 
 /* Writes the row of an answer that is over. In the context of a task only. */
@@ -126,7 +156,7 @@ static __always_inline void finish(struct request *r)
 
 	if (r->protocol == PROTOCOL_TLS)
 		__sync_fetch_and_add(&uncovered.encrypted, 1);
-	if (keeps(SOCKET_SOURCE, r->row.wall + tcp_ns, &kept)) {
+	if (keeps(SOCKET_SOURCE, r->ended - r->since + tcp_ns, &kept)) {
 		ring = bpf_map_lookup_elem(&rows, &cpu);
 		row = ring ? next_row(ring, &head) : NULL;
 		if (row)
@@ -134,6 +164,8 @@ static __always_inline void finish(struct request *r)
 		else
 			__sync_fetch_and_add(&lost.rows, 1);
 	}
+	r->answers++; /* for one who is just copying it */
+	barrier();
 	forget(r);
 }
 
@@ -148,8 +180,10 @@ static __noinline int finish_late(struct request *r)
 	if (!r)
 		return 0;
 	answers = *(volatile __u32 *)&r->answers;
+	if (!*(volatile __u64 *)&r->since)
+		return 1; /* its thread has just written it */
 	tcp_ns = tcp_time(r);
-	if (keeps(SOCKET_SOURCE, r->row.wall + tcp_ns, &kept)) {
+	if (keeps(SOCKET_SOURCE, r->ended - r->since + tcp_ns, &kept)) {
 		row = bpf_ringbuf_reserve(&late_rows, LATE_ROW_BYTES, 0);
 		if (!row)
 			return 0;
@@ -185,7 +219,7 @@ int finish_answers(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (!sk || !ctx->value)
 		return 0;
 	r = request_of(sk);
-	if (!r || !r->answered || r->row.begin + r->row.wall > *(volatile __u64 *)&late.before)
+	if (!r || !r->answered || r->ended > *(volatile __u64 *)&late.before)
 		return 0;
 	if (r->held) {
 		tcp = bpf_skc_to_tcp_sock(sk);

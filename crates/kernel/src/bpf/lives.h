@@ -26,7 +26,7 @@ static __always_inline void begin_thread(struct task_struct *task, __u32 pending
 	if (!m)
 		return;
 	m->pending = pending;
-	m->open = 0;
+	none_open(m);
 	m->kernel_tid = shown_tid(task);
 	t->slot = place & 0xffff;
 	t->map = place >> 16;
@@ -122,8 +122,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 	if (t && t->map >= FIRST_SDK_MAP) { /* its memory is gone, and the map with it */
 		end_thread(t);
 		begin_thread(task, TS_ON_CPU);
-		this_cpu()->map = t->map;
-		this_cpu()->slot = t->slot;
+		runs_here(this_cpu(), t, ~0ull);
 	}
 	p->map = 0;
 	report(EVENT_EXEC, shown_pid(task), 0);
@@ -162,7 +161,6 @@ int BPF_USDT(on_sdk_thread, long slot)
 	struct process *p;
 	struct thread *t;
 	struct ts_meter *m;
-	struct cpu *cpu;
 
 	if (!is_watched(tgid))
 		return 0;
@@ -183,12 +181,10 @@ int BPF_USDT(on_sdk_thread, long slot)
 	abandon_all(open_spans_at(t->map, t->slot)); /* they began under the meter that it had */
 	end_thread(t);
 	m->pending = TS_ON_CPU;
-	m->open = 0;
+	none_open(m);
 	m->kernel_tid = shown_tid(task);
 	t->slot = slot;
 	t->map = p->map;
-	cpu = this_cpu();
-	cpu->slot = slot;
-	cpu->map = p->map;
+	runs_here(this_cpu(), t, ~0ull);
 	return 0;
 }

@@ -76,8 +76,9 @@ enum stop {
 };
 
 struct thread {
-	__u32 map;  /* 0: gone */
-	__u32 slot; /* of that map */
+	__u32 map;	    /* 0: gone */
+	__u32 slot;	    /* of that map */
+	__u64 served_until; /* the end of the latest in `served` */
 	__u64 fault_since;
 	__u64 fault_mark; /* the meter's sum at that moment */
 	__u64 cfs_rq;	  /* whose throttled time was read, and what it was */
@@ -117,8 +118,9 @@ struct {
 
 /* --- this CPU ------------------------------------------------------------------------------- */
 
-/* One cache line: whose meter runs here, and the shadow stack of what interrupted it
- * (VarMRI §4): each level with its start and the time that levels above it took. */
+/* Whose meter runs here, and the shadow stack of what interrupted it (VarMRI §4), in one cache line:
+ * each level with its start and the time that levels above it took. In another what begins of
+ * requests need to know of the thread, so that most need not look for its storage. */
 struct cpu {
 	__u32 map; /* 0: nobody who is watched */
 	__u32 slot;
@@ -126,6 +128,8 @@ struct cpu {
 	__u32 data; /* a socket became readable here, and no watched thread was woken since */
 	__u64 start[NESTING];
 	__u64 nested[NESTING];
+	__u64 in;	    /* since when it runs here; ~0: look into its storage */
+	__u64 served_until; /* as in its storage */
 } __attribute__((aligned(64)));
 
 SEC(".bss.cpus") struct cpu cpus[MAX_CPUS] = {};
@@ -152,6 +156,15 @@ static __always_inline struct thread *thread_of(struct task_struct *task)
 	struct thread *t = bpf_task_storage_get(&threads, task, 0, 0);
 
 	return t && t->map ? t : NULL;
+}
+
+/* From now on this thread's meter is the one that runs here; `in` is since when it runs. */
+static __always_inline void runs_here(struct cpu *cpu, const struct thread *t, __u64 in)
+{
+	cpu->in = in;
+	cpu->served_until = t->served_until;
+	cpu->slot = t->slot;
+	cpu->map = t->map;
 }
 
 /* The sum of all causes: what a begin remembers to find the time that causes took since. */
@@ -241,6 +254,26 @@ static __always_inline bool keeps(__u32 source, __u64 wall, __u16 *kept)
 static __always_inline bool sampling(void)
 {
 	return config.sample <= 0xffffffff;
+}
+
+/* Requests that the thread has open, where all are metered. Its own programs write `begun` and
+ * `answered` with plain stores; others count what ends without it in `gone`. */
+static __always_inline __s32 requests_open(const struct ts_meter *m)
+{
+	return m->begun - m->answered - m->gone;
+}
+
+static __always_inline bool has_open(const struct ts_meter *m)
+{
+	return m->open || (!sampling() && requests_open(m) > 0);
+}
+
+/* A meter gets a thread, which has nothing open. */
+static __always_inline void none_open(struct ts_meter *m)
+{
+	m->open = 0;
+	m->answered = m->begun;
+	m->gone = 0;
 }
 
 /* Under --sample, a thread without a selected open span is passed over. */

@@ -26,38 +26,61 @@ enum protocol {
 	PROTOCOL_TLS,
 };
 
+/* What the causes of a meter had come to at a begin. The counts first: most of them are all that an
+ * answer looks at. */
 struct reading {
-	__u64 at;
-	__u64 ns[CAUSES_MASK + 1];
 	__u32 n[CAUSES_MASK + 1];
+	__u64 ns[CAUSES_MASK + 1];
 };
 
+/* What few requests have. */
+struct special {
+	__u64 accept_ns; /* these three as in struct ts_request */
+	__u64 unknown_ns;
+	__u64 blocked_ns;
+	struct peer peer; /* family == 0: the queue is not put down to anybody */
+};
+
+/*
+ * Another CPU's cache may have had it in between, and the kernel's own work has taken its place in
+ * this one's, so a request costs by the lines that it touches. The kernel puts a socket's storage 8
+ * bytes after a line's begin. The first line is all that is looked at when data becomes ready.
+ */
 struct request {
 	__u32 map; /* the meter of the thread that last received here */
 	__u32 slot;
 	__u64 ready;	   /* since when data is waiting; 0: none is */
 	__u64 established; /* end of the handshake, until the first receive */
+	__u64 since;	   /* the begin of the open request; 0: none is open */
 	__u8 is_client;	   /* this process opened the connection: nothing else counts */
 	__u8 unaccepted;   /* data was ready before the connection was accepted */
-	__u8 counted;	   /* in its meter's `open` */
-	__u8 answered;	   /* `row` is the request's so far */
+	__u8 counted;	   /* among those that its meter has open */
+	__u8 answered;	   /* the request has a row so far */
 	__u8 late;	   /* its row was written; a further send goes on with the answer */
 	__u8 protocol;	   /* enum protocol of the connection */
+	__u8 is_special;   /* `special` holds for this request */
+	__u8 elsewhere;	   /* another thread than received it has sent */
 	__u16 held;	   /* enum ts_held: why TCP kept the end of the answer back */
-	__u32 begun;	   /* the meter's count of requests at the begin */
-	__u32 answers;	   /* counts writes of `row`, for those who copy it */
-	__u64 spans;	   /* the meter's count of answered ones at the begin */
-	__u64 queue_ns;
-	__u64 received; /* when its first receive returned */
-	__u64 sent;	/* when TCP had passed on what it kept back; 0: not known */
+	__u16 shares;
 	__u32 shortest; /* the least that a request has taken here, in bytes */
-	__u32 reserved3;
-	struct ts_request more;
-	struct reading begin; /* at == 0: no request is open */
-	__u32 shares;
-	__u32 reserved2;
-	struct ts_row row;
+	__u64 received; /* when its first receive returned */
+
+	__u64 ended; /* when the latest send ended: the row's end, as the following are the row's */
+	__u64 queue_ns;
+	__u32 pid;
+	__u32 tid;
+	__u16 causes;
+	__u16 cpu;
+	__u32 answers; /* counts writes of the row, for those who copy it */
+	__u32 others;  /* requests that its thread began or answered while it was open */
+	__u32 begun;   /* the meter's count of requests at the begin, */
+	__u64 spans;   /* and of answered ones */
+	__u64 sent;    /* when TCP had passed on what it kept back; 0: not known */
+	__u64 reserved;
+
+	struct reading begin;
 	struct ts_share share[CAUSES_MASK + 1];
+	struct special special;
 };
 
 struct {
@@ -140,9 +163,8 @@ static __always_inline struct request *new_request(struct sock *sk)
 	return r;
 }
 
-static __always_inline void read_meter(struct reading *r, const struct ts_meter *m, __u64 now)
+static __always_inline void read_meter(struct reading *r, const struct ts_meter *m)
 {
-	r->at = now;
 	__builtin_memcpy(r->ns, m->totals.ns, sizeof(m->totals.ns));
 	__builtin_memcpy(r->n, m->totals.n, sizeof(m->totals.n));
 }
@@ -152,26 +174,53 @@ static __always_inline bool is_reader(const struct request *r, const struct cpu 
 	return r->map == cpu->map && r->slot == cpu->slot;
 }
 
-/* The request no longer is one of those that its thread has open; `m` is that thread's meter. */
+/* The thread that runs here, whose meter `m` is, has answered the request. */
 static __always_inline void discount_here(struct request *r, struct ts_meter *m)
 {
 	if (!r->counted)
 		return;
 	r->counted = 0;
-	if (m && m->open)
-		__sync_fetch_and_add(&m->open, -1);
+	if (requests_open(m) > 0)
+		m->answered++;
 }
 
+/* A function of its own: without --sample, few requests end like this. */
+static __noinline int discount_counted(struct request *r)
+{
+	struct ts_meter *m = meter_at(r->map, r->slot);
+
+	r->counted = 0;
+	if (!m)
+		return 0;
+	if (!sampling()) {
+		if (requests_open(m) > 0)
+			__sync_fetch_and_add(&m->gone, 1);
+	} else if (m->open) {
+		__sync_fetch_and_add(&m->open, -1);
+	}
+	return 0;
+}
+
+/* The request no longer is one of those that its thread has open. That may run elsewhere. */
 static __always_inline void discount(struct request *r)
 {
 	if (r->counted)
-		discount_here(r, meter_at(r->map, r->slot));
+		discount_counted(r);
+}
+
+/* What is said of this request beside its row. */
+static __always_inline struct special *special(struct request *r)
+{
+	if (!r->is_special)
+		__builtin_memset(&r->special, 0, sizeof(r->special));
+	r->is_special = 1;
+	return &r->special;
 }
 
 /* Forgets the open request. */
 static __always_inline void forget(struct request *r)
 {
-	r->begin.at = 0;
+	r->since = 0;
 	r->answered = 0;
 	r->held = TS_HELD_NOT;
 	r->sent = 0;
@@ -181,7 +230,7 @@ static __always_inline void forget(struct request *r)
 /* Forgets one that gets no answer any more, and counts it. */
 static __always_inline void give_up(struct request *r)
 {
-	if (r->begin.at && !r->answered)
+	if (r->since && !r->answered)
 		__sync_fetch_and_add(&uncovered.unanswered, 1);
 	forget(r);
 }
@@ -207,6 +256,7 @@ static __noinline int remember_served(struct thread *t, struct sock *sk, __u64 b
 
 	if (!t || !sk)
 		return 0;
+	t->served_until = this_cpu()->served_until = end;
 	for (int i = 0; i < SERVED; i++) {
 		s = &t->served[i];
 		if (s->end && s->begin != begin && s->end - s->begin > end - begin &&
@@ -227,6 +277,7 @@ static __noinline int remember_served(struct thread *t, struct sock *sk, __u64 b
 static __noinline int blame_queue(struct request *r, const struct thread *t, __u64 from)
 {
 	const struct served *most = NULL;
+	struct special *more;
 	__u64 longest = 0;
 
 	if (!r || !t)
@@ -242,10 +293,9 @@ static __noinline int blame_queue(struct request *r, const struct thread *t, __u
 	}
 	if (!most || 2 * longest < r->queue_ns)
 		return 0;
-	r->more.family = most->peer.family;
-	r->more.port = most->peer.port;
-	__builtin_memcpy(r->more.address, most->peer.address, sizeof(r->more.address));
-	r->more.blocked_ns = most->end - most->begin;
+	more = special(r);
+	more->peer = most->peer;
+	more->blocked_ns = most->end - most->begin;
 	return 0;
 }
 
@@ -270,14 +320,17 @@ static __always_inline bool was_idle(const struct away *a, __u64 from)
  * off the CPU since then count with their causes; for the rest it was on the CPU with other work, or
  * waited to be given this one: that, with the interrupts in it, is `queue`, or `accept` for a
  * connection that was not accepted when its data came. A wait that began more than AWAYS switches
- * ago counts likewise.
+ * ago counts likewise. Of a thread that has had its CPU since then, nothing has to be known.
  */
-static __always_inline void begin_earlier(struct request *r, __u64 from, bool unaccepted, __u64 now)
+static __always_inline void begin_earlier(struct request *r, const struct cpu *cpu, __u64 from,
+					  bool unaccepted, __u64 now)
 {
-	struct thread *t = thread_of(bpf_get_current_task_btf());
+	struct thread *t = NULL;
 	__u64 off = 0, rest;
 
-	r->begin.at = from;
+	r->since = from;
+	if (cpu->in > from || cpu->served_until > from)
+		t = thread_of(bpf_get_current_task_btf());
 	for (int i = 1; t && i <= AWAYS; i++) {
 		struct away *a = &t->last[(t->aways - i) & (AWAYS - 1)];
 		__u64 since, wait, throttled, deferred;
@@ -302,10 +355,10 @@ static __always_inline void begin_earlier(struct request *r, __u64 from, bool un
 	}
 	rest = now - from > off ? now - from - off : 0;
 	if (unaccepted) {
-		r->more.accept_ns = rest;
+		special(r)->accept_ns = rest;
 	} else {
 		r->queue_ns = rest;
-		if (rest >= BLAMED_FROM_NS)
+		if (rest >= BLAMED_FROM_NS && cpu->served_until > from)
 			blame_queue(r, t, from);
 	}
 }

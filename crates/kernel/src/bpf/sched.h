@@ -214,8 +214,7 @@ static __always_inline struct ts_meter *current_meter(struct cpu *cpu)
 	if (m->pending < TS_CAUSES)
 		settle_unseen(task, t, m, bpf_ktime_get_ns());
 	m->pending = TS_ON_CPU;
-	cpu->slot = t->slot;
-	cpu->map = t->map;
+	runs_here(cpu, t, ~0ull);
 	return m;
 }
 
@@ -240,7 +239,7 @@ static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, _
 		return;
 	}
 	t->now.blocked = m->pending = cause_of_block(prev, t, state);
-	t->now.idle = !m->open;
+	t->now.idle = !has_open(m);
 	m->since_ns = now;
 	m->seq++;
 }
@@ -253,8 +252,7 @@ static __always_inline void enter_cpu(struct task_struct *next, struct task_stru
 
 	if (!m)
 		return;
-	cpu->map = t->map;
-	cpu->slot = t->slot;
+	runs_here(cpu, t, now);
 	if (m->pending < TS_CAUSES)
 		come_back(t, m, now, next, prev);
 	m->pending = TS_ON_CPU;
@@ -330,7 +328,7 @@ static __always_inline __u16 waker(bool data)
 /* Whether it matters who ends a wait of this thread: not where no span can be open. */
 static __always_inline bool blames_waker(const struct thread *t, const struct ts_meter *m)
 {
-	return m->open || config.probes || t->map >= FIRST_SDK_MAP;
+	return has_open(m) || config.probes || t->map >= FIRST_SDK_MAP;
 }
 
 /* Who stopped the thread that now goes on. */

@@ -91,53 +91,58 @@ int BPF_PROG(on_readable, struct sock *sk)
 }
 
 /* A request begins with this receive. */
-static __always_inline void begin_request(struct request *r, struct ts_meter *m)
+static __always_inline void begin_request(struct request *r, struct ts_meter *m,
+					  const struct cpu *cpu)
 {
 	__u64 now = bpf_ktime_get_ns(), from = r->ready;
 	bool unaccepted = r->unaccepted;
 
-	read_meter(&r->begin, m, now);
-	r->received = now;
+	read_meter(&r->begin, m);
+	r->since = r->received = now;
 	r->begun = ++m->begun;
 	r->spans = m->spans;
 	r->counted = 1;
 	r->late = 0;
-	__sync_fetch_and_add(&m->open, 1);
-	r->queue_ns = r->more.accept_ns = r->more.unknown_ns = 0;
-	r->more.family = 0;
+	if (sampling()) /* else `begun` counts it */
+		__sync_fetch_and_add(&m->open, 1);
+	r->queue_ns = 0;
+	r->is_special = r->elsewhere = 0;
 	if (unaccepted)
 		from = r->established;
 	if (config.from_ready && from && from < now)
-		begin_earlier(r, from, unaccepted, now);
+		begin_earlier(r, cpu, from, unaccepted, now);
 }
 
 /* Another thread receives the rest of a request that came in pieces. It has waited for this one since
  * the begin. */
 static __always_inline void move_request(struct request *r, struct ts_meter *m)
 {
-	__u64 begin = r->begin.at, now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns();
 
-	read_meter(&r->begin, m, now);
-	r->begin.at = begin;
-	r->queue_ns = now - begin - r->more.accept_ns;
+	read_meter(&r->begin, m);
+	r->queue_ns = now - r->since - (r->is_special ? r->special.accept_ns : 0);
 	r->begun = m->begun;
 	r->spans = m->spans;
 	r->counted = 1;
-	__sync_fetch_and_add(&m->open, 1);
+	if (sampling())
+		__sync_fetch_and_add(&m->open, 1);
+	else
+		__sync_fetch_and_add(&m->gone, -1);
 }
 
 /* A receive that brought nothing: nothing was there, or the peer has ended its side. */
-static __always_inline void receive_nothing(struct sock *sk, int length)
+static __noinline int receive_nothing(struct sock *sk, int length)
 {
 	struct request *r = length == 0 ? request_of(sk) : NULL;
 
 	if (!r)
-		return;
+		return 0;
 	r->ready = 0;
 	if (r->answered)
 		finish(r);
 	else
 		give_up(r);
+	return 0;
 }
 
 static __always_inline int receive(struct sock *sk, int length, int flags)
@@ -166,7 +171,7 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		if (s->passed == (__u64)sk)
 			selected = false;
 		else
-			selected = (r && r->begin.at) || select(s, (__u64)sk);
+			selected = (r && r->since) || select(s, (__u64)sk);
 		if (!selected && !config.from_ready)
 			return 0;
 	}
@@ -186,7 +191,7 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		return 0;
 	}
 	if (!is_reader(r, cpu)) { /* another thread than last time */
-		moves = r->begin.at;
+		moves = r->since;
 		discount(r);
 		r->map = cpu->map;
 		r->slot = cpu->slot;
@@ -194,9 +199,9 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 	/* Else it is the rest of a request that came in pieces, or one passed over. */
 	if (moves)
 		move_request(r, m);
-	else if (!r->begin.at && selected)
-		begin_request(r, m);
-	else if (r->begin.at && sk->sk_protocol == IPPROTO_UDP) /* a datagram is a whole one */
+	else if (!r->since && selected)
+		begin_request(r, m, cpu);
+	else if (r->since && sk->sk_protocol == IPPROTO_UDP) /* a datagram is a whole one */
 		__sync_fetch_and_add(&uncovered.pipelined, 1);
 	r->ready = r->established = 0;
 	r->unaccepted = 0;
@@ -233,7 +238,7 @@ static __always_inline void send_later(struct request *r, __u64 now)
 	if (!r->late)
 		return;
 	r->late = 0;
-	if (now - (r->row.begin + r->row.wall) > CONTINUED_FROM_NS)
+	if (now - r->ended > CONTINUED_FROM_NS)
 		__sync_fetch_and_add(&uncovered.continued, 1);
 }
 
@@ -265,11 +270,11 @@ static __always_inline int send(struct sock *sk, int length)
 	r = request_of(sk);
 	if (!r)
 		return 0;
-	if (!r->begin.at) {
+	if (!r->since) {
 		send_later(r, now);
 		return 0;
 	}
-	if (is_reader(r, cpu) && !r->more.unknown_ns) {
+	if (is_reader(r, cpu) && !r->elsewhere) {
 		if (*(volatile __u32 *)&m->seq != seq)
 			now = bpf_ktime_get_ns(); /* what came in between is part of it */
 		note_answer(r, m, now);
