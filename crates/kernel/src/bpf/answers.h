@@ -23,49 +23,33 @@ struct {
 
 SEC(".bss.late") struct late late = {};
 
-/* Puts down what a cause did since the begin. A function of its own: few causes strike a request, and
- * the code for all others would have to be fetched and passed over. */
-__noinline int note_share(struct request *r, const struct ts_meter *m, __u32 cause)
-{
-	struct ts_share *share;
-	__u32 shares, n;
-
-	if (!r || !m || cause >= TS_CAUSES)
-		return 0;
-	n = m->totals.n[cause] - r->begin.n[cause];
-	if (!n) /* then it got no time either */
-		return 0;
-	shares = r->shares;
-	share = &r->share[shares & CAUSES_MASK];
-	share->ns = m->totals.ns[cause] - r->begin.ns[cause];
-	share->n = n;
-	share->who = 0;
-	if (TS_CULPRIT_CAUSES & 1u << cause)
-		share->who = ts_culprit(&m->recent[cause], m->totals.n[cause], n);
-	r->shares = shares + 1;
-	r->causes |= 1u << cause;
-	return 0;
-}
-
 /* The row so far, with the causes up to this send. */
 static __always_inline void note_answer(struct request *r, const struct ts_meter *m, __u64 now)
 {
 	__u64 self = shown_ids();
-	__u32 begun = m->begun - r->begun;
+	__u32 causes = 0, shares = 0, begun = m->begun - r->begun;
 	__u64 spans = m->spans - r->spans;
 
-	r->shares = 0;
-	r->causes = 0;
-#pragma clang loop unroll(disable)
-	for (int i = 0; i < TS_CAUSES; i += 2) { /* two counts at a time */
-		if (*(const __u64 *)&m->totals.n[i] == *(const __u64 *)&r->begin.n[i])
+#pragma unroll
+	for (int i = 0; i < TS_CAUSES; i++) {
+		__u32 n = m->totals.n[i] - r->begin.n[i];
+
+		if (!n) /* then it got no time either */
 			continue;
-		note_share(r, m, i);
-		note_share(r, m, i + 1);
+		r->share[shares & CAUSES_MASK].ns = m->totals.ns[i] - r->begin.ns[i];
+		r->share[shares & CAUSES_MASK].n = n;
+		r->share[shares & CAUSES_MASK].who = 0;
+		if (TS_CULPRIT_CAUSES & 1u << i)
+			r->share[shares & CAUSES_MASK].who =
+			    culprit_of(&m->recent[i], m->totals.n[i], n);
+		shares++;
+		causes |= 1u << i;
 	}
+	r->shares = shares;
 	r->ended = now;
 	r->pid = self >> 32;
 	r->tid = self;
+	r->causes = causes;
 	r->cpu = bpf_get_smp_processor_id();
 	r->others = begun > spans ? begun : spans;
 	r->answers++;
@@ -94,29 +78,12 @@ static __always_inline void note_answer_elsewhere(struct request *r, __u64 now)
 	r->answers++;
 }
 
-/* What few rows have beside their causes. */
-static __noinline int copy_special(struct ts_request *more, const struct request *r, __u64 tcp_ns)
-{
-	__builtin_memset(more, 0, sizeof(*more));
-	if (r->is_special) {
-		more->accept_ns = r->special.accept_ns;
-		more->unknown_ns = r->special.unknown_ns;
-		more->blocked_ns = r->special.blocked_ns;
-		more->family = r->special.peer.family;
-		more->port = r->special.peer.port;
-		__builtin_memcpy(more->address, r->special.peer.address, sizeof(more->address));
-	}
-	more->others = r->others;
-	more->tcp_ns = tcp_ns;
-	more->tcp_why = tcp_ns ? r->held : TS_HELD_NOT;
-	return 0;
-}
-
 /* Copies the row, with the time that TCP added; returns its length. */
 static __always_inline __u64 copy_row(struct ts_row *row, const struct request *r, __u64 tcp_ns,
 				      __u16 kept)
 {
 	struct ts_share *share = (struct ts_share *)(row + 1);
+	struct ts_request *more;
 	__u32 shares = r->shares;
 
 	__builtin_memset(row, 0, sizeof(*row));
@@ -136,8 +103,20 @@ static __always_inline __u64 copy_row(struct ts_row *row, const struct request *
 	if (!tcp_ns && !r->is_special && !r->others)
 		return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share);
 	row->flags = TS_ROW_HAS_REQUEST;
-	copy_special((struct ts_request *)(share + (shares & CAUSES_MASK)), r, tcp_ns);
-	return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share) + sizeof(struct ts_request);
+	more = (struct ts_request *)(share + (shares & CAUSES_MASK));
+	__builtin_memset(more, 0, sizeof(*more));
+	if (r->is_special) {
+		more->accept_ns = r->special.accept_ns;
+		more->unknown_ns = r->special.unknown_ns;
+		more->blocked_ns = r->special.blocked_ns;
+		more->family = r->special.peer.family;
+		more->port = r->special.peer.port;
+		__builtin_memcpy(more->address, r->special.peer.address, sizeof(more->address));
+	}
+	more->others = r->others;
+	more->tcp_ns = tcp_ns;
+	more->tcp_why = tcp_ns ? r->held : TS_HELD_NOT;
+	return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share) + sizeof(*more);
 }
 
 static __always_inline __u64 tcp_time(const struct request *r)

@@ -184,28 +184,23 @@ static __always_inline void discount_here(struct request *r, struct ts_meter *m)
 		m->answered++;
 }
 
-/* A function of its own: without --sample, few requests end like this. */
-static __noinline int discount_counted(struct request *r)
+/* The request no longer is one of those that its thread has open. That may run elsewhere. */
+static __always_inline void discount(struct request *r)
 {
-	struct ts_meter *m = meter_at(r->map, r->slot);
+	struct ts_meter *m;
 
+	if (!r->counted)
+		return;
 	r->counted = 0;
+	m = meter_at(r->map, r->slot);
 	if (!m)
-		return 0;
+		return;
 	if (!sampling()) {
 		if (requests_open(m) > 0)
 			__sync_fetch_and_add(&m->gone, 1);
 	} else if (m->open) {
 		__sync_fetch_and_add(&m->open, -1);
 	}
-	return 0;
-}
-
-/* The request no longer is one of those that its thread has open. That may run elsewhere. */
-static __always_inline void discount(struct request *r)
-{
-	if (r->counted)
-		discount_counted(r);
 }
 
 /* What is said of this request beside its row. */

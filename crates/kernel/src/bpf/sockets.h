@@ -131,18 +131,17 @@ static __always_inline void move_request(struct request *r, struct ts_meter *m)
 }
 
 /* A receive that brought nothing: nothing was there, or the peer has ended its side. */
-static __noinline int receive_nothing(struct sock *sk, int length)
+static __always_inline void receive_nothing(struct sock *sk, int length)
 {
 	struct request *r = length == 0 ? request_of(sk) : NULL;
 
 	if (!r)
-		return 0;
+		return;
 	r->ready = 0;
 	if (r->answered)
 		finish(r);
 	else
 		give_up(r);
-	return 0;
 }
 
 static __always_inline int receive(struct sock *sk, int length, int flags)
