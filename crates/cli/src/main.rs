@@ -29,6 +29,10 @@ use streams::say;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // Without it, a process whose file is mapped here could end this one by cutting the file short.
+    if let Err(e) = tailscope_signals::cut_short::survive() {
+        say!("tailscope: can't handle SIGBUS: {e}");
+    }
     let outcome = match args.command {
         Command::Record(record) => record::run(record),
         Command::Agent(agent) => agent::run(&agent),

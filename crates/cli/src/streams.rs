@@ -3,9 +3,9 @@
 //! A reader that closes its pipe (`tailscope … | head -1`) has what it wanted: the rest of the output
 //! is dropped, and the command goes on to its end and its own exit code. Rust's `println!` would panic.
 
+use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, Write, stderr, stdout};
 use std::path::Path;
-use std::{fmt, fs};
 
 use anyhow::Result;
 
@@ -20,18 +20,19 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()>
     kept("stdout", done)
 }
 
-/// Writes a file, or stdout where the path is `-`.
+/// Writes a file, or stdout where the path is `-`. Until it is whole, an older file stays.
 pub fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     if path == Path::new("-") {
         return print(write);
     }
-    let done = fs::File::create(path).map(BufWriter::new);
-    let done = done.and_then(|mut file| {
+    let done = tailscope_output::write_with(path, |file| {
+        let mut file = BufWriter::new(file);
         write(&mut file)?;
-        file.into_inner().map_err(io::IntoInnerError::into_error)
+        file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(())
     });
     // It may be a pipe by a name of its own, like /dev/stdout.
-    kept(&path.display().to_string(), done.map(drop))
+    kept(&path.display().to_string(), done)
 }
 
 fn kept(place: &str, done: io::Result<()>) -> Result<()> {

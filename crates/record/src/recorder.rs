@@ -7,7 +7,7 @@ mod turn;
 
 pub use turn::{Closing, NextLedger};
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,15 +15,17 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::{Config, Kernel, SocketSpans};
 use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns};
-use tailscope_signals::door::Knock;
+use tailscope_signals::door::{Door, Knock};
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::sdk_files::{Inspected, Mapped};
+use tailscope_signals::sdk_files::Mapped;
+use tailscope_signals::sdk_files::finder::Finder;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
 
 use crate::book::{Book, Tap, Weights};
 use crate::counting::Counting;
 use crate::keeping::{Flow, Keeper, row_bytes};
 use crate::metadata::{measured, metadata};
+use crate::notices::Notices;
 use crate::options::{End, Listener, Options, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
@@ -34,6 +36,11 @@ use turn::Sums;
 
 /// How often it decides anew what to keep.
 const STEER_EVERY: Duration = Duration::from_millis(200);
+/// A connection waits for its answer so long at most, and is looked at again this often meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(1);
+/// So many connections wait until it is decided whether their processes are watched.
+const MOST_UNTOLD: usize = 256;
 /// How often it tells of its progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -42,15 +49,17 @@ pub struct Recorder {
     kernel: Kernel,
     sdk: Option<SdkServer>,
     aims: Vec<Aim>,
-    /// Files that were looked into for the SDK, and whether they have it.
-    inspected: Inspected,
+    /// Looks for the SDK in the files of processes.
+    finder: Option<Finder>,
     mapped: Mapped,
     clock: Clock,
     steal: Option<StealClock>,
     book: Book,
     processes: HashSet<u32>,
+    /// When they began, in the kernel's ticks, as far as that was asked: a number is used again.
+    starts: HashMap<u32, u64>,
     started: Instant,
-    notices: Vec<String>,
+    notices: Notices,
     sample: f64,
     measured: CauseSet,
     metadata: Metadata,
@@ -109,6 +118,8 @@ impl Recorder {
         if sdk.is_some() {
             kernel.prepare_meters()?;
         }
+        let finder = sdk.is_some().then(Finder::start);
+        let finder = finder.transpose().map_err(RecordError::Thread)?;
         let steal = StealClock::start();
         let clock = Clock::calibrate();
         let measured = measured(&kernel, steal.is_some(), sockets);
@@ -139,15 +150,16 @@ impl Recorder {
         let mut recorder = Self {
             kernel,
             sdk,
-            inspected: Inspected::default(),
+            finder,
             mapped: Mapped::default(),
             clock,
             steal,
             cpu_at_start,
             book: Book::new(output, &name, &probe_names, weights, keeper, counting),
             processes: HashSet::new(),
+            starts: HashMap::new(),
             started: Instant::now(),
-            notices: aims.iter().flat_map(Aim::notices).collect(),
+            notices: Notices::of(aims.iter().flat_map(Aim::notices)),
             aims,
             sample: options.sample,
             measured,
@@ -221,7 +233,7 @@ impl Recorder {
         loop {
             self.round(None)?;
             listener.look(&self.book.live);
-            if told.elapsed() >= TELL_EVERY || !self.notices.is_empty() {
+            if told.elapsed() >= TELL_EVERY || self.notices.any() {
                 told = Instant::now();
                 let notices = self.take_notices();
                 listener.tell(&self.progress(), &notices);
@@ -243,7 +255,7 @@ impl Recorder {
         for file in self.aims.iter_mut().flat_map(|aim| &mut aim.files) {
             if !file.replaced && file.is_replaced_now() {
                 file.replaced = true;
-                self.notices.push(format!(
+                self.notices.say(format!(
                     "{} was replaced: processes that start from the new file are not probed; \
                      record anew for those",
                     file.shown.display()
@@ -272,9 +284,10 @@ impl Recorder {
         }
         if self.refreshed.elapsed() >= TELL_EVERY {
             self.refreshed = Instant::now();
-            self.call_sdk_in_all()?;
+            self.call_sdk_in_all();
             self.look_for_replaced_files();
             self.hear_refusals();
+            self.sdk.iter_mut().for_each(SdkServer::tidy);
             self.finish_answers(false)?;
         }
         self.turn_counters();
@@ -294,7 +307,7 @@ impl Recorder {
 
     /// What the person should know, since the last time.
     pub fn take_notices(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notices)
+        self.notices.take(Instant::now())
     }
 
     /// Programs that started since the last time and are not watched, if it was asked to tell.
@@ -340,12 +353,17 @@ impl Recorder {
         fds.extend(
             self.sdk
                 .iter()
-                .map(SdkServer::fd)
+                .filter_map(SdkServer::fd)
                 .chain(wake)
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
         );
-        let patience = if !self.knocks.is_empty() {
+        let is_untold = |knock: &Knock| knock.pid().is_some_and(|pid| self.programs.contains(&pid));
+        let patience = if self.knocks.iter().any(is_untold) {
             Duration::ZERO
+        } else if !self.knocks.is_empty() {
+            SOON
+        } else if self.sdk.as_ref().is_some_and(|sdk| sdk.fd().is_none()) {
+            Door::PAUSE.min(self.pace.pause())
         } else if self.processes.is_empty() {
             TELL_EVERY
         } else {
@@ -361,21 +379,45 @@ impl Recorder {
         }
     }
 
+    /// Those that are answered now. Programs that nobody has been told of yet may be about to be watched,
+    /// and files of processes may still be looked through: theirs wait, over as many looks as that takes.
+    fn those_to_answer(&mut self, knocks: Vec<Knock>) -> Vec<Knock> {
+        self.call_found_sdks();
+        let is_looked_in = |pid| {
+            let finder = self.finder.as_ref();
+            finder.is_some_and(|finder| finder.is_looking_in(pid))
+        };
+        let is_early = |knock: &Knock| {
+            let waits = |pid| self.programs.contains(&pid) || is_looked_in(pid);
+            knock.age() < PATIENCE && knock.pid().is_some_and(waits)
+        };
+        let (mut later, now): (Vec<_>, Vec<_>) = knocks.into_iter().partition(is_early);
+        later.retain(|knock| !knock.left());
+        later.truncate(MOST_UNTOLD);
+        self.knocks = later;
+        now
+    }
+
     fn look(&mut self) -> Result<(), RecordError> {
         // The kernel tells of a child or a new program before that can knock, so the news are
         // heard between the knock and the answer: a child would be turned away as a stranger,
         // and an exec heard later would throw out the program that has just come in.
         let mut knocks = std::mem::take(&mut self.knocks);
-        knocks.extend(self.sdk.iter().flat_map(SdkServer::knocks));
-        self.hear_news()?;
-        // Programs that nobody has been told of yet may be about to be watched: theirs wait, over as
-        // many looks as there are until then.
-        let is_untold = |knock: &Knock| knock.pid().is_some_and(|pid| self.programs.contains(&pid));
-        let (later, knocks): (Vec<_>, Vec<_>) = knocks.into_iter().partition(is_untold);
-        self.knocks = later;
-        if !knocks.is_empty() {
-            self.call_sdk_in_all()?;
+        let new: Vec<Knock> = self.sdk.iter().flat_map(SdkServer::knocks).collect();
+        self.hear_news();
+        // The SDK for Java makes its file in memory just before it connects, and runs the probe as
+        // soon as it is answered.
+        let pids: BTreeSet<u32> = new.iter().filter_map(Knock::pid).collect();
+        for pid in pids {
+            if self.sdk.as_ref().is_some_and(|sdk| sdk.is_anothers(pid)) {
+                self.forget_client(pid);
+            }
+            if self.processes.contains(&pid) {
+                self.look_for_sdk(pid);
+            }
         }
+        knocks.extend(new);
+        let knocks = self.those_to_answer(knocks);
         if let Some(sdk) = &mut self.sdk {
             let processes = &self.processes;
             sdk.welcome(knocks, &mut self.kernel, |pid| processes.contains(&pid));
