@@ -85,7 +85,7 @@ fn have_written(args: &Dump) -> Result<ExitCode> {
             args.socket.display()
         ))
     })?;
-    print(|out| writeln!(out, "{}", path.display()))?;
+    print(&format!("{}\n", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
