@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A hostile program with the SDK: forging. It makes spans of many names, and then writes a row into
- * its region that was kept, it says, with a probability of 2^-32: it would count as 4,294,967,296.
+ * A hostile program with the SDK: forging [SECONDS]. It makes spans of many names, which no other
+ * process has, and then writes a row into its region that was kept, it says, with a probability of
+ * 2^-32: it would count as 4,294,967,296. It ends SECONDS later, or if nobody records it for as long.
  */
 #include <tailscope.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,11 +17,11 @@
 
 static void make_spans(void)
 {
-	static char names[NAMES][16]; /* the SDK knows names by where they are */
+	static char names[NAMES][24]; /* the SDK knows names by where they are */
 	ts_span span;
 
 	for (int i = 0; i < NAMES; i++) {
-		snprintf(names[i], sizeof(names[i]), "foreign %d", i);
+		snprintf(names[i], sizeof(names[i]), "foreign %d of %d", i, (int)getpid());
 		ts_span_begin(&span, names[i]);
 		ts_span_end(&span);
 	}
@@ -42,13 +44,17 @@ static void forge(struct ts_region *region)
 	__atomic_store_n(&region->chunk_state[place], TS_CHUNK_FULL, __ATOMIC_RELEASE);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	const unsigned seconds = argc > 1 ? (unsigned)atoi(argv[1]) : 600;
 	struct timespec pause = {.tv_nsec = 10000000};
+	unsigned tries;
 
 	printf("ready\n");
 	fflush(stdout);
-	while (!ts__process.region) {
+	for (tries = 0; !ts__process.region; tries++) {
+		if (tries > 100 * seconds)
+			return 1;
 		make_spans();
 		nanosleep(&pause, NULL);
 	}
@@ -56,6 +62,6 @@ int main(void)
 	forge(ts__process.region);
 	printf("forged\n");
 	fflush(stdout);
-	sleep(600);
+	sleep(seconds);
 	return 0;
 }

@@ -21,23 +21,6 @@ from rig.waiting import until
 
 Run = Callable[..., Started]
 
-#: Connects and closes so many times, or without end; says how often.
-CONNECTS = """
-import os, socket, sys, time
-path, most = sys.argv[1], int(sys.argv[2])
-print("ready", flush=True)
-while not os.path.exists(path) or not os.path.exists(sys.argv[3]): time.sleep(0.05)
-done = 0
-while most == 0 or done < most:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-        try:
-            s.connect(path)
-            done += 1
-        except OSError:
-            time.sleep(0.001)
-print("done", done, flush=True)
-time.sleep(600)
-"""
 
 TIMES = 3000
 SPANS = 2000
@@ -48,7 +31,7 @@ def begin(folder: Path) -> None:
 
 
 def connects(attack: Attack, folder: Path, times: int) -> Started:
-    return attack(CONNECTS, folder / "sdk.sock", times, folder / "begin")
+    return attack("connects", folder / "sdk.sock", times, folder / "begin")
 
 
 def test_a_watched_process_that_connects_again_and_again_leaves_no_descriptors(

@@ -11,30 +11,6 @@ from rig.hostile import Attack
 from rig.observer import Observe
 from rig.processes import Ended
 
-#: Makes what HotSpot would, in a folder like its, and cuts it short when it has been mapped.
-PRETENDS = """
-import os, struct, sys, time
-what, folder = sys.argv[1], "/tmp/hsperfdata_" + sys.argv[2]
-os.mkdir(folder, 0o755)
-path = f"{folder}/{os.getpid()}"
-name = b"sun.test.count\\0".ljust(24, b"\\0")
-entry = struct.pack("<iiiBBBBi", 56, 20, 0, ord("J"), 0, 1, 2, 48) + name + bytes(12)
-head = b"\\xca\\xfe\\xc0\\xc0\\x01\\x02\\x00\\x01" + bytes(16) + struct.pack("<ii", 32, 1)
-if what == "fifo":
-    os.mkfifo(path)
-else:
-    open(path, "wb").write((head + entry).ljust(32768, b"\\0"))
-print("ready", flush=True)
-try:
-    while not os.path.exists("begin"):
-        time.sleep(0.01)
-    os.truncate(path, 0)
-    time.sleep(600)
-finally:
-    os.unlink(path)
-    os.rmdir(folder)
-"""
-
 
 @pytest.fixture
 def folder_name(folder: Path) -> str:
@@ -48,7 +24,7 @@ def test_what_is_no_file_of_the_processs_user_is_refused_at_once(
     folder_name: str,
     kind: str,
 ) -> None:
-    attacker = attack(PRETENDS, kind, folder_name)
+    attacker = attack("pretends_hotspot", kind, folder_name)
     if kind == "other's":
         made = Path("/tmp") / f"hsperfdata_{folder_name}" / str(attacker.pid)
         os.chown(made, 0, 0)
@@ -63,7 +39,7 @@ def test_a_file_that_is_cut_short_ends_nobody(
     folder: Path,
     folder_name: str,
 ) -> None:
-    attacker = attack(PRETENDS, "short", folder_name)
+    attacker = attack("pretends_hotspot", "short", folder_name)
     timer = threading.Timer(2, (folder / "attacker" / "begin").touch)
     timer.start()
     signal = f"hsperf:{attacker.pid}:sun.test.count"

@@ -79,7 +79,6 @@ impl Console {
 /// files come from those who are recorded. Line ends stay: they are the text's own.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     let spelled = |letter: char| match letter {
-        '\n' => "\n".into(),
         '\t' => "\\t".into(),
         '\r' => "\\r".into(),
         _ if letter < '\u{100}' => format!("\\x{:02x}", u32::from(letter)),
@@ -96,19 +95,18 @@ pub fn in_one_line(text: &str) -> String {
 /// The same in JSON, which has none of these but in strings, and spells them as `\u009b`. Its line
 /// ends and those below a space are spelled already.
 pub fn escaped_in_json(json: &str) -> Cow<'_, str> {
-    replaced(json, |letter| match letter {
-        '\n' => "\n".into(),
-        _ => format!("\\u{:04x}", u32::from(letter)),
-    })
+    replaced(json, |letter| format!("\\u{:04x}", u32::from(letter)))
 }
 
+/// The text with all that a terminal obeys, except line ends, spelled in this way.
 fn replaced(text: &str, spelled: impl Fn(char) -> String) -> Cow<'_, str> {
-    if !text.contains(is_obeyed) {
+    let is_spelled = |letter: char| letter != '\n' && is_obeyed(letter);
+    if !text.contains(is_spelled) {
         return text.into();
     }
     let mut found = String::with_capacity(text.len());
     for letter in text.chars() {
-        if is_obeyed(letter) {
+        if is_spelled(letter) {
             found += &spelled(letter);
         } else {
             found.push(letter);

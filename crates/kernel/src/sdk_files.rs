@@ -78,6 +78,11 @@ impl SdkFiles {
         done
     }
 
+    /// Whether the probe in this file is listened to.
+    pub(crate) fn has(&self, file: FileId) -> bool {
+        self.0.contains_key(&file)
+    }
+
     /// A process is gone, or runs another program: files that no other one can have go too.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.0

@@ -7,7 +7,7 @@ use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, MapType, Object};
 use rustix::mm::{MapFlags as MmapFlags, ProtFlags};
 use tailscope_signals::abi;
-use tailscope_signals::sdk_files::SdkFile;
+use tailscope_signals::sdk_files::{FileId, SdkFile};
 
 use crate::answers::Answers;
 use crate::load::{Kernel, LoadError};
@@ -246,6 +246,12 @@ impl Kernel {
     /// has it mapped.
     pub fn call_sdk(&mut self, file: &SdkFile, pid: u32) -> Result<(), SdkFileError> {
         self.sdk_files.attach(&mut self.object, file, pid)
+    }
+
+    /// Whether the SDK in this file knows of the recorder.
+    #[must_use]
+    pub fn has_called_sdk(&self, file: FileId) -> bool {
+        self.sdk_files.has(file)
     }
 
     /// A process is gone, or runs another program.

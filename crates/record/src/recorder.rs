@@ -17,8 +17,8 @@ use tailscope_kernel::{Config, Kernel, SocketSpans};
 use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns};
 use tailscope_signals::door::{Door, Knock};
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::sdk_files::Mapped;
 use tailscope_signals::sdk_files::finder::Finder;
+use tailscope_signals::sdk_files::{Mapped, program_of};
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
 
 use crate::book::{Book, Tap, Weights};
@@ -383,9 +383,11 @@ impl Recorder {
     /// and files of processes may still be looked through: theirs wait, over as many looks as that takes.
     fn those_to_answer(&mut self, knocks: Vec<Knock>) -> Vec<Knock> {
         self.call_found_sdks();
+        // A program with the SDK in its own file asks only after that is listened to.
+        let is_heard = |pid| program_of(pid).is_some_and(|file| self.kernel.has_called_sdk(file));
         let is_looked_in = |pid| {
             let finder = self.finder.as_ref();
-            finder.is_some_and(|finder| finder.is_looking_in(pid))
+            finder.is_some_and(|finder| finder.is_looking_in(pid)) && !is_heard(pid)
         };
         let is_early = |knock: &Knock| {
             let waits = |pid| self.programs.contains(&pid) || is_looked_in(pid);

@@ -40,6 +40,12 @@ pub fn version_of(file: &Path) -> Option<(FileId, i64, i64)> {
     ))
 }
 
+/// The file of the program that a process runs; `None`: it is gone.
+#[must_use]
+pub fn program_of(pid: u32) -> Option<FileId> {
+    version_of(Path::new(&format!("/proc/{pid}/exe"))).map(|(id, ..)| id)
+}
+
 /// A place of the SDK's probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SdkProbe {

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags};
-use tailscope_signals::sdk_files::SdkFile;
+use tailscope_signals::sdk_files::{FileId, SdkFile};
 
 use super::Events;
 use crate::sdk_files::SdkFileError;
@@ -15,6 +15,12 @@ impl Events {
     /// mapped.
     pub fn call_sdk(&mut self, file: &SdkFile, pid: u32) -> Result<(), SdkFileError> {
         self.sdk_files.attach(&mut self.object, file, pid)
+    }
+
+    /// Whether the SDK in this file knows of us.
+    #[must_use]
+    pub fn has_called_sdk(&self, file: FileId) -> bool {
+        self.sdk_files.has(file)
     }
 
     /// A process is gone, or runs another program.

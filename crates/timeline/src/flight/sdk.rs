@@ -19,7 +19,7 @@ use tailscope_signals::meters::Meters;
 use tailscope_signals::region::{Names, Region};
 use tailscope_signals::rooted;
 use tailscope_signals::sdk_files::finder::Finder;
-use tailscope_signals::sdk_files::{FileId, SdkFile, version_of};
+use tailscope_signals::sdk_files::{FileId, SdkFile, program_of, version_of};
 
 /// A span is metered if a random number of 32 bits is below this: all are.
 const ALL: u64 = 1 << 32;
@@ -178,10 +178,10 @@ impl Sdk {
         self.call_found(events, &watched);
         let mut knocks = std::mem::take(&mut self.knocks);
         knocks.extend(new);
-        let is_early = |knock: &Knock| {
-            let pid = knock.pid();
-            knock.age() < PATIENCE && pid.is_some_and(|pid| self.finder.is_looking_in(pid))
-        };
+        // A program with the SDK in its own file asks only after that is listened to.
+        let is_heard = |pid| program_of(pid).is_some_and(|file| events.has_called_sdk(file));
+        let waits = |pid| self.finder.is_looking_in(pid) && !is_heard(pid);
+        let is_early = |knock: &Knock| knock.age() < PATIENCE && knock.pid().is_some_and(waits);
         let (mut later, now): (Vec<_>, Vec<_>) = knocks.into_iter().partition(is_early);
         later.retain(|knock| !knock.left());
         later.truncate(MOST_WAITING);
