@@ -1,8 +1,8 @@
 """What attacks by a local user take from a production program, and from the recorder.
 
-A production program runs spans at a set rate, in short phases with and without an attack. Each
-phase starts it anew, so what a start waits for the recorder is in its longest span. It goes before
-all others on its CPU: what makes its spans longer is the recorder, and not that attackers compute.
+A production program runs spans at a set rate through short phases with and without an attack. In
+each phase another one starts, whose longest span holds its wait for the recorder. Both go before
+all others on their CPU: what makes spans longer is the recorder, and not that attackers compute.
 Attackers run as the user nobody, and the recorder watches them unless an attack is by a stranger.
 
     .venv/bin/python bench/hostile.py                          about 20 minutes
@@ -62,8 +62,7 @@ class Phase:
     cpu_percent: float
     peak_mib: float
     longest_ms: float
-    spans: int
-    pid: int
+    start_ms: float
 
 
 @dataclass
@@ -72,30 +71,32 @@ class Seen:
 
     without: list[Phase] = field(default_factory=list)
     during: list[Phase] = field(default_factory=list)
+    #: What each production process says of its spans.
+    programs: list[dict[str, int]] = field(default_factory=list)
     end_s: float = 0
     lost: int = 0
     missing: int | None = None
     log_lines: int = 0
 
     def more(self, figure: str) -> float:
-        """By how much the median phase with the attack has more than its neighbour without."""
+        """By how much a phase with the attack has more than the one before it: the median."""
         pairs = zip(self.during, self.without, strict=True)
         return statistics.median(getattr(a, figure) - getattr(b, figure) for a, b in pairs)
 
-
-def phase(subject: Subject, production: Production, seconds: float) -> Phase:
-    """Runs the production program once."""
-    reset_peak(subject.pid)
-    before, begin = cpu_ns(subject.pid), time.monotonic()
-    pid, told = production.run(seconds)
-    took = time.monotonic() - begin
-    return Phase(
-        cpu_percent=(cpu_ns(subject.pid) - before) / took / 1e7,
-        peak_mib=peak_mib(subject.pid),
-        longest_ms=told["max_ns"] / 1e6,
-        spans=told["spans"],
-        pid=pid,
-    )
+    def phase(self, subject: Subject, production: Production, seconds: float) -> Phase:
+        """One phase."""
+        reset_peak(subject.pid)
+        production.ask()
+        before, begin = cpu_ns(subject.pid), time.monotonic()
+        self.programs.append(started := production.another())
+        time.sleep(max(0, begin + seconds - time.monotonic()))
+        took = time.monotonic() - begin
+        return Phase(
+            cpu_percent=(cpu_ns(subject.pid) - before) / took / 1e7,
+            peak_mib=peak_mib(subject.pid),
+            longest_ms=production.ask()["longest_ns"] / 1e6,
+            start_ms=started["longest_ns"] / 1e6,
+        )
 
 
 def measure(place: Bench, attack: Attack, kind: str, rounds: int, seconds: float) -> Seen:
@@ -105,15 +106,15 @@ def measure(place: Bench, attack: Attack, kind: str, rounds: int, seconds: float
     attackers = Attackers(place)
     subject = Subject(place, kind, production, attackers)
     try:
-        phase(subject, production, 1)  # its file is found
+        production.begin()
         for _ in range(rounds):
-            seen.without.append(phase(subject, production, seconds))
+            seen.without.append(seen.phase(subject, production, seconds))
             attackers.start(attack.commands, watched=attack.watched)
-            seen.during.append(phase(subject, production, seconds))
+            seen.during.append(seen.phase(subject, production, seconds))
             attackers.stop()
+        seen.programs.append(production.end())
         attackers.start(attack.commands, watched=attack.watched)
         seen.end_s = subject.stop()
-        attackers.stop()
     finally:
         attackers.close()
         production.close()
@@ -121,8 +122,7 @@ def measure(place: Bench, attack: Attack, kind: str, rounds: int, seconds: float
     seen.log_lines = subject.log_lines()
     if kind != "timeline":
         rows, seen.lost = subject.rows(), subject.lost()
-        ended = [*seen.without, *seen.during]
-        seen.missing = sum(one.spans - rows.get(one.pid, 0) for one in ended)
+        seen.missing = sum(one["spans"] - rows.get(one["pid"], 0) for one in seen.programs)
     return seen
 
 
@@ -133,6 +133,7 @@ def bars(attack: str, kind: str, seen: Seen) -> Iterator[Bar]:
     yield at_most(f"{what}: memory more", MEMORY_MIB, seen.more("peak_mib"), "MiB")
     yield at_most(f"{what}: end after SIGTERM", END_S, seen.end_s, "s", 2)
     yield at_most(f"{what}: longest span longer", SPAN_MS, seen.more("longest_ms"), "ms", 2)
+    yield at_most(f"{what}: start waits longer", SPAN_MS, seen.more("start_ms"), "ms", 2)
     if seen.missing is not None:
         uncounted = max(0, seen.missing - seen.lost)
         yield at_most(f"{what}: rows lost and not counted", 0, uncounted, "", 0)
@@ -153,6 +154,7 @@ def row(attack: str, kind: str, seen: Seen) -> list[str]:
         both("peak_mib"),
         f"{seen.end_s:.2f}",
         both("longest_ms", 2),
+        both("start_ms", 2),
         missing,
         str(seen.log_lines),
     ]
@@ -165,6 +167,7 @@ HEAD = (
     "memory, MiB",
     "end, s",
     "longest span, ms",
+    "first span, ms",
     "rows missing / counted",
     "log lines",
 )

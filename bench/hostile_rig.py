@@ -64,19 +64,38 @@ class Shell:
 
 
 class Production(Shell):
-    """Runs the program whose spans must not suffer, on a CPU of its own and before all others."""
+    """A program whose spans must not suffer: it has a CPU of its own and goes before all others."""
 
     def __init__(self, place: Bench) -> None:
         super().__init__(place)
-        self.program = place.copy(ROOT / "target" / "lab" / "loopbench")
+        self.program = place.compile("steady.c")
 
-    def run(self, seconds: float) -> tuple[int, dict[str, Any]]:
-        """Its process id, and what it says of its spans."""
-        first = "chrt -f 1" if os.geteuid() == 0 else ""
-        spans = f"{self.program} --seconds {seconds} --think-us 200 --cpu {SERVER_CPU}"
-        self.tell(f"sh -c 'echo $$; exec {first} {spans}'")
-        pid = int(self.process.stdout.readline())
-        return pid, json.loads(self.process.stdout.readline())
+    def begin(self) -> None:
+        """Starts the program that runs through all phases."""
+        self.tell(f"{self.program} {SERVER_CPU} &")
+        while not children(self.process.pid):
+            time.sleep(0.01)
+        (self.steady,) = children(self.process.pid)
+        time.sleep(1)
+        self.ask()
+
+    def _said(self) -> dict[str, int]:
+        return json.loads(self.process.stdout.readline())
+
+    def ask(self) -> dict[str, int]:
+        """How many spans the program has ended, and the longest since the last time."""
+        os.kill(self.steady, signal.SIGUSR1)
+        return self._said()
+
+    def end(self) -> dict[str, int]:
+        """Ends it."""
+        os.kill(self.steady, signal.SIGTERM)
+        return self._said()
+
+    def another(self) -> dict[str, int]:
+        """One that starts now and runs for a moment: its longest span holds its wait at the start."""
+        self.tell(f"timeout 0.3 {self.program} {SERVER_CPU}")
+        return self._said()
 
 
 class Attackers:
