@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harness import ROOT, Bar, Bench, Result, at_most, bench, cpu_ns, table
+from harness import ROOT, Bar, Bench, Result, Spread, at_most, bench, cpu_ns, spread, table
 from hostile_rig import KINDS, Attackers, Production, Subject, peak_mib, reset_peak
 
 sys.path.insert(0, str(ROOT / "lab"))
@@ -78,10 +78,10 @@ class Seen:
     missing: int | None = None
     log_lines: int = 0
 
-    def more(self, figure: str) -> float:
-        """By how much a phase with the attack has more than the one before it: the median."""
+    def more(self, figure: str) -> Spread:
+        """By how much a phase with the attack has more than the one before it."""
         pairs = zip(self.during, self.without, strict=True)
-        return statistics.median(getattr(a, figure) - getattr(b, figure) for a, b in pairs)
+        return spread([getattr(a, figure) - getattr(b, figure) for a, b in pairs])
 
     def phase(self, subject: Subject, production: Production, seconds: float) -> Phase:
         """One phase."""

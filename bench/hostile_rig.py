@@ -71,13 +71,14 @@ class Production(Shell):
         self.program = place.compile("steady.c")
 
     def begin(self) -> None:
-        """Starts the program that runs through all phases."""
+        """Starts the program that runs through all phases, once the recorder knows its file."""
+        self.another()
+        time.sleep(1.5)
         self.tell(f"{self.program} {SERVER_CPU} &")
         while not children(self.process.pid):
             time.sleep(0.01)
         (self.steady,) = children(self.process.pid)
         time.sleep(1)
-        self.ask()
 
     def _said(self) -> dict[str, int]:
         return json.loads(self.process.stdout.readline())
@@ -93,8 +94,8 @@ class Production(Shell):
         return self._said()
 
     def another(self) -> dict[str, int]:
-        """One that starts now and runs for a moment: its longest span holds its wait at the start."""
-        self.tell(f"timeout 0.3 {self.program} {SERVER_CPU}")
+        """One that starts now and runs for a moment: its longest span holds its wait to start."""
+        self.tell(f"{self.program} {SERVER_CPU} 0.5")
         return self._said()
 
 

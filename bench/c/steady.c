@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A production program: steady CPU. A short span every 200 µs, on one CPU and before all other
- * programs, until SIGTERM. After each SIGUSR1 it says what its spans were since the last: how many
+ * A production program: steady CPU [SECONDS]. A short span every 200 µs, on one CPU and
+ * before all other programs, for SECONDS or until SIGTERM. After each SIGUSR1 it says what its spans were since the last: how many
  * of all, and the longest, with all that begin and end took.
  */
 #include <tailscope.h>
@@ -27,13 +27,16 @@ int main(int argc, char **argv)
 {
 	const struct sched_param first = {.sched_priority = 1};
 	const struct sigaction action = {.sa_handler = on_ask};
+	const double seconds = argc > 2 ? strtod(argv[2], NULL) : 1e9;
 	unsigned long long spans = 0, longest = 0;
+	uint64_t until;
 
 	stay_on(argc > 1 ? strtoull(argv[1], NULL, 10) : UINT64_MAX);
 	sched_setscheduler(0, SCHED_FIFO, &first); /* without the right to: as others */
 	until_told();
 	sigaction(SIGUSR1, &action, NULL);
-	while (!over) {
+	until = now_ns() + (uint64_t)(seconds * 1e9);
+	while (!over && now_ns() < until) {
 		uint64_t begin = now_ns(), took;
 		ts_span span;
 
