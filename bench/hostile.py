@@ -42,6 +42,7 @@ class Attack:
 
 FLOOD = ("connects", "{}/sdk.sock", "0", "{}")
 ATTACKS = (
+    Attack("none, for comparison", ()),
     Attack("FIFO in place of code", (("in_the_way", "fifo"),)),
     Attack("device in place of code", (("in_the_way", "device"),)),
     Attack("1 TB file in place of code", (("in_the_way", "sparse"),)),

@@ -1,6 +1,8 @@
 //! Programs that say themselves where their spans begin and end (`sdk/`). They write rows into memory
 //! that they share with us, which become events in a ring of our own.
 
+mod notes;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -21,6 +23,8 @@ use tailscope_signals::rooted;
 use tailscope_signals::sdk_files::finder::Finder;
 use tailscope_signals::sdk_files::{FileId, SdkFile, program_of, version_of};
 
+use notes::{Notes, unread};
+
 /// A span is metered if a random number of 32 bits is below this: all are.
 const ALL: u64 = 1 << 32;
 /// Names of spans that are told apart, of all programs.
@@ -35,30 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(1);
 /// So many wait at a time.
 const MOST_WAITING: usize = 256;
-/// So much is told of files in all: a process must not fill a log.
-const MOST_NOTES: usize = 100;
-
-/// What is worth telling of files, each once.
-#[derive(Debug, Default)]
-struct Notes {
-    waiting: Vec<String>,
-    known: HashSet<String>,
-}
-
-impl Notes {
-    fn say(&mut self, note: String) {
-        if self.known.len() < MOST_NOTES && self.known.insert(note.clone()) {
-            self.waiting.push(note);
-        }
-    }
-}
-
-fn unread(file: &Path, why: &io::Error) -> String {
-    format!(
-        "can't look for the SDK in {}: {why}; spans of processes that run it may be missing",
-        file.display()
-    )
-}
 
 /// One process that uses the SDK.
 struct Client {
