@@ -111,6 +111,8 @@ class Attackers:
         self.python = place.folder / "python"
         shutil.copy(PYTHON.resolve(), self.python)
         self.forging = self._compiled()
+        for program in (ROOT / "lab" / "attacks").glob("*.py"):
+            shutil.copy(program, place.folder)
         self.shells = [Shell(place, cwd=self.folder, **NOBODY) for _ in range(2)]
 
     def _compiled(self) -> Path:
@@ -131,8 +133,7 @@ class Attackers:
         python = self.python if watched else PYTHON
         outs = []
         for number, (name, *arguments) in enumerate(commands):
-            program = self.folder / f"{name}.py"
-            shutil.copy(ROOT / "lab" / "attacks" / program.name, program)
+            program = self.place.folder / f"{name}.py"
             words = [word.replace("{}", str(self.place.folder)) for word in arguments]
             outs.append(self.folder / f"{number}.out")
             command = f"taskset -c {SPARE_CPU} {python} -I {program} {' '.join(words)}"
@@ -140,7 +141,8 @@ class Attackers:
         deadline = time.monotonic() + 30
         while not all(out.exists() and "ready" in out.read_text() for out in outs):
             if time.monotonic() > deadline:
-                raise SystemExit(f"no attack: {[out.read_text() for out in outs]}")
+                said = [(out.read_text() if out.exists() else "")[-200:] for out in outs]
+                raise SystemExit(f"no attack: {said}")
             time.sleep(0.02)
 
     def stop(self) -> None:

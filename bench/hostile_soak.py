@@ -65,9 +65,7 @@ def main() -> int:
         missing = ended["spans"] - agent.rows().get(ended["pid"], 0)
         connections, processes = told[0], told[1] + told[2]
         print(f"{connections} connections, {processes} processes, ended in {took:.2f} s")
-        print(
-            f"of {ended['spans']} production spans {missing} are no rows; {agent.lost()} are counted"
-        )
+        print(f"{missing} of {ended['spans']} production spans are no rows; lost: {agent.lost()}")
         flat = judge(samples)
     enough = connections >= CONNECTIONS and processes >= PROCESSES
     if not enough:
