@@ -156,6 +156,9 @@ impl SdkServer {
                 knock.refuse(Refusal::NotWatched);
                 continue;
             }
+            if knock.left() {
+                continue; // what a process is given takes time to make
+            }
             if !self.clients.contains_key(&pid) {
                 match self.furnish(kernel, pid) {
                     Ok(client) => drop(self.clients.insert(pid, client)),

@@ -15,7 +15,7 @@ use crate::sdk::SdkServer;
 
 /// A connection waits for its answer so long at most, and is looked at again this often meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
-const SOON: Duration = Duration::from_millis(1);
+const SOON: Duration = Duration::from_millis(5);
 /// So many connections wait until it is decided whether their processes are watched.
 const MOST_UNTOLD: usize = 256;
 
@@ -67,10 +67,9 @@ impl Recorder {
         };
         let is_early = |knock: &Knock| {
             let waits = |pid| self.programs.contains(&pid) || is_looked_in(pid);
-            knock.age() < PATIENCE && knock.pid().is_some_and(waits)
+            knock.age() < PATIENCE && !knock.left() && knock.pid().is_some_and(waits)
         };
         let (mut later, now): (Vec<_>, Vec<_>) = knocks.into_iter().partition(is_early);
-        later.retain(|knock| !knock.left());
         later.truncate(MOST_UNTOLD);
         self.knocks = later;
         now

@@ -36,7 +36,7 @@ const STALE_NS: u64 = 60_000_000_000;
 
 /// A connection waits for its answer so long at most, and is looked at again this often meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
-const SOON: Duration = Duration::from_millis(1);
+const SOON: Duration = Duration::from_millis(5);
 /// So many wait at a time.
 const MOST_WAITING: usize = 256;
 
