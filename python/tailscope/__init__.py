@@ -37,8 +37,9 @@ def open(*paths: str | PathLike[str], engine: str = "duckdb") -> Ledger:
     import warnings
 
     from tailscope.ledger import open_ledger
+    from tailscope.terminal import escaped
 
     ledger = open_ledger(paths, engine)
     for notice in ledger.notices:
-        warnings.warn(notice, stacklevel=2)
+        warnings.warn(escaped(notice), stacklevel=2)
     return ledger

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tailscope import storage
-from tailscope.errors import LedgerError
+from tailscope.errors import LedgerError, ListError
 from tailscope.quantity import count
+from tailscope.terminal import escaped
 
 LEDGER_JSON = "ledger.json"
 #: Ledgers that are listed: the latest ones.
@@ -46,7 +47,7 @@ def sort_out(path: str, names: Sequence[str]) -> Shelf:
             files.append(name)
     others = sorted(roots - {""})
     if others and "" not in roots:
-        raise LedgerError(listed(path, others))
+        raise ListError(listed(path, others))
     return Shelf(tuple(sorted(files)), tuple(others))
 
 
@@ -65,12 +66,12 @@ def home(relative: str, roots: Iterable[str]) -> str:
     return max(above, key=len, default="")
 
 
-def listed(path: str, ledgers: Sequence[str]) -> str:
+def listed(path: str, ledgers: Sequence[str]) -> list[str]:
     """The ledgers in a folder: name, start, length and spans, the latest last."""
     found = [(name, about(f"{path.rstrip('/')}/{name}/{LEDGER_JSON}")) for name in ledgers]
     found.sort(key=lambda one: (number(one[1], "started_ns") or 0, one[0]))
     rows = [("ledger", "start (UTC)", "length", "spans")]
-    rows += [(name, *described(said)) for name, said in found[-LISTED:]]
+    rows += [(escaped(name), *described(said)) for name, said in found[-LISTED:]]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
         f"{path} is no ledger: it holds {len(ledgers)}. Name the ones to explain, for example "
@@ -81,14 +82,14 @@ def listed(path: str, ledgers: Sequence[str]) -> str:
         lines.append(f"  {first}  {start}  {length}  {spans.strip().rjust(widths[3])}")
     if len(found) > LISTED:
         lines.append(f"  and {len(found) - LISTED} that began earlier")
-    return "\n".join(lines)
+    return lines
 
 
 def about(path: str) -> dict[str, Any]:
     """What a ledger.json says; nothing where it can't be read."""
     try:
         found = json.loads(storage.read_text(path))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

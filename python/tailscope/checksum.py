@@ -32,6 +32,8 @@ MADE_WITH = re.compile(rb"tailscope [0-9a-z.+-]+ with checksum")
 IN_JSON = re.compile(rb'"crc32": "([0-9a-f]{8})"')
 #: Bytes that are read at a time.
 BLOCK = 1 << 20
+#: A footer has some kB for each row group, and is held in memory.
+LARGEST_FOOTER = 64 << 20
 
 
 class State(Enum):
@@ -98,7 +100,7 @@ def footer_of(file: BinaryIO, size: int) -> tuple[bytes | None, int]:
     file.seek(size - END)
     end = file.read(END)
     begin = size - END - int.from_bytes(end[:4], "little")
-    if end[4:] != MAGIC or begin < len(MAGIC):
+    if end[4:] != MAGIC or begin < len(MAGIC) or size - begin > LARGEST_FOOTER:
         return None, 0
     file.seek(begin)
     return file.read(size - END - begin), begin

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from tailscope import __version__
 from tailscope.cause import MEANING
 from tailscope.errors import TailscopeError
-from tailscope.terminal import Terminal
+from tailscope.terminal import Terminal, escaped_in_json
 from tailscope.varmri import ORIGIN, PEARSON, VarMRI
 
 EXAMPLES = """\
@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: TextIO | None = None) -> None:
         stream = file or sys.stderr
-        super()._print_message(Terminal.of(stream).spell(message), stream)
+        super()._print_message(Terminal.of(stream).spell_lines(message), stream)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -177,7 +177,9 @@ def guarded(
     try:
         return command(chosen)
     except TailscopeError as error:
-        complain(f"{name}: {error}")
+        first, *rest = error.lines
+        for line in (f"{name}: {first}", *rest):
+            complain(line)
         return error.code
     except BrokenPipeError:
         # The reader of a pipe (head, less) has seen enough; Python must not complain at exit
@@ -231,7 +233,8 @@ def as_json(found: dict[str, Any], terminal: Terminal) -> str:
     ascii_only = not terminal.unicode
     notices = json.dumps({"notices": found["notices"]}, ensure_ascii=ascii_only)
     rest = {name: value for name, value in found.items() if name != "notices"}
-    return f"{notices[:-1]},\n{json.dumps(rest, indent=2, ensure_ascii=ascii_only)[2:]}\n"
+    text = f"{notices[:-1]},\n{json.dumps(rest, indent=2, ensure_ascii=ascii_only)[2:]}\n"
+    return escaped_in_json(text)
 
 
 def write(text: str) -> None:

@@ -9,6 +9,7 @@ reader takes what is there.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -136,7 +137,9 @@ def counters(about: dict[str, Any]) -> list[str]:
 def number(about: dict[str, Any], key: str) -> int | None:
     """A count inside ledger.json; None where it is missing or not a number."""
     value = about.get(key)
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value)
 
 
 def open_ledger(paths: Sequence[str | os.PathLike[str]], engine: str = DUCKDB) -> Ledger:
@@ -284,7 +287,8 @@ def read_about(folder: str, warnings: list[str]) -> tuple[dict[str, Any], State 
         return {}, state
     try:
         about = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
+        # No recorder nests objects so deep that Python gives up.
         return {}, State.DAMAGED
     if not isinstance(about, dict):
         return {}, State.DAMAGED

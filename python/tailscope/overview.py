@@ -10,6 +10,7 @@ import ibis
 
 from tailscope.contents import Extent
 from tailscope.engine import Engine, filled
+from tailscope.errors import LedgerError
 from tailscope.grid import Distribution, bin_of
 from tailscope.ledger import Ledger
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 LONGEST_NS = 1 << 58
 LATEST_NS = 1 << 62
 HEAVIEST = 1e12
+#: Spans that may begin in the same ns: one on each CPU of the largest Linux.
+MOST_A_NS = 8192
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ def look_over(engine: Engine, ledger: Ledger) -> tuple[Overview, Table]:
     """
     table = engine.table()
     totals, rows, clean = total_up(engine, table)
+    refuse_alike(totals)
     causes = ledger.stored_causes
     extents = [ledger.contents.extents.get(f"{cause}_ns") for cause in causes]
     if clean and all(map(plausible, extents)):
@@ -65,6 +69,20 @@ def look_over(engine: Engine, ledger: Ledger) -> tuple[Overview, Table]:
     table = table.filter(sensible(table, causes))
     totals, kept, _ = total_up(engine, table)
     return Overview(tuple(totals), rows, rows - kept), table
+
+
+def refuse_alike(totals: Sequence[Total]) -> None:
+    """Refuse more rows than any machine can have begun in their time.
+
+    A file of a few kB can hold a billion equal rows, and the analysis would keep them all.
+    """
+    for total in totals:
+        if total.rows > max(1, total.last_ns - total.first_ns + 1) * MOST_A_NS:
+            raise LedgerError(
+                f"{total.rows:,} rows of '{total.span}' begin within "
+                f"{total.last_ns - total.first_ns + 1:,} ns, which no machine can do: "
+                "no recorder wrote this ledger"
+            )
 
 
 def plausible(extent: Extent | None) -> bool:

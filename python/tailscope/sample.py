@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tailscope.cause import RUNNING
 from tailscope.counter import is_counter
 from tailscope.engine import filled
+from tailscope.errors import LedgerError
 from tailscope.grid import Distribution, lower_edge
 from tailscope.spans import Spans, column, dosed
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 QUOTA = (50_000, 100_000, 100_000)
 #: Ledgers of so many rows come here as wholes; where `QUOTA` allows it, that is what is drawn.
 HERE = 100_000
+#: Rows that a draw brings at most: twice what is wanted, which no chance exceeds.
+MOST = 2 * sum(QUOTA)
 #: A row is drawn if a number from 0 to this prime, made of its begin, wall time and the seed, is
 #: small enough. Integers of at most 2^40, so that each engine draws the same rows.
 PRIME = 1_000_003
@@ -121,6 +124,16 @@ class Lots:
         )
         return lot(table.start_ns, table.wall_ns, self.seed) < limit
 
+    def check(self, drawn: Sample) -> None:
+        """Refuse rows that are so much alike that a draw takes all of them or none."""
+        stratum = np.searchsorted(self.edges, drawn.wall, side="right")
+        found = np.bincount(stratum, minlength=len(self.rows))
+        if not self.all and (len(drawn.wall) > MOST or (found[self.rows > 0] == 0).any()):
+            raise LedgerError(
+                "the rows can't be sampled: too many begin at the same moment and take the same "
+                "time, and no recorder writes such a ledger"
+            )
+
 
 def draw(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Lots:
     """Draw rows; `whole` is the distribution of their wall times."""
@@ -143,7 +156,9 @@ def sample(spans: Spans, whole: Distribution, quantile: float, seed: int) -> Sam
     if spans.here and lots.all:
         return spans.here
     rows = spans if lots.all else spans.near or spans
-    drawn = fetched(rows, rows.table.filter(lots.has(rows.table)))
+    chosen = rows.table.filter(lots.has(rows.table))
+    drawn = fetched(rows, chosen if lots.all else chosen.limit(MOST + 1))
+    lots.check(drawn)
     weight = weighed(drawn.wall, drawn.weight, lots)
     return replace(drawn, weight=weight, rows=int(lots.rows.sum()))
 

@@ -7,8 +7,10 @@ address, region and keys from where Amazon's own tools take them: `AWS_ENDPOINT_
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 SCHEMES = ("s3://", "s3a://")
 #: How long a bucket's server may take to accept a connection, in s.
 PATIENCE_S = 5
+#: A ledger.json has some kB. What it is read into takes up to 30 times as much.
+LARGEST_SMALL = 4 << 20
 
 
 def is_bucket(name: str) -> bool:
@@ -86,9 +90,12 @@ def is_being_written(folder: str) -> bool | None:
 
 
 def read_bytes(name: str) -> bytes:
-    """A small file; raises what `open` raises."""
+    """A small file; raises what `open` raises, and OSError where it is not small."""
     with open_file(name) as file:
-        return file.read()
+        found = file.read(LARGEST_SMALL + 1)
+    if len(found) > LARGEST_SMALL:
+        raise OSError(errno.EFBIG, f"it is larger than {LARGEST_SMALL >> 20} MiB")
+    return found
 
 
 def read_text(name: str) -> str:
@@ -101,7 +108,12 @@ def open_file(name: str) -> BinaryIO:
     if is_bucket(name):
         with reading(name, but=OSError):
             return buckets().open(name, "rb")
-    return open(name, "rb")
+    # Who owns the folder may have put anything there: a pipe would be waited for.
+    opened = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return os.fdopen(opened, "rb")
 
 
 def fetch(files: Sequence[str], folder: str) -> list[str]:

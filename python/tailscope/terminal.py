@@ -7,6 +7,7 @@ takes three columns in ASCII.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -34,6 +35,36 @@ ASCII = str.maketrans(
 )
 #: The locales that Python itself puts in the place of C (PEP 538).
 COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
+
+
+#: What a terminal obeys, or what makes it show other letters in another order: the control
+#: characters of ASCII and of Latin 1, Unicode's line ends and its marks of direction.
+OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+#: How the usual ones are spelled.
+SPELLED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escaped(text: str, but: str = "") -> str:
+    """The text with what a terminal obeys spelled out, `\\x1b`, `\\u202e`; `but` stays.
+
+    Names of spans, threads and files come from those who were recorded, or who wrote the ledger.
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        letter = found[0]
+        if letter in but:
+            return letter
+        code = ord(letter)
+        return SPELLED.get(letter, f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+    return OBEYED.sub(spelled, text)
+
+
+def escaped_in_json(text: str) -> str:
+    """The same in JSON, which means the same: its strings have these as `\\u009b`."""
+    return OBEYED.sub(
+        lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text
+    )
 
 
 def plain(text: str) -> str:
@@ -82,6 +113,14 @@ class Terminal:
         return cls(max(width, NARROWEST), stream.isatty() and colours, has_unicode(stream))
 
     def spell(self, text: str) -> str:
+        """The text in one line, in letters that this terminal has and none that it obeys."""
+        return self.letters(escaped(text))
+
+    def spell_lines(self, text: str) -> str:
+        """The same of several lines."""
+        return self.letters(escaped(text, but="\n"))
+
+    def letters(self, text: str) -> str:
         """The text in letters that this terminal has."""
         return text if self.unicode else plain(text)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rig import bpf, installed
 from rig.agent import Agent, configuration
+from rig.hostile import attack  # noqa: F401
 from rig.observer import CPUS, Observe, has_channels
 from rig.processes import Ended, Started, favoured
 from rig.recorder import Recorder

@@ -19,6 +19,13 @@ from rig.waiting import until
 THREADS = 3
 
 
+def makes_spans(program: Started) -> None:
+    """Waits until another thousand of its pairs were metered, whatever the JVM has to do first."""
+    before = program.out.count("metered")
+    until(lambda: not program.runs or program.out.count("metered") > before + 1, "it makes spans")
+    assert program.runs, program.wait()
+
+
 @pytest.fixture
 def busy() -> Iterator[Started]:
     """A program that makes spans until it is ended."""
@@ -40,6 +47,7 @@ def test_a_program_that_started_before_the_recorder_is_recorded(
 ) -> None:
     recorder = record("-p", busy.pid, "--span", "sdk").ready()
     recorder.serves(busy)
+    makes_spans(busy)
     recorder.interrupt().clean()
     assert ledger.count(recorder.ledger, f"pid = {busy.pid}") > 1000
     ledger.check_books(recorder.ledger)
@@ -64,6 +72,7 @@ def test_a_recorder_that_is_killed_is_followed_by_another(
     first.kill()
     second = record("-p", busy.pid, "--span", "sdk", name="second").ready()
     second.serves(busy, besides=before)
+    makes_spans(busy)
     second.interrupt().clean()
     assert ledger.count(second.ledger) > 1000
 

@@ -90,7 +90,7 @@ pub(crate) struct Archive {
 impl Archive {
     /// Opens the folder, or makes it. Ledgers that an agent left are its own from now on.
     pub(crate) fn open(folder: &Path) -> Result<Self, ArchiveError> {
-        fs::create_dir_all(folder).map_err(system("create", folder))?;
+        make_folder(folder).map_err(system("create", folder))?;
         let about = fs::metadata(folder).map_err(system("look at", folder))?;
         if about.mode() & 0o022 != 0 {
             return Err(ArchiveError::Open(folder.to_owned()));
@@ -142,15 +142,15 @@ impl Archive {
             let number = self.next;
             self.next += 1;
             let path = self.folder.join(format!("{}-{number:06}", utc(unix_ns)));
-            match fs::create_dir(&path) {
-                Ok(()) => {}
+            match tailscope_output::Folder::make_new(&path) {
+                Ok(_) => {}
                 // Somebody else's: not marked, so not counted when we opened.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(system("create", &path)(e)),
             }
             let mark = path.join(MARK);
             let said = "A ledger of tailscope agent, which removes it when its quota is used up.\n";
-            if let Err(e) = fs::write(&mark, said) {
+            if let Err(e) = tailscope_output::write(&mark, said) {
                 let _ = fs::remove_file(&mark);
                 let _ = fs::remove_dir(&path);
                 return Err(system("write", &mark)(e));
@@ -237,6 +237,14 @@ impl Archive {
             bytes: self.sealed_bytes() + growing,
             removed: self.removed,
         }
+    }
+}
+
+/// Makes the folder if it is not there. Whether one that is there may be used is asked next.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(folder) {
+        Ok(_) => Ok(()),
+        Err(_) => tailscope_output::Folder::make(folder).map(drop),
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct ByProcess {
     pid: bool,
     live: Live,
     names: Names,
+    /// Who the processes are: to find out takes milliseconds, and a process may bring many names.
+    identities: HashMap<i32, Option<Identity>>,
     /// The combination of a process's number and the recorder's number of a span's name.
     known: HashMap<(i32, u32), SpanName>,
 }
@@ -74,12 +76,15 @@ impl ByProcess {
     /// another numbering of names.
     pub(crate) fn look_again(&mut self) {
         self.known.clear();
+        self.identities.clear();
     }
 
     /// Forgets processes that have ended.
     pub(crate) fn keep(&mut self, processes: &HashSet<u32>) {
         self.known
             .retain(|(pid, _), _| processes.contains(&(*pid as u32)));
+        self.identities
+            .retain(|pid, _| processes.contains(&(*pid as u32)));
     }
 
     /// Lets time pass.
@@ -108,10 +113,11 @@ impl ByProcess {
     }
 
     fn name(&mut self, pid: i32, span: &str) -> SpanName {
-        let identity = Identity::of(pid as u32);
-        let port = identity.as_ref().and_then(|who| who.port);
+        let ask = || Identity::of(pid as u32);
+        let identity = self.identities.entry(pid).or_insert_with(ask).as_ref();
+        let port = identity.and_then(|who| who.port);
         let port = port.map_or_else(String::new, |port| port.to_string());
-        let name = identity.map_or_else(|| ENDED.into(), |who| who.name);
+        let name = identity.map_or_else(|| ENDED.into(), |who| who.name.clone());
         let pid = if self.pid {
             pid.to_string()
         } else {
@@ -127,9 +133,10 @@ impl ByProcess {
 
     /// What a scrape is told.
     pub(crate) fn figures(&self) -> Vec<(ProcessLabels, KindFigures)> {
-        let kinds = self.live.kinds().iter();
+        let all = self.live.kinds();
+        let kinds = all.iter().enumerate();
         kinds
-            .map(|kind| {
+            .map(|(place, kind)| {
                 let parts: Vec<&str> = kind.name().splitn(4, BETWEEN).collect();
                 let (labels, span) = match parts.as_slice() {
                     [process, port, pid, span] => {
@@ -149,7 +156,7 @@ impl ByProcess {
                         (labels, OTHER)
                     }
                 };
-                (labels, KindFigures::of(kind, span))
+                (labels, KindFigures::of(all, place, span))
             })
             .collect()
     }

@@ -37,6 +37,8 @@ pub(crate) struct Figures {
 #[derive(Debug, Default)]
 pub(crate) struct KindFigures {
     pub(crate) name: String,
+    /// Whose they are, where another user has spans of the same name.
+    pub(crate) user: Option<String>,
     /// Of the last seconds, where there were any.
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
@@ -63,11 +65,18 @@ impl ProcessLabels {
 }
 
 impl KindFigures {
-    /// Of a kind that is called so.
-    pub(crate) fn of(kind: &Kind, name: &str) -> Self {
+    /// Of the kind at this place, which is called so. Who came first has a name alone.
+    pub(crate) fn of(all: &[Kind], place: usize, name: &str) -> Self {
+        let kind = &all[place];
+        let is_second = all[..place].iter().any(|other| other.name() == kind.name());
+        let user = || {
+            kind.user()
+                .map_or("several".into(), |user| user.to_string())
+        };
         let (recent, total) = (kind.recent(), kind.total());
         Self {
             name: name.to_owned(),
+            user: is_second.then(user),
             p50_ns: recent.quantile(0.5),
             p99_ns: recent.quantile(0.99),
             spans: total.spans(),
@@ -225,7 +234,9 @@ impl Page {
     /// The samples of a summary of one kind of spans, with these labels before the span's name.
     fn durations(&mut self, labels: &[(&str, &str)], kind: &KindFigures) {
         let name = ("span", kind.name.as_str());
+        let user = kind.user.as_deref().map(|user| ("user", user));
         let mut labels = [labels, &[name]].concat();
+        labels.extend(user);
         for (quantile, ns) in [("0.5", kind.p50_ns), ("0.99", kind.p99_ns)] {
             let seconds = ns.map_or(f64::NAN, |ns| ns as f64 / SECOND);
             let value = if seconds.is_nan() {

@@ -5,9 +5,9 @@
 //! is slower or more talkative is hung up on, and can't hold up anybody else.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::mailbox::{Bell, Mailbox};
 
-/// Connections at a time; more are closed unheard.
-const MOST: usize = 8;
+/// Connections at a time. For one more the oldest is closed that has not said what it wants: whoever
+/// connects and is silent holds up nobody else.
+const MOST: usize = 32;
+/// Those that were closed end at once; until then there are so many threads at most.
+const MOST_THREADS: usize = 48;
+/// So long, in ms, one more waits for them to end.
+const ENDING_MS: u32 = 500;
+/// An answer takes some milliseconds; one that takes longer may be closed for another.
+const ANSWERED: Duration = Duration::from_secs(1);
 const HEAD_BYTES: usize = 8192;
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -61,7 +68,7 @@ impl Drop for Scrape {
 }
 
 fn serve(listener: &TcpListener, stop: &(AtomicBool, Bell), mailbox: &Arc<Mailbox>) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let open = Arc::new(Connections::default());
     while !stop.0.load(Ordering::Relaxed) {
         let mut fds = [
             PollFd::new(listener, PollFlags::IN),
@@ -75,36 +82,83 @@ fn serve(listener: &TcpListener, stop: &(AtomicBool, Bell), mailbox: &Arc<Mailbo
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
-        if open.load(Ordering::Relaxed) >= MOST {
-            continue;
-        }
-        let place = Place::take(&open);
+        // In a flood, those that were closed to make room may still be ending.
+        let place = (0..ENDING_MS).find_map(|_| {
+            let place = Place::take(&open, &stream);
+            if place.is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            place
+        });
+        let Some(place) = place else { continue };
         let mailbox = Arc::clone(mailbox);
         let answering = Builder::new().name("agent-scrape".into()).spawn(move || {
-            let _place = place;
-            let _ = answer(stream, &mailbox);
+            let _ = answer(stream, &mailbox, &place.0);
+            drop(place);
         });
         drop(answering);
     }
 }
 
+/// A connection that is open.
+struct Connection {
+    stream: TcpStream,
+    since: Instant,
+    /// Whether it has said what it wants.
+    has_asked: AtomicBool,
+}
+
+/// Those that are open, the oldest first.
+#[derive(Default)]
+struct Connections(Mutex<Vec<Arc<Connection>>>);
+
+impl Connections {
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for one more.
+    fn make_room(all: &mut [Arc<Connection>]) {
+        let silent = |one: &&Arc<Connection>| !one.has_asked.load(Ordering::Relaxed);
+        let slow = |one: &&Arc<Connection>| one.since.elapsed() > ANSWERED;
+        let mut closable = all.iter().filter(silent).chain(all.iter().filter(slow));
+        if let Some(oldest) = closable.next() {
+            oldest.has_asked.store(true, Ordering::Relaxed); // not closed again
+            let _ = oldest.stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 /// One of the connections that may be open.
-struct Place(Arc<AtomicUsize>);
+struct Place(Arc<Connection>, Arc<Connections>);
 
 impl Place {
-    fn take(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(open))
+    fn take(open: &Arc<Connections>, stream: &TcpStream) -> Option<Self> {
+        let connection = Arc::new(Connection {
+            stream: stream.try_clone().ok()?,
+            since: Instant::now(),
+            has_asked: AtomicBool::new(false),
+        });
+        let mut all = open.all();
+        if all.len() >= MOST_THREADS {
+            return None;
+        }
+        if all.len() >= MOST {
+            Connections::make_room(&mut all);
+        }
+        all.push(Arc::clone(&connection));
+        drop(all);
+        Some(Self(connection, Arc::clone(open)))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.1.all().retain(|other| !Arc::ptr_eq(other, &self.0));
     }
 }
 
-fn answer(mut stream: TcpStream, mailbox: &Mailbox) -> io::Result<()> {
+fn answer(mut stream: TcpStream, mailbox: &Mailbox, place: &Connection) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let deadline = Instant::now() + PATIENCE;
     let mut head = Vec::new();
@@ -123,6 +177,7 @@ fn answer(mut stream: TcpStream, mailbox: &Mailbox) -> io::Result<()> {
             None => {}
         }
     };
+    place.has_asked.store(true, Ordering::Relaxed);
     let (status, kind, body) = match asked {
         Asked::Metrics => match mailbox.ask().recv_timeout(PATIENCE) {
             Ok(text) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text),
@@ -193,7 +248,7 @@ mod tests {
         let mailbox = Arc::new(Mailbox::new(bell));
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let scrape = Scrape::start(here, Arc::clone(&mailbox)).expect("it listens");
-        let silent: Vec<_> = (0..3)
+        let silent: Vec<_> = (0..3 * MOST)
             .map(|_| TcpStream::connect(scrape.address()).expect("connected"))
             .collect();
         let mut asking = TcpStream::connect(scrape.address()).expect("connected");

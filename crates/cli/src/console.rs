@@ -1,5 +1,6 @@
 //! The terminal that text goes to: how wide it is, and which letters it has.
 
+use std::borrow::Cow;
 use std::env;
 use std::io::{IsTerminal, stderr, stdout};
 
@@ -44,10 +45,11 @@ impl Console {
         }
     }
 
-    /// The text in letters that the locale has.
+    /// The text in letters that the locale has, and nothing that a terminal obeys but line ends.
     pub fn spell(&self, text: &str) -> String {
+        let text = escaped(text);
         if self.unicode {
-            return text.into();
+            return text.into_owned();
         }
         let mut plain = String::with_capacity(text.len());
         for letter in text.chars() {
@@ -71,6 +73,56 @@ impl Console {
         }
         laid_out
     }
+}
+
+/// The text with what a terminal obeys spelled out: `\x1b`, `\u202e`. Names of spans, threads and
+/// files come from those who are recorded. Line ends stay: they are the text's own.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    let spelled = |letter: char| match letter {
+        '\t' => "\\t".into(),
+        '\r' => "\\r".into(),
+        _ if letter < '\u{100}' => format!("\\x{:02x}", u32::from(letter)),
+        _ => format!("\\u{:04x}", u32::from(letter)),
+    };
+    replaced(text, spelled)
+}
+
+/// The text in one line: a name must not begin a line of its own.
+pub fn in_one_line(text: &str) -> String {
+    escaped(text).replace('\n', "\\n")
+}
+
+/// The same in JSON, which has none of these but in strings, and spells them as `\u009b`. Its line
+/// ends and those below a space are spelled already.
+pub fn escaped_in_json(json: &str) -> Cow<'_, str> {
+    replaced(json, |letter| format!("\\u{:04x}", u32::from(letter)))
+}
+
+/// The text with all that a terminal obeys, except line ends, spelled in this way.
+fn replaced(text: &str, spelled: impl Fn(char) -> String) -> Cow<'_, str> {
+    let is_spelled = |letter: char| letter != '\n' && is_obeyed(letter);
+    if !text.contains(is_spelled) {
+        return text.into();
+    }
+    let mut found = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_spelled(letter) {
+            found += &spelled(letter);
+        } else {
+            found.push(letter);
+        }
+    }
+    found.into()
+}
+
+/// Whether a terminal does something for this letter, or shows others in another order: control
+/// characters of ASCII and of Latin 1, Unicode's line ends, and its marks of direction.
+fn is_obeyed(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 /// Whether the locale has more letters than ASCII's, by POSIX's order of variables.
@@ -189,6 +241,39 @@ mod tests {
             ..PLAIN
         };
         assert_eq!(unicode.spell(text), text);
+    }
+
+    #[test]
+    fn a_terminal_obeys_nothing_that_a_name_says() {
+        let name = "a\x1b]0;me\x07\u{9b}2J\x7f\r\tb\u{202e}c\u{2066}d";
+        let shown = r"a\x1b]0;me\x07\x9b2J\x7f\r\tb\u202ec\u2066d";
+        let unicode = Console {
+            unicode: true,
+            ..PLAIN
+        };
+        for console in [PLAIN, unicode] {
+            assert_eq!(console.spell(name), shown);
+            assert_eq!(console.lay_out(name), shown);
+            assert_eq!(console.spell(shown), shown);
+        }
+        assert_eq!(unicode.spell("größe 名\n"), "größe 名\n");
+        assert_eq!(in_one_line("a\nb\x1b"), r"a\nb\x1b");
+        assert!(matches!(escaped("plain\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_says_the_same_with_nothing_to_obey() {
+        let names = ["\x1b[2J", "\u{9b}2J\x7f", "\u{202e}\u{2029}", "größe"];
+        for json in [
+            serde_json::to_string(&names),
+            serde_json::to_string_pretty(&names),
+        ] {
+            let json = json.expect("strings");
+            let shown = escaped_in_json(&json);
+            assert!(!shown.replace('\n', "").contains(is_obeyed), "{shown}");
+            let back: Vec<String> = serde_json::from_str(&shown).expect("JSON");
+            assert_eq!(back, names);
+        }
     }
 
     #[test]

@@ -8,8 +8,7 @@ use tailscope_kernel::{Config, Kernel, Ladder, LoadError, PidNamespace, Rung, So
 use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
-use crate::console::Console;
-use crate::streams::print;
+use crate::streams::{print_json, print_laid_out};
 use crate::subject::load_failure;
 
 /// What each entry of the ladder stands for, in the order in which it is shown.
@@ -73,12 +72,11 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         counters.rung.is_some().then_some(COUNTED_BY),
         counters.why,
     );
-    let words = if args.json {
-        format!("{:#}\n", as_json(&ladder, namespace))
+    if args.json {
+        print_json(&as_json(&ladder, namespace))?;
     } else {
-        Console::stdout().lay_out(&text(&ladder, namespace))
-    };
-    print(|out| out.write_all(words.as_bytes()))?;
+        print_laid_out(&text(&ladder, namespace))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

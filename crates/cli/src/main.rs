@@ -1,6 +1,6 @@
 //! The `tailscope` command: arguments in, text out, nothing else.
 
-// They panic where a reader is gone.
+// They panic where a reader is gone, and a terminal obeys names in them.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod agent;
@@ -18,17 +18,21 @@ mod timeline;
 mod top;
 mod units;
 
-use std::process::ExitCode;
+use std::borrow::Cow;
+use std::process::{self, ExitCode};
 
 use clap::Parser;
 
 use args::{Args, Command};
-use console::Console;
 use failure::Failure;
 use streams::say;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|e| refuse(&e));
+    // Without it, a process whose file is mapped here could end this one by cutting the file short.
+    if let Err(e) = tailscope_signals::cut_short::survive() {
+        say!("tailscope: can't handle SIGBUS: {e}");
+    }
     let outcome = match args.command {
         Command::Record(record) => record::run(record),
         Command::Agent(agent) => agent::run(&agent),
@@ -41,8 +45,19 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(e) => {
-            say!("{}", Console::stderr().spell(&format!("tailscope: {e:#}")));
+            say!("tailscope: {e:#}");
             ExitCode::from(Failure::code(&e))
         }
     }
+}
+
+/// Ends with help, or with what is wrong with the arguments. These may be names of files that a
+/// shell put there.
+fn refuse(error: &clap::Error) -> ! {
+    let words = error.render().to_string();
+    if matches!(console::escaped(&words), Cow::Borrowed(_)) {
+        error.exit();
+    }
+    say!("{}", words.trim_end());
+    process::exit(error.exit_code());
 }

@@ -19,7 +19,7 @@ use tailscope_observe::{
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::streams::{print, save};
+use crate::streams::{print_json, print_laid_out, save};
 use crate::subject::stop_on_signals;
 use crate::units::count;
 pub use args::Observe;
@@ -89,13 +89,11 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     })
     .map_err(failed)?;
     screen.clear();
-    let words = if args.json {
-        serde_json::to_string_pretty(&report)? + "\n"
+    if args.json {
+        print_json(&report)?;
     } else {
-        let console = Console::stdout();
-        console.lay_out(&text::report(&report, console.width))
-    };
-    print(|out| out.write_all(words.as_bytes()))?;
+        print_laid_out(&text::report(&report, Console::stdout().width))?;
+    }
     if let Some(path) = &args.html {
         save(path, |out| out.write_all(page::page(&report).as_bytes()))?;
     }
@@ -195,12 +193,11 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
     };
     let test = self_test::run(&placement, writer.as_ref())
         .map_err(|e| Failure::machine(format!("the self-test can't run: {e}")))?;
-    let words = if args.json {
-        serde_json::to_string_pretty(&test)? + "\n"
+    if args.json {
+        print_json(&test)?;
     } else {
         let text = text::self_test(&test, writer.map(|writer| writer.cpu));
-        Console::stdout().lay_out(&text)
-    };
-    print(|out| out.write_all(words.as_bytes()))?;
+        print_laid_out(&text)?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
 use crate::console::Console;
-use crate::streams::say;
+use crate::streams::{complain_laid_out, say};
 use crate::top::fit;
 
 /// So often a line goes into a log; on a terminal one line is written over and over.
@@ -31,14 +31,14 @@ impl Screen {
     /// A line that stays.
     pub fn say(&self, line: &str) {
         if !self.quiet {
-            say!("{}", self.console.spell(line));
+            say!("{line}");
         }
     }
 
     /// A line of figures that stays, as wide as the terminal.
     pub fn say_figures(&self, line: &str) {
         if !self.quiet {
-            say!("{}", self.console.lay_out(line));
+            complain_laid_out(line);
         }
     }
 

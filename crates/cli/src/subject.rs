@@ -83,7 +83,7 @@ impl Session {
             recorder.watch(process).map_err(failure)
         })?;
         if let Some(launched) = &mut launched {
-            recorder.call_sdk(launched.program()).map_err(failure)?;
+            recorder.call_sdk(launched.program());
             recorder
                 .watch(&Process {
                     pid: launched.pid(),

@@ -22,6 +22,7 @@ use crate::news::{self, Event, Ring};
 use crate::pid_namespace::{self, NamespaceError, Numbers, PidNamespace, user_namespace_refuses};
 use crate::privilege::{Missing, missing_capabilities};
 use crate::probes::{self, Uprobes};
+use crate::sdk_files::SdkFiles;
 use crate::select::{autoload, choose_fault_rung, fentry_refused, select};
 use crate::socket_rung::choose_socket_rung;
 use crate::watch::{Watched, map_of, new_meters, place_meters};
@@ -128,7 +129,7 @@ pub(crate) fn open(programs: &'static [u8]) -> Result<Opened, LoadError> {
 /// The loaded programs, and everything in the kernel that belongs to them.
 pub struct Kernel {
     // Links first: dropped in this order, the programs stop before their maps go.
-    pub(crate) sdk_links: Vec<Link>,
+    pub(crate) sdk_files: SdkFiles,
     pub(crate) probe_links: Vec<Link>,
     _links: Vec<Link>,
     pub(crate) take_in: Link,
@@ -231,7 +232,7 @@ impl Kernel {
             }),
         };
         let mut kernel = Self {
-            sdk_links: Vec::new(),
+            sdk_files: SdkFiles::default(),
             probe_links: Vec::new(),
             _links: links,
             take_in,

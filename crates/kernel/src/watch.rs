@@ -2,15 +2,16 @@
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::path::Path;
 
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, MapType, Object};
+use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, MapType, Object};
 use rustix::mm::{MapFlags as MmapFlags, ProtFlags};
 use tailscope_signals::abi;
+use tailscope_signals::sdk_files::{FileId, SdkFile};
 
 use crate::answers::Answers;
-use crate::load::{Kernel, LoadError, program};
+use crate::load::{Kernel, LoadError};
+use crate::sdk_files::SdkFileError;
 use crate::shared::{self, Plain};
 
 /// A process can't be watched.
@@ -130,15 +131,6 @@ pub(crate) fn place_meters(
     )
 }
 
-/// Listens to the SDK's probe in a file, in every process that has it mapped. `None`: there is none.
-pub(crate) fn attach_sdk(object: &mut Object, file: &Path) -> Result<Option<Link>, WatchError> {
-    match program(object, "on_sdk_thread").attach_usdt(-1, file, "tailscope", "thread") {
-        Ok(link) => Ok(Some(link)),
-        Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(kernel("attach to the SDK's probe")(source)),
-    }
-}
-
 impl Kernel {
     /// Watches a process: its threads are metered from now on, and those it makes.
     pub fn watch(&mut self, pid: u32) -> Result<(), WatchError> {
@@ -250,17 +242,25 @@ impl Kernel {
         }
     }
 
-    /// Lets the SDK in this file know of the recorder, in every process that has it mapped.
-    /// Returns false if the file has no SDK in it.
-    pub fn call_sdk(&mut self, file: &Path) -> Result<bool, WatchError> {
-        let link = attach_sdk(&mut self.object, file)?;
-        let found = link.is_some();
-        self.sdk_links.extend(link);
-        Ok(found)
+    /// Lets the SDK in a file that a process has mapped know of the recorder, in every process that
+    /// has it mapped.
+    pub fn call_sdk(&mut self, file: &SdkFile, pid: u32) -> Result<(), SdkFileError> {
+        self.sdk_files.attach(&mut self.object, file, pid)
+    }
+
+    /// Whether the SDK in this file knows of the recorder.
+    #[must_use]
+    pub fn has_called_sdk(&self, file: FileId) -> bool {
+        self.sdk_files.has(file)
+    }
+
+    /// A process is gone, or runs another program.
+    pub fn forget_sdk(&mut self, pid: u32) {
+        self.sdk_files.forget(pid);
     }
 
     /// Lets every SDK know that the recorder goes: spans that begin from now on are not metered.
     pub fn dismiss_sdk(&mut self) {
-        self.sdk_links.clear();
+        self.sdk_files.clear();
     }
 }

@@ -1,9 +1,11 @@
 //! Statistics while it runs, by kind of span: of the last seconds, and since the begin. They are
 //! for looking at; estimates with intervals are made from a ledger.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tailscope_signals::owner;
 use tailscope_trace::{SpanName, SpanRow};
 
 use crate::tally::Tally;
@@ -14,6 +16,11 @@ const SLICE: Duration = Duration::from_secs(2);
 const SLICES: usize = 5;
 /// So many kinds have figures of their own. A kind takes some 200 KiB, 0.5 MiB at the very most.
 const MOST_KINDS: usize = 64;
+/// So many names of users are remembered, and so many processes' users.
+const MOST_NAMES: usize = 65_536;
+const MOST_OWNERS: usize = 65_536;
+/// The user of a process that is gone, and of all further kinds.
+const NOBODY: u32 = u32::MAX;
 /// The name of all further kinds together.
 const OTHER_KINDS: &str = "(other)";
 
@@ -21,8 +28,10 @@ const OTHER_KINDS: &str = "(other)";
 #[derive(Debug, Default)]
 pub struct Live {
     kinds: Vec<Kind>,
-    /// The kind of each span's name, as far as they were met.
-    by_name: Vec<Option<u8>>,
+    /// The kind of each user's spans of a name, as far as they were met.
+    by_name: HashMap<(u32, SpanName), u8>,
+    /// Whose each process is, as far as they were met.
+    owners: HashMap<u32, u32>,
     /// Kinds that are counted as `(other)`.
     folded: usize,
     began: Option<Instant>,
@@ -36,6 +45,8 @@ pub struct Live {
 #[derive(Debug)]
 pub struct Kind {
     name: Arc<str>,
+    /// Whose spans they are.
+    user: u32,
     past: Tally,
     slices: [Tally; SLICES],
     /// What was rounded off the weights so far.
@@ -45,16 +56,71 @@ pub struct Kind {
 impl Live {
     /// Enters a row. `name`: what its kind is called, asked when it comes for the first time.
     pub fn enter(&mut self, row: &SpanRow, name: impl FnOnce(SpanName) -> Arc<str>) {
-        let place = row.span.index() as usize;
-        if self.by_name.len() <= place {
-            self.by_name.resize(place + 1, None);
-        }
-        let kind = match self.by_name[place] {
-            Some(kind) => kind,
-            None => *self.by_name[place]
-                .insert(meet(&mut self.kinds, &mut self.folded, || name(row.span))),
+        let user = self.user_of(row.pid as u32);
+        let kind = match self.by_name.get(&(user, row.span)) {
+            Some(kind) => *kind,
+            None => self.meet(user, row.span, || name(row.span)),
         };
         self.kinds[usize::from(kind)].enter(row, self.now);
+    }
+
+    /// Whose a process is. Numbers of processes are used again, so this is asked anew after a while.
+    fn user_of(&mut self, pid: u32) -> u32 {
+        if self.owners.len() >= MOST_OWNERS {
+            self.owners.clear();
+        }
+        let ask = || owner::of(pid).unwrap_or(NOBODY);
+        *self.owners.entry(pid).or_insert_with(ask)
+    }
+
+    /// A place for a new kind. Where there is none, the user who has the most kinds gives one up, or gets
+    /// none: whose names are few keeps them all, whatever others do.
+    fn meet(&mut self, user: u32, span: SpanName, name: impl FnOnce() -> Arc<str>) -> u8 {
+        let place = if self.kinds.len() < MOST_KINDS {
+            self.kinds.push(Kind::new(name(), user));
+            self.kinds.len() - 1
+        } else {
+            self.folded += 1;
+            if self.kinds.len() == MOST_KINDS {
+                self.kinds.push(Kind::new(OTHER_KINDS.into(), NOBODY));
+            }
+            match self.given_up_for(user) {
+                Some(place) => {
+                    let given_up =
+                        std::mem::replace(&mut self.kinds[place], Kind::new(name(), user));
+                    self.kinds[MOST_KINDS].take_in(&given_up);
+                    let others = MOST_KINDS as u8;
+                    for kind in self.by_name.values_mut() {
+                        if usize::from(*kind) == place {
+                            *kind = others;
+                        }
+                    }
+                    place
+                }
+                None => MOST_KINDS,
+            }
+        };
+        if self.by_name.len() < MOST_NAMES {
+            self.by_name.insert((user, span), place as u8);
+        }
+        place as u8
+    }
+
+    /// The place with the fewest rows of the user who has the most kinds, if that is another, with at
+    /// least two more than this one.
+    fn given_up_for(&self, user: u32) -> Option<usize> {
+        let of_their_own = &self.kinds[..MOST_KINDS];
+        let count = |user| of_their_own.iter().filter(|kind| kind.user == user).count();
+        let greedy = of_their_own
+            .iter()
+            .map(|kind| kind.user)
+            .max_by_key(|user| count(*user))?;
+        if count(greedy) < count(user) + 2 {
+            return None;
+        }
+        (0..MOST_KINDS)
+            .filter(|place| of_their_own[*place].user == greedy)
+            .min_by_key(|place| of_their_own[*place].rows())
     }
 
     /// Lets time pass: to be called at every look, before its rows.
@@ -112,24 +178,11 @@ impl Live {
     }
 }
 
-/// A place for a new kind, or that of all others.
-fn meet(kinds: &mut Vec<Kind>, folded: &mut usize, name: impl FnOnce() -> Arc<str>) -> u8 {
-    let kind = kinds.len().min(MOST_KINDS);
-    if kinds.len() <= MOST_KINDS {
-        kinds.push(Kind::new(if kind < MOST_KINDS {
-            name()
-        } else {
-            OTHER_KINDS.into()
-        }));
-    }
-    *folded += usize::from(kind == MOST_KINDS);
-    kind as u8
-}
-
 impl Kind {
-    fn new(name: Arc<str>) -> Self {
+    fn new(name: Arc<str>, user: u32) -> Self {
         Self {
             name,
+            user,
             past: Tally::default(),
             slices: Default::default(),
             carry: 0.0,
@@ -153,6 +206,21 @@ impl Kind {
     fn add_total(&self, sum: &mut Tally) {
         sum.add(&self.past);
         self.slices.iter().for_each(|slice| sum.add(slice));
+    }
+
+    /// Takes in the rows of a kind that is given up.
+    fn take_in(&mut self, other: &Self) {
+        other.add_total(&mut self.past);
+    }
+
+    fn rows(&self) -> u64 {
+        self.past.rows() + self.slices.iter().map(Tally::rows).sum::<u64>()
+    }
+
+    /// The user id whose processes' spans they are; `None`: of several users, or nobody knows.
+    #[must_use]
+    pub fn user(&self) -> Option<u32> {
+        (self.user != NOBODY).then_some(self.user)
     }
 
     /// The spans' name.
@@ -275,5 +343,43 @@ mod tests {
         let other = kinds.last().expect("there are kinds");
         assert_eq!((other.name(), other.total().spans()), (OTHER_KINDS, 4));
         assert_eq!(stage.live.folded(), 3);
+    }
+
+    #[test]
+    fn a_user_with_many_names_leaves_room_for_one_with_few() {
+        let mut stage = Stage::new();
+        let mut enter = |user: i32, name: &str| {
+            let pid = 1_000_000_000 + user; // of no process
+            stage.live.owners.insert(pid as u32, user as u32);
+            let row = SpanRow {
+                span: stage.names.intern(name),
+                pid,
+                wall_ns: 1000,
+                ..SpanRow::default()
+            };
+            stage
+                .live
+                .enter(&row, |span| stage.names.text(span).clone());
+        };
+        for kind in 0..10 * MOST_KINDS {
+            enter(7, &format!("foreign {kind}"));
+        }
+        enter(8, "real");
+        enter(7, "real");
+        enter(8, "real");
+        let kinds = stage.live.kinds();
+        let of = |user: Option<u32>, name: &str| {
+            let kind = kinds
+                .iter()
+                .find(|kind| kind.user() == user && kind.name() == name);
+            kind.map(|kind| kind.total().rows())
+        };
+        assert_eq!(of(Some(8), "real"), Some(2), "apart from the other user's");
+        assert_eq!(of(Some(7), "real"), None, "one of its many");
+        let all: u64 = kinds.iter().map(|kind| kind.total().rows()).sum();
+        assert_eq!(
+            (kinds.len(), all),
+            (MOST_KINDS + 1, 10 * MOST_KINDS as u64 + 3)
+        );
     }
 }

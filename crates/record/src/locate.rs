@@ -118,7 +118,7 @@ fn with_running(mut found: Vec<Located>, path: &Path, processes: &[Process]) -> 
             if mapped.file_name() != path.file_name() {
                 continue;
             }
-            if let Ok(file) = File::open(&handle) {
+            if let Ok(file) = rooted::follow(&handle) {
                 let mut located = Located::new(file, path, &process.root());
                 located.replaced = true;
                 found.push(located);

@@ -79,6 +79,9 @@ pub enum RecordError {
         /// Why not, and what to use instead.
         why: String,
     },
+    /// The thread that looks for the SDK.
+    #[error("can't start a thread: {0}")]
+    Thread(io::Error),
     /// A system call.
     #[error("can't wait for news: {0}")]
     Wait(io::Error),

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use tailscope_signals::sdk_files::{self, code_mappings};
+use tailscope_signals::sdk_files::{self, CodeFile, SdkFile, code_mappings};
 
 /// A process that can be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +119,8 @@ impl Process {
         self.code_files()
             .unwrap_or_default()
             .iter()
-            .any(|file| sdk_files::has_sdk(file).unwrap_or(false))
+            .filter_map(|file| file.open().ok())
+            .any(|file| matches!(SdkFile::read(file, PathBuf::new()), Ok(Some(_))))
     }
 
     /// The root of the files that it sees.
@@ -152,8 +153,8 @@ impl Process {
             .collect())
     }
 
-    /// The files whose code it has mapped, each as a path that leads to the very file.
-    pub fn code_files(&self) -> io::Result<Vec<PathBuf>> {
+    /// The files whose code it has mapped.
+    pub fn code_files(&self) -> io::Result<Vec<CodeFile>> {
         sdk_files::code_files(self.pid)
     }
 }

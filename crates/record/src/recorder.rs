@@ -3,27 +3,29 @@
 mod counts;
 mod events;
 mod lives;
+mod look;
 mod turn;
 
 pub use turn::{Closing, NextLedger};
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::{Config, Kernel, SocketSpans};
-use tailscope_signals::clock::{Clock, Cycles, own_cpu_ns};
+use tailscope_signals::clock::{Clock, own_cpu_ns};
 use tailscope_signals::door::Knock;
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::sdk_files::{Inspected, Mapped};
+use tailscope_signals::sdk_files::Mapped;
+use tailscope_signals::sdk_files::finder::Finder;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
 
 use crate::book::{Book, Tap, Weights};
 use crate::counting::Counting;
 use crate::keeping::{Flow, Keeper, row_bytes};
 use crate::metadata::{measured, metadata};
+use crate::notices::Notices;
 use crate::options::{End, Listener, Options, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
@@ -42,15 +44,17 @@ pub struct Recorder {
     kernel: Kernel,
     sdk: Option<SdkServer>,
     aims: Vec<Aim>,
-    /// Files that were looked into for the SDK, and whether they have it.
-    inspected: Inspected,
+    /// Looks for the SDK in the files of processes.
+    finder: Option<Finder>,
     mapped: Mapped,
     clock: Clock,
     steal: Option<StealClock>,
     book: Book,
     processes: HashSet<u32>,
+    /// When they began, in the kernel's ticks, as far as that was asked: a number is used again.
+    starts: HashMap<u32, u64>,
     started: Instant,
-    notices: Vec<String>,
+    notices: Notices,
     sample: f64,
     measured: CauseSet,
     metadata: Metadata,
@@ -109,6 +113,8 @@ impl Recorder {
         if sdk.is_some() {
             kernel.prepare_meters()?;
         }
+        let finder = sdk.is_some().then(Finder::start);
+        let finder = finder.transpose().map_err(RecordError::Thread)?;
         let steal = StealClock::start();
         let clock = Clock::calibrate();
         let measured = measured(&kernel, steal.is_some(), sockets);
@@ -139,15 +145,16 @@ impl Recorder {
         let mut recorder = Self {
             kernel,
             sdk,
-            inspected: Inspected::default(),
+            finder,
             mapped: Mapped::default(),
             clock,
             steal,
             cpu_at_start,
             book: Book::new(output, &name, &probe_names, weights, keeper, counting),
             processes: HashSet::new(),
+            starts: HashMap::new(),
             started: Instant::now(),
-            notices: aims.iter().flat_map(Aim::notices).collect(),
+            notices: Notices::of(aims.iter().flat_map(Aim::notices)),
             aims,
             sample: options.sample,
             measured,
@@ -221,7 +228,7 @@ impl Recorder {
         loop {
             self.round(None)?;
             listener.look(&self.book.live);
-            if told.elapsed() >= TELL_EVERY || !self.notices.is_empty() {
+            if told.elapsed() >= TELL_EVERY || self.notices.any() {
                 told = Instant::now();
                 let notices = self.take_notices();
                 listener.tell(&self.progress(), &notices);
@@ -243,7 +250,7 @@ impl Recorder {
         for file in self.aims.iter_mut().flat_map(|aim| &mut aim.files) {
             if !file.replaced && file.is_replaced_now() {
                 file.replaced = true;
-                self.notices.push(format!(
+                self.notices.say(format!(
                     "{} was replaced: processes that start from the new file are not probed; \
                      record anew for those",
                     file.shown.display()
@@ -272,9 +279,10 @@ impl Recorder {
         }
         if self.refreshed.elapsed() >= TELL_EVERY {
             self.refreshed = Instant::now();
-            self.call_sdk_in_all()?;
+            self.call_sdk_in_all();
             self.look_for_replaced_files();
             self.hear_refusals();
+            self.sdk.iter_mut().for_each(SdkServer::tidy);
             self.finish_answers(false)?;
         }
         self.turn_counters();
@@ -294,7 +302,7 @@ impl Recorder {
 
     /// What the person should know, since the last time.
     pub fn take_notices(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notices)
+        self.notices.take(Instant::now())
     }
 
     /// Programs that started since the last time and are not watched, if it was asked to tell.
@@ -329,74 +337,5 @@ impl Recorder {
             sdk.keep_unknown(self.book.keeper.of_unknown());
         }
         self.tell_what_to_keep()
-    }
-
-    /// Waits for the next look, or for a process that knocks or ends.
-    fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
-        let mut fds = vec![PollFd::from_borrowed_fd(
-            self.kernel.events_fd(),
-            PollFlags::IN,
-        )];
-        fds.extend(
-            self.sdk
-                .iter()
-                .map(SdkServer::fd)
-                .chain(wake)
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-        );
-        let patience = if !self.knocks.is_empty() {
-            Duration::ZERO
-        } else if self.processes.is_empty() {
-            TELL_EVERY
-        } else {
-            self.pace.pause()
-        };
-        let patience = Timespec {
-            tv_sec: patience.as_secs() as i64,
-            tv_nsec: patience.subsec_nanos().into(),
-        };
-        match poll(&mut fds, Some(&patience)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(RecordError::Wait(e.into())),
-        }
-    }
-
-    fn look(&mut self) -> Result<(), RecordError> {
-        // The kernel tells of a child or a new program before that can knock, so the news are
-        // heard between the knock and the answer: a child would be turned away as a stranger,
-        // and an exec heard later would throw out the program that has just come in.
-        let mut knocks = std::mem::take(&mut self.knocks);
-        knocks.extend(self.sdk.iter().flat_map(SdkServer::knocks));
-        self.hear_news()?;
-        // Programs that nobody has been told of yet may be about to be watched: theirs wait, over as
-        // many looks as there are until then.
-        let is_untold = |knock: &Knock| knock.pid().is_some_and(|pid| self.programs.contains(&pid));
-        let (later, knocks): (Vec<_>, Vec<_>) = knocks.into_iter().partition(is_untold);
-        self.knocks = later;
-        if !knocks.is_empty() {
-            self.call_sdk_in_all()?;
-        }
-        if let Some(sdk) = &mut self.sdk {
-            let processes = &self.processes;
-            sdk.welcome(knocks, &mut self.kernel, |pid| processes.contains(&pid));
-            sdk.beat(Cycles::now(), self.clock.hz());
-        }
-        if let Some(steal) = &mut self.steal
-            && !self.processes.is_empty()
-        {
-            steal.tick(self.pace.is_idle());
-        }
-        let (mut ended, names) = self.kernel.ended();
-        let mut page = self.book.open(&mut self.clock, self.steal.as_ref(), &names);
-        ended.sockets(|row| page.enter_socket(row));
-        ended.probes(|row| page.enter_probe(row));
-        if let Some(sdk) = &mut self.sdk {
-            sdk.drain(&mut page);
-        }
-        let ticked = self.book.output.tick(Instant::now());
-        match self.book.trouble.take() {
-            Some(e) => Err(e.into()),
-            None => Ok(ticked?),
-        }
     }
 }

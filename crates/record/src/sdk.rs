@@ -4,7 +4,7 @@
 //! and gets its meters and its region. The connection stays open: its end tells the process that
 //! the recorder is gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use tailscope_kernel::Kernel;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
-use tailscope_signals::door::{Door, Knock, Refusal, ServeError, Visitor};
+use tailscope_signals::door::{Door, Knock, Refusal, ServeError, Visitors};
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
+use tailscope_signals::owner;
 use tailscope_signals::region::{Region, RegionLoss};
 use tailscope_signals::row::Row;
 use tailscope_trace::SpanName;
@@ -23,10 +24,13 @@ use tailscope_trace::SpanName;
 struct Client {
     region: Region,
     meters: Meters,
+    /// Whose the process is.
+    user: u32,
+    /// When it began.
+    start: Option<u64>,
     /// The ledger's names for the numbers of this region, as far as they were met.
     names: Vec<Option<SpanName>>,
-    /// Kept for its end.
-    connections: Vec<Visitor>,
+    connections: Visitors,
     /// Whether it was told of that it can't count.
     refused: bool,
 }
@@ -58,6 +62,36 @@ pub(crate) struct SdkServer {
     /// The events that are counted now, and their group's number.
     counted: (u16, Vec<abi::ts_event>),
     past: Counts,
+    quota: NameQuota,
+}
+
+/// The names that each user's processes have brought: one must not take those of all others.
+#[derive(Debug, Default)]
+struct NameQuota(HashMap<u32, HashSet<String>>);
+
+/// So many names of one user are told apart.
+const MOST_NAMES_OF_USER: usize = 512;
+/// The name of the others, and of those whose text had no room in the region.
+const OTHER_NAMES: &str = "(other)";
+const UNNAMED: &str = "(unnamed)";
+
+impl NameQuota {
+    /// What a span of this user's is called.
+    fn name(&mut self, user: u32, name: Option<String>) -> String {
+        let Some(name) = name else {
+            return UNNAMED.into();
+        };
+        let known = self.0.entry(user).or_default();
+        if known.len() < MOST_NAMES_OF_USER {
+            known.insert(name.clone());
+            return name;
+        }
+        if known.contains(&name) {
+            name
+        } else {
+            OTHER_NAMES.into()
+        }
+    }
 }
 
 impl SdkServer {
@@ -80,6 +114,7 @@ impl SdkServer {
             unknown,
             counted: (0, Vec::new()),
             past: Counts::default(),
+            quota: NameQuota::default(),
         })
     }
 
@@ -88,9 +123,15 @@ impl SdkServer {
         self.door.take_place()
     }
 
-    /// Readable when a process wants in.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.door.as_fd()
+    /// Readable when a process wants in; `None` while nobody is accepted.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.door.fd()
+    }
+
+    /// Forgets connections that are closed: each is a descriptor.
+    pub(crate) fn tidy(&mut self) {
+        let clients = self.clients.values_mut();
+        clients.for_each(|client| client.connections.tidy());
     }
 
     /// Whoever waits to be let in.
@@ -115,6 +156,9 @@ impl SdkServer {
                 knock.refuse(Refusal::NotWatched);
                 continue;
             }
+            if knock.left() {
+                continue; // what a process is given takes time to make
+            }
             if !self.clients.contains_key(&pid) {
                 match self.furnish(kernel, pid) {
                     Ok(client) => drop(self.clients.insert(pid, client)),
@@ -127,11 +171,15 @@ impl SdkServer {
             let Some(client) = self.clients.get_mut(&pid) else {
                 continue;
             };
+            if !client.connections.has_room() {
+                knock.refuse(Refusal::NoRoom);
+                continue;
+            }
             let Some(meters) = kernel.meters_of(pid) else {
                 continue;
             };
             if let Ok(visitor) = knock.let_in(meters, client.region.as_fd()) {
-                client.connections.push(visitor);
+                client.connections.add(visitor);
             }
         }
         // Where there is no room for one more, the next to come is told.
@@ -146,10 +194,12 @@ impl SdkServer {
         let meters = Meters::map(map)?;
         let names = vec![None; usize::from(u8::MAX) + 1];
         Ok(Client {
+            user: owner::of(pid).unwrap_or(u32::MAX),
+            start: owner::start_of(pid),
             region,
             meters,
             names,
-            connections: Vec::new(),
+            connections: Visitors::default(),
             refused: false,
         })
     }
@@ -203,14 +253,20 @@ impl SdkServer {
     /// Takes what processes wrote.
     pub(crate) fn drain(&mut self, sink: &mut impl Sink) {
         for (pid, client) in &mut self.clients {
-            client.drain(*pid, sink);
+            client.drain(*pid, &mut self.quota, sink);
         }
+    }
+
+    /// Whether the process that was let in under this number is gone, and another one has it now.
+    pub(crate) fn is_anothers(&self, pid: u32) -> bool {
+        let client = self.clients.get(&pid);
+        client.is_some_and(|client| client.start != owner::start_of(pid))
     }
 
     /// A process ended, or runs another program: takes the last of what it wrote.
     pub(crate) fn forget(&mut self, pid: u32, sink: &mut impl Sink) {
         if let Some(mut client) = self.clients.remove(&pid) {
-            client.drain(pid, sink);
+            client.drain(pid, &mut self.quota, sink);
             self.past.add(client.region.loss(), client.meters.spans());
         }
     }
@@ -238,14 +294,30 @@ pub(crate) trait Sink {
 }
 
 impl Client {
-    fn drain(&mut self, pid: u32, sink: &mut impl Sink) {
-        let known = &mut self.names;
+    fn drain(&mut self, pid: u32, quota: &mut NameQuota, sink: &mut impl Sink) {
+        let (known, user) = (&mut self.names, self.user);
         self.region.drain(&self.meters, |names, row| {
             let place = &mut known[usize::from(row.name)];
-            let span = *place.get_or_insert_with(|| {
-                sink.intern(names.get(row.name).as_deref().unwrap_or("(unnamed)"))
-            });
+            let span =
+                *place.get_or_insert_with(|| sink.intern(&quota.name(user, names.get(row.name))));
             sink.enter(pid, span, &row);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_users_names_leave_room_for_those_of_others() {
+        let mut quota = NameQuota::default();
+        for number in 0..10 * MOST_NAMES_OF_USER {
+            quota.name(65534, Some(number.to_string()));
+        }
+        assert_eq!(quota.name(65534, Some("one more".into())), OTHER_NAMES);
+        assert_eq!(quota.name(65534, Some("7".into())), "7");
+        assert_eq!(quota.name(1000, Some("GET /".into())), "GET /");
+        assert_eq!(quota.name(1000, None), UNNAMED);
     }
 }

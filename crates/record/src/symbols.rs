@@ -13,13 +13,14 @@ use tailscope_signals::nearest::nearest;
 pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, String> {
     let shown = located.shown.display();
     let unread = |e: io::Error| format!("can't read {shown}: {e}");
-    let own = elf::functions(&located.file).map_err(unread)?;
+    let wanted = |symbol: &str| symbol == name || cxx::is_called(symbol, name);
+    let own = elf::functions(&located.file, wanted).map_err(unread)?;
     let mut functions = own.all;
     let mut searched = DebugFile::default();
     if own.stripped && named(&functions, name).is_empty() {
         searched = DebugFile::of(&located.file, &located.shown, &located.root).map_err(unread)?;
         if let Some(debug) = &searched.found {
-            functions.extend(elf::functions(debug).map_err(unread)?.all);
+            functions.extend(elf::functions(debug, wanted).map_err(unread)?.all);
         }
     }
     let mut addresses: Vec<u64> = Vec::new();

@@ -7,12 +7,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ReadCache};
-
+use crate::elf::{Elf, SHT_NOTE};
 use crate::rooted;
 
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// Bytes of a section of notes, or of the one that names the debug file.
+const MOST_BYTES: u64 = 1 << 20;
+/// A note's kind, where its owner is `GNU`.
+const NT_GNU_BUILD_ID: u32 = 3;
 
 /// What tells one build of a program from another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,16 +93,16 @@ fn is_same(one: &File, other: &File) -> bool {
 
 impl Identity {
     fn of(file: &File) -> io::Result<Self> {
-        let cache = ReadCache::new(file);
-        let elf = ElfFile64::<Endianness, _>::parse(&cache).map_err(|e| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("no 64-bit ELF: {e}"))
-        })?;
+        let elf = Elf::of(file)?;
+        let notes = elf.sections().iter().filter(|s| s.kind == SHT_NOTE);
+        let build_id = notes
+            .filter_map(|section| elf.data(section, MOST_BYTES).ok())
+            .find_map(|notes| build_id_in(&notes));
+        let link = elf.section(".gnu_debuglink");
+        let link = link.and_then(|section| elf.data(section, MOST_BYTES).ok());
         Ok(Self {
-            build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
-            debug_link: elf.gnu_debuglink().ok().flatten().map(|(name, crc)| {
-                let name = String::from_utf8_lossy(name).into_owned();
-                (name, crc)
-            }),
+            build_id,
+            debug_link: link.and_then(|bytes| debug_link_in(&bytes)),
         })
     }
 
@@ -115,6 +117,30 @@ impl Identity {
             _ => false,
         }
     }
+}
+
+/// The build id among notes: each has three numbers, its owner, and what it says, in steps of four
+/// bytes.
+fn build_id_in(notes: &[u8]) -> Option<Vec<u8>> {
+    let mut left = notes;
+    loop {
+        let word = |at: usize| Some(u32::from_le_bytes(left.get(at..at + 4)?.try_into().ok()?));
+        let (owner, length, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+        let at = 12 + owner.checked_next_multiple_of(4)?;
+        let said = left.get(at..at.checked_add(length)?)?;
+        if kind == NT_GNU_BUILD_ID && left.get(12..12 + owner)? == b"GNU\0" && length > 0 {
+            return Some(said.to_vec());
+        }
+        left = left.get(at.checked_add(length.checked_next_multiple_of(4)?)?..)?;
+    }
+}
+
+/// The name and the CRC of the debug file: a string, zeros up to a multiple of four, the CRC.
+fn debug_link_in(bytes: &[u8]) -> Option<(String, u32)> {
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    let at = (end + 1).next_multiple_of(4);
+    let crc = u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?);
+    Some((String::from_utf8_lossy(&bytes[..end]).into_owned(), crc))
 }
 
 /// The CRC-32 that `.gnu_debuglink` holds (polynomial 0xedb88320, as zlib's).

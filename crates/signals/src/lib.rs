@@ -8,8 +8,10 @@
 pub mod abi;
 pub mod clock;
 pub mod counters;
+pub mod cut_short;
 pub mod debug_file;
 pub mod door;
+pub mod elf;
 pub mod event;
 pub mod event_ring;
 pub mod keeping;
@@ -17,6 +19,7 @@ pub mod meters;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod moved;
 pub mod nearest;
+pub mod owner;
 pub mod patience;
 pub mod preempted;
 pub mod region;
@@ -25,6 +28,7 @@ pub mod ring;
 pub mod rooted;
 pub mod row;
 pub mod sdk_files;
+pub mod usdt;
 pub mod view;
 
 mod mapping;

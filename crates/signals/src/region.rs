@@ -4,6 +4,7 @@
 //! reads up to there, and frees a chunk when its writer has left it. What the process writes is
 //! foreign: a wrong length loses rows, and is counted, and does nothing else.
 
+use std::cell::RefCell;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +15,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use crate::abi;
 use crate::clock::Cycles;
-use crate::keeping::Keeping;
+use crate::keeping::{Keeping, Kept};
 use crate::mapping::Mapping;
 use crate::meters::Meters;
 use crate::row::Row;
@@ -35,6 +36,9 @@ pub struct Region {
     /// For each chunk, how many bytes have been read.
     read: Vec<u32>,
     malformed: u64,
+    /// A bit for each code of a probability: whether rows were ever to be kept with that here. A row
+    /// that says another was not drawn, and would count for as many as it likes.
+    handed_out: RefCell<Vec<u64>>,
 }
 
 /// What the region lost so far.
@@ -42,7 +46,7 @@ pub struct Region {
 pub struct RegionLoss {
     /// Rows for which the process found no free chunk.
     pub full: u64,
-    /// Chunks whose rest made no sense.
+    /// Chunks whose rest made no sense, and rows with a probability that nobody handed out.
     pub malformed: u64,
 }
 
@@ -61,7 +65,9 @@ impl Region {
             file,
             read: vec![0; CHUNKS],
             malformed: 0,
+            handed_out: RefCell::new(vec![0; (1 << 16) / 64]),
         };
+        region.hand_out(Kept::ALWAYS);
         region
             .memory
             .u32(offset_of!(abi::ts_region, abi))
@@ -84,11 +90,17 @@ impl Region {
         let at = offset_of!(abi::ts_region, keeping)
             + usize::from(number) * size_of::<abi::ts_keeping>();
         let words = abi::ts_keeping::from(keeping);
+        self.hand_out(keeping.others); // first: the process may draw with it at once
         self.word(
             at + offset_of!(abi::ts_keeping, always_from),
             words.always_from,
         );
         self.word(at + offset_of!(abi::ts_keeping, others), words.others);
+    }
+
+    fn hand_out(&self, kept: Kept) {
+        let code = usize::from(kept.code());
+        self.handed_out.borrow_mut()[code / 64] |= 1 << (code % 64);
     }
 
     /// From now on has the process's threads count these events, which rows then call by `group`.
@@ -175,9 +187,14 @@ impl Region {
             while at < fresh.len() {
                 match Row::parse(&fresh[at..]) {
                     Ok((mut row, len)) => {
+                        at += len;
+                        let code = usize::from(row.kept.code());
+                        if self.handed_out.get_mut()[code / 64] & 1 << (code % 64) == 0 {
+                            self.malformed += 1;
+                            continue;
+                        }
                         row.tid = tid;
                         each(Names(&self.memory), row);
-                        at += len;
                     }
                     Err(_) => {
                         self.malformed += 1;
@@ -234,3 +251,62 @@ impl AsFd for Region {
 }
 
 const _: () = assert!(FULL != OWNED && size_of::<abi::ts_region>() <= abi::TS_REGION_HEAD as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::ts_row;
+
+    /// Writes a row as a process can, into a chunk that no thread has.
+    fn forge(region: &Region, kept: Kept) {
+        let base = abi::TS_REGION_HEAD as usize;
+        let at = base + ROWS_AT;
+        for word in (at..at + size_of::<ts_row>()).step_by(4) {
+            region.memory.u32(word).store(0, Relaxed);
+        }
+        let word = at + offset_of!(ts_row, kept) / 4 * 4;
+        let shift = (offset_of!(ts_row, kept) % 4) * 8;
+        region
+            .memory
+            .u32(word)
+            .store(u32::from(kept.code()) << shift, Relaxed);
+        let used = region.memory.u32(base + offset_of!(abi::ts_chunk, used));
+        used.store(size_of::<ts_row>() as u32, Relaxed);
+        let state = region.memory.u32(offset_of!(abi::ts_region, chunk_state));
+        state.store(FULL, Release);
+    }
+
+    #[test]
+    fn rows_are_taken_only_with_probabilities_that_were_handed_out() {
+        let few = Kept::nearest(0.01);
+        let keeping = Keeping {
+            always_from: None,
+            others: few,
+        };
+        let mut region = Region::create(1 << 32, keeping).expect("memory");
+        let file = memfd_create("meters", MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(
+            &file,
+            u64::from(abi::TS_METERS) * size_of::<abi::ts_meter>() as u64,
+        )
+        .expect("longer");
+        let meters = Meters::map(&file).expect("mapped");
+        let mut taken = Vec::new();
+        for kept in [few, Kept::ALWAYS, Kept::from_code(1), Kept::nearest(0.02)] {
+            forge(&region, kept);
+            region.drain(&meters, |_, row| taken.push(row.kept));
+        }
+        assert_eq!(taken, [few, Kept::ALWAYS]);
+        assert_eq!(region.loss().malformed, 2);
+        region.keep(
+            7,
+            Keeping {
+                others: Kept::nearest(0.02),
+                ..keeping
+            },
+        );
+        forge(&region, Kept::nearest(0.02));
+        region.drain(&meters, |_, row| taken.push(row.kept));
+        assert_eq!(taken.len(), 3);
+    }
+}

@@ -1,38 +1,117 @@
-//! Files as a process with another root sees them.
+//! Opening files that another process chose or can replace: regular files only, and never a wait.
+//!
+//! A path in another process's files can be anything by the time it is opened: a FIFO, which blocks;
+//! a device, which opening alone may start; a link out of the process's root. So a path is first
+//! taken hold of without opening it (`O_PATH`), then looked at, and opened only if it is a regular
+//! file. Reads are bounded by whoever reads, with `pread`.
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, major, minor, openat, openat2,
+};
 
-/// Opens a file as a process with this root sees it: links do not lead out of it. What is no plain
-/// file is an error, and is not waited for.
+/// File systems whose files `stat` shows with another device than the kernel's maps do.
+const OVERLAYFS: i64 = 0x794c_7630;
+const BTRFS: i64 = 0x9123_683e;
+
+/// Which file the kernel says is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    /// Major and minor number of its device.
+    pub device: (u32, u32),
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// Opens a regular file as a process with this root sees it: links do not lead out of the root.
 pub fn open(root: &Path, path: &Path) -> io::Result<File> {
-    let root = rustix::fs::openat(
+    let root = openat(
         CWD,
         root,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    let file = openat2(
+    open_regular(openat2(
         &root,
         path,
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT,
+    )?)
+}
+
+/// Opens a folder as a process with this root sees it.
+pub fn open_folder(root: &Path, path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, root, OFlags::PATH | flags, Mode::empty())?;
+    let folder = openat2(
+        &root,
+        path,
+        OFlags::RDONLY | flags,
         Mode::empty(),
         ResolveFlags::IN_ROOT,
     )?;
-    let file = File::from(file);
-    if file.metadata()?.is_file() {
+    Ok(folder.into())
+}
+
+/// Opens a regular file by a path of ours, such as a link in `/proc`.
+pub fn follow(path: &Path) -> io::Result<File> {
+    open_regular(openat(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
+}
+
+/// Opens the file that a process has mapped in `range` of its addresses (as in `/proc/PID/maps`).
+///
+/// The kernel's own link leads to that very file, and takes `CAP_SYS_ADMIN` or
+/// `CAP_CHECKPOINT_RESTORE`. Without them the path is followed, and the file there is refused if it
+/// is another one.
+pub fn open_mapped(pid: u32, range: &str, path: &Path, key: FileKey) -> io::Result<File> {
+    let link = format!("/proc/{pid}/map_files/{range}");
+    if let Ok(file) = follow(Path::new(&link)) {
+        return Ok(file);
+    }
+    let file = open(Path::new(&format!("/proc/{pid}/root")), path)?;
+    if is_mapped_as(&file, key)? {
         Ok(file)
     } else {
-        Err(io::Error::other("it is no file"))
+        Err(io::Error::other("another file has taken its place"))
     }
+}
+
+fn is_mapped_as(file: &File, key: FileKey) -> io::Result<bool> {
+    let about = fstat(file)?;
+    match fstatfs(file)?.f_type as i64 {
+        // With several layers, the upper half of an inode's number may say which.
+        OVERLAYFS => Ok(about.st_ino as u32 == key.inode as u32),
+        BTRFS => Ok(about.st_ino == key.inode),
+        _ => {
+            let device = (major(about.st_dev), minor(about.st_dev));
+            Ok(about.st_ino == key.inode && device == key.device)
+        }
+    }
+}
+
+/// Opens for reading what is held by `O_PATH`, if it is a regular file.
+fn open_regular(place: OwnedFd) -> io::Result<File> {
+    if FileType::from_raw_mode(fstat(&place)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let again = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(openat(CWD, again, flags, Mode::empty())?.into())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;
 
@@ -49,5 +128,38 @@ mod tests {
         symlink("/etc/passwd", here.join("outside")).expect("linked");
         assert!(open(here, Path::new("outside")).is_err());
         assert!(open(here, Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let fifo = root.path().join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).expect("made");
+        symlink("/dev/zero", root.path().join("device")).expect("linked");
+        for name in ["fifo", "device", "."] {
+            let error = follow(&root.path().join(name)).expect_err(name);
+            assert!(error.to_string().contains("regular"), "{name}: {error}");
+        }
+        let error = open(root.path(), Path::new("/fifo")).expect_err("a FIFO");
+        assert!(error.to_string().contains("regular"), "{error}");
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_mapped_one_is_another() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let about = file.as_file().metadata().expect("its own");
+        let key = FileKey {
+            device: (major(about.dev()), minor(about.dev())),
+            inode: about.ino(),
+        };
+        let other = FileKey {
+            inode: key.inode + 1,
+            ..key
+        };
+        assert!(is_mapped_as(file.as_file(), key).expect("looked at"));
+        assert!(!is_mapped_as(file.as_file(), other).expect("looked at"));
+        let us = std::process::id();
+        assert!(open_mapped(us, "1-2", file.path(), key).is_ok());
+        assert!(open_mapped(us, "1-2", file.path(), other).is_err());
     }
 }

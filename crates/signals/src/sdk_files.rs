@@ -1,49 +1,115 @@
 //! Which files have the SDK in them, and which files a process has mapped the code of.
+//!
+//! A watched process decides which files these are, and what is in them. So they are opened as
+//! [`rooted`] opens files, read as [`Elf`] reads them, and looked for on a thread of their own
+//! ([`finder`]).
 
-use std::collections::HashMap;
+pub mod finder;
+
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The names in the note of the SDK's probe (`TS__PROBE` in tailscope.h), and what stands before
-/// them in a note: its owner, then three addresses.
-const NAMES: &[u8] = b"tailscope\0thread\0";
-const OWNER: &[u8] = b"stapsdt\0";
-const BEFORE: usize = OWNER.len() + 3 * 8;
-const STEP: usize = 1 << 20;
+use crate::elf::Elf;
+use crate::rooted::{self, FileKey};
+use crate::usdt::{self, Argument, Spot};
 
-/// So many files' findings are remembered.
-const MOST_INSPECTED: usize = 16_384;
+/// The SDK's probe, as its note names it (`TS__PROBE` in tailscope.h).
+const PROVIDER: &str = "tailscope";
+const NAME: &str = "thread";
+/// A program has one place of it for each time that a compiler put it into a function.
+const MOST_PROBES: usize = 256;
+/// Of one process so many files are looked at; a browser maps some 300.
+const MOST_FILES: usize = 4096;
+/// A process holds the SDK's file in memory open once.
+const MOST_DESCRIPTORS: usize = 16;
 
-/// Device, inode, and when it was last written, so that an inode that is used again is another file.
-pub type FileId = (u64, u64, i64, i64);
+/// Device and inode, as `stat` has them.
+pub type FileId = (u64, u64);
 
-/// Which file is at a path; `None`: none is.
+/// Which file is at a path, and when it was last written; `None`: none is.
 #[must_use]
-pub fn id_of(file: &Path) -> Option<FileId> {
-    let found = fs::metadata(file).ok()?;
-    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+pub fn version_of(file: &Path) -> Option<(FileId, i64, i64)> {
+    let about = fs::metadata(file).ok()?;
+    Some((
+        (about.dev(), about.ino()),
+        about.mtime(),
+        about.mtime_nsec(),
+    ))
 }
 
-/// Files that were looked into for the SDK.
-#[derive(Debug, Default)]
-pub struct Inspected(HashMap<FileId, bool>);
+/// The file of the program that a process runs; `None`: it is gone.
+#[must_use]
+pub fn program_of(pid: u32) -> Option<FileId> {
+    version_of(Path::new(&format!("/proc/{pid}/exe"))).map(|(id, ..)| id)
+}
 
-impl Inspected {
-    /// Whether a file has the SDK that was not looked into before. One that is gone has not.
-    pub fn finds_sdk(&mut self, file: &Path) -> bool {
-        let Some(id) = id_of(file) else { return false };
-        if self.0.contains_key(&id) {
-            return false;
-        }
-        let found = has_sdk(file).unwrap_or(false);
-        if self.0.len() >= MOST_INSPECTED {
-            self.0.retain(|_, found| *found);
-        }
-        self.0.insert(id, found);
-        found
+/// A place of the SDK's probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SdkProbe {
+    /// Where in the file.
+    pub spot: Spot,
+    /// Where the probe's one argument is when its instruction runs.
+    pub argument: Argument,
+}
+
+/// A file that has the SDK in it.
+#[derive(Debug)]
+pub struct SdkFile {
+    /// Held open, so that it stays the same one.
+    pub file: File,
+    /// Its path, for people.
+    pub shown: PathBuf,
+    /// Device and inode.
+    pub id: FileId,
+    /// No name leads to it: it goes with the processes that have it mapped.
+    pub is_unlinked: bool,
+    /// Where the SDK's probe is in it.
+    pub probes: Vec<SdkProbe>,
+}
+
+impl SdkFile {
+    /// Reads a file; `None`: it has no SDK.
+    pub fn read(file: File, shown: PathBuf) -> io::Result<Option<Self>> {
+        let about = file.metadata()?;
+        let probes = probes_in(&file)?;
+        Ok((!probes.is_empty()).then(|| Self {
+            id: (about.dev(), about.ino()),
+            is_unlinked: about.nlink() == 0,
+            file,
+            shown,
+            probes,
+        }))
     }
+}
+
+/// The places of the SDK's probe in a file. What is no ELF file has none.
+fn probes_in(file: &File) -> io::Result<Vec<SdkProbe>> {
+    let elf = match Elf::of(file) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(Vec::new()),
+        elf => elf?,
+    };
+    let mut probes: Vec<SdkProbe> = usdt::notes(&elf)?
+        .iter()
+        .filter(|note| note.provider == PROVIDER && note.name == NAME)
+        .filter_map(|note| {
+            Some(SdkProbe {
+                spot: usdt::spot(&elf, note)?,
+                argument: Argument::parse(&note.arguments)?,
+            })
+        })
+        .collect();
+    probes.sort_unstable();
+    probes.dedup();
+    probes.truncate(MOST_PROBES);
+    Ok(probes)
+}
+
+/// Whether a file has the SDK's probe.
+pub fn has_sdk(path: &Path) -> io::Result<bool> {
+    Ok(!probes_in(&rooted::follow(path)?)?.is_empty())
 }
 
 /// How much memory processes had mapped when the files that they run were last listed. A list takes
@@ -77,39 +143,68 @@ impl Mapped {
     }
 }
 
-/// Whether the file has the SDK's probe. Reads it once, in bounded memory.
-pub fn has_sdk(path: &Path) -> io::Result<bool> {
-    let finder = memchr::memmem::Finder::new(NAMES);
-    let mut file = File::open(path)?;
-    let mut bytes = Vec::with_capacity(STEP + BEFORE + NAMES.len());
-    loop {
-        let kept = bytes.len();
-        (&mut file).take(STEP as u64).read_to_end(&mut bytes)?;
-        if bytes.len() == kept {
-            return Ok(false);
-        }
-        let is_note = |at: usize| at >= BEFORE && bytes[at - BEFORE..].starts_with(OWNER);
-        if finder.find_iter(&bytes).any(is_note) {
-            return Ok(true);
-        }
-        bytes.drain(..bytes.len().saturating_sub(BEFORE + NAMES.len() - 1));
+/// A file whose code a process has mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeFile {
+    pid: u32,
+    range: String,
+    /// As the process has it.
+    path: PathBuf,
+    key: FileKey,
+}
+
+impl CodeFile {
+    /// Whether it is HotSpot, by its name.
+    #[must_use]
+    pub fn is_jvm(&self) -> bool {
+        self.path
+            .file_name()
+            .is_some_and(|name| name == "libjvm.so")
+    }
+
+    /// Opens the very file, or nothing: also one in another mount namespace, or whose name is gone.
+    pub fn open(&self) -> io::Result<File> {
+        rooted::open_mapped(self.pid, &self.range, &self.path, self.key).or_else(|e| {
+            if self.path != Path::new(SDK_IN_MEMORY) {
+                return Err(e);
+            }
+            descriptors_of(self.pid, SDK_IN_MEMORY)
+                .into_iter()
+                .find_map(|path| rooted::follow(&path).ok())
+                .ok_or(e)
+        })
     }
 }
 
-/// The files whose code a process has mapped, each as a path that leads to the very file even in
-/// another mount namespace or after it was replaced.
-pub fn code_files(pid: u32) -> io::Result<Vec<PathBuf>> {
+/// The files whose code a process has mapped, each once.
+pub fn code_files(pid: u32) -> io::Result<Vec<CodeFile>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let mut paths: Vec<&str> = code_mappings(&maps).map(|(_, path)| path).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    Ok(paths
-        .into_iter()
-        .flat_map(|path| match path {
-            SDK_IN_MEMORY => descriptors_of(pid, path),
-            _ => vec![PathBuf::from(format!("/proc/{pid}/root{path}"))],
-        })
+    let mut seen = HashSet::new();
+    Ok(maps
+        .lines()
+        .filter_map(|line| code_file(pid, line))
+        .filter(|file| seen.insert(file.key))
+        .take(MOST_FILES)
         .collect())
+}
+
+/// The file of a mapping of code, from its line: `5600-5700 r-xp 00001000 08:01 4711 /bin/true`.
+fn code_file(pid: u32, line: &str) -> Option<CodeFile> {
+    let mut fields = line.split_whitespace();
+    let (range, mode, _offset) = (fields.next()?, fields.next()?, fields.next()?);
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let key = FileKey {
+        device: (number(major)?, number(minor)?),
+        inode: fields.next()?.parse().ok()?,
+    };
+    let path = line.find('/').map(|at| &line[at..])?;
+    mode.contains('x').then(|| CodeFile {
+        pid,
+        range: range.to_owned(),
+        path: PathBuf::from(path),
+        key,
+    })
 }
 
 /// What the SDK for Java maps, which has no program file to keep its probe in (`Probe.NAME` in
@@ -134,22 +229,13 @@ fn descriptors_of(pid: u32, name: &str) -> Vec<PathBuf> {
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| fs::read_link(path).is_ok_and(|to| to.as_os_str() == name))
+        .take(MOST_DESCRIPTORS)
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn note() -> Vec<u8> {
-        [OWNER, &[7; 24], NAMES].concat()
-    }
-
-    fn is_found(bytes: &[u8]) -> bool {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), bytes).expect("written");
-        has_sdk(file.path()).expect("read")
-    }
 
     #[test]
     fn a_process_is_looked_at_again_when_it_has_mapped_more_and_now_and_then() {
@@ -182,29 +268,31 @@ mod tests {
     }
 
     #[test]
-    fn the_note_is_found_wherever_a_read_cuts_it() {
-        for at in [
-            0,
-            5,
-            STEP - note().len(),
-            STEP - 20,
-            STEP - 3,
-            STEP,
-            2 * STEP - 1,
+    fn a_file_without_it_has_none() {
+        assert!(!has_sdk(Path::new("/bin/true")).expect("read"));
+        assert!(!has_sdk(Path::new("Cargo.toml")).expect("read"));
+        assert!(has_sdk(Path::new("/dev/zero")).is_err());
+    }
+
+    #[test]
+    fn a_line_of_the_maps_says_which_file() {
+        let line = "5600-5700 r-xp 00001000 fe:01 4711   /opt/a b (deleted)";
+        let file = code_file(7, line).expect("code of a file");
+        assert_eq!(file.path, Path::new("/opt/a b (deleted)"));
+        assert_eq!(file.range, "5600-5700");
+        assert_eq!((file.key.device, file.key.inode), ((0xfe, 1), 4711));
+        for other in [
+            "5600-5700 r--p 00001000 fe:01 4711 /opt/a",
+            "5600-5700 r-xp 00001000 00:00 0 [vdso]",
+            "",
         ] {
-            let bytes = [vec![b't'; at], note(), vec![b't'; 100]].concat();
-            assert!(is_found(&bytes), "at {at}");
+            assert_eq!(code_file(7, other), None);
         }
     }
 
     #[test]
-    fn the_names_alone_are_no_note() {
-        assert!(!is_found(NAMES));
-        assert!(!is_found(&[&[0; 64], NAMES].concat()));
-    }
-
-    #[test]
-    fn a_file_without_it_has_none() {
-        assert!(!has_sdk(Path::new("/bin/true")).expect("read"));
+    fn our_own_files_open() {
+        let files = code_files(std::process::id()).expect("our own maps");
+        assert!(!files.is_empty() && files.iter().all(|file| file.open().is_ok()));
     }
 }

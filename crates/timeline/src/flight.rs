@@ -11,13 +11,13 @@ mod options;
 mod sdk;
 mod writer;
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::timeline::{Config, Events};
+use tailscope_output::Folder;
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::event::abi;
 use tailscope_signals::event_ring::EventRings;
@@ -84,8 +84,8 @@ impl Flight {
     /// Loads the programs. From here on events are kept; nobody is watched yet.
     pub fn begin(options: Options) -> Result<Self, FlightError> {
         let system = |what: String| move |source| FlightError::System { what, source };
-        fs::create_dir_all(&options.folder)
-            .map_err(system(format!("make {}", options.folder.display())))?;
+        let folder = Folder::make(&options.folder)
+            .map_err(system(format!("write to {}", options.folder.display())))?;
         let control = options
             .control
             .as_deref()
@@ -106,7 +106,7 @@ impl Flight {
         let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
         let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
         let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
-        let writer = Writer::begin(Arc::clone(&rings), own, &options, events.ladder())
+        let writer = Writer::begin(Arc::clone(&rings), own, folder, &options, events.ladder())
             .map_err(system("start a thread".into()))?;
         let now = Monotonic::now().0;
         let holding = Holding::new(
@@ -155,10 +155,9 @@ impl Flight {
 
     /// Lets the SDK in a program file know of us, before a process runs it: its first spans are told of
     /// too. Does nothing where spans of the SDK are not followed.
-    pub fn call_sdk(&mut self, program: &Path) -> Result<(), FlightError> {
-        match &mut self.sdk {
-            Some(sdk) => Ok(sdk.call(program, &mut self.events)?),
-            None => Ok(()),
+    pub fn call_sdk(&mut self, program: &Path) {
+        if let Some(sdk) = &mut self.sdk {
+            sdk.call(program, &mut self.events);
         }
     }
 
@@ -168,7 +167,10 @@ impl Flight {
         let Some(sdk) = &self.sdk else {
             return std::thread::sleep(patience);
         };
-        let door = sdk.fd();
+        let Some(door) = sdk.fd() else {
+            return std::thread::sleep(patience.min(sdk.patience()));
+        };
+        let patience = patience.min(sdk.patience());
         let mut doors = [PollFd::new(&door, PollFlags::IN)];
         let most = Timespec {
             tv_sec: patience.as_secs() as i64,

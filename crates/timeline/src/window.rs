@@ -5,10 +5,9 @@
 //! written under another name and renamed, so a trace that is there is whole.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
 
+use tailscope_output::Folder;
 use tailscope_signals::event::{EVENT_BYTES, abi, at_of, kind_of};
 use tailscope_signals::event_ring::EventRings;
 
@@ -27,12 +26,12 @@ pub(crate) fn write(
     (rings, own): (&EventRings, Option<&EventRings>),
     from_ns: u64,
     to_ns: u64,
-    path: &Path,
+    (folder, name): (&Folder, &str),
     describe: impl FnOnce(Vec<Part>, Option<Part>, &BTreeMap<u32, u32>) -> About,
 ) -> io::Result<About> {
-    let unsealed = path.with_extension("timeline.tmp");
+    let unsealed = format!("{name}.tmp");
     let about = (|| {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(&unsealed)?);
+        let mut file = BufWriter::with_capacity(1 << 20, folder.create(&unsealed)?);
         file.write_all(MAGIC)?;
         let mut offset = MAGIC.len() as u64;
         let mut threads = BTreeMap::new();
@@ -55,11 +54,11 @@ pub(crate) fn write(
         file.write_all(&(text.len() as u64).to_le_bytes())?;
         file.write_all(MAGIC)?;
         file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        fs::rename(&unsealed, path)?;
+        folder.rename(&unsealed, name)?;
         Ok(about)
     })();
     if about.is_err() {
-        let _ = fs::remove_file(&unsealed);
+        let _ = folder.remove(&unsealed);
     }
     about
 }

@@ -1,11 +1,12 @@
 //! `ledger.json`: what is known of a recording beside its rows.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tailscope_output::Folder;
 
 use crate::{CauseSet, Error, Result};
 
@@ -214,25 +215,26 @@ impl LedgerInfo {
     }
 
     /// Replaces the `ledger.json` in `folder`: a reader sees the old one or the new one, whole.
-    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(LEDGER_JSON);
-        let tmp = folder.join(format!("{LEDGER_JSON}.tmp"));
+    pub(crate) fn write(&self, folder: &Folder) -> Result<()> {
+        let path = folder.path().join(LEDGER_JSON);
+        let unfinished = format!("{LEDGER_JSON}.tmp");
         let mut text = serde_json::to_vec_pretty(self).map_err(|source| Error::Info {
             path: path.clone(),
             source,
         })?;
         text.push(b'\n');
         let text = checksummed(text);
-        let written = File::create(&tmp)
+        let written = folder
+            .create(&unfinished)
             .and_then(|mut file| {
                 file.write_all(&text)?;
                 file.sync_all()
             })
-            .and_then(|()| fs::rename(&tmp, &path))
-            .and_then(|()| sync_folder(folder));
+            .and_then(|()| folder.rename(&unfinished, LEDGER_JSON))
+            .and_then(|()| folder.sync());
         written.map_err(|source| {
             // Best effort: the folder may be full or gone, and the first error tells more.
-            let _ = fs::remove_file(&tmp);
+            let _ = folder.remove(&unfinished);
             Error::losing_io("write", &path, 0, source)
         })
     }
@@ -254,9 +256,4 @@ fn checksummed(mut text: Vec<u8>) -> Vec<u8> {
     let checksum = format!("{:08x}", crc32fast::hash(&text));
     text[room].copy_from_slice(checksum.as_bytes());
     text
-}
-
-/// Makes the names in a folder durable: a rename survives a power cut only after this.
-pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
 }

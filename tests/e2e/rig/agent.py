@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http
 import os
 import re
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -48,12 +50,22 @@ class Agent(Started):
         until(lambda: "metrics at" in self.err or not self.runs, "the agent is ready")
         assert self.runs, self.wait()
 
+    def scrape(self) -> str | None:
+        """The text of /metrics; none while the recorder is busy, as when it loads programs."""
+        url = re.findall(r"metrics at (\S+)", self.err)[-1]
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return answer.read().decode()
+        except urllib.error.HTTPError as e:
+            if e.code != http.HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            return None
+
     def figures(self) -> dict[str, float]:
         """What /metrics says, by `name` or `name{label=value}`."""
-        url = re.findall(r"metrics at (\S+)", self.err)[-1]
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            families = text_string_to_metric_families(answer.read().decode())
-            samples = [sample for family in families for sample in family.samples]
+        text = until(self.scrape, "the recorder answers a scrape")
+        families = text_string_to_metric_families(text)
+        samples = [sample for family in families for sample in family.samples]
         return {
             name + "".join(f"{{{k}={v}}}" for k, v in labels.items()): value
             for name, labels, value, *_ in samples

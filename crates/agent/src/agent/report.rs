@@ -16,8 +16,9 @@ impl Agent {
         counted.add(Counted::of(&self.recorder));
         let mut lost = counted.lost;
         lost.insert(LOST_UNWRITTEN.to_owned(), self.written.lost_rows());
-        let kinds = self.recorder.live().kinds().iter();
-        let kinds = kinds.map(|kind| KindFigures::of(kind, kind.name()));
+        let all = self.recorder.live().kinds();
+        let kinds = all.iter().enumerate();
+        let kinds = kinds.map(|(place, kind)| KindFigures::of(all, place, kind.name()));
         Figures {
             spans: counted.spans,
             rows: counted.rows,

@@ -7,8 +7,7 @@ use anyhow::Result;
 use tailscope_timeline::{Gap, Stories, Story, ms, tell};
 
 use super::args::TellStory;
-use crate::console::Console;
-use crate::streams::print;
+use crate::streams::{print_json_line, print_laid_out};
 use crate::units::time;
 
 /// In text, gaps below this share of the latency are summed up.
@@ -18,17 +17,13 @@ const SHORT: u64 = 100;
 pub fn run(args: &TellStory) -> Result<ExitCode> {
     let trace = super::open(&args.trace)?;
     let told = tell(&trace, args.slower, args.count);
-    print(|out| {
-        if args.json {
-            serde_json::to_writer(&mut *out, &told)?;
-            writeln!(out)
-        } else {
-            let mut text = Vec::new();
-            write(&told, &mut text)?;
-            let text = Console::stdout().lay_out(&String::from_utf8_lossy(&text));
-            out.write_all(text.as_bytes())
-        }
-    })?;
+    if args.json {
+        print_json_line(&told)?;
+    } else {
+        let mut text = Vec::new();
+        write(&told, &mut text)?;
+        print_laid_out(&String::from_utf8_lossy(&text))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

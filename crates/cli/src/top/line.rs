@@ -3,6 +3,8 @@
 use tailscope_trace::Cause;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::console::in_one_line;
+
 /// How a piece of text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ink {
@@ -65,9 +67,10 @@ impl Room {
 
     /// A name, in letters that the locale has, and nothing that a terminal obeys.
     pub fn spell(&self, name: &str) -> String {
-        let known = |c: char| (self.unicode || c.is_ascii()) && !c.is_control();
+        let known = |c: &char| self.unicode || c.is_ascii();
+        let name = in_one_line(name);
         name.chars()
-            .map(|c| if known(c) { c } else { '?' })
+            .map(|c| if known(&c) { c } else { '?' })
             .collect()
     }
 

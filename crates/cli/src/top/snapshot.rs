@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 use tailscope_record::{Live, Makeup, Tally};
 use tailscope_trace::{Cause, CauseSet};
 
+use crate::console::in_one_line;
+
 /// What all kinds of spans were like.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -117,7 +119,7 @@ impl Snapshot {
         let now = Instant::now();
         let seconds = [live.window(now), live.age(now)].map(|time| time.as_secs_f64());
         let kinds = live.kinds().iter().map(|kind| Kind {
-            name: printable(kind.name()),
+            name: in_one_line(kind.name()),
             figures: [
                 Figures::of(&kind.recent(), seconds[0]),
                 Figures::of(&kind.total(), seconds[1]),
@@ -154,13 +156,6 @@ impl Kind {
     }
 }
 
-/// Names come from programs, and must not steer the terminal.
-fn printable(name: &str) -> String {
-    name.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,10 +184,5 @@ mod tests {
             (&all["steal_ns"], &all["lock_ns"], &all["running_ns"]),
             (&Value::Null, &json!(0.0), &json!(5.0))
         );
-    }
-
-    #[test]
-    fn a_name_steers_no_terminal() {
-        assert_eq!(printable("get\x1b[2J\u{9b}é"), "get?[2J?é");
     }
 }

@@ -253,7 +253,7 @@ fn a_filter_steers_no_terminal_and_has_the_locales_letters() {
     for typing in [false, true] {
         view.typing = typing;
         let shown = screen(&view, &room);
-        assert!(shown.contains("?[2J?"), "{shown}");
+        assert!(shown.contains(r"\x1b[2J?"), "{shown}");
         let plain = |c: char| c == '\n' || (c.is_ascii() && !c.is_control());
         assert!(shown.chars().all(plain), "{shown:?}");
     }

@@ -6,7 +6,7 @@
 #include "meters.h"
 #include "news.h"
 #include "open_spans.h"
-#include <bpf/usdt.bpf.h>
+#include "sdk_slot.h"
 
 /* Gives a thread a slot of the maps that are ours. `pending` is where its time goes now. */
 static __always_inline void begin_thread(struct task_struct *task, __u32 pending)
@@ -153,16 +153,17 @@ int BPF_PROG(on_exit, struct task_struct *task)
  * The SDK's probe: a thread tells which slot of its process's map it claimed (or, as a negative
  * number, with which errno it failed to attach). From here on its meter is there.
  */
-SEC("usdt")
-int BPF_USDT(on_sdk_thread, long slot)
+SEC("usdt") /* so libbpf loads it for uprobe_multi where the kernel has that */
+int on_sdk_thread(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 tgid = task->tgid;
 	struct process *p;
 	struct thread *t;
 	struct ts_meter *m;
+	long slot;
 
-	if (!is_watched(tgid))
+	if (!is_watched(tgid) || !sdk_slot(ctx, &slot))
 		return 0;
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p)

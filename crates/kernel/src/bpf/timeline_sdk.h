@@ -10,7 +10,7 @@
 #include "timeline_rings.h"
 #include <tailscope_abi.h>
 #include "meter_map.h"
-#include <bpf/usdt.bpf.h>
+#include "sdk_slot.h"
 
 /* By process, so that none sees another's. */
 struct {
@@ -37,14 +37,15 @@ static __always_inline struct ts_meter *meter_of(__u32 tgid, __u32 slot)
 
 /* The SDK's probe: a thread tells which slot of its process's map it claimed, or, as a negative
  * number, with which errno it failed to. */
-SEC("usdt")
-int BPF_USDT(on_sdk_thread, long slot)
+SEC("usdt") /* so libbpf loads it for uprobe_multi where the kernel has that */
+int on_sdk_thread(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 tgid = shown_pid(task), *claim;
 	struct ts_meter *m;
+	long slot;
 
-	if (!is_watched(tgid))
+	if (!is_watched(tgid) || !sdk_slot(ctx, &slot))
 		return 0;
 	if (slot < 0) {
 		lost.refused_errno = -slot;

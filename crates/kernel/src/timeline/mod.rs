@@ -19,6 +19,7 @@ use crate::Ladder;
 use crate::load::{LoadError, Opened, kernel, open};
 use crate::losses;
 use crate::probes::{self, Probe, ProbeError, Uprobes};
+use crate::sdk_files::SdkFiles;
 use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint};
 use crate::shared::{self, Plain};
 use crate::watch::{Watched, map_of};
@@ -85,6 +86,7 @@ pub struct Lost {
 /// The loaded programs, and everything in the kernel that belongs to them.
 pub struct Events {
     links: Vec<Link>, // first: the programs stop before their maps go
+    sdk_files: SdkFiles,
     watched: Watched,
     ladder: Ladder,
     uprobes: Uprobes,
@@ -122,6 +124,7 @@ impl Events {
         let watched = Watched::of(&object)?;
         Ok(Self {
             links,
+            sdk_files: SdkFiles::default(),
             watched,
             ladder,
             uprobes,

@@ -2,21 +2,30 @@
 //! write are read elsewhere; here their threads are answered.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags};
+use tailscope_signals::sdk_files::{FileId, SdkFile};
 
 use super::Events;
-use crate::watch::{WatchError, attach_sdk, kernel, map_of, new_meters};
+use crate::sdk_files::SdkFileError;
+use crate::watch::{WatchError, kernel, map_of, new_meters};
 
 impl Events {
-    /// Lets the SDK in this file know of us, in every process that has it mapped. Returns false if
-    /// the file has no SDK in it.
-    pub fn call_sdk(&mut self, file: &Path) -> Result<bool, WatchError> {
-        let link = attach_sdk(&mut self.object, file)?;
-        let found = link.is_some();
-        self.links.extend(link);
-        Ok(found)
+    /// Lets the SDK in a file that a process has mapped know of us, in every process that has it
+    /// mapped.
+    pub fn call_sdk(&mut self, file: &SdkFile, pid: u32) -> Result<(), SdkFileError> {
+        self.sdk_files.attach(&mut self.object, file, pid)
+    }
+
+    /// Whether the SDK in this file knows of us.
+    #[must_use]
+    pub fn has_called_sdk(&self, file: FileId) -> bool {
+        self.sdk_files.has(file)
+    }
+
+    /// A process is gone, or runs another program.
+    pub fn forget_sdk(&mut self, pid: u32) {
+        self.sdk_files.forget(pid);
     }
 
     /// Gives a process a map in which its threads claim meters, in place of one that it had. Nothing

@@ -19,6 +19,13 @@ pub(super) fn of<const N: usize, const T: usize>(
             "the application may run on the observer's CPU {cpu} too: keep it off with taskset"
         ));
     }
+    if tailscope_signals::cut_short::happened() > 0 {
+        notices.push(
+            "a file that holds a signal was cut short while it was observed: from then on it read \
+             as 0; observe again"
+                .into(),
+        );
+    }
     let counts = seen.counts;
     let pairs = counts.kept + counts.disagreed + counts.preempted;
     if pairs > 0 && counts.kept * 10 < pairs * 9 {

@@ -5,10 +5,14 @@
 //! the offsets of its name and its value. What is told apart: `units` and `variability`.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tailscope_signals::view::View;
+use tailscope_signals::{owner, rooted};
 
 use super::{ResolveError, Wanted};
 use crate::signal::{Names, Reader, Role, Signal};
@@ -19,6 +23,11 @@ const MAGIC: [u8; 4] = [0xca, 0xfe, 0xc0, 0xc0];
 const LITTLE_ENDIAN: u8 = 1;
 /// A number of 64 bits, as JNI writes its type.
 const LONG: u8 = b'J';
+
+/// HotSpot makes it 32 KiB long.
+const MOST_BYTES: u64 = 1 << 20;
+/// So many names in `/tmp` are looked at.
+const MOST_FOLDERS: usize = 65_536;
 
 /// A counter as it is described.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,31 +41,31 @@ struct Described {
 #[derive(Debug, PartialEq, Eq)]
 struct NotHotSpots;
 
-fn described(view: &View) -> Result<Vec<Described>, NotHotSpots> {
-    let prologue = view.copy(0, 32).ok_or(NotHotSpots)?;
-    let word = |bytes: &[u8], at: usize| {
-        let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
+fn described(bytes: &[u8]) -> Result<Vec<Described>, NotHotSpots> {
+    let word = |at: usize| {
+        let four: [u8; 4] = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
         usize::try_from(i32::from_le_bytes(four)).ok()
     };
-    if prologue[..4] != MAGIC || prologue[4] != LITTLE_ENDIAN {
+    if bytes.len() < 32 || bytes[..4] != MAGIC || bytes[4] != LITTLE_ENDIAN {
         return Err(NotHotSpots);
     }
-    let (Some(first), Some(count)) = (word(&prologue, 24), word(&prologue, 28)) else {
+    let (Some(first), Some(count)) = (word(24), word(28)) else {
         return Err(NotHotSpots);
     };
     let mut all = Vec::new();
     let mut at = first;
-    for _ in 0..count.min(view.len() / 20) {
-        let Some(head) = view.copy(at, 20) else { break };
-        let (Some(length), Some(name_at), Some(value_at)) =
-            (word(&head, 0), word(&head, 4), word(&head, 16))
+    for _ in 0..count.min(bytes.len() / 20) {
+        let Some(head) = bytes.get(at..at.saturating_add(20)) else {
+            break;
+        };
+        let (Some(length), Some(name_at), Some(value_at)) = (word(at), word(at + 4), word(at + 16))
         else {
             break;
         };
-        let (elements, data_type, variability) = (word(&head, 8), head[12], head[15]);
+        let (elements, data_type, variability) = (word(at + 8), head[12], head[15]);
         // Longest names of HotSpot have some 60 letters.
-        let text = view.copy(at + name_at, 256.min(length.saturating_sub(name_at)));
-        if let Some(text) = text
+        let end = at + name_at + 256.min(length.saturating_sub(name_at));
+        if let Some(text) = bytes.get(at + name_at..end)
             && elements == Some(0)
             && data_type == LONG
         {
@@ -81,46 +90,71 @@ fn described(view: &View) -> Result<Vec<Described>, NotHotSpots> {
 }
 
 /// The file, under the name that the JVM has for itself: in a container that is another one.
-fn file_of(pid: u32) -> Option<(PathBuf, File)> {
+///
+/// Everybody may make folders in `/tmp`. So it is taken only from one that belongs to the JVM's user
+/// and that nobody else may write to, and only if it is a file of that user's.
+fn file_of(pid: u32) -> Option<File> {
+    let user = owner::of(pid)?;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
     let own = ids.split_whitespace().last()?;
-    let folders = fs::read_dir(format!("/proc/{pid}/root/tmp")).ok()?;
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let folder = rooted::open_folder(&root, Path::new("/tmp")).ok()?;
+    let folders = fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()?;
     folders
+        .take(MOST_FOLDERS)
         .flatten()
         .filter(|entry| {
-            entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with("hsperfdata_")
+            let name = entry.file_name();
+            name.to_string_lossy().starts_with("hsperfdata_")
+        })
+        .filter(|entry| {
+            entry.metadata().is_ok_and(|about| {
+                about.is_dir() && about.uid() == user && about.mode() & 0o022 == 0
+            })
         })
         .find_map(|entry| {
-            let path = entry.path().join(own);
-            File::open(&path).ok().map(|file| (path, file))
+            let path = Path::new("/tmp").join(entry.file_name()).join(own);
+            let file = rooted::open(&root, &path).ok()?;
+            let about = file.metadata().ok()?;
+            (about.uid() == user).then_some(file)
         })
+}
+
+/// Its first bytes, which no longer change.
+fn read(file: &File) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len().min(MOST_BYTES);
+    let mut bytes = vec![0; length as usize];
+    let mut at = 0;
+    while at < bytes.len() {
+        match file.read_at(&mut bytes[at..], at as u64)? {
+            0 => break,
+            count => at += count,
+        }
+    }
+    bytes.truncate(at);
+    Ok(bytes)
 }
 
 pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveError> {
     let pid = wanted.owner.pid;
-    let Some((_, file)) = file_of(pid) else {
+    let Some(file) = file_of(pid) else {
         return Err(wanted.none(format!(
             "process {pid} ({}) has no file in /tmp/hsperfdata_USER that can be read: it is no JVM, \
              or runs with -XX:-UsePerfData or -XX:+PerfDisableSharedMem",
             wanted.owner.name
         )));
     };
-    let length = file
-        .metadata()
-        .map_err(wanted.system("look at its counters"))?
-        .len();
-    let length = usize::try_from(length.clamp(32, 1 << 26)).unwrap_or(32);
-    let view: Arc<View> = View::map(&file, 0, length).map_err(wanted.system("map its counters"))?;
-    let all = described(&view).map_err(|NotHotSpots| {
+    let bytes = read(&file).map_err(wanted.system("read its counters"))?;
+    let all = described(&bytes).map_err(|NotHotSpots| {
         wanted.none("its file in /tmp/hsperfdata_USER is not as HotSpot writes it")
     })?;
     let Some(found) = all.iter().find(|counter| counter.name == name) else {
         return Err(wanted.unknown("counter", name, all.iter().map(|c| &*c.name)));
     };
+    // Should it be cut short from here on, loads read zeros, and the report says so (`cut_short`).
+    let view: Arc<View> =
+        View::map(&file, 0, bytes.len()).map_err(wanted.system("map its counters"))?;
     let word = view
         .word(found.value_at, 8)
         .ok_or_else(|| wanted.none("its value is not where HotSpot puts values"))?;
@@ -179,8 +213,11 @@ mod tests {
             ("sun.gc.collector.0.invocations", 2, 7),
             ("sun.os.hrt.frequency", 1, 9),
         ];
-        let view = view(&written(&counters));
-        let all = described(&view).expect("the layout is right");
+        let bytes = written(&counters);
+        let (all, view) = (
+            described(&bytes).expect("the layout is right"),
+            view(&bytes),
+        );
         for ((name, variability, value), found) in counters.iter().zip(&all) {
             assert_eq!(found.name, *name);
             assert_eq!(found.kind == Role::Counter, *variability == 2);
@@ -199,7 +236,7 @@ mod tests {
                 bytes[..5].copy_from_slice(&[0xca, 0xfe, 0xc0, 0xc0, LITTLE_ENDIAN]);
                 bytes[24..32].copy_from_slice(&[32, 0, 0, 0, 9, 0, 0, 0]);
             }
-            let _ = described(&view(&bytes));
+            let _ = described(&bytes);
         }
     }
 }

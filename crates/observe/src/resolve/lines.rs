@@ -15,6 +15,9 @@ use object::{Endianness, Object, ObjectSection, ReadCache};
 /// Files that have more than this of it are left alone: it is read into memory.
 const MOST_BYTES: u64 = 256 << 20;
 
+/// A larger file is not looked into for it.
+const MOST_IN_FILE: u64 = 1 << 30;
+
 type Reader = EndianArcSlice<LittleEndian>;
 
 /// Of one file. It is read when the first line is asked for, so when the observation is over.
@@ -53,6 +56,13 @@ impl Lines {
 fn read(file: &File) -> Option<Context<Reader>> {
     let cache = ReadCache::new(file);
     let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    // In the file first: to ask how long a section is once inflated reads it.
+    let in_file = elf.sections().map(|section| section.size());
+    if in_file.fold(0, u64::saturating_add) > MOST_IN_FILE
+        || file.metadata().ok()?.len() > MOST_IN_FILE
+    {
+        return None;
+    }
     let of_source = elf
         .sections()
         .filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")))

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tailscope_signals::debug_file::DebugFile;
+use tailscope_signals::rooted;
 
 /// One mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,9 +54,21 @@ impl Mapped {
     /// in the process, or still have its name.
     pub(super) fn open(&self, pid: u32) -> io::Result<File> {
         let link = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end);
-        File::open(link)
+        rooted::follow(Path::new(&link))
             .or_else(|_| self.open_descriptor(pid))
-            .or_else(|_| File::open(format!("/proc/{pid}/root{}", self.path)))
+            .or_else(|_| self.open_name(pid))
+    }
+
+    fn open_name(&self, pid: u32) -> io::Result<File> {
+        use std::os::unix::fs::MetadataExt;
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let file = rooted::open(&root, Path::new(&self.path))?;
+        // File systems of several layers show other numbers in their upper half.
+        if file.metadata()?.ino() as u32 == self.inode as u32 {
+            Ok(file)
+        } else {
+            Err(io::Error::other("another file has taken its place"))
+        }
     }
 
     /// The separate file with the debug symbols of this one, which was opened.
@@ -73,7 +86,7 @@ impl Mapped {
             let same = |file: fs::Metadata| file.ino() == self.inode;
             let named = fs::read_link(&path).is_ok_and(|to| to.as_os_str() == self.path.as_str());
             if named && fs::metadata(&path).is_ok_and(same) {
-                found = File::open(path);
+                found = rooted::follow(&path);
             }
         }
         found

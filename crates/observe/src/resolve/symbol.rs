@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::io;
 
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectSegment, ObjectSymbol, ReadCache, SymbolFlags, elf};
+use tailscope_signals::elf::{Elf, STT_FUNC, STT_OBJECT, STT_TLS, Segment};
+
+/// Memory that the symbols of one file may take. A file can claim any number of them.
+const MOST_BYTES: usize = 256 << 20;
 
 /// A variable or function, by its address in the file's own numbering.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,48 +39,43 @@ pub(super) struct Symbols {
 
 /// The variables in the file's tables of symbols.
 pub(super) fn variables(file: &File) -> io::Result<Symbols> {
-    read(file, &[elf::STT_OBJECT, elf::STT_TLS])
+    read(file, &[STT_OBJECT, STT_TLS])
 }
 
 /// The functions in them.
 pub(super) fn functions(file: &File) -> io::Result<Symbols> {
-    read(file, &[elf::STT_FUNC])
+    read(file, &[STT_FUNC])
 }
 
-fn read(file: &File, kinds: &[elf::SymbolType]) -> io::Result<Symbols> {
-    let cache = ReadCache::new(file);
-    let parsed = ElfFile64::<Endianness, _>::parse(&cache)
-        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("no 64-bit ELF: {e}")))?;
-    let symbols = parsed.symbols().chain(parsed.dynamic_symbols());
-    let all = symbols
-        .filter(|symbol| !symbol.is_undefined())
-        .filter_map(|symbol| {
-            let SymbolFlags::Elf { st_info, .. } = symbol.flags() else {
-                return None;
-            };
-            let kind = st_info.st_type();
-            kinds.contains(&kind).then_some(())?;
-            let of_threads = kind == elf::STT_TLS;
-            // In some tables a name carries its version: environ@@GLIBC_2.2.5.
-            let name = symbol.name().ok()?.split('@').next()?.to_owned();
-            Some(Symbol {
-                name,
-                address: symbol.address(),
-                size: symbol.size(),
-                of_threads,
-            })
-        })
-        .collect();
+fn read(file: &File, kinds: &[u8]) -> io::Result<Symbols> {
+    let elf = Elf::of(file)?;
+    let mut all = Vec::new();
+    let mut bytes = 0;
+    elf.symbols(kinds, |symbol| {
+        bytes += symbol.name.len() + size_of::<Symbol>();
+        if bytes <= MOST_BYTES {
+            all.push(Symbol {
+                name: symbol.name.to_owned(),
+                address: symbol.address,
+                size: symbol.size,
+                of_threads: symbol.kind == STT_TLS,
+            });
+        }
+    })?;
+    if bytes > MOST_BYTES {
+        return Err(io::Error::other(format!(
+            "its symbols take more than {} MB",
+            MOST_BYTES >> 20
+        )));
+    }
+    let loaded = |segment: &Segment| Loaded {
+        address: segment.address,
+        offset: segment.offset,
+    };
     Ok(Symbols {
         all,
-        loaded: parsed
-            .segments()
-            .map(|segment| Loaded {
-                address: segment.address(),
-                offset: segment.file_range().0,
-            })
-            .collect(),
-        stripped: parsed.symbols().next().is_none(),
-        has_lines: parsed.section_by_name(".debug_line").is_some(),
+        loaded: elf.segments().iter().map(loaded).collect(),
+        stripped: !elf.has_own_symbols(),
+        has_lines: elf.section(".debug_line").is_some(),
     })
 }

@@ -14,7 +14,7 @@ impl Recorder {
         let why = counting.rung().why;
         if !why.is_empty() {
             self.notices
-                .push(format!("not counted, and null in the ledger: {why}"));
+                .say(format!("not counted, and null in the ledger: {why}"));
         }
         if let (Some(sdk), Some((group, events))) =
             (&mut self.sdk, counting.turn(Instant::now(), true))
@@ -43,7 +43,7 @@ impl Recorder {
                 }
                 _ => "",
             };
-            self.notices.push(format!(
+            self.notices.say(format!(
                 "threads of process {pid} can't count, and their counters are null: {why}{remedy}"
             ));
         }

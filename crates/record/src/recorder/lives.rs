@@ -7,6 +7,10 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use tailscope_kernel::Event;
+use tailscope_signals::owner::start_of;
+use tailscope_signals::rooted;
+use tailscope_signals::sdk_files::SdkFile;
+use tailscope_signals::sdk_files::finder::Finder;
 
 use super::Recorder;
 use crate::Process;
@@ -30,7 +34,11 @@ impl Recorder {
             return Ok(());
         }
         self.processes.insert(process.pid);
-        self.call_sdk_in(process)
+        self.starts
+            .extend(start_of(process.pid).map(|start| (process.pid, start)));
+        self.look_for_sdk(process.pid);
+        self.call_found_sdks();
+        Ok(())
     }
 
     /// Has all processes with the SDK that come from now on come here, and not to the recorder whose
@@ -45,33 +53,74 @@ impl Recorder {
         }
     }
 
-    /// Lets the SDK in a program file know of us, before a process runs it or while it does.
-    pub fn call_sdk(&mut self, file: &Path) -> Result<(), RecordError> {
-        if self.sdk.is_some() && self.inspected.finds_sdk(file) {
-            self.kernel.call_sdk(file)?;
+    /// Lets the SDK in a program file know of us, before a process runs it or while it does. What
+    /// can't be read is a notice.
+    pub fn call_sdk(&mut self, file: &Path) {
+        if self.sdk.is_none() {
+            return;
         }
-        Ok(())
+        let read = rooted::follow(file).and_then(|held| SdkFile::read(held, file.to_owned()));
+        match read {
+            Ok(Some(found)) => self.attach_sdk(&found, 0),
+            Ok(None) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {} // no process runs it yet
+            Err(e) => self.say_unread(file, &e),
+        }
     }
 
-    /// Looks for the SDK in what a process has mapped by now.
-    fn call_sdk_in(&mut self, process: &Process) -> Result<(), RecordError> {
-        if self.sdk.is_some() {
-            for file in process.code_files().unwrap_or_default() {
-                self.call_sdk(&file)?;
-            }
+    /// Has what a process has mapped by now looked through for the SDK.
+    pub(super) fn look_for_sdk(&mut self, pid: u32) {
+        if let Some(finder) = &mut self.finder
+            && !finder.look_in(pid)
+        {
+            self.mapped.forget(pid); // it is looked at again a second later
         }
-        Ok(())
     }
 
     /// Looks for it in libraries that were loaded since.
-    pub(super) fn call_sdk_in_all(&mut self) -> Result<(), RecordError> {
+    pub(super) fn call_sdk_in_all(&mut self) {
         let next = next_of(&self.processes, self.scanned, SCANNED);
         self.scanned = next.last().copied().unwrap_or(0);
-        next.into_iter()
-            .filter(|pid| self.mapped.have_changed(*pid))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .try_for_each(|pid| self.call_sdk_in(&Process { pid }))
+        for pid in next {
+            if !self.starts.contains_key(&pid)
+                && let Some(start) = start_of(pid)
+            {
+                self.starts.insert(pid, start);
+            }
+            if self.mapped.have_changed(pid) {
+                self.look_for_sdk(pid);
+            }
+        }
+    }
+
+    /// Lets the SDK know of us in the files that were found by now. What goes wrong with one of them is
+    /// a notice, and no reason to leave the others.
+    pub(super) fn call_found_sdks(&mut self) {
+        let answers = self.finder.as_mut().map(Finder::answers);
+        for answer in answers.unwrap_or_default() {
+            if !self.processes.contains(&answer.pid) {
+                continue;
+            }
+            for file in &answer.files {
+                self.attach_sdk(file, answer.pid);
+            }
+            for (path, why) in &answer.unread {
+                self.say_unread(path, why);
+            }
+        }
+    }
+
+    fn attach_sdk(&mut self, file: &SdkFile, pid: u32) {
+        if let Err(e) = self.kernel.call_sdk(file, pid) {
+            self.notices.say_once(e.to_string());
+        }
+    }
+
+    fn say_unread(&mut self, file: &Path, why: &io::Error) {
+        let file = file.display();
+        self.notices.say_once(format!(
+            "can't look for the SDK in {file}: {why}; spans of processes that run it may be missing"
+        ));
     }
 
     /// Whether news of processes were lost since the last time. Then it forgets those that ended
@@ -82,9 +131,12 @@ impl Recorder {
             return Ok(false);
         }
         self.lost_news = lost;
-        let gone: Vec<u32> = self.processes.iter().copied().collect();
-        for pid in gone {
-            if !Path::new("/proc").join(pid.to_string()).exists() {
+        for pid in self.processes.iter().copied().collect::<Vec<u32>>() {
+            let now = start_of(pid);
+            let known = self.starts.get(&pid).copied();
+            if now.is_none() || known.is_some_and(|known| now != Some(known)) {
+                // Gone, or another process has its number, which nobody chose.
+                self.kernel.unwatch(pid);
                 self.processes.remove(&pid);
                 self.forget(pid);
             }
@@ -92,7 +144,7 @@ impl Recorder {
         Ok(true)
     }
 
-    pub(super) fn hear_news(&mut self) -> Result<(), RecordError> {
+    pub(super) fn hear_news(&mut self) {
         let mut news = Vec::new();
         self.kernel.events(|event| news.push(event));
         for event in news {
@@ -108,14 +160,14 @@ impl Recorder {
                 }
                 Event::Exec { pid } => {
                     self.forget(pid);
-                    self.call_sdk_in(&Process { pid })?;
+                    self.look_for_sdk(pid);
                 }
                 Event::Exit { pid } => {
                     self.processes.remove(&pid);
                     self.forget(pid);
                 }
                 Event::Refused { pid, errno } if errno == Errno::OPNOTSUPP.raw_os_error() => {
-                    self.notices.push(format!(
+                    self.notices.say(format!(
                         "process {pid} begins spans on virtual threads, which have no meter of \
                          their own; those are not recorded"
                     ));
@@ -123,18 +175,24 @@ impl Recorder {
                 Event::Refused { pid, errno } => {
                     let error = io::Error::from_raw_os_error(errno);
                     let path = SdkServer::path();
-                    self.notices.push(format!(
+                    self.notices.say(format!(
                         "process {pid} can't reach the recorder at {}: {error}; its SDK spans are not recorded",
                         path.display()
                     ));
                 }
             }
         }
-        Ok(())
     }
 
     fn forget(&mut self, pid: u32) {
         self.mapped.forget(pid);
+        self.starts.remove(&pid);
+        self.kernel.forget_sdk(pid);
+        self.forget_client(pid);
+    }
+
+    /// Takes the last of what a process with the SDK wrote.
+    pub(super) fn forget_client(&mut self, pid: u32) {
         if let Some(sdk) = &mut self.sdk
             && sdk.serves(pid)
         {

@@ -121,7 +121,7 @@ impl Recorder {
     /// Takes what came since the last look; what goes wrong is a notice.
     fn look_aloud(&mut self) {
         if let Err(e) = self.look() {
-            self.notices.push(e.to_string());
+            self.notices.say(e.to_string());
         }
     }
 

@@ -1,16 +1,21 @@
 //! Finds the JVMs among the watched processes: by the library that they have mapped.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use tailscope_kernel::timeline::{Events, Listening};
+use tailscope_signals::elf::Elf;
+use tailscope_signals::sdk_files::{CodeFile, code_files};
+use tailscope_signals::usdt;
 
 /// A process maps the library some time after its begin: it is looked at so many times, and from
 /// then on at every so many looks, as it may become another program.
 const EAGER: u32 = 10;
 const THEN_EVERY: u32 = 10;
+/// So many different JVMs are listened to.
+const MOST_LIBRARIES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Jvms {
@@ -35,13 +40,22 @@ impl Jvms {
             let Some(library) = library_of(pid) else {
                 continue;
             };
-            let Ok(file) = fs::metadata(&library) else {
-                continue;
-            };
-            if !self.known.insert((file.dev(), file.ino())) {
+            // Not a file, another one by now, or not for us to read.
+            let Ok(file) = library.open() else { continue };
+            let Ok(about) = file.metadata() else { continue };
+            if self.known.len() >= MOST_LIBRARIES || !self.known.insert((about.dev(), about.ino()))
+            {
                 continue;
             }
-            match events.listen(&library) {
+            if let Err(e) = Elf::of(&file).and_then(|elf| usdt::notes(&elf)) {
+                told.push(format!(
+                    "the probes in the JVM of process {pid} can't be read: {e}"
+                ));
+                continue;
+            }
+            // Through the descriptor: the name may lead elsewhere by now.
+            let held = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            match events.listen(&held) {
                 Listening::To(_) => {}
                 Listening::NoProbes => told.push(format!(
                     "the JVM of process {pid} has no probes, so its collections and class loading \
@@ -56,12 +70,8 @@ impl Jvms {
     }
 }
 
-/// The file of a process's `libjvm.so`, as it sees it, in its container too.
-fn library_of(pid: u32) -> Option<PathBuf> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let path = maps.lines().find_map(|line| {
-        let path = &line[line.find('/')?..];
-        path.ends_with("/libjvm.so").then_some(path)
-    })?;
-    Some(PathBuf::from(format!("/proc/{pid}/root{path}")))
+/// The file of a process's `libjvm.so`.
+fn library_of(pid: u32) -> Option<CodeFile> {
+    let files = code_files(pid).ok()?;
+    files.into_iter().find(CodeFile::is_jvm)
 }

@@ -1,23 +1,29 @@
 //! Programs that say themselves where their spans begin and end (`sdk/`). They write rows into memory
 //! that they share with us, which become events in a ring of our own.
 
+mod notes;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use tailscope_kernel::WatchError;
 use tailscope_kernel::timeline::Events;
 use tailscope_signals::clock::{Clock, Cycles, Monotonic};
-use tailscope_signals::door::{Door, Knock, Refusal, ServeError, Visitor};
+use tailscope_signals::door::{Door, Knock, Refusal, ServeError, Visitors};
 use tailscope_signals::event::{Event, What, abi};
 use tailscope_signals::event_ring::EventRings;
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
 use tailscope_signals::region::{Names, Region};
-use tailscope_signals::sdk_files::{FileId, Inspected, code_files, id_of};
+use tailscope_signals::rooted;
+use tailscope_signals::sdk_files::finder::Finder;
+use tailscope_signals::sdk_files::{FileId, SdkFile, program_of, version_of};
+
+use notes::{Notes, unread};
 
 /// A span is metered if a random number of 32 bits is below this: all are.
 const ALL: u64 = 1 << 32;
@@ -28,14 +34,19 @@ const UNNAMED: &str = "(unnamed)";
 /// A row is read within so long of its span's end, in ns; one that says otherwise makes no sense.
 const STALE_NS: u64 = 60_000_000_000;
 
+/// A connection waits for its answer so long at most, and is looked at again this often meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(5);
+/// So many wait at a time.
+const MOST_WAITING: usize = 256;
+
 /// One process that uses the SDK.
 struct Client {
     region: Region,
     meters: Meters,
     /// Our numbers for the names of this region, as far as they were met.
     names: Vec<Option<u16>>,
-    /// Kept for its end.
-    visitors: Vec<Visitor>,
+    visitors: Visitors,
 }
 
 /// A span that ended, in ns.
@@ -51,10 +62,13 @@ struct Ended {
 pub(super) struct Sdk {
     door: Door,
     clients: HashMap<u32, Client>,
-    inspected: Inspected,
+    finder: Finder,
+    /// Who waits for an answer until its files are looked through.
+    knocks: Vec<Knock>,
     /// What each process runs, so far as its files were looked for.
-    programs: HashMap<u32, FileId>,
+    programs: HashMap<u32, (FileId, i64, i64)>,
     refused: HashSet<u32>,
+    notes: Notes,
     clock: Clock,
     /// Of spans, by their numbers: those of probes are first.
     names: Vec<String>,
@@ -75,7 +89,12 @@ impl Sdk {
         Ok(Self {
             door: Door::open(false)?,
             clients: HashMap::new(),
-            inspected: Inspected::default(),
+            finder: Finder::start().map_err(|source| ServeError::System {
+                path: PathBuf::from("a thread"),
+                source,
+            })?,
+            knocks: Vec::new(),
+            notes: Notes::default(),
             programs: HashMap::new(),
             refused: HashSet::new(),
             clock: Clock::calibrate(),
@@ -101,9 +120,18 @@ impl Sdk {
         self.clock.off_ns(Monotonic(since))
     }
 
-    /// Readable when a process wants in.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.door.as_fd()
+    /// Readable when a process wants in; `None` while nobody is accepted.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.door.fd()
+    }
+
+    /// How long to wait at most until the next look.
+    pub(super) fn patience(&self) -> Duration {
+        if self.knocks.is_empty() {
+            Door::PAUSE
+        } else {
+            SOON
+        }
     }
 
     /// Spans that were lost: their process found no room in its memory, or wrote what is none.
@@ -114,26 +142,46 @@ impl Sdk {
 
     /// Lets those in who ask for it, and says to all that we are here.
     pub(super) fn welcome(&mut self, events: &mut Events) {
-        for knock in self.door.knocks() {
-            self.answer(knock, events);
+        let new = self.door.knocks();
+        let watched: HashSet<u32> = if new.is_empty() && self.knocks.is_empty() {
+            HashSet::new()
+        } else {
+            events.watched().into_iter().collect()
+        };
+        // The SDK for Java has made its file in memory just now. Its thread runs the probe as soon as it
+        // is answered.
+        for pid in new.iter().filter_map(Knock::pid) {
+            if watched.contains(&pid) {
+                self.finder.look_in(pid);
+            }
+        }
+        self.call_found(events, &watched);
+        let mut knocks = std::mem::take(&mut self.knocks);
+        knocks.extend(new);
+        // A program with the SDK in its own file asks only after that is listened to.
+        let is_heard = |pid| program_of(pid).is_some_and(|file| events.has_called_sdk(file));
+        let waits = |pid| self.finder.is_looking_in(pid) && !is_heard(pid);
+        let is_early = |knock: &Knock| knock.age() < PATIENCE && knock.pid().is_some_and(waits);
+        let (mut later, now): (Vec<_>, Vec<_>) = knocks.into_iter().partition(is_early);
+        later.retain(|knock| !knock.left());
+        later.truncate(MOST_WAITING);
+        self.knocks = later;
+        // One that has gone gets nothing: what a process is given takes some 10 ms to make.
+        for knock in now.into_iter().filter(|knock| !knock.left()) {
+            self.answer(knock, events, &watched);
         }
         for client in self.clients.values() {
             client.region.beat(Cycles::now(), self.clock.hz());
         }
     }
 
-    fn answer(&mut self, knock: Knock, events: &mut Events) {
+    fn answer(&mut self, knock: Knock, events: &mut Events, watched: &HashSet<u32>) {
         let Some(pid) = knock.pid() else { return };
-        if !events.watched().contains(&pid) {
+        if !watched.contains(&pid) {
             return knock.refuse(Refusal::NotWatched);
         }
-        // The SDK for Java has made its file in memory just now. Its thread runs the probe as soon as it
-        // is answered; what went wrong here the next look tells.
-        for file in code_files(pid).unwrap_or_default() {
-            let _ = self.call(&file, events);
-        }
         let client = self.clients.get(&pid);
-        if client.is_some_and(|client| client.visitors.iter().all(Visitor::left)) {
+        if client.is_some_and(|client| client.visitors.have_left()) {
             self.forget(pid, events); // the process runs another program now
         }
         let client = match self.clients.entry(pid) {
@@ -143,47 +191,79 @@ impl Sdk {
                 Err(_) => return knock.refuse(Refusal::NoRoom),
             },
         };
-        if let Some(meters) = events.meters_of(pid) {
-            let visitor = knock.let_in(meters, client.region.as_fd());
-            client.visitors.extend(visitor);
+        if !client.visitors.has_room() {
+            return knock.refuse(Refusal::NoRoom);
+        }
+        if let Some(meters) = events.meters_of(pid)
+            && let Ok(visitor) = knock.let_in(meters, client.region.as_fd())
+        {
+            client.visitors.add(visitor);
         }
     }
 
     /// Looks for the SDK in what the watched processes run; `thoroughly`: in all that they have mapped by
     /// now, and who of them is gone. What is worth telling is in words.
     pub(super) fn look(&mut self, events: &mut Events, thoroughly: bool) -> Vec<String> {
-        let mut told = Vec::new();
         let watched = events.watched();
         for &pid in &watched {
-            let Some(program) = id_of(Path::new(&format!("/proc/{pid}/exe"))) else {
+            let Some(program) = version_of(Path::new(&format!("/proc/{pid}/exe"))) else {
                 continue;
             };
-            if self.programs.insert(pid, program) == Some(program) && !thoroughly {
-                continue;
-            }
-            for file in code_files(pid).unwrap_or_default() {
-                if let Err(e) = self.call(&file, events) {
-                    told.push(format!("no spans of the SDK in process {pid}: {e}"));
-                }
+            if self.programs.insert(pid, program) != Some(program) || thoroughly {
+                self.finder.look_in(pid);
             }
         }
+        let watched: HashSet<u32> = watched.into_iter().collect();
+        self.call_found(events, &watched);
         if thoroughly {
-            self.programs.retain(|pid, _| watched.contains(pid));
+            let gone = self.programs.keys().filter(|pid| !watched.contains(pid));
+            for pid in gone.copied().collect::<Vec<u32>>() {
+                self.programs.remove(&pid);
+                events.forget_sdk(pid);
+            }
             let gone = self.clients.keys().filter(|pid| !watched.contains(pid));
             for pid in gone.copied().collect::<Vec<u32>>() {
                 self.forget(pid, events);
             }
-            told.extend(self.refusal(events));
+            for client in self.clients.values_mut() {
+                client.visitors.tidy();
+            }
+            self.refused.retain(|pid| watched.contains(pid));
+            let refusal = self.refusal(events);
+            self.notes.waiting.extend(refusal);
         }
-        told
+        std::mem::take(&mut self.notes.waiting)
     }
 
-    /// Lets the SDK in a file know of us, before a process runs it or while it does.
-    pub(super) fn call(&mut self, file: &Path, events: &mut Events) -> Result<(), WatchError> {
-        if self.inspected.finds_sdk(file) {
-            events.call_sdk(file)?;
+    /// Lets the SDK in a program file know of us, before a process runs it.
+    pub(super) fn call(&mut self, file: &Path, events: &mut Events) {
+        match rooted::follow(file).and_then(|held| SdkFile::read(held, file.to_owned())) {
+            Ok(Some(found)) => self.attach(&found, 0, events),
+            Ok(None) => {}
+            Err(e) => self.notes.say(unread(file, &e)),
         }
-        Ok(())
+    }
+
+    /// Lets the SDK know of us in the files that were found by now. What goes wrong with one of them is
+    /// told, and no reason to leave the others.
+    fn call_found(&mut self, events: &mut Events, watched: &HashSet<u32>) {
+        for answer in self.finder.answers() {
+            if !watched.is_empty() && !watched.contains(&answer.pid) {
+                continue;
+            }
+            for file in &answer.files {
+                self.attach(file, answer.pid, events);
+            }
+            for (path, why) in &answer.unread {
+                self.notes.say(unread(path, why));
+            }
+        }
+    }
+
+    fn attach(&mut self, file: &SdkFile, pid: u32, events: &mut Events) {
+        if let Err(e) = events.call_sdk(file, pid) {
+            self.notes.say(e.to_string());
+        }
     }
 
     fn refusal(&mut self, events: &Events) -> Option<String> {
@@ -247,6 +327,7 @@ impl Sdk {
             self.past_lost += client.lost();
         }
         events.take_back_meters(pid);
+        events.forget_sdk(pid);
     }
 }
 
@@ -281,7 +362,7 @@ impl Client {
             region: Region::create(ALL, Keeping::ALL)?,
             meters: Meters::map(meters)?,
             names: vec![None; usize::from(u8::MAX) + 1],
-            visitors: Vec::new(),
+            visitors: Visitors::default(),
         })
     }
 

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tailscope_kernel::Ladder;
+use tailscope_output::Folder;
 use tailscope_signals::clock::{Monotonic, unix_ns};
 use tailscope_signals::event::abi;
 use tailscope_signals::event_ring::EventRings;
@@ -52,6 +52,7 @@ impl Writer {
     pub(super) fn begin(
         rings: Arc<EventRings>,
         own: Option<Arc<EventRings>>,
+        folder: Folder,
         options: &Options,
         ladder: &Ladder,
     ) -> io::Result<Self> {
@@ -67,7 +68,7 @@ impl Writer {
         let mut scribe = Scribe {
             rings,
             own,
-            folder: options.folder.clone(),
+            folder,
             disk: options.disk,
             perfetto: options.perfetto,
             sockets: options.sockets,
@@ -110,7 +111,7 @@ struct Scribe {
     rings: Arc<EventRings>,
     /// With the spans of the SDK.
     own: Option<Arc<EventRings>>,
-    folder: PathBuf,
+    folder: Folder,
     disk: u64,
     perfetto: bool,
     sockets: bool,
@@ -142,7 +143,10 @@ impl Scribe {
             }
             let number = job.number;
             let notice = self.write(job).unwrap_or_else(|e| Notice::Failed {
-                why: format!("can't write a window to {}: {e}", self.folder.display()),
+                why: format!(
+                    "can't write a window to {}: {e}",
+                    self.folder.path().display()
+                ),
             });
             let _ = self.tell.send((number, notice));
         }
@@ -150,14 +154,15 @@ impl Scribe {
 
     fn write(&mut self, job: Job) -> io::Result<Notice> {
         let begin = Instant::now();
-        let path = self.free_name(job.reason)?;
+        let name = self.free_name(job.reason)?;
+        let path = self.folder.path().join(&name);
         let (ladder, reason) = (self.ladder.clone(), job.reason);
         let sockets = self.sockets;
         let about = window::write(
             (&self.rings, self.own.as_deref()),
             job.from_ns,
             job.to_ns,
-            &path,
+            (&self.folder, &name),
             |parts, sdk, threads| {
                 let (named, processes) = machine::names(threads);
                 About {
@@ -190,11 +195,10 @@ impl Scribe {
             },
         )?;
         let took_ns = begin.elapsed().as_nanos() as u64;
-        self.used += fs::metadata(&path)?.len();
+        self.used += self.length_of(&name)?;
         if self.perfetto {
-            let drawn = path.with_extension("perfetto-trace");
-            draw(&path, &drawn)?;
-            self.used += fs::metadata(&drawn)?.len();
+            draw(&self.folder, &name)?;
+            self.used += self.length_of(&drawn_name(&name))?;
         }
         let gaps = about.gaps.iter().chain(&about.sdk_gaps);
         let missed: u64 = gaps.map(|gap| gap.events).sum();
@@ -209,8 +213,12 @@ impl Scribe {
         })
     }
 
+    fn length_of(&self, name: &str) -> io::Result<u64> {
+        Ok(fs::metadata(self.folder.held_path().join(name))?.len())
+    }
+
     /// The next name that no file has.
-    fn free_name(&mut self, reason: Reason) -> io::Result<PathBuf> {
+    fn free_name(&mut self, reason: Reason) -> io::Result<String> {
         let word = match reason {
             Reason::Slow => "slow",
             Reason::Asked => "asked",
@@ -218,22 +226,32 @@ impl Scribe {
         };
         for _ in 0..100_000 {
             self.number += 1;
-            let path = self
-                .folder
-                .join(format!("{word}-{:04}.timeline", self.number));
-            if !path.exists() {
-                return Ok(path);
+            let name = format!("{word}-{:04}.timeline", self.number);
+            if fs::symlink_metadata(self.folder.held_path().join(&name)).is_err() {
+                return Ok(name);
             }
         }
         Err(io::Error::other("the folder has too many windows"))
     }
 }
 
-fn draw(trace: &Path, into: &Path) -> io::Result<()> {
-    let trace = Trace::open(trace).map_err(io::Error::other)?;
-    let unsealed = into.with_extension("tmp");
-    let mut file = io::BufWriter::with_capacity(1 << 20, fs::File::create(&unsealed)?);
-    perfetto::write(&trace, &mut file)?;
-    file.into_inner().map_err(io::IntoInnerError::into_error)?;
-    fs::rename(unsealed, into)
+/// The name of the picture of a window.
+fn drawn_name(name: &str) -> String {
+    format!("{}.perfetto-trace", name.trim_end_matches(".timeline"))
+}
+
+fn draw(folder: &Folder, name: &str) -> io::Result<()> {
+    let trace = Trace::open(&folder.held_path().join(name)).map_err(io::Error::other)?;
+    let drawn = drawn_name(name);
+    let unsealed = format!("{drawn}.tmp");
+    let done = folder.create(&unsealed).and_then(|file| {
+        let mut file = io::BufWriter::with_capacity(1 << 20, file);
+        perfetto::write(&trace, &mut file)?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        folder.rename(&unsealed, &drawn)
+    });
+    if done.is_err() {
+        let _ = folder.remove(&unsealed);
+    }
+    done
 }

@@ -1,6 +1,6 @@
 //! One Parquet file from its creation to the moment when it is handed to be sealed.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +8,8 @@ use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::TypePtr;
+
+use tailscope_output::Folder;
 
 use super::checksum::Sink;
 use super::encode::Encoder;
@@ -17,7 +19,9 @@ use crate::partition;
 
 /// A file that exists only as long as this value, until it is sealed.
 struct Unsealed {
-    path: PathBuf,
+    /// From the one that it is in to the ledger's: each may get a name with the file that is new.
+    folders: Vec<Arc<Folder>>,
+    name: String,
     file: Arc<File>,
     is_sealed: bool,
 }
@@ -26,7 +30,7 @@ impl Drop for Unsealed {
     fn drop(&mut self) {
         if !self.is_sealed {
             // Best effort: readers pass over the name in any case.
-            let _ = fs::remove_file(&self.path);
+            let _ = self.folders[0].remove(&self.name);
         }
     }
 }
@@ -42,24 +46,22 @@ pub(crate) struct UnsealedFile {
 
 impl UnsealedFile {
     pub(crate) fn create(
+        folder: &Arc<Folder>,
         sealed_path: PathBuf,
         schema: TypePtr,
         properties: Arc<WriterProperties>,
     ) -> Result<UnsealedFile> {
-        if let Some(folder) = sealed_path.parent() {
-            fs::create_dir_all(folder)?;
+        let mut folders = vec![Arc::clone(folder)];
+        let inside = sealed_path.strip_prefix(folder.path());
+        for name in inside.ok().and_then(Path::parent).into_iter().flatten() {
+            let inner = folders[0].folder(&name.to_string_lossy())?;
+            folders.insert(0, Arc::new(inner));
         }
-        let path = partition::unsealed(&sealed_path);
-        // To be read too: its checksum goes where the footer has room for it.
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&path)?;
-        let file = Arc::new(file);
+        let name = name_of(&partition::unsealed(&sealed_path));
+        let file = Arc::new(folders[0].create(&name)?);
         let unsealed = Unsealed {
-            path,
+            folders,
+            name,
             file: file.clone(),
             is_sealed: false,
         };
@@ -134,12 +136,16 @@ impl ClosedFile {
     pub(crate) fn seal(mut self) -> std::io::Result<u64> {
         self.unsealed.file.sync_all()?;
         let bytes = self.unsealed.file.metadata()?.len();
-        fs::rename(&self.unsealed.path, &self.sealed_path)?;
+        let folders = &self.unsealed.folders;
+        folders[0].rename(&self.unsealed.name, &name_of(&self.sealed_path))?;
         self.unsealed.is_sealed = true;
-        // hour=…, host=… and the ledger: each may hold a name that is new.
-        for folder in self.sealed_path.ancestors().skip(1).take(3) {
-            crate::info::sync_folder(folder)?;
-        }
+        folders.iter().try_for_each(|folder| folder.sync())?;
         Ok(bytes)
     }
+}
+
+/// The last part of a path of the writer's own making.
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }

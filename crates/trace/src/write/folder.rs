@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
+use tailscope_output::Folder;
 
 use crate::{Error, LEDGER_JSON, Result};
 
@@ -19,20 +20,22 @@ pub enum Existing {
     Overwrite,
 }
 
-/// Makes the folder hold no ledger.
-pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|source| Error::losing_io("create", folder, 0, source))?;
-    let partitions = partitions(folder)?;
-    let info = folder.join(LEDGER_JSON);
+/// Opens the folder, and makes it hold no ledger.
+pub(crate) fn prepare(folder: &Path, existing: Existing) -> Result<Folder> {
+    let failed = |source| Error::losing_io("create", folder, 0, source);
+    let held = Folder::make(folder).map_err(failed)?;
+    let inside = held.held_path();
+    let partitions = partitions(&inside)?;
+    let info = inside.join(LEDGER_JSON);
     // Partitions without ledger.json are what an overwrite leaves that was cut off.
-    if !info.exists() && partitions.is_empty() {
-        return Ok(());
+    if info.symlink_metadata().is_err() && partitions.is_empty() {
+        return Ok(held);
     }
     match existing {
         Existing::Refuse => Err(Error::Exists {
             path: folder.to_path_buf(),
         }),
-        Existing::Overwrite => clear(folder),
+        Existing::Overwrite => clear(&inside).map(|()| held),
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::TypePtr;
+use tailscope_output::Folder;
 
 use self::encode::Encoder;
 use self::file::UnsealedFile;
@@ -111,6 +112,7 @@ impl Written {
 /// leaves `ledger.json` in the state `recording`, like one that was killed.
 pub struct LedgerWriter {
     folder: PathBuf,
+    held: Arc<Folder>,
     host: String,
     info: LedgerInfo,
     schema: TypePtr,
@@ -149,7 +151,7 @@ impl LedgerWriter {
         existing: Existing,
     ) -> Result<LedgerWriter> {
         let folder = folder.as_ref().to_path_buf();
-        folder::prepare(&folder, existing)?;
+        let held = Arc::new(folder::prepare(&folder, existing)?);
         let host = partition::sanitized_host(&metadata.machine.host);
         let counters = metadata.counters.clone();
         let schema = schema::schema(measured, &counters).map_err(|source| Error::Encode {
@@ -157,12 +159,13 @@ impl LedgerWriter {
             source,
         })?;
         let info = LedgerInfo::recording(metadata, measured);
-        info.write(&folder)?;
-        let being_written = folder::mark(&folder);
+        info.write(&held)?;
+        let being_written = folder::mark(&held.held_path());
         let sealer = Sealer::start().map_err(Error::io("start the thread that seals", &folder))?;
         let group_rows = sealing.max_rows.clamp(1, GROUP_ROWS as u64) as usize;
         Ok(LedgerWriter {
             folder,
+            held,
             host,
             info,
             encoder: Encoder::new(schema.clone(), measured),
@@ -308,7 +311,7 @@ impl LedgerWriter {
         self.info.uncovered = Some(uncovered);
         self.info.adjusted = Some(adjusted);
         self.info.cost = Some(cost);
-        self.info.write(&self.folder)?;
+        self.info.write(&self.held)?;
         sealed?;
         Ok(self.totals)
     }
@@ -356,15 +359,14 @@ impl LedgerWriter {
     fn begin_file(&mut self, first_start_ns: i64) -> Result<UnsealedFile> {
         let path = partition::file(&self.folder, &self.host, first_start_ns, self.files_begun);
         self.files_begun += 1;
-        UnsealedFile::create(path.clone(), self.schema.clone(), self.properties.clone()).map_err(
-            |source| {
-                let rows = self.columns.len() as u64;
-                self.columns.clear();
-                self.unsealed_since = None;
-                self.lose(rows);
-                Error::losing(&path, rows, source)
-            },
-        )
+        let (schema, properties) = (self.schema.clone(), self.properties.clone());
+        UnsealedFile::create(&self.held, path.clone(), schema, properties).map_err(|source| {
+            let rows = self.columns.len() as u64;
+            self.columns.clear();
+            self.unsealed_since = None;
+            self.lose(rows);
+            Error::losing(&path, rows, source)
+        })
     }
 
     /// Ends the file and hands it to the thread that seals.

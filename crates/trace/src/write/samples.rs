@@ -3,13 +3,13 @@
 //! Not a ledger: a folder of Parquet files with whatever columns the caller names, all of them INT64. A
 //! file is sealed like a ledger's: written under another name, synced, renamed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::basic::{Repetition, Type as Physical};
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::{Type, TypePtr};
+use tailscope_output::Folder;
 
 use super::Totals;
 use super::encode::{self, Encoder};
@@ -25,6 +25,7 @@ const FILE_ROWS: u64 = 1 << 23;
 /// Writes samples into a folder of its own.
 pub struct SamplesWriter {
     folder: PathBuf,
+    held: Arc<Folder>,
     schema: TypePtr,
     encoder: Encoder,
     properties: Arc<WriterProperties>,
@@ -41,9 +42,8 @@ impl SamplesWriter {
     /// # Errors
     /// [`Error::Io`] if it is there already or can't be made.
     pub fn create(folder: &Path, columns: &[String]) -> Result<Self> {
-        fs::create_dir(folder).map_err(Error::io("create the folder", folder))?;
-        // Sealing syncs the folders above, which a relative path would not name.
-        let folder = fs::canonicalize(folder).map_err(Error::io("find", folder))?;
+        let held = Folder::make_new(folder).map_err(Error::io("create the folder", folder))?;
+        let folder = folder.to_path_buf();
         let unencodable = |source| Error::Encode {
             path: folder.clone(),
             source,
@@ -73,6 +73,7 @@ impl SamplesWriter {
             files: 0,
             totals: Totals::default(),
             folder,
+            held: Arc::new(held),
         })
     }
 
@@ -121,7 +122,8 @@ impl SamplesWriter {
             .folder
             .join(format!("samples-{:05}.parquet", self.files));
         self.files += 1;
-        UnsealedFile::create(path.clone(), self.schema.clone(), self.properties.clone())
+        let (schema, properties) = (self.schema.clone(), self.properties.clone());
+        UnsealedFile::create(&self.held, path.clone(), schema, properties)
             .map_err(|source| Error::losing(&path, rows, source))
     }
 

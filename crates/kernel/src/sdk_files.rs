@@ -1,0 +1,146 @@
+//! The files in which the SDK's probe is listened to.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use libbpf_rs::{Link, Object, UprobeMultiOpts, UprobeOpts};
+use tailscope_signals::sdk_files::{FileId, SdkFile, SdkProbe};
+
+use crate::load::program;
+
+/// In so many files at a time: each place takes a descriptor and some memory of the kernel's.
+const MOST_FILES: usize = 1024;
+/// In so many places of one file, however often it is rewritten.
+const MOST_PLACES: usize = 256;
+/// Any process: which are recorded the program decides.
+const EVERYBODY: i32 = -1;
+
+/// The SDK in a file can't be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum SdkFileError {
+    /// The kernel refuses.
+    #[error("can't attach to the SDK's probe in {file}: {source}", file = .file.display())]
+    Kernel {
+        /// The file, as its process has it.
+        file: PathBuf,
+        /// What the kernel said.
+        source: libbpf_rs::Error,
+    },
+    /// There are too many.
+    #[error(
+        "can't attach to the SDK's probe in {file}: {MOST_FILES} files, or {MOST_PLACES} places of one \
+         file, have it already",
+        file = .file.display()
+    )]
+    TooMany {
+        /// The file, as its process has it.
+        file: PathBuf,
+    },
+}
+
+/// One of them.
+#[derive(Default)]
+struct Attached {
+    /// The kernel holds the file as long as these live, so its id is that of no other.
+    links: Vec<Link>,
+    places: HashSet<SdkProbe>,
+    /// Who has it mapped, of a file that no name leads to.
+    users: HashSet<u32>,
+}
+
+/// All of them. Dropped, nobody is listened to.
+#[derive(Default)]
+pub(crate) struct SdkFiles(HashMap<FileId, Attached>);
+
+impl SdkFiles {
+    /// Listens to the probe in a file that this process has mapped, in every process that maps it.
+    pub(crate) fn attach(
+        &mut self,
+        object: &mut Object,
+        file: &SdkFile,
+        pid: u32,
+    ) -> Result<(), SdkFileError> {
+        let full = self.0.len() >= MOST_FILES && !self.0.contains_key(&file.id);
+        let attached = match full {
+            false => self.0.entry(file.id).or_default(),
+            true => return Err(too_many(file)),
+        };
+        if file.is_unlinked {
+            attached.users.insert(pid);
+        } else {
+            attached.users.clear();
+        }
+        let done = attached.listen(object, file);
+        if attached.links.is_empty() {
+            self.0.remove(&file.id);
+        }
+        done
+    }
+
+    /// Whether the probe in this file is listened to.
+    pub(crate) fn has(&self, file: FileId) -> bool {
+        self.0.contains_key(&file)
+    }
+
+    /// A process is gone, or runs another program: files that no other one can have go too.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.0
+            .retain(|_, file| !file.users.remove(&pid) || !file.users.is_empty());
+    }
+
+    /// Listens to nobody.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Attached {
+    fn listen(&mut self, object: &mut Object, file: &SdkFile) -> Result<(), SdkFileError> {
+        // Through the descriptor: the name may lead elsewhere by now.
+        let path = format!("/proc/self/fd/{}", file.file.as_raw_fd());
+        for probe in &file.probes {
+            if self.places.contains(probe) {
+                continue;
+            }
+            if self.places.len() >= MOST_PLACES {
+                return Err(too_many(file));
+            }
+            let link = attach_at(object, &path, probe);
+            self.links.push(link.map_err(|source| SdkFileError::Kernel {
+                file: file.shown.clone(),
+                source,
+            })?);
+            self.places.insert(*probe);
+        }
+        Ok(())
+    }
+}
+
+/// With uprobe_multi, which needs no CAP_SYS_ADMIN; with a perf event where the kernel has no such link.
+fn attach_at(object: &mut Object, path: &str, probe: &SdkProbe) -> libbpf_rs::Result<Link> {
+    let program = program(object, "on_sdk_thread");
+    let multi = UprobeMultiOpts {
+        offsets: vec![probe.spot.offset as usize],
+        ref_ctr_offsets: vec![probe.spot.semaphore as usize],
+        cookies: vec![probe.argument.0],
+        ..Default::default()
+    };
+    program
+        .attach_uprobe_multi_with_opts(EVERYBODY, path, "", multi)
+        .or_else(|_| {
+            let single = UprobeOpts {
+                ref_ctr_offset: probe.spot.semaphore as usize,
+                cookie: probe.argument.0,
+                ..Default::default()
+            };
+            let offset = probe.spot.offset as usize;
+            program.attach_uprobe_with_opts(EVERYBODY, path, offset, single)
+        })
+}
+
+fn too_many(file: &SdkFile) -> SdkFileError {
+    SdkFileError::TooMany {
+        file: file.shown.clone(),
+    }
+}

@@ -1,0 +1,58 @@
+"""Connections, processes and names that come and go: what an agent holds does not grow."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from rig.agent import LOOPBENCH, Agent
+from rig.hostile import Attack, descriptors, interpreter, resident_mib
+from rig.processes import Started
+from rig.waiting import until
+
+Run = Callable[..., Started]
+
+CONNECTIONS = 1500
+PROCESSES = 400
+#: Programs whose spans have 250 names each, which no other program has.
+NAMED = 60
+SPANS = 2000
+#: Were each connection or process kept, it would be far more.
+MORE_DESCRIPTORS = 40
+MORE_MIB = 64
+
+
+def test_an_agent_holds_nothing_of_what_came_and_went(
+    agent: Callable[..., Agent],
+    run: Run,
+    attack: Attack,
+    program: Callable[..., Path],
+    folder: Path,
+) -> None:
+    # Where everybody can run it.
+    forging = Path(shutil.copy(program("forging.c"), folder))
+    begin = folder / "begin"
+    attackers = [
+        attack("connects", folder / "sdk.sock", CONNECTIONS, begin),
+        attack("comes_and_goes", PROCESSES, begin, "/bin/true"),
+        attack("comes_and_goes", NAMED, begin, forging, 0),
+    ]
+    rules = [f'exe = "{path}"' for path in (interpreter(folder), forging)]
+    started = agent(LOOPBENCH, *rules)
+    until(lambda: started.figures()["tailscope_processes"] == 3, "the attackers are watched")
+    before = descriptors(started.pid), resident_mib(started)
+    begin.touch()
+    run("loopbench", "--spans", SPANS, "--think-us", 200).wait(120).clean()
+    until(lambda: all("done" in one.out for one in attackers), "all came and went", 200)
+    until(lambda: started.figures()["tailscope_processes"] == 3, "their ends are heard")
+    until(
+        lambda: descriptors(started.pid) < before[0] + MORE_DESCRIPTORS,
+        "what they held is given back",
+    )
+    assert resident_mib(started) < before[1] + MORE_MIB
+    figures = started.figures()
+    loops = figures["tailscope_span_duration_seconds_count{span=loop}"]
+    assert loops == SPANS, started.lost()
+    started.stop(signal.SIGTERM).clean()
