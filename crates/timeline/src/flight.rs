@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::timeline::{Config, Events};
+use tailscope_kernel::{Also, drop_capabilities};
 use tailscope_output::Folder;
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::event::abi;
@@ -82,6 +83,9 @@ fn spans_in(bytes: u64) -> u32 {
 
 impl Flight {
     /// Loads the programs. From here on events are kept; nobody is watched yet.
+    ///
+    /// The calling thread, and those that it starts, then have only the capabilities that a running
+    /// recorder needs.
     pub fn begin(options: Options) -> Result<Self, FlightError> {
         let system = |what: String| move |source| FlightError::System { what, source };
         let folder = Folder::make(&options.folder)
@@ -106,6 +110,11 @@ impl Flight {
         let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
         let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
         let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
+        drop_capabilities(if options.ends_command {
+            &[Also::EndCommand]
+        } else {
+            &[]
+        })?;
         let writer = Writer::begin(Arc::clone(&rings), own, folder, &options, events.ladder())
             .map_err(system("start a thread".into()))?;
         let now = Monotonic::now().0;
