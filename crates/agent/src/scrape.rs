@@ -223,6 +223,13 @@ fn asked(head: &[u8]) -> Option<Asked> {
     }
 }
 
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let (all, half) = (asked(bytes), asked(&bytes[..bytes.len() / 2]));
+    // What is understood in part is understood whole.
+    assert!(half.is_none() || half == all);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ use tailscope_kernel::timeline::{Config, Events};
 use tailscope_kernel::{Also, drop_capabilities};
 use tailscope_output::Folder;
 use tailscope_signals::clock::Monotonic;
+use tailscope_signals::door::Door;
 use tailscope_signals::event::abi;
 use tailscope_signals::event_ring::EventRings;
 
@@ -105,16 +106,19 @@ impl Flight {
             events.attach_probe(probe)?;
         }
         let names = options.spans.iter().map(|span| span.name.clone()).collect();
-        let sdk = for_spans.map(|bytes| Sdk::open(names, spans_in(bytes)));
-        let sdk = sdk.transpose()?;
-        let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
-        let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
-        let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
+        let door = for_spans.map(|_| Door::open(false)).transpose()?;
+        // Before the first thread, and after all that is opened by its name.
         drop_capabilities(if options.ends_command {
             &[Also::EndCommand]
         } else {
             &[]
         })?;
+        let opened = door.zip(for_spans);
+        let sdk = opened.map(|(door, bytes)| Sdk::open(door, names, spans_in(bytes)));
+        let sdk = sdk.transpose()?;
+        let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
+        let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
+        let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
         let writer = Writer::begin(Arc::clone(&rings), own, folder, &options, events.ladder())
             .map_err(system("start a thread".into()))?;
         let now = Monotonic::now().0;
