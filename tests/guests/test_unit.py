@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,15 +18,19 @@ from rig import ledger
 from test_kernels import SERVER
 
 PACKAGING = ROOT / "packaging"
-#: By capabilities(7): DAC_READ_SEARCH, SYS_PTRACE, PERFMON, BPF, CHECKPOINT_RESTORE.
-RUNNING = sum(1 << number for number in (2, 19, 38, 39, 40))
-SPANS = 5000
+#: By capabilities(7): DAC_READ_SEARCH, SYS_PTRACE, PERFMON, BPF, CHECKPOINT_RESTORE; and SYS_ADMIN,
+#: which `linux-6.1.conf` adds.
+RUNNING = sum(1 << number for number in (2, 19, 21, 38, 39, 40))
+#: A program with the SDK, of another user: it starts when the agent runs, and goes on.
+PROGRAM = f"""export TAILSCOPE_PATIENCE_MS={PATIENCE_MS}
+su -s /bin/sh nobody -c 'exec /lab/loopbench --seconds 600' >where & program=$!"""
 #: The installation that the unit's own first lines describe; there is no journal in the guest.
 INSTALL = """set -e
 cp /bin/tailscope /usr/bin/tailscope
 mkdir -p /etc/tailscope /etc/systemd/system/tailscope-agent.service.d
 cp /share/agent.toml /etc/tailscope/agent.toml
 cp /share/tailscope-agent.service /share/tailscope-agent.socket /etc/systemd/system/
+cp /share/linux-6.1.conf /etc/systemd/system/tailscope-agent.service.d
 cat >/etc/systemd/system/tailscope-agent.service.d/log.conf <<END
 [Service]
 StandardOutput=append:/run/agent.log
@@ -48,7 +51,7 @@ has() {
     echo "never: $1" >&2; figures >&2; cat /run/agent.log >&2; exit 9
 }
 """
-RULES = '[[process]]\nname = "memcached"\n[[process]]\nname = "kvserver"\n[[process]]\nname = "loopbench"\n'
+RULES = "".join(f'[[process]]\nname = "{name}"\n' for name in ("kvserver", "loopbench"))
 
 
 def configuration(spans: str) -> str:
@@ -63,7 +66,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """A guest whose first process is systemd, and that has the agent installed and running."""
     kernel = KERNELS["6.1"]
     share = tmp_path_factory.mktemp("share")
-    for name in ("tailscope-agent.service", "tailscope-agent.socket"):
+    for name in ("tailscope-agent.service", "tailscope-agent.socket", "linux-6.1.conf"):
         shutil.copy(PACKAGING / name, share)
     (share / "agent.toml").write_text(configuration('["syscall:recv..send", "sdk"]'))
     try:
@@ -104,6 +107,7 @@ def test_the_unit_s_exposure_is_small() -> None:
     # Each setting that is not as it could be has a line in the documentation.
     open_points = re.findall(r"^✗ ([A-Za-z]+=[^ ]*)", done.stdout, re.MULTILINE)
     documented = (ROOT / "docs" / "threat-model.md").read_text()
+    documented = documented.replace("\\|", "|")  # as cells of tables have it
     assert [point for point in open_points if f"`{point}`" not in documented] == []
 
 
@@ -116,27 +120,27 @@ def test_the_service_has_what_it_needs_and_no_more(guest: Session) -> None:
         }
     assert set(re.findall(r"^NoNewPrivs:\t(\d)", status, re.M)) == {"1"}
     assert set(re.findall(r"^Seccomp:\t(\d)", status, re.M)) == {"2"}
-    network = f"readlink /proc/{pid}/ns/net /proc/1/ns/net"
+    network = "".join(f"readlink /proc/{one}/ns/net\n" for one in (pid, 1))
     own, host = guest.shell(network).clean().out.split()
     assert own != host
 
 
 def test_a_server_and_a_program_with_the_sdk_are_recorded(guest: Session) -> None:
     script = f"""{FIGURES}
-export TAILSCOPE_PATIENCE_MS={PATIENCE_MS}
 {SERVER}
 has '^tailscope_processes 1$'
 tailscope-lab load --memcached 127.0.0.1:11300 --closed-loop -c 2 --warmup 0s -d 2s --keys 10 >where
-su -s /bin/sh nobody -c '/lab/loopbench --spans {SPANS}' >where
-kill $server
+{PROGRAM}
+has '^tailscope_span_duration_seconds_count{{span="loop"}} [1-9]'
+kill $program $server
 has '^tailscope_processes 0$'
 figures
 """
     found = figures(guest.shell(script, 120).clean().out)
-    by_span = "tailscope_span_duration_seconds_count"
-    assert found[f'{by_span}{{span="loop"}}'] == SPANS
-    assert found[f'{by_span}{{span="recv..send"}}'] > 100
-    assert found["tailscope_rows_total"] == found["tailscope_spans_total"]
+    by_span = "tailscope_process_span_duration_seconds_count"
+    served = [n for name, n in found.items() if name.startswith(by_span) and "recv..send" in name]
+    assert sum(served) > 100
+    assert found["tailscope_rows_total"] == found["tailscope_spans_total"] > sum(served)
 
 
 def test_a_reload_loads_other_programs(guest: Session) -> None:
@@ -145,11 +149,13 @@ def test_a_reload_loads_other_programs(guest: Session) -> None:
 cp /share/agent.toml /etc/tailscope/agent.toml
 systemctl reload tailscope-agent
 has '^tailscope_config_reloads_total{{result="applied"}} 1$'
-export TAILSCOPE_PATIENCE_MS={PATIENCE_MS}
-before=$(figures | sed -n 's/^tailscope_rows_total //p')
-su -s /bin/sh nobody -c '/lab/loopbench --spans {SPANS}' >where
-has "^tailscope_rows_total $((before + {SPANS}))$"
 grep 'other programs' /run/agent.log
+before=$(figures | sed -n 's/^tailscope_rows_total //p')
+{PROGRAM}
+has '^tailscope_span_duration_seconds_count{{span="loop"}} [1-9]'
+kill $program
+has '^tailscope_processes 0$'
+[ "$(figures | sed -n 's/^tailscope_rows_total //p')" -gt "$before" ]
 """
     guest.shell(script, 120).clean()
 
@@ -174,4 +180,4 @@ cat wrong
     ledgers = sorted((guest.share / "ledgers").glob("2*"))
     about: list[dict[str, Any]] = [json.loads((one / "ledger.json").read_text()) for one in ledgers]
     assert [one["state"] for one in about] == ["done"] * len(about)
-    assert sum(map(ledger.count, ledgers)) == sum(one["rows"] for one in about) > 2 * SPANS
+    assert sum(map(ledger.count, ledgers)) == sum(one["rows"] for one in about) > 100

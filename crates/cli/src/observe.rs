@@ -79,7 +79,7 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         seed: args.seed,
     };
     let stop = stop_on_signals()?;
-    drop_capabilities(&also_needed(args, &counters, &tags, &options)).map_err(Failure::machine)?;
+    drop_capabilities(also_needed(args, &counters, &tags, &options)).map_err(Failure::machine)?;
     let screen = Screen::new(args.quiet);
     let from = placement.cpu;
     screen.say(&format!("observing from CPU {from} (Ctrl-C ends it)"));
@@ -118,13 +118,11 @@ fn also_needed(
     counters: &[Signal],
     tags: &[Signal],
     options: &Options,
-) -> Vec<Also> {
+) -> [(Also, bool); 2] {
     let mut signals = counters.iter().chain(tags).chain(&options.progress);
     let moved = signals.any(Signal::is_moved);
     let writes = args.html.is_some() || args.output.is_some();
-    let needs = [(Also::MovedPages, moved), (Also::WriteAnywhere, writes)];
-    let needed = needs.into_iter().filter(|(_, needed)| *needed);
-    needed.map(|(also, _)| also).collect()
+    [(Also::MovedPages, moved), (Also::WriteAnywhere, writes)]
 }
 
 fn wish(args: &Observe) -> Wish {

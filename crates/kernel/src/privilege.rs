@@ -5,6 +5,7 @@ use rustix::thread::{
 };
 
 use crate::LoadError;
+use crate::probes::uprobes_need_admin;
 
 /// A capability that is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub fn missing_capabilities() -> Vec<Missing> {
 pub enum Also {
     /// It ends a command that it started. The command may run as another user by then.
     EndCommand,
+    /// It attaches to probes in files that are mapped later, as programs with the SDK do.
+    AttachProbes,
     /// It writes results to a folder that another user owns.
     WriteAnywhere,
     /// It puts back a page of another process, and checks whether a child of that process has it.
@@ -56,6 +59,8 @@ impl Also {
     fn needs(self) -> CapabilitySet {
         match self {
             Self::EndCommand => CapabilitySet::KILL,
+            Self::AttachProbes if uprobes_need_admin() => CapabilitySet::SYS_ADMIN,
+            Self::AttachProbes => CapabilitySet::empty(),
             Self::WriteAnywhere => CapabilitySet::DAC_OVERRIDE,
             // The kernel shows frames of memory (/proc/kpagecount) only to CAP_SYS_ADMIN.
             Self::MovedPages => CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_NICE),
@@ -66,7 +71,7 @@ impl Also {
 /// What every running recorder needs:
 ///
 /// - `CAP_BPF`: a map of meters for each process with the SDK that starts later;
-/// - `CAP_PERFMON`: probes in files that are mapped later;
+/// - `CAP_PERFMON`: probes in files that are mapped later (before Linux 6.6: [`Also::AttachProbes`]);
 /// - `CAP_SYS_PTRACE`: `/proc/PID/maps`, `root` and memory of other users' processes;
 /// - `CAP_DAC_READ_SEARCH`: their programs, in folders that only they may read;
 /// - `CAP_CHECKPOINT_RESTORE`: their programs after an upgrade (`/proc/PID/map_files`).
@@ -75,6 +80,12 @@ const RUNNING: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::CHECKPOINT_RESTORE);
+
+/// Whether this process lacks what the kernel asks for to attach to one more probe.
+pub(crate) fn lacks_admin_for_uprobes() -> bool {
+    let have = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    !have.contains(CapabilitySet::SYS_ADMIN) && uprobes_need_admin()
+}
 
 /// Those of the capabilities in `have` that a running recorder keeps.
 fn kept(have: CapabilitySet, also: &[Also]) -> CapabilitySet {
@@ -93,18 +104,22 @@ fn kept(have: CapabilitySet, also: &[Also]) -> CapabilitySet {
 /// Drops all capabilities that a running recorder does not need, for good: no program that this
 /// thread executes gets more, not even as root.
 ///
-/// This affects the calling thread and the threads that it starts later. So call it after the
+/// `also`: what it does besides, each with whether it does. This affects the calling thread and the threads that it starts later. So call it after the
 /// programs are loaded, and before threads are started.
 ///
 /// # Errors
 /// If the system refuses it.
-pub fn drop_capabilities(also: &[Also]) -> Result<(), LoadError> {
+pub fn drop_capabilities(also: impl IntoIterator<Item = (Also, bool)>) -> Result<(), LoadError> {
     let system = |source: rustix::io::Errno| LoadError::System {
         what: "drop the capabilities that recording does not need",
         source: source.into(),
     };
     let have = capabilities(None).map_err(system)?;
-    let kept = kept(have.permitted, also);
+    let also: Vec<Also> = also
+        .into_iter()
+        .filter_map(|(also, needed)| needed.then_some(also))
+        .collect();
+    let kept = kept(have.permitted, &also);
     let left = CapabilitySets {
         effective: have.effective & kept,
         permitted: kept,
@@ -144,7 +159,7 @@ mod tests {
         let sets = || capabilities(None).expect("read");
         let before = sets();
         let (here, later) = std::thread::spawn(move || {
-            drop_capabilities(&[]).expect("one may give up what one has");
+            drop_capabilities([]).expect("one may give up what one has");
             (sets(), std::thread::spawn(sets).join().expect("it ends"))
         })
         .join()

@@ -137,11 +137,12 @@ impl Recorder {
             None => Output::Nowhere(Names::default()),
         };
         // Before the first thread, and after the ledger: its folder may lie in another user's.
-        drop_capabilities(if options.ends_command {
-            &[Also::EndCommand]
-        } else {
-            &[]
-        })?;
+        let also = [
+            (Also::EndCommand, options.ends_command),
+            // An agent may be asked for the SDK later, by a new configuration.
+            (Also::AttachProbes, sdk.is_some() || options.tell_programs),
+        ];
+        drop_capabilities(also)?;
         let finder = sdk.is_some().then(Finder::start);
         let finder = finder.transpose().map_err(RecordError::Thread)?;
         let name = match sockets {

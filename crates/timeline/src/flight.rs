@@ -108,11 +108,12 @@ impl Flight {
         let names = options.spans.iter().map(|span| span.name.clone()).collect();
         let door = for_spans.map(|_| Door::open(false)).transpose()?;
         // Before the first thread, and after all that is opened by its name.
-        drop_capabilities(if options.ends_command {
-            &[Also::EndCommand]
-        } else {
-            &[]
-        })?;
+        // A JVM or a program with the SDK may start later.
+        let also = [
+            (Also::EndCommand, options.ends_command),
+            (Also::AttachProbes, true),
+        ];
+        drop_capabilities(also)?;
         let opened = door.zip(for_spans);
         let sdk = opened.map(|(door, bytes)| Sdk::open(door, names, spans_in(bytes)));
         let sdk = sdk.transpose()?;
