@@ -279,7 +279,7 @@ def test_metrics_are_served_at_a_socket_that_systemd_passes(folder: Path) -> Non
         passed.bind(("127.0.0.1", 0))
         passed.listen()
         port, fd = passed.getsockname()[1], passed.fileno()
-        activate = ["sh", "-c", f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&{fd}', "sh"]
+        activate = ["bash", "-c", f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&{fd}', "bash"]
         command = [*activate, installed.tailscope(), "agent", config]
         with Started(command, pass_fds=(fd,)) as started:
             until(lambda: "has no effect" in started.err or not started.runs, "it is ready")
