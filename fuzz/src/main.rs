@@ -82,7 +82,11 @@ fn region(bytes: &[u8]) {
     METERS.with(|meters| {
         for _ in 0..2 {
             region.leave(rows);
-            region.scribble(words.chunks_exact(8).map(|pair| (word(pair), word(&pair[4..]))));
+            region.scribble(
+                words
+                    .chunks_exact(8)
+                    .map(|pair| (word(pair), word(&pair[4..]))),
+            );
             region.drain(meters, |names, row| {
                 let _ = names.get(row.name);
             });

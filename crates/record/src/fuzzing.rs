@@ -1,18 +1,18 @@
 //! What `make fuzz` calls: parsers of foreign bytes that nobody else needs.
 
+use std::cell::RefCell;
 use std::fs::File;
 
 use crate::{cxx, elf};
 
 /// Symbols, notes and places of a program.
 pub fn program(file: &File) {
-    let mut names = Vec::new();
-    let functions = elf::functions(file, |name| {
-        names.push(name.to_owned());
+    let names = RefCell::new(Vec::new());
+    let _ = elf::functions(file, |name| {
+        names.borrow_mut().push(name.to_owned());
         true
     });
-    let _ = functions;
-    for name in names {
+    for name in names.into_inner() {
         let _ = (cxx::plain_name(&name), cxx::signature(&name));
     }
     if let Ok(notes) = elf::notes(file) {
