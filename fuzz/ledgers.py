@@ -29,7 +29,7 @@ CORPUS = {
     "rows.parquet": HERE / "corpus" / "parquet",
 }
 #: What one process tries before the next one starts, its limit of memory, and of a try's time.
-TRIES, MEMORY, SECONDS = 20, 6 << 30, 60
+TRIES, MEMORY, SECONDS = 5, 6 << 30, 60
 #: Numbers at which parsers of lengths go wrong.
 ODD = (0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 63)
 

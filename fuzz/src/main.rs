@@ -18,7 +18,8 @@ use tailscope_signals::region::Region;
 use tailscope_signals::row::Row;
 use tailscope_signals::sdk_files::SdkFile;
 use tailscope_timeline::{Trace, page, perfetto, tell};
-use tailscope_trace::{LedgerFile, LedgerInfo};
+use tailscope_trace::LedgerInfo;
+use tailscope_trace::read::LedgerFile;
 
 /// The input that is fuzzed in this process.
 static TARGET: OnceLock<fn(&[u8])> = OnceLock::new();
