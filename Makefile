@@ -135,8 +135,9 @@ test-guests: build $(VENV)/.for-tests ## the recorder on other kernels, emulated
 FUZZ_SECONDS ?= 60
 
 .PHONY: fuzz
-fuzz: setup ## fuzz every input that others control, each for FUZZ_SECONDS; FUZZ="elf window" chooses
+fuzz: build ## fuzz every input that others control, each for FUZZ_SECONDS; FUZZ="elf window" chooses
 	fuzz/run $(FUZZ_SECONDS) $(FUZZ)
+	$(PYTHON) fuzz/ledgers.py $(FUZZ_SECONDS)
 
 .PHONY: format
 format: setup ## rewrite the sources in this repository's format
