@@ -132,6 +132,13 @@ test-guests: build $(VENV)/.for-tests ## the recorder on other kernels, emulated
 	@scripts/setup --guests amd64 arm64
 	@GUESTS="$(GUESTS)" scripts/run-tests guests
 
+FUZZ_SECONDS ?= 60
+
+.PHONY: fuzz
+fuzz: build ## fuzz every input that others control, each for FUZZ_SECONDS; FUZZ="elf window" chooses
+	fuzz/run $(FUZZ_SECONDS) $(FUZZ)
+	$(PYTHON) fuzz/ledgers.py $(FUZZ_SECONDS)
+
 .PHONY: format
 format: setup ## rewrite the sources in this repository's format
 	cargo fmt --all

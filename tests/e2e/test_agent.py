@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -270,3 +271,27 @@ def test_a_port_that_is_taken_is_said(folder: Path) -> None:
         with Started([installed.tailscope(), "agent", config]) as started:
             ended = started.wait()
     assert ended.code == 3 and f"127.0.0.1:{port}" in ended.err, json.dumps(ended.err)
+
+
+def test_metrics_are_served_at_a_socket_that_systemd_passes(folder: Path) -> None:
+    config = configuration(folder, 'name = "x"')
+    with socket.socket() as passed:
+        passed.bind(("127.0.0.1", 0))
+        passed.listen()
+        port, fd = passed.getsockname()[1], passed.fileno()
+        activate = ["bash", "-c", f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&{fd}', "bash"]
+        command = [*activate, installed.tailscope(), "agent", config]
+        with Started(command, pass_fds=(fd,)) as started:
+            until(lambda: "has no effect" in started.err or not started.runs, "it is ready")
+            assert f"metrics at http://127.0.0.1:{port}/metrics" in started.err, started.err
+            assert 'listen = "127.0.0.1:0" has no effect' in started.err
+
+            def answered() -> bool:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as said:
+                    return b"tailscope_processes 0" in said.read()
+
+            assert answered()
+            os.kill(started.pid, signal.SIGHUP)
+            until(lambda: "reloaded" in started.err, "the configuration was read again")
+            assert answered()
+            started.stop().clean()

@@ -7,6 +7,7 @@ mod processes;
 mod reload;
 mod report;
 
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,10 +26,10 @@ use crate::mailbox::{Bell, Mailbox};
 use crate::otlp::{self, Exporter};
 use crate::rotation::Reason;
 use crate::scrape::Scrape;
-use crate::systemd::notify;
+use crate::systemd::{notify, passed_listener};
 pub use error::AgentError;
 use error::system;
-use parts::{allow_descriptors, begin_now, exporter, recorder, scrape};
+use parts::{allow_descriptors, begin_now, exporter, listener, recorder, scrape};
 use report::Counted;
 
 /// How often it looks at the ledger, the clock and the disk.
@@ -56,6 +57,8 @@ pub struct Agent {
     exported: Arc<otlp::Counts>,
     by_process: by_process::Shared,
     scrape: Option<Scrape>,
+    /// The socket for metrics that systemd passed, which no configuration replaces.
+    passed: Option<TcpListener>,
     clerk: Clerk,
     mailbox: Arc<Mailbox>,
     bell: Arc<Bell>,
@@ -97,12 +100,15 @@ impl Agent {
         let archive = Archive::open(config.ledger.folder.as_ref())?;
         let bell = Arc::new(Bell::new().map_err(system("make a bell"))?);
         let mailbox = Arc::new(Mailbox::new(Arc::clone(&bell)));
+        let passed = passed_listener();
+        // Before the recorder, which drops the right to a port below 1024.
+        let listener = listener(&config, passed.as_ref())?;
         let mut recorder = recorder(&config, false)?;
         let written = Arc::default();
         let clerk = Clerk::start(archive, Arc::clone(&bell), Arc::clone(&written))
             .map_err(system("start a thread"))?;
         recorder.turn(begin_now(&clerk, &recorder, &mut Vec::new())?);
-        let scrape = scrape(&config, &mailbox)?;
+        let scrape = scrape(listener, &mailbox)?;
         let exported = Arc::default();
         let exporter = exporter(&config, &recorder, &exported)?;
         let by_process = by_process::Shared::default();
@@ -116,6 +122,7 @@ impl Agent {
             exported,
             by_process,
             scrape,
+            passed,
             clerk,
             mailbox,
             bell,
@@ -159,6 +166,15 @@ impl Agent {
         ));
         if let Some(scrape) = &self.scrape {
             (self.say)(&format!("metrics at http://{}/metrics", scrape.address()));
+            let wanted = self.config.metrics.listen;
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != scrape.address())
+                && self.passed.is_some()
+            {
+                (self.say)(&format!(
+                    "listen = \"{wanted}\" has no effect: systemd passed a socket; change \
+                     ListenStream= with systemctl edit tailscope-agent.socket"
+                ));
+            }
         }
     }
 

@@ -228,7 +228,7 @@ impl Config {
     }
 
     /// Reads a text. The error says at which byte.
-    fn parse(text: &str) -> Result<Self, (Option<usize>, String)> {
+    pub(crate) fn parse(text: &str) -> Result<Self, (Option<usize>, String)> {
         let config: Self = toml::from_str(text)
             .map_err(|e| (e.span().map(|span| span.start), in_words(e.message())))?;
         config.check()?;

@@ -11,6 +11,8 @@ mod choice;
 mod clerk;
 mod config;
 mod figures;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod identity;
 mod mailbox;
 mod otlp;

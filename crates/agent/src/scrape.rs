@@ -35,8 +35,7 @@ pub(crate) struct Scrape {
 }
 
 impl Scrape {
-    pub(crate) fn start(listen: SocketAddr, mailbox: Arc<Mailbox>) -> io::Result<Self> {
-        let listener = TcpListener::bind(listen)?;
+    pub(crate) fn start(listener: TcpListener, mailbox: Arc<Mailbox>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new((AtomicBool::new(false), Bell::new()?));
@@ -224,6 +223,13 @@ fn asked(head: &[u8]) -> Option<Asked> {
     }
 }
 
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let (all, half) = (asked(bytes), asked(&bytes[..bytes.len() / 2]));
+    // What is understood in part is understood whole.
+    assert!(half.is_none() || half == all);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +252,7 @@ mod tests {
     fn a_silent_client_holds_up_nobody_and_the_thread_ends() {
         let bell = Arc::new(Bell::new().expect("a bell"));
         let mailbox = Arc::new(Mailbox::new(bell));
-        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let here = TcpListener::bind("127.0.0.1:0").expect("a port");
         let scrape = Scrape::start(here, Arc::clone(&mailbox)).expect("it listens");
         let silent: Vec<_> = (0..3 * MOST)
             .map(|_| TcpStream::connect(scrape.address()).expect("connected"))

@@ -1,9 +1,18 @@
-//! Telling systemd that the service is ready (`sd_notify(3)`): a datagram, where it asks for one.
+//! What systemd and a service have to do with each other: the service says that it is ready
+//! (`sd_notify(3)`), and systemd may pass it a socket (`sd_listen_fds(3)`).
 
 use std::env;
+use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use listenfd::ListenFd;
+
+/// The socket that systemd listens at for `/metrics`. With it, the service needs no network.
+pub(crate) fn passed_listener() -> Option<TcpListener> {
+    ListenFd::from_env().take_tcp_listener(0).ok().flatten()
+}
 
 /// Sends a state, like `READY=1`. Without systemd nobody asks, and it is nobody's trouble.
 pub(crate) fn notify(state: &str) {

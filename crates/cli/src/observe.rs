@@ -8,12 +8,12 @@ mod text;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tailscope_kernel::PidNamespace;
+use tailscope_kernel::{Also, PidNamespace, drop_capabilities};
 use tailscope_observe::placement::{Wish, allowed_here};
 use tailscope_observe::resolve::Resolver;
 use tailscope_observe::{
-    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Tolerance,
-    Topology, Where, observe, self_test,
+    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Signal,
+    Tolerance, Topology, Where, observe, self_test,
 };
 
 use crate::console::Console;
@@ -79,6 +79,7 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         seed: args.seed,
     };
     let stop = stop_on_signals()?;
+    drop_capabilities(also_needed(args, &counters, &tags, &options)).map_err(Failure::machine)?;
     let screen = Screen::new(args.quiet);
     let from = placement.cpu;
     screen.say(&format!("observing from CPU {from} (Ctrl-C ends it)"));
@@ -109,6 +110,19 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         )));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the rest of an observation needs beyond reading.
+fn also_needed(
+    args: &Observe,
+    counters: &[Signal],
+    tags: &[Signal],
+    options: &Options,
+) -> [(Also, bool); 2] {
+    let mut signals = counters.iter().chain(tags).chain(&options.progress);
+    let moved = signals.any(Signal::is_moved);
+    let writes = args.html.is_some() || args.output.is_some();
+    [(Also::MovedPages, moved), (Also::WriteAnywhere, writes)]
 }
 
 fn wish(args: &Observe) -> Wish {

@@ -75,6 +75,7 @@ impl Session {
             children: !args.no_children,
             tell_programs: false,
             takes_over: false,
+            ends_command: launched.is_some(),
             ledger,
             command: env::args().collect(),
         };

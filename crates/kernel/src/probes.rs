@@ -134,6 +134,12 @@ pub(crate) fn prepare(open: &mut OpenObject, uprobes: Uprobes) {
     }
 }
 
+/// Whether an uprobe is a perf event here, as before Linux 6.6: the kernel then asks for
+/// `CAP_SYS_ADMIN`, and `CAP_PERFMON` is not enough.
+pub(crate) fn uprobes_need_admin() -> bool {
+    attach_to_ourselves("probe_uprobe_multi").is_err()
+}
+
 /// Tries both ways on a function of our own that nobody calls.
 pub(crate) fn choose(ladder: &mut Ladder) -> Uprobes {
     let (uprobes, mechanism, why) = match attach_to_ourselves("probe_uprobe_multi") {

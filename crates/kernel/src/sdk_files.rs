@@ -8,6 +8,7 @@ use libbpf_rs::{Link, Object, UprobeMultiOpts, UprobeOpts};
 use tailscope_signals::sdk_files::{FileId, SdkFile, SdkProbe};
 
 use crate::load::program;
+use crate::privilege::lacks_admin_for_uprobes;
 
 /// In so many files at a time: each place takes a descriptor and some memory of the kernel's.
 const MOST_FILES: usize = 1024;
@@ -26,6 +27,16 @@ pub enum SdkFileError {
         file: PathBuf,
         /// What the kernel said.
         source: libbpf_rs::Error,
+    },
+    /// The kernel asks for a capability that this process lacks.
+    #[error(
+        "can't attach to the SDK's probe in {file}: before Linux 6.6 this takes CAP_SYS_ADMIN; run as \
+         root, or install packaging/linux-6.1.conf for the service",
+        file = .file.display()
+    )]
+    Privilege {
+        /// The file, as its process has it.
+        file: PathBuf,
     },
     /// There are too many.
     #[error(
@@ -107,17 +118,16 @@ impl Attached {
                 return Err(too_many(file));
             }
             let link = attach_at(object, &path, probe);
-            self.links.push(link.map_err(|source| SdkFileError::Kernel {
-                file: file.shown.clone(),
-                source,
-            })?);
+            self.links
+                .push(link.map_err(|source| refused(file, source))?);
             self.places.insert(*probe);
         }
         Ok(())
     }
 }
 
-/// With uprobe_multi, which needs no CAP_SYS_ADMIN; with a perf event where the kernel has no such link.
+/// With uprobe_multi, which CAP_PERFMON is enough for. Where the kernel has no such link (Linux 6.6),
+/// with a perf event, which takes CAP_SYS_ADMIN.
 fn attach_at(object: &mut Object, path: &str, probe: &SdkProbe) -> libbpf_rs::Result<Link> {
     let program = program(object, "on_sdk_thread");
     let multi = UprobeMultiOpts {
@@ -137,6 +147,15 @@ fn attach_at(object: &mut Object, path: &str, probe: &SdkProbe) -> libbpf_rs::Re
             let offset = probe.spot.offset as usize;
             program.attach_uprobe_with_opts(EVERYBODY, path, offset, single)
         })
+}
+
+fn refused(file: &SdkFile, source: libbpf_rs::Error) -> SdkFileError {
+    let file = file.shown.clone();
+    if lacks_admin_for_uprobes() {
+        SdkFileError::Privilege { file }
+    } else {
+        SdkFileError::Kernel { file, source }
+    }
 }
 
 fn too_many(file: &SdkFile) -> SdkFileError {

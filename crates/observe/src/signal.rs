@@ -125,6 +125,12 @@ pub struct Signal {
 }
 
 impl Signal {
+    /// Whether a page of its process was moved for it, and has to go back.
+    #[must_use]
+    pub fn is_moved(&self) -> bool {
+        self.page.is_some()
+    }
+
     /// All ones in as many bits as it has: changes are taken modulo this plus one.
     #[must_use]
     pub fn mask(&self) -> u64 {

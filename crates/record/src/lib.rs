@@ -10,6 +10,8 @@ mod convert;
 mod counting;
 mod cxx;
 mod elf;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod keeping;
 mod launch;
 mod live;

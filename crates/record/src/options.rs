@@ -30,6 +30,8 @@ pub struct Options {
     /// Whether a recorder of this same process serves the SDK's socket until this one
     /// [takes its place](crate::Recorder::take_place).
     pub takes_over: bool,
+    /// Whether the caller started a command and ends it: it then keeps the right to send signals.
+    pub ends_command: bool,
     /// Where the ledger is written; `None`: no row is written at all.
     pub ledger: Option<Place>,
     /// The command line, for the ledger.

@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tailscope_kernel::{Config, Kernel, SocketSpans};
+use tailscope_kernel::{Also, Config, Kernel, SocketSpans, drop_capabilities};
 use tailscope_signals::clock::{Clock, own_cpu_ns};
 use tailscope_signals::door::Knock;
 use tailscope_signals::keeping::Keeping;
@@ -79,6 +79,9 @@ pub struct Recorder {
 impl Recorder {
     /// Loads the programs and begins the ledger. Nobody is recorded yet. `aims`: the probes of
     /// those sources that have some.
+    ///
+    /// From here on the calling thread, and those that it starts, have only the capabilities that a
+    /// running recorder needs.
     pub fn start(options: &Options, aims: Vec<Aim>) -> Result<Self, RecordError> {
         let of_all = |p: f64| {
             if p >= 1.0 {
@@ -113,8 +116,6 @@ impl Recorder {
         if sdk.is_some() {
             kernel.prepare_meters()?;
         }
-        let finder = sdk.is_some().then(Finder::start);
-        let finder = finder.transpose().map_err(RecordError::Thread)?;
         let steal = StealClock::start();
         let clock = Clock::calibrate();
         let measured = measured(&kernel, steal.is_some(), sockets);
@@ -130,6 +131,15 @@ impl Recorder {
             )?)),
             None => Output::Nowhere(Names::default()),
         };
+        // Before the first thread, and after the ledger: its folder may lie in another user's.
+        let also = [
+            (Also::EndCommand, options.ends_command),
+            // An agent may be asked for the SDK later, by a new configuration.
+            (Also::AttachProbes, sdk.is_some() || options.tell_programs),
+        ];
+        drop_capabilities(also)?;
+        let finder = sdk.is_some().then(Finder::start);
+        let finder = finder.transpose().map_err(RecordError::Thread)?;
         let name = match sockets {
             Some(SocketSpans::FromReceive) => SpanSource::RecvSend.span_name(),
             _ => SpanSource::ReadySend.span_name(),

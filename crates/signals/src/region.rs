@@ -252,6 +252,33 @@ impl AsFd for Region {
 
 const _: () = assert!(FULL != OWNED && size_of::<abi::ts_region>() <= abi::TS_REGION_HEAD as usize);
 
+#[cfg(fuzzing)]
+impl Region {
+    /// Writes as a process may: `words` are places and values, everywhere in the region.
+    pub fn scribble(&self, words: impl Iterator<Item = (u32, u32)>) {
+        let words_there = (abi::TS_REGION_HEAD as usize + CHUNKS * CHUNK) / 4;
+        for (place, value) in words {
+            let at = place as usize % words_there * 4;
+            self.memory.u32(at).store(value, Relaxed);
+        }
+    }
+
+    /// Writes rows into the first chunk, as a thread that has left it.
+    pub fn leave(&self, rows: &[u8]) {
+        let base = abi::TS_REGION_HEAD as usize;
+        let rows = &rows[..rows.len().min(ROWS_LEN)];
+        for (number, word) in rows.chunks_exact(4).enumerate() {
+            let value = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+            let at = base + ROWS_AT + number * 4;
+            self.memory.u32(at).store(value, Relaxed);
+        }
+        let used = self.memory.u32(base + offset_of!(abi::ts_chunk, used));
+        used.store(rows.len() as u32, Relaxed);
+        let state = self.memory.u32(offset_of!(abi::ts_region, chunk_state));
+        state.store(FULL, Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::timeline::{Config, Events};
+use tailscope_kernel::{Also, drop_capabilities};
 use tailscope_output::Folder;
 use tailscope_signals::clock::Monotonic;
+use tailscope_signals::door::Door;
 use tailscope_signals::event::abi;
 use tailscope_signals::event_ring::EventRings;
 
@@ -82,6 +84,9 @@ fn spans_in(bytes: u64) -> u32 {
 
 impl Flight {
     /// Loads the programs. From here on events are kept; nobody is watched yet.
+    ///
+    /// The calling thread, and those that it starts, then have only the capabilities that a running
+    /// recorder needs.
     pub fn begin(options: Options) -> Result<Self, FlightError> {
         let system = |what: String| move |source| FlightError::System { what, source };
         let folder = Folder::make(&options.folder)
@@ -101,7 +106,16 @@ impl Flight {
             events.attach_probe(probe)?;
         }
         let names = options.spans.iter().map(|span| span.name.clone()).collect();
-        let sdk = for_spans.map(|bytes| Sdk::open(names, spans_in(bytes)));
+        let door = for_spans.map(|_| Door::open(false)).transpose()?;
+        // Before the first thread, and after all that is opened by its name.
+        // A JVM or a program with the SDK may start later.
+        let also = [
+            (Also::EndCommand, options.ends_command),
+            (Also::AttachProbes, true),
+        ];
+        drop_capabilities(also)?;
+        let opened = door.zip(for_spans);
+        let sdk = opened.map(|(door, bytes)| Sdk::open(door, names, spans_in(bytes)));
         let sdk = sdk.transpose()?;
         let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
         let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from guest import ROOT, STORE, Unavailable, cross
+from guest import ROOT, STORE, Unavailable, cross, systemd
 from guest.boot import Boot
 from guest.initramfs import Initramfs
 from guest.packages import Archive, members
 
-INIT = Path(__file__).resolve().parents[1] / "init"
+SCRIPTS = Path(__file__).resolve().parents[1]
 #: The release whose busybox guests have, whatever their kernel.
 USERLAND = ("bookworm",)
 #: This machine's own programs that its architecture's guests have too, where they are installed.
@@ -24,12 +24,15 @@ ACCOUNTS = {
 }
 
 
-def write(path: Path, boot: Boot, architecture: str, command: str | None) -> None:
+def write(
+    path: Path, boot: Boot, architecture: str, command: str | None, *, with_systemd: bool = False
+) -> None:
     """Writes the file system of one run, whose command is a shell's script."""
     with path.open("wb") as file:
         archive = Initramfs(file)
         archive.character_device("/dev/console", 5, 1)
-        archive.file("/init", INIT.read_bytes(), 0o755)
+        archive.file("/init", (SCRIPTS / "init").read_bytes(), 0o755)
+        archive.file("/run-command", (SCRIPTS / "run-command").read_bytes(), 0o755)
         archive.copy("/bin/busybox", busybox(architecture))
         for name, text in ACCOUNTS.items():
             archive.file(name, text.encode())
@@ -40,7 +43,22 @@ def write(path: Path, boot: Boot, architecture: str, command: str | None) -> Non
             archive.copy(name, source)
         if command is not None:
             archive.file("/command", command.encode())
+        if with_systemd:
+            write_systemd(archive)
         archive.close()
+
+
+def write_systemd(archive: Initramfs) -> None:
+    """Adds systemd, which `init` then has take its place."""
+    found = systemd.programs()
+    for program in list(found.values()):
+        found |= libraries(program)
+    known = programs("amd64")
+    for name, source in found.items():
+        if name not in known:
+            archive.copy(name, source)
+    for name, text in systemd.units().items():
+        archive.file(name, text)
 
 
 def busybox(architecture: str) -> Path:

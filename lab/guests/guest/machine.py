@@ -54,11 +54,19 @@ class Machine:
     """A guest from its boot to its end; a context manager that ends it.
 
     It runs `command`, a shell's script, with the guest's console as its standard streams, which
-    are those of QEMU's process here. Without a command it runs a shell for a person.
+    are those of QEMU's process here. Without a command it runs a shell for a person. With systemd,
+    that is its first process.
     """
 
     def __init__(
-        self, kernel: Kernel, boot: Boot, command: str | None, share: Path, **streams: int | None
+        self,
+        kernel: Kernel,
+        boot: Boot,
+        command: str | None,
+        share: Path,
+        *,
+        with_systemd: bool = False,
+        **streams: int | None,
     ) -> None:
         hardware = HARDWARE[kernel.architecture]
         if not shutil.which(hardware.emulator):
@@ -71,7 +79,7 @@ class Machine:
         folder = Path(self._files.name)
         self._log = folder / "kernel.log"
         initramfs = folder / "initramfs"
-        contents.write(initramfs, boot, kernel.architecture, command)
+        contents.write(initramfs, boot, kernel.architecture, command, with_systemd=with_systemd)
         options = [
             *hardware.options,
             *("-kernel", str(boot.image), "-initrd", str(initramfs)),

@@ -62,14 +62,22 @@ class Ended:
 class Session:
     """A guest that is up and takes commands; a context manager that ends it."""
 
-    def __init__(self, kernel: Kernel, boot: Boot, share: Path) -> None:
+    def __init__(
+        self, kernel: Kernel, boot: Boot, share: Path, *, with_systemd: bool = False
+    ) -> None:
         self.kernel = kernel
         self.share = share
         self._jobs = 0
         self._line = b""
         (share / JOBS).mkdir(parents=True, exist_ok=True)
         self._machine = Machine(
-            kernel, boot, WORKER, share, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            kernel,
+            boot,
+            WORKER,
+            share,
+            with_systemd=with_systemd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self._slowness = 1.0
         try:

@@ -1,5 +1,6 @@
 //! What an agent is put together from, as its configuration says.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -36,6 +37,7 @@ pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, Ag
         counters: config.record.counters(),
         tell_programs: true,
         takes_over,
+        ends_command: false,
         ledger: None,
         command: std::env::args().collect(),
     };
@@ -74,16 +76,30 @@ pub(super) fn begin_now(
     }
 }
 
-pub(super) fn scrape(
+/// Where `/metrics` is served: the socket that systemd passed, or a new one at the address that the
+/// configuration has. `None`: it is not served.
+pub(super) fn listener(
     config: &Config,
-    mailbox: &Arc<Mailbox>,
-) -> Result<Option<Scrape>, AgentError> {
+    passed: Option<&TcpListener>,
+) -> Result<Option<TcpListener>, AgentError> {
     let Some(address) = config.metrics.listen else {
         return Ok(None);
     };
-    Scrape::start(address, Arc::clone(mailbox))
+    passed
+        .map_or_else(|| TcpListener::bind(address), TcpListener::try_clone)
         .map(Some)
         .map_err(|source| AgentError::Listen { address, source })
+}
+
+pub(super) fn scrape(
+    listener: Option<TcpListener>,
+    mailbox: &Arc<Mailbox>,
+) -> Result<Option<Scrape>, AgentError> {
+    let start = |listener| Scrape::start(listener, Arc::clone(mailbox));
+    listener
+        .map(start)
+        .transpose()
+        .map_err(system("start a thread"))
 }
 
 pub(super) fn exporter(

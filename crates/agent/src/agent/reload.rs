@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tailscope_record::Recorder;
 
-use super::parts::{begin_now, exporter, recorder, scrape};
+use super::parts::{begin_now, exporter, listener, recorder, scrape};
 use super::processes::choose_all;
 use super::report::Counted;
 use super::{Agent, AgentError};
@@ -122,23 +122,27 @@ impl Agent {
     /// Serves metrics at another address. Where that takes the port of the present one, as
     /// `0.0.0.0:9745` takes that of `127.0.0.1:9745`, the present one ends first.
     fn listen(&mut self, new: &Config) -> Result<Option<Scrape>, AgentError> {
-        match scrape(new, &self.mailbox) {
+        match self.scrape_of(new) {
             Err(AgentError::Listen { address, source })
                 if source.kind() == ErrorKind::AddrInUse
                     && self.scrape.as_ref().map(|old| old.address().port())
                         == Some(address.port()) =>
             {
                 self.scrape = None;
-                scrape(new, &self.mailbox)
+                self.scrape_of(new)
             }
             done => done,
         }
     }
 
+    fn scrape_of(&self, config: &Config) -> Result<Option<Scrape>, AgentError> {
+        scrape(listener(config, self.passed.as_ref())?, &self.mailbox)
+    }
+
     /// Serves metrics where it did before a reload that was refused.
     fn listen_again(&mut self) {
         if self.scrape.is_none() {
-            match scrape(&self.config, &self.mailbox) {
+            match self.scrape_of(&self.config) {
                 Ok(scrape) => self.scrape = scrape,
                 Err(e) => (self.say)(&e.to_string()),
             }

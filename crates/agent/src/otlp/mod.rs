@@ -6,6 +6,8 @@
 
 mod message;
 mod sender;
+#[cfg(fuzzing)]
+pub(crate) use sender::fuzz;
 pub(crate) mod trust;
 
 use std::io;

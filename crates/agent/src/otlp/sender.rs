@@ -153,3 +153,8 @@ impl Collector {
         }
     }
 }
+
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(config: &Otlp, tls: TlsConfig, measured: CauseSet, counts: Arc<Counts>) {
+    let _ = Collector::new(config, tls, measured, counts).send(b"spans");
+}

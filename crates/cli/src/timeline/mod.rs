@@ -103,6 +103,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         memory: args.memory,
         slow: args.slow,
         folder: args.output.clone(),
+        ends_command: launched.is_some(),
         per_minute: args.per_minute,
         disk: args.disk,
         follow_children: !args.no_children,

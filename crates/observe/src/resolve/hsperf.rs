@@ -31,7 +31,7 @@ const MOST_FOLDERS: usize = 65_536;
 
 /// A counter as it is described.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Described {
+pub(super) struct Described {
     name: String,
     kind: Role,
     value_at: usize,
@@ -39,9 +39,9 @@ struct Described {
 
 /// Why the file tells nothing.
 #[derive(Debug, PartialEq, Eq)]
-struct NotHotSpots;
+pub(super) struct NotHotSpots;
 
-fn described(bytes: &[u8]) -> Result<Vec<Described>, NotHotSpots> {
+pub(super) fn described(bytes: &[u8]) -> Result<Vec<Described>, NotHotSpots> {
     let word = |at: usize| {
         let four: [u8; 4] = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
         usize::try_from(i32::from_le_bytes(four)).ok()

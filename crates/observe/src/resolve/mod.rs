@@ -4,6 +4,8 @@ mod channel;
 mod code;
 mod core;
 mod counter;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod hsperf;
 mod kernel;
 mod lines;

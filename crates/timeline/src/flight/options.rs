@@ -29,6 +29,8 @@ pub struct Options {
     pub slow: Option<Slow>,
     /// Where windows go.
     pub folder: PathBuf,
+    /// Whether the caller started a command and ends it: it then keeps the right to send signals.
+    pub ends_command: bool,
     /// Windows a minute, at most, for slow requests.
     pub per_minute: u32,
     /// Bytes that all windows of this recording may take on disk.

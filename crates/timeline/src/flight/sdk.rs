@@ -81,13 +81,13 @@ pub(super) struct Sdk {
 
 impl Sdk {
     /// `names`: of the spans that have numbers already. `slots`: so many spans are kept.
-    pub(super) fn open(names: Vec<String>, slots: u32) -> Result<Self, ServeError> {
+    pub(super) fn open(door: Door, names: Vec<String>, slots: u32) -> Result<Self, ServeError> {
         let ring = EventRings::ours(slots).map_err(|source| ServeError::System {
             path: PathBuf::from("memory for spans"),
             source,
         })?;
         Ok(Self {
-            door: Door::open(false)?,
+            door,
             clients: HashMap::new(),
             finder: Finder::start().map_err(|source| ServeError::System {
                 path: PathBuf::from("a thread"),

@@ -161,7 +161,6 @@ impl LedgerWriter {
         let info = LedgerInfo::recording(metadata, measured);
         info.write(&held)?;
         let being_written = folder::mark(&held.held_path());
-        let sealer = Sealer::start().map_err(Error::io("start the thread that seals", &folder))?;
         let group_rows = sealing.max_rows.clamp(1, GROUP_ROWS as u64) as usize;
         Ok(LedgerWriter {
             folder,
@@ -179,7 +178,7 @@ impl LedgerWriter {
             files_begun: 0,
             files_closed: 0,
             unsealed_since: None,
-            sealer,
+            sealer: Sealer::default(),
             totals: Totals::default(),
             lost_rows: 0,
             written: Arc::default(),

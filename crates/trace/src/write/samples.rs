@@ -67,7 +67,7 @@ impl SamplesWriter {
             encoder: Encoder::new(Arc::clone(&schema), CauseSet::default()),
             schema,
             properties: Arc::new(encode::properties()),
-            sealer: Sealer::start().map_err(Error::io("start the thread that seals", &folder))?,
+            sealer: Sealer::default(),
             columns: vec![Vec::with_capacity(GROUP_ROWS); columns.len()],
             file: None,
             files: 0,

@@ -20,40 +20,52 @@ pub(crate) struct Outcome {
 
 /// Seals files in the background, in the order in which they were submitted. Dropped, it seals
 /// those that were.
+///
+/// The thread starts with the first file: by then the recorder has dropped its capabilities, and
+/// the thread never has them.
+#[derive(Default)]
 pub(crate) struct Sealer {
-    jobs: Option<SyncSender<ClosedFile>>,
-    outcomes: Receiver<Outcome>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
     /// Outcomes of files that were sealed in the foreground.
     direct: Vec<Outcome>,
     outstanding: usize,
 }
 
-impl Sealer {
-    pub(crate) fn start() -> io::Result<Sealer> {
+struct Thread {
+    /// Hanging up ends it once its queue is empty.
+    jobs: SyncSender<ClosedFile>,
+    outcomes: Receiver<Outcome>,
+    ends: JoinHandle<()>,
+}
+
+impl Thread {
+    fn start() -> io::Result<Self> {
         let (jobs, to_do) = sync_channel(QUEUE);
         let (done, outcomes) = channel();
-        let thread = Builder::new()
+        let ends = Builder::new()
             .name("ledger-seal".to_owned())
             .spawn(move || work(&to_do, &done))?;
-        Ok(Sealer {
-            jobs: Some(jobs),
+        Ok(Self {
+            jobs,
             outcomes,
-            thread: Some(thread),
-            direct: Vec::new(),
-            outstanding: 0,
+            ends,
         })
     }
+}
 
+impl Sealer {
     /// Has the file sealed; waits while the queue is full.
     pub(crate) fn submit(&mut self, file: ClosedFile) {
-        let refused = match &self.jobs {
-            Some(jobs) => jobs.send(file).err().map(|refused| refused.0),
+        if self.thread.is_none() {
+            self.thread = Thread::start().ok();
+        }
+        let refused = match &self.thread {
+            Some(thread) => thread.jobs.send(file).err().map(|refused| refused.0),
             None => Some(file),
         };
         match refused {
             None => self.outstanding += 1,
-            // The thread is gone: the rows are worth the wait.
+            // There is no thread: the rows are worth the wait.
             Some(file) => self.direct.push(seal(file)),
         }
     }
@@ -61,9 +73,10 @@ impl Sealer {
     /// What became of the files since the last call.
     pub(crate) fn finished(&mut self) -> Vec<Outcome> {
         let mut outcomes = std::mem::take(&mut self.direct);
-        while let Ok(outcome) = self.outcomes.try_recv() {
-            self.outstanding -= 1;
-            outcomes.push(outcome);
+        if let Some(thread) = &self.thread {
+            let before = outcomes.len();
+            outcomes.extend(thread.outcomes.try_iter());
+            self.outstanding -= outcomes.len() - before;
         }
         outcomes
     }
@@ -71,12 +84,10 @@ impl Sealer {
     /// Waits for every file that was submitted.
     pub(crate) fn wait(&mut self) -> Vec<Outcome> {
         let mut outcomes = self.finished();
-        while self.outstanding > 0 {
-            let Ok(outcome) = self.outcomes.recv() else {
-                break;
-            };
-            self.outstanding -= 1;
-            outcomes.push(outcome);
+        if let Some(thread) = &self.thread {
+            let late = thread.outcomes.iter().take(self.outstanding);
+            outcomes.extend(late);
+            self.outstanding = 0;
         }
         outcomes
     }
@@ -84,10 +95,9 @@ impl Sealer {
 
 impl Drop for Sealer {
     fn drop(&mut self) {
-        // Hanging up ends the thread once its queue is empty.
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(Thread { jobs, ends, .. }) = self.thread.take() {
+            drop(jobs);
+            let _ = ends.join();
         }
     }
 }

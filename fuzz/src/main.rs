@@ -1,0 +1,135 @@
+//! One program for all targets: `TARGET=elf fuzz CORPUS`. `fuzz/run` builds and runs it.
+#![no_main]
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use tailscope_agent::fuzzing as agent;
+use tailscope_observe::resolve::fuzzing as observe;
+use tailscope_record::fuzzing as record;
+use tailscope_signals::keeping::{Keeping, Kept};
+use tailscope_signals::meters::{self, Meters};
+use tailscope_signals::region::Region;
+use tailscope_signals::row::Row;
+use tailscope_signals::sdk_files::SdkFile;
+use tailscope_timeline::{Trace, page, perfetto, tell};
+use tailscope_trace::LedgerInfo;
+use tailscope_trace::read::LedgerFile;
+
+/// The input that is fuzzed in this process.
+static TARGET: OnceLock<fn(&[u8])> = OnceLock::new();
+
+fuzz_target!(|bytes: &[u8]| (TARGET.get_or_init(chosen))(bytes));
+
+fn chosen() -> fn(&[u8]) {
+    match std::env::var("TARGET").as_deref() {
+        Ok("region") => region,
+        Ok("row") => row,
+        Ok("elf") => elf,
+        Ok("hsperfdata") => observe::hsperfdata,
+        Ok("window") => window,
+        Ok("ledger-json") => ledger_json,
+        Ok("parquet") => parquet,
+        Ok("agent-toml") => |bytes| agent::config(&String::from_utf8_lossy(bytes)),
+        Ok("otlp-answer") => agent::collector_answer,
+        Ok("metrics-request") => agent::metrics_request,
+        other => panic!("TARGET={other:?} is no target: see fuzz/run"),
+    }
+}
+
+/// A file of these bytes, in memory.
+fn file_of(bytes: &[u8]) -> File {
+    let mut file = File::from(memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("memory"));
+    file.write_all(bytes).expect("written");
+    file
+}
+
+/// A folder of this process.
+fn folder() -> PathBuf {
+    thread_local!(static FOLDER: RefCell<Option<PathBuf>> = const { RefCell::new(None) });
+    FOLDER.with_borrow_mut(|folder| {
+        folder
+            .get_or_insert_with(|| {
+                let path = std::env::temp_dir().join(format!("fuzz-{}", std::process::id()));
+                fs::create_dir_all(&path).expect("a folder");
+                path
+            })
+            .clone()
+    })
+}
+
+/// First how many words are scribbled, then these, then rows.
+fn region(bytes: &[u8]) {
+    thread_local!(static METERS: Meters = {
+        let file = memfd_create("meters", MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(&file, meters::bytes() as u64).expect("longer");
+        Meters::map(&file).expect("mapped")
+    });
+    let Some((words, rest)) = bytes.split_first() else {
+        return;
+    };
+    let keeping = Keeping {
+        always_from: None,
+        others: Kept::ALWAYS,
+    };
+    let mut region = Region::create(1 << 32, keeping).expect("memory");
+    let (words, rows) = rest.split_at(rest.len().min(usize::from(*words) * 8));
+    let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    METERS.with(|meters| {
+        for _ in 0..2 {
+            region.leave(rows);
+            region.scribble(
+                words
+                    .chunks_exact(8)
+                    .map(|pair| (word(pair), word(&pair[4..]))),
+            );
+            region.drain(meters, |names, row| {
+                let _ = names.get(row.name);
+            });
+        }
+    });
+    let _ = (region.loss(), region.refusal());
+}
+
+fn row(bytes: &[u8]) {
+    if let Ok((_, length)) = Row::parse(bytes) {
+        assert!(length > 0 && length <= bytes.len());
+    }
+}
+
+fn elf(bytes: &[u8]) {
+    let _ = SdkFile::read(file_of(bytes), PathBuf::from("fuzz"));
+    record::program(&file_of(bytes));
+    observe::program(file_of(bytes));
+}
+
+fn window(bytes: &[u8]) {
+    let path = folder().join("window.timeline");
+    fs::write(&path, bytes).expect("written");
+    if let Ok(trace) = Trace::open(&path) {
+        let told = tell(&trace, None, 10);
+        for story in told.stories.iter().take(2) {
+            let _ = page(&trace, story);
+        }
+        let _ = perfetto::write(&trace, &mut std::io::sink());
+    }
+}
+
+fn ledger_json(bytes: &[u8]) {
+    let folder = folder();
+    fs::write(folder.join("ledger.json"), bytes).expect("written");
+    let _ = LedgerInfo::read(&folder);
+}
+
+fn parquet(bytes: &[u8]) {
+    let path = folder().join("rows.parquet");
+    fs::write(&path, bytes).expect("written");
+    if let Ok(rows) = LedgerFile::open(&path).and_then(LedgerFile::rows) {
+        let _ = rows.take(100_000).count();
+    }
+}
