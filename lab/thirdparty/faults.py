@@ -123,8 +123,8 @@ def is_traced(pid: int) -> bool:
 
 
 def held_by_tracer(case: Case) -> AbstractContextManager[None]:
-    """A tracer that lets one answer in twenty wait for 5 ms before it is sent."""
-    return traced(case, "-e", "trace=write", "-e", "inject=write:delay_enter=5ms:when=20+20")
+    """A tracer that lets one answer in ten wait for 5 ms before it is sent."""
+    return traced(case, "-e", "trace=write", "-e", "inject=write:delay_enter=5ms:when=10+10")
 
 
 def every_call_traced(case: Case) -> AbstractContextManager[None]:
@@ -161,7 +161,7 @@ WAITS = frozenset({"network", "lock", "sleep", "queue"})
 FAULTS: dict[str, Fault] = {
     "stopped": Fault(Echo, KEPT, stopped, STOPPED),
     "frozen": Fault(Echo, KEPT, frozen, STOPPED),
-    "traced": Fault(SlowlyAskedEcho, KEPT, held_by_tracer, STOPPED),
+    "traced": Fault(SlowlyAskedEcho, KEPT, held_by_tracer, STOPPED, percentile="p95"),
     "strace": Fault(SlowlyAskedEcho, KEPT, every_call_traced, STOPPED, percentile="p50"),
     "nagle": Fault(PythonThreads, KEPT, in_itself, frozenset({"tcp"})),
     "accept": Fault(SerialServer, FRESH, in_itself, frozenset({"accept"})),

@@ -22,6 +22,9 @@ const MOST: usize = 32;
 const MOST_THREADS: usize = 48;
 /// So long, in ms, one more waits for them to end.
 const ENDING_MS: u32 = 500;
+/// For so long nobody else is let in after one for whom another had to be closed: a flood of connections
+/// costs the agent little, whatever it costs its maker.
+const CROWDED: Duration = Duration::from_millis(4);
 /// An answer takes some milliseconds; one that takes longer may be closed for another.
 const ANSWERED: Duration = Duration::from_secs(1);
 const HEAD_BYTES: usize = 8192;
@@ -81,6 +84,9 @@ fn serve(listener: &TcpListener, stop: &(AtomicBool, Bell), mailbox: &Arc<Mailbo
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
+        if open.all().len() >= MOST {
+            std::thread::sleep(CROWDED);
+        }
         // In a flood, those that were closed to make room may still be ending.
         let place = (0..ENDING_MS).find_map(|_| {
             let place = Place::take(&open, &stream);

@@ -24,7 +24,7 @@ impl SmallDisk {
                 "-t",
                 "tmpfs",
                 "-o",
-                &format!("size={kib}k"),
+                &format!("size={kib}k,mode=700"),
                 "tailscope-test",
             ])
             .arg(folder.path())
