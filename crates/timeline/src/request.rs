@@ -267,9 +267,8 @@ impl Requests {
         // In a softirq its packet has just been told; from a socket's backlog it has not.
         let packet = self.packets.get(&cpu).copied().unwrap_or(now);
         let left = (bytes > 0).then(|| self.left(socket, end)).flatten();
-        if let Some(from) = left.map(|left| left.from) {
-            self.flow(from, now).peer = Some(socket);
-            self.flow(socket, now).peer = Some(from);
+        if let Some(left) = left {
+            self.join(socket, left.from, now);
         }
         let flow = self.flow(socket, now);
         for open in flow.unsent() {
@@ -294,6 +293,12 @@ impl Requests {
         });
     }
 
+    /// These are the two ends of a connection.
+    fn join(&mut self, one: Socket, other: Socket, now: u64) {
+        self.flow(one, now).peer = Some(other);
+        self.flow(other, now).peer = Some(one);
+    }
+
     /// The packet up to here that left a socket on this machine for this one. Sequence numbers of
     /// different connections may be the same: one server's socket is no client of another's.
     fn left(&mut self, socket: Socket, end: Sequence) -> Option<Leaves> {
@@ -314,6 +319,7 @@ impl Requests {
     ) -> Option<Arrival> {
         let end = end.filter(|_| !connects)?;
         let left = self.left(socket, end)?;
+        self.join(socket, left.from, now);
         let ready = self.flow(socket, now).ready;
         let came = ready.unwrap_or(now).max(left.at);
         Some(Arrival {

@@ -57,8 +57,9 @@ impl Agent {
         let archive = moves
             .then(|| Archive::open(new.ledger.folder.as_ref()))
             .transpose()?;
-        let other_metrics = self.config.metrics != new.metrics;
-        let new_scrape = if other_metrics {
+        // A listener that goes hangs up on those who have just connected.
+        let listens_elsewhere = self.config.metrics.listen != new.metrics.listen;
+        let new_scrape = if listens_elsewhere {
             self.listen(&new)?
         } else {
             None
@@ -83,7 +84,7 @@ impl Agent {
         if let Some((next, _)) = &mut successor {
             next.take_place()?;
         }
-        if other_metrics {
+        if listens_elsewhere {
             self.scrape = new_scrape;
         }
         if let Some(archive) = archive {

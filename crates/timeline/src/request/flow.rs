@@ -168,14 +168,14 @@ impl Flow {
     /// packet: some kernels run none while they serve interrupts above their own first process. It has
     /// left by now.
     pub(super) fn deliver_unseen(&mut self, by: &Event, end: Sequence, from: Socket) {
-        let Some((left, _)) = self.transmitted else {
-            return;
-        };
+        let left = self.transmitted.map(|(left, _)| left);
         let came = self.deliveries.back().map(|latest| latest.arrival.end);
-        if left.is_far_from(end) || came.is_some_and(|came| came.reaches(end)) {
+        if left.is_some_and(|left| left.is_far_from(end))
+            || came.is_some_and(|came| came.reaches(end))
+        {
             return;
         }
-        if !left.reaches(end) {
+        if !left.is_some_and(|left| left.reaches(end)) {
             self.transmitted = Some((end, by.at));
         }
         let arrival = Arrival {

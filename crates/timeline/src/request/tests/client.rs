@@ -76,6 +76,16 @@ fn an_answer_whose_packet_was_not_seen_has_left_by_when_the_client_has_it() {
 }
 
 #[test]
+fn a_connection_of_which_no_packet_was_seen_to_come_in_has_its_two_ends() {
+    let mut events = comes(100, 10, 10)[..1].to_vec();
+    events.extend([receive(150, 10), send(170, 520, Held::Not)]);
+    events.push(taken(100, 520)[3]);
+    let request = all(&events).remove(0);
+    assert!(request.arrival.is_some() && request.delivery.is_some());
+    assert_eq!((request.begin(), request.end()), (100 * US, 600 * US));
+}
+
+#[test]
 fn answers_that_the_client_takes_in_one_end_together_and_each_has_its_own_packet() {
     let mut events = Vec::new();
     for (at, asks, answers) in [(100, 10, 520), (200, 20, 540)] {
