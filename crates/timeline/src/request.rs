@@ -30,6 +30,9 @@ const LEFT_NS: u64 = 1_000_000_000;
 const UNTAKEN_NS: u64 = 1_000_000_000;
 /// Sockets whose packets are remembered; beyond it those longest silent are forgotten.
 const MOST_SOCKETS: usize = 65_536;
+/// What comes in so little before the place up to which its reader has everything was sent again. A
+/// connection whose numbers are further back is another one in the place of the socket.
+const AGAIN_BYTES: u32 = 1 << 16;
 /// Packets of one socket that nobody has received yet.
 const MOST_ARRIVALS: usize = 64;
 /// Sends of one request, of which the last count.
@@ -275,7 +278,9 @@ impl Requests {
             open.acknowledged = Some(now);
         }
         // TCP sends again what was acknowledged late: that is no part of the next request.
-        let again = flow.taken.is_some_and(|taken| taken.reaches(end));
+        let again = flow
+            .taken
+            .is_some_and(|taken| taken.0.wrapping_sub(end.0) < AGAIN_BYTES);
         if bytes == 0 || again {
             return;
         }

@@ -330,6 +330,25 @@ fn a_packet_that_comes_again_is_no_part_of_the_next_request() {
 }
 
 #[test]
+fn a_connection_whose_numbers_are_before_those_of_the_one_before_it_has_its_packet() {
+    let far = 1 << 25; // not so far that the socket is known to be another connection's
+    let mut events = comes(100, far, 10).to_vec();
+    events.extend([
+        receive(150, far),
+        transmit(180, 520),
+        send(190, 520, Held::Not),
+    ]);
+    events.extend(comes(400, 10, 10));
+    events.extend([
+        receive(450, 10),
+        transmit(480, 540),
+        send(490, 540, Held::Not),
+    ]);
+    let begins: Vec<u64> = all(&events).iter().map(Request::begin).collect();
+    assert_eq!(begins, [100 * US, 400 * US]);
+}
+
+#[test]
 fn an_answer_that_is_sent_again_left_when_it_left_first() {
     let mut events = comes(100, 10, 10).to_vec();
     events.extend([receive(150, 10), send(160, 520, Held::Not)]);
