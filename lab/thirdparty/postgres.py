@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from typing import ClassVar
 
 from proof.machine import NOBODY, ProofError, until
@@ -12,7 +13,7 @@ from proof.postgres import newest
 
 from thirdparty import built
 from thirdparty.case import KEPT, Case
-from thirdparty.client import Client, quantile
+from thirdparty.client import BEFORE_OTHERS, Client, quantile
 
 
 class PostgresRowLock(Case):
@@ -54,9 +55,10 @@ class PostgresRowLock(Case):
         """How clients find it."""
         return ("-h", "127.0.0.1", "-p", self.port, "-U", "tester")
 
-    def say(self, program: str, *arguments: object) -> str:
+    def say(self, program: str, *arguments: object, under: Sequence[object] = ()) -> str:
         """Runs a program of PostgreSQL to its end, as a user without rights."""
-        command = [str(word) for word in (*NOBODY, self.bin / program, *arguments)]
+        words = (*under, *NOBODY, self.bin / program, *arguments)
+        command = [str(word) for word in words]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=120)
         if done.returncode != 0:
             raise ProofError(f"{program}: {done.stderr.strip()}")
@@ -68,14 +70,18 @@ class PostgresRowLock(Case):
         return subprocess.run(command, capture_output=True, cwd=self.folder).returncode == 0
 
     def load(self, mode: str, seconds: float) -> Client:
-        """pgbench writes down each transaction with its latency in µs."""
+        """pgbench writes down each transaction with its latency in µs.
+
+        Like all clients it runs before others: how late it was itself it does not say.
+        """
         script, logs = self.folder / "contended", self.folder / "latency"
         script.write_text(self.STATEMENT)
         for old in self.folder.glob("latency.*"):
             old.unlink()
         options = ["-n", "-c", self.SESSIONS, "-T", max(1, round(seconds)), "-f", script]
         options += ["-R", self.RATE] if self.RATE else []
-        self.say("pgbench", *options, "-l", f"--log-prefix={logs}", *self.address, "postgres")
+        words = (*options, "-l", f"--log-prefix={logs}", *self.address, "postgres")
+        self.say("pgbench", *words, under=BEFORE_OTHERS)
         latencies: dict[float, float] = {}
         for log in self.folder.glob("latency.*"):
             for line in log.read_text().splitlines():
