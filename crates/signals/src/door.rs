@@ -32,7 +32,7 @@ const MOST_AT_ONCE: usize = 64;
 const BACKLOG: i32 = 64;
 /// After as many as may be at once, or where no descriptor is left, the next are accepted this much
 /// later.
-const PAUSE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(40);
 
 /// To ask, and not to wait.
 const AT_ONCE: Timespec = Timespec {
