@@ -22,8 +22,8 @@ const MOST: usize = 32;
 const MOST_THREADS: usize = 48;
 /// So long, in ms, one more waits for them to end.
 const ENDING_MS: u32 = 500;
-/// For so long nobody else is let in after one for whom another had to be closed: a flood of connections
-/// costs the agent little, whatever it costs its maker.
+/// How long a new connection waits while all places are taken. It bounds how many a flood can have
+/// served in a second, and so what the flood costs the agent.
 const CROWDED: Duration = Duration::from_millis(4);
 /// An answer takes some milliseconds; one that takes longer may be closed for another.
 const ANSWERED: Duration = Duration::from_secs(1);

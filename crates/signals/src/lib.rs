@@ -31,4 +31,5 @@ pub mod sdk_files;
 pub mod usdt;
 pub mod view;
 
+mod little_endian;
 mod mapping;

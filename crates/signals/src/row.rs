@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::abi;
 use crate::keeping::Kept;
+use crate::little_endian::{u16_at, u32_at, u64_at};
 
 /// How many causes the kernel meters.
 pub const CAUSES: usize = abi::TS_CAUSES as usize;
@@ -92,18 +93,6 @@ pub struct Row {
 pub struct Malformed {
     have: usize,
     want: usize,
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 impl Row {

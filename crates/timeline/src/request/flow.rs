@@ -164,9 +164,8 @@ impl Flow {
         self.deliveries.push_back(delivery);
     }
 
-    /// Its client has everything up to `end`, of which the kernel's programs may not have seen the
-    /// packet: some kernels run none while they serve interrupts above their own first process. It has
-    /// left by now.
+    /// Its client has everything up to `end`, so that has left. The kernel's programs may not have seen
+    /// the packet: a kernel was found that runs none in the context of its process 1.
     pub(super) fn deliver_unseen(&mut self, by: &Event, end: Sequence, from: Socket) {
         let left = self.transmitted.map(|(left, _)| left);
         let came = self.deliveries.back().map(|latest| latest.arrival.end);
