@@ -27,8 +27,7 @@ SEC(".bss.late") struct late late = {};
 static __always_inline void note_answer(struct request *r, const struct ts_meter *m, __u64 now)
 {
 	__u64 self = shown_ids();
-	__u32 causes = 0, shares = 0, begun = m->begun - r->begun;
-	__u64 spans = m->spans - r->spans;
+	__u32 causes = 0, shares = 0, begun = m->begun - r->begun, spans = m->spans - r->spans;
 
 #pragma unroll
 	for (int i = 0; i < TS_CAUSES; i++) {
@@ -153,12 +152,11 @@ static __noinline int finish_late(struct request *r)
 {
 	struct ts_row *row;
 	__u64 tcp_ns;
-	__u32 answers;
-	__u16 kept;
+	__u16 answers, kept;
 
 	if (!r)
 		return 0;
-	answers = *(volatile __u32 *)&r->answers;
+	answers = *(volatile __u16 *)&r->answers;
 	if (!*(volatile __u64 *)&r->since)
 		return 1; /* its thread has just written it */
 	tcp_ns = tcp_time(r);
@@ -167,7 +165,7 @@ static __noinline int finish_late(struct request *r)
 		if (!row)
 			return 0;
 		copy_row(row, r, tcp_ns, kept);
-		if (*(volatile __u32 *)&r->answers != answers) {
+		if (*(volatile __u16 *)&r->answers != answers) {
 			bpf_ringbuf_discard(row, 0); /* its thread has just gone on */
 			return 1;
 		}

@@ -44,43 +44,46 @@ struct special {
 /*
  * Another CPU's cache may have had it in between, and the kernel's own work has taken its place in
  * this one's, so a request costs by the lines that it touches. The kernel puts a socket's storage 8
- * bytes after a line's begin. The first line is all that is looked at when data becomes ready.
+ * bytes after a line's begin. The first line is all that is looked at when data becomes ready; a row
+ * of two causes is all in the second.
  */
 struct request {
 	__u32 map; /* the meter of the thread that last received here */
 	__u32 slot;
-	__u64 ready;	   /* since when data is waiting; 0: none is */
-	__u64 established; /* end of the handshake, until the first receive */
-	__u64 since;	   /* the begin of the open request; 0: none is open */
-	__u8 is_client;	   /* this process opened the connection: nothing else counts */
-	__u8 unaccepted;   /* data was ready before the connection was accepted */
-	__u8 counted;	   /* among those that its meter has open */
-	__u8 answered;	   /* the request has a row so far */
-	__u8 late;	   /* its row was written; a further send goes on with the answer */
-	__u8 protocol;	   /* enum protocol of the connection */
-	__u8 is_special;   /* `special` holds for this request */
-	__u8 elsewhere;	   /* another thread than received it has sent */
-	__u16 held;	   /* enum ts_held: why TCP kept the end of the answer back */
-	__u16 shares;
+	__u64 ready; /* since when data is waiting; 0: none is */
+	union {
+		__u64 established; /* end of the handshake, until the first receive */
+		__u64 received;	   /* when the first receive of the open request returned */
+	};
+	__u64 since;	 /* the begin of the open request; 0: none is open */
+	__u8 is_client;	 /* this process opened the connection: nothing else counts */
+	__u8 unaccepted; /* data was ready before the connection was accepted */
+	__u8 counted;	 /* among those that its meter has open */
+	__u8 answered;	 /* the request has a row so far */
+	__u8 late;	 /* its row was written; a further send goes on with the answer */
+	__u8 protocol;	 /* enum protocol of the connection */
+	__u8 is_special; /* `special` holds for this request */
+	__u8 elsewhere;	 /* another thread than received it has sent */
+	__u8 held;	 /* enum ts_held: why TCP kept the end of the answer back */
+	__u8 shares;
+	__u16 answers;	/* counts writes of the row, for those who copy it */
 	__u32 shortest; /* the least that a request has taken here, in bytes */
-	__u64 received; /* when its first receive returned */
+	__u32 begun;	/* the meter's count of requests at the begin, */
+	__u32 spans;	/* and of answered ones */
 
-	__u64 ended; /* when the latest send ended: the row's end, as the following are the row's */
+	/* The row. */
+	__u64 ended; /* when the latest send ended */
 	__u64 queue_ns;
 	__u32 pid;
 	__u32 tid;
 	__u16 causes;
 	__u16 cpu;
-	__u32 answers; /* counts writes of the row, for those who copy it */
-	__u32 others;  /* requests that its thread began or answered while it was open */
-	__u32 begun;   /* the meter's count of requests at the begin, */
-	__u64 spans;   /* and of answered ones */
-	__u64 sent;    /* when TCP had passed on what it kept back; 0: not known */
-	__u64 reserved;
-
-	struct reading begin;
+	__u32 others; /* requests that its thread began or answered while it was open */
 	struct ts_share share[CAUSES_MASK + 1];
+	__u64 sent; /* where TCP keeps data back: when it had passed it on; 0: not known */
+
 	struct special special;
+	struct reading begin;
 };
 
 struct {
@@ -218,7 +221,6 @@ static __always_inline void forget(struct request *r)
 	r->since = 0;
 	r->answered = 0;
 	r->held = TS_HELD_NOT;
-	r->sent = 0;
 	discount(r);
 }
 

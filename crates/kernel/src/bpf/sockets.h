@@ -98,7 +98,7 @@ static __always_inline void begin_request(struct request *r, struct ts_meter *m,
 	bool unaccepted = r->unaccepted;
 
 	read_meter(&r->begin, m);
-	r->since = r->received = now;
+	r->since = now;
 	r->begun = ++m->begun;
 	r->spans = m->spans;
 	r->counted = 1;
@@ -109,6 +109,7 @@ static __always_inline void begin_request(struct request *r, struct ts_meter *m,
 	r->is_special = r->elsewhere = 0;
 	if (unaccepted)
 		from = r->established;
+	r->received = now;
 	if (config.from_ready && from && from < now)
 		begin_earlier(r, cpu, from, unaccepted, now);
 }
@@ -202,7 +203,7 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		begin_request(r, m, cpu);
 	else if (r->since && sk->sk_protocol == IPPROTO_UDP) /* a datagram is a whole one */
 		__sync_fetch_and_add(&uncovered.pipelined, 1);
-	r->ready = r->established = 0;
+	r->ready = 0;
 	r->unaccepted = 0;
 	/* What is shorter than two requests is one: most receives need no look. */
 	counts = !(m->begun % PEEK_EVERY) && length >= 2 * (int)r->shortest;
@@ -295,7 +296,8 @@ static __always_inline int send(struct sock *sk, int length)
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (tcp) {
 		r->held = tcp_held(tcp);
-		r->sent = 0;
+		if (r->held)
+			r->sent = 0;
 	} else { /* nothing tells the end of such a connection */
 		finish(r);
 		r->late = 1;
