@@ -17,7 +17,7 @@
  * How it finds the recorder: the recorder attaches to the probe tailscope:thread below, whose
  * semaphore the kernel then raises in this process and lowers when the recorder goes, however
  * it goes. The first begin after that connects to the recorder's socket ($TAILSCOPE_SOCKET, else
- * TS_SOCKET) and gets two pieces of shared memory: the meters and the region for rows. Each
+ * TS_SOCKET; with a dot and the user's id, if there is one) and gets two pieces of shared memory: the meters and the region for rows. Each
  * thread claims a meter and tells the kernel, through the probe, which one.
  *
  * Limits: in a signal handler a thread's first begin may go unmetered; a child made by clone() without
@@ -60,6 +60,7 @@ static inline void ts_span_end_id(ts_span *span, int64_t id)
 #include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -286,19 +287,56 @@ static inline struct timeval ts__patience(void)
 	return patience;
 }
 
-/* Connects, checks who answers, and takes the two descriptors. Returns 0 or an errno. */
-TS__ONE int ts__connect(struct ts__process *p, int fds[2])
+/* Connects to a socket and checks who serves it. Returns a descriptor, or -errno. */
+TS__ONE int ts__dial(const char *path)
 {
-	const char *path = getenv("TAILSCOPE_SOCKET");
 	struct timeval patience = ts__patience();
 	struct sockaddr_un address;
-	struct ts_welcome welcome;
 	struct {
 		pid_t pid;
 		uid_t uid;
 		gid_t gid;
 	} peer; /* struct ucred, which asks for _GNU_SOURCE */
 	socklen_t length = sizeof(peer);
+	int s, e;
+
+	memset(&address, 0, sizeof(address));
+	address.sun_family = AF_UNIX;
+	strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
+	s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (s < 0)
+		return -errno;
+	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (connect(s, (struct sockaddr *)&address, sizeof(address)) ||
+	    getsockopt(s, SOL_SOCKET, SO_PEERCRED, &peer, &length))
+		e = errno;
+	else if (peer.uid != 0 && peer.uid != geteuid()) /* shared memory asks for trust */
+		e = EPERM;
+	else
+		return s;
+	close(s);
+	return -e;
+}
+
+/* Connects to the socket at which only this user is served, else to everybody's: at that others can
+ * keep us waiting. Returns a descriptor, or -errno. */
+TS__ONE int ts__reach(void)
+{
+	const char *path = getenv("TAILSCOPE_SOCKET");
+	char own[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	int s = -ENOENT;
+
+	path = path ? path : TS_SOCKET;
+	if (snprintf(own, sizeof(own), "%s.%lu", path, (unsigned long)geteuid()) < (int)sizeof(own))
+		s = ts__dial(own);
+	return s < 0 && s != -EAGAIN ? ts__dial(path) : s;
+}
+
+/* Connects, and takes the two descriptors. Returns 0 or an errno. */
+TS__ONE int ts__connect(struct ts__process *p, int fds[2])
+{
+	struct ts_welcome welcome;
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(2 * sizeof(int))];
@@ -307,25 +345,10 @@ TS__ONE int ts__connect(struct ts__process *p, int fds[2])
 	struct msghdr message;
 	struct cmsghdr *c;
 	struct stat st;
-	int s, e = EPROTO;
+	int s = ts__reach(), e = EPROTO;
 
-	memset(&address, 0, sizeof(address));
-	address.sun_family = AF_UNIX;
-	strncpy(address.sun_path, path ? path : TS_SOCKET, sizeof(address.sun_path) - 1);
-	s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (s < 0)
-		return errno;
-	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	if (connect(s, (struct sockaddr *)&address, sizeof(address)) ||
-	    getsockopt(s, SOL_SOCKET, SO_PEERCRED, &peer, &length)) {
-		e = errno;
-		goto fail;
-	}
-	if (peer.uid != 0 && peer.uid != geteuid()) { /* shared memory asks for trust */
-		e = EPERM;
-		goto fail;
-	}
+		return -s;
 	memset(&message, 0, sizeof(message));
 	message.msg_iov = &part;
 	message.msg_iovlen = 1;

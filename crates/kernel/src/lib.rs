@@ -17,6 +17,7 @@ mod keeping;
 mod ladder;
 mod load;
 mod losses;
+mod meter_maps;
 mod news;
 mod pid_namespace;
 mod privilege;

@@ -1,6 +1,5 @@
 //! Loading: what this kernel has decides which programs run.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,6 +17,7 @@ use crate::config::{configure, ring_bytes};
 use crate::culprits::Names;
 use crate::keeping::Keepings;
 use crate::losses::{self, Losses, Uncovered};
+use crate::meter_maps::MeterMaps;
 use crate::news::{self, Event, Ring};
 use crate::pid_namespace::{self, NamespaceError, Numbers, PidNamespace, user_namespace_refuses};
 use crate::privilege::{Missing, missing_capabilities};
@@ -140,8 +140,7 @@ pub struct Kernel {
     pub(crate) uprobes: Uprobes,
     events: Ring<Event>,
     pub(crate) watched: Watched,
-    pub(crate) sdk_meters: HashMap<u32, (u32, MapHandle)>,
-    pub(crate) spare_meters: Option<(u32, MapHandle)>,
+    pub(crate) sdk_meters: MeterMaps,
     pub(crate) own_meters: Vec<MapHandle>,
     pub(crate) keepings: Keepings,
     pub(crate) ladder: Ladder,
@@ -244,8 +243,7 @@ impl Kernel {
             events: news::events(&map_of(&object, "events"))
                 .map_err(kernel("open the ring of events"))?,
             watched,
-            sdk_meters: HashMap::new(),
-            spare_meters: None,
+            sdk_meters: MeterMaps::new(shared::FIRST_SDK_MAP..shared::MAX_METER_MAPS),
             own_meters,
             keepings: Keepings::all(),
             ladder,

@@ -24,11 +24,8 @@ pub enum WatchError {
     )]
     TooMany,
     /// No further map of meters can be handed out.
-    #[error(
-        "no more than {} processes can use the SDK at a time",
-        max_sdk_processes()
-    )]
-    TooManySdk,
+    #[error("no more than {0} processes can use the SDK at a time")]
+    TooManySdk(usize),
     /// The kernel refused.
     #[error("{what}: {source}")]
     Kernel {
@@ -37,10 +34,6 @@ pub enum WatchError {
         /// What the kernel said.
         source: libbpf_rs::Error,
     },
-}
-
-const fn max_sdk_processes() -> u32 {
-    shared::MAX_METER_MAPS - shared::FIRST_SDK_MAP
 }
 
 pub(crate) fn kernel(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> WatchError {
@@ -186,60 +179,38 @@ impl Kernel {
             .map_err(kernel("find the process in the initial PID namespace"))
     }
 
-    /// Places a map of meters for the process that comes next, unless one is there. The kernel has
-    /// every CPU pass through a quiet state first, some 10 ms in which nobody should wait for us.
+    /// Has a map of meters ready for the process that comes next, so that it need not wait for one.
     pub fn prepare_meters(&mut self) -> Result<(), WatchError> {
-        if self.spare_meters.is_none() {
-            self.spare_meters = Some(self.further_meters()?);
-        }
-        Ok(())
+        self.sdk_meters.prepare(&self.object)
     }
 
     /// Gives a process a map of meters that it can see into. The SDK's threads move there.
     pub fn give_meters(&mut self, pid: u32) -> Result<BorrowedFd<'_>, WatchError> {
         // No process has the number 0: the programs then have none of it to tell.
         let number = self.kernels_number(pid)?.unwrap_or_default();
-        let (index, meters) = match self.spare_meters.take() {
-            Some(spare) => spare,
-            None => self.further_meters()?,
-        };
-        let process = shared::process {
-            map: index,
-            ..Default::default()
-        };
-        let told = map_of(&self.object, "processes").update(
-            &number.to_ne_bytes(),
-            process.as_bytes(),
-            MapFlags::EXIST,
-        );
-        if let Err(source) = told {
-            self.spare_meters = Some((index, meters));
-            return Err(kernel("tell the programs of a map of meters")(source));
-        }
-        self.sdk_meters.insert(pid, (index, meters));
-        Ok(self.sdk_meters[&pid].1.as_fd())
-    }
-
-    fn further_meters(&self) -> Result<(u32, MapHandle), WatchError> {
-        let index = (shared::FIRST_SDK_MAP..shared::MAX_METER_MAPS)
-            .find(|index| !self.sdk_meters.values().any(|(taken, _)| taken == index))
-            .ok_or(WatchError::TooManySdk)?;
-        let meters = new_meters().map_err(kernel("make a map of meters"))?;
-        place_meters(&self.object, index, &meters).map_err(kernel("place a map of meters"))?;
-        Ok((index, meters))
+        let object = &self.object;
+        self.sdk_meters.give(object, pid, |index| {
+            let process = shared::process {
+                map: index,
+                ..Default::default()
+            };
+            map_of(object, "processes").update(
+                &number.to_ne_bytes(),
+                process.as_bytes(),
+                MapFlags::EXIST,
+            )
+        })
     }
 
     /// The map that a process was given.
     #[must_use]
     pub fn meters_of(&self, pid: u32) -> Option<BorrowedFd<'_>> {
-        self.sdk_meters.get(&pid).map(|(_, map)| map.as_fd())
+        self.sdk_meters.of(pid)
     }
 
     /// Takes the map away from a process that is gone or runs another program.
     pub fn take_back_meters(&mut self, pid: u32) {
-        if let Some((index, _)) = self.sdk_meters.remove(&pid) {
-            let _ = map_of(&self.object, "meters").delete(&index.to_ne_bytes());
-        }
+        self.sdk_meters.take_back(&self.object, pid);
     }
 
     /// Lets the SDK in a file that a process has mapped know of the recorder, in every process that

@@ -123,9 +123,22 @@ impl SdkServer {
         self.door.take_place()
     }
 
-    /// Readable when a process wants in; `None` while nobody is accepted.
-    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.door.fd()
+    /// Readable when a process wants in. While [some are not accepted](Self::pauses) theirs are not among
+    /// them.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.door.fds()
+    }
+
+    /// Whether somebody is not accepted at the moment.
+    pub(crate) fn pauses(&self) -> bool {
+        self.door.pauses()
+    }
+
+    /// Gives the user whose process it is a socket to which nobody else may connect.
+    pub(crate) fn open_for_user_of(&mut self, pid: u32) {
+        if let Some(user) = owner::of(pid) {
+            self.door.open_for(user);
+        }
     }
 
     /// Forgets connections that are closed: each is a descriptor.
@@ -135,7 +148,7 @@ impl SdkServer {
     }
 
     /// Whoever waits to be let in.
-    pub(crate) fn knocks(&self) -> Vec<Knock> {
+    pub(crate) fn knocks(&mut self) -> Vec<Knock> {
         self.door.knocks()
     }
 

@@ -1,38 +1,38 @@
-//! The socket at which processes with the SDK ask a recorder for their memory.
+//! The sockets at which processes with the SDK ask a recorder for their memory.
 //!
 //! A process connects, is known by its peer credentials, and gets the map of its meters and its
 //! region, or is told why not. The connection stays open: its end tells the process that the recorder
 //! is gone.
+//!
+//! One socket is for everybody. Each user whose processes are watched has another, to which nobody
+//! else may connect: a flood at the first one does not keep that user's programs waiting.
 
-use std::cell::Cell;
+mod listener;
+
+use std::collections::BTreeMap;
 use std::env;
-use std::fs;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode, OFlags, fstat};
-use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, connect, listen, sendmsg, socket_with,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::abi;
+use listener::Listener;
 
-/// So many are accepted at a time: a flood must leave time for those who were let in.
-const MOST_AT_ONCE: usize = 64;
-/// So many wait in the kernel to be accepted. A flood fills every queue, and who comes then waits
-/// for all of it.
-const BACKLOG: i32 = 64;
+/// So many are accepted at a time at the socket that everybody may use, and at one user's: a flood must
+/// leave time for those who were let in.
+const MOST_AT_ONCE: usize = 16;
+const MOST_OF_USER: usize = 24;
 /// After as many as may be at once, or where no descriptor is left, the next are accepted this much
 /// later.
 const PAUSE: Duration = Duration::from_millis(40);
+/// So many users have a socket of their own.
+const MOST_USERS: usize = 64;
 
 /// To ask, and not to wait.
 const AT_ONCE: Timespec = Timespec {
@@ -72,20 +72,19 @@ pub enum Refusal {
     NoRoom,
 }
 
-/// The recorder's end of the socket.
+/// The recorder's end of the sockets.
 #[derive(Debug)]
 pub struct Door {
-    /// Where the socket lies now.
-    path: PathBuf,
-    /// Device and inode of the socket that is ours.
-    bound: Option<(u64, u64)>,
-    listener: OwnedFd,
-    /// Nobody is accepted before.
-    not_before: Cell<Option<Instant>>,
+    everybody: Listener,
+    /// By their host's ids. `None`: the system refused to make it.
+    users: BTreeMap<u32, Option<Listener>>,
+    /// Whoever serves the sockets now is of this process, and goes on until this one takes its place.
+    takes_over: bool,
 }
 
 impl Door {
-    /// The socket's path: `$TAILSCOPE_SOCKET`, or the one that the header names.
+    /// The path of everybody's socket: `$TAILSCOPE_SOCKET`, or the one that the header names. That of a
+    /// user has the user's id after a dot.
     #[must_use]
     pub fn path() -> PathBuf {
         env::var_os("TAILSCOPE_SOCKET").map_or_else(
@@ -97,83 +96,83 @@ impl Door {
     /// `takes_over`: whoever serves the socket now is of this process, and goes on until this one
     /// [takes its place](Self::take_place). Until then nobody comes here.
     pub fn open(takes_over: bool) -> Result<Self, ServeError> {
-        let mut path = Self::path();
-        if takes_over {
-            path.as_mut_os_string().push("~");
-        }
-        let listener = listen_at(&path, takes_over)?;
         Ok(Self {
-            bound: inode(&path),
-            path,
-            listener,
-            not_before: Cell::new(None),
+            everybody: Listener::open(Self::path(), takes_over, MOST_AT_ONCE)?,
+            users: BTreeMap::new(),
+            takes_over,
         })
+    }
+
+    /// Gives this user a socket to which nobody else may connect, if there is none yet. Where the system
+    /// refuses, the user's programs come to everybody's.
+    pub fn open_for(&mut self, user: u32) {
+        if self.users.len() >= MOST_USERS || self.users.contains_key(&user) {
+            return;
+        }
+        let listener = Listener::open(path_of(user), self.takes_over, MOST_OF_USER).ok();
+        let listener = listener.filter(|listener| listener.admit_only(user).is_ok());
+        self.users.insert(user, listener);
     }
 
     /// Has all who knock from now on come here.
     pub fn take_place(&mut self) -> Result<(), ServeError> {
-        let path = Self::path();
-        fs::rename(&self.path, &path).map_err(|source| ServeError::System {
-            path: path.clone(),
-            source,
-        })?;
-        self.path = path;
-        Ok(())
+        self.takes_over = false;
+        for (&user, listener) in &mut self.users {
+            if let Some(moved) = listener
+                && moved.move_to(path_of(user)).is_err()
+            {
+                *listener = None;
+            }
+        }
+        self.everybody.move_to(Self::path())
     }
 
     /// Whoever waits to be let in, as many as may be now.
     #[must_use]
-    pub fn knocks(&self) -> Vec<Knock> {
-        if self.pauses() {
-            return Vec::new();
-        }
+    pub fn knocks(&mut self) -> Vec<Knock> {
+        let mut open: Vec<_> = self.listeners_mut().filter(|l| !l.pauses()).collect();
         // To accept makes a socket before it finds that nobody is there: 0.1 ms, many times a second.
-        let mut ready = [PollFd::new(&self.listener, PollFlags::IN)];
+        let mut ready: Vec<_> = open
+            .iter()
+            .map(|listener| PollFd::new(&listener.socket, PollFlags::IN))
+            .collect();
         if poll(&mut ready, Some(&AT_ONCE)).is_ok_and(|ready| ready == 0) {
             return Vec::new();
         }
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let mut knocks = Vec::new();
-        while knocks.len() < MOST_AT_ONCE {
-            match accept_with(&self.listener, flags) {
-                Ok(connection) => knocks.push(Knock {
-                    connection,
-                    since: Instant::now(),
-                }),
-                Err(Errno::AGAIN) => return knocks,
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(_) => break, // no descriptors, no memory: it stays readable, which must not spin
-            }
-        }
-        self.not_before.set(Some(Instant::now() + PAUSE));
-        knocks
+        let ready: Vec<bool> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let ready = open.iter_mut().zip(ready).filter(|(_, ready)| *ready);
+        ready.flat_map(|(listener, _)| listener.accept()).collect()
     }
 
-    /// Whether nobody is accepted at the moment.
-    fn pauses(&self) -> bool {
-        self.not_before
-            .get()
-            .is_some_and(|moment| Instant::now() < moment)
+    /// Readable when a process wants in. While [some pause](Self::pauses) theirs are not among them.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let open = self.listeners().filter(|listener| !listener.pauses());
+        open.map(|listener| listener.socket.as_fd())
     }
 
-    /// Readable when a process wants in. `None`: nobody is accepted at the moment, so look again
-    /// after [`Door::PAUSE`].
+    /// Whether somebody is not accepted at the moment, so look again after [`Door::PAUSE`].
     #[must_use]
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        (!self.pauses()).then(|| self.listener.as_fd())
+    pub fn pauses(&self) -> bool {
+        self.listeners().any(Listener::pauses)
     }
 
     /// How long nobody is accepted after a flood.
     pub const PAUSE: Duration = PAUSE;
+
+    fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        self.users.values().flatten().chain([&self.everybody])
+    }
+
+    fn listeners_mut(&mut self) -> impl Iterator<Item = &mut Listener> {
+        let users = self.users.values_mut().flatten();
+        users.chain([&mut self.everybody])
+    }
 }
 
-impl Drop for Door {
-    fn drop(&mut self) {
-        // Another recorder may have taken the place.
-        if inode(&self.path) == self.bound {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+fn path_of(user: u32) -> PathBuf {
+    let mut path = Door::path();
+    path.as_mut_os_string().push(format!(".{user}"));
+    path
 }
 
 /// A process that waits for its answer.
@@ -268,62 +267,6 @@ fn is_hung_up(connection: &OwnedFd) -> bool {
     poll(&mut ends, Some(&AT_ONCE)).is_ok_and(|ready| ready > 0)
 }
 
-fn inode(path: &Path) -> Option<(u64, u64)> {
-    let found = fs::symlink_metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
-}
-
-fn listen_at(path: &Path, takes_over: bool) -> Result<OwnedFd, ServeError> {
-    let system = |source: io::Error| ServeError::System {
-        path: path.to_owned(),
-        source,
-    };
-    let address = SocketAddrUnix::new(path).map_err(|e| system(e.into()))?;
-    let socket = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .map_err(|e| system(e.into()))
-    };
-    match fs::symlink_metadata(path) {
-        Ok(file) if !file.file_type().is_socket() => {
-            return Err(ServeError::NoSocket(path.to_owned()));
-        }
-        // Left by a recorder that was killed, or of one that lives?
-        Ok(_) => match connect(&socket()?, &address) {
-            Ok(()) if !takes_over => return Err(ServeError::Taken(path.to_owned())),
-            // Its queue is full: somebody lives who is to accept.
-            Err(Errno::AGAIN) if !takes_over => return Err(ServeError::Taken(path.to_owned())),
-            Ok(()) | Err(Errno::AGAIN | Errno::CONNREFUSED) => {
-                fs::remove_file(path).map_err(system)?;
-            }
-            Err(e) => return Err(system(e.into())),
-        },
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder).map_err(system)?;
-            }
-        }
-        Err(e) => return Err(system(e)),
-    }
-    let listener = socket()?;
-    bind(&listener, &address).map_err(|e| system(e.into()))?;
-    allow_everybody(path).map_err(system)?;
-    listen(&listener, BACKLOG).map_err(|e| system(e.into()))?;
-    Ok(listener)
-}
-
-/// Anybody may connect: who is let in is decided by who it is, not by the file's mode. The mode is
-/// that of the socket, never of what somebody may have put in its place.
-fn allow_everybody(path: &Path) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let socket = rustix::fs::open(path, flags, Mode::empty())?;
-    if FileType::from_raw_mode(fstat(&socket)?.st_mode) != FileType::Socket {
-        return Err(io::Error::other("another file took its place"));
-    }
-    let held = format!("/proc/self/fd/{}", socket.as_raw_fd());
-    fs::set_permissions(held, fs::Permissions::from_mode(0o666))
-}
-
 fn answer(connection: &OwnedFd, status: u32, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut welcome = Vec::new();
     welcome.extend(u64::from_le_bytes(*b"tale1\0\0\0").to_le_bytes());
@@ -341,42 +284,4 @@ fn answer(connection: &OwnedFd, status: u32, fds: &[BorrowedFd<'_>]) -> io::Resu
         SendFlags::NOSIGNAL,
     )?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixListener;
-
-    use super::*;
-
-    #[test]
-    fn what_is_no_socket_is_left_alone() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let precious = folder.path().join("precious");
-        fs::write(&precious, "precious").expect("written");
-        let link = folder.path().join("link");
-        std::os::unix::fs::symlink(&precious, &link).expect("linked");
-        for path in [&precious, &link] {
-            for takes_over in [false, true] {
-                let error = listen_at(path, takes_over).expect_err("not a socket");
-                assert!(error.to_string().contains("is not a socket"), "{error}");
-            }
-        }
-        assert_eq!(fs::read_to_string(&precious).expect("there"), "precious");
-    }
-
-    #[test]
-    fn a_socket_that_is_left_behind_is_taken_over_and_one_that_is_served_is_not() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("deep").join("sdk.sock");
-        let served = listen_at(&path, false).expect("served");
-        let mode = fs::metadata(&path).expect("there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o666);
-        let error = listen_at(&path, false).expect_err("it is served");
-        assert!(matches!(error, ServeError::Taken(_)), "{error}");
-        drop(served);
-        fs::remove_file(&path).expect("ours");
-        drop(UnixListener::bind(&path).expect("bound")); // its file stays
-        listen_at(&path, false).expect("taken over");
-    }
 }

@@ -181,11 +181,11 @@ impl Flight {
         let Some(sdk) = &self.sdk else {
             return std::thread::sleep(patience);
         };
-        let Some(door) = sdk.fd() else {
-            return std::thread::sleep(patience.min(sdk.patience()));
-        };
         let patience = patience.min(sdk.patience());
-        let mut doors = [PollFd::new(&door, PollFlags::IN)];
+        let doors = sdk
+            .fds()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut doors: Vec<_> = doors.collect();
         let most = Timespec {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: patience.subsec_nanos().into(),

@@ -12,13 +12,21 @@
 #include "meter_map.h"
 #include "sdk_slot.h"
 
-/* By process, so that none sees another's. */
+/* One of each process, so that none sees another's. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, TL_MAX_SDK);
 	__type(key, __u32);
 	__array(values, struct meter_map);
 } meters SEC(".maps");
+
+/* Where in that each process has its own. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TL_MAX_SDK);
+	__type(key, __u32); /* tgid */
+	__type(value, __u32);
+} sdk_processes SEC(".maps");
 
 /* Of a thread: one more than the slot that is its meter; 0: it has none. */
 struct {
@@ -30,7 +38,8 @@ struct {
 
 static __always_inline struct ts_meter *meter_of(__u32 tgid, __u32 slot)
 {
-	void *own = bpf_map_lookup_elem(&meters, &tgid);
+	__u32 *index = bpf_map_lookup_elem(&sdk_processes, &tgid);
+	void *own = index ? bpf_map_lookup_elem(&meters, index) : NULL;
 
 	return own ? bpf_map_lookup_elem(own, &slot) : NULL;
 }

@@ -7,17 +7,17 @@ mod jvm;
 mod sdk;
 mod size;
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenObject};
 use tailscope_signals::event_ring::EventRings;
 
 use crate::Ladder;
 use crate::load::{LoadError, Opened, kernel, open};
 use crate::losses;
+use crate::meter_maps::MeterMaps;
 use crate::probes::{self, Probe, ProbeError, Uprobes};
 use crate::sdk_files::SdkFiles;
 use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint};
@@ -91,7 +91,7 @@ pub struct Events {
     ladder: Ladder,
     uprobes: Uprobes,
     /// By process with the SDK.
-    meters: HashMap<u32, MapHandle>,
+    meters: MeterMaps,
     object: Object,
     slots: u32,
     cpus: usize,
@@ -128,7 +128,7 @@ impl Events {
             watched,
             ladder,
             uprobes,
-            meters: HashMap::new(),
+            meters: MeterMaps::new(0..shared::TL_MAX_SDK),
             object,
             slots: size.events(),
             cpus,

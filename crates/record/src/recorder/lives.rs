@@ -36,7 +36,7 @@ impl Recorder {
         self.processes.insert(process.pid);
         self.starts
             .extend(start_of(process.pid).map(|start| (process.pid, start)));
-        self.look_for_sdk(process.pid);
+        self.expect_sdk(process.pid);
         self.call_found_sdks();
         Ok(())
     }
@@ -68,6 +68,15 @@ impl Recorder {
         }
     }
 
+    /// Has what a process has mapped by now looked through for the SDK, which then finds a socket of its
+    /// user's.
+    fn expect_sdk(&mut self, pid: u32) {
+        if let Some(sdk) = &mut self.sdk {
+            sdk.open_for_user_of(pid);
+        }
+        self.look_for_sdk(pid);
+    }
+
     /// Has what a process has mapped by now looked through for the SDK.
     pub(super) fn look_for_sdk(&mut self, pid: u32) {
         if let Some(finder) = &mut self.finder
@@ -88,7 +97,7 @@ impl Recorder {
                 self.starts.insert(pid, start);
             }
             if self.mapped.have_changed(pid) {
-                self.look_for_sdk(pid);
+                self.expect_sdk(pid);
             }
         }
     }
@@ -160,7 +169,7 @@ impl Recorder {
                 }
                 Event::Exec { pid } => {
                     self.forget(pid);
-                    self.look_for_sdk(pid);
+                    self.expect_sdk(pid);
                 }
                 Event::Exit { pid } => {
                     self.processes.remove(&pid);

@@ -29,7 +29,7 @@ impl Recorder {
         fds.extend(
             self.sdk
                 .iter()
-                .filter_map(SdkServer::fd)
+                .flat_map(SdkServer::fds)
                 .chain(wake)
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
         );
@@ -38,7 +38,7 @@ impl Recorder {
             Duration::ZERO
         } else if !self.knocks.is_empty() {
             SOON
-        } else if self.sdk.as_ref().is_some_and(|sdk| sdk.fd().is_none()) {
+        } else if self.sdk.as_ref().is_some_and(SdkServer::pauses) {
             Door::PAUSE.min(self.pace.pause())
         } else if self.processes.is_empty() {
             TELL_EVERY
@@ -80,7 +80,7 @@ impl Recorder {
         // heard between the knock and the answer: a child would be turned away as a stranger,
         // and an exec heard later would throw out the program that has just come in.
         let mut knocks = std::mem::take(&mut self.knocks);
-        let new: Vec<Knock> = self.sdk.iter().flat_map(SdkServer::knocks).collect();
+        let new: Vec<Knock> = self.sdk.iter_mut().flat_map(SdkServer::knocks).collect();
         self.hear_news();
         // The SDK for Java makes its file in memory just before it connects, and runs the probe as
         // soon as it is answered.

@@ -18,6 +18,7 @@ use tailscope_signals::event::{Event, What, abi};
 use tailscope_signals::event_ring::EventRings;
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
+use tailscope_signals::owner;
 use tailscope_signals::region::{Names, Region};
 use tailscope_signals::rooted;
 use tailscope_signals::sdk_files::finder::Finder;
@@ -120,9 +121,9 @@ impl Sdk {
         self.clock.off_ns(Monotonic(since))
     }
 
-    /// Readable when a process wants in; `None` while nobody is accepted.
-    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.door.fd()
+    /// Readable when a process wants in, as far as they are accepted at the moment.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.door.fds()
     }
 
     /// How long to wait at most until the next look.
@@ -166,10 +167,12 @@ impl Sdk {
         later.retain(|knock| !knock.left());
         later.truncate(MOST_WAITING);
         self.knocks = later;
-        // One that has gone gets nothing: what a process is given takes some 10 ms to make.
+        // One that has gone gets nothing: what a process is given takes time to make.
         for knock in now.into_iter().filter(|knock| !knock.left()) {
             self.answer(knock, events, &watched);
         }
+        // Where there is no room for one more, the next to come is told.
+        let _ = events.prepare_meters();
         for client in self.clients.values() {
             client.region.beat(Cycles::now(), self.clock.hz());
         }
@@ -210,6 +213,9 @@ impl Sdk {
                 continue;
             };
             if self.programs.insert(pid, program) != Some(program) || thoroughly {
+                if let Some(user) = owner::of(pid) {
+                    self.door.open_for(user);
+                }
                 self.finder.look_in(pid);
             }
         }

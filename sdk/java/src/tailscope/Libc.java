@@ -25,6 +25,7 @@ final class Libc {
     static final class Failure extends Exception {
         static final int EPERM = 1;
         static final int ESRCH = 3;
+        static final int EAGAIN = 11;
         static final int ENOSPC = 28;
         static final int ENAMETOOLONG = 36;
         static final int EPROTO = 71;
@@ -239,6 +240,11 @@ final class Libc {
         return (int) call("gettid", GETTID);
     }
 
+    /** Whose rights this process has. */
+    static int user() throws Failure {
+        return (int) call("geteuid", GETEUID);
+    }
+
     /**
      * Connects to a unix socket of packets whose other side is root or our own user, and waits there
      * for so many milliseconds at most.
@@ -271,7 +277,7 @@ final class Libc {
             call("getsockopt", GETSOCKOPT, socket, solSocket, peerCredentials, peer, length);
             int user = peer.get(JAVA_INT, 4);
             // Shared memory asks for trust.
-            if (user != 0 && user != (int) call("geteuid", GETEUID)) {
+            if (user != 0 && user != user()) {
                 throw new Failure("connect", Failure.EPERM);
             }
             isGood = true;

@@ -10,7 +10,7 @@ pub(crate) use memory::{
     AfterFork, after_fork, empty, map_channels, map_over, map_private, map_to_read, page_bytes,
     reserve,
 };
-pub(crate) use socket::{connect, is_quiet, receive};
+pub(crate) use socket::{connect, effective_user, is_quiet, receive};
 
 /// An error number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub(crate) struct Errno(pub(crate) i64);
 
 pub(crate) const EPERM: Errno = Errno(1);
 pub(crate) const ESRCH: Errno = Errno(3);
+pub(crate) const EAGAIN: Errno = Errno(11);
 pub(crate) const ENOMEM: Errno = Errno(12);
 pub(crate) const ENAMETOOLONG: Errno = Errno(36);
 pub(crate) const EPROTO: Errno = Errno(71);

@@ -2,7 +2,8 @@
 
 use super::{ENAMETOOLONG, EPERM, EPROTO, Errno, Fd, call, number};
 
-fn effective_user() -> u32 {
+/// Whose rights this process has.
+pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes nothing.
     unsafe { call(number::GETEUID, [0; 6]) }.unwrap_or(0) as u32
 }
