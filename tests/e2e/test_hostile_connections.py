@@ -11,10 +11,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from rig import installed
 from rig.agent import LOOPBENCH, Agent
-from rig.hostile import Attack, descriptors, resident_mib
-from rig.processes import Started
+from rig.hostile import PYTHON, Attack, descriptors, resident_mib
+from rig.processes import AS_NOBODY, Started
 from rig.recorder import Recorder, about
 from rig.timeline import Timeline
 from rig.waiting import until
@@ -32,6 +33,18 @@ def begin(folder: Path) -> None:
 
 def connects(attack: Attack, folder: Path, times: int) -> Started:
     return attack("connects", folder / "sdk.sock", times, folder / "begin")
+
+
+def may_connect(user: int, path: Path) -> bool:
+    """Whether a process of this user reaches a socket; any other answer than yes and no fails."""
+    code = (
+        "import socket, sys\n"
+        "try: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])\n"
+        "except PermissionError: sys.exit(13)"
+    )
+    done = subprocess.run([PYTHON, "-c", code, path], user=user, extra_groups=[])
+    assert done.returncode in (0, 13)
+    return done.returncode == 0
 
 
 def test_a_watched_process_that_connects_again_and_again_leaves_no_descriptors(
@@ -79,6 +92,24 @@ def test_a_flood_by_a_stranger_takes_no_rows_from_others(
     ledger = about(recorder.ledger)
     assert ledger["rows"] == SPANS, ledger["lost"]
     assert ledger["lost"]["strangers"] > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_each_users_programs_have_a_socket_that_nobody_else_reaches(
+    record: Callable[..., Recorder], folder: Path
+) -> None:
+    user = AS_NOBODY["user"]
+    everybodys = folder / "sdk.sock"
+    own = folder / f"sdk.sock.{user}"
+    with subprocess.Popen(["sleep", "600"], **AS_NOBODY) as sleeper:
+        recorder = record("-p", sleeper.pid, "--span", "sdk").ready()
+        until(own.exists, "the user has a socket")
+        assert may_connect(user, own) and may_connect(user, everybodys)
+        assert may_connect(user - 1, everybodys)
+        assert not may_connect(user - 1, own)
+        recorder.stop(signal.SIGTERM).clean()
+        sleeper.kill()
+    assert not own.exists()
 
 
 def test_half_open_scrapes_hold_up_nobody(agent: Callable[..., Agent]) -> None:

@@ -67,17 +67,28 @@ fn lowest_port(pid: u32) -> Option<u16> {
         .min()
 }
 
-/// The inodes of its sockets.
+/// The inodes of its sockets that may listen at a port.
 fn sockets(pid: u32) -> HashSet<u64> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
-    let links = descriptors.into_iter().flatten().take(MOST_DESCRIPTORS);
-    links
-        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-        .filter_map(|link| {
+    let entries = descriptors.into_iter().flatten().take(MOST_DESCRIPTORS);
+    entries
+        .filter_map(|entry| {
+            let descriptor = entry.ok()?.path();
+            let link = fs::read_link(&descriptor).ok()?;
             let inode = link.to_str()?.strip_prefix("socket:[")?;
-            inode.strip_suffix(']')?.parse().ok()
+            let inode = inode.strip_suffix(']')?.parse().ok()?;
+            may_have_port(&descriptor).then_some(inode)
         })
         .collect()
+}
+
+/// Whether a socket may have a port, by the name that the kernel gives its protocol (net/socket.c,
+/// sockfs_xattr_handler). The tables of ports cost a millisecond, and most programs with a socket have
+/// a Unix socket only.
+fn may_have_port(descriptor: &Path) -> bool {
+    let mut name = [0; 32];
+    let read = rustix::fs::getxattr(descriptor, "system.sockprotoname", &mut name);
+    !read.is_ok_and(|length| name[..length].starts_with(b"UNIX"))
 }
 
 /// Inodes and ports of listening sockets. The kernel lists those first, so a machine's many
@@ -106,6 +117,7 @@ fn of_line(line: &str) -> Option<(u64, u16)> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
 
     use super::*;
 
@@ -129,6 +141,15 @@ mod tests {
             me.port
                 .is_some_and(|port| port <= *ports.iter().min().expect("one"))
         );
+    }
+
+    #[test]
+    fn a_unix_socket_has_no_port() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let path = |fd: i32| format!("/proc/self/fd/{fd}");
+        assert!(!may_have_port(Path::new(&path(one.as_raw_fd()))));
+        assert!(may_have_port(Path::new(&path(listener.as_raw_fd()))));
     }
 
     #[test]

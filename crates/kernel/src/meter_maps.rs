@@ -1,38 +1,65 @@
 //! The maps of meters that processes with the SDK get, one each.
+//!
+//! To place a map or to take one back, the kernel has every CPU pass through a quiet state first: some
+//! 10 ms in which a recorder must not stand still. So a thread of its own does both, and some maps are
+//! ready before anybody asks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
-use libbpf_rs::{MapCore, MapHandle, Object};
+use libbpf_rs::{Error, MapCore, MapFlags, MapHandle, Object, Result};
 
-use crate::watch::{WatchError, kernel, map_of, new_meters, place_meters};
+use crate::watch::{WatchError, kernel, map_of, new_meters};
+
+/// So many maps are ready for processes that come at once.
+const SPARES: usize = 4;
+
+/// A map of meters, and its place in the programs' array.
+type Placed = (u32, MapHandle);
 
 /// Places of the array `meters` of loaded programs, and who has a map in which.
 #[derive(Debug)]
 pub(crate) struct MeterMaps {
-    places: Range<u32>,
-    given: HashMap<u32, (u32, MapHandle)>,
-    spare: Option<(u32, MapHandle)>,
+    places: usize,
+    free: Vec<u32>,
+    given: HashMap<u32, Placed>,
+    spares: VecDeque<Placed>,
+    /// How many the worker has been asked for.
+    asked: usize,
+    worker: Option<Worker>,
 }
 
 impl MeterMaps {
     /// `places`: those that may be given.
     pub(crate) fn new(places: Range<u32>) -> Self {
         Self {
-            places,
+            places: places.len(),
+            free: places.rev().collect(),
             given: HashMap::new(),
-            spare: None,
+            spares: VecDeque::new(),
+            asked: 0,
+            worker: None,
         }
     }
 
-    /// Places a map for the process that comes next, unless one is there. The kernel has every CPU pass
-    /// through a quiet state first, some 10 ms in which nobody should wait for us.
-    pub(crate) fn prepare(&mut self, object: &Object) -> Result<(), WatchError> {
-        if self.spare.is_none() {
-            self.spare = Some(self.further(object)?);
+    /// Has maps made for the processes that come next. The first call starts a thread, which has the
+    /// capabilities of this one.
+    pub(crate) fn prepare(&mut self, object: &Object) -> std::result::Result<(), WatchError> {
+        if self.worker.is_none() {
+            let worker = Worker::start(object).map_err(kernel("start a thread"))?;
+            self.worker = Some(worker);
         }
-        Ok(())
+        let refused = self.collect(false);
+        while self.spares.len() + self.asked < SPARES
+            && let Some(index) = self.free.pop()
+        {
+            self.ask(Job::Place(index));
+            self.asked += 1;
+        }
+        refused.map_err(kernel("place a map of meters"))
     }
 
     /// Gives a process a map, in place of one that it had; `tell` has the programs know of its place.
@@ -40,18 +67,21 @@ impl MeterMaps {
         &mut self,
         object: &Object,
         pid: u32,
-        tell: impl FnOnce(u32) -> libbpf_rs::Result<()>,
-    ) -> Result<BorrowedFd<'_>, WatchError> {
-        let (index, meters) = match self.spare.take() {
-            Some(spare) => spare,
-            None => self.further(object)?,
-        };
-        if let Err(source) = tell(index) {
-            self.spare = Some((index, meters));
+        tell: impl FnOnce(u32) -> Result<()>,
+    ) -> std::result::Result<BorrowedFd<'_>, WatchError> {
+        self.prepare(object)?;
+        while self.spares.is_empty() && self.asked > 0 {
+            self.collect(true)
+                .map_err(kernel("place a map of meters"))?;
+        }
+        let spare = self.spares.pop_front();
+        let placed = spare.ok_or(WatchError::TooManySdk(self.places))?;
+        if let Err(source) = tell(placed.0) {
+            self.spares.push_front(placed);
             return Err(kernel("tell the programs of a map of meters")(source));
         }
-        self.take_back(object, pid);
-        self.given.insert(pid, (index, meters));
+        self.take_back(pid);
+        self.given.insert(pid, placed);
         Ok(self.given[&pid].1.as_fd())
     }
 
@@ -60,21 +90,98 @@ impl MeterMaps {
         self.given.get(&pid).map(|(_, map)| map.as_fd())
     }
 
-    /// Takes the map away from a process; false if it had none.
-    pub(crate) fn take_back(&mut self, object: &Object, pid: u32) -> bool {
-        let Some((index, _)) = self.given.remove(&pid) else {
-            return false;
-        };
-        let _ = map_of(object, "meters").delete(&index.to_ne_bytes());
-        true
+    /// Takes the map away from a process, if it had one.
+    pub(crate) fn take_back(&mut self, pid: u32) {
+        if let Some((index, _)) = self.given.remove(&pid) {
+            self.ask(Job::Clear(index));
+        }
     }
 
-    fn further(&self, object: &Object) -> Result<(u32, MapHandle), WatchError> {
-        let is_free = |index: &u32| !self.given.values().any(|(taken, _)| taken == index);
-        let free = self.places.clone().find(is_free);
-        let index = free.ok_or(WatchError::TooManySdk(self.places.len()))?;
-        let meters = new_meters().map_err(kernel("make a map of meters"))?;
-        place_meters(object, index, &meters).map_err(kernel("place a map of meters"))?;
-        Ok((index, meters))
+    fn ask(&self, job: Job) {
+        if let Some(worker) = &self.worker {
+            let _ = worker.jobs.send(job); // it ends only with us
+        }
     }
+
+    /// Takes what the worker has done; `waits`: for one thing at least.
+    fn collect(&mut self, waits: bool) -> Result<()> {
+        let Some(worker) = &self.worker else {
+            return Ok(());
+        };
+        let first = waits.then(|| worker.done.recv().ok()).flatten();
+        if waits && first.is_none() {
+            self.asked = 0; // its thread is gone
+        }
+        let done: Vec<Done> = first.into_iter().chain(worker.done.try_iter()).collect();
+        let mut refused = Ok(());
+        for done in done {
+            match done {
+                Done::Placed(index, made) => {
+                    self.asked -= 1;
+                    match made {
+                        Ok(map) => self.spares.push_back((index, map)),
+                        Err(why) => {
+                            self.free.push(index);
+                            refused = Err(why);
+                        }
+                    }
+                }
+                Done::Cleared(index) => self.free.push(index),
+            }
+        }
+        refused
+    }
+}
+
+/// What takes a quiet state of every CPU.
+#[derive(Debug)]
+enum Job {
+    Place(u32),
+    Clear(u32),
+}
+
+#[derive(Debug)]
+enum Done {
+    Placed(u32, Result<MapHandle>),
+    Cleared(u32),
+}
+
+/// The thread that waits for the kernel. It ends when nobody can ask it any more.
+#[derive(Debug)]
+struct Worker {
+    jobs: Sender<Job>,
+    done: Receiver<Done>,
+}
+
+impl Worker {
+    fn start(object: &Object) -> Result<Self> {
+        let places = MapHandle::try_from(&map_of(object, "meters"))?;
+        let (jobs, asked) = channel();
+        let (tell, done) = channel();
+        let work = move || {
+            for job in asked {
+                let done = match job {
+                    Job::Place(index) => Done::Placed(index, place(&places, index)),
+                    Job::Clear(index) => {
+                        let _ = places.delete(&index.to_ne_bytes());
+                        Done::Cleared(index)
+                    }
+                };
+                if tell.send(done).is_err() {
+                    return;
+                }
+            }
+        };
+        let name = "meter-maps".to_owned();
+        let spawned = thread::Builder::new().name(name).spawn(work);
+        spawned.map_err(Error::from)?;
+        Ok(Self { jobs, done })
+    }
+}
+
+fn place(places: &MapHandle, index: u32) -> Result<MapHandle> {
+    let meters = new_meters()?;
+    let fd = meters.as_fd().as_raw_fd().to_ne_bytes();
+    places.update(&index.to_ne_bytes(), &fd, MapFlags::ANY)?;
+    Ok(meters)
 }

@@ -210,7 +210,7 @@ impl Kernel {
 
     /// Takes the map away from a process that is gone or runs another program.
     pub fn take_back_meters(&mut self, pid: u32) {
-        self.sdk_meters.take_back(&self.object, pid);
+        self.sdk_meters.take_back(pid);
     }
 
     /// Lets the SDK in a file that a process has mapped know of the recorder, in every process that

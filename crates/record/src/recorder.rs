@@ -113,9 +113,6 @@ impl Recorder {
             .contains(&SpanSource::Sdk)
             .then(|| SdkServer::open(sample, keeper.of_unknown(), options.takes_over))
             .transpose()?;
-        if sdk.is_some() {
-            kernel.prepare_meters()?;
-        }
         let steal = StealClock::start();
         let clock = Clock::calibrate();
         let measured = measured(&kernel, steal.is_some(), sockets);

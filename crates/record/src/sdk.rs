@@ -8,11 +8,12 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::time::Instant;
 
 use tailscope_kernel::Kernel;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
-use tailscope_signals::door::{Door, Knock, Refusal, ServeError, Visitors};
+use tailscope_signals::door::{Door, Knock, Newcomers, Refusal, ServeError, Visitors};
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
 use tailscope_signals::owner;
@@ -42,6 +43,7 @@ pub(crate) struct Counts {
     pub(crate) full: u64,
     pub(crate) malformed: u64,
     pub(crate) strangers: u64,
+    pub(crate) turned_away: u64,
 }
 
 impl Counts {
@@ -63,6 +65,7 @@ pub(crate) struct SdkServer {
     counted: (u16, Vec<abi::ts_event>),
     past: Counts,
     quota: NameQuota,
+    newcomers: Newcomers,
 }
 
 /// The names that each user's processes have brought: one must not take those of all others.
@@ -115,6 +118,7 @@ impl SdkServer {
             counted: (0, Vec::new()),
             past: Counts::default(),
             quota: NameQuota::default(),
+            newcomers: Newcomers::default(),
         })
     }
 
@@ -172,22 +176,19 @@ impl SdkServer {
             if knock.left() {
                 continue; // what a process is given takes time to make
             }
-            if !self.clients.contains_key(&pid) {
-                match self.furnish(kernel, pid) {
-                    Ok(client) => drop(self.clients.insert(pid, client)),
-                    Err(_) => {
-                        knock.refuse(Refusal::NoRoom);
-                        continue;
-                    }
-                }
+            if !self.clients.contains_key(&pid)
+                && self.may_come(&knock)
+                && let Ok(client) = self.furnish(kernel, pid)
+            {
+                self.clients.insert(pid, client);
             }
-            let Some(client) = self.clients.get_mut(&pid) else {
-                continue;
-            };
-            if !client.connections.has_room() {
+            let known = self.clients.get_mut(&pid);
+            let with_room = known.and_then(|of| of.connections.has_room().then_some(of));
+            let Some(client) = with_room else {
+                self.past.turned_away += 1;
                 knock.refuse(Refusal::NoRoom);
                 continue;
-            }
+            };
             let Some(meters) = kernel.meters_of(pid) else {
                 continue;
             };
@@ -197,6 +198,11 @@ impl SdkServer {
         }
         // Where there is no room for one more, the next to come is told.
         let _ = kernel.prepare_meters();
+    }
+
+    fn may_come(&mut self, knock: &Knock) -> bool {
+        let user = knock.user();
+        user.is_some_and(|user| self.newcomers.may_come(user, Instant::now()))
     }
 
     fn furnish(&self, kernel: &mut Kernel, pid: u32) -> io::Result<Client> {

@@ -8,6 +8,7 @@
 //! else may connect: a flood at the first one does not keep that user's programs waiting.
 
 mod listener;
+mod newcomers;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -23,6 +24,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use crate::abi;
 use listener::Listener;
+pub use newcomers::Newcomers;
 
 /// So many are accepted at a time at the socket that everybody may use, and at one user's: a flood must
 /// leave time for those who were let in.
@@ -68,7 +70,7 @@ pub enum ServeError {
 pub enum Refusal {
     /// It is not one of those that are watched.
     NotWatched,
-    /// No more have room.
+    /// No more have room, or too many of its user's have come.
     NoRoom,
 }
 
@@ -189,6 +191,12 @@ impl Knock {
     pub fn pid(&self) -> Option<u32> {
         let peer = socket_peercred(&self.connection).ok()?;
         Some(peer.pid.as_raw_nonzero().get() as u32)
+    }
+
+    /// Whose it is; `None`: nobody knows.
+    #[must_use]
+    pub fn user(&self) -> Option<u32> {
+        Some(socket_peercred(&self.connection).ok()?.uid.as_raw())
     }
 
     /// How long it has waited.

@@ -52,6 +52,6 @@ impl Events {
     /// Takes the map away from a process that is gone.
     pub fn take_back_meters(&mut self, pid: u32) {
         let _ = map_of(&self.object, "sdk_processes").delete(&pid.to_ne_bytes());
-        self.meters.take_back(&self.object, pid);
+        self.meters.take_back(pid);
     }
 }

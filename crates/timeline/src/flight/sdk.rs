@@ -1,6 +1,7 @@
 //! Programs that say themselves where their spans begin and end (`sdk/`). They write rows into memory
 //! that they share with us, which become events in a ring of our own.
 
+mod names;
 mod notes;
 
 use std::collections::hash_map::Entry;
@@ -9,29 +10,26 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailscope_kernel::timeline::Events;
 use tailscope_signals::clock::{Clock, Cycles, Monotonic};
-use tailscope_signals::door::{Door, Knock, Refusal, ServeError, Visitors};
+use tailscope_signals::door::{Door, Knock, Newcomers, Refusal, ServeError, Visitors};
 use tailscope_signals::event::{Event, What, abi};
 use tailscope_signals::event_ring::EventRings;
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
 use tailscope_signals::owner;
-use tailscope_signals::region::{Names, Region};
+use tailscope_signals::region::Region;
 use tailscope_signals::rooted;
 use tailscope_signals::sdk_files::finder::Finder;
 use tailscope_signals::sdk_files::{FileId, SdkFile, program_of, version_of};
 
+use names::SpanNames;
 use notes::{Notes, unread};
 
 /// A span is metered if a random number of 32 bits is below this: all are.
 const ALL: u64 = 1 << 32;
-/// Names of spans that are told apart, of all programs.
-const MOST_NAMES: usize = 4096;
-/// What a span is called for whose name there is no room.
-const UNNAMED: &str = "(unnamed)";
 /// A row is read within so long of its span's end, in ns; one that says otherwise makes no sense.
 const STALE_NS: u64 = 60_000_000_000;
 
@@ -62,6 +60,7 @@ struct Ended {
 /// Our side of all of them.
 pub(super) struct Sdk {
     door: Door,
+    newcomers: Newcomers,
     clients: HashMap<u32, Client>,
     finder: Finder,
     /// Who waits for an answer until its files are looked through.
@@ -72,7 +71,7 @@ pub(super) struct Sdk {
     notes: Notes,
     clock: Clock,
     /// Of spans, by their numbers: those of probes are first.
-    names: Vec<String>,
+    names: SpanNames,
     ring: Arc<EventRings>,
     /// Spans that ended and are not in the ring yet.
     ended: Vec<Ended>,
@@ -89,6 +88,7 @@ impl Sdk {
         })?;
         Ok(Self {
             door,
+            newcomers: Newcomers::default(),
             clients: HashMap::new(),
             finder: Finder::start().map_err(|source| ServeError::System {
                 path: PathBuf::from("a thread"),
@@ -99,7 +99,7 @@ impl Sdk {
             programs: HashMap::new(),
             refused: HashSet::new(),
             clock: Clock::calibrate(),
-            names,
+            names: SpanNames::new(names),
             ring: Arc::new(ring),
             ended: Vec::new(),
             past_lost: 0,
@@ -113,7 +113,7 @@ impl Sdk {
 
     /// The names of spans, by their numbers.
     pub(super) fn names(&self) -> &[String] {
-        &self.names
+        self.names.all()
     }
 
     /// By how much, in ns, the moments of spans since then may be wrong, as [`Clock::off_ns`] has it.
@@ -187,8 +187,13 @@ impl Sdk {
         if client.is_some_and(|client| client.visitors.have_left()) {
             self.forget(pid, events); // the process runs another program now
         }
+        let may_come = |user| self.newcomers.may_come(user, Instant::now());
         let client = match self.clients.entry(pid) {
             Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if !knock.user().is_some_and(may_come) => {
+                self.past_lost += 1; // one span at least
+                return knock.refuse(Refusal::NoRoom);
+            }
             Entry::Vacant(place) => match Client::furnish(pid, events) {
                 Ok(client) => place.insert(client),
                 Err(_) => return knock.refuse(Refusal::NoRoom),
@@ -320,7 +325,7 @@ impl Sdk {
             self.ended.push(Ended {
                 at,
                 tid: row.tid,
-                source: *number.get_or_insert_with(|| number_of(names, text, row.name)),
+                source: *number.get_or_insert_with(|| names.number_of(text.get(row.name))),
                 ns: at.saturating_sub(begin),
             });
         });
@@ -376,16 +381,4 @@ impl Client {
         let loss = self.region.loss();
         loss.full + loss.malformed
     }
-}
-
-fn number_of(names: &mut Vec<String>, text: Names<'_>, number: u8) -> u16 {
-    let mut name = text.get(number).unwrap_or_else(|| UNNAMED.into());
-    if names.len() >= MOST_NAMES {
-        name = UNNAMED.into();
-    }
-    let known = names.iter().position(|other| *other == name);
-    known.unwrap_or_else(|| {
-        names.push(name);
-        names.len() - 1
-    }) as u16
 }
