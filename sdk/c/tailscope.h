@@ -333,8 +333,8 @@ TS__ONE int ts__reach(void)
 	return s < 0 && s != -EAGAIN ? ts__dial(path) : s;
 }
 
-/* Connects, and takes the two descriptors. Returns 0 or an errno. */
-TS__ONE int ts__connect(struct ts__process *p, int fds[2])
+/* Receives the recorder's answer. Returns 0 and two descriptors, or an errno and none. */
+TS__ONE int ts__receive(int s, int fds[2])
 {
 	struct ts_welcome welcome;
 	union {
@@ -344,35 +344,51 @@ TS__ONE int ts__connect(struct ts__process *p, int fds[2])
 	struct iovec part = {&welcome, sizeof(welcome)};
 	struct msghdr message;
 	struct cmsghdr *c;
-	struct stat st;
-	int s = ts__reach(), e = EPROTO;
+	size_t came = 0;
+	int e = EPROTO;
 
-	if (s < 0)
-		return -s;
+	memset(&welcome, 0, sizeof(welcome));
 	memset(&message, 0, sizeof(message));
 	message.msg_iov = &part;
 	message.msg_iovlen = 1;
 	message.msg_control = control.space;
 	message.msg_controllen = sizeof(control.space);
-	if (recvmsg(s, &message, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(welcome)) {
-		e = errno ? errno : EPROTO;
-		goto fail;
-	}
+	if (recvmsg(s, &message, MSG_CMSG_CLOEXEC) < 0)
+		return errno;
 	c = CMSG_FIRSTHDR(&message);
-	if (welcome.magic != TS_MAGIC || welcome.abi != TS_ABI || welcome.status != TS_WELCOME ||
-	    !c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(2 * sizeof(int))) {
-		e = welcome.status == TS_NOT_WATCHED ? ESRCH : EPROTO;
-		goto fail;
+	if (c && c->cmsg_type == SCM_RIGHTS) {
+		/* No more than there is room for. */
+		came = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		memcpy(fds, CMSG_DATA(c), came * sizeof(int));
 	}
-	memcpy(fds, CMSG_DATA(c), 2 * sizeof(int));
+	if (welcome.magic == TS_MAGIC && welcome.status == TS_NOT_WATCHED)
+		e = ESRCH;
+	else if (welcome.magic == TS_MAGIC && welcome.abi == TS_ABI &&
+		 welcome.status == TS_WELCOME && came == 2)
+		return 0;
+	while (came) /* at each further try there would be more */
+		close(fds[--came]);
+	return e;
+}
+
+/* Connects, and takes the two descriptors. Returns 0 or an errno. */
+TS__ONE int ts__connect(struct ts__process *p, int fds[2])
+{
+	struct stat st;
+	int s = ts__reach(), e;
+
+	if (s < 0)
+		return -s;
+	e = ts__receive(s, fds);
+	if (e) {
+		close(s);
+		return e;
+	}
 	fstat(s, &st);
 	p->socket = s;
 	p->socket_dev = st.st_dev;
 	p->socket_ino = st.st_ino;
 	return 0;
-fail:
-	close(s);
-	return e;
 }
 
 /* Maps both into the one place reserved for them, so that a recorder after another leaves
