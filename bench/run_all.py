@@ -1,9 +1,9 @@
 """Runs the measurements of what recording costs, one by one, and sums up which bars are held.
 
-Each script writes bench/results/NAME.md and NAME.json; the bars of all of them become the table in
-bench/README.md. Takes about 45 minutes and wants the machine for itself; --quick takes about five
-and leaves the results in the repository alone. What is not among them has a reason: it takes far
-longer (soak, proof), or measures something else (explain, diff, the agent at rest).
+Each script writes bench/results/NAME.md and NAME.json; the bars of all of them become a table,
+bench/results/README.md. Takes about an hour and wants the machine for itself; --quick takes five
+minutes and leaves the results in the repository alone. What is not among them has a reason: it
+takes far longer (soak, proof), or measures something else (explain, diff, the agent at rest).
 
     bench/run
     bench/run --only server_cost
@@ -31,8 +31,7 @@ MEASUREMENTS = [
     "observe_cost",
     "observe_java_cost",
 ]
-README = ROOT / "bench" / "README.md"
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+SUMMARY = RESULTS / "README.md"
 
 
 def run(name: str, quick: bool) -> bool:
@@ -67,21 +66,18 @@ def known_results() -> tuple[list[Bar], list[str]]:
         found = json.loads(path.read_text())
         bars += [Bar(**bar) for bar in found.get("bars", [])]
         load = " to ".join(f"{x:.1f}" for x in found.get("load", []))
-        notes.append(f"- [{name}](results/{name}.md): {found.get('machine', '?')}; load {load}")
+        notes.append(f"- [{name}]({name}.md): {found.get('machine', '?')}; load {load}")
     return bars, notes
 
 
-def update_readme() -> None:
-    """Puts the table between the markers."""
+def write_summary() -> None:
+    """Writes the table of all bars."""
     bars, notes = known_results()
     if not bars:
         return
-    text = README.read_text()
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    body = "\n\n".join([bars_table(bars), "\n".join(notes)])
-    README.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}")
-    print(f"\n{bars_table(bars)}\n\nwrote {README.relative_to(ROOT)}", flush=True)
+    title = "# Which bars are held\n\nWritten by `bench/run` from the files beside it."
+    SUMMARY.write_text("\n\n".join([title, bars_table(bars), "\n".join(notes)]) + "\n")
+    print(f"\n{bars_table(bars)}\n\nwrote {SUMMARY.relative_to(ROOT)}", flush=True)
 
 
 def main() -> None:
@@ -103,7 +99,7 @@ def main() -> None:
         chosen = [name for name in MEASUREMENTS if not args.only or name in args.only]
         failed = [name for name in chosen if not run(name, args.quick)]
     if not args.quick:
-        update_readme()
+        write_summary()
     if failed:
         sys.exit(f"did not finish: {', '.join(failed)}")
 

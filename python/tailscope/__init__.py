@@ -14,6 +14,18 @@
 
 docs/ENGINES.md has the engines, the addresses of ledgers and the columns of the data frames.
 
+Where to look:
+
+    ledger, storage                    open ledgers in folders and buckets, and check their files
+    engine, engines                    run queries in DuckDB, Spark or ClickHouse
+    spans, measure, grid               reduce the spans to counts on a logarithmic grid
+    sample, shapley                    whole rows, drawn at random, and what needs them
+    counterfactual, bootstrap, replay  savings, their intervals, and the queues behind waits
+    ranked, threshold, impact, rules   VarMRI
+    blame, coverage, advice            who is to blame, what is not covered, what to do
+    explanation, diff                  all of that for one ledger, and for two
+    text, report, terminal             only present it
+
 Importing this package is cheap; the engine is loaded when a ledger is opened.
 """
 

@@ -6,6 +6,18 @@
 //! offers, takes the best rung of the ladder for each measurement, and says which it took. All
 //! kernel objects are owned by the value it returns: nothing is pinned, so nothing outlives it,
 //! however the process ends.
+//!
+//! # Time off the CPU
+//!
+//! `src/bpf/sched.h` charges it. A runnable thread that leaves its CPU is `preempted`. For a thread
+//! that blocks, the first match decides: stopped, contended kernel lock, I/O wait, memory stall
+//! (`reclaim`), system call (`syscalls.rs`). Outside system calls, as in a page fault, an
+//! uninterruptible block is `io`.
+//!
+//! The wakeup charges the block and starts `runqueue`. The switch-in charges the wait in three
+//! parts: `throttled`, softirqs that ran in ksoftirqd, and the rest as `runqueue` or `preempted`.
+//! Some kernels hide a switch-in from tracing. Then the scheduler's count of run time gives the
+//! wait, and `ledger.json` counts it under `adjusted` as `switches`.
 
 mod answers;
 mod attach;

@@ -1,4 +1,6 @@
 //! What is made of the samples while they come.
+//!
+//! The observer's own thread does this, in tables of bounded size.
 
 use tailscope_signals::clock::Cycles;
 

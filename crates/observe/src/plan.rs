@@ -1,4 +1,8 @@
 //! When the observer is on, and at which period.
+//!
+//! A run consists of phases with reading and pauses without. A phase lasts 4 to 8 ms, a pause 2 to
+//! 4 ms, both at random. They last longer if that is too short for enough samples, or for enough
+//! progress of the application. A pause follows one phase in four, or every phase under a budget.
 
 use tailscope_signals::clock::Cycles;
 

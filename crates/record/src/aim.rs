@@ -1,4 +1,8 @@
 //! From what `--span` says to probes that the kernel can attach to.
+//!
+//! This happens before any BPF program is loaded. `locate.rs` opens the file as the recorded
+//! process sees it, and keeps it open, so a replaced file stays the same one. `elf.rs` finds USDT
+//! notes. `symbols.rs` finds functions, also through a separate debug file.
 
 use std::path::Path;
 

@@ -1,5 +1,8 @@
 //! From the row that was measured to the row of the ledger: pure, and the only place where one
 //! becomes the other.
+//!
+//! A row does not store `running`: it is the wall time less all causes. If the causes exceed the
+//! wall time, the largest cause is cut, and `ledger.json` counts the row as `overdrawn`.
 
 use tailscope_signals::abi;
 use tailscope_signals::clock::{Clock, Cycles, Monotonic};

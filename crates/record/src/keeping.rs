@@ -4,6 +4,10 @@
 //! estimate, and may be a poor one, but no row's weight rests on it: a row says itself with
 //! which probability it is there (`ts_row.kept`), so every estimate from the ledger is unbiased
 //! whatever was steered meanwhile.
+//!
+//! The recorder decides every 200 ms. The quantile is that of the weighted rows of the last 10 to
+//! 20 seconds. Under a budget, at most half of it goes to the tail. The result is two words for
+//! each kind of span (`struct ts_keeping`), sent to the kernel's programs and the SDK's processes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

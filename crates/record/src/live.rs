@@ -1,5 +1,8 @@
 //! Statistics while it runs, by kind of span: of the last seconds, and since the begin. They are
 //! for looking at; estimates with intervals are made from a ledger.
+//!
+//! Each kind has five slices of two seconds, and the sum of all older ones. At most 64 kinds have
+//! figures of their own. All further kinds together are `(other)`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -5,6 +5,9 @@
 //! clients share that CPU runs out of requests meanwhile. So the more rows come, the more often
 //! it looks, each time for a moment. Where none have come for a while, each look is a CPU woken up
 //! for nothing; the kernel's programs ring when half a ring of rows is full.
+//!
+//! The pause is 50 ms, and less with many rows, down to 4 ms. After two seconds without a row it is
+//! 100 ms.
 
 use std::time::Duration;
 

@@ -8,6 +8,8 @@
 //!   loses the unsealed seconds at most and never leaves a file that can't be read.
 //! * [`read::Ledger`] opens a ledger, checks its files and iterates over its rows.
 //! * [`Cause`] is the persisted list of causes.
+//!
+//! The writer collects rows in columns and encodes row groups of at most 65,536 rows.
 
 mod cause;
 mod columns;

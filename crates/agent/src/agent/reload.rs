@@ -4,6 +4,10 @@
 //! the folder, rotation, quota, metrics, export. Other spans, another sample, or processes that
 //! are no longer chosen need other programs: those are loaded while the old ones record, and then
 //! take their place.
+//!
+//! The second recorder watches the processes that the new configuration chooses. It listens on a
+//! socket beside the first one's. When nothing else can be refused, that socket is renamed into
+//! place. Then the second recorder gets a new ledger, and the first one's is sealed.
 
 use std::io::ErrorKind;
 use std::time::Instant;

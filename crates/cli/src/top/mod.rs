@@ -1,4 +1,8 @@
 //! `tailscope top`: what spans are like now, on a terminal, as text or as JSON.
+//!
+//! It is a recording without a ledger. After each poll of the recorder it reads keys, which change
+//! the `View`. Once an interval it takes a `Snapshot` of the live statistics. `picture.rs` makes
+//! lines of both. The sums of causes by eighths of an octave are in `Tally` (`crates/record`).
 
 mod args;
 mod bar;

@@ -5,7 +5,8 @@
  *
  * The table is plain memory, searched without a helper call: a switch must stay cheap. A name may
  * stand in few places, one after the other; where those are taken, it goes without, and that is
- * counted. Nothing is ever removed.
+ * counted. Nothing is ever removed. The table has 1,024 places, of which 8 can hold a certain name.
+ * The recorder resolves each number once (../culprits.rs); the ledger holds the name.
  */
 #ifndef TAILSCOPE_CULPRITS_H
 #define TAILSCOPE_CULPRITS_H

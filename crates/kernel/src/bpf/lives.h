@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Threads that come and go. Storage is only ever made here, in a task's own context or its
- * parent's, never under the run queue's lock.
+ * parent's, never under the run queue's lock. Other hooks only look it up. The storage of open
+ * spans is separate: a thread's first span from a probe creates it (open_spans.h).
  */
 #include "meters.h"
 #include "news.h"

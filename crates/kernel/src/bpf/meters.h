@@ -3,8 +3,8 @@
  * Who is watched, where its meter is, and how time is put on it.
  *
  * A watched thread has a `struct thread` in task storage, which names a slot of a map of
- * meters. Map 1 is ours and belongs to threads that the kernel alone meters; an SDK process
- * has a map of its own that it can see into. Per CPU, `struct cpu` says whose meter runs here,
+ * meters. Maps 1 to 8 are the recorder's, for threads that only the kernel meters. Each SDK process
+ * has a map of its own and sees no other. Per CPU, `struct cpu` says whose meter runs here,
  * so that interrupts find it without a helper call.
  */
 #ifndef TAILSCOPE_METERS_H

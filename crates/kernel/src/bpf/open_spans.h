@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The spans from probes that are open on a thread, those of all sources on one stack, the latest on
- * top. One that ends below the top leaves a gap.
+ * top. One that ends below the top leaves a gap. A thread has at most 16 (OPEN_SPANS) open spans;
+ * `lost.depth` counts begins beyond that.
  *
  * They lie beside the thread's meter, where they are found without a call of the kernel: task storage
  * takes a span 45 ns. It is for threads whose meters are an SDK's, and for those beyond the first

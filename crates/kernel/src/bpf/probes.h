@@ -9,6 +9,9 @@
  * to an end, and which begins will never see theirs (longjmp, an exception, an error), the stack
  * pointer tells: a frame at or below that of a new begin of the same source has been left.
  *
+ * A probe is attached to its file, for all processes, and the programs check whether the thread is
+ * watched. So children that a server forks later need no further work.
+ *
  * Uprobes can be preempted, unlike tracepoints. So the meter is read as the SDK reads it, again
  * if something came in between.
  */

@@ -8,6 +8,10 @@
  *
  * Only sockets on which this process is the server have requests: connections that it opened itself
  * are passed over.
+ *
+ * A receive creates the state, and so does the connect of a socket that already has a port. Where a
+ * watched process listens, two more hooks create it: the end of a handshake (`ready..send` only),
+ * and the first data of a Unix connection. All other hooks only look it up.
  */
 #ifndef TAILSCOPE_REQUESTS_H
 #define TAILSCOPE_REQUESTS_H

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Rings of rows, one for each CPU, in memory that the recorder maps (struct ts_ring): a row costs
  * its stores, with no lock, no reservation and no wake-up, but for one at each half of a ring: the
- * recorder looks now and then, and may have looked away from a burst. */
+ * recorder looks now and then, and may have looked away from a burst.
+ *
+ * Only programs in a task's context write to `rows`. Programs that may run in an interrupt write
+ * to a BPF ring buffer (`late_rows`, answers.h). Rings of probes have a `busy` word (probe_rows.h).
+ */
 #ifndef TAILSCOPE_RINGS_H
 #define TAILSCOPE_RINGS_H
 

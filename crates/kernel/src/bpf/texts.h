@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Names that arguments of probes give: each distinct one gets a number, which fits into a row. */
+/*
+ * Names that arguments of probes give: each distinct one gets a number, which fits into a row.
+ * There are at most 1,023 numbers. Later names get TEXT_OTHER, and `lost.names` counts them.
+ */
 #ifndef TAILSCOPE_TEXTS_H
 #define TAILSCOPE_TEXTS_H
 

@@ -1,4 +1,8 @@
 //! One of the sockets at which a recorder listens.
+//!
+//! A killed recorder leaves its socket file. So `listen_at` connects first: if the connection is
+//! refused, it removes the file and binds again. A recorder that takes over from another one binds
+//! to the path with a `~` added, and later renames its socket into place (`move_to`).
 
 use std::fs;
 use std::io;

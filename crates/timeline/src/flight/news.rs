@@ -1,4 +1,8 @@
 //! What is new in the rings, and in the memory of programs with the SDK: the requests that ended.
+//!
+//! Each look takes the events that are older than the look before: by then they have been written
+//! on all CPUs, so they can be sorted by time. It parses only the kinds that make requests
+//! (`MATTERS`).
 
 use tailscope_signals::event::{Event, abi, at_of, kind_of};
 

@@ -1,4 +1,7 @@
-//! One Parquet file from its creation to the moment when it is handed to be sealed.
+//! One Parquet file from its creation to the moment when it is sealed.
+//!
+//! Its name ends in `.parquet.tmp` at first. To seal it, the sealer's thread syncs the file,
+//! renames it to `.parquet`, and then syncs its folders. So a `.parquet` file is always whole.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,9 @@
 //! that the next one there does not replace. What the kernel and interrupts execute is not counted, nor what runs
 //! while the thread is switched out. What reading costs itself is measured when a thread begins to count, and
 //! taken off.
+//!
+//! A thread opens the events as one perf group, maps the page of each, and closes the descriptors:
+//! the mapping keeps the event. A begin reads the counters last, an end reads them first.
 
 use core::cell::Cell;
 use core::mem::offset_of;
