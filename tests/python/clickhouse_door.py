@@ -11,6 +11,8 @@ but those of `APPLIED`, no compression.
 from __future__ import annotations
 
 import re
+import signal
+import sys
 import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -89,7 +91,8 @@ class Door(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve."""
+    """Serve, until SIGTERM ends it and the folder with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory(prefix="tailscope-clickhouse-") as folder:
         Door.session, Door.folder = Session(), Path(folder)
         with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
