@@ -159,6 +159,12 @@ def cpu_ns(pid: int) -> int:
     return time.clock_gettime_ns(~pid << 3 | 2)
 
 
+def stolen_cpu_s() -> float:
+    """The CPU time (s) that this machine wanted and its host did not give it."""
+    fields = Path("/proc/stat").read_text().split(maxsplit=9)
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def foreign_cpu_s() -> float:
     """The CPU time (s) of all processes but this one, its descendants and the kernel's threads.
 

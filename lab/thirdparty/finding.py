@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proof.machine import TAILSCOPE, folder
+from proof.machine import TAILSCOPE, folder, stolen_cpu_s
 
+from thirdparty.case import Case
 from thirdparty.faults import Fault
 from thirdparty.recording import recording
+
+#: What spoils a comparison of two recordings: CPU time that the host kept, as a share of one CPU.
+#: Then both are made again, once.
+STOLEN, REPEATS = 0.02, 1
 
 
 @dataclass(frozen=True)
@@ -41,13 +48,27 @@ def find(
     with fault.case(first=True) as case, folder() as temporary:
         case.load(fault.mode, case.warm_up_s)
         ledger, usual = (where or temporary) / "planted", (where or temporary) / "usual"
-        if fault.strikes_all:
-            with recording(tailscope, case.pids, usual):
-                case.load(fault.mode, seconds)
-        with fault.plant(case), recording(tailscope, case.pids, ledger):
-            case.load(fault.mode, seconds)
+        for _ in range(1 + REPEATS):
+            before, began = stolen_cpu_s(), time.monotonic()
+            record(fault, case, seconds, tailscope, ledger, usual)
+            stolen = (stolen_cpu_s() - before) / (time.monotonic() - began)
+            if not fault.strikes_all or stolen <= STOLEN:
+                break
         name = fault.blamed(case) if fault.blamed else ""
         return judge(fault, name, ledger, usual, tailscope)
+
+
+def record(
+    fault: Fault, case: Case, seconds: float, tailscope: Path, ledger: Path, usual: Path
+) -> None:
+    """Records a running case with the fault, and first without it if it strikes all requests."""
+    for old in (ledger, usual):
+        shutil.rmtree(old, ignore_errors=True)
+    if fault.strikes_all:
+        with recording(tailscope, case.pids, usual):
+            case.load(fault.mode, seconds)
+    with fault.plant(case), recording(tailscope, case.pids, ledger):
+        case.load(fault.mode, seconds)
 
 
 def judge(fault: Fault, name: str, ledger: Path, usual: Path, tailscope: Path) -> Finding:
