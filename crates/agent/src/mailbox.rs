@@ -1,6 +1,6 @@
 //! How other threads get at the one that records: they ring, and it answers at its next round.
 //!
-//! The bell is an eventfd in the recorder's poll(), so a scrape does not wait for the next poll.
+//! An eventfd in the recorder's poll() wakes it, so a scrape does not wait for the next poll.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

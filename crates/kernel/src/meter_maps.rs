@@ -14,7 +14,7 @@ use libbpf_rs::{Error, MapCore, MapFlags, MapHandle, Object, Result};
 
 use crate::watch::{WatchError, kernel, map_of, new_meters};
 
-/// So many maps are ready for processes that come at once.
+/// Maps that are ready for processes that come at once.
 const SPARES: usize = 4;
 
 /// A map of meters, and its place in the programs' array.
@@ -69,13 +69,15 @@ impl MeterMaps {
         pid: u32,
         tell: impl FnOnce(u32) -> Result<()>,
     ) -> std::result::Result<BorrowedFd<'_>, WatchError> {
-        self.prepare(object)?;
+        let prepared = self.prepare(object);
         while self.spares.is_empty() && self.asked > 0 {
             self.collect(true)
                 .map_err(kernel("place a map of meters"))?;
         }
-        let spare = self.spares.pop_front();
-        let placed = spare.ok_or(WatchError::TooManySdk(self.places))?;
+        let Some(placed) = self.spares.pop_front() else {
+            prepared?;
+            return Err(WatchError::TooManySdk(self.places));
+        };
         if let Err(source) = tell(placed.0) {
             self.spares.push_front(placed);
             return Err(kernel("tell the programs of a map of meters")(source));

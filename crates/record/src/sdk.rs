@@ -43,7 +43,7 @@ pub(crate) struct Counts {
     pub(crate) full: u64,
     pub(crate) malformed: u64,
     pub(crate) strangers: u64,
-    pub(crate) turned_away: u64,
+    pub(crate) refused: u64,
 }
 
 impl Counts {
@@ -185,7 +185,7 @@ impl SdkServer {
             let known = self.clients.get_mut(&pid);
             let with_room = known.and_then(|of| of.connections.has_room().then_some(of));
             let Some(client) = with_room else {
-                self.past.turned_away += 1;
+                self.past.refused += 1;
                 knock.refuse(Refusal::NoRoom);
                 continue;
             };

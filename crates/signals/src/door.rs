@@ -116,8 +116,10 @@ impl Door {
         self.users.insert(user, listener);
     }
 
-    /// Has all who knock from now on come here.
+    /// Has all who connect from now on come here. If that fails, the one that serves goes on; a user
+    /// whose own socket can't be moved has everybody's.
     pub fn take_place(&mut self) -> Result<(), ServeError> {
+        self.everybody.move_to(Self::path())?;
         self.takes_over = false;
         for (&user, listener) in &mut self.users {
             if let Some(moved) = listener
@@ -126,7 +128,7 @@ impl Door {
                 *listener = None;
             }
         }
-        self.everybody.move_to(Self::path())
+        Ok(())
     }
 
     /// Whoever waits to be let in, as many as may be now.

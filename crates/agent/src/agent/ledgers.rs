@@ -1,8 +1,7 @@
 //! Looking after the ledgers: when the next one begins, what became of the last, the quota.
 //!
-//! The clerk's thread creates the next ledger while the present one goes on. Then the recorder
-//! takes the rows that are in the rings and changes the writer. The clerk's thread seals the old
-//! ledger. Names keep their handles. A `ledger.json` has the counts since the last change, so the
+//! The ledger worker's thread creates the next ledger while the recorder fills the present one. Then the recorder
+//! takes the rows that are in the rings and changes the writer. The worker seals the old ledger. Names keep their handles. A `ledger.json` has the counts since the last change, so the
 //! ledgers of an agent add up.
 
 use std::time::{Duration, Instant};

@@ -62,7 +62,7 @@ impl Recorder {
             ("culprits", kernel.culprits),
             ("recursion", kernel.recursion),
             ("strangers", sdk.strangers),
-            ("turned_away", sdk.turned_away),
+            ("refused", sdk.refused),
             ("region_full", sdk.full),
             ("region_malformed", sdk.malformed),
         ])

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// So many may come at once.
-const AT_ONCE: u32 = 32;
-/// After those, one more each time that so long has passed.
+/// The processes of a user that may come at once: the workers of a server, on a large machine.
+const AT_ONCE: u32 = 64;
+/// After those, one more may come in each interval of this length.
 const EVERY: Duration = Duration::from_millis(100);
 /// Users whose allowance has grown back are forgotten once there are so many.
 const MOST_USERS: usize = 256;
