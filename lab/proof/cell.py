@@ -26,6 +26,7 @@ from proof.machine import (
     OTHER_CPU,
     TAILSCOPE,
     ProofError,
+    alone_on_server_cpu,
     awake_cpus,
     end,
     foreign_cpu_s,
@@ -103,7 +104,11 @@ def attempt(server: str, fault: str, seconds: float, folder: Path, size: int = 1
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     phase_s = max(seconds / (2 * PAIRS), 2 * SETTLING_S)
-    with awake_cpus(fault), loaded(server, fault, size, seconds, folder) as one:
+    with (
+        alone_on_server_cpu(),
+        awake_cpus(fault),
+        loaded(server, fault, size, seconds, folder) as one,
+    ):
         before, began = foreign_cpu_s(), time.monotonic()
         windows = record(one, fault, phase_s, folder / "whole")
         foreign = (foreign_cpu_s() - before) / (time.monotonic() - began)

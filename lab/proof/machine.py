@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,29 @@ def awake_cpus(fault: str) -> Iterator[None]:
             burner = ("chrt", "--idle", 0, LAB, "hog", "--cpu", SERVER_CPU, *how)
             stack.enter_context(running(burner, on=SERVER_CPU))
         yield
+
+
+@contextmanager
+def alone_on_server_cpu() -> Iterator[None]:
+    """Keeps all threads that may run elsewhere off the server's CPU while the block runs.
+
+    Also those of the kernel. Where a hypervisor reclaims memory, one of them runs many times a
+    second (`kdamond`), and what waits for it is rightly `runqueue`, with or without a fault.
+    """
+    allowed_before = {}
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        tid = int(task.name)
+        with suppress(OSError):  # it has ended, or is bound
+            allowed = os.sched_getaffinity(tid)
+            if {SERVER_CPU, OTHER_CPU} <= allowed:
+                os.sched_setaffinity(tid, allowed - {SERVER_CPU})
+                allowed_before[tid] = allowed
+    try:
+        yield
+    finally:
+        for tid, allowed in allowed_before.items():
+            with suppress(OSError):
+                os.sched_setaffinity(tid, allowed)
 
 
 @contextmanager

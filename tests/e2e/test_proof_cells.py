@@ -24,7 +24,7 @@ def left_behind() -> set[Path]:
 def test_two_short_cells_are_measured_judged_and_shown(recordable: None, folder: Path) -> None:
     if not {0, 1} <= os.sched_getaffinity(0):
         pytest.skip("needs two CPUs")
-    before = left_behind()
+    before, allowed = left_behind(), os.sched_getaffinity(os.getppid())
     cells = "memcached:hog,loopbench:none"
     command = [sys.executable, "-m", "proof", "--only", cells, "--seconds", "14", "--once"]
     done = subprocess.run(
@@ -49,3 +49,4 @@ def test_two_short_cells_are_measured_judged_and_shown(recordable: None, folder:
         # How many of its requests the recorder is there for, the machine decides.
         assert about["rows"] > 0 and about["state"] == "done"
     assert left_behind() <= before
+    assert os.sched_getaffinity(os.getppid()) == allowed
