@@ -27,7 +27,7 @@ mod process;
 pub mod quantity;
 mod recorder;
 mod rungs;
-mod sdk;
+mod sdk_names;
 mod source;
 mod steal;
 mod symbols;

@@ -43,7 +43,7 @@ pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, Ag
     };
     let mut recorder = Recorder::start(&options, aims)?;
     for exe in config.process.iter().filter_map(|rule| rule.as_ref().exe()) {
-        recorder.call_sdk(exe);
+        recorder.attach_sdk(exe);
     }
     Ok(recorder)
 }

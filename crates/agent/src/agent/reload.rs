@@ -86,7 +86,7 @@ impl Agent {
             None
         };
         if let Some((next, _)) = &mut successor {
-            next.take_place()?;
+            next.take_over()?;
         }
         if listens_elsewhere {
             self.scrape = new_scrape;

@@ -4,7 +4,6 @@
 
 mod attach;
 mod jvm;
-mod sdk;
 mod size;
 
 use std::io;
@@ -19,6 +18,7 @@ use crate::load::{LoadError, Opened, kernel, open};
 use crate::losses;
 use crate::meter_maps::MeterMaps;
 use crate::probes::{self, Probe, ProbeError, Uprobes};
+use crate::sdk::{SdkPrograms, Table};
 use crate::sdk_files::SdkFiles;
 use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint};
 use crate::shared::{self, Plain};
@@ -164,6 +164,17 @@ impl Events {
                 true
             }
             Err(e) => e.kind() == libbpf_rs::ErrorKind::AlreadyExists,
+        }
+    }
+
+    /// What the programs do for processes with the SDK. Their threads claim meters, and nothing is ever
+    /// charged to those.
+    pub fn sdk(&mut self) -> SdkPrograms<'_> {
+        SdkPrograms {
+            object: &mut self.object,
+            files: &mut self.sdk_files,
+            meters: &mut self.meters,
+            table: Table::SdkProcesses,
         }
     }
 
