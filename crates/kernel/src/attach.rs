@@ -3,8 +3,8 @@
 use libbpf_rs::{Link, Object};
 
 use crate::load::{LoadError, kernel, program};
-use crate::select::FaultRung;
-use crate::{Ladder, fault_events};
+use crate::select::FaultHook;
+use crate::{Measurement, Mechanisms, fault_events};
 
 /// Hard interrupts: each kind has its own pair of tracepoints, and not every machine all kinds.
 pub(crate) const INTERRUPTS: &[&str] = &[
@@ -35,11 +35,11 @@ pub(crate) fn attach_traced(object: &mut Object) -> Result<Vec<Link>, LoadError>
     Ok(links)
 }
 
-/// Attaches everything; what can't be attached and need not be is said in the ladder.
+/// Attaches everything; what can't be attached and need not be is in the mechanisms.
 pub(crate) fn attach(
     object: &mut Object,
-    faults: FaultRung,
-    ladder: &mut Ladder,
+    faults: FaultHook,
+    mechanisms: &mut Mechanisms,
 ) -> Result<Vec<Link>, LoadError> {
     let mut links = attach_traced(object)?;
     let mut kinds = Vec::new();
@@ -56,16 +56,16 @@ pub(crate) fn attach(
         }
     }
     match kinds.as_slice() {
-        [] => ladder.set(
-            "irq",
+        [] => mechanisms.set(
+            Measurement::Irq,
             None,
             "no tracepoint of an interrupt could be attached to",
         ),
         // Where there are no vectors, as on arm64, every interrupt has a handler.
-        ["irq_handler"] => ladder.set("irq", Some("irq tracepoints"), ""),
-        _ => ladder.set("irq", Some("irq and irq_vectors tracepoints"), ""),
+        ["irq_handler"] => mechanisms.set(Measurement::Irq, Some("irq tracepoints"), ""),
+        _ => mechanisms.set(Measurement::Irq, Some("irq and irq_vectors tracepoints"), ""),
     }
-    if faults == FaultRung::Exception {
+    if faults == FaultHook::Exception {
         links.extend(fault_events::attach(object)?);
     }
     Ok(links)

@@ -29,7 +29,7 @@ use crate::notices::Notices;
 use crate::options::{End, Listener, Options, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
-use crate::rungs::{attach_probes, check_sockets};
+use crate::hooks::{attach_probes, check_sockets};
 use crate::{Aim, Live, Policy, SpanSource, StealClock};
 use turn::Sums;
 
@@ -101,7 +101,7 @@ impl Recorder {
             probes: !aims.is_empty(),
         };
         let mut kernel = Kernel::load(&config)?;
-        check_sockets(sockets, kernel.ladder())?;
+        check_sockets(sockets, kernel.mechanisms())?;
         attach_probes(&mut kernel, &aims)?;
         let wants_sdk = options.spans.contains(&SpanSource::Sdk);
         let sdk_sockets = wants_sdk.then(|| Sockets::open(options.takes_over));

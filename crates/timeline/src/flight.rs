@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::timeline::{Config, Events};
-use tailscope_kernel::{Also, drop_capabilities};
+use tailscope_kernel::{Also, Measurement, drop_capabilities};
 use tailscope_output::Folder;
 use tailscope_sdk_server::sockets::Sockets;
 use tailscope_signals::clock::Monotonic;
@@ -120,7 +120,7 @@ impl Flight {
         let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
         let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
         let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
-        let writer = Writer::begin(Arc::clone(&rings), own, folder, &options, events.ladder())
+        let writer = Writer::begin(Arc::clone(&rings), own, folder, &options, events.mechanisms())
             .map_err(system("start a thread".into()))?;
         let now = Monotonic::now().0;
         let holding = Holding::new(
@@ -202,18 +202,18 @@ impl Flight {
     /// What this kernel can't tell, in words.
     #[must_use]
     pub fn limits(&self) -> Vec<String> {
-        let missing = self.events.ladder().iter();
+        let missing = self.events.mechanisms().iter();
         missing
-            .filter(|(_, rung)| rung.mechanism.is_none())
-            .map(|(what, rung)| {
+            .filter(|(_, mechanism)| mechanism.hook.is_none())
+            .map(|(what, mechanism)| {
                 let cost = match what {
-                    "receive" | "send" => ": no request can be followed",
-                    "tcp" | "packet" | "transmit" => {
+                    Measurement::Receive | Measurement::Send => ": no request can be followed",
+                    Measurement::Tcp | Measurement::Packet | Measurement::Transmit => {
                         ": requests are followed without their packets"
                     }
                     _ => "",
                 };
-                format!("{what} is not told: {}{cost}", rung.why)
+                format!("{what} is not recorded: {}{cost}", mechanism.why)
             })
             .collect()
     }

@@ -4,13 +4,13 @@ use libbpf_rs::{Link, Object};
 
 use crate::attach::{INTERRUPTS, attach_traced};
 use crate::load::{LoadError, program};
-use crate::select::FaultRung;
-use crate::{Ladder, fault_events};
+use crate::select::FaultHook;
+use crate::{Measurement, Mechanisms, fault_events};
 
 pub(super) fn attach(
     object: &mut Object,
-    faults: FaultRung,
-    ladder: &mut Ladder,
+    faults: FaultHook,
+    mechanisms: &mut Mechanisms,
 ) -> Result<Vec<Link>, LoadError> {
     let mut links = attach_traced(object)?;
     let before = links.len();
@@ -26,15 +26,15 @@ pub(super) fn attach(
         }
     }
     if links.len() == before {
-        ladder.set(
-            "irq",
+        mechanisms.set(
+            Measurement::Irq,
             None,
             "no tracepoint of an interrupt could be attached to",
         );
     } else {
-        ladder.set("irq", Some("irq and irq_vectors tracepoints"), "");
+        mechanisms.set(Measurement::Irq, Some("irq and irq_vectors tracepoints"), "");
     }
-    if faults == FaultRung::Exception {
+    if faults == FaultHook::Exception {
         links.extend(fault_events::attach(object)?);
     }
     Ok(links)
