@@ -14,11 +14,11 @@ use tailscope_signals::row::Row;
 use crate::answers::{self, Answers};
 use crate::attach::attach;
 use crate::config::{configure, ring_bytes};
-use crate::culprits::Names;
+use crate::blame::Names;
 use crate::keeping::Keepings;
 use crate::losses::{self, Losses, Uncovered};
 use crate::meter_maps::MeterMaps;
-use crate::news::{self, Event, Ring};
+use crate::process_events::{self, Event, Ring};
 use crate::pid_namespace::{self, NamespaceError, Numbers, PidNamespace, user_namespace_refuses};
 use crate::privilege::{Missing, missing_capabilities};
 use crate::probes::{self, Uprobes};
@@ -226,7 +226,7 @@ impl Kernel {
             Uprobes::Nothing => None,
             _ => Some(ProbeRows {
                 rings: rings("probe_rings")?,
-                reserved: news::rows(&map_of(&object, "probe_rows"))
+                reserved: process_events::rows(&map_of(&object, "probe_rows"))
                     .map_err(kernel("open the ring of rows from probes"))?,
             }),
         };
@@ -240,7 +240,7 @@ impl Kernel {
             answers,
             probe_rows,
             uprobes,
-            events: news::events(&map_of(&object, "events"))
+            events: process_events::events(&map_of(&object, "events"))
                 .map_err(kernel("open the ring of events"))?,
             watched,
             sdk_meters: MeterMaps::new(shared::FIRST_SDK_MAP..shared::MAX_METER_MAPS),
@@ -275,12 +275,12 @@ impl Kernel {
         Names::of(&self.object)
     }
 
-    /// Takes the news of watched processes.
+    /// Drains the process events.
     pub fn events(&mut self, each: impl FnMut(Event)) {
         self.events.drain(each);
     }
 
-    /// Becomes readable when there is news.
+    /// Readable when there are process events.
     #[must_use]
     pub fn events_fd(&self) -> BorrowedFd<'_> {
         self.events.epoll_fd()
@@ -298,9 +298,9 @@ impl Kernel {
         losses::uncovered(&self.object)
     }
 
-    /// News that were lost so far: cheaper than all [`losses`](Kernel::losses).
+    /// Process events that were lost so far: cheaper than all [`losses`](Kernel::losses).
     #[must_use]
-    pub fn lost_news(&self) -> u64 {
+    pub fn lost_process_events(&self) -> u64 {
         losses::counted(&self.object).events
     }
 

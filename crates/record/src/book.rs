@@ -33,7 +33,7 @@ pub(crate) struct Book {
     /// Names that arguments gave, by their number.
     texts: HashMap<u16, SpanName>,
     /// Who is to blame, by their number.
-    culprits: HashMap<u16, SpanName>,
+    blamed: HashMap<u16, SpanName>,
     /// Requests that others queued behind.
     behind: HashMap<String, SpanName>,
     sdk_names: SdkNames,
@@ -117,7 +117,7 @@ impl Book {
             socket_span,
             probe_spans,
             texts: HashMap::new(),
-            culprits: HashMap::new(),
+            blamed: HashMap::new(),
             behind: HashMap::new(),
             sdk_names: SdkNames::default(),
             weights,
@@ -268,9 +268,9 @@ impl Page<'_> {
         for (metered, &who) in row.who.iter().enumerate() {
             let cause = cause_of(metered).index();
             if who != 0 && span.cause_ns[cause] > 0 {
-                span.cause_by[cause] = book.culprits.get(&who).copied().or_else(|| {
-                    let name = book.intern(&names.culprit(who)?);
-                    book.culprits.insert(who, name);
+                span.cause_by[cause] = book.blamed.get(&who).copied().or_else(|| {
+                    let name = book.intern(&names.blamed(who)?);
+                    book.blamed.insert(who, name);
                     Some(name)
                 });
             }

@@ -85,7 +85,7 @@ pub enum RecordError {
     #[error("can't start a thread: {0}")]
     Thread(io::Error),
     /// A system call.
-    #[error("can't wait for news: {0}")]
+    #[error("poll() on the process-event ring failed: {0}")]
     Wait(io::Error),
 }
 

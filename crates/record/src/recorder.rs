@@ -59,7 +59,7 @@ pub struct Recorder {
     scanned: u32,
     /// Programs that started and are not watched.
     programs: Vec<u32>,
-    lost_news: u64,
+    lost_process_events: u64,
     pace: Pace,
     looked: Instant,
     steered: Instant,
@@ -162,7 +162,7 @@ impl Recorder {
             metadata,
             scanned: 0,
             programs: Vec::new(),
-            lost_news: 0,
+            lost_process_events: 0,
             pace: Pace::default(),
             looked: Instant::now(),
             steered: Instant::now(),
@@ -260,7 +260,7 @@ impl Recorder {
     }
 
     /// Waits for the next look, takes what came since the last, and does what is due. While no
-    /// process is watched it looks only when there is news, or `wake` is readable, or once a second.
+    /// process is watched it looks only when there are process events, or `wake` is readable, or once a second.
     ///
     /// # Errors
     /// Those of the ledger mean that rows were lost, and are counted; everything else went on, and
@@ -281,7 +281,7 @@ impl Recorder {
             self.refreshed = Instant::now();
             self.search_for_libraries();
             self.look_for_replaced_files();
-            self.hear_refusals();
+            self.report_refusals();
             self.sdk.iter_mut().for_each(Server::drop_closed);
             self.finish_answers(false)?;
         }

@@ -5,7 +5,7 @@ mod cooldown;
 mod holding;
 mod jvms;
 mod machine;
-mod news;
+mod follow;
 mod notice;
 mod options;
 mod sdk;

@@ -59,7 +59,7 @@ impl Recorder {
             ("abandoned", kernel.abandoned),
             ("depth", kernel.depth),
             ("names", kernel.names),
-            ("culprits", kernel.culprits),
+            ("culprits", kernel.blamed),
             ("recursion", kernel.recursion),
             ("strangers", sdk.unwatched),
             ("refused", sdk.refused),

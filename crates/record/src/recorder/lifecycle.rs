@@ -97,14 +97,14 @@ impl Recorder {
         }
     }
 
-    /// Whether news of processes were lost since the last time. Then it forgets those that ended
+    /// Whether process events were lost since the last time. Then it forgets those that ended
     /// unheard; which programs started, only a look at all processes can tell.
-    pub fn missed_news(&mut self) -> Result<bool, RecordError> {
-        let lost = self.kernel.lost_news();
-        if lost == self.lost_news {
+    pub fn missed_process_events(&mut self) -> Result<bool, RecordError> {
+        let lost = self.kernel.lost_process_events();
+        if lost == self.lost_process_events {
             return Ok(false);
         }
-        self.lost_news = lost;
+        self.lost_process_events = lost;
         for pid in self.processes.iter().copied().collect::<Vec<u32>>() {
             let now = start_of(pid);
             let known = self.starts.get(&pid).copied();
@@ -118,10 +118,10 @@ impl Recorder {
         Ok(true)
     }
 
-    pub(super) fn hear_news(&mut self) {
-        let mut news = Vec::new();
-        self.kernel.events(|event| news.push(event));
-        for event in news {
+    pub(super) fn drain_process_events(&mut self) {
+        let mut events = Vec::new();
+        self.kernel.events(|event| events.push(event));
+        for event in events {
             match event {
                 Event::Child { pid, .. } => {
                     self.processes.insert(pid);

@@ -51,7 +51,7 @@ impl Recorder {
 
     pub(super) fn look(&mut self) -> Result<(), RecordError> {
         let requests = self.sdk.as_mut().map(Server::accept).unwrap_or_default();
-        self.hear_news();
+        self.drain_process_events();
         self.answer(requests);
         if let Some(steal) = &mut self.steal
             && !self.processes.is_empty()
