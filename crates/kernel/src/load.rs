@@ -203,7 +203,7 @@ impl Kernel {
         }
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
-        let links = attach(&mut object, faults, &mut mechanisms)?;
+        let links = attach(&mut object, "on_irq_entry", faults, &mut mechanisms)?;
         let take_in = program(&mut object, "take_in_threads")
             .attach()
             .map_err(kernel("attach the iterator over tasks"))?;

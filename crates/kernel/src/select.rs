@@ -8,8 +8,11 @@ use crate::{Config, Measurement, Mechanisms};
 
 pub(crate) static PROBES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));
 
-/// The tracepoints that carry programs, by the program's name. `None`: nothing works without it.
-const TRACEPOINTS: &[(&str, &str, Option<Measurement>)] = &[
+/// A program, its tracepoint, and what is measured by it. `None`: nothing works without it.
+pub(crate) type Tracepoint = (&'static str, &'static str, Option<Measurement>);
+
+/// The tracepoints of a recording.
+const TRACEPOINTS: &[Tracepoint] = &[
     ("on_switch", "sched_switch", None),
     ("on_waking", "sched_waking", None),
     ("on_new_task", "task_newtask", None),
@@ -61,7 +64,34 @@ pub(crate) fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
         .is_some()
 }
 
-/// Switches off the programs whose tracepoints are not there or not asked for.
+/// Switches off the programs whose tracepoints this kernel lacks, or that measure what is not wanted.
+pub(crate) fn select_tracepoints(
+    open: &mut OpenObject,
+    btf: &Btf<'_>,
+    tracepoints: &[Tracepoint],
+    wanted: impl Fn(Measurement) -> bool,
+    mechanisms: &mut Mechanisms,
+) -> Result<(), LoadError> {
+    for &(program, tracepoint, measures) in tracepoints {
+        let there = has_tracepoint(btf, tracepoint);
+        let wanted = measures.is_none_or(&wanted);
+        match measures {
+            None if !there => return Err(LoadError::NoTracepoint(tracepoint)),
+            Some(what) if wanted && !there => {
+                let why = format!("this kernel has no tracepoint {tracepoint}");
+                mechanisms.set(what, without(what), why);
+            }
+            Some(what) if wanted && mechanisms.get(what).is_none() => {
+                mechanisms.set(what, Some(tracepoint), "");
+            }
+            _ => {}
+        }
+        autoload(open, program, wanted && there);
+    }
+    Ok(())
+}
+
+/// Switches off the programs of a recording that can't run here or that are not wanted.
 pub(crate) fn select(
     open: &mut OpenObject,
     btf: &Btf<'_>,
@@ -73,21 +103,8 @@ pub(crate) fn select(
     mechanisms.set(Measurement::Lock, Some("system call, contention_begin"), "");
     mechanisms.set(Measurement::Stopped, Some("sched_switch, signal_generate"), "");
     mechanisms.set(Measurement::Reclaim, Some("mm_vmscan tracepoints, sched_switch"), "");
-    for &(program, tracepoint, measures) in TRACEPOINTS {
-        let wanted = match measures {
-            Some(Measurement::Connections) => config.sockets.is_some(),
-            _ => true,
-        };
-        let there = has_tracepoint(btf, tracepoint);
-        if wanted && !there {
-            let why = format!("this kernel has no tracepoint {tracepoint}");
-            match measures {
-                None => return Err(LoadError::NoTracepoint(tracepoint)),
-                Some(what) => mechanisms.set(what, without(what), why),
-            }
-        }
-        autoload(open, program, wanted && there);
-    }
+    let wanted = |what| what != Measurement::Connections || config.sockets.is_some();
+    select_tracepoints(open, btf, TRACEPOINTS, wanted, mechanisms)?;
     let throttle = btf
         .type_by_name::<libbpf_rs::btf::types::Struct<'_>>("cfs_rq")
         .is_some_and(|cfs_rq| {

@@ -41,9 +41,6 @@ pub(crate) fn choose_socket_hooks(
     autoload(open, "on_data_ready", from_ready && ready_told);
     autoload(open, "on_readable", from_ready && readable);
 
-    if wanted && has_tracepoint(btf, "inet_sock_set_state") {
-        mechanisms.set(Measurement::Connections, Some("inet_sock_set_state"), "");
-    }
     if wanted {
         let (hook, why) = better_of(
             told.then_some("sock_recv_length, sock_send_length"),

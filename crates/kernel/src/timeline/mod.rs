@@ -2,7 +2,6 @@
 //!
 //! They know nothing of meters and of [`Kernel`](crate::Kernel); both may be loaded at a time.
 
-mod attach;
 mod jvm;
 mod size;
 
@@ -14,13 +13,14 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenObject};
 use tailscope_signals::event_ring::EventRings;
 
 use crate::{Measurement, Mechanisms};
+use crate::attach::attach;
 use crate::load::{LoadError, Opened, kernel, open};
 use crate::losses;
 use crate::meter_maps::MeterMaps;
 use crate::probes::{self, Probe, ProbeError, Uprobes};
 use crate::sdk::{SdkPrograms, Table};
 use crate::sdk_files::SdkFiles;
-use crate::select::{autoload, choose_fault_hook, fentry_refused, has_tracepoint};
+use crate::select::{Tracepoint, choose_fault_hook, fentry_refused, select_tracepoints};
 use crate::shared::{self, Plain};
 use crate::watch::{Watched, map_of};
 pub use jvm::Listening;
@@ -28,8 +28,8 @@ use size::RingSize;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/timeline.bpf.o"));
 
-/// The tracepoints by their program, and what is missing without them. `None`: nothing works.
-const TRACEPOINTS: &[(&str, &str, Option<Measurement>)] = &[
+/// The tracepoints of a timeline.
+const TRACEPOINTS: &[Tracepoint] = &[
     ("on_switch", "sched_switch", None),
     ("on_waking", "sched_waking", None),
     ("on_waking_new", "sched_wakeup_new", None),
@@ -109,7 +109,7 @@ impl Events {
         let mut mechanisms = Mechanisms::default();
         let size = RingSize::within(config.memory, cpus);
         configure(&mut open, config, cpus, size).map_err(kernel("configure the programs"))?;
-        select(&mut open, &btf, &mut mechanisms)?;
+        select_tracepoints(&mut open, &btf, TRACEPOINTS, |_| true, &mut mechanisms)?;
         let uprobes = if config.probes {
             probes::choose(&mut mechanisms)
         } else {
@@ -120,7 +120,7 @@ impl Events {
         let mut object = open
             .load()
             .map_err(kernel("load the timeline's programs"))?;
-        let links = attach::attach(&mut object, faults, &mut mechanisms)?;
+        let links = attach(&mut object, "on_vector_entry", faults, &mut mechanisms)?;
         let watched = Watched::of(&object)?;
         Ok(Self {
             links,
@@ -233,29 +233,6 @@ fn configure(
             map.set_max_entries(cpus as u32)?;
             map.set_value_size(EventRings::value_size(size.events()))?;
         }
-    }
-    Ok(())
-}
-
-/// Switches off the programs whose tracepoints are not there.
-fn select(open: &mut OpenObject, btf: &Btf<'_>, mechanisms: &mut Mechanisms) -> Result<(), LoadError> {
-    for &(program, tracepoint, tells) in TRACEPOINTS {
-        let there = has_tracepoint(btf, tracepoint);
-        match (there, tells) {
-            (false, None) => return Err(LoadError::NoTracepoint(tracepoint)),
-            (false, Some(what)) => {
-                mechanisms.set(
-                    what,
-                    None,
-                    format!("this kernel has no tracepoint {tracepoint}"),
-                );
-            }
-            (true, Some(what)) if mechanisms.get(what).is_none() => {
-                mechanisms.set(what, Some(tracepoint), "");
-            }
-            (true, _) => {}
-        }
-        autoload(open, program, there);
     }
     Ok(())
 }
