@@ -23,4 +23,4 @@ mod problems;
 mod server;
 
 pub use client::Sink;
-pub use server::{Counts, Execs, Server};
+pub use server::{Execs, Losses, Server};

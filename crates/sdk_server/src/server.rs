@@ -27,11 +27,9 @@ const SOON: Duration = Duration::from_millis(5);
 /// The most requests that wait at a time.
 const MOST_WAITING: usize = 256;
 
-/// What all processes did so far, also those that have ended.
+/// What was lost or refused so far, also of processes that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Spans that ended, kept or not.
-    pub spans: u64,
+pub struct Losses {
     /// Rows that found no room in their region.
     pub full: u64,
     /// Rows or chunks of rows that made no sense.
@@ -42,9 +40,8 @@ pub struct Counts {
     pub refused: u64,
 }
 
-impl Counts {
-    fn add(&mut self, loss: RegionLoss, spans: u64) {
-        self.spans += spans;
+impl Losses {
+    fn add(&mut self, loss: RegionLoss) {
         self.full += loss.full;
         self.malformed += loss.malformed;
     }
@@ -75,7 +72,8 @@ pub struct Server<N> {
     /// The group of events that is counted now, and its number.
     counted: (u16, Vec<abi::ts_event>),
     /// Of processes that have ended.
-    past: Counts,
+    past: Losses,
+    past_spans: u64,
     problems: Problems,
 }
 
@@ -101,7 +99,8 @@ impl<N: Copy> Server<N> {
             sample,
             unknown,
             counted: (0, Vec::new()),
-            past: Counts::default(),
+            past: Losses::default(),
+            past_spans: 0,
             problems: Problems::default(),
         })
     }
@@ -131,7 +130,7 @@ impl<N: Copy> Server<N> {
 
     /// Whether the request of such a process waits.
     pub fn any_waits(&self, is_such: impl Fn(u32) -> bool) -> bool {
-        let mut waiting = self.waiting.iter().filter_map(ConnectionRequest::pid);
+        let mut waiting = self.waiting.iter().map(ConnectionRequest::pid);
         waiting.any(is_such)
     }
 
@@ -201,7 +200,7 @@ impl<N: Copy> Server<N> {
     /// [forgotten](Self::forget) before the requests are answered.
     #[must_use]
     pub fn outdated(&self, requests: &[ConnectionRequest]) -> BTreeSet<u32> {
-        let pids = requests.iter().filter_map(ConnectionRequest::pid);
+        let pids = requests.iter().map(ConnectionRequest::pid);
         pids.filter(|pid| {
             self.clients.get(pid).is_some_and(|client| {
                 let may_be_new = self.execs == Execs::Unreported;
@@ -223,7 +222,7 @@ impl<N: Copy> Server<N> {
         // The SDK for Java makes its file in memory just before it connects, and its thread runs the
         // probe as soon as it is answered. A program with the SDK in its own file connects only after
         // that file is attached to, so nothing new is to be found there.
-        let pids: BTreeSet<u32> = new.iter().filter_map(ConnectionRequest::pid).collect();
+        let pids: BTreeSet<u32> = new.iter().map(ConnectionRequest::pid).collect();
         for pid in pids {
             if is_watched(pid) && !program_of(pid).is_some_and(|f| programs.is_attached_for_all(f)) {
                 self.search(pid);
@@ -233,7 +232,7 @@ impl<N: Copy> Server<N> {
         let has_attached = |pid| program_of(pid).is_some_and(|file| programs.is_attached(file));
         let waits = |pid| is_undecided(pid) || self.finder.is_searching(pid) && !has_attached(pid);
         let is_early = |request: &ConnectionRequest| {
-            request.age() < PATIENCE && !request.is_closed() && request.pid().is_some_and(waits)
+            request.age() < PATIENCE && !request.is_closed() && waits(request.pid())
         };
         let mut requests = std::mem::take(&mut self.waiting);
         requests.extend(new);
@@ -254,7 +253,7 @@ impl<N: Copy> Server<N> {
         programs: &mut SdkPrograms<'_>,
         is_watched: impl Fn(u32) -> bool,
     ) {
-        let Some(pid) = request.pid() else { return };
+        let pid = request.pid();
         if !is_watched(pid) {
             self.past.unwatched += 1;
             return request.refuse(Refusal::NotWatched);
@@ -262,7 +261,8 @@ impl<N: Copy> Server<N> {
         if request.is_closed() {
             return; // making what a process gets takes time
         }
-        if !self.clients.contains_key(&pid) && self.admits(&request) {
+        let is_new = !self.clients.contains_key(&pid);
+        if is_new && self.admission.admits(request.user(), Instant::now()) {
             self.create_client(pid, programs);
         }
         let known = self.clients.get_mut(&pid);
@@ -276,11 +276,6 @@ impl<N: Copy> Server<N> {
         {
             client.connections.add(connection);
         }
-    }
-
-    fn admits(&mut self, request: &ConnectionRequest) -> bool {
-        let user = request.user();
-        user.is_some_and(|user| self.admission.admits(user, Instant::now()))
     }
 
     fn create_client(&mut self, pid: u32, programs: &mut SdkPrograms<'_>) {
@@ -343,14 +338,9 @@ impl<N: Copy> Server<N> {
             return false;
         };
         client.drain(pid, sink);
-        self.past.add(client.loss(), client.spans());
+        self.past.add(client.loss());
+        self.past_spans += client.spans();
         true
-    }
-
-    /// Whether this process is connected.
-    #[must_use]
-    pub fn serves(&self, pid: u32) -> bool {
-        self.clients.contains_key(&pid)
     }
 
     /// The processes that are connected.
@@ -364,13 +354,20 @@ impl<N: Copy> Server<N> {
         clients.for_each(|client| client.connections.drop_closed());
     }
 
-    /// What all processes did so far.
+    /// What was lost or refused so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        let mut counts = self.past;
+    pub fn losses(&self) -> Losses {
+        let mut losses = self.past;
         for client in self.clients.values() {
-            counts.add(client.loss(), client.spans());
+            losses.add(client.loss());
         }
-        counts
+        losses
+    }
+
+    /// Spans that ended so far, kept or not. Reads 2,048 cache lines of each process: not for every poll.
+    #[must_use]
+    pub fn spans(&self) -> u64 {
+        let now: u64 = self.clients.values().map(Client::spans).sum();
+        self.past_spans + now
     }
 }

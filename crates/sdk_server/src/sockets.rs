@@ -178,20 +178,32 @@ fn path_of(user: u32) -> PathBuf {
 pub struct ConnectionRequest {
     connection: OwnedFd,
     accepted: Instant,
+    pid: u32,
+    user: u32,
 }
 
 impl ConnectionRequest {
-    /// The process. `None`: the kernel does not say.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        let peer = socket_peercred(&self.connection).ok()?;
-        Some(peer.pid.as_raw_nonzero().get() as u32)
+    /// `None`: the kernel does not say who has connected.
+    fn of(connection: OwnedFd) -> Option<Self> {
+        let peer = socket_peercred(&connection).ok()?;
+        Some(Self {
+            connection,
+            accepted: Instant::now(),
+            pid: peer.pid.as_raw_nonzero().get() as u32,
+            user: peer.uid.as_raw(),
+        })
     }
 
-    /// Its user. `None`: the kernel does not say.
+    /// The process.
     #[must_use]
-    pub fn user(&self) -> Option<u32> {
-        Some(socket_peercred(&self.connection).ok()?.uid.as_raw())
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its user.
+    #[must_use]
+    pub fn user(&self) -> u32 {
+        self.user
     }
 
     /// For how long it has waited.

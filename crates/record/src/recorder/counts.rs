@@ -48,7 +48,7 @@ impl Recorder {
     #[must_use]
     pub fn lost(&self) -> Counts {
         let kernel = self.kernel.losses();
-        let sdk = self.sdk.as_ref().map(Server::counts).unwrap_or_default();
+        let sdk = self.sdk.as_ref().map(Server::losses).unwrap_or_default();
         named([
             ("ring_full", kernel.rows),
             ("threads", kernel.threads),
@@ -126,7 +126,7 @@ impl Recorder {
             .filter_map(|map| Meters::map(map).ok())
             .map(|meters| meters.spans())
             .sum();
-        let sdk = self.sdk.as_ref().map_or(0, |sdk| sdk.counts().spans);
+        let sdk = self.sdk.as_ref().map_or(0, Server::spans);
         (kernel, sdk)
     }
 }

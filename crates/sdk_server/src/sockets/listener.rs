@@ -80,10 +80,7 @@ impl Listener {
         let mut requests = Vec::new();
         while requests.len() < self.most {
             match accept_with(&self.socket, flags) {
-                Ok(connection) => requests.push(ConnectionRequest {
-                    connection,
-                    accepted: Instant::now(),
-                }),
+                Ok(connection) => requests.extend(ConnectionRequest::of(connection)),
                 Err(Errno::AGAIN) => return requests,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => break, // no descriptors, no memory: it stays readable, which must not spin

@@ -84,8 +84,8 @@ impl Sdk {
     /// Spans that were lost: their region had no room, their rows made no sense, or their process got no
     /// memory. Of such a process one span is counted, as nothing says how many it has.
     pub(super) fn lost(&self) -> u64 {
-        let counts = self.server.counts();
-        counts.full + counts.malformed + counts.refused + self.spans.malformed()
+        let lost = self.server.losses();
+        lost.full + lost.malformed + lost.refused + self.spans.malformed()
     }
 
     /// Answers connection requests, and writes heartbeats.
