@@ -14,7 +14,7 @@ use tailscope_observe::resolve::fuzzing as observe;
 use tailscope_record::fuzzing as record;
 use tailscope_signals::keeping::{Keeping, Kept};
 use tailscope_signals::meters::{self, Meters};
-use tailscope_signals::region::Region;
+use tailscope_sdk_server::region::Region;
 use tailscope_signals::row::Row;
 use tailscope_signals::sdk_files::SdkFile;
 use tailscope_timeline::{Trace, page, perfetto, tell};

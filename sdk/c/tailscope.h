@@ -738,9 +738,9 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 				shares[count].ns = ns;
 				shares[count].n = n;
 				shares[count].who = 0;
-				if (n && (TS_CULPRIT_CAUSES & 1u << i))
+				if (n && (TS_BLAMED_CAUSES & 1u << i))
 					shares[count].who =
-					    ts_culprit(&m->recent[i], m->totals.n[i], n);
+					    ts_blamed(&m->recent[i], m->totals.n[i], n);
 				shares[count++].reserved = 0;
 			}
 		__asm__ volatile("" ::: "memory");

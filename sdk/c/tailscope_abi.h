@@ -59,7 +59,7 @@ struct ts_totals {
 };
 
 /*
- * Who is to blame: for the causes that have culprits, the latest large episodes with the culprit
+ * Who is to blame: for the causes that blame a thread or an interrupt, the latest large episodes with who is to blame
  * of each, by a number that the recorder knows a name for. `n` is the low half of the cause's
  * count with this episode, so how far back it is, needs no clock. Of two episodes the longer is
  * the earlier, and empty ones (ns == 0) are last: the first that lies within a span is the
@@ -77,9 +77,9 @@ struct ts_recent {
 	struct ts_episode episode[TS_EPISODES];
 };
 
-/* A cause's number is its place here; places of causes without culprits stay empty. */
+/* A cause's number is its place here; places of causes that blame nobody stay empty. */
 #define TS_RECENTS 16
-#define TS_CULPRIT_CAUSES                                                                \
+#define TS_BLAMED_CAUSES                                                                \
 	(1u << TS_RUNQUEUE | 1u << TS_PREEMPTED | 1u << TS_LOCK | 1u << TS_NETWORK |     \
 	 1u << TS_SLEEP | 1u << TS_IRQ | 1u << TS_SOFTIRQ_NET | 1u << TS_SOFTIRQ_TIMER | \
 	 1u << TS_SOFTIRQ_OTHER | 1u << TS_STOPPED)
@@ -109,7 +109,7 @@ struct ts_meter {
 
 /* Whose the largest of a cause's `n` latest episodes was, if `count` is how many there were so
  * far; 0: nobody is known. */
-static inline ts_u16 ts_culprit(const struct ts_recent *recent, ts_u32 count, ts_u32 n)
+static inline ts_u16 ts_blamed(const struct ts_recent *recent, ts_u32 count, ts_u32 n)
 {
 	const struct ts_episode *e = recent->episode;
 	ts_u16 who = 0;

@@ -71,9 +71,9 @@ def test_ledgers_follow_each_other_without_a_gap(agent: Start, run: Run) -> None
 def test_a_ledger_that_is_begun_when_it_ends_is_sealed_too(agent: Start) -> None:
     started = agent(LOOPBENCH, ledger='rotate_age = "1s"')
     tasks = Path(f"/proc/{started.pid}/task")
-    clerk = next(t for t in tasks.iterdir() if (t / "comm").read_text() == "agent-clerk\n")
+    worker = next(t for t in tasks.iterdir() if (t / "comm").read_text() == "agent-ledgers\n")
     before, port = len(started.ledgers()), int(re.findall(r"at http://[^:]+:(\d+)", started.err)[0])
-    with held(int(clerk.name)):
+    with held(int(worker.name)):
         # After a second the next ledger is wanted, which the agent sees at its next turn.
         begun, turns = time.monotonic(), lambda: int(started.status("voluntary_ctxt_switches"))
         until(lambda: time.monotonic() > begun + 1, "the ledger is as old as it may become")

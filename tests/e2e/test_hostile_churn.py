@@ -19,6 +19,8 @@ PROCESSES = 400
 #: Programs whose spans have 250 names each, which no other program has.
 NAMED = 60
 SPANS = 2000
+LOOPS = "tailscope_span_duration_seconds_count{span=loop}"
+REFUSED = "tailscope_lost_total{place=refused}"
 #: Were each connection or process kept, it would be far more.
 MORE_DESCRIPTORS = 40
 MORE_MIB = 64
@@ -52,7 +54,28 @@ def test_an_agent_holds_nothing_of_what_came_and_went(
         "what they held is given back",
     )
     assert resident_mib(started) < before[1] + MORE_MIB
-    figures = started.figures()
-    loops = figures["tailscope_span_duration_seconds_count{span=loop}"]
-    assert loops == SPANS, started.lost()
+    assert started.figures()[LOOPS] == SPANS, started.lost()
+    started.stop(signal.SIGTERM).clean()
+
+
+def test_programs_of_one_user_that_come_too_often_are_refused_and_no_other_users(
+    agent: Callable[..., Agent],
+    run: Run,
+    attack: Attack,
+    program: Callable[..., Path],
+    folder: Path,
+) -> None:
+    forging = Path(shutil.copy(program("forging.c"), folder))
+    begin = folder / "begin"
+    attack("comes_and_goes", 0, begin, forging, 0)
+    rules = [f'exe = "{path}"' for path in (interpreter(folder), forging)]
+    started = agent(LOOPBENCH, *rules)
+    until(lambda: started.figures()["tailscope_processes"] == 1, "the attacker is watched")
+    begin.touch()
+    until(lambda: REFUSED in started.lost(), "some are refused", 120)
+    run("loopbench", "--spans", SPANS, "--think-us", 200).wait(120).clean()
+    until(
+        lambda: started.figures().get(LOOPS, 0) == SPANS,
+        "all spans of the other user's program are recorded",
+    )
     started.stop(signal.SIGTERM).clean()

@@ -20,9 +20,9 @@ use tailscope_trace::Written;
 
 use crate::archive::{Archive, Holding};
 use crate::by_process;
-use crate::clerk::{Clerk, Done, Job};
+use crate::ledger_worker::{LedgerWorker, Done, Job};
 use crate::config::Config;
-use crate::mailbox::{Bell, Mailbox};
+use crate::scrape_requests::{Waker, ScrapeRequests};
 use crate::otlp::{self, Exporter};
 use crate::rotation::Reason;
 use crate::scrape::Scrape;
@@ -59,9 +59,9 @@ pub struct Agent {
     scrape: Option<Scrape>,
     /// The socket for metrics that systemd passed, which no configuration replaces.
     passed: Option<TcpListener>,
-    clerk: Clerk,
-    mailbox: Arc<Mailbox>,
-    bell: Arc<Bell>,
+    ledger_worker: LedgerWorker,
+    scrape_requests: Arc<ScrapeRequests>,
+    waker: Arc<Waker>,
     /// Processes that a rule fits; what they start is watched with them.
     chosen: Vec<u32>,
     began: Instant,
@@ -98,17 +98,17 @@ impl Agent {
         let config = Config::read(path)?;
         allow_descriptors();
         let archive = Archive::open(config.ledger.folder.as_ref())?;
-        let bell = Arc::new(Bell::new().map_err(system("make a bell"))?);
-        let mailbox = Arc::new(Mailbox::new(Arc::clone(&bell)));
+        let waker = Arc::new(Waker::new().map_err(system("make a waker"))?);
+        let scrape_requests = Arc::new(ScrapeRequests::new(Arc::clone(&waker)));
         let passed = passed_listener();
         // Before the recorder, which drops the right to a port below 1024.
         let listener = listener(&config, passed.as_ref())?;
         let mut recorder = recorder(&config, false)?;
         let written = Arc::default();
-        let clerk = Clerk::start(archive, Arc::clone(&bell), Arc::clone(&written))
+        let ledger_worker = LedgerWorker::start(archive, Arc::clone(&waker), Arc::clone(&written))
             .map_err(system("start a thread"))?;
-        recorder.turn(begin_now(&clerk, &recorder, &mut Vec::new())?);
-        let scrape = scrape(listener, &mailbox)?;
+        recorder.turn(begin_now(&ledger_worker, &recorder, &mut Vec::new())?);
+        let scrape = scrape(listener, &scrape_requests)?;
         let exported = Arc::default();
         let exporter = exporter(&config, &recorder, &exported)?;
         let by_process = by_process::Shared::default();
@@ -123,9 +123,9 @@ impl Agent {
             by_process,
             scrape,
             passed,
-            clerk,
-            mailbox,
-            bell,
+            ledger_worker,
+            scrape_requests,
+            waker,
             chosen: Vec::new(),
             began: Instant::now(),
             turning: None,
@@ -187,25 +187,25 @@ impl Agent {
         notify("READY=1");
         let (mut tended, mut searched) = (Instant::now(), Instant::now());
         while !orders.stop.load(Ordering::Relaxed) {
-            let wake = Arc::clone(&self.bell);
+            let wake = Arc::clone(&self.waker);
             self.by_process.lock().turn(Instant::now());
             match self.recorder.round(Some(wake.as_fd())) {
                 Err(RecordError::Ledger(e)) => self.failed_to_write(&e.to_string()),
                 Err(e @ RecordError::Watch(_)) => (self.say)(&e.to_string()),
                 done => done?,
             }
-            self.bell.clear();
+            self.waker.clear();
             self.meet()?;
             self.take_up();
-            let mailbox = Arc::clone(&self.mailbox);
-            mailbox.answer(|| self.figures().render());
+            let scrape_requests = Arc::clone(&self.scrape_requests);
+            scrape_requests.answer(|| self.figures().render());
             if orders.reload.swap(false, Ordering::Relaxed) {
                 self.reload()?;
             }
             if tended.elapsed() >= TEND_EVERY {
                 tended = Instant::now();
                 self.tend();
-                let missed = self.recorder.missed_news()?;
+                let missed = self.recorder.missed_process_events()?;
                 if missed || searched.elapsed() >= SEARCH_EVERY {
                     searched = Instant::now();
                     self.search()?;
@@ -221,11 +221,11 @@ impl Agent {
         // A ledger that is being begun is there already, and has to be sealed like any other.
         self.settle();
         if let Some(closing) = self.recorder.end_ledger() {
-            self.clerk.give(Job::Seal(Box::new(closing)));
+            self.ledger_worker.give(Job::Seal(Box::new(closing)));
         }
         self.recorder.tap(None);
         let Self {
-            clerk,
+            ledger_worker,
             say,
             exporter,
             recorder,
@@ -235,7 +235,7 @@ impl Agent {
         if let Some(exporter) = exporter {
             exporter.end();
         }
-        for done in clerk.end() {
+        for done in ledger_worker.end() {
             if let Done::Sealed(folder, Err(why)) = done {
                 say(&format!("can't seal {}: {why}", folder.display()));
             }

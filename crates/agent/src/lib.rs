@@ -8,13 +8,13 @@ mod agent;
 mod archive;
 mod by_process;
 mod choice;
-mod clerk;
+mod ledger_worker;
 mod config;
 mod figures;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod identity;
-mod mailbox;
+mod scrape_requests;
 mod otlp;
 mod rotation;
 mod scrape;

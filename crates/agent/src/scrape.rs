@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::mailbox::{Bell, Mailbox};
+use crate::scrape_requests::{Waker, ScrapeRequests};
 
 /// Connections at a time. For one more the oldest is closed that has not said what it wants: whoever
 /// connects and is silent holds up nobody else.
@@ -33,19 +33,19 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The listening thread. Dropped, it ends.
 pub(crate) struct Scrape {
     address: SocketAddr,
-    stop: Arc<(AtomicBool, Bell)>,
+    stop: Arc<(AtomicBool, Waker)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Scrape {
-    pub(crate) fn start(listener: TcpListener, mailbox: Arc<Mailbox>) -> io::Result<Self> {
+    pub(crate) fn start(listener: TcpListener, scrape_requests: Arc<ScrapeRequests>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let stop = Arc::new((AtomicBool::new(false), Bell::new()?));
+        let stop = Arc::new((AtomicBool::new(false), Waker::new()?));
         let stopped = Arc::clone(&stop);
         let thread = Builder::new()
             .name("agent-metrics".into())
-            .spawn(move || serve(&listener, &stopped, &mailbox))?;
+            .spawn(move || serve(&listener, &stopped, &scrape_requests))?;
         Ok(Self {
             address,
             stop,
@@ -62,14 +62,14 @@ impl Scrape {
 impl Drop for Scrape {
     fn drop(&mut self) {
         self.stop.0.store(true, Ordering::Relaxed);
-        self.stop.1.ring();
+        self.stop.1.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn serve(listener: &TcpListener, stop: &(AtomicBool, Bell), mailbox: &Arc<Mailbox>) {
+fn serve(listener: &TcpListener, stop: &(AtomicBool, Waker), scrape_requests: &Arc<ScrapeRequests>) {
     let open = Arc::new(Connections::default());
     while !stop.0.load(Ordering::Relaxed) {
         let mut fds = [
@@ -96,9 +96,9 @@ fn serve(listener: &TcpListener, stop: &(AtomicBool, Bell), mailbox: &Arc<Mailbo
             place
         });
         let Some(place) = place else { continue };
-        let mailbox = Arc::clone(mailbox);
+        let scrape_requests = Arc::clone(scrape_requests);
         let answering = Builder::new().name("agent-scrape".into()).spawn(move || {
-            let _ = answer(stream, &mailbox, &place.0);
+            let _ = answer(stream, &scrape_requests, &place.0);
             drop(place);
         });
         drop(answering);
@@ -163,7 +163,7 @@ impl Drop for Place {
     }
 }
 
-fn answer(mut stream: TcpStream, mailbox: &Mailbox, place: &Connection) -> io::Result<()> {
+fn answer(mut stream: TcpStream, scrape_requests: &ScrapeRequests, place: &Connection) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let deadline = Instant::now() + PATIENCE;
     let mut head = Vec::new();
@@ -184,7 +184,7 @@ fn answer(mut stream: TcpStream, mailbox: &Mailbox, place: &Connection) -> io::R
     };
     place.has_asked.store(true, Ordering::Relaxed);
     let (status, kind, body) = match asked {
-        Asked::Metrics => match mailbox.ask().recv_timeout(PATIENCE) {
+        Asked::Metrics => match scrape_requests.ask().recv_timeout(PATIENCE) {
             Ok(text) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text),
             Err(_) => plain("503 Service Unavailable", "the recorder is busy\n"),
         },
@@ -256,10 +256,10 @@ mod tests {
 
     #[test]
     fn a_silent_client_holds_up_nobody_and_the_thread_ends() {
-        let bell = Arc::new(Bell::new().expect("a bell"));
-        let mailbox = Arc::new(Mailbox::new(bell));
+        let waker = Arc::new(Waker::new().expect("a waker"));
+        let scrape_requests = Arc::new(ScrapeRequests::new(waker));
         let here = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let scrape = Scrape::start(here, Arc::clone(&mailbox)).expect("it listens");
+        let scrape = Scrape::start(here, Arc::clone(&scrape_requests)).expect("it listens");
         let silent: Vec<_> = (0..3 * MOST)
             .map(|_| TcpStream::connect(scrape.address()).expect("connected"))
             .collect();
@@ -272,7 +272,7 @@ mod tests {
             asking.read_to_string(&mut text).map(|_| text)
         });
         while !answering.is_finished() {
-            mailbox.answer(|| "figures 1\n".into());
+            scrape_requests.answer(|| "figures 1\n".into());
             std::thread::yield_now();
         }
         let text = answering.join().expect("it ends").expect("it is answered");

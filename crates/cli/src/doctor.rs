@@ -1,47 +1,49 @@
-//! `tailscope doctor`: the ladder, in words.
+//! `tailscope doctor`: what this machine can measure, and by which mechanism.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tailscope_kernel::{Config, Kernel, Ladder, LoadError, PidNamespace, Rung, SocketSpans};
+use tailscope_kernel::{
+    Config, Kernel, LoadError, Measurement, Mechanism, Mechanisms, PidNamespace, SocketSpans,
+};
 use tailscope_record::{COUNTED_BY, StealClock, counters_rung, describe_machine};
 
 use crate::args::Doctor;
 use crate::streams::{print_json, print_laid_out};
 use crate::subject::load_failure;
 
-/// What each entry of the ladder stands for, in the order in which it is shown.
-const MEASUREMENTS: &[(&str, &str)] = &[
-    ("runqueue", "waiting for a CPU: runqueue, preempted"),
-    ("throttled", "held back by a CPU quota"),
-    ("lock", "blocked on locks"),
+/// What each measurement is for, in the order in which it is shown.
+const MEASUREMENTS: &[(Measurement, &str)] = &[
+    (Measurement::Runqueue, "waiting for a CPU: runqueue, preempted"),
+    (Measurement::Throttled, "held back by a CPU quota"),
+    (Measurement::Lock, "blocked on locks"),
     (
-        "blocked",
+        Measurement::Blocked,
         "blocked on disks, sockets, sleep: io, network, sleep",
     ),
-    ("stopped", "stopped by a signal, a tracer or the freezer"),
-    ("reclaim", "reclaiming memory for its cgroup or the machine"),
-    ("irq", "interrupts"),
-    ("softirq", "softirqs: network, timer, other"),
-    ("fault", "page faults"),
-    ("steal", "time stolen by the hypervisor"),
+    (Measurement::Stopped, "stopped by a signal, a tracer or the freezer"),
+    (Measurement::Reclaim, "reclaiming memory for its cgroup or the machine"),
+    (Measurement::Irq, "interrupts"),
+    (Measurement::Softirq, "softirqs: network, timer, other"),
+    (Measurement::Fault, "page faults"),
+    (Measurement::Steal, "time stolen by the hypervisor"),
     (
-        "sockets",
+        Measurement::Sockets,
         "requests of unmodified servers: syscall:recv..send",
     ),
     (
-        "ready",
+        Measurement::Ready,
         "and from when they were ready: syscall:ready..send",
     ),
     (
-        "connections",
+        Measurement::Connections,
         "who opened each connection, a client or the server itself",
     ),
-    ("usdt", "probes that a program has: usdt:…"),
-    ("uprobe", "functions of any program: uprobe:…"),
+    (Measurement::Usdt, "probes that a program has: usdt:…"),
+    (Measurement::Uprobe, "functions of any program: uprobe:…"),
     (
-        "counters",
+        Measurement::Counters,
         "events of the CPU in the SDK's spans: --counters",
     ),
 ];
@@ -55,38 +57,38 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
     };
     let kernel = Kernel::load(&config).map_err(load_failure)?;
     let namespace = PidNamespace::here().map_err(|e| load_failure(LoadError::from(e)))?;
-    let mut ladder = kernel.ladder().clone();
-    ladder.set("blocked", Some("sched_switch, system call"), "");
+    let mut mechanisms = kernel.mechanisms().clone();
+    mechanisms.set(Measurement::Blocked, Some("sched_switch, system call"), "");
     if StealClock::start().is_some() {
-        ladder.set(
-            "steal",
+        mechanisms.set(
+            Measurement::Steal,
             Some("/proc/stat per CPU"),
             "steal_time is in no table of symbols",
         );
     } else {
-        ladder.set("steal", None, "/proc/stat has never shown any");
+        mechanisms.set(Measurement::Steal, None, "/proc/stat has never shown any");
     }
     let counters = counters_rung();
-    ladder.set(
-        "counters",
+    mechanisms.set(
+        Measurement::Counters,
         counters.rung.is_some().then_some(COUNTED_BY),
         counters.why,
     );
     if args.json {
-        print_json(&as_json(&ladder, namespace))?;
+        print_json(&as_json(&mechanisms, namespace))?;
     } else {
-        print_laid_out(&text(&ladder, namespace))?;
+        print_laid_out(&text(&mechanisms, namespace))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(ladder: &Ladder, namespace: PidNamespace) -> Value {
-    let entries: Map<String, Value> = ladder
+fn as_json(mechanisms: &Mechanisms, namespace: PidNamespace) -> Value {
+    let entries: Map<String, Value> = mechanisms
         .iter()
-        .map(|(what, rung)| {
+        .map(|(of, mechanism)| {
             (
-                what.into(),
-                json!({ "rung": rung.mechanism, "why": rung.why }),
+                of.name().into(),
+                json!({ "rung": mechanism.hook, "why": mechanism.why }),
             )
         })
         .collect();
@@ -104,7 +106,7 @@ fn as_json(ladder: &Ladder, namespace: PidNamespace) -> Value {
     })
 }
 
-fn text(ladder: &Ladder, namespace: PidNamespace) -> String {
+fn text(mechanisms: &Mechanisms, namespace: PidNamespace) -> String {
     let machine = describe_machine();
     let numbers = match namespace {
         PidNamespace::Initial => {
@@ -121,22 +123,22 @@ fn text(ladder: &Ladder, namespace: PidNamespace) -> String {
         machine.kernel, machine.arch, machine.cpus, machine.model
     );
     for (what, words) in MEASUREMENTS {
-        let absent = Rung {
-            mechanism: None,
+        let absent = Mechanism {
+            hook: None,
             why: "not tried".into(),
         };
-        let rung = ladder.get(what).unwrap_or(&absent);
-        let mark = if rung.mechanism.is_some() {
+        let mechanism = mechanisms.get(*what).unwrap_or(&absent);
+        let mark = if mechanism.hook.is_some() {
             "yes"
         } else {
             "no "
         };
         text += &format!("{mark}  {words}\n");
-        if let Some(mechanism) = rung.mechanism {
-            text += &format!("       by {mechanism}\n");
+        if let Some(hook) = mechanism.hook {
+            text += &format!("       by {hook}\n");
         }
-        if !rung.why.is_empty() {
-            text += &format!("       because {}\n", rung.why);
+        if !mechanism.why.is_empty() {
+            text += &format!("       because {}\n", mechanism.why);
         }
     }
     text + "\nEverything above marked 'no' is null in a ledger, never 0.\n"

@@ -84,7 +84,7 @@ impl Session {
             recorder.watch(process).map_err(failure)
         })?;
         if let Some(launched) = &mut launched {
-            recorder.call_sdk(launched.program());
+            recorder.attach_sdk(launched.program());
             recorder
                 .watch(&Process {
                     pid: launched.pid(),

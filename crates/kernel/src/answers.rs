@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tailscope_signals::row::Row;
 
 use crate::load::{Kernel, LoadError, kernel, program};
-use crate::news::{self, Ring};
+use crate::process_events::{self, Ring};
 use crate::shared::{self, Plain};
 use crate::watch::{WatchError, map_of};
 
@@ -42,7 +42,7 @@ impl Answers {
         let listeners = program(object, "take_in_listeners")
             .attach()
             .map_err(kernel("attach the iterator over files"))?;
-        let rows = news::rows(&map_of(object, "late_rows"))
+        let rows = process_events::rows(&map_of(object, "late_rows"))
             .map_err(kernel("open the ring of late rows"))?;
         Ok(Self {
             finish,

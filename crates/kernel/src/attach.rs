@@ -3,11 +3,11 @@
 use libbpf_rs::{Link, Object};
 
 use crate::load::{LoadError, kernel, program};
-use crate::select::FaultRung;
-use crate::{Ladder, fault_events};
+use crate::select::FaultHook;
+use crate::{Measurement, Mechanisms, fault_events};
 
 /// Hard interrupts: each kind has its own pair of tracepoints, and not every machine all kinds.
-pub(crate) const INTERRUPTS: &[&str] = &[
+const INTERRUPTS: &[&str] = &[
     "irq_handler",
     "local_timer",
     "reschedule",
@@ -23,7 +23,7 @@ pub(crate) const INTERRUPTS: &[&str] = &[
 ];
 
 /// Attaches what says in its section where it belongs.
-pub(crate) fn attach_traced(object: &mut Object) -> Result<Vec<Link>, LoadError> {
+fn attach_traced(object: &mut Object) -> Result<Vec<Link>, LoadError> {
     let mut links = Vec::new();
     for program in object.progs_mut() {
         let section = program.section().to_string_lossy().into_owned();
@@ -35,37 +35,36 @@ pub(crate) fn attach_traced(object: &mut Object) -> Result<Vec<Link>, LoadError>
     Ok(links)
 }
 
-/// Attaches everything; what can't be attached and need not be is said in the ladder.
+/// Attaches all programs. What can't be attached and need not be is in the mechanisms. `vector_entry`: the
+/// program at the entry of an interrupt without a handler.
 pub(crate) fn attach(
     object: &mut Object,
-    faults: FaultRung,
-    ladder: &mut Ladder,
+    vector_entry: &str,
+    faults: FaultHook,
+    mechanisms: &mut Mechanisms,
 ) -> Result<Vec<Link>, LoadError> {
     let mut links = attach_traced(object)?;
     let mut kinds = Vec::new();
     for kind in INTERRUPTS {
-        let entry = program(object, "on_irq_entry").attach_raw_tracepoint(format!("{kind}_entry"));
-        let on_exit = match *kind {
-            "irq_handler" => "on_irq_exit",
-            _ => "on_vector_exit",
+        let (on_entry, on_exit) = match *kind {
+            "irq_handler" => ("on_irq_entry", "on_irq_exit"),
+            _ => (vector_entry, "on_vector_exit"),
         };
+        let entry = program(object, on_entry).attach_raw_tracepoint(format!("{kind}_entry"));
         let exit = program(object, on_exit).attach_raw_tracepoint(format!("{kind}_exit"));
         if let (Ok(entry), Ok(exit)) = (entry, exit) {
             links.extend([exit, entry]);
             kinds.push(*kind);
         }
     }
-    match kinds.as_slice() {
-        [] => ladder.set(
-            "irq",
-            None,
-            "no tracepoint of an interrupt could be attached to",
-        ),
+    let (hook, why) = match kinds.as_slice() {
+        [] => (None, "no tracepoint of an interrupt could be attached to"),
         // Where there are no vectors, as on arm64, every interrupt has a handler.
-        ["irq_handler"] => ladder.set("irq", Some("irq tracepoints"), ""),
-        _ => ladder.set("irq", Some("irq and irq_vectors tracepoints"), ""),
-    }
-    if faults == FaultRung::Exception {
+        ["irq_handler"] => (Some("irq tracepoints"), ""),
+        _ => (Some("irq and irq_vectors tracepoints"), ""),
+    };
+    mechanisms.set(Measurement::Irq, hook, why);
+    if faults == FaultHook::Exception {
         links.extend(fault_events::attach(object)?);
     }
     Ok(links)

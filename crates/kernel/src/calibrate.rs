@@ -19,6 +19,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tailscope_signals::abi;
 
 use crate::load::Kernel;
+use crate::mechanism::Measurement;
 use crate::shared::{self, Plain};
 use crate::watch::map_of;
 
@@ -43,20 +44,20 @@ struct Round {
 impl Kernel {
     /// Measures the unseen part of a fault (ns) and has it charged with each fault from now on.
     pub(crate) fn calibrate_faults(&mut self) {
-        let Some(rung) = self.ladder.get("fault").cloned() else {
+        let Some(known) = self.mechanisms.get(Measurement::Fault).cloned() else {
             return;
         };
-        let Some(mechanism) = rung.mechanism else {
+        let Some(hook) = known.hook else {
             return;
         };
         let said = match self.unseen_fault().and_then(|ns| self.charge_unseen(ns)) {
             Ok(ns) => format!("{ns} ns are added to each, the way into the kernel and back"),
             Err(why) => format!("the way into the kernel and back stays in running: {why}"),
         };
-        let why = [rung.why, said].map(|part| part.trim().to_owned());
+        let why = [known.why, said].map(|part| part.trim().to_owned());
         let parts: Vec<_> = why.iter().filter(|part| !part.is_empty()).collect();
         let why: Vec<_> = parts.iter().map(|part| part.as_str()).collect();
-        self.ladder.set("fault", Some(mechanism), why.join("; "));
+        self.mechanisms.set(Measurement::Fault, Some(hook), why.join("; "));
     }
 
     fn charge_unseen(&mut self, ns: u64) -> io::Result<u64> {

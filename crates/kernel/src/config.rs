@@ -23,7 +23,7 @@ pub struct Config {
     pub sample: u64,
     /// Whether processes that watched ones make are watched too.
     pub follow_children: bool,
-    /// Whether there is news of every program that starts, so that it can be watched.
+    /// Whether there is a process event for every program that starts, so that it can be watched.
     pub tell_programs: bool,
     /// Spans from sockets.
     pub sockets: Option<SocketSpans>,

@@ -1,4 +1,4 @@
-//! The lowest rung for page faults: the software event that fires when a fault has been handled.
+//! The last resort for page faults: the software event that fires when a fault has been handled.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use perf_event_open_sys as perf;
 
 use crate::load::{LoadError, kernel, program};
 
-/// Attaches an object's programs for this rung: to the exceptions' tracepoints, and to the events.
+/// Attaches an object's programs for it: to the exceptions' tracepoints, and to the events.
 pub(crate) fn attach(object: &mut Object) -> Result<Vec<Link>, LoadError> {
     let mut links = Vec::new();
     for tracepoint in ["page_fault_user", "page_fault_kernel"] {

@@ -3,7 +3,7 @@
 //! [`timeline`] loads programs of another kind, which write what happens as events.
 //!
 //! The programs are in `src/bpf/`, one family a file. [`Kernel::load`] finds out what this kernel
-//! offers, takes the best rung of the ladder for each measurement, and says which it took. All
+//! offers, takes the best mechanism for each measurement, and says which. All
 //! kernel objects are owned by the value it returns: nothing is pinned, so nothing outlives it,
 //! however the process ends.
 //!
@@ -23,36 +23,38 @@ mod answers;
 mod attach;
 mod calibrate;
 mod config;
-mod culprits;
+mod blame;
 mod fault_events;
 mod keeping;
-mod ladder;
 mod load;
 mod losses;
+mod mechanism;
 mod meter_maps;
-mod news;
+mod process_events;
 mod pid_namespace;
 mod privilege;
 mod probes;
 mod running;
+mod sdk;
 mod sdk_files;
 mod select;
 mod shared;
-mod socket_rung;
+mod socket_hooks;
 mod syscalls;
 pub mod timeline;
 mod watch;
 
 pub use config::{Config, SocketSpans};
-pub use culprits::{Names, softirq, vector};
+pub use blame::{Names, softirq, vector};
 pub use keeping::Source;
-pub use ladder::{Ladder, Rung};
+pub use mechanism::{Measurement, Mechanism, Mechanisms};
 pub use load::{Ended, Kernel, LoadError};
 pub use losses::{Losses, Uncovered};
-pub use news::Event;
+pub use process_events::Event;
 pub use pid_namespace::{NamespaceError, PidNamespace};
 pub use privilege::{Also, Missing, drop_capabilities, missing_capabilities};
 pub use probes::{Edge, MAX_PROBE_SOURCES, Probe, ProbeError, Spot};
 pub use running::{Running, Thread};
+pub use sdk::SdkPrograms;
 pub use sdk_files::SdkFileError;
 pub use watch::WatchError;

@@ -14,19 +14,19 @@ use tailscope_signals::row::Row;
 use crate::answers::{self, Answers};
 use crate::attach::attach;
 use crate::config::{configure, ring_bytes};
-use crate::culprits::Names;
+use crate::blame::Names;
 use crate::keeping::Keepings;
 use crate::losses::{self, Losses, Uncovered};
 use crate::meter_maps::MeterMaps;
-use crate::news::{self, Event, Ring};
+use crate::process_events::{self, Event, Ring};
 use crate::pid_namespace::{self, NamespaceError, Numbers, PidNamespace, user_namespace_refuses};
 use crate::privilege::{Missing, missing_capabilities};
 use crate::probes::{self, Uprobes};
 use crate::sdk_files::SdkFiles;
-use crate::select::{autoload, choose_fault_rung, fentry_refused, select};
-use crate::socket_rung::choose_socket_rung;
+use crate::select::{autoload, choose_fault_hook, fentry_refused, select};
+use crate::socket_hooks::choose_socket_hooks;
 use crate::watch::{Watched, map_of, new_meters, place_meters};
-use crate::{Config, Ladder, shared};
+use crate::{Config, Mechanisms, shared};
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tailscope.bpf.o"));
 
@@ -143,7 +143,7 @@ pub struct Kernel {
     pub(crate) sdk_meters: MeterMaps,
     pub(crate) own_meters: Vec<MapHandle>,
     pub(crate) keepings: Keepings,
-    pub(crate) ladder: Ladder,
+    pub(crate) mechanisms: Mechanisms,
     pub(crate) object: Object,
 }
 
@@ -191,19 +191,19 @@ impl Kernel {
             level,
         } = open(PROGRAMS)?;
         autoload(&mut open, "list_processes", level > 0);
-        let mut ladder = Ladder::default();
+        let mut mechanisms = Mechanisms::default();
         configure(&mut open, config, cpus)?;
-        select(&mut open, &btf, config, &mut ladder)?;
-        let uprobes = probes::select(&mut open, config, &mut ladder);
+        select(&mut open, &btf, config, &mut mechanisms)?;
+        let uprobes = probes::select(&mut open, config, &mut mechanisms);
         let fentry = fentry_refused();
-        let faults = choose_fault_rung(&mut open, &btf, fentry.as_deref(), &mut ladder);
-        choose_socket_rung(&mut open, &btf, config, fentry.as_deref(), &mut ladder);
+        let faults = choose_fault_hook(&mut open, &btf, fentry.as_deref(), &mut mechanisms);
+        choose_socket_hooks(&mut open, &btf, config, fentry.as_deref(), &mut mechanisms);
         for name in answers::PROGRAMS {
             autoload(&mut open, name, config.sockets.is_some());
         }
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
-        let links = attach(&mut object, faults, &mut ladder)?;
+        let links = attach(&mut object, "on_irq_entry", faults, &mut mechanisms)?;
         let take_in = program(&mut object, "take_in_threads")
             .attach()
             .map_err(kernel("attach the iterator over tasks"))?;
@@ -226,7 +226,7 @@ impl Kernel {
             Uprobes::Nothing => None,
             _ => Some(ProbeRows {
                 rings: rings("probe_rings")?,
-                reserved: news::rows(&map_of(&object, "probe_rows"))
+                reserved: process_events::rows(&map_of(&object, "probe_rows"))
                     .map_err(kernel("open the ring of rows from probes"))?,
             }),
         };
@@ -240,13 +240,13 @@ impl Kernel {
             answers,
             probe_rows,
             uprobes,
-            events: news::events(&map_of(&object, "events"))
+            events: process_events::events(&map_of(&object, "events"))
                 .map_err(kernel("open the ring of events"))?,
             watched,
             sdk_meters: MeterMaps::new(shared::FIRST_SDK_MAP..shared::MAX_METER_MAPS),
             own_meters,
             keepings: Keepings::all(),
-            ladder,
+            mechanisms,
             object,
         };
         kernel.calibrate_faults();
@@ -255,8 +255,8 @@ impl Kernel {
 
     /// Which mechanism measures what.
     #[must_use]
-    pub fn ladder(&self) -> &Ladder {
-        &self.ladder
+    pub fn mechanisms(&self) -> &Mechanisms {
+        &self.mechanisms
     }
 
     /// The spans that ended since the last look, and the names that their rows' numbers stand for.
@@ -275,12 +275,12 @@ impl Kernel {
         Names::of(&self.object)
     }
 
-    /// Takes the news of watched processes.
+    /// Drains the process events.
     pub fn events(&mut self, each: impl FnMut(Event)) {
         self.events.drain(each);
     }
 
-    /// Becomes readable when there is news.
+    /// Readable when there are process events.
     #[must_use]
     pub fn events_fd(&self) -> BorrowedFd<'_> {
         self.events.epoll_fd()
@@ -298,9 +298,9 @@ impl Kernel {
         losses::uncovered(&self.object)
     }
 
-    /// News that were lost so far: cheaper than all [`losses`](Kernel::losses).
+    /// Process events that were lost so far: cheaper than all [`losses`](Kernel::losses).
     #[must_use]
-    pub fn lost_news(&self) -> u64 {
+    pub fn lost_process_events(&self) -> u64 {
         losses::counted(&self.object).events
     }
 
@@ -316,7 +316,8 @@ fn quiet() {
     libbpf_rs::set_print(Some((PrintLevel::Debug, log)));
 }
 
-/// libbpf tells much that is no trouble: a rung that is not there. TAILSCOPE_LIBBPF_LOG=1 shows it.
+/// libbpf reports much that is no problem, such as a hook that is not there. TAILSCOPE_LIBBPF_LOG=1
+/// shows it.
 fn log(_: PrintLevel, text: String) {
     if std::env::var_os("TAILSCOPE_LIBBPF_LOG").is_some() {
         eprint!("{text}");

@@ -17,7 +17,7 @@ pub struct Losses {
     pub threads: u64,
     /// Interrupts that nested too deep to follow.
     pub nesting: u64,
-    /// News of processes that found the ring full.
+    /// Process events that found the ring full.
     pub events: u64,
     /// Sockets without state: no memory.
     pub sockets: u64,
@@ -31,8 +31,8 @@ pub struct Losses {
     pub depth: u64,
     /// Spans whose name should come from an argument and could not.
     pub names: u64,
-    /// Episodes whose culprit's name found no room in the table.
-    pub culprits: u64,
+    /// Episodes whose blamed thread's name found no room in the table.
+    pub blamed: u64,
     /// Runs of a program that the kernel skipped, because one was running on that CPU already.
     pub recursion: u64,
 }
@@ -123,7 +123,7 @@ pub(crate) fn read(object: &Object) -> Losses {
         abandoned: counted.abandoned,
         depth: counted.depth,
         names: counted.names,
-        culprits: counted.culprits,
+        blamed: counted.blamed,
         recursion: skipped(object),
     }
 }

@@ -12,7 +12,7 @@ use libbpf_rs::{
 use crate::load::{Kernel, program};
 use crate::select::{PROBES, autoload};
 use crate::watch::map_of;
-use crate::{Config, Ladder, shared};
+use crate::{Config, Measurement, Mechanisms, shared};
 
 /// How many sources of spans can have probes at a time.
 pub const MAX_PROBE_SOURCES: usize = shared::MAX_SOURCES as usize;
@@ -103,9 +103,9 @@ pub(crate) enum Uprobes {
 }
 
 /// Finds out how, and switches off what is not needed.
-pub(crate) fn select(open: &mut OpenObject, config: &Config, ladder: &mut Ladder) -> Uprobes {
+pub(crate) fn select(open: &mut OpenObject, config: &Config, mechanisms: &mut Mechanisms) -> Uprobes {
     let uprobes = if config.probes {
-        choose(ladder)
+        choose(mechanisms)
     } else {
         Uprobes::Nothing
     };
@@ -141,7 +141,7 @@ pub(crate) fn uprobes_need_admin() -> bool {
 }
 
 /// Tries both ways on a function of our own that nobody calls.
-pub(crate) fn choose(ladder: &mut Ladder) -> Uprobes {
+pub(crate) fn choose(mechanisms: &mut Mechanisms) -> Uprobes {
     let (uprobes, mechanism, why) = match attach_to_ourselves("probe_uprobe_multi") {
         Ok(()) => (Uprobes::Multi, Some("uprobe_multi"), String::new()),
         Err(multi) => match attach_to_ourselves("probe_uprobe") {
@@ -157,8 +157,8 @@ pub(crate) fn choose(ladder: &mut Ladder) -> Uprobes {
             ),
         },
     };
-    ladder.set("uprobe", mechanism, why.clone());
-    ladder.set("usdt", mechanism, why);
+    mechanisms.set(Measurement::Uprobe, mechanism, why.clone());
+    mechanisms.set(Measurement::Usdt, mechanism, why);
     uprobes
 }
 

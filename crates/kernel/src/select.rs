@@ -1,57 +1,60 @@
-//! The ladder: which programs this kernel can run, found out before they are loaded.
+//! Which programs this kernel can run, found out before they are loaded.
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{ObjectBuilder, OpenObject};
 
 use crate::load::{LoadError, program};
-use crate::{Config, Ladder};
+use crate::{Config, Measurement, Mechanisms};
 
 pub(crate) static PROBES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));
 
-/// The tracepoints that carry programs, by the program's name. `None`: nothing works without it.
-const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
+/// A program, its tracepoint, and what is measured by it. `None`: nothing works without it.
+pub(crate) type Tracepoint = (&'static str, &'static str, Option<Measurement>);
+
+/// The tracepoints of a recording.
+const TRACEPOINTS: &[Tracepoint] = &[
     ("on_switch", "sched_switch", None),
     ("on_waking", "sched_waking", None),
     ("on_new_task", "task_newtask", None),
     ("on_exec", "sched_process_exec", None),
     ("on_exit", "sched_process_exit", None),
-    ("on_softirq_entry", "softirq_entry", Some("softirq")),
-    ("on_softirq_exit", "softirq_exit", Some("softirq")),
-    ("on_contention_begin", "contention_begin", Some("lock")),
-    ("on_contention_end", "contention_end", Some("lock")),
-    ("on_signal", "signal_generate", Some("stopped")),
+    ("on_softirq_entry", "softirq_entry", Some(Measurement::Softirq)),
+    ("on_softirq_exit", "softirq_exit", Some(Measurement::Softirq)),
+    ("on_contention_begin", "contention_begin", Some(Measurement::Lock)),
+    ("on_contention_end", "contention_end", Some(Measurement::Lock)),
+    ("on_signal", "signal_generate", Some(Measurement::Stopped)),
     (
         "on_memcg_reclaim_begin",
         "mm_vmscan_memcg_reclaim_begin",
-        Some("reclaim"),
+        Some(Measurement::Reclaim),
     ),
     (
         "on_memcg_reclaim_end",
         "mm_vmscan_memcg_reclaim_end",
-        Some("reclaim"),
+        Some(Measurement::Reclaim),
     ),
     (
         "on_direct_reclaim_begin",
         "mm_vmscan_direct_reclaim_begin",
-        Some("reclaim"),
+        Some(Measurement::Reclaim),
     ),
     (
         "on_direct_reclaim_end",
         "mm_vmscan_direct_reclaim_end",
-        Some("reclaim"),
+        Some(Measurement::Reclaim),
     ),
     (
         "on_socket_state",
         "inet_sock_set_state",
-        Some("connections"),
+        Some(Measurement::Connections),
     ),
 ];
 
 /// What is still measured where a tracepoint is missing.
-fn without(measures: &str) -> Option<&'static str> {
+fn without(measures: Measurement) -> Option<&'static str> {
     match measures {
-        "lock" => Some("system call"),
-        "stopped" => Some("sched_switch"),
+        Measurement::Lock => Some("system call"),
+        Measurement::Stopped => Some("sched_switch"),
         _ => None,
     }
 }
@@ -61,33 +64,47 @@ pub(crate) fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
         .is_some()
 }
 
-/// Switches off the programs whose tracepoints are not there or not asked for.
+/// Switches off the programs whose tracepoints this kernel lacks, or that measure what is not wanted.
+pub(crate) fn select_tracepoints(
+    open: &mut OpenObject,
+    btf: &Btf<'_>,
+    tracepoints: &[Tracepoint],
+    wanted: impl Fn(Measurement) -> bool,
+    mechanisms: &mut Mechanisms,
+) -> Result<(), LoadError> {
+    for &(program, tracepoint, measures) in tracepoints {
+        let there = has_tracepoint(btf, tracepoint);
+        let wanted = measures.is_none_or(&wanted);
+        match measures {
+            None if !there => return Err(LoadError::NoTracepoint(tracepoint)),
+            Some(what) if wanted && !there => {
+                let why = format!("this kernel has no tracepoint {tracepoint}");
+                mechanisms.set(what, without(what), why);
+            }
+            Some(what) if wanted && mechanisms.get(what).is_none() => {
+                mechanisms.set(what, Some(tracepoint), "");
+            }
+            _ => {}
+        }
+        autoload(open, program, wanted && there);
+    }
+    Ok(())
+}
+
+/// Switches off the programs of a recording that can't run here or that are not wanted.
 pub(crate) fn select(
     open: &mut OpenObject,
     btf: &Btf<'_>,
     config: &Config,
-    ladder: &mut Ladder,
+    mechanisms: &mut Mechanisms,
 ) -> Result<(), LoadError> {
-    ladder.set("runqueue", Some("sched_switch, sched_waking"), "");
-    ladder.set("softirq", Some("softirq_entry, softirq_exit"), "");
-    ladder.set("lock", Some("system call, contention_begin"), "");
-    ladder.set("stopped", Some("sched_switch, signal_generate"), "");
-    ladder.set("reclaim", Some("mm_vmscan tracepoints, sched_switch"), "");
-    for &(program, tracepoint, measures) in TRACEPOINTS {
-        let wanted = match measures {
-            Some("connections") => config.sockets.is_some(),
-            _ => true,
-        };
-        let there = has_tracepoint(btf, tracepoint);
-        if wanted && !there {
-            let why = format!("this kernel has no tracepoint {tracepoint}");
-            match measures {
-                None => return Err(LoadError::NoTracepoint(tracepoint)),
-                Some(what) => ladder.set(what, without(what), why),
-            }
-        }
-        autoload(open, program, wanted && there);
-    }
+    mechanisms.set(Measurement::Runqueue, Some("sched_switch, sched_waking"), "");
+    mechanisms.set(Measurement::Softirq, Some("softirq_entry, softirq_exit"), "");
+    mechanisms.set(Measurement::Lock, Some("system call, contention_begin"), "");
+    mechanisms.set(Measurement::Stopped, Some("sched_switch, signal_generate"), "");
+    mechanisms.set(Measurement::Reclaim, Some("mm_vmscan tracepoints, sched_switch"), "");
+    let wanted = |what| what != Measurement::Connections || config.sockets.is_some();
+    select_tracepoints(open, btf, TRACEPOINTS, wanted, mechanisms)?;
     let throttle = btf
         .type_by_name::<libbpf_rs::btf::types::Struct<'_>>("cfs_rq")
         .is_some_and(|cfs_rq| {
@@ -96,10 +113,10 @@ pub(crate) fn select(
                 .any(|m| m.name.is_some_and(|n| n == "throttled_clock_pelt_time"))
         });
     if throttle {
-        ladder.set("throttled", Some("cfs_rq.throttled_clock_pelt_time"), "");
+        mechanisms.set(Measurement::Throttled, Some("cfs_rq.throttled_clock_pelt_time"), "");
     } else {
-        ladder.set(
-            "throttled",
+        mechanisms.set(
+            Measurement::Throttled,
             None,
             "this kernel keeps no throttled time (CONFIG_CFS_BANDWIDTH)",
         );
@@ -115,7 +132,7 @@ pub(crate) fn autoload(open: &mut OpenObject, name: &str, wanted: bool) {
 
 /// How page faults are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FaultRung {
+pub(crate) enum FaultHook {
     Fentry,
     Kprobe,
     Exception,
@@ -146,17 +163,17 @@ fn reason(e: libbpf_rs::Error) -> String {
     }
 }
 
-pub(crate) fn choose_fault_rung(
+pub(crate) fn choose_fault_hook(
     open: &mut OpenObject,
     btf: &Btf<'_>,
     fentry: Option<&str>,
-    ladder: &mut Ladder,
-) -> FaultRung {
-    let (rung, mechanism, why) = match fentry {
-        None => (FaultRung::Fentry, Some("fentry, fexit"), String::new()),
+    mechanisms: &mut Mechanisms,
+) -> FaultHook {
+    let (chosen, hook, why) = match fentry {
+        None => (FaultHook::Fentry, Some("fentry, fexit"), String::new()),
         Some(fentry) => match works("probe_kprobe") {
             Ok(()) => (
-                FaultRung::Kprobe,
+                FaultHook::Kprobe,
                 Some("kprobe, kretprobe"),
                 format!("fentry refused: {fentry}"),
             ),
@@ -167,28 +184,28 @@ pub(crate) fn choose_fault_rung(
                 );
                 if has_tracepoint(btf, "page_fault_user") {
                     (
-                        FaultRung::Exception,
+                        FaultHook::Exception,
                         Some("page_fault tracepoints to software events"),
                         why,
                     )
                 } else {
-                    (FaultRung::Nothing, None, why)
+                    (FaultHook::Nothing, None, why)
                 }
             }
         },
     };
     for (of, names) in [
-        (FaultRung::Fentry, ["on_fault_fentry", "on_fault_fexit"]),
-        (FaultRung::Kprobe, ["on_fault_kprobe", "on_fault_kretprobe"]),
+        (FaultHook::Fentry, ["on_fault_fentry", "on_fault_fexit"]),
+        (FaultHook::Kprobe, ["on_fault_kprobe", "on_fault_kretprobe"]),
         (
-            FaultRung::Exception,
+            FaultHook::Exception,
             ["on_fault_exception", "on_fault_event"],
         ),
     ] {
         names
             .iter()
-            .for_each(|name| autoload(open, name, of == rung));
+            .for_each(|name| autoload(open, name, of == chosen));
     }
-    ladder.set("fault", mechanism, why);
-    rung
+    mechanisms.set(Measurement::Fault, hook, why);
+    chosen
 }

@@ -35,7 +35,7 @@ impl Plain for late {}
 impl Plain for lost {}
 impl Plain for uncovered {}
 impl Plain for unseen {}
-impl Plain for culprit {}
+impl Plain for blamed {}
 impl Plain for event {}
 impl Plain for tl_config {}
 impl Plain for tl_lost {}

@@ -7,11 +7,11 @@ use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, MapType, Object};
 use rustix::mm::{MapFlags as MmapFlags, ProtFlags};
 use tailscope_signals::abi;
-use tailscope_signals::sdk_files::{FileId, SdkFile};
 
 use crate::answers::Answers;
 use crate::load::{Kernel, LoadError};
-use crate::sdk_files::SdkFileError;
+use crate::pid_namespace::Numbers;
+use crate::sdk::{SdkPrograms, Table};
 use crate::shared::{self, Plain};
 
 /// A process can't be watched.
@@ -124,10 +124,16 @@ pub(crate) fn place_meters(
     )
 }
 
+/// The number by which the programs know a process. `None`: it has ended.
+pub(crate) fn kernels_number(numbers: &Numbers, pid: u32) -> Result<Option<u32>, WatchError> {
+    let number = numbers.kernels(pid);
+    number.map_err(kernel("find the process in the initial PID namespace"))
+}
+
 impl Kernel {
     /// Watches a process: its threads are metered from now on, and those it makes.
     pub fn watch(&mut self, pid: u32) -> Result<(), WatchError> {
-        let Some(number) = self.kernels_number(pid)? else {
+        let Some(number) = kernels_number(&self.numbers, pid)? else {
             return Ok(()); // it has ended
         };
         let processes = map_of(&self.object, "processes");
@@ -162,76 +168,23 @@ impl Kernel {
     /// Stops watching it; what its threads cost afterwards is one load at each switch.
     pub fn unwatch(&mut self, pid: u32) {
         // One that has ended is watched no more.
-        if let Ok(Some(number)) = self.kernels_number(pid)
+        if let Ok(Some(number)) = kernels_number(&self.numbers, pid)
             && map_of(&self.object, "processes")
                 .delete(&number.to_ne_bytes())
                 .is_ok()
         {
             self.watched.add(number, -1);
         }
-        self.take_back_meters(pid);
-    }
-
-    /// The number by which the programs know a process. `None`: it has ended.
-    fn kernels_number(&self, pid: u32) -> Result<Option<u32>, WatchError> {
-        self.numbers
-            .kernels(pid)
-            .map_err(kernel("find the process in the initial PID namespace"))
-    }
-
-    /// Has a map of meters ready for the process that comes next, so that it need not wait for one.
-    pub fn prepare_meters(&mut self) -> Result<(), WatchError> {
-        self.sdk_meters.prepare(&self.object)
-    }
-
-    /// Gives a process a map of meters that it can see into. The SDK's threads move there.
-    pub fn give_meters(&mut self, pid: u32) -> Result<BorrowedFd<'_>, WatchError> {
-        // No process has the number 0: the programs then have none of it to tell.
-        let number = self.kernels_number(pid)?.unwrap_or_default();
-        let object = &self.object;
-        self.sdk_meters.give(object, pid, |index| {
-            let process = shared::process {
-                map: index,
-                ..Default::default()
-            };
-            map_of(object, "processes").update(
-                &number.to_ne_bytes(),
-                process.as_bytes(),
-                MapFlags::EXIST,
-            )
-        })
-    }
-
-    /// The map that a process was given.
-    #[must_use]
-    pub fn meters_of(&self, pid: u32) -> Option<BorrowedFd<'_>> {
-        self.sdk_meters.of(pid)
-    }
-
-    /// Takes the map away from a process that is gone or runs another program.
-    pub fn take_back_meters(&mut self, pid: u32) {
         self.sdk_meters.take_back(pid);
     }
 
-    /// Lets the SDK in a file that a process has mapped know of the recorder, in every process that
-    /// has it mapped.
-    pub fn call_sdk(&mut self, file: &SdkFile, pid: u32) -> Result<(), SdkFileError> {
-        self.sdk_files.attach(&mut self.object, file, pid)
-    }
-
-    /// Whether the SDK in this file knows of the recorder.
-    #[must_use]
-    pub fn has_called_sdk(&self, file: FileId) -> bool {
-        self.sdk_files.has(file)
-    }
-
-    /// A process is gone, or runs another program.
-    pub fn forget_sdk(&mut self, pid: u32) {
-        self.sdk_files.forget(pid);
-    }
-
-    /// Lets every SDK know that the recorder goes: spans that begin from now on are not metered.
-    pub fn dismiss_sdk(&mut self) {
-        self.sdk_files.clear();
+    /// What the programs do for processes with the SDK.
+    pub fn sdk(&mut self) -> SdkPrograms<'_> {
+        SdkPrograms {
+            object: &mut self.object,
+            files: &mut self.sdk_files,
+            meters: &mut self.sdk_meters,
+            table: Table::Processes(&self.numbers),
+        }
     }
 }

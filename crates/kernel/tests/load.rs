@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tailscope_kernel::{Config, Kernel, LoadError, SocketSpans};
+use tailscope_kernel::{Config, Kernel, LoadError, Measurement, SocketSpans};
 
 fn load(config: &Config) -> Option<Kernel> {
     match Kernel::load(config) {
@@ -27,9 +27,9 @@ fn what_no_hook_sees_of_a_fault_is_measured_first() {
         }) else {
             return;
         };
-        let rung = kernel.ladder().get("fault").unwrap();
-        println!("{rung:?}");
-        assert!(rung.mechanism.is_none() || rung.why.contains("ns are added to each"));
+        let fault = kernel.mechanisms().get(Measurement::Fault).unwrap();
+        println!("{fault:?}");
+        assert!(fault.hook.is_none() || fault.why.contains("ns are added to each"));
         // The child that took the faults is nobody's business any more.
         assert_eq!(kernel.losses().threads, 0);
     }
@@ -45,8 +45,8 @@ fn the_programs_load_and_attach_here() {
     let Some(mut kernel) = load(&config) else {
         return;
     };
-    for (what, rung) in kernel.ladder().iter() {
-        println!("{what}: {rung:?}");
+    for (what, mechanism) in kernel.mechanisms().iter() {
+        println!("{what}: {mechanism:?}");
     }
     kernel.watch(std::process::id()).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(10));

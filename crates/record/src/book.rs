@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use tailscope_kernel::{Names, Source};
+use tailscope_sdk_server::Sink;
 use tailscope_signals::abi;
 use tailscope_signals::clock::{Clock, Cycles};
 use tailscope_signals::keeping::Keeping;
@@ -16,7 +17,7 @@ use crate::counting::Counting;
 use crate::keeping::Keeper;
 use crate::live::Live;
 use crate::output::Output;
-use crate::sdk::Sink;
+use crate::sdk_names::SdkNames;
 
 /// Where rows go, and their running figures.
 pub(crate) struct Book {
@@ -32,9 +33,10 @@ pub(crate) struct Book {
     /// Names that arguments gave, by their number.
     texts: HashMap<u16, SpanName>,
     /// Who is to blame, by their number.
-    culprits: HashMap<u16, SpanName>,
+    blamed: HashMap<u16, SpanName>,
     /// Requests that others queued behind.
     behind: HashMap<String, SpanName>,
+    sdk_names: SdkNames,
     weights: Weights,
     pub(crate) keeper: Keeper,
     pub(crate) counting: Counting,
@@ -115,8 +117,9 @@ impl Book {
             socket_span,
             probe_spans,
             texts: HashMap::new(),
-            culprits: HashMap::new(),
+            blamed: HashMap::new(),
             behind: HashMap::new(),
+            sdk_names: SdkNames::default(),
             weights,
             keeper,
             counting,
@@ -265,9 +268,9 @@ impl Page<'_> {
         for (metered, &who) in row.who.iter().enumerate() {
             let cause = cause_of(metered).index();
             if who != 0 && span.cause_ns[cause] > 0 {
-                span.cause_by[cause] = book.culprits.get(&who).copied().or_else(|| {
-                    let name = book.intern(&names.culprit(who)?);
-                    book.culprits.insert(who, name);
+                span.cause_by[cause] = book.blamed.get(&who).copied().or_else(|| {
+                    let name = book.intern(&names.blamed(who)?);
+                    book.blamed.insert(who, name);
                     Some(name)
                 });
             }
@@ -283,11 +286,14 @@ impl Page<'_> {
 }
 
 impl Sink for Page<'_> {
-    fn intern(&mut self, name: &str) -> SpanName {
-        self.book.intern(name)
+    type Name = SpanName;
+
+    fn name(&mut self, user: u32, text: Option<String>) -> SpanName {
+        let text = self.book.sdk_names.allowed(user, text);
+        self.book.intern(&text)
     }
 
-    fn enter(&mut self, pid: u32, span: SpanName, row: &Row) {
+    fn row(&mut self, pid: u32, span: SpanName, row: &Row) {
         let weight = self.book.weights.sdk;
         self.clock.reach(Cycles(row.begin.wrapping_add(row.wall)));
         self.write(

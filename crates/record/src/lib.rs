@@ -12,6 +12,7 @@ mod cxx;
 mod elf;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod hooks;
 mod keeping;
 mod launch;
 mod live;
@@ -26,8 +27,7 @@ mod probe;
 mod process;
 pub mod quantity;
 mod recorder;
-mod rungs;
-mod sdk;
+mod sdk_names;
 mod source;
 mod steal;
 mod symbols;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tailscope_kernel::{Kernel, SocketSpans};
+use tailscope_kernel::{Kernel, Measurement, SocketSpans};
 use tailscope_signals::clock::{Clock, unix_ns};
 use tailscope_trace::{Cause, CauseSet, Metadata, Rung};
 
@@ -11,26 +11,28 @@ use crate::{Options, machine};
 
 /// Which causes this machine measures in this recording.
 pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans>) -> CauseSet {
-    let ladder = kernel.ladder();
+    let mechanisms = kernel.mechanisms();
     Cause::ALL
         .into_iter()
         .filter(|cause| match cause {
-            Cause::Throttled => ladder.measures("throttled"),
-            Cause::Irq => ladder.measures("irq"),
+            Cause::Throttled => mechanisms.measures(Measurement::Throttled),
+            Cause::Irq => mechanisms.measures(Measurement::Irq),
             Cause::SoftirqNet | Cause::SoftirqTimer | Cause::SoftirqOther => {
-                ladder.measures("softirq")
+                mechanisms.measures(Measurement::Softirq)
             }
-            Cause::Fault => ladder.measures("fault"),
+            Cause::Fault => mechanisms.measures(Measurement::Fault),
             Cause::Steal => steal,
             Cause::Queue => sockets == Some(SocketSpans::FromReady),
-            Cause::Tcp => sockets == Some(SocketSpans::FromReady) && ladder.measures("ready"),
+            Cause::Tcp => {
+                sockets == Some(SocketSpans::FromReady) && mechanisms.measures(Measurement::Ready)
+            }
             Cause::Accept => {
                 sockets == Some(SocketSpans::FromReady)
-                    && ladder.measures("ready")
-                    && ladder.measures("connections")
+                    && mechanisms.measures(Measurement::Ready)
+                    && mechanisms.measures(Measurement::Connections)
             }
             Cause::Unknown => sockets.is_some(),
-            Cause::Reclaim => ladder.measures("reclaim"),
+            Cause::Reclaim => mechanisms.measures(Measurement::Reclaim),
             _ => true,
         })
         .collect()
@@ -44,23 +46,23 @@ pub(crate) fn metadata(
     steal: bool,
     counting: &Counting,
 ) -> Metadata {
-    let mut ladder: BTreeMap<String, Rung> = kernel
-        .ladder()
+    let mut mechanisms: BTreeMap<String, Rung> = kernel
+        .mechanisms()
         .iter()
-        .map(|(what, rung)| {
-            let mechanism = rung.mechanism.map(str::to_owned);
+        .map(|(of, mechanism)| {
+            let hook = mechanism.hook.map(str::to_owned);
             (
-                what.to_owned(),
+                of.name().to_owned(),
                 Rung {
-                    rung: mechanism,
-                    why: rung.why.clone(),
+                    rung: hook,
+                    why: mechanism.why.clone(),
                 },
             )
         })
         .collect();
-    ladder.insert("steal".into(), steal_rung(steal));
+    mechanisms.insert("steal".into(), steal_rung(steal));
     if !options.counters.is_empty() {
-        ladder.insert("counters".into(), counting.rung());
+        mechanisms.insert("counters".into(), counting.rung());
     }
     Metadata {
         tailscope: env!("CARGO_PKG_VERSION").into(),
@@ -81,7 +83,7 @@ pub(crate) fn metadata(
         keep: options.keep.others,
         tail: options.keep.tail,
         budget: options.keep.budget,
-        ladder,
+        ladder: mechanisms,
         counters: counting.columns(),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tailscope_kernel::{LoadError, WatchError};
 use tailscope_signals::counters::Event;
-use tailscope_signals::door::ServeError;
+use tailscope_sdk_server::sockets::ServeError;
 use tailscope_trace::Existing;
 
 use crate::keeping::Policy;
@@ -28,7 +28,7 @@ pub struct Options {
     /// Whether it tells of every program that starts on this machine, so that it can be watched.
     pub tell_programs: bool,
     /// Whether a recorder of this same process serves the SDK's socket until this one
-    /// [takes its place](crate::Recorder::take_place).
+    /// [takes over](crate::Recorder::take_over).
     pub takes_over: bool,
     /// Whether the caller started a command and ends it: it then keeps the right to send signals.
     pub ends_command: bool,
@@ -85,7 +85,7 @@ pub enum RecordError {
     #[error("can't start a thread: {0}")]
     Thread(io::Error),
     /// A system call.
-    #[error("can't wait for news: {0}")]
+    #[error("poll() on the process-event ring failed: {0}")]
     Wait(io::Error),
 }
 

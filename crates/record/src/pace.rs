@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-/// Without many rows: how late news of a span may be.
+/// Without many rows: how late a row may be.
 const LONGEST: Duration = Duration::from_millis(50);
 /// While none come.
 const IDLE: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 mod counts;
 mod events;
-mod lives;
+mod lifecycle;
 mod look;
 mod turn;
 
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::{Also, Config, Kernel, SocketSpans, drop_capabilities};
+use tailscope_sdk_server::{Execs, Server};
+use tailscope_sdk_server::sockets::Sockets;
 use tailscope_signals::clock::{Clock, own_cpu_ns};
-use tailscope_signals::door::Knock;
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::sdk_files::Mapped;
-use tailscope_signals::sdk_files::finder::Finder;
-use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing};
+use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName};
 
 use crate::book::{Book, Tap, Weights};
 use crate::counting::Counting;
@@ -29,8 +29,7 @@ use crate::notices::Notices;
 use crate::options::{End, Listener, Options, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
-use crate::rungs::{attach_probes, check_sockets};
-use crate::sdk::SdkServer;
+use crate::hooks::{attach_probes, check_sockets};
 use crate::{Aim, Live, Policy, SpanSource, StealClock};
 use turn::Sums;
 
@@ -42,10 +41,8 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// A recording.
 pub struct Recorder {
     kernel: Kernel,
-    sdk: Option<SdkServer>,
+    sdk: Option<Server<SpanName>>,
     aims: Vec<Aim>,
-    /// Looks for the SDK in the files of processes.
-    finder: Option<Finder>,
     mapped: Mapped,
     clock: Clock,
     steal: Option<StealClock>,
@@ -62,9 +59,7 @@ pub struct Recorder {
     scanned: u32,
     /// Programs that started and are not watched.
     programs: Vec<u32>,
-    /// Who knocked while it was not decided yet whether those are to be watched.
-    knocks: Vec<Knock>,
-    lost_news: u64,
+    lost_process_events: u64,
     pace: Pace,
     looked: Instant,
     steered: Instant,
@@ -106,13 +101,11 @@ impl Recorder {
             probes: !aims.is_empty(),
         };
         let mut kernel = Kernel::load(&config)?;
-        check_sockets(sockets, kernel.ladder())?;
+        check_sockets(sockets, kernel.mechanisms())?;
         attach_probes(&mut kernel, &aims)?;
-        let sdk = options
-            .spans
-            .contains(&SpanSource::Sdk)
-            .then(|| SdkServer::open(sample, keeper.of_unknown(), options.takes_over))
-            .transpose()?;
+        let wants_sdk = options.spans.contains(&SpanSource::Sdk);
+        let sdk_sockets = wants_sdk.then(|| Sockets::open(options.takes_over));
+        let sdk_sockets = sdk_sockets.transpose()?;
         let steal = StealClock::start();
         let clock = Clock::calibrate();
         let measured = measured(&kernel, steal.is_some(), sockets);
@@ -132,11 +125,13 @@ impl Recorder {
         let also = [
             (Also::EndCommand, options.ends_command),
             // An agent may be asked for the SDK later, by a new configuration.
-            (Also::AttachProbes, sdk.is_some() || options.tell_programs),
+            (Also::AttachProbes, wants_sdk || options.tell_programs),
         ];
         drop_capabilities(also)?;
-        let finder = sdk.is_some().then(Finder::start);
-        let finder = finder.transpose().map_err(RecordError::Thread)?;
+        let sdk = sdk_sockets.map(|sockets| {
+            Server::start(sockets, Execs::Reported, sample, keeper.of_unknown())
+        });
+        let sdk = sdk.transpose().map_err(RecordError::Thread)?;
         let name = match sockets {
             Some(SocketSpans::FromReceive) => SpanSource::RecvSend.span_name(),
             _ => SpanSource::ReadySend.span_name(),
@@ -152,7 +147,6 @@ impl Recorder {
         let mut recorder = Self {
             kernel,
             sdk,
-            finder,
             mapped: Mapped::default(),
             clock,
             steal,
@@ -168,8 +162,7 @@ impl Recorder {
             metadata,
             scanned: 0,
             programs: Vec::new(),
-            knocks: Vec::new(),
-            lost_news: 0,
+            lost_process_events: 0,
             pace: Pace::default(),
             looked: Instant::now(),
             steered: Instant::now(),
@@ -267,7 +260,7 @@ impl Recorder {
     }
 
     /// Waits for the next look, takes what came since the last, and does what is due. While no
-    /// process is watched it looks only when there is news, or `wake` is readable, or once a second.
+    /// process is watched it looks only when there are process events, or `wake` is readable, or once a second.
     ///
     /// # Errors
     /// Those of the ledger mean that rows were lost, and are counted; everything else went on, and
@@ -286,10 +279,10 @@ impl Recorder {
         }
         if self.refreshed.elapsed() >= TELL_EVERY {
             self.refreshed = Instant::now();
-            self.call_sdk_in_all();
+            self.search_for_libraries();
             self.look_for_replaced_files();
-            self.hear_refusals();
-            self.sdk.iter_mut().for_each(SdkServer::tidy);
+            self.report_refusals();
+            self.sdk.iter_mut().for_each(Server::drop_closed);
             self.finish_answers(false)?;
         }
         self.turn_counters();

@@ -10,11 +10,11 @@ pub mod clock;
 pub mod counters;
 pub mod cut_short;
 pub mod debug_file;
-pub mod door;
 pub mod elf;
 pub mod event;
 pub mod event_ring;
 pub mod keeping;
+pub mod mapping;
 pub mod meters;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod moved;
@@ -22,7 +22,6 @@ pub mod nearest;
 pub mod owner;
 pub mod patience;
 pub mod preempted;
-pub mod region;
 pub mod remote;
 pub mod ring;
 pub mod rooted;
@@ -32,4 +31,3 @@ pub mod usdt;
 pub mod view;
 
 mod little_endian;
-mod mapping;

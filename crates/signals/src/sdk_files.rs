@@ -1,13 +1,10 @@
 //! Which files have the SDK in them, and which files a process has mapped the code of.
 //!
 //! A watched process decides which files these are, and what is in them. So they are opened as
-//! [`rooted`] opens files, read as [`Elf`] reads them, and looked for on a thread of their own
-//! ([`finder`]).
-
-pub mod finder;
+//! [`rooted`] opens files, and read as [`Elf`] reads them.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -75,18 +72,27 @@ impl SdkFile {
     pub fn read(file: File, shown: PathBuf) -> io::Result<Option<Self>> {
         let about = file.metadata()?;
         let probes = probes_in(&file)?;
-        Ok((!probes.is_empty()).then(|| Self {
+        Ok((!probes.is_empty()).then(|| Self::new(file, &about, shown, probes)))
+    }
+
+    /// A file that was searched already. `about`: what the file system says of it.
+    #[must_use]
+    pub fn new(file: File, about: &Metadata, shown: PathBuf, probes: Vec<SdkProbe>) -> Self {
+        Self {
             id: (about.dev(), about.ino()),
             is_unlinked: about.nlink() == 0,
             file,
             shown,
             probes,
-        }))
+        }
     }
 }
 
-/// The places of the SDK's probe in a file. What is no ELF file has none.
-fn probes_in(file: &File) -> io::Result<Vec<SdkProbe>> {
+/// The places of the SDK's probe in a file. A file of another format than ELF has none.
+///
+/// # Errors
+/// The file can't be read, or its notes make no sense.
+pub fn probes_in(file: &File) -> io::Result<Vec<SdkProbe>> {
     let elf = match Elf::of(file) {
         Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(Vec::new()),
         elf => elf?,
@@ -160,6 +166,12 @@ impl CodeFile {
         self.path
             .file_name()
             .is_some_and(|name| name == "libjvm.so")
+    }
+
+    /// What the file system says of the very file, by one call that opens nothing. Takes
+    /// `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        fs::metadata(format!("/proc/{}/map_files/{}", self.pid, self.range))
     }
 
     /// Opens the very file, or nothing: also one in another mount namespace, or whose name is gone.

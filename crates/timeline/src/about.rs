@@ -118,7 +118,8 @@ pub struct About {
     /// Children that could not be followed, since the recording began.
     pub processes_lost: u64,
     /// By what each kind of event is told, and why not by something better.
-    pub ladder: BTreeMap<String, (Option<String>, String)>,
+    #[serde(rename = "ladder")]
+    pub mechanisms: BTreeMap<String, (Option<String>, String)>,
 }
 
 fn yes() -> bool {

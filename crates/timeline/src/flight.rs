@@ -5,7 +5,7 @@ mod cooldown;
 mod holding;
 mod jvms;
 mod machine;
-mod news;
+mod follow;
 mod notice;
 mod options;
 mod sdk;
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::timeline::{Config, Events};
-use tailscope_kernel::{Also, drop_capabilities};
+use tailscope_kernel::{Also, Measurement, drop_capabilities};
 use tailscope_output::Folder;
+use tailscope_sdk_server::sockets::Sockets;
 use tailscope_signals::clock::Monotonic;
-use tailscope_signals::door::Door;
 use tailscope_signals::event::abi;
 use tailscope_signals::event_ring::EventRings;
 
@@ -106,7 +106,7 @@ impl Flight {
             events.attach_probe(probe)?;
         }
         let names = options.spans.iter().map(|span| span.name.clone()).collect();
-        let door = for_spans.map(|_| Door::open(false)).transpose()?;
+        let sockets = for_spans.map(|_| Sockets::open(false)).transpose()?;
         // Before the first thread, and after all that is opened by its name.
         // A JVM or a program with the SDK may start later.
         let also = [
@@ -114,13 +114,13 @@ impl Flight {
             (Also::AttachProbes, true),
         ];
         drop_capabilities(also)?;
-        let opened = door.zip(for_spans);
-        let sdk = opened.map(|(door, bytes)| Sdk::open(door, names, spans_in(bytes)));
+        let opened = sockets.zip(for_spans);
+        let sdk = opened.map(|(sockets, bytes)| Sdk::start(sockets, names, spans_in(bytes)));
         let sdk = sdk.transpose()?;
         let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
         let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
         let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
-        let writer = Writer::begin(Arc::clone(&rings), own, folder, &options, events.ladder())
+        let writer = Writer::begin(Arc::clone(&rings), own, folder, &options, events.mechanisms())
             .map_err(system("start a thread".into()))?;
         let now = Monotonic::now().0;
         let holding = Holding::new(
@@ -167,31 +167,30 @@ impl Flight {
         self.events.unwatch(pid);
     }
 
-    /// Lets the SDK in a program file know of us, before a process runs it: its first spans are told of
-    /// too. Does nothing where spans of the SDK are not followed.
-    pub fn call_sdk(&mut self, program: &Path) {
+    /// Attaches to the SDK in a program file, before a process runs it, so that its first spans are
+    /// recorded too. Does nothing where spans of the SDK are not followed.
+    pub fn attach_sdk(&mut self, program: &Path) {
         if let Some(sdk) = &mut self.sdk {
-            sdk.call(program, &mut self.events);
+            sdk.attach_program(program, &mut self.events);
         }
     }
 
-    /// Waits until it is time to look again: so long, or until a process with the SDK asks for its
-    /// memory, for which it waits.
+    /// Waits until the next poll: so long, or until a process with the SDK connects.
     pub fn wait(&self, patience: Duration) {
         let Some(sdk) = &self.sdk else {
             return std::thread::sleep(patience);
         };
-        let patience = patience.min(sdk.patience());
-        let doors = sdk
+        let patience = patience.min(sdk.poll_again_in().unwrap_or(patience));
+        let sockets = sdk
             .fds()
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let mut doors: Vec<_> = doors.collect();
+        let mut sockets: Vec<_> = sockets.collect();
         let most = Timespec {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: patience.subsec_nanos().into(),
         };
         // Interrupted by a signal, it looks a little early.
-        let _ = poll(&mut doors, Some(&most));
+        let _ = poll(&mut sockets, Some(&most));
     }
 
     /// Whether any process that was named, or a child of it, still lives.
@@ -203,18 +202,18 @@ impl Flight {
     /// What this kernel can't tell, in words.
     #[must_use]
     pub fn limits(&self) -> Vec<String> {
-        let missing = self.events.ladder().iter();
+        let missing = self.events.mechanisms().iter();
         missing
-            .filter(|(_, rung)| rung.mechanism.is_none())
-            .map(|(what, rung)| {
+            .filter(|(_, mechanism)| mechanism.hook.is_none())
+            .map(|(what, mechanism)| {
                 let cost = match what {
-                    "receive" | "send" => ": no request can be followed",
-                    "tcp" | "packet" | "transmit" => {
+                    Measurement::Receive | Measurement::Send => ": no request can be followed",
+                    Measurement::Tcp | Measurement::Packet | Measurement::Transmit => {
                         ": requests are followed without their packets"
                     }
                     _ => "",
                 };
-                format!("{what} is not told: {}{cost}", rung.why)
+                format!("{what} is not recorded: {}{cost}", mechanism.why)
             })
             .collect()
     }
@@ -249,8 +248,8 @@ impl Flight {
     pub fn turn(&mut self) -> Vec<Notice> {
         let mut notices = Vec::new();
         if let Some(sdk) = &mut self.sdk {
-            sdk.welcome(&mut self.events);
-            let notes = sdk.look(&mut self.events, false);
+            sdk.answer(&mut self.events);
+            let notes = sdk.search(&mut self.events, false);
             notices.extend(notes.into_iter().map(Notice::Note));
         }
         self.follow_sdk();
@@ -271,7 +270,7 @@ impl Flight {
                     .map(Notice::Note),
             );
             if let Some(sdk) = &mut self.sdk {
-                let notes = sdk.look(&mut self.events, true);
+                let notes = sdk.search(&mut self.events, true);
                 notices.extend(notes.into_iter().map(Notice::Note));
             }
         }

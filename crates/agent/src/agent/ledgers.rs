@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::Agent;
-use crate::clerk::{Done, Job};
+use crate::ledger_worker::{Done, Job};
 use crate::config::Config;
 use crate::rotation::{Present, Reason, Rotation};
 
@@ -50,20 +50,20 @@ impl Agent {
         if self.turning.is_none() && !too_early {
             self.turning = Some(reason);
             let next = Box::new(self.recorder.next_ledger());
-            self.clerk.give(Job::Begin(next));
+            self.ledger_worker.give(Job::Begin(next));
         }
     }
 
     pub(super) fn shrink(&mut self) {
         if !std::mem::replace(&mut self.shrinking, true) {
             let quota = *self.config.ledger.quota.as_ref();
-            self.clerk.give(Job::Shrink(quota));
+            self.ledger_worker.give(Job::Shrink(quota));
         }
     }
 
-    /// Takes up what the clerk has done.
+    /// Handles what the ledger worker has done.
     pub(super) fn take_up(&mut self) {
-        let done: Vec<Done> = self.clerk.done().collect();
+        let done: Vec<Done> = self.ledger_worker.done().collect();
         for done in done {
             self.take_up_one(done);
         }
@@ -77,7 +77,7 @@ impl Agent {
                 }
                 self.began = Instant::now();
                 if let Some(closing) = self.recorder.turn(*ledger) {
-                    self.clerk.give(Job::Seal(Box::new(closing)));
+                    self.ledger_worker.give(Job::Seal(Box::new(closing)));
                 }
             }
             Done::Begun(Err(why)) => {
@@ -101,10 +101,10 @@ impl Agent {
         }
     }
 
-    /// Waits for what the clerk was given: it is done in the folder of now, and by who asked.
+    /// Waits until the ledger worker has done all that it was given, in the present folder.
     pub(super) fn settle(&mut self) {
         while self.turning.is_some() || self.shrinking {
-            match self.clerk.wait() {
+            match self.ledger_worker.wait() {
                 Some(done) => self.take_up_one(done),
                 None => return,
             }

@@ -9,9 +9,9 @@ use tailscope_trace::LedgerWriter;
 
 use super::{AgentError, system};
 use crate::choice::{Facts, everybody};
-use crate::clerk::{Clerk, Done, Job};
+use crate::ledger_worker::{LedgerWorker, Done, Job};
 use crate::config::Config;
-use crate::mailbox::Mailbox;
+use crate::scrape_requests::ScrapeRequests;
 use crate::otlp::{self, Exporter};
 use crate::scrape::Scrape;
 
@@ -43,7 +43,7 @@ pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, Ag
     };
     let mut recorder = Recorder::start(&options, aims)?;
     for exe in config.process.iter().filter_map(|rule| rule.as_ref().exe()) {
-        recorder.call_sdk(exe);
+        recorder.attach_sdk(exe);
     }
     Ok(recorder)
 }
@@ -57,16 +57,16 @@ pub(super) fn allow_descriptors() {
     let _ = setrlimit(Resource::Nofile, limits);
 }
 
-/// A ledger at once: for a start, that nobody waits for. What else the clerk has done meanwhile goes
+/// Starts a ledger at once, when nothing is recorded yet. What else the ledger worker has done goes
 /// to `others`.
 pub(super) fn begin_now(
-    clerk: &Clerk,
+    ledger_worker: &LedgerWorker,
     recorder: &Recorder,
     others: &mut Vec<Done>,
 ) -> Result<LedgerWriter, AgentError> {
-    clerk.give(Job::Begin(Box::new(recorder.next_ledger())));
+    ledger_worker.give(Job::Begin(Box::new(recorder.next_ledger())));
     loop {
-        match clerk.wait() {
+        match ledger_worker.wait() {
             Some(Done::Begun(begun)) => {
                 return begun.map(|ledger| *ledger).map_err(AgentError::Begin);
             }
@@ -93,9 +93,9 @@ pub(super) fn listener(
 
 pub(super) fn scrape(
     listener: Option<TcpListener>,
-    mailbox: &Arc<Mailbox>,
+    scrape_requests: &Arc<ScrapeRequests>,
 ) -> Result<Option<Scrape>, AgentError> {
-    let start = |listener| Scrape::start(listener, Arc::clone(mailbox));
+    let start = |listener| Scrape::start(listener, Arc::clone(scrape_requests));
     listener
         .map(start)
         .transpose()

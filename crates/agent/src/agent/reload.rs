@@ -20,7 +20,7 @@ use super::report::Counted;
 use super::{Agent, AgentError};
 use crate::archive::Archive;
 use crate::choice::Facts;
-use crate::clerk::Job;
+use crate::ledger_worker::Job;
 use crate::config::Config;
 use crate::rotation::Reason;
 use crate::scrape::Scrape;
@@ -86,14 +86,14 @@ impl Agent {
             None
         };
         if let Some((next, _)) = &mut successor {
-            next.take_place()?;
+            next.take_over()?;
         }
         if listens_elsewhere {
             self.scrape = new_scrape;
         }
         if let Some(archive) = archive {
             self.settle();
-            self.clerk.give(Job::Move(archive));
+            self.ledger_worker.give(Job::Move(archive));
         }
         let other_keeping = self.config.record.policy() != new.record.policy();
         self.config = new;
@@ -141,7 +141,7 @@ impl Agent {
     }
 
     fn scrape_of(&self, config: &Config) -> Result<Option<Scrape>, AgentError> {
-        scrape(listener(config, self.passed.as_ref())?, &self.mailbox)
+        scrape(listener(config, self.passed.as_ref())?, &self.scrape_requests)
     }
 
     /// Serves metrics where it did before a reload that was refused.
@@ -174,14 +174,14 @@ impl Agent {
     fn succeed(&mut self, mut next: Recorder, chosen: Vec<u32>) -> Result<(), AgentError> {
         self.settle();
         let mut others = Vec::new();
-        let ledger = begin_now(&self.clerk, &next, &mut others)?;
+        let ledger = begin_now(&self.ledger_worker, &next, &mut others)?;
         others.into_iter().for_each(|done| self.take_up_one(done));
         self.chosen = chosen;
         next.turn(ledger);
         let twice = Counted::of(&next);
         let closing = self.recorder.end_ledger();
         if let Some(closing) = closing {
-            self.clerk.give(Job::Seal(Box::new(closing)));
+            self.ledger_worker.give(Job::Seal(Box::new(closing)));
         }
         self.recorder.tap(None);
         // The next one numbers names differently.

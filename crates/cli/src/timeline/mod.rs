@@ -133,7 +133,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     })?;
     if let Some(launched) = &mut launched {
         flight.watch(launched.pid()).map_err(failure)?;
-        flight.call_sdk(launched.program());
+        flight.attach_sdk(launched.program());
         launched.go()?;
     }
     if !args.quiet {

@@ -31,7 +31,7 @@ use crate::subject::{self, Session};
 use line::Room;
 use picture::picture;
 use snapshot::{Period, Snapshot};
-use terminal::{News, Terminal};
+use terminal::{Input, Terminal};
 use view::{View, Wish};
 
 pub use args::Top;
@@ -149,10 +149,10 @@ impl Watch {
     fn hear(&mut self) -> bool {
         let mut heard = false;
         while let Place::Terminal(terminal) = &mut self.place
-            && let Some(news) = terminal.news()
+            && let Some(input) = terminal.input()
         {
             heard = true;
-            if let News::Key(key) = news
+            if let Input::Key(key) = input
                 && self.view.press(key) == Wish::Quit
             {
                 self.quit();

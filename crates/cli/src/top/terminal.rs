@@ -26,7 +26,7 @@ pub struct Terminal {
 }
 
 /// What came from the person.
-pub enum News {
+pub enum Input {
     Key(KeyEvent),
     Resized,
 }
@@ -53,7 +53,7 @@ impl Terminal {
     }
 
     /// What came since the last time. Where keys can't be read, signals still end it.
-    pub fn news(&mut self) -> Option<News> {
+    pub fn input(&mut self) -> Option<Input> {
         while self.keys {
             let event = match poll(Duration::ZERO) {
                 Ok(true) => read(),
@@ -62,9 +62,9 @@ impl Terminal {
             };
             match event {
                 Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                    return Some(News::Key(key));
+                    return Some(Input::Key(key));
                 }
-                Ok(Event::Resize(..)) => return Some(News::Resized),
+                Ok(Event::Resize(..)) => return Some(Input::Resized),
                 Ok(_) => {}
                 Err(_) => self.keys = false,
             }

@@ -38,9 +38,9 @@ static __always_inline void note_answer(struct request *r, const struct ts_meter
 		r->share[shares & CAUSES_MASK].ns = m->totals.ns[i] - r->begin.ns[i];
 		r->share[shares & CAUSES_MASK].n = n;
 		r->share[shares & CAUSES_MASK].who = 0;
-		if (TS_CULPRIT_CAUSES & 1u << i)
+		if (TS_BLAMED_CAUSES & 1u << i)
 			r->share[shares & CAUSES_MASK].who =
-			    culprit_of(&m->recent[i], m->totals.n[i], n);
+			    blamed_in(&m->recent[i], m->totals.n[i], n);
 		shares++;
 		causes |= 1u << i;
 	}

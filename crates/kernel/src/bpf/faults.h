@@ -4,7 +4,7 @@
  * what the meter's causes gained meanwhile, and the way into the kernel and back. That lies
  * outside of all hooks and was measured before: calibrate.rs.
  *
- * Three rungs, of which the loader takes the first that this kernel allows: fentry/fexit and
+ * Three mechanisms, of which the loader takes the first that this kernel allows: fentry/fexit and
  * kprobe/kretprobe on handle_mm_fault; else the exceptions' tracepoints to the software event
  * of a minor or major fault, which fires when the fault has been handled.
  */

@@ -8,7 +8,7 @@
  * is watched runs, both return at once.
  */
 #include "meters.h"
-#include "neighbours.h"
+#include "run_history.h"
 
 static __always_inline int push(void)
 {

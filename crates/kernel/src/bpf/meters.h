@@ -214,7 +214,7 @@ static __always_inline void remember(struct ts_episode *e, struct ts_episode thi
 	}
 }
 
-/* Puts time on a cause whose culprits are kept. */
+/* Puts time on a cause that blames a thread or an interrupt. */
 static __always_inline void charge_to(struct ts_meter *m, __u32 cause, __u64 ns, __u16 who)
 {
 	struct ts_episode *e = m->recent[cause & (TS_RECENTS - 1)].episode;
@@ -228,9 +228,9 @@ static __always_inline void charge_to(struct ts_meter *m, __u32 cause, __u64 ns,
 }
 
 /* A function of its own: it is called only for causes that struck. */
-__noinline int culprit_of(const struct ts_recent *recent, __u32 count, __u32 n)
+__noinline int blamed_in(const struct ts_recent *recent, __u32 count, __u32 n)
 {
-	return recent ? ts_culprit(recent, count, n) : WHO_NOBODY;
+	return recent ? ts_blamed(recent, count, n) : WHO_NOBODY;
 }
 
 static __always_inline bool chosen(__u64 probability)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Programs that do nothing: whether they can be loaded and attached tells the loader which
- * rung of the ladder for page faults and for probes in programs this kernel has. */
+ * mechanism for page faults and for probes in programs this kernel has. */
 #include "types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>

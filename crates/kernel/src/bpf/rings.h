@@ -10,7 +10,7 @@
 #define TAILSCOPE_RINGS_H
 
 #include "meters.h"
-#include "news.h"
+#include "process_events.h"
 
 /* The loader sets how many, and how large. */
 struct rings {

@@ -8,14 +8,14 @@
  * `sched_waking` rather than `sched_wakeup`, because the wait for a CPU begins when the waker
  * decides, not when the other CPU has taken the interrupt. Kernels >= 5.18 (prev_state).
  *
- * To blame for a wait for the CPU is who ran there most of the time (neighbours.h); for a lock, a
+ * To blame for a wait for the CPU is who ran there most of the time (run_history.h); for a lock, a
  * message or a signal it is the waker.
  */
 #ifndef TAILSCOPE_SCHED_H
 #define TAILSCOPE_SCHED_H
 
 #include "meters.h"
-#include "neighbours.h"
+#include "run_history.h"
 
 #define TASK_UNINTERRUPTIBLE 2
 #define TASK_STOPPED 4

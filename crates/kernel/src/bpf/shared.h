@@ -35,7 +35,7 @@
 
 /*
  * Who is to blame, as 16 bits: one of these, or a kind with a number in its low bits. A thread's
- * number is its place in the table of culprits, in which a name stands once, whoever bears it.
+ * number is its place in the table of blamed threads, in which a name stands once, whoever bears it.
  */
 #define WHO_NOBODY 0	/* not known */
 #define WHO_OTHER 1	/* a thread for whose name the table had no room */
@@ -47,17 +47,17 @@
 #define WHO_IRQ 0x4000
 #define WHO_VECTOR 0x8000
 #define WHO_SOFTIRQ 0xc000
-#define MAX_CULPRITS 1024 /* a power of two, at most WHO_IRQ - WHO_THREAD */
-#define CULPRIT_PROBES 8  /* places in which a name may stand */
+#define MAX_BLAMED 1024 /* a power of two, at most WHO_IRQ - WHO_THREAD */
+#define BLAMED_PROBES 8  /* places in which a name may stand */
 #define COMM_BYTES 16
 
-enum culprit_state {
-	CULPRIT_FREE = 0,
-	CULPRIT_BUSY,
-	CULPRIT_READY,
+enum blamed_state {
+	BLAMED_FREE = 0,
+	BLAMED_BUSY,
+	BLAMED_READY,
 };
 
-struct culprit {
+struct blamed {
 	ts_u32 state;
 	ts_u32 reserved;
 	ts_u8 comm[COMM_BYTES];	   /* the thread's name, */
@@ -109,7 +109,7 @@ struct lost {
 	ts_u64 abandoned; /* a span from probes began, and its end never came */
 	ts_u64 depth;	  /* more spans from probes were open than OPEN_SPANS */
 	ts_u64 names;	  /* an argument that should be the name could not be, see number_of */
-	ts_u64 culprits; /* a thread ran instead, or held a lock, that found no room in the table */
+	ts_u64 blamed; /* a thread ran instead, or held a lock, that found no room in the table */
 };
 
 /* Requests of sockets that are no rows, or whose rows say too little. */

@@ -4,7 +4,7 @@
  * what stands in where they don't; ../select.rs switches off what it can't attach.
  */
 #include "meters.h"
-#include "lives.h"
+#include "lifecycle.h"
 #include "sched.h"
 #include "interrupts.h"
 #include "faults.h"

@@ -145,7 +145,7 @@ int on_vector_exit(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* --- page faults: the recorder's ladder (faults.h), by the same names ------------------------ */
+/* --- page faults: the recorder's mechanisms (faults.h), by the same names ------------------------ */
 
 static __always_inline int fault(__u8 kind, __u64 address)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Programs that say themselves where their spans begin and end (sdk/), in memory that they share with
- * the recorder. Their threads look for a meter and ask by a probe whether somebody listens, as lives.h
+ * the recorder. Their threads look for a meter and ask by a probe whether somebody listens, as lifecycle.h
  * answers it for the recorder. Here nothing is metered: a thread hears yes, and its end is noted.
  */
 #ifndef TAILSCOPE_TIMELINE_SDK_H

@@ -2,9 +2,7 @@
 //!
 //! They know nothing of meters and of [`Kernel`](crate::Kernel); both may be loaded at a time.
 
-mod attach;
 mod jvm;
-mod sdk;
 mod size;
 
 use std::io;
@@ -14,13 +12,15 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenObject};
 use tailscope_signals::event_ring::EventRings;
 
-use crate::Ladder;
+use crate::{Measurement, Mechanisms};
+use crate::attach::attach;
 use crate::load::{LoadError, Opened, kernel, open};
 use crate::losses;
 use crate::meter_maps::MeterMaps;
 use crate::probes::{self, Probe, ProbeError, Uprobes};
+use crate::sdk::{SdkPrograms, Table};
 use crate::sdk_files::SdkFiles;
-use crate::select::{autoload, choose_fault_rung, fentry_refused, has_tracepoint};
+use crate::select::{Tracepoint, choose_fault_hook, fentry_refused, select_tracepoints};
 use crate::shared::{self, Plain};
 use crate::watch::{Watched, map_of};
 pub use jvm::Listening;
@@ -28,27 +28,27 @@ use size::RingSize;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/timeline.bpf.o"));
 
-/// The tracepoints by their program, and what is missing without them. `None`: nothing works.
-const TRACEPOINTS: &[(&str, &str, Option<&str>)] = &[
+/// The tracepoints of a timeline.
+const TRACEPOINTS: &[Tracepoint] = &[
     ("on_switch", "sched_switch", None),
     ("on_waking", "sched_waking", None),
     ("on_waking_new", "sched_wakeup_new", None),
-    ("on_migrate", "sched_migrate_task", Some("migrate")),
+    ("on_migrate", "sched_migrate_task", Some(Measurement::Migrate)),
     ("on_new_task", "task_newtask", None),
     ("on_exit", "sched_process_exit", None),
-    ("on_softirq_entry", "softirq_entry", Some("softirq")),
-    ("on_softirq_exit", "softirq_exit", Some("softirq")),
-    ("on_syscall_entry", "sys_enter", Some("syscall")),
-    ("on_syscall_exit", "sys_exit", Some("syscall")),
-    ("on_packet", "netif_receive_skb", Some("packet")),
-    ("on_tcp", "tcp_probe", Some("tcp")),
-    ("on_ready", "sk_data_ready", Some("ready")),
-    ("on_receive", "sock_recv_length", Some("receive")),
-    ("on_send", "sock_send_length", Some("send")),
-    ("on_transmit", "net_dev_start_xmit", Some("transmit")),
-    ("on_idle", "cpu_idle", Some("idle")),
-    ("on_block_issue", "block_rq_issue", Some("block")),
-    ("on_block_done", "block_rq_complete", Some("block")),
+    ("on_softirq_entry", "softirq_entry", Some(Measurement::Softirq)),
+    ("on_softirq_exit", "softirq_exit", Some(Measurement::Softirq)),
+    ("on_syscall_entry", "sys_enter", Some(Measurement::Syscall)),
+    ("on_syscall_exit", "sys_exit", Some(Measurement::Syscall)),
+    ("on_packet", "netif_receive_skb", Some(Measurement::Packet)),
+    ("on_tcp", "tcp_probe", Some(Measurement::Tcp)),
+    ("on_ready", "sk_data_ready", Some(Measurement::Ready)),
+    ("on_receive", "sock_recv_length", Some(Measurement::Receive)),
+    ("on_send", "sock_send_length", Some(Measurement::Send)),
+    ("on_transmit", "net_dev_start_xmit", Some(Measurement::Transmit)),
+    ("on_idle", "cpu_idle", Some(Measurement::Idle)),
+    ("on_block_issue", "block_rq_issue", Some(Measurement::Block)),
+    ("on_block_done", "block_rq_complete", Some(Measurement::Block)),
 ];
 
 // One type maps both tables of the watched.
@@ -88,7 +88,7 @@ pub struct Events {
     links: Vec<Link>, // first: the programs stop before their maps go
     sdk_files: SdkFiles,
     watched: Watched,
-    ladder: Ladder,
+    mechanisms: Mechanisms,
     uprobes: Uprobes,
     /// By process with the SDK.
     meters: MeterMaps,
@@ -106,27 +106,27 @@ impl Events {
             cpus,
             ..
         } = open(PROGRAMS)?;
-        let mut ladder = Ladder::default();
+        let mut mechanisms = Mechanisms::default();
         let size = RingSize::within(config.memory, cpus);
         configure(&mut open, config, cpus, size).map_err(kernel("configure the programs"))?;
-        select(&mut open, &btf, &mut ladder)?;
+        select_tracepoints(&mut open, &btf, TRACEPOINTS, |_| true, &mut mechanisms)?;
         let uprobes = if config.probes {
-            probes::choose(&mut ladder)
+            probes::choose(&mut mechanisms)
         } else {
             Uprobes::Nothing
         };
         probes::prepare(&mut open, uprobes);
-        let faults = choose_fault_rung(&mut open, &btf, fentry_refused().as_deref(), &mut ladder);
+        let faults = choose_fault_hook(&mut open, &btf, fentry_refused().as_deref(), &mut mechanisms);
         let mut object = open
             .load()
             .map_err(kernel("load the timeline's programs"))?;
-        let links = attach::attach(&mut object, faults, &mut ladder)?;
+        let links = attach(&mut object, "on_vector_entry", faults, &mut mechanisms)?;
         let watched = Watched::of(&object)?;
         Ok(Self {
             links,
             sdk_files: SdkFiles::default(),
             watched,
-            ladder,
+            mechanisms,
             uprobes,
             meters: MeterMaps::new(0..shared::TL_MAX_SDK),
             object,
@@ -149,8 +149,8 @@ impl Events {
 
     /// Which mechanism tells what.
     #[must_use]
-    pub fn ladder(&self) -> &Ladder {
-        &self.ladder
+    pub fn mechanisms(&self) -> &Mechanisms {
+        &self.mechanisms
     }
 
     /// Watches a process: its system calls, page faults, receives and sends are told from now on.
@@ -164,6 +164,17 @@ impl Events {
                 true
             }
             Err(e) => e.kind() == libbpf_rs::ErrorKind::AlreadyExists,
+        }
+    }
+
+    /// What the programs do for processes with the SDK. Their threads claim meters, and nothing is ever
+    /// charged to those.
+    pub fn sdk(&mut self) -> SdkPrograms<'_> {
+        SdkPrograms {
+            object: &mut self.object,
+            files: &mut self.sdk_files,
+            meters: &mut self.meters,
+            table: Table::SdkProcesses,
         }
     }
 
@@ -222,29 +233,6 @@ fn configure(
             map.set_max_entries(cpus as u32)?;
             map.set_value_size(EventRings::value_size(size.events()))?;
         }
-    }
-    Ok(())
-}
-
-/// Switches off the programs whose tracepoints are not there.
-fn select(open: &mut OpenObject, btf: &Btf<'_>, ladder: &mut Ladder) -> Result<(), LoadError> {
-    for &(program, tracepoint, tells) in TRACEPOINTS {
-        let there = has_tracepoint(btf, tracepoint);
-        match (there, tells) {
-            (false, None) => return Err(LoadError::NoTracepoint(tracepoint)),
-            (false, Some(what)) => {
-                ladder.set(
-                    what,
-                    None,
-                    format!("this kernel has no tracepoint {tracepoint}"),
-                );
-            }
-            (true, Some(what)) if ladder.get(what).is_none() => {
-                ladder.set(what, Some(tracepoint), "");
-            }
-            (true, _) => {}
-        }
-        autoload(open, program, there);
     }
     Ok(())
 }

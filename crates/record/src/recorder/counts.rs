@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use tailscope_sdk_server::Server;
 use tailscope_signals::meters::Meters;
 use tailscope_trace::Totals;
 
 use super::Recorder;
 use crate::options::Progress;
-use crate::sdk::SdkServer;
 
 /// Counts by their names, as `ledger.json` has them.
 type Counts = BTreeMap<String, u64>;
@@ -48,7 +48,7 @@ impl Recorder {
     #[must_use]
     pub fn lost(&self) -> Counts {
         let kernel = self.kernel.losses();
-        let sdk = self.sdk.as_ref().map(SdkServer::counts).unwrap_or_default();
+        let sdk = self.sdk.as_ref().map(Server::losses).unwrap_or_default();
         named([
             ("ring_full", kernel.rows),
             ("threads", kernel.threads),
@@ -59,9 +59,9 @@ impl Recorder {
             ("abandoned", kernel.abandoned),
             ("depth", kernel.depth),
             ("names", kernel.names),
-            ("culprits", kernel.culprits),
+            ("culprits", kernel.blamed),
             ("recursion", kernel.recursion),
-            ("strangers", sdk.strangers),
+            ("strangers", sdk.unwatched),
             ("refused", sdk.refused),
             ("region_full", sdk.full),
             ("region_malformed", sdk.malformed),
@@ -126,7 +126,7 @@ impl Recorder {
             .filter_map(|map| Meters::map(map).ok())
             .map(|meters| meters.spans())
             .sum();
-        let sdk = self.sdk.as_ref().map_or(0, |sdk| sdk.counts().spans);
+        let sdk = self.sdk.as_ref().map_or(0, Server::spans);
         (kernel, sdk)
     }
 }

@@ -34,7 +34,7 @@ impl Recorder {
     }
 
     /// Tells of processes that can't count.
-    pub(super) fn hear_refusals(&mut self) {
+    pub(super) fn report_refusals(&mut self) {
         let refusals = self.sdk.iter_mut().flat_map(|sdk| sdk.refusals());
         for (pid, why) in refusals.collect::<Vec<_>>() {
             let remedy = match why.raw_os_error() {

@@ -1,26 +1,18 @@
-//! One look: who connects is answered, and rows that ended since the last one are taken.
+//! One poll: SDK connection requests are answered, and rows that ended since the last one are taken.
 
-use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tailscope_sdk_server::Server;
+use tailscope_sdk_server::sockets::ConnectionRequest;
 use tailscope_signals::clock::Cycles;
-use tailscope_signals::door::{Door, Knock};
-use tailscope_signals::sdk_files::program_of;
 
 use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
-use crate::sdk::SdkServer;
-
-/// A connection waits for its answer so long at most, and is looked at again this often meanwhile.
-const PATIENCE: Duration = Duration::from_secs(1);
-const SOON: Duration = Duration::from_millis(5);
-/// So many connections wait until it is decided whether their processes are watched.
-const MOST_UNTOLD: usize = 256;
 
 impl Recorder {
-    /// Waits for the next look, or for a process that knocks or ends.
+    /// Waits for the next poll, or for a connection request, or for the end of a process.
     pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         let mut fds = vec![PollFd::from_borrowed_fd(
             self.kernel.events_fd(),
@@ -29,22 +21,11 @@ impl Recorder {
         fds.extend(
             self.sdk
                 .iter()
-                .flat_map(SdkServer::fds)
+                .flat_map(Server::fds)
                 .chain(wake)
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
         );
-        let is_untold = |knock: &Knock| knock.pid().is_some_and(|pid| self.programs.contains(&pid));
-        let patience = if self.knocks.iter().any(is_untold) {
-            Duration::ZERO
-        } else if !self.knocks.is_empty() {
-            SOON
-        } else if self.sdk.as_ref().is_some_and(SdkServer::pauses) {
-            Door::PAUSE.min(self.pace.pause())
-        } else if self.processes.is_empty() {
-            TELL_EVERY
-        } else {
-            self.pace.pause()
-        };
+        let patience = self.patience();
         let patience = Timespec {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: patience.subsec_nanos().into(),
@@ -55,51 +36,23 @@ impl Recorder {
         }
     }
 
-    /// Those that are answered now. Programs that nobody has been told of yet may be about to be watched,
-    /// and files of processes may still be looked through: theirs wait, over as many looks as that takes.
-    fn those_to_answer(&mut self, knocks: Vec<Knock>) -> Vec<Knock> {
-        self.call_found_sdks();
-        // A program with the SDK in its own file asks only after that is listened to.
-        let is_heard = |pid| program_of(pid).is_some_and(|file| self.kernel.has_called_sdk(file));
-        let is_looked_in = |pid| {
-            let finder = self.finder.as_ref();
-            finder.is_some_and(|finder| finder.is_looking_in(pid)) && !is_heard(pid)
-        };
-        let is_early = |knock: &Knock| {
-            let waits = |pid| self.programs.contains(&pid) || is_looked_in(pid);
-            knock.age() < PATIENCE && !knock.left() && knock.pid().is_some_and(waits)
-        };
-        let (mut later, now): (Vec<_>, Vec<_>) = knocks.into_iter().partition(is_early);
-        later.truncate(MOST_UNTOLD);
-        self.knocks = later;
-        now
+    fn patience(&self) -> Duration {
+        let sdk = self.sdk.as_ref();
+        let is_undecided = |pid| self.programs.contains(&pid);
+        if sdk.is_some_and(|sdk| sdk.any_waits(is_undecided)) {
+            return Duration::ZERO; // whoever takes the programs decides now
+        }
+        match sdk.and_then(Server::poll_again_in) {
+            Some(soon) => soon.min(self.pace.pause()),
+            None if self.processes.is_empty() => TELL_EVERY,
+            None => self.pace.pause(),
+        }
     }
 
     pub(super) fn look(&mut self) -> Result<(), RecordError> {
-        // The kernel tells of a child or a new program before that can knock, so the news are
-        // heard between the knock and the answer: a child would be turned away as a stranger,
-        // and an exec heard later would throw out the program that has just come in.
-        let mut knocks = std::mem::take(&mut self.knocks);
-        let new: Vec<Knock> = self.sdk.iter_mut().flat_map(SdkServer::knocks).collect();
-        self.hear_news();
-        // The SDK for Java makes its file in memory just before it connects, and runs the probe as
-        // soon as it is answered.
-        let pids: BTreeSet<u32> = new.iter().filter_map(Knock::pid).collect();
-        for pid in pids {
-            if self.sdk.as_ref().is_some_and(|sdk| sdk.is_anothers(pid)) {
-                self.forget_client(pid);
-            }
-            if self.processes.contains(&pid) {
-                self.look_for_sdk(pid);
-            }
-        }
-        knocks.extend(new);
-        let knocks = self.those_to_answer(knocks);
-        if let Some(sdk) = &mut self.sdk {
-            let processes = &self.processes;
-            sdk.welcome(knocks, &mut self.kernel, |pid| processes.contains(&pid));
-            sdk.beat(Cycles::now(), self.clock.hz());
-        }
+        let requests = self.sdk.as_mut().map(Server::accept).unwrap_or_default();
+        self.drain_process_events();
+        self.answer(requests);
         if let Some(steal) = &mut self.steal
             && !self.processes.is_empty()
         {
@@ -116,6 +69,25 @@ impl Recorder {
         match self.book.trouble.take() {
             Some(e) => Err(e.into()),
             None => Ok(ticked?),
+        }
+    }
+
+    fn answer(&mut self, requests: Vec<ConnectionRequest>) {
+        let outdated = self.sdk.as_ref().map(|sdk| sdk.outdated(&requests));
+        for pid in outdated.unwrap_or_default() {
+            self.forget_client(pid);
+        }
+        let Some(sdk) = &mut self.sdk else { return };
+        let (processes, programs) = (&self.processes, &self.programs);
+        sdk.answer(
+            requests,
+            &mut self.kernel.sdk(),
+            |pid| processes.contains(&pid),
+            |pid| programs.contains(&pid),
+        );
+        sdk.heartbeat(Cycles::now(), self.clock.hz());
+        for problem in sdk.take_problems() {
+            self.notices.say(problem);
         }
     }
 }

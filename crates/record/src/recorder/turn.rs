@@ -139,7 +139,7 @@ impl Recorder {
     /// Ends the recording: takes what is left, seals it, and writes down what was lost and what
     /// it cost. `listener` hears of that last look too.
     pub fn finish(mut self, listener: &mut impl Listener) -> Result<Progress, RecordError> {
-        self.kernel.dismiss_sdk();
+        self.kernel.sdk().detach_all();
         self.kernel.detach_probes();
         let finished = self.finish_answers(true);
         let looked = self.look();

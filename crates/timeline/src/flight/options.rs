@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tailscope_kernel::{LoadError, Probe, ProbeError, WatchError};
-use tailscope_signals::door::ServeError;
+use tailscope_sdk_server::sockets::ServeError;
 
 use crate::slow::Slow;
 

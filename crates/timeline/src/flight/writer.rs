@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use tailscope_kernel::Ladder;
+use tailscope_kernel::Mechanisms;
 use tailscope_output::Folder;
 use tailscope_signals::clock::{Monotonic, unix_ns};
 use tailscope_signals::event::abi;
@@ -54,15 +54,15 @@ impl Writer {
         own: Option<Arc<EventRings>>,
         folder: Folder,
         options: &Options,
-        ladder: &Ladder,
+        mechanisms: &Mechanisms,
     ) -> io::Result<Self> {
         let (jobs, wanted) = sync_channel(0);
         let (tell, told) = channel();
-        let ladder = ladder
+        let mechanisms = mechanisms
             .iter()
-            .map(|(what, rung)| {
-                let mechanism = rung.mechanism.map(str::to_owned);
-                (what.to_owned(), (mechanism, rung.why.clone()))
+            .map(|(of, mechanism)| {
+                let hook = mechanism.hook.map(str::to_owned);
+                (of.name().to_owned(), (hook, mechanism.why.clone()))
             })
             .collect();
         let mut scribe = Scribe {
@@ -72,7 +72,7 @@ impl Writer {
             disk: options.disk,
             perfetto: options.perfetto,
             sockets: options.sockets,
-            ladder,
+            mechanisms,
             used: 0,
             number: 0,
             full: false,
@@ -115,7 +115,7 @@ struct Scribe {
     disk: u64,
     perfetto: bool,
     sockets: bool,
-    ladder: std::collections::BTreeMap<String, (Option<String>, String)>,
+    mechanisms: std::collections::BTreeMap<String, (Option<String>, String)>,
     used: u64,
     number: u32,
     full: bool,
@@ -156,7 +156,7 @@ impl Scribe {
         let begin = Instant::now();
         let name = self.free_name(job.reason)?;
         let path = self.folder.path().join(&name);
-        let (ladder, reason) = (self.ladder.clone(), job.reason);
+        let (mechanisms, reason) = (self.mechanisms.clone(), job.reason);
         let sockets = self.sockets;
         let about = window::write(
             (&self.rings, self.own.as_deref()),
@@ -190,7 +190,7 @@ impl Scribe {
                     gaps: job.gaps,
                     sdk_gaps: job.sdk_gaps,
                     processes_lost: job.processes_lost,
-                    ladder,
+                    mechanisms,
                 }
             },
         )?;

@@ -10,7 +10,7 @@ final class Abi {
     static final int ABI = 4; // TS_ABI
     static final long MAGIC = 0x31656c6174L; // TS_MAGIC
     static final int CAUSES = 14; // TS_CAUSES
-    static final int CULPRIT_CAUSES = 0x17eb; // TS_CULPRIT_CAUSES
+    static final int BLAMED_CAUSES = 0x17eb; // TS_BLAMED_CAUSES
 
     static final int METERS = 2048; // TS_METERS
     static final int METER_BYTES = 768; // sizeof(struct ts_meter)
@@ -136,7 +136,7 @@ final class Abi {
         return (long) (code & 2047) << (code >> 11 & 31);
     }
 
-    /** Where a meter has the latest large episodes of a cause that has culprits. */
+    /** Where a meter has the latest large episodes of a cause that blames somebody. */
     static int recent(int cause) {
         return METER_RECENT + cause * RECENT_BYTES;
     }

@@ -77,7 +77,7 @@ final class Reading {
                     causes |= 1 << cause;
                     Memory.setLong(share + Abi.SHARE_NS, spent);
                     Memory.setInt(share + Abi.SHARE_N, times);
-                    Memory.setInt(share + Abi.SHARE_WHO, culprit(meter, cause, count, times));
+                    Memory.setInt(share + Abi.SHARE_WHO, blamed(meter, cause, count, times));
                     share += Abi.SHARE_BYTES;
                 }
             }
@@ -90,8 +90,8 @@ final class Reading {
     }
 
     /** Whose the largest of a cause's {@code times} latest episodes was; 0: nobody is known. */
-    private static int culprit(long meter, int cause, int count, int times) {
-        if (times == 0 || (Abi.CULPRIT_CAUSES & 1 << cause) == 0) {
+    private static int blamed(long meter, int cause, int count, int times) {
+        if (times == 0 || (Abi.BLAMED_CAUSES & 1 << cause) == 0) {
             return 0;
         }
         long episode = meter + Abi.recent(cause);

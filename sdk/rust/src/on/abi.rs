@@ -101,7 +101,7 @@ pub(super) struct Recent {
     pub episode: [Episode; EPISODES],
 }
 
-/// Where the latest large episodes of a cause are; `None` for causes without culprits.
+/// Where the latest large episodes of a cause are; `None` for causes that blame nobody.
 pub(super) const fn recent(cause: usize) -> Option<usize> {
     match cause {
         0 | 1 | 3 | 5..=10 | 12 => Some(cause),

@@ -51,7 +51,7 @@ fn the_numbers_are_those_of_the_header() {
     assert_eq!(abi::CAUSES, header::TS_CAUSES as usize);
     assert_eq!(abi::EPISODES, header::TS_EPISODES as usize);
     assert_eq!(abi::RECENTS, header::TS_RECENTS as usize);
-    let with_culprits = [
+    let with_blame = [
         header::TS_RUNQUEUE,
         header::TS_PREEMPTED,
         header::TS_LOCK,
@@ -64,7 +64,7 @@ fn the_numbers_are_those_of_the_header() {
         header::TS_STOPPED,
     ];
     for cause in 0..header::TS_CAUSES {
-        let is_kept = with_culprits.contains(&cause);
+        let is_kept = with_blame.contains(&cause);
         assert_eq!(abi::recent(cause as usize).is_some(), is_kept, "{cause}");
     }
     assert_eq!(abi::METERS, header::TS_METERS);

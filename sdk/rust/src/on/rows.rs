@@ -131,7 +131,7 @@ fn kept(keeping: &Keeping, thread: &Thread, begin: u64) -> Option<u16> {
 }
 
 /// Whose the largest of a cause's `n` latest episodes was; 0: nobody is known.
-fn culprit(meter: &Meter, cause: usize, n: u32) -> u16 {
+fn blamed(meter: &Meter, cause: usize, n: u32) -> u16 {
     let Some(recent) = abi::recent(cause) else {
         return 0;
     };
@@ -182,7 +182,7 @@ fn gains(meter: &Meter, seen: &Seen) -> Gains {
                 let n = totals.n[cause].load(Relaxed);
                 let n = n.wrapping_sub(seen.n[cause].get());
                 if ns != 0 || n != 0 {
-                    let who = culprit(meter, cause, n);
+                    let who = blamed(meter, cause, n);
                     gains.causes |= 1 << cause;
                     gains.shares[gains.length] = Share { ns, n, who, ..NONE };
                     gains.length += 1;

@@ -6,14 +6,14 @@
  * The table is plain memory, searched without a helper call: a switch must stay cheap. A name may
  * stand in few places, one after the other; where those are taken, it goes without, and that is
  * counted. Nothing is ever removed. The table has 1,024 places, of which 8 can hold a certain name.
- * The recorder resolves each number once (../culprits.rs); the ledger holds the name.
+ * The recorder resolves each number once (../blame.rs); the ledger holds the name.
  */
-#ifndef TAILSCOPE_CULPRITS_H
-#define TAILSCOPE_CULPRITS_H
+#ifndef TAILSCOPE_BLAME_H
+#define TAILSCOPE_BLAME_H
 
 #include "meters.h"
 
-SEC(".bss.culprits") struct culprit culprits[MAX_CULPRITS] = {};
+SEC(".bss.blamed") struct blamed blamed[MAX_BLAMED] = {};
 
 /* The number of a name, in words: the thread's and its process's. */
 __noinline int number_of_name(__u64 a, __u64 b, __u64 c, __u64 d)
@@ -21,27 +21,27 @@ __noinline int number_of_name(__u64 a, __u64 b, __u64 c, __u64 d)
 	__u64 mixed = (a ^ b * 0x9e3779b97f4a7c15 ^ c * 0xc2b2ae3d27d4eb4f) + d;
 	__u32 first = mixed * 0x9e3779b97f4a7c15 >> 40;
 
-	for (__u32 i = 0; i < CULPRIT_PROBES; i++) {
-		__u32 place = (first + i) & (MAX_CULPRITS - 1);
-		struct culprit *known = &culprits[place];
+	for (__u32 i = 0; i < BLAMED_PROBES; i++) {
+		__u32 place = (first + i) & (MAX_BLAMED - 1);
+		struct blamed *known = &blamed[place];
 		__u64 *comm = (__u64 *)known->comm, *process = (__u64 *)known->process;
 		__u32 state = *(volatile __u32 *)&known->state;
 
-		if (state == CULPRIT_FREE &&
-		    __sync_val_compare_and_swap(&known->state, CULPRIT_FREE, CULPRIT_BUSY) ==
-			CULPRIT_FREE) {
+		if (state == BLAMED_FREE &&
+		    __sync_val_compare_and_swap(&known->state, BLAMED_FREE, BLAMED_BUSY) ==
+			BLAMED_FREE) {
 			comm[0] = a;
 			comm[1] = b;
 			process[0] = c;
 			process[1] = d;
-			__sync_lock_test_and_set(&known->state, CULPRIT_READY); /* and a barrier */
+			__sync_lock_test_and_set(&known->state, BLAMED_READY); /* and a barrier */
 			return WHO_THREAD + place;
 		}
-		if (state == CULPRIT_READY && comm[0] == a && comm[1] == b && process[0] == c &&
+		if (state == BLAMED_READY && comm[0] == a && comm[1] == b && process[0] == c &&
 		    process[1] == d)
 			return WHO_THREAD + place;
 	}
-	__sync_fetch_and_add(&lost.culprits, 1);
+	__sync_fetch_and_add(&lost.blamed, 1);
 	return WHO_OTHER;
 }
 

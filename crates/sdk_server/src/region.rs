@@ -15,12 +15,12 @@ use std::sync::atomic::fence;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use crate::abi;
-use crate::clock::Cycles;
-use crate::keeping::{Keeping, Kept};
-use crate::mapping::Mapping;
-use crate::meters::Meters;
-use crate::row::Row;
+use tailscope_signals::abi;
+use tailscope_signals::clock::Cycles;
+use tailscope_signals::keeping::{Keeping, Kept};
+use tailscope_signals::mapping::Mapping;
+use tailscope_signals::meters::Meters;
+use tailscope_signals::row::Row;
 
 const CHUNK: usize = abi::TS_CHUNK_BYTES as usize;
 const CHUNKS: usize = abi::TS_CHUNKS as usize;
@@ -284,7 +284,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::ts_row;
+    use tailscope_signals::abi::ts_row;
 
     /// Writes a row as a process can, into a chunk that no thread has.
     fn forge(region: &Region, kept: Kept) {

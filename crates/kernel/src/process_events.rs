@@ -1,4 +1,4 @@
-//! News of processes, as the programs send it.
+//! Process events, as the programs send them.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use tailscope_signals::row::Row;
 
 use crate::shared::{self, Plain};
 
-/// News of a process.
+/// A process event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// It made another process, which is watched from now on.

@@ -1,14 +1,9 @@
-//! The sockets at which processes with the SDK ask a recorder for their memory.
-//!
-//! A process connects, is known by its peer credentials, and gets the map of its meters and its
-//! region, or is told why not. The connection stays open: its end tells the process that the recorder
-//! is gone.
+//! The sockets at which processes with the SDK connect, and the connection requests.
 //!
 //! One socket is for everybody. Each user whose processes are watched has another, to which nobody
-//! else may connect: a flood at the first one does not keep that user's programs waiting.
+//! else may connect. A flood at the first one does not keep that user's programs waiting.
 
 mod listener;
-mod newcomers;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -22,21 +17,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::abi;
-use listener::Listener;
-pub use newcomers::Newcomers;
+use tailscope_signals::abi;
 
-/// So many are accepted at a time at the socket that everybody may use, and at one user's: a flood must
-/// leave time for those who were let in.
+use listener::Listener;
+
+/// The most requests that are accepted at a time, at the socket for everybody and at that of a user. A
+/// flood must leave time for the processes that are connected.
 const MOST_AT_ONCE: usize = 16;
 const MOST_OF_USER: usize = 24;
-/// After as many as may be at once, or where no descriptor is left, the next are accepted this much
-/// later.
+/// After the most requests at a time, or without a free descriptor, a socket accepts nothing for so long.
 const PAUSE: Duration = Duration::from_millis(40);
-/// So many users have a socket of their own.
+/// The most users with a socket of their own.
 const MOST_USERS: usize = 64;
 
-/// To ask, and not to wait.
+/// A poll that does not wait.
 const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
@@ -65,28 +59,28 @@ pub enum ServeError {
     },
 }
 
-/// Why a process is not let in.
+/// Why a process gets no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not one of those that are watched.
+    /// It is not watched.
     NotWatched,
-    /// No more have room, or too many of its user's have come.
+    /// All maps of meters are in use, or too many processes of its user have connected.
     NoRoom,
 }
 
-/// The recorder's end of the sockets.
+/// The sockets at which a recorder listens.
 #[derive(Debug)]
-pub struct Door {
+pub struct Sockets {
     everybody: Listener,
-    /// By their host's ids. `None`: the system refused to make it.
+    /// By user id. `None`: the system refused to make it.
     users: BTreeMap<u32, Option<Listener>>,
-    /// Whoever serves the sockets now is of this process, and goes on until this one takes its place.
+    /// Another recorder of this process serves the sockets until this one [takes over](Self::take_over).
     takes_over: bool,
 }
 
-impl Door {
-    /// The path of everybody's socket: `$TAILSCOPE_SOCKET`, or the one that the header names. That of a
-    /// user has the user's id after a dot.
+impl Sockets {
+    /// The path of the socket for everybody: `$TAILSCOPE_SOCKET`, or `TS_SOCKET` of the C header. The path
+    /// of a user's socket has a dot and the user's id added.
     #[must_use]
     pub fn path() -> PathBuf {
         env::var_os("TAILSCOPE_SOCKET").map_or_else(
@@ -95,8 +89,8 @@ impl Door {
         )
     }
 
-    /// `takes_over`: whoever serves the socket now is of this process, and goes on until this one
-    /// [takes its place](Self::take_place). Until then nobody comes here.
+    /// Binds the socket for everybody. `takes_over`: another recorder of this process serves it until this
+    /// one [takes over](Self::take_over). Until then nobody connects here.
     pub fn open(takes_over: bool) -> Result<Self, ServeError> {
         Ok(Self {
             everybody: Listener::open(Self::path(), takes_over, MOST_AT_ONCE)?,
@@ -105,8 +99,8 @@ impl Door {
         })
     }
 
-    /// Gives this user a socket to which nobody else may connect, if there is none yet. Where the system
-    /// refuses, the user's programs come to everybody's.
+    /// Opens a socket to which only this user may connect, if there is none yet. If the system refuses, the
+    /// user's programs use the socket for everybody.
     pub fn open_for(&mut self, user: u32) {
         if self.users.len() >= MOST_USERS || self.users.contains_key(&user) {
             return;
@@ -116,9 +110,9 @@ impl Door {
         self.users.insert(user, listener);
     }
 
-    /// Has all who connect from now on come here. If that fails, the one that serves goes on; a user
-    /// whose own socket can't be moved has everybody's.
-    pub fn take_place(&mut self) -> Result<(), ServeError> {
+    /// Puts these sockets in the place of the other recorder's. If that fails for the socket for everybody,
+    /// the other recorder goes on. A user whose socket can't be moved uses the one for everybody.
+    pub fn take_over(&mut self) -> Result<(), ServeError> {
         self.everybody.move_to(Self::path())?;
         self.takes_over = false;
         for (&user, listener) in &mut self.users {
@@ -131,11 +125,11 @@ impl Door {
         Ok(())
     }
 
-    /// Whoever waits to be let in, as many as may be now.
+    /// Accepts the requests that wait, up to the most at a time.
     #[must_use]
-    pub fn knocks(&mut self) -> Vec<Knock> {
+    pub fn accept(&mut self) -> Vec<ConnectionRequest> {
         let mut open: Vec<_> = self.listeners_mut().filter(|l| !l.pauses()).collect();
-        // To accept makes a socket before it finds that nobody is there: 0.1 ms, many times a second.
+        // accept() makes a socket before it finds that nobody waits: 0.1 ms, many times a second.
         let mut ready: Vec<_> = open
             .iter()
             .map(|listener| PollFd::new(&listener.socket, PollFlags::IN))
@@ -148,19 +142,19 @@ impl Door {
         ready.flat_map(|(listener, _)| listener.accept()).collect()
     }
 
-    /// Readable when a process wants in. While [some pause](Self::pauses) theirs are not among them.
+    /// Readable when a request waits. Sockets that [pause](Self::pauses) are not among them.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let open = self.listeners().filter(|listener| !listener.pauses());
         open.map(|listener| listener.socket.as_fd())
     }
 
-    /// Whether somebody is not accepted at the moment, so look again after [`Door::PAUSE`].
+    /// Whether a socket accepts nothing at the moment: poll again after [`Sockets::PAUSE`].
     #[must_use]
     pub fn pauses(&self) -> bool {
         self.listeners().any(Listener::pauses)
     }
 
-    /// How long nobody is accepted after a flood.
+    /// For how long a socket accepts nothing after a flood.
     pub const PAUSE: Duration = PAUSE;
 
     fn listeners(&self) -> impl Iterator<Item = &Listener> {
@@ -174,52 +168,63 @@ impl Door {
 }
 
 fn path_of(user: u32) -> PathBuf {
-    let mut path = Door::path();
+    let mut path = Sockets::path();
     path.as_mut_os_string().push(format!(".{user}"));
     path
 }
 
-/// A process that waits for its answer.
+/// A process that has connected and waits for the answer.
 #[derive(Debug)]
-pub struct Knock {
+pub struct ConnectionRequest {
     connection: OwnedFd,
-    /// When it was accepted.
-    since: Instant,
+    accepted: Instant,
+    pid: u32,
+    user: u32,
 }
 
-impl Knock {
-    /// Who it is; `None`: nobody knows.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        let peer = socket_peercred(&self.connection).ok()?;
-        Some(peer.pid.as_raw_nonzero().get() as u32)
+impl ConnectionRequest {
+    /// `None`: the kernel does not say who has connected.
+    fn of(connection: OwnedFd) -> Option<Self> {
+        let peer = socket_peercred(&connection).ok()?;
+        Some(Self {
+            connection,
+            accepted: Instant::now(),
+            pid: peer.pid.as_raw_nonzero().get() as u32,
+            user: peer.uid.as_raw(),
+        })
     }
 
-    /// Whose it is; `None`: nobody knows.
+    /// The process.
     #[must_use]
-    pub fn user(&self) -> Option<u32> {
-        Some(socket_peercred(&self.connection).ok()?.uid.as_raw())
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
-    /// How long it has waited.
+    /// Its user.
+    #[must_use]
+    pub fn user(&self) -> u32 {
+        self.user
+    }
+
+    /// For how long it has waited.
     #[must_use]
     pub fn age(&self) -> Duration {
-        self.since.elapsed()
+        self.accepted.elapsed()
     }
 
-    /// Whether it has gone, and waits for no answer.
+    /// Whether the process has closed it.
     #[must_use]
-    pub fn left(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         is_hung_up(&self.connection)
     }
 
-    /// Hands over the map of its meters and its region. It may be gone by now.
-    pub fn let_in(self, meters: BorrowedFd<'_>, region: BorrowedFd<'_>) -> io::Result<Visitor> {
+    /// Sends the map of its meters and its region. Fails if the process has closed it meanwhile.
+    pub fn grant(self, meters: BorrowedFd<'_>, region: BorrowedFd<'_>) -> io::Result<Connection> {
         answer(&self.connection, abi::TS_WELCOME, &[meters, region])?;
-        Ok(Visitor(self.connection))
+        Ok(Connection(self.connection))
     }
 
-    /// Tells it why not.
+    /// Sends why it gets nothing.
     pub fn refuse(self, why: Refusal) {
         let status = match why {
             Refusal::NotWatched => abi::TS_NOT_WATCHED,
@@ -229,46 +234,38 @@ impl Knock {
     }
 }
 
-/// A connection of a process that was let in.
+/// A connection of a process that got its memory.
 #[derive(Debug)]
-pub struct Visitor(OwnedFd);
+pub struct Connection(OwnedFd);
 
-impl Visitor {
-    /// Whether the program that it was let in for is gone: it ended, or the process runs another.
-    #[must_use]
-    pub fn left(&self) -> bool {
-        is_hung_up(&self.0)
-    }
-}
-
-/// The connections of one process that was let in: the copies of the SDK in it have one each.
+/// The connections of one process: each copy of the SDK in it has one.
 #[derive(Debug, Default)]
-pub struct Visitors(Vec<Visitor>);
+pub struct Connections(Vec<Connection>);
 
-impl Visitors {
-    /// So many a process may have at a time: an SDK for each language, and some in libraries.
+impl Connections {
+    /// The most of one process at a time: an SDK for each language, and some in libraries.
     pub const MOST: usize = 16;
 
-    /// Forgets those that have gone, and says whether one more may come.
+    /// Drops those that are closed, and says whether there is room for one more.
     pub fn has_room(&mut self) -> bool {
-        self.tidy();
+        self.drop_closed();
         self.0.len() < Self::MOST
     }
 
-    /// Forgets those that have gone: each is a descriptor.
-    pub fn tidy(&mut self) {
-        self.0.retain(|visitor| !visitor.left());
+    /// Drops those that are closed: each holds a descriptor.
+    pub fn drop_closed(&mut self) {
+        self.0.retain(|connection| !is_hung_up(&connection.0));
     }
 
-    /// Keeps one.
-    pub fn add(&mut self, visitor: Visitor) {
-        self.0.push(visitor);
+    /// Adds one.
+    pub fn add(&mut self, connection: Connection) {
+        self.0.push(connection);
     }
 
-    /// Whether the program that they were let in for is gone.
+    /// Whether all are closed: the process has ended, or runs another program.
     #[must_use]
-    pub fn have_left(&self) -> bool {
-        self.0.iter().all(Visitor::left)
+    pub fn are_closed(&self) -> bool {
+        self.0.iter().all(|connection| is_hung_up(&connection.0))
     }
 }
 
@@ -278,10 +275,10 @@ fn is_hung_up(connection: &OwnedFd) -> bool {
 }
 
 fn answer(connection: &OwnedFd, status: u32, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut welcome = Vec::new();
-    welcome.extend(u64::from_le_bytes(*b"tale1\0\0\0").to_le_bytes());
-    welcome.extend(abi::TS_ABI.to_le_bytes());
-    welcome.extend(status.to_le_bytes());
+    let mut message = Vec::new();
+    message.extend(u64::from_le_bytes(*b"tale1\0\0\0").to_le_bytes());
+    message.extend(abi::TS_ABI.to_le_bytes());
+    message.extend(status.to_le_bytes());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
@@ -289,7 +286,7 @@ fn answer(connection: &OwnedFd, status: u32, fds: &[BorrowedFd<'_>]) -> io::Resu
     }
     sendmsg(
         connection,
-        &[IoSlice::new(&welcome)],
+        &[IoSlice::new(&message)],
         &mut control,
         SendFlags::NOSIGNAL,
     )?;

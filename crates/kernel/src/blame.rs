@@ -66,7 +66,7 @@ impl<'k> Names<'k> {
     /// The name of who is to blame, by the number in a row; `None` if nobody has that number yet.
     /// A number keeps its name.
     #[must_use]
-    pub fn culprit(&self, who: u16) -> Option<String> {
+    pub fn blamed(&self, who: u16) -> Option<String> {
         match who {
             OTHER => Some("(other)".into()),
             IDLE => Some("(idle)".into()),
@@ -83,14 +83,14 @@ impl<'k> Names<'k> {
 
     fn thread(&self, place: usize) -> Option<String> {
         let table = self.threads.get_or_init(|| {
-            let map = self.object.maps().find(|map| map.name() == ".bss.culprits");
+            let map = self.object.maps().find(|map| map.name() == ".bss.blamed");
             map.and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?)
                 .unwrap_or_default()
         });
-        let at = place * size_of::<shared::culprit>();
-        let culprit = shared::culprit::from_bytes(table.get(at..)?)?;
-        (culprit.state == shared::CULPRIT_READY)
-            .then(|| thread_name(&text(&culprit.comm), &text(&culprit.process)))
+        let at = place * size_of::<shared::blamed>();
+        let blamed = shared::blamed::from_bytes(table.get(at..)?)?;
+        (blamed.state == shared::BLAMED_READY)
+            .then(|| thread_name(&text(&blamed.comm), &text(&blamed.process)))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::probed::Probed;
 use crate::request::{Request, Requests};
 
 /// So many events of a CPU are looked at in one turn: bounds the memory where we were held up.
-const MOST_NEWS: u64 = 1 << 19;
+const MOST_EVENTS: u64 = 1 << 19;
 
 impl Flight {
     /// Spans of the SDK that ended since.
@@ -39,13 +39,13 @@ impl Flight {
 
     /// Requests that end with the events of the rings that are older than `until`, in ns.
     pub(super) fn follow(&mut self, until: u64) {
-        let mut news: Vec<(u32, Event)> = Vec::new();
+        let mut fresh: Vec<(u32, Event)> = Vec::new();
         // Up to when events are missing that made requests, in ns; 0: never.
         let mut blind = 0;
         for cpu in 0..self.rings.cpus() {
             let mut next = None;
             let head = self.rings.head(cpu);
-            let from = self.seen[cpu].max(head.saturating_sub(MOST_NEWS));
+            let from = self.seen[cpu].max(head.saturating_sub(MOST_EVENTS));
             self.figures.unseen += from - self.seen[cpu];
             let mut expected = self.seen[cpu];
             let read = self.rings.read(cpu, from, head, |number, bytes| {
@@ -59,7 +59,7 @@ impl Flight {
                     return false;
                 }
                 if MATTERS[kind_of(bytes) as usize & 31] {
-                    news.extend(Event::parse(bytes).map(|event| (cpu as u32, event)));
+                    fresh.extend(Event::parse(bytes).map(|event| (cpu as u32, event)));
                 }
                 true
             });
@@ -73,11 +73,11 @@ impl Flight {
             // A receive or a send that was not seen would make one request of two, and a slow one.
             self.requests = Requests::default();
             self.probed = Probed::default();
-            news.retain(|(_, event)| event.at >= blind);
+            fresh.retain(|(_, event)| event.at >= blind);
         }
-        news.sort_by_key(|(_, event)| event.at);
+        fresh.sort_by_key(|(_, event)| event.at);
         let mut ended = Vec::new();
-        for (cpu, event) in news {
+        for (cpu, event) in fresh {
             if self.options.sockets {
                 let requests = &mut self.requests;
                 requests.take(cpu, &event, |request| ended.push(request));

@@ -1,4 +1,5 @@
-//! How other threads get at the one that records: they ring, and it answers at its next round.
+//! Requests for the figures by the threads that serve scrapes. The thread that records answers them in
+//! its next round.
 //!
 //! An eventfd in the recorder's poll() wakes it, so a scrape does not wait for the next poll.
 
@@ -9,18 +10,18 @@ use std::{io, mem};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A bell: readable once it was rung, until it is cleared.
+/// Wakes a poll: readable from a wake-up until it is cleared.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Waker(OwnedFd);
 
-impl Bell {
+impl Waker {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(eventfd(0, flags)?))
     }
 
-    pub(crate) fn ring(&self) {
-        // A counter that is full rings already.
+    pub(crate) fn wake(&self) {
+        // A full counter is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -29,23 +30,23 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Who waits for the figures.
+/// The requests that wait for the figures.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
-    bell: Arc<Bell>,
+pub(crate) struct ScrapeRequests {
+    waker: Arc<Waker>,
     waiting: Mutex<Vec<SyncSender<String>>>,
 }
 
-impl Mailbox {
-    pub(crate) fn new(bell: Arc<Bell>) -> Self {
+impl ScrapeRequests {
+    pub(crate) fn new(waker: Arc<Waker>) -> Self {
         Self {
-            bell,
+            waker,
             waiting: Mutex::new(Vec::new()),
         }
     }
@@ -54,7 +55,7 @@ impl Mailbox {
     pub(crate) fn ask(&self) -> Receiver<String> {
         let (answer, answered) = sync_channel(1);
         self.lock().push(answer);
-        self.bell.ring();
+        self.waker.wake();
         answered
     }
 

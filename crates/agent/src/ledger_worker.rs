@@ -12,7 +12,7 @@ use tailscope_signals::clock::unix_ns;
 use tailscope_trace::{LedgerWriter, Written};
 
 use crate::archive::{Archive, Holding};
-use crate::mailbox::Bell;
+use crate::scrape_requests::Waker;
 
 /// What is to be done.
 pub(crate) enum Job {
@@ -33,28 +33,28 @@ pub(crate) enum Done {
 }
 
 /// The thread, and both ways to it. Dropped, it finishes what it was given.
-pub(crate) struct Clerk {
+pub(crate) struct LedgerWorker {
     jobs: Option<Sender<Job>>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Clerk {
+impl LedgerWorker {
     /// What ledgers come to is counted in `written`.
     pub(crate) fn start(
         archive: Archive,
-        bell: Arc<Bell>,
+        waker: Arc<Waker>,
         written: Arc<Written>,
     ) -> io::Result<Self> {
         let (jobs, to_do) = channel();
         let (tell, done) = channel();
-        let thread = Builder::new().name("agent-clerk".into()).spawn(move || {
+        let thread = Builder::new().name("agent-ledgers".into()).spawn(move || {
             let mut archive = archive;
             while let Ok(job) = to_do.recv() {
                 if let Some(done) = work(&mut archive, &written, job) {
                     // Nobody listens any more when the agent ends.
                     let _ = tell.send(done);
-                    bell.ring();
+                    waker.wake();
                 }
             }
         })?;
@@ -95,7 +95,7 @@ impl Clerk {
     }
 }
 
-impl Drop for Clerk {
+impl Drop for LedgerWorker {
     fn drop(&mut self) {
         self.hang_up();
     }

@@ -1,10 +1,10 @@
-//! The ladder's rungs for requests of unmodified servers.
+//! The mechanisms for requests of unmodified servers.
 
 use libbpf_rs::OpenObject;
 use libbpf_rs::btf::{Btf, types};
 
 use crate::select::{autoload, has_tracepoint};
-use crate::{Config, Ladder, SocketSpans};
+use crate::{Config, Measurement, Mechanisms, SocketSpans};
 
 /// Families of sockets, as the kernel's functions are named after them. A kernel without the first
 /// has none of ours.
@@ -16,12 +16,12 @@ fn has_function(btf: &Btf<'_>, name: &str) -> bool {
 
 /// Switches on the programs that see requests begin and end. `fentry` is why this kernel refuses
 /// to attach programs to its functions, if it does.
-pub(crate) fn choose_socket_rung(
+pub(crate) fn choose_socket_hooks(
     open: &mut OpenObject,
     btf: &Btf<'_>,
     config: &Config,
     fentry: Option<&str>,
-    ladder: &mut Ladder,
+    mechanisms: &mut Mechanisms,
 ) {
     let wanted = config.sockets.is_some();
     let from_ready = config.sockets == Some(SocketSpans::FromReady);
@@ -41,29 +41,26 @@ pub(crate) fn choose_socket_rung(
     autoload(open, "on_data_ready", from_ready && ready_told);
     autoload(open, "on_readable", from_ready && readable);
 
-    if wanted && has_tracepoint(btf, "inet_sock_set_state") {
-        ladder.set("connections", Some("inet_sock_set_state"), "");
-    }
     if wanted {
-        let (mechanism, why) = rung(
+        let (hook, why) = better_of(
             told.then_some("sock_recv_length, sock_send_length"),
             returns.then_some("fexit of recvmsg and sendmsg: TCP, UDP, Unix streams"),
             "this kernel has no tracepoint sock_recv_length (Linux 6.3)",
             fentry,
         );
-        ladder.set("sockets", mechanism, why);
-        let (mechanism, why) = rung(
+        mechanisms.set(Measurement::Sockets, hook, why);
+        let (hook, why) = better_of(
             ready_told.then_some("sk_data_ready"),
             readable.then_some("fentry of sock_def_readable"),
             "this kernel has no tracepoint sk_data_ready (Linux 6.4)",
             fentry,
         );
-        ladder.set("ready", mechanism, why);
+        mechanisms.set(Measurement::Ready, hook, why);
     }
 }
 
-/// The better of two mechanisms, and why it is not the first.
-fn rung(
+/// The better of two hooks, and why it is not the first.
+fn better_of(
     first: Option<&'static str>,
     second: Option<&'static str>,
     why_not_first: &str,
@@ -84,19 +81,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rung_needs_no_reason() {
-        let chosen = rung(Some("a"), Some("b"), "no a", None);
+    fn the_first_hook_needs_no_reason() {
+        let chosen = better_of(Some("a"), Some("b"), "no a", None);
         assert_eq!(chosen, (Some("a"), String::new()));
     }
 
     #[test]
-    fn a_lower_rung_says_why_and_none_says_both() {
+    fn a_lesser_hook_says_why_and_none_says_both() {
         assert_eq!(
-            rung(None, Some("b"), "no a", None),
+            better_of(None, Some("b"), "no a", None),
             (Some("b"), "no a".to_owned())
         );
         assert_eq!(
-            rung(None, None, "no a", Some("not permitted")),
+            better_of(None, None, "no a", Some("not permitted")),
             (None, "no a; fentry refused: not permitted".to_owned())
         );
     }

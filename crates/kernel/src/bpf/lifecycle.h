@@ -5,7 +5,7 @@
  * spans is separate: a thread's first span from a probe creates it (open_spans.h).
  */
 #include "meters.h"
-#include "news.h"
+#include "process_events.h"
 #include "open_spans.h"
 #include "sdk_slot.h"
 

@@ -8,10 +8,10 @@
  * Times are by the CPU's own clock of the scheduler (rq_clock_task), which both threads of a
  * switch have just been brought up to: no clock is read.
  */
-#ifndef TAILSCOPE_NEIGHBOURS_H
-#define TAILSCOPE_NEIGHBOURS_H
+#ifndef TAILSCOPE_RUN_HISTORY_H
+#define TAILSCOPE_RUN_HISTORY_H
 
-#include "culprits.h"
+#include "blame.h"
 
 #define STINTS 4 /* a power of two */
 #define PF_KTHREAD 0x00200000

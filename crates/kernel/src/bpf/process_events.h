@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What the loader has to know at once, in a ring that wakes it up. */
-#ifndef TAILSCOPE_NEWS_H
-#define TAILSCOPE_NEWS_H
+#ifndef TAILSCOPE_PROCESS_EVENTS_H
+#define TAILSCOPE_PROCESS_EVENTS_H
 
 #include "meters.h"
 

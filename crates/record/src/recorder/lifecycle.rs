@@ -1,5 +1,5 @@
-//! Which processes are recorded: those that it is told of, their children, what they run next, and
-//! the SDK in the files of all of them.
+//! Which processes are recorded: those that are asked for, their children, the programs that they run
+//! next, and the SDK in the files of all of them.
 
 use std::collections::HashSet;
 use std::io;
@@ -7,21 +7,18 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use tailscope_kernel::Event;
+use tailscope_sdk_server::sockets::Sockets;
 use tailscope_signals::owner::start_of;
-use tailscope_signals::rooted;
-use tailscope_signals::sdk_files::SdkFile;
-use tailscope_signals::sdk_files::finder::Finder;
+use tailscope_signals::sdk_files::program_of;
 
 use super::Recorder;
 use crate::Process;
 use crate::options::RecordError;
-use crate::sdk::SdkServer;
 
 /// How many programs that started wait to be asked for.
 const MOST_PROGRAMS: usize = 65_536;
 
-/// In how many processes it looks, once a second, for libraries loaded since. Where there are more they
-/// take turns.
+/// How many processes are searched for libraries, once a second. If there are more, they take turns.
 const SCANNED: usize = 64;
 
 impl Recorder {
@@ -37,57 +34,55 @@ impl Recorder {
         self.starts
             .extend(start_of(process.pid).map(|start| (process.pid, start)));
         self.expect_sdk(process.pid);
-        self.call_found_sdks();
+        if let Some(sdk) = &mut self.sdk {
+            sdk.attach_found(&mut self.kernel.sdk(), |pid| self.processes.contains(&pid));
+        }
         Ok(())
     }
 
-    /// Has all processes with the SDK that come from now on come here, and not to the recorder whose
-    /// socket it [takes over](crate::Options::takes_over).
+    /// Has all processes with the SDK that connect from now on connect to this recorder, and not to the one
+    /// whose sockets it [takes over](crate::Options::takes_over).
     ///
     /// # Errors
-    /// If the socket can't be put there; then the other one goes on.
-    pub fn take_place(&mut self) -> Result<(), RecordError> {
+    /// The sockets can't be put there; the other recorder goes on.
+    pub fn take_over(&mut self) -> Result<(), RecordError> {
         match &mut self.sdk {
-            Some(sdk) => Ok(sdk.take_place()?),
+            Some(sdk) => Ok(sdk.take_over()?),
             None => Ok(()),
         }
     }
 
-    /// Lets the SDK in a program file know of us, before a process runs it or while it does. What
-    /// can't be read is a notice.
-    pub fn call_sdk(&mut self, file: &Path) {
-        if self.sdk.is_none() {
-            return;
-        }
-        let read = rooted::follow(file).and_then(|held| SdkFile::read(held, file.to_owned()));
-        match read {
-            Ok(Some(found)) => self.attach_sdk(&found, 0),
-            Ok(None) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {} // no process runs it yet
-            Err(e) => self.say_unread(file, &e),
-        }
-    }
-
-    /// Has what a process has mapped by now looked through for the SDK, which then finds a socket of its
-    /// user's.
-    fn expect_sdk(&mut self, pid: u32) {
+    /// Attaches to the SDK in a program file, before a process runs it or while it does. If the file can't
+    /// be read, a notice says so.
+    pub fn attach_sdk(&mut self, file: &Path) {
         if let Some(sdk) = &mut self.sdk {
+            sdk.attach_program(file, &mut self.kernel.sdk());
+        }
+    }
+
+    /// Has the files that a process has mapped by now searched for the SDK, and opens a socket for its
+    /// user.
+    fn expect_sdk(&mut self, pid: u32) {
+        let Some(sdk) = &mut self.sdk else { return };
+        sdk.open_for_user_of(pid);
+        if !sdk.search(pid) {
+            self.mapped.forget(pid); // it is searched a second later
+        }
+    }
+
+    /// The same for a process that runs another program now. If the program has the SDK and is attached
+    /// to, there is nothing to search: it maps its libraries later.
+    fn expect_sdk_of_program(&mut self, pid: u32) {
+        let Some(sdk) = &mut self.sdk else { return };
+        if program_of(pid).is_some_and(|file| self.kernel.sdk().is_attached_for_all(file)) {
             sdk.open_for_user_of(pid);
-        }
-        self.look_for_sdk(pid);
-    }
-
-    /// Has what a process has mapped by now looked through for the SDK.
-    pub(super) fn look_for_sdk(&mut self, pid: u32) {
-        if let Some(finder) = &mut self.finder
-            && !finder.look_in(pid)
-        {
-            self.mapped.forget(pid); // it is looked at again a second later
+        } else {
+            self.expect_sdk(pid);
         }
     }
 
-    /// Looks for it in libraries that were loaded since.
-    pub(super) fn call_sdk_in_all(&mut self) {
+    /// Searches processes that have mapped files since, as far as their turn has come.
+    pub(super) fn search_for_libraries(&mut self) {
         let next = next_of(&self.processes, self.scanned, SCANNED);
         self.scanned = next.last().copied().unwrap_or(0);
         for pid in next {
@@ -102,44 +97,14 @@ impl Recorder {
         }
     }
 
-    /// Lets the SDK know of us in the files that were found by now. What goes wrong with one of them is
-    /// a notice, and no reason to leave the others.
-    pub(super) fn call_found_sdks(&mut self) {
-        let answers = self.finder.as_mut().map(Finder::answers);
-        for answer in answers.unwrap_or_default() {
-            if !self.processes.contains(&answer.pid) {
-                continue;
-            }
-            for file in &answer.files {
-                self.attach_sdk(file, answer.pid);
-            }
-            for (path, why) in &answer.unread {
-                self.say_unread(path, why);
-            }
-        }
-    }
-
-    fn attach_sdk(&mut self, file: &SdkFile, pid: u32) {
-        if let Err(e) = self.kernel.call_sdk(file, pid) {
-            self.notices.say_once(e.to_string());
-        }
-    }
-
-    fn say_unread(&mut self, file: &Path, why: &io::Error) {
-        let file = file.display();
-        self.notices.say_once(format!(
-            "can't look for the SDK in {file}: {why}; spans of processes that run it may be missing"
-        ));
-    }
-
-    /// Whether news of processes were lost since the last time. Then it forgets those that ended
+    /// Whether process events were lost since the last time. Then it forgets those that ended
     /// unheard; which programs started, only a look at all processes can tell.
-    pub fn missed_news(&mut self) -> Result<bool, RecordError> {
-        let lost = self.kernel.lost_news();
-        if lost == self.lost_news {
+    pub fn missed_process_events(&mut self) -> Result<bool, RecordError> {
+        let lost = self.kernel.lost_process_events();
+        if lost == self.lost_process_events {
             return Ok(false);
         }
-        self.lost_news = lost;
+        self.lost_process_events = lost;
         for pid in self.processes.iter().copied().collect::<Vec<u32>>() {
             let now = start_of(pid);
             let known = self.starts.get(&pid).copied();
@@ -153,10 +118,10 @@ impl Recorder {
         Ok(true)
     }
 
-    pub(super) fn hear_news(&mut self) {
-        let mut news = Vec::new();
-        self.kernel.events(|event| news.push(event));
-        for event in news {
+    pub(super) fn drain_process_events(&mut self) {
+        let mut events = Vec::new();
+        self.kernel.events(|event| events.push(event));
+        for event in events {
             match event {
                 Event::Child { pid, .. } => {
                     self.processes.insert(pid);
@@ -169,7 +134,7 @@ impl Recorder {
                 }
                 Event::Exec { pid } => {
                     self.forget(pid);
-                    self.expect_sdk(pid);
+                    self.expect_sdk_of_program(pid);
                 }
                 Event::Exit { pid } => {
                     self.processes.remove(&pid);
@@ -183,7 +148,7 @@ impl Recorder {
                 }
                 Event::Refused { pid, errno } => {
                     let error = io::Error::from_raw_os_error(errno);
-                    let path = SdkServer::path();
+                    let path = Sockets::path();
                     self.notices.say(format!(
                         "process {pid} can't reach the recorder at {}: {error}; its SDK spans are not recorded",
                         path.display()
@@ -196,19 +161,18 @@ impl Recorder {
     fn forget(&mut self, pid: u32) {
         self.mapped.forget(pid);
         self.starts.remove(&pid);
-        self.kernel.forget_sdk(pid);
+        self.kernel.sdk().forget(pid);
         self.forget_client(pid);
     }
 
-    /// Takes the last of what a process with the SDK wrote.
+    /// Takes the last of what a process with the SDK has written.
     pub(super) fn forget_client(&mut self, pid: u32) {
-        if let Some(sdk) = &mut self.sdk
-            && sdk.serves(pid)
-        {
+        if let Some(sdk) = &mut self.sdk {
             let names = self.kernel.names();
             let mut page = self.book.open(&mut self.clock, self.steal.as_ref(), &names);
-            sdk.forget(pid, &mut page);
-            self.kernel.take_back_meters(pid);
+            if sdk.forget(pid, &mut page) {
+                self.kernel.sdk().take_back_meters(pid);
+            }
         }
     }
 }

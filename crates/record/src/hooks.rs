@@ -1,6 +1,6 @@
 //! Whether this kernel has what the sources of spans need.
 
-use tailscope_kernel::{Kernel, Ladder, SocketSpans};
+use tailscope_kernel::{Kernel, Measurement, Mechanisms, SocketSpans};
 
 use crate::Aim;
 use crate::options::RecordError;
@@ -12,9 +12,9 @@ pub(crate) fn attach_probes(kernel: &mut Kernel, aims: &[Aim]) -> Result<(), Rec
             source_name: aim.source.to_string(),
             why,
         };
-        let rung = kernel.ladder().get("uprobe");
-        if let Some(rung) = rung.filter(|rung| rung.mechanism.is_none()) {
-            return Err(failed(rung.why.clone()));
+        let uprobes = kernel.mechanisms().get(Measurement::Uprobe);
+        if let Some(missing) = uprobes.filter(|uprobes| uprobes.hook.is_none()) {
+            return Err(failed(missing.why.clone()));
         }
         for probe in &aim.probes {
             kernel
@@ -28,22 +28,24 @@ pub(crate) fn attach_probes(kernel: &mut Kernel, aims: &[Aim]) -> Result<(), Rec
 /// Whether this kernel tells of the requests that are asked for.
 pub(crate) fn check_sockets(
     asked: Option<SocketSpans>,
-    ladder: &Ladder,
+    mechanisms: &Mechanisms,
 ) -> Result<(), RecordError> {
-    let (source, rung, instead) = match asked {
+    let (source, needed, instead) = match asked {
         None => return Ok(()),
-        Some(_) if !ladder.measures("sockets") => ("syscall:", "sockets", "annotate with the SDK"),
+        Some(_) if !mechanisms.measures(Measurement::Sockets) => {
+            ("syscall:", Measurement::Sockets, "annotate with the SDK")
+        }
         Some(SocketSpans::FromReady) => (
             "syscall:ready..send",
-            "ready",
+            Measurement::Ready,
             "use --span syscall:recv..send",
         ),
         Some(SocketSpans::FromReceive) => return Ok(()),
     };
-    match ladder.get(rung) {
-        Some(rung) if rung.mechanism.is_none() => Err(RecordError::Source {
+    match mechanisms.get(needed) {
+        Some(missing) if missing.hook.is_none() => Err(RecordError::Source {
             source_name: source.to_owned(),
-            why: format!("{}; {instead}", rung.why),
+            why: format!("{}; {instead}", missing.why),
         }),
         _ => Ok(()),
     }

@@ -18,10 +18,10 @@ use rustix::net::{
     socket_with,
 };
 
-use super::{Knock, PAUSE, ServeError};
+use super::{ConnectionRequest, PAUSE, ServeError};
 
-/// So many wait in the kernel to be accepted. A flood fills every queue, and who comes then waits
-/// for all of it.
+/// The most requests that wait in the kernel. A flood fills a queue of any length, and the next request
+/// then waits for all of it.
 const BACKLOG: i32 = 64;
 
 /// One of the sockets.
@@ -32,9 +32,9 @@ pub(super) struct Listener {
     /// Device and inode of the socket that is ours.
     bound: Option<(u64, u64)>,
     pub(super) socket: OwnedFd,
-    /// So many are accepted at a time.
+    /// The most requests that are accepted at a time.
     most: usize,
-    /// Nobody is accepted before.
+    /// Nothing is accepted before.
     not_before: Option<Instant>,
 }
 
@@ -75,25 +75,22 @@ impl Listener {
         Ok(())
     }
 
-    pub(super) fn accept(&mut self) -> Vec<Knock> {
+    pub(super) fn accept(&mut self) -> Vec<ConnectionRequest> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let mut knocks = Vec::new();
-        while knocks.len() < self.most {
+        let mut requests = Vec::new();
+        while requests.len() < self.most {
             match accept_with(&self.socket, flags) {
-                Ok(connection) => knocks.push(Knock {
-                    connection,
-                    since: Instant::now(),
-                }),
-                Err(Errno::AGAIN) => return knocks,
+                Ok(connection) => requests.extend(ConnectionRequest::of(connection)),
+                Err(Errno::AGAIN) => return requests,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => break, // no descriptors, no memory: it stays readable, which must not spin
             }
         }
         self.not_before = Some(Instant::now() + PAUSE);
-        knocks
+        requests
     }
 
-    /// Whether nobody is accepted at the moment.
+    /// Whether nothing is accepted at the moment.
     pub(super) fn pauses(&self) -> bool {
         self.not_before
             .is_some_and(|moment| Instant::now() < moment)

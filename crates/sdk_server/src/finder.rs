@@ -1,0 +1,219 @@
+//! A thread that searches the files of processes for the SDK. Slow, large or very many files delay this
+//! thread alone.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
+};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tailscope_signals::owner;
+use tailscope_signals::sdk_files::SdkFile;
+
+use crate::allowance::Allowance;
+use crate::inspected::Inspected;
+
+/// The most processes that wait to be searched. Others are refused and asked for again later.
+const QUEUE: usize = 1024;
+/// The share of a CPU that the thread takes for one user's processes in the long run, and the CPU time
+/// at once.
+const SHARE: f64 = 0.02;
+const AT_ONCE: Duration = Duration::from_millis(500);
+/// The most users whose allowances are remembered.
+const MOST_USERS: usize = 4096;
+/// For how long the recorder waits for answers: a share of all time, and so much at once.
+const WAIT_SHARE: f64 = 0.02;
+const WAIT_AT_ONCE: Duration = Duration::from_millis(100);
+
+/// What was found in a process.
+#[derive(Debug)]
+pub struct Answer {
+    /// The process.
+    pub pid: u32,
+    /// The files with the SDK that it has mapped.
+    pub files: Vec<SdkFile>,
+    /// Files that can't be read, and why. Each is reported once.
+    pub unread: Vec<(PathBuf, io::Error)>,
+}
+
+/// The thread. It ends some time after this is dropped: nothing waits for a file that hangs.
+#[derive(Debug)]
+pub struct Finder {
+    asks: SyncSender<u32>,
+    answers: Receiver<Answer>,
+    /// Processes without an answer yet, and whether they were asked for again: the answer on its way may
+    /// not know what they have mapped since.
+    pending: HashMap<u32, bool>,
+    waiting: Allowance,
+}
+
+impl Finder {
+    /// Starts it.
+    pub fn start() -> io::Result<Self> {
+        let (asks, asked) = sync_channel(QUEUE);
+        let (answer, answers) = channel();
+        thread::Builder::new()
+            .name("sdk-files".into())
+            .spawn(move || {
+                let mut worker = Worker::default();
+                while let Some(asked_for) = worker.next(&asked) {
+                    if answer.send(worker.search(asked_for)).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self {
+            asks,
+            answers,
+            pending: HashMap::new(),
+            waiting: Allowance::new(WAIT_SHARE, WAIT_AT_ONCE),
+        })
+    }
+
+    /// Asks for a process to be searched. False: too many wait, ask again later.
+    pub fn search(&mut self, pid: u32) -> bool {
+        if let Some(again) = self.pending.get_mut(&pid) {
+            *again = true;
+            return true;
+        }
+        match self.asks.try_send(pid) {
+            Ok(()) => {
+                self.pending.insert(pid, false);
+                true
+            }
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        }
+    }
+
+    /// Whether a process has been asked for and not answered yet.
+    #[must_use]
+    pub fn is_searching(&self, pid: u32) -> bool {
+        self.pending.contains_key(&pid)
+    }
+
+    /// What was found since the last time. Waits for answers that come at once, in the long run 2 % of
+    /// the time.
+    pub fn answers(&mut self) -> Vec<Answer> {
+        let begun = Instant::now();
+        let patience = self.waiting.left();
+        let mut answers: Vec<Answer> = self.answers.try_iter().collect();
+        for answer in &answers {
+            self.answered(answer.pid);
+        }
+        while !self.pending.is_empty() {
+            let left = patience.saturating_sub(begun.elapsed());
+            let Ok(answer) = self.answers.recv_timeout(left) else {
+                break;
+            };
+            self.answered(answer.pid);
+            answers.push(answer);
+        }
+        self.waiting.add(begun.elapsed());
+        answers
+    }
+
+    fn answered(&mut self, pid: u32) {
+        if self.pending.remove(&pid) == Some(true) {
+            self.search(pid);
+        }
+    }
+}
+
+/// A process to be searched.
+#[derive(Debug, Clone, Copy)]
+struct AskedFor {
+    pid: u32,
+    user: u32,
+}
+
+/// The thread's side.
+#[derive(Debug, Default)]
+struct Worker {
+    inspected: Inspected,
+    /// The CPU time of this thread that each user's processes may take.
+    users: HashMap<u32, Allowance>,
+    /// Processes whose users have taken too much, and when they are due.
+    deferred: VecDeque<(Instant, AskedFor)>,
+}
+
+impl Worker {
+    /// The next process to search. `None`: the finder was dropped.
+    fn next(&mut self, asked: &Receiver<u32>) -> Option<AskedFor> {
+        loop {
+            let now = Instant::now();
+            let due = self.deferred.iter().position(|(at, _)| *at <= now);
+            if let Some((_, due)) = due.and_then(|place| self.deferred.remove(place)) {
+                return Some(due);
+            }
+            let first = self.deferred.iter().map(|(at, _)| *at).min();
+            let pid = match first {
+                None => asked.recv().ok()?,
+                Some(at) => match asked.recv_timeout(at - now) {
+                    Ok(pid) => pid,
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return None,
+                },
+            };
+            let user = owner_of(pid);
+            let debt = self.allowance(user).debt();
+            if debt.is_zero() {
+                return Some(AskedFor { pid, user });
+            }
+            self.deferred
+                .push_back((now + debt, AskedFor { pid, user }));
+        }
+    }
+
+    fn allowance(&mut self, user: u32) -> &mut Allowance {
+        if self.users.len() >= MOST_USERS && !self.users.contains_key(&user) {
+            self.users
+                .retain(|_, allowance| !allowance.debt().is_zero());
+        }
+        let new = || Allowance::new(SHARE, AT_ONCE);
+        self.users.entry(user).or_insert_with(new)
+    }
+
+    fn search(&mut self, AskedFor { pid, user }: AskedFor) -> Answer {
+        let before = own_time();
+        let answer = self.inspected.search(pid);
+        let took = own_time().saturating_sub(before);
+        self.allowance(user).add(took);
+        answer
+    }
+}
+
+/// The user of a process; the highest id if it is gone.
+fn owner_of(pid: u32) -> u32 {
+    owner::of(pid).unwrap_or(u32::MAX)
+}
+
+/// The CPU time of this thread.
+fn own_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_the_sdk_has_no_files_and_is_searched_again_if_asked_meanwhile() {
+        let mut finder = Finder::start().expect("a thread");
+        let us = std::process::id();
+        assert!(finder.search(us) && finder.search(us));
+        let mut answers = Vec::new();
+        let begun = Instant::now();
+        while finder.is_searching(us) && begun.elapsed() < Duration::from_secs(20) {
+            answers.extend(finder.answers());
+        }
+        assert_eq!(answers.len(), 2);
+        let is_ours = |answer: &Answer| answer.pid == us && answer.files.is_empty();
+        assert!(answers.iter().all(is_ours));
+        assert!(finder.pending.is_empty());
+    }
+}
