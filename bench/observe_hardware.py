@@ -5,7 +5,6 @@ written on a machine where none can: so it is untried, and its figures have to b
 
 - smt: what an observer takes on the program's own core, beside one on another core
 - counters: instructions by cycles of five programs, over the methods that they are in
-- core: the same every 2,500 cycles, from the other hardware thread of their core, by subtraction
 - clock: the core's clock, in cycles a cycle of the machine's clock, while a program begins to run
 - prefetchers: the same as smt's second half with Intel's prefetchers off (MSR 0x1a4, which is put
   back at the end); only if asked for by --only prefetchers, on bare metal, after `modprobe msr`
@@ -80,9 +79,9 @@ def smt(bench: Bench, result: Result, seconds: int) -> None:
         result.say(f"taken by an observer on {words}", table(head, taken(bench, seconds, cpu)))
 
 
-def counted(bench: Bench, of: str, *options: object) -> dict:
-    """Instructions and cycles, of a thread (`counter:PID`) or of a CPU (`core:CPU`)."""
-    signals = ("--signal", f"{of}:instructions", "--signal", f"{of}:cycles")
+def counted(bench: Bench, pid: int, *options: object) -> dict:
+    """Instructions and cycles of a thread."""
+    signals = ("--signal", f"counter:{pid}:instructions", "--signal", f"counter:{pid}:cycles")
     command = [bench.tailscope, "observe", "--quiet", "--json", *signals, "--duration", "100ms"]
     tried = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if tried.returncode == 3:
@@ -91,25 +90,15 @@ def counted(bench: Bench, of: str, *options: object) -> dict:
 
 
 def counters(bench: Bench, result: Result, seconds: int) -> None:
-    """IPC, and where it was, read across CPUs."""
-    ipc(bench, result, seconds, 100_000, "counter:{}")
-
-
-def core(bench: Bench, result: Result, seconds: int) -> None:
-    """The same, from beside the program."""
-    sibling(SERVER_CPU)
-    ipc(bench, result, seconds, 2_500, f"core:{SERVER_CPU}")
-
-
-def ipc(bench: Bench, result: Result, seconds: int, period: int, of: str) -> None:
-    """IPC by function."""
+    """IPC by function, read across CPUs."""
+    period = 100_000
     program = instrumented(bench, "edge")
     rows = []
     for name in METHODS:
         with running(bench, [program, name, 600, SERVER_CPU]) as pid:
             tag = ("--tag", f"channel:{pid}:edge")
             how = ("--period", period, "--duration", f"{seconds}s")
-            seen = counted(bench, of.format(pid), *tag, *how)
+            seen = counted(bench, pid, *tag, *how)
         for function in seen["by_tag"]["functions"]:
             if function["per_second"] and function["per_second"][1] > 0:
                 ipc = function["per_second"][0] / function["per_second"][1]
@@ -124,7 +113,7 @@ def clock(bench: Bench, result: Result, seconds: int) -> None:
     program = instrumented(bench, None)
     with running(bench, [program, "matrix", 600, SERVER_CPU]) as pid:
         options = ("--period", 100_000, "--series", "10ms", "--duration", f"{seconds}s")
-        seen = counted(bench, f"counter:{pid}", *options)
+        seen = counted(bench, pid, *options)
     hz = seen["clock_hz"]
     rows = [
         (f"{1000 * slice_['at']:.0f}", f"{slice_['per_second'][1] / hz:.3f}")
@@ -163,7 +152,6 @@ def prefetchers(bench: Bench, result: Result, seconds: int) -> None:
 PARTS: dict[str, Callable[[Bench, Result, int], None]] = {
     "smt": smt,
     "counters": counters,
-    "core": core,
     "clock": clock,
     "prefetchers": prefetchers,
 }

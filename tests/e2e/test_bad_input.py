@@ -67,6 +67,14 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
             ["record", "-p", "1", "--span", "syscall:recv..send", "--counters", "cycles"],
             ["the SDK alone", "tailscope.h"],
         ),
+        (
+            ["observe", "--signal", "mem:1:total:moved"],
+            ["can't read 'mem:1:total:moved'", "does not move pages", "use 'mem:1:total'"],
+        ),
+        (
+            ["observe", "--signal", "core:0:instructions"],
+            ["'core' is no kind of signal", "counter:PID:EVENT"],
+        ),
         (["recrod"], ["no command 'recrod'", "--help"]),
         ([], ["usage", "record"]),
     ],

@@ -87,22 +87,6 @@ def test_a_hardware_counter_is_read_or_its_absence_told(observe: Observe, paced:
     assert wrong.code == 3 or (wrong.code == 2 and "is it instructions" in wrong.err)
 
 
-def test_a_core_is_counted_from_beside_or_what_is_missing_is_told(observe: Observe) -> None:
-    ended = observe("--signal", f"core:{CPUS[0]}:instructions", "--duration", "500ms", "--json")
-    if ended.code == 3:
-        reasons = (
-            "no hardware counters",
-            "has no term 'any'",
-            "no other hardware thread",
-            "refused",
-        )
-        assert any(reason in ended.err for reason in reasons), ended.err
-    else:
-        assert report(ended)["placement"] == "same core"
-    nowhere = observe("--signal", f"core:{CPUS[0]}:instructions", "--on", "other-core")
-    assert nowhere.code == 3 or (nowhere.code == 2 and "share" in nowhere.err)
-
-
 def test_one_cpu_is_enough_for_periods_of_milliseconds(observe: Observe) -> None:
     alone = ("taskset", "-c", str(CPUS[0]))
     command = [*alone, installed.LAB / "paced", "--seconds", 60, "--cycles", STEP]

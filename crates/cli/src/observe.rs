@@ -12,8 +12,8 @@ use tailscope_kernel::{Also, PidNamespace, drop_capabilities};
 use tailscope_observe::placement::{Wish, allowed_here};
 use tailscope_observe::resolve::Resolver;
 use tailscope_observe::{
-    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Signal,
-    Tolerance, Topology, Where, observe, self_test,
+    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Tolerance,
+    Topology, Where, observe, self_test,
 };
 
 use crate::console::Console;
@@ -56,7 +56,6 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         )));
     }
     let mut wish = wish(args);
-    wish.beside = counted_core(args)?;
     for owner in resolver.owners() {
         let (allowed, busiest) = owner.cpus();
         wish.application.extend(allowed);
@@ -79,7 +78,8 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         seed: args.seed,
     };
     let stop = stop_on_signals()?;
-    drop_capabilities(also_needed(args, &counters, &tags, &options)).map_err(Failure::machine)?;
+    let writes = args.html.is_some() || args.output.is_some();
+    drop_capabilities([(Also::WriteAnywhere, writes)]).map_err(Failure::machine)?;
     let screen = Screen::new(args.quiet);
     let from = placement.cpu;
     screen.say(&format!("observing from CPU {from} (Ctrl-C ends it)"));
@@ -112,19 +112,6 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the rest of an observation needs beyond reading.
-fn also_needed(
-    args: &Observe,
-    counters: &[Signal],
-    tags: &[Signal],
-    options: &Options,
-) -> [(Also, bool); 2] {
-    let mut signals = counters.iter().chain(tags).chain(&options.progress);
-    let moved = signals.any(Signal::is_moved);
-    let writes = args.html.is_some() || args.output.is_some();
-    [(Also::MovedPages, moved), (Also::WriteAnywhere, writes)]
-}
-
 fn wish(args: &Observe) -> Wish {
     Wish {
         cpu: args.cpu,
@@ -134,26 +121,6 @@ fn wish(args: &Observe) -> Wish {
         }),
         sleeps: args.budget.is_none() && args.period.sleeps(),
         ..Wish::default()
-    }
-}
-
-/// The CPU whose core's counters are wanted, if any: one observer is beside one.
-fn counted_core(args: &Observe) -> Result<Option<u32>> {
-    let names = args.signals.iter().chain(&args.tags).chain(&args.progress);
-    let mut cpus: Vec<u32> = names
-        .filter_map(|name| match name {
-            Name::Core { cpu, .. } => Some(*cpu),
-            _ => None,
-        })
-        .collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    match cpus.as_slice() {
-        [] => Ok(None),
-        [cpu] => Ok(Some(*cpu)),
-        _ => Err(Failure::usage(
-            "signals of more than one core: an observer counts the core that it shares",
-        )),
     }
 }
 
@@ -196,7 +163,6 @@ fn test_itself(args: &Observe) -> Result<ExitCode> {
         application: vec![placement.cpu],
         observed: Some(placement.cpu),
         on: args.on.and(wish(args).on),
-        beside: None,
         cpu: None,
         sleeps: false,
     };

@@ -51,8 +51,6 @@ pub enum Also {
     AttachProbes,
     /// It writes results to a folder that another user owns.
     WriteAnywhere,
-    /// It puts back a page of another process, and checks whether a child of that process has it.
-    MovedPages,
 }
 
 impl Also {
@@ -62,8 +60,6 @@ impl Also {
             Self::AttachProbes if uprobes_need_admin() => CapabilitySet::SYS_ADMIN,
             Self::AttachProbes => CapabilitySet::empty(),
             Self::WriteAnywhere => CapabilitySet::DAC_OVERRIDE,
-            // The kernel shows frames of memory (/proc/kpagecount) only to CAP_SYS_ADMIN.
-            Self::MovedPages => CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_NICE),
         }
     }
 }

@@ -41,19 +41,12 @@ pub enum Name {
         /// As perf has it: `instructions`, `r01c2`, `cpu/event=0xc2/`.
         event: String,
     },
-    /// `core:CPU:EVENT`: a hardware event of a CPU, counted from the other one of its core.
-    Core {
-        /// The CPU.
-        cpu: u32,
-        /// As perf has it.
-        event: String,
-    },
     /// `running:CPU`: the thread that runs on a CPU.
     Running {
         /// The CPU.
         cpu: u32,
     },
-    /// `mem:PID:SYMBOL` or `mem:PID:SYMBOL:moved`: a global variable of an unmodified process.
+    /// `mem:PID:SYMBOL`: a global variable of an unmodified process.
     Mem {
         /// The process.
         pid: u32,
@@ -61,8 +54,6 @@ pub enum Name {
         symbol: String,
         /// Bytes beyond the symbol.
         offset: u64,
-        /// Its page is to be moved to where a load reads it.
-        moved: bool,
     },
 }
 
@@ -128,13 +119,16 @@ pub enum NameError {
     /// An offset is a number.
     #[error("'{0}' is no number of bytes after the symbol")]
     Offset(String),
+    /// The page of a variable was to be moved to memory that the observer shares.
+    #[error(
+        "can't read '{0}:moved': observe does not move pages of another process; use '{0}', which a \
+         system call reads"
+    )]
+    Moved(String),
 }
 
 const KINDS: &str = "there are channel:PID:NAME, hsperf:PID:NAME, mem:PID:SYMBOL, \
-                     counter:PID:EVENT, core:CPU:EVENT, meter:PID:CAUSE, running:CPU";
-
-/// After a variable: its page is to be moved.
-const MOVED: &str = ":moved";
+                     counter:PID:EVENT, meter:PID:CAUSE, running:CPU";
 
 fn suggestion(near: &[String]) -> String {
     match near {
@@ -149,17 +143,12 @@ fn form(kind: &str) -> Option<&'static str> {
         "hsperf" => {
             Some("hsperf:PID:NAME, a counter of a JVM, like sun.gc.collector.0.invocations")
         }
-        "mem" => Some(
-            "mem:PID:SYMBOL, a global variable; SYMBOL+8 is eight bytes further on, and with :moved at the end its page is moved to be read by a load",
-        ),
+        "mem" => Some("mem:PID:SYMBOL, a global variable; SYMBOL+8 is eight bytes further on"),
         "meter" => {
             Some("meter:PID:CAUSE or meter:PID/TID:CAUSE, what a thread lost to a cause, in ns")
         }
         "counter" => Some(
             "counter:PID:EVENT or counter:PID/TID:EVENT, a hardware event of a thread, like instructions",
-        ),
-        "core" => Some(
-            "core:CPU:EVENT, a hardware event of all that runs on a CPU, observed from the other hardware thread of its core",
         ),
         "running" => Some("running:CPU, the thread that runs there"),
         _ => None,
@@ -199,7 +188,7 @@ impl Name {
             | Self::Meter { pid, .. }
             | Self::Counter { pid, .. }
             | Self::Mem { pid, .. } => Some(*pid),
-            Self::Core { .. } | Self::Running { .. } => None,
+            Self::Running { .. } => None,
         }
     }
 }
@@ -210,18 +199,16 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let Some(form) = form(kind) else {
-            let kinds = [
-                "channel", "core", "counter", "hsperf", "mem", "meter", "running",
-            ];
+            let kinds = ["channel", "counter", "hsperf", "mem", "meter", "running"];
             let near = nearest(kind, kinds);
             return Err(NameError::Kind {
                 kind: kind.to_owned(),
                 near: near.into_iter().map(str::to_owned).collect(),
             });
         };
-        let cpu = |text: &str| text.parse().map_err(|_| NameError::Cpu(text.to_owned()));
         if kind == "running" && !rest.is_empty() {
-            return Ok(Self::Running { cpu: cpu(rest)? });
+            let cpu = rest.parse().map_err(|_| NameError::Cpu(rest.to_owned()))?;
+            return Ok(Self::Running { cpu });
         }
         let (pid, name) = rest.split_once(':').unwrap_or((rest, ""));
         if pid.is_empty() || name.is_empty() {
@@ -240,19 +227,14 @@ impl FromStr for Name {
             return Ok(Self::Counter { pid, tid, event });
         }
         let name = name.to_owned();
-        if kind == "core" {
-            let (cpu, event) = (cpu(pid)?, name);
-            return Ok(Self::Core { cpu, event });
-        }
         let pid = pid.parse().map_err(|_| NameError::Pid(pid.to_owned()))?;
         Ok(match kind {
             "channel" => Self::Channel { pid, name },
             "hsperf" => Self::Hsperf { pid, name },
             _ => {
-                let (name, moved) = match name.strip_suffix(MOVED) {
-                    Some(name) => (name.to_owned(), true),
-                    None => (name, false),
-                };
+                if let Some(name) = name.strip_suffix(":moved") {
+                    return Err(NameError::Moved(format!("mem:{pid}:{name}")));
+                }
                 let (symbol, offset) = match name.rsplit_once('+') {
                     Some((symbol, offset)) => (
                         symbol.to_owned(),
@@ -264,7 +246,6 @@ impl FromStr for Name {
                     pid,
                     symbol,
                     offset,
-                    moved,
                 }
             }
         })
@@ -287,19 +268,17 @@ impl fmt::Display for Name {
             Self::Meter { pid, tid, cause } => write!(f, "meter:{pid}/{tid}:{cause}"),
             Self::Counter { pid, tid, event } if pid == tid => write!(f, "counter:{pid}:{event}"),
             Self::Counter { pid, tid, event } => write!(f, "counter:{pid}/{tid}:{event}"),
-            Self::Core { cpu, event } => write!(f, "core:{cpu}:{event}"),
             Self::Running { cpu } => write!(f, "running:{cpu}"),
             Self::Mem {
                 pid,
                 symbol,
                 offset,
-                moved,
             } => {
                 write!(f, "mem:{pid}:{symbol}")?;
                 if *offset > 0 {
                     write!(f, "+{offset}")?;
                 }
-                f.write_str(if *moved { MOVED } else { "" })
+                Ok(())
             }
         }
     }
@@ -314,8 +293,8 @@ mod tests {
     proptest! {
         #[test]
         fn names_come_back_as_they_went(
-            pid: u32, name in "[a-z_][a-z_.0-9]{0,20}", offset in 0u64..10_000, kind in 0..7,
-            cause in 0usize..Cause::COUNT, tid: u32, moved: bool,
+            pid: u32, name in "[a-z_][a-z_.0-9]{0,20}", offset in 0u64..10_000, kind in 0..6,
+            cause in 0usize..Cause::COUNT, tid: u32,
         ) {
             let name = match kind {
                 0 => Name::Channel { pid, name },
@@ -323,8 +302,7 @@ mod tests {
                 2 => Name::Meter { pid, tid, cause: Cause::ALL[cause] },
                 3 => Name::Running { cpu: pid },
                 4 => Name::Counter { pid, tid, event: name },
-                5 => Name::Core { cpu: pid, event: name },
-                _ => Name::Mem { pid, symbol: name, offset, moved },
+                _ => Name::Mem { pid, symbol: name, offset },
             };
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }
@@ -346,6 +324,9 @@ mod tests {
         assert!(error("mem:17").contains("mem:PID:SYMBOL"));
         assert!(error("mem:x:y").contains("no process id"));
         assert!(error("mem:1:y+z").contains("no number of bytes"));
+        let moved = error("mem:1:y+8:moved");
+        assert!(moved.contains("use 'mem:1:y+8'"), "{moved}");
+        assert!(error("core:0:cycles").contains("counter:PID:EVENT"));
         assert!(error("meter:1:runque").contains("is it runqueue"));
         assert!(error("meter:1/x:io").contains("no process id"));
         assert!(error("counter:1").contains("counter:PID:EVENT"));

@@ -53,8 +53,6 @@ pub enum End {
     Execed(u32),
     /// A signal that is read by a system call no longer was.
     Unreadable,
-    /// A process whose page is moved made a child, which would go on sharing it.
-    Forked(u32),
 }
 
 impl End {
@@ -68,9 +66,6 @@ impl End {
                                  others took the CPU's counters"
                     .into()
             }
-            Self::Forked(pid) => format!(
-                "process {pid} made a child while a page of it was moved: the page went back"
-            ),
             Self::Execed(pid) => format!("process {pid} began to run another program"),
         }
     }

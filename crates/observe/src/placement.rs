@@ -77,12 +77,6 @@ pub enum PlacementError {
         /// Where the application runs.
         observed: u32,
     },
-    /// What is wished for can't count the core that is to be counted.
-    #[error(
-        "a core is counted from the other hardware thread of it: for core:{0}:EVENT leave out --cpu \
-         and --on, or name a CPU that shares its core with CPU {0}"
-    )]
-    NotBeside(u32),
     /// Where the application runs is not known, so neither is which CPU shares its core.
     #[error("where the application runs is not known: say --cpu instead of --on same-core")]
     Unknown,
@@ -110,8 +104,6 @@ pub struct Wish {
     pub on: Option<Where>,
     /// Where any of the application's threads may run; empty: not known.
     pub application: Vec<u32>,
-    /// The other hardware thread of this CPU's core, since that core's counters are read.
-    pub beside: Option<u32>,
     /// Where its busiest thread ran last.
     pub observed: Option<u32>,
     /// The observer sleeps between samples: it may have the application's CPU too.
@@ -133,19 +125,14 @@ impl Placement {
             .filter(|cpu| topology.online.contains(cpu))
             .collect();
         // Bound to one CPU, it runs there, wherever it was seen before.
-        let observed = match (&wish.beside, wish.application.as_slice()) {
-            (Some(cpu), _) | (None, [cpu]) => Some(*cpu),
+        let observed = match wish.application.as_slice() {
+            [cpu] => Some(*cpu),
             _ => wish.observed,
         };
         if let Some(cpu) = wish.cpu {
             Self::check(topology, allowed, cpu)?;
             if wish.application == [cpu] && !wish.sleeps {
                 return Err(PlacementError::Taken(cpu));
-            }
-            if let Some(other) = wish.beside
-                && (other == cpu || !topology.share_core(other, cpu))
-            {
-                return Err(PlacementError::NotBeside(other));
             }
             return Ok(Self::at(topology, cpu, observed, wish));
         }
@@ -154,15 +141,9 @@ impl Placement {
         {
             return Err(PlacementError::OnlyOne(*only));
         }
-        if let Some(cpu) = wish.beside {
-            Self::exists(topology, cpu)?;
-            if wish.on == Some(Where::OtherCore) {
-                return Err(PlacementError::NotBeside(cpu));
-            }
-        }
         let same_core = |cpu: u32| observed.is_some_and(|o| topology.share_core(o, cpu));
         let others = usable.iter().copied().filter(|cpu| Some(*cpu) != observed);
-        let best = match wish.beside.map(|_| Where::SameCore).or(wish.on) {
+        let best = match wish.on {
             Some(Where::SameCore) => {
                 let observed = observed.ok_or(PlacementError::Unknown)?;
                 return others

@@ -7,13 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tailscope_signals::clock::{Clock, Cycles};
-use tailscope_signals::moved::MovedPage;
 use tailscope_signals::preempted::Preemption;
 use tailscope_signals::view::Word;
 
 use crate::analysis::Analysis;
 use crate::effect::{Phase, effect};
-use crate::moves;
 use crate::options::{End, Options, Progress, RunError};
 use crate::pace::Pace;
 use crate::placement::Placement;
@@ -149,14 +147,11 @@ impl Run<'_> {
             Ok::<_, RunError>((outcome?, written, end))
         })?;
         clock.refine();
-        let (moves, notices) = moves::put_back(&self.pages());
         let progress = self.progress();
         let context = Context {
             counters: self.counters,
             tags: self.tags,
             placement: self.placement,
-            moves,
-            notices,
             clock_hz: clock.hz(),
             seconds: begin.elapsed().as_secs_f64(),
             end: end.words(),
@@ -180,12 +175,6 @@ impl Run<'_> {
         self.options.progress.as_ref().unwrap_or(&self.counters[0])
     }
 
-    /// Pages that were moved for the signals.
-    fn pages(&self) -> Vec<(&str, &Arc<MovedPage>)> {
-        let signals = self.counters.iter().chain(self.tags);
-        moves::pages(signals.chain(&self.options.progress))
-    }
-
     /// From the thread that waits: looks whether all processes are what they were.
     fn watch(
         &self,
@@ -201,7 +190,6 @@ impl Run<'_> {
                 owners.push(owner);
             }
         }
-        let pages = self.pages();
         let mut told = begin;
         loop {
             // A process that ends can't be read a little before its end is told.
@@ -223,10 +211,6 @@ impl Run<'_> {
             }
             if unreadable {
                 return End::Unreadable;
-            }
-            let forked = |page: &&MovedPage| page.is_shared_with_children() == Some(true);
-            if let Some(page) = pages.iter().map(|(_, page)| &***page).find(forked) {
-                return End::Forked(page.pid());
             }
             let over = finished() && !self.failed.load(Relaxed);
             if over || self.options.duration.is_some_and(|most| elapsed >= most) {
@@ -250,7 +234,7 @@ impl Run<'_> {
     ) -> Result<Outcome<N, T>, RunError> {
         let load = |signal: &Signal| match &signal.reader {
             Reader::Load(word) => Some(word.clone()),
-            Reader::Copy(_) | Reader::Count(_) | Reader::Core(_) => None,
+            Reader::Copy(_) | Reader::Count(_) => None,
         };
         let counters: Option<Vec<Word>> = self.counters.iter().map(load).collect();
         let tags: Option<Vec<Word>> = self.tags.iter().map(load).collect();

@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tailscope_kernel::{Running, Thread};
 use tailscope_signals::clock::{self, After};
-use tailscope_signals::counters::{CoreCounter, CoreEvent, ThreadCounter};
-use tailscope_signals::moved::MovedPage;
+use tailscope_signals::counters::ThreadCounter;
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::Word;
 
@@ -34,8 +33,6 @@ pub enum Reader {
     Copy(Remote),
     /// By a system call that asks for a hardware counter of a thread.
     Count(Arc<ThreadCounter>),
-    /// From two hardware counters of the observer's own core, which it opens where it runs.
-    Core(Arc<CoreEvent>),
 }
 
 /// What a tag's values stand for.
@@ -120,24 +117,16 @@ pub struct Signal {
     /// What is to be said of how it is read, for the report.
     pub how: String,
     pub(crate) reader: Reader,
-    /// The page that was moved so that it can be read.
-    pub(crate) page: Option<Arc<MovedPage>>,
 }
 
 impl Signal {
-    /// Whether a page of its process was moved for it, and has to go back.
-    #[must_use]
-    pub fn is_moved(&self) -> bool {
-        self.page.is_some()
-    }
-
     /// All ones in as many bits as it has: changes are taken modulo this plus one.
     #[must_use]
     pub fn mask(&self) -> u64 {
         match &self.reader {
             Reader::Load(word) => word.mask(),
             Reader::Copy(remote) => remote.mask(),
-            Reader::Count(_) | Reader::Core(_) => u64::MAX,
+            Reader::Count(_) => u64::MAX,
         }
     }
 }
@@ -184,23 +173,17 @@ impl Read for Word {
 #[derive(Debug)]
 pub struct Any {
     reader: Reader,
-    core: Option<CoreCounter>,
     last: Cell<u64>,
     failed: Arc<AtomicBool>,
 }
 
 impl Any {
     /// `failed` is set when a read fails: the process is gone, or others took the CPU's counters.
-    /// From then on it stays as it was. To be made by the thread that reads, on the CPU where it does.
+    /// From then on it stays as it was.
     #[must_use]
     pub fn new(reader: Reader, failed: Arc<AtomicBool>) -> Self {
-        let core = match &reader {
-            Reader::Core(event) => CoreCounter::open(event).ok(),
-            _ => None,
-        };
         Self {
             reader,
-            core,
             last: Cell::new(0),
             failed,
         }
@@ -213,7 +196,6 @@ impl Read for Any {
             Reader::Load(word) => return word.load(),
             Reader::Copy(remote) => remote.read().ok(),
             Reader::Count(counter) => counter.read().ok(),
-            Reader::Core(_) => self.core.as_ref().and_then(CoreCounter::read),
         };
         match value {
             Some(value) => {
@@ -239,7 +221,7 @@ impl Read for Any {
         // A system call takes as long the second time.
         match &self.reader {
             Reader::Load(word) => word.fetch(),
-            Reader::Copy(_) | Reader::Count(_) | Reader::Core(_) => None,
+            Reader::Copy(_) | Reader::Count(_) => None,
         }
     }
 

@@ -16,8 +16,6 @@ pub mod event_ring;
 pub mod keeping;
 pub mod mapping;
 pub mod meters;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub mod moved;
 pub mod nearest;
 pub mod owner;
 pub mod patience;

@@ -42,65 +42,20 @@ impl Remote {
     }
 }
 
-/// `process_vm_readv` or `process_vm_writev`.
-type Transfer = unsafe extern "C" fn(
-    libc::pid_t,
-    *const libc::iovec,
-    libc::c_ulong,
-    *const libc::iovec,
-    libc::c_ulong,
-    libc::c_ulong,
-) -> libc::ssize_t;
-
 /// Fills `into` from another process's memory, or fails.
-pub fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
-    // SAFETY: `into` is ours alone while the call lasts.
-    unsafe {
-        transfer(
-            libc::process_vm_readv,
-            pid,
-            address,
-            into.as_mut_ptr(),
-            into.len(),
-        )
-    }
-}
-
-/// Writes into another process's memory, all of it or fails.
-pub fn write(pid: u32, address: u64, from: &[u8]) -> io::Result<()> {
-    // SAFETY: `from` is only read.
-    unsafe {
-        transfer(
-            libc::process_vm_writev,
-            pid,
-            address,
-            from.as_ptr().cast_mut(),
-            from.len(),
-        )
-    }
-}
-
-/// # Safety
-/// From `here` on are `length` bytes that the call may access as it does.
-unsafe fn transfer(
-    call: Transfer,
-    pid: u32,
-    address: u64,
-    here: *mut u8,
-    length: usize,
-) -> io::Result<()> {
+fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec {
-        iov_base: here.cast(),
-        iov_len: length,
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
     };
     let remote = libc::iovec {
         iov_base: address as *mut libc::c_void,
-        iov_len: length,
+        iov_len: into.len(),
     };
-    // SAFETY: `local` by the contract; the other address is looked up in the other process, and is an
-    // error if it has none.
+    // SAFETY: `into` is ours alone while the call lasts; the other address is looked up in the other
+    // process, and is an error if it has none.
     let done = unsafe {
-        call(
+        libc::process_vm_readv(
             pid as libc::pid_t,
             &raw const local,
             1,
@@ -111,7 +66,7 @@ unsafe fn transfer(
     };
     match done {
         n if n < 0 => Err(io::Error::last_os_error()),
-        n if n as usize == length => Ok(()),
+        n if n as usize == into.len() => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
 }

@@ -60,12 +60,6 @@ impl View {
         self.len == 0
     }
 
-    /// Where it is in this process.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.base.as_ptr() as u64
-    }
-
     /// A copy of bytes, which no longer changes; `None` if they are not all inside.
     #[must_use]
     pub fn copy(&self, offset: usize, len: usize) -> Option<Vec<u8>> {

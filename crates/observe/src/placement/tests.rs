@@ -41,40 +41,6 @@ fn a_core_that_the_application_cannot_use_is_best() {
 }
 
 #[test]
-fn a_core_is_counted_from_its_other_hardware_thread() {
-    let beside = |beside, cpu, on| {
-        let wish = Wish {
-            beside: Some(beside),
-            cpu,
-            on,
-            ..wish(&[1], Some(1))
-        };
-        Placement::choose(&machine(), ALL, &wish)
-    };
-    let placed = beside(0, None, None).expect("0 and 2 share one");
-    assert_eq!(
-        (placed.cpu, placed.observed, placed.same_core),
-        (2, Some(0), true)
-    );
-    assert_eq!(beside(2, Some(0), None).expect("wished so").cpu, 0);
-    for (cpu, on) in [
-        (Some(0), None),
-        (Some(4), None),
-        (None, Some(Where::OtherCore)),
-    ] {
-        assert_eq!(beside(0, cpu, on), Err(PlacementError::NotBeside(0)));
-    }
-    assert_eq!(
-        beside(1, None, None),
-        Err(PlacementError::NoSibling { observed: 1 })
-    );
-    assert!(matches!(
-        beside(77, None, None),
-        Err(PlacementError::None { cpu: 77, .. })
-    ));
-}
-
-#[test]
 fn on_the_same_core_is_its_other_hardware_thread() {
     let on = |on, observed| {
         let wish = Wish {

@@ -10,7 +10,6 @@ use crate::analysis::{Analysis, Rates};
 use crate::dte::Tolerance;
 use crate::effect::Effect;
 use crate::histogram::Histogram;
-use crate::moves::Move;
 use crate::placement::Placement;
 use crate::signal::Signal;
 use crate::tags::Seen;
@@ -24,9 +23,6 @@ pub(crate) struct Context<'r> {
     pub(crate) counters: &'r [Signal],
     pub(crate) tags: &'r [Signal],
     pub(crate) placement: &'r Placement,
-    pub(crate) moves: Vec<Move>,
-    /// What is to be said of them.
-    pub(crate) notices: Vec<String>,
     pub(crate) clock_hz: u64,
     pub(crate) seconds: f64,
     pub(crate) end: String,
@@ -121,7 +117,6 @@ pub(crate) fn report<const N: usize, const T: usize>(
         gaps: Gaps::of(&seen.periods),
         series: series(seen, hz),
         progress: context.progress,
-        moves: context.moves,
         effect: context.effect,
         budget: context.budget,
         raw: context.raw,

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 pub use crate::effect::Effect;
 use crate::histogram::Histogram;
-use crate::moves::Move;
 pub use crate::raw::Written;
 pub(crate) use make::{Context, report};
 
@@ -234,8 +233,6 @@ pub struct Report {
     pub series: Vec<Slice>,
     /// The signal by which the application's speed was measured.
     pub progress: String,
-    /// Pages of the processes that were moved, and are back.
-    pub moves: Vec<Move>,
     /// What observing took from that speed; null: too short, or it made no progress.
     pub effect: Option<Effect>,
     /// The budget that was asked for.

@@ -12,7 +12,7 @@ pub(super) fn of<const N: usize, const T: usize>(
     seen: &Analysis<N, T>,
     context: &Context<'_>,
 ) -> Vec<String> {
-    let mut notices = context.notices.clone();
+    let mut notices = Vec::new();
     let cpu = context.placement.cpu;
     if context.placement.shared && !context.sleeps {
         notices.push(format!(

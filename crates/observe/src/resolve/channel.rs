@@ -119,7 +119,6 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
                 names: names_of(wanted, found.values)?,
                 how: "a load from the process's shared memory".into(),
                 reader: Reader::Load(word),
-                page: None,
             });
         }
         names.extend(all.into_iter().map(|channel| channel.name));

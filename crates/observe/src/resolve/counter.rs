@@ -34,6 +34,5 @@ pub(super) fn resolve(wanted: &Wanted, tid: u32, event: &str) -> Result<Signal, 
         names: Names::None,
         how: "a system call for each value, which interrupts the thread's CPU".into(),
         reader: Reader::Count(Arc::new(counter)),
-        page: None,
     })
 }

@@ -165,7 +165,6 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
         names: Names::None,
         how: "a load from HotSpot's shared memory".into(),
         reader: Reader::Load(word),
-        page: None,
     })
 }
 

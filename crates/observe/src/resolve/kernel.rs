@@ -56,7 +56,6 @@ impl Programs {
             names: Names::Threads,
             how: "a load from the memory of a kernel program".into(),
             reader: Reader::Load(word),
-            page: None,
         })
     }
 
@@ -97,7 +96,6 @@ impl Programs {
                 names: Names::None,
                 how: "ns, by a load from the meter that kernel programs keep".into(),
                 reader: Reader::Load(word),
-                page: None,
             });
         }
         Err(wanted.none(format!("process {pid} has no thread {tid}")))

@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use tailscope_signals::moved::{MovedPage, Unmoved};
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::View;
 
@@ -106,84 +105,37 @@ fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mappe
     Err(wanted.unknown("global variable", symbol, names.iter().map(String::as_str)))
 }
 
-/// `pages` are those that are moved already, for this observation.
-pub(super) fn resolve(
-    wanted: &Wanted,
-    (symbol, offset): (&str, u64),
-    moved: bool,
-    pages: &mut Vec<Arc<MovedPage>>,
-) -> Result<Signal, ResolveError> {
+pub(super) fn resolve(wanted: &Wanted, symbol: &str, offset: u64) -> Result<Signal, ResolveError> {
     let pid = wanted.owner.pid;
     let (place, maps) = place(wanted, symbol, offset)?;
     let inside = maps
         .iter()
         .find(|m| (m.start..m.end).contains(&place.address))
         .ok_or_else(|| wanted.none(format!("{symbol} is not mapped")))?;
-    let signal = |how: String, reader, page| Signal {
-        name: wanted.signal.clone(),
-        kind: None,
-        owner: Some(Arc::clone(&wanted.owner)),
-        names: Names::None,
-        how,
-        reader,
-        page,
-    };
-    let unaligned = || wanted.none(format!("{symbol} is not aligned"));
-    let why = match page(pid, place.address, inside, moved, pages) {
-        Ok(Some(page)) => {
-            let at = (place.address - page.address()) as usize;
-            let word = page.view().word(at, place.width).ok_or_else(unaligned)?;
-            let how = match page.stood() {
-                Some(stood) => format!(
-                    "a load from its page, which was moved: the process stood still for {} µs",
-                    stood.as_micros()
-                ),
-                None => "a load from its page, which was found moved and goes back".into(),
-            };
-            return Ok(signal(how, Reader::Load(word), Some(page)));
-        }
-        Ok(None) => None,
-        Err(why) => Some(why),
-    };
-    if inside.shared && why.is_none() {
+    let (how, reader) = if inside.shared {
         let at = place.address - inside.start + inside.offset;
         let view = inside
             .open(pid)
             .and_then(|file| View::map(&file, at & !(PAGE - 1), PAGE as usize))
             .map_err(wanted.system("map its shared memory"))?;
-        let word = view.word((at & (PAGE - 1)) as usize, place.width);
-        let how = "a load from memory that it shares".into();
-        return Ok(signal(how, Reader::Load(word.ok_or_else(unaligned)?), None));
-    }
-    let remote = Remote::open(pid, place.address, place.width)
-        .map_err(wanted.system("read the memory of the process"))?;
-    let mut how = "a system call for each value (process_vm_readv)".to_owned();
-    if let Some(why) = why {
-        how.push_str(&format!(", for its page was not moved: {why}"));
-    }
-    Ok(signal(how, Reader::Copy(remote), None))
-}
-
-/// The page around an address: one that is moved already, that an observer left moved, or that is
-/// moved now, where that is asked for.
-fn page(
-    pid: u32,
-    address: u64,
-    inside: &Mapped,
-    moved: bool,
-    pages: &mut Vec<Arc<MovedPage>>,
-) -> Result<Option<Arc<MovedPage>>, Unmoved> {
-    let known = |page: &&Arc<MovedPage>| page.holds(pid, address);
-    if let Some(page) = pages.iter().find(known) {
-        return Ok(Some(Arc::clone(page)));
-    }
-    let page = match MovedPage::found(pid, address, &inside.path)? {
-        Some(page) => page,
-        None if moved && !inside.shared => MovedPage::take(pid, address)?,
-        None => return Ok(None),
+        let word = view
+            .word((at & (PAGE - 1)) as usize, place.width)
+            .ok_or_else(|| wanted.none(format!("{symbol} is not aligned")))?;
+        ("a load from memory that it shares", Reader::Load(word))
+    } else {
+        let remote = Remote::open(pid, place.address, place.width)
+            .map_err(wanted.system("read the memory of the process"))?;
+        let how = "a system call for each value (process_vm_readv)";
+        (how, Reader::Copy(remote))
     };
-    pages.push(Arc::new(page));
-    Ok(pages.last().cloned())
+    Ok(Signal {
+        name: wanted.signal.clone(),
+        kind: None,
+        owner: Some(Arc::clone(&wanted.owner)),
+        names: Names::None,
+        how: how.into(),
+        reader,
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 mod channel;
 mod code;
-mod core;
 mod counter;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -22,7 +21,6 @@ pub use code::Functions;
 pub use places::Places;
 pub(crate) use places::method;
 
-use tailscope_signals::moved::MovedPage;
 use tailscope_signals::nearest::nearest;
 use tailscope_signals::patience::Patience;
 
@@ -170,8 +168,6 @@ impl Wanted {
 pub struct Resolver {
     owners: Vec<Arc<Owner>>,
     programs: kernel::Programs,
-    /// Those that were moved, each once.
-    pages: Vec<Arc<MovedPage>>,
 }
 
 impl Resolver {
@@ -206,7 +202,6 @@ impl Resolver {
             if is_old {
                 found.clear();
                 self.owners.clear();
-                self.pages.clear();
             }
         }
     }
@@ -220,7 +215,6 @@ impl Resolver {
             | Name::Counter { pid, .. }
             | Name::Meter { pid, .. } => pid,
             Name::Running { cpu } => return self.programs.running(name.to_string(), *cpu),
-            Name::Core { event, .. } => return core::resolve(name.to_string(), event),
         };
         let wanted = Wanted {
             signal: name.to_string(),
@@ -229,15 +223,10 @@ impl Resolver {
         match name {
             Name::Channel { name, .. } => channel::resolve(&wanted, name),
             Name::Hsperf { name, .. } => hsperf::resolve(&wanted, name),
-            Name::Mem {
-                symbol,
-                offset,
-                moved,
-                ..
-            } => mem::resolve(&wanted, (symbol.as_str(), *offset), *moved, &mut self.pages),
+            Name::Mem { symbol, offset, .. } => mem::resolve(&wanted, symbol, *offset),
             Name::Counter { tid, event, .. } => counter::resolve(&wanted, *tid, event),
             Name::Meter { tid, cause, .. } => self.programs.meter(&wanted, *tid, *cause),
-            Name::Running { .. } | Name::Core { .. } => unreachable!("answered above"),
+            Name::Running { .. } => unreachable!("answered above"),
         }
     }
 

@@ -4,10 +4,9 @@
 //! [`Event::parse`] makes of a name what the kernel wants to be told, from generic names, from the
 //! PMUs that this machine shows in sysfs, or from raw numbers. [`Counter`] opens one for this
 //! thread and reads it; [`ThreadCounter`] is one of another thread, read by a system call;
-//! [`CoreCounter`] is the other hardware thread's of this core; [`page`] is the arithmetic of a
-//! reading, on x86-64 (`rdpmc`) and arm64 (`mrs`) alike. The SDK has the same in C (`sdk/c/tailscope_counters.h`), for it runs in other programs.
+//! [`page`] is the arithmetic of a reading, on x86-64 (`rdpmc`) and arm64 (`mrs`) alike. The SDK has
+//! the same in C (`sdk/c/tailscope_counters.h`), for it runs in other programs.
 
-mod core;
 mod event;
 mod generic;
 pub mod known;
@@ -17,7 +16,6 @@ mod pmu;
 mod register;
 mod thread;
 
-pub use core::{CoreCounter, CoreEvent, CoreEventError};
 pub use event::{Event, EventError};
 pub use open::{Counter, Refusal, can_count};
 pub use pmu::{Pmu, Pmus};

@@ -134,8 +134,7 @@ impl Counter {
     }
 
     /// Whether user space is let read it.
-    #[must_use]
-    pub fn is_readable(&self) -> bool {
+    fn is_readable(&self) -> bool {
         // SAFETY: mapped for as long as `self` lives; the word is read whole.
         let capabilities = unsafe {
             AtomicU64::from_ptr(&raw mut (*self.page.as_ptr()).__bindgen_anon_1.capabilities)

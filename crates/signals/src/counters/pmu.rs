@@ -69,11 +69,6 @@ impl Pmus {
 }
 
 impl Pmu {
-    /// Whether its counters can count what all hardware threads of a core do.
-    pub(super) fn can_count_cores(&self) -> bool {
-        self.formats.contains_key("any")
-    }
-
     fn read(folder: &Path) -> Option<Self> {
         let name = folder.file_name()?.to_str()?.to_owned();
         let kind = text(&folder.join("type"))?.parse().ok()?;
