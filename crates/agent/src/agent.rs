@@ -20,12 +20,12 @@ use tailscope_trace::Written;
 
 use crate::archive::{Archive, Holding};
 use crate::by_process;
-use crate::ledger_worker::{LedgerWorker, Done, Job};
 use crate::config::Config;
-use crate::scrape_requests::{Waker, ScrapeRequests};
+use crate::ledger_worker::{Done, Job, LedgerWorker};
 use crate::otlp::{self, Exporter};
 use crate::rotation::Reason;
 use crate::scrape::Scrape;
+use crate::scrape_requests::{ScrapeRequests, Waker};
 use crate::systemd::{notify, passed_listener};
 pub use error::AgentError;
 use error::system;

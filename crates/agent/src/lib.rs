@@ -8,16 +8,16 @@ mod agent;
 mod archive;
 mod by_process;
 mod choice;
-mod ledger_worker;
 mod config;
 mod figures;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod identity;
-mod scrape_requests;
+mod ledger_worker;
 mod otlp;
 mod rotation;
 mod scrape;
+mod scrape_requests;
 mod systemd;
 
 pub use agent::{Agent, AgentError, Orders};

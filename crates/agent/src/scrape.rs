@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::scrape_requests::{Waker, ScrapeRequests};
+use crate::scrape_requests::{ScrapeRequests, Waker};
 
 /// Connections at a time. For one more the oldest is closed that has not said what it wants: whoever
 /// connects and is silent holds up nobody else.
@@ -38,7 +38,10 @@ pub(crate) struct Scrape {
 }
 
 impl Scrape {
-    pub(crate) fn start(listener: TcpListener, scrape_requests: Arc<ScrapeRequests>) -> io::Result<Self> {
+    pub(crate) fn start(
+        listener: TcpListener,
+        scrape_requests: Arc<ScrapeRequests>,
+    ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new((AtomicBool::new(false), Waker::new()?));
@@ -69,7 +72,11 @@ impl Drop for Scrape {
     }
 }
 
-fn serve(listener: &TcpListener, stop: &(AtomicBool, Waker), scrape_requests: &Arc<ScrapeRequests>) {
+fn serve(
+    listener: &TcpListener,
+    stop: &(AtomicBool, Waker),
+    scrape_requests: &Arc<ScrapeRequests>,
+) {
     let open = Arc::new(Connections::default());
     while !stop.0.load(Ordering::Relaxed) {
         let mut fds = [
@@ -163,7 +170,11 @@ impl Drop for Place {
     }
 }
 
-fn answer(mut stream: TcpStream, scrape_requests: &ScrapeRequests, place: &Connection) -> io::Result<()> {
+fn answer(
+    mut stream: TcpStream,
+    scrape_requests: &ScrapeRequests,
+    place: &Connection,
+) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let deadline = Instant::now() + PATIENCE;
     let mut head = Vec::new();

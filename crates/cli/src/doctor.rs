@@ -15,15 +15,24 @@ use crate::subject::load_failure;
 
 /// What each measurement is for, in the order in which it is shown.
 const MEASUREMENTS: &[(Measurement, &str)] = &[
-    (Measurement::Runqueue, "waiting for a CPU: runqueue, preempted"),
+    (
+        Measurement::Runqueue,
+        "waiting for a CPU: runqueue, preempted",
+    ),
     (Measurement::Throttled, "held back by a CPU quota"),
     (Measurement::Lock, "blocked on locks"),
     (
         Measurement::Blocked,
         "blocked on disks, sockets, sleep: io, network, sleep",
     ),
-    (Measurement::Stopped, "stopped by a signal, a tracer or the freezer"),
-    (Measurement::Reclaim, "reclaiming memory for its cgroup or the machine"),
+    (
+        Measurement::Stopped,
+        "stopped by a signal, a tracer or the freezer",
+    ),
+    (
+        Measurement::Reclaim,
+        "reclaiming memory for its cgroup or the machine",
+    ),
     (Measurement::Irq, "interrupts"),
     (Measurement::Softirq, "softirqs: network, timer, other"),
     (Measurement::Fault, "page faults"),

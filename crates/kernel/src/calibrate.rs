@@ -57,7 +57,8 @@ impl Kernel {
         let why = [known.why, said].map(|part| part.trim().to_owned());
         let parts: Vec<_> = why.iter().filter(|part| !part.is_empty()).collect();
         let why: Vec<_> = parts.iter().map(|part| part.as_str()).collect();
-        self.mechanisms.set(Measurement::Fault, Some(hook), why.join("; "));
+        self.mechanisms
+            .set(Measurement::Fault, Some(hook), why.join("; "));
     }
 
     fn charge_unseen(&mut self, ns: u64) -> io::Result<u64> {

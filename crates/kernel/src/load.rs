@@ -13,15 +13,15 @@ use tailscope_signals::row::Row;
 
 use crate::answers::{self, Answers};
 use crate::attach::attach;
-use crate::config::{configure, ring_bytes};
 use crate::blame::Names;
+use crate::config::{configure, ring_bytes};
 use crate::keeping::Keepings;
 use crate::losses::{self, Losses, Uncovered};
 use crate::meter_maps::MeterMaps;
-use crate::process_events::{self, Event, Ring};
 use crate::pid_namespace::{self, NamespaceError, Numbers, PidNamespace, user_namespace_refuses};
 use crate::privilege::{Missing, missing_capabilities};
 use crate::probes::{self, Uprobes};
+use crate::process_events::{self, Event, Ring};
 use crate::sdk_files::SdkFiles;
 use crate::select::{autoload, choose_fault_hook, fentry_refused, select};
 use crate::socket_hooks::choose_socket_hooks;

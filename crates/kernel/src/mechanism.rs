@@ -89,12 +89,7 @@ pub struct Mechanisms(BTreeMap<Measurement, Mechanism>);
 
 impl Mechanisms {
     /// Sets the mechanism of a measurement.
-    pub fn set(
-        &mut self,
-        of: Measurement,
-        hook: Option<&'static str>,
-        why: impl Into<String>,
-    ) {
+    pub fn set(&mut self, of: Measurement, hook: Option<&'static str>, why: impl Into<String>) {
         let why = why.into();
         self.0.insert(of, Mechanism { hook, why });
     }
@@ -108,7 +103,8 @@ impl Mechanisms {
     /// Whether this machine measures it.
     #[must_use]
     pub fn measures(&self, what: Measurement) -> bool {
-        self.get(what).is_some_and(|mechanism| mechanism.hook.is_some())
+        self.get(what)
+            .is_some_and(|mechanism| mechanism.hook.is_some())
     }
 
     /// All of them, by name.

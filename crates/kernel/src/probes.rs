@@ -103,7 +103,11 @@ pub(crate) enum Uprobes {
 }
 
 /// Finds out how, and switches off what is not needed.
-pub(crate) fn select(open: &mut OpenObject, config: &Config, mechanisms: &mut Mechanisms) -> Uprobes {
+pub(crate) fn select(
+    open: &mut OpenObject,
+    config: &Config,
+    mechanisms: &mut Mechanisms,
+) -> Uprobes {
     let uprobes = if config.probes {
         choose(mechanisms)
     } else {

@@ -18,10 +18,26 @@ const TRACEPOINTS: &[Tracepoint] = &[
     ("on_new_task", "task_newtask", None),
     ("on_exec", "sched_process_exec", None),
     ("on_exit", "sched_process_exit", None),
-    ("on_softirq_entry", "softirq_entry", Some(Measurement::Softirq)),
-    ("on_softirq_exit", "softirq_exit", Some(Measurement::Softirq)),
-    ("on_contention_begin", "contention_begin", Some(Measurement::Lock)),
-    ("on_contention_end", "contention_end", Some(Measurement::Lock)),
+    (
+        "on_softirq_entry",
+        "softirq_entry",
+        Some(Measurement::Softirq),
+    ),
+    (
+        "on_softirq_exit",
+        "softirq_exit",
+        Some(Measurement::Softirq),
+    ),
+    (
+        "on_contention_begin",
+        "contention_begin",
+        Some(Measurement::Lock),
+    ),
+    (
+        "on_contention_end",
+        "contention_end",
+        Some(Measurement::Lock),
+    ),
     ("on_signal", "signal_generate", Some(Measurement::Stopped)),
     (
         "on_memcg_reclaim_begin",
@@ -98,11 +114,27 @@ pub(crate) fn select(
     config: &Config,
     mechanisms: &mut Mechanisms,
 ) -> Result<(), LoadError> {
-    mechanisms.set(Measurement::Runqueue, Some("sched_switch, sched_waking"), "");
-    mechanisms.set(Measurement::Softirq, Some("softirq_entry, softirq_exit"), "");
+    mechanisms.set(
+        Measurement::Runqueue,
+        Some("sched_switch, sched_waking"),
+        "",
+    );
+    mechanisms.set(
+        Measurement::Softirq,
+        Some("softirq_entry, softirq_exit"),
+        "",
+    );
     mechanisms.set(Measurement::Lock, Some("system call, contention_begin"), "");
-    mechanisms.set(Measurement::Stopped, Some("sched_switch, signal_generate"), "");
-    mechanisms.set(Measurement::Reclaim, Some("mm_vmscan tracepoints, sched_switch"), "");
+    mechanisms.set(
+        Measurement::Stopped,
+        Some("sched_switch, signal_generate"),
+        "",
+    );
+    mechanisms.set(
+        Measurement::Reclaim,
+        Some("mm_vmscan tracepoints, sched_switch"),
+        "",
+    );
     let wanted = |what| what != Measurement::Connections || config.sockets.is_some();
     select_tracepoints(open, btf, TRACEPOINTS, wanted, mechanisms)?;
     let throttle = btf
@@ -113,7 +145,11 @@ pub(crate) fn select(
                 .any(|m| m.name.is_some_and(|n| n == "throttled_clock_pelt_time"))
         });
     if throttle {
-        mechanisms.set(Measurement::Throttled, Some("cfs_rq.throttled_clock_pelt_time"), "");
+        mechanisms.set(
+            Measurement::Throttled,
+            Some("cfs_rq.throttled_clock_pelt_time"),
+            "",
+        );
     } else {
         mechanisms.set(
             Measurement::Throttled,

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::{Also, Config, Kernel, SocketSpans, drop_capabilities};
-use tailscope_sdk_server::{Execs, Server};
 use tailscope_sdk_server::sockets::Sockets;
+use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Clock, own_cpu_ns};
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::sdk_files::Mapped;
@@ -23,13 +23,13 @@ use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName
 
 use crate::book::{Book, Tap, Weights};
 use crate::counting::Counting;
+use crate::hooks::{attach_probes, check_sockets};
 use crate::keeping::{Flow, Keeper, row_bytes};
 use crate::metadata::{measured, metadata};
 use crate::notices::Notices;
 use crate::options::{End, Listener, Options, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
-use crate::hooks::{attach_probes, check_sockets};
 use crate::{Aim, Live, Policy, SpanSource, StealClock};
 use turn::Sums;
 
@@ -128,9 +128,8 @@ impl Recorder {
             (Also::AttachProbes, wants_sdk || options.tell_programs),
         ];
         drop_capabilities(also)?;
-        let sdk = sdk_sockets.map(|sockets| {
-            Server::start(sockets, Execs::Reported, sample, keeper.of_unknown())
-        });
+        let sdk = sdk_sockets
+            .map(|sockets| Server::start(sockets, Execs::Reported, sample, keeper.of_unknown()));
         let sdk = sdk.transpose().map_err(RecordError::Thread)?;
         let name = match sockets {
             Some(SocketSpans::FromReceive) => SpanSource::RecvSend.span_name(),

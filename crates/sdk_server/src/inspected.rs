@@ -119,7 +119,7 @@ impl Inspected {
                 let probes = probes.to_vec();
                 answer
                     .files
-                    .push(SdkFile::new(file, &about, mapped.path.clone(), probes));
+                    .push(SdkFile::new(file, &about, mapped.path().to_owned(), probes));
                 return;
             }
         }
@@ -128,11 +128,13 @@ impl Inspected {
         self.remember(id, version, found);
         match probes {
             Ok(probes) if probes.is_empty() => {}
-            Ok(probes) => answer
-                .files
-                .push(SdkFile::new(file, &about, mapped.path.clone(), probes)),
+            Ok(probes) => {
+                answer
+                    .files
+                    .push(SdkFile::new(file, &about, mapped.path().to_owned(), probes))
+            }
             Err(e) if self.reported.len() < MOST_FILES && self.reported.insert(id) => {
-                answer.unread.push((mapped.path.clone(), e));
+                answer.unread.push((mapped.path().to_owned(), e));
             }
             Err(_) => {}
         }

@@ -17,6 +17,7 @@ pub mod region;
 pub mod sockets;
 
 mod admission;
+mod allowance;
 mod client;
 mod inspected;
 mod problems;

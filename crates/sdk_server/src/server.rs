@@ -224,7 +224,8 @@ impl<N: Copy> Server<N> {
         // that file is attached to, so nothing new is to be found there.
         let pids: BTreeSet<u32> = new.iter().map(ConnectionRequest::pid).collect();
         for pid in pids {
-            if is_watched(pid) && !program_of(pid).is_some_and(|f| programs.is_attached_for_all(f)) {
+            if is_watched(pid) && !program_of(pid).is_some_and(|f| programs.is_attached_for_all(f))
+            {
                 self.search(pid);
             }
         }

@@ -168,6 +168,12 @@ impl CodeFile {
             .is_some_and(|name| name == "libjvm.so")
     }
 
+    /// Its path, as the process has it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What the file system says of the very file, by one call that opens nothing. Takes
     /// `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`.
     pub fn metadata(&self) -> io::Result<Metadata> {

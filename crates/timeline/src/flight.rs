@@ -2,10 +2,10 @@
 
 mod control;
 mod cooldown;
+mod follow;
 mod holding;
 mod jvms;
 mod machine;
-mod follow;
 mod notice;
 mod options;
 mod sdk;
@@ -120,8 +120,14 @@ impl Flight {
         let rings = Arc::new(events.rings().map_err(system("map the rings".into()))?);
         let began: Vec<u64> = (0..rings.cpus()).map(|cpu| rings.head(cpu)).collect();
         let own = sdk.as_ref().map(|sdk| Arc::clone(sdk.ring()));
-        let writer = Writer::begin(Arc::clone(&rings), own, folder, &options, events.mechanisms())
-            .map_err(system("start a thread".into()))?;
+        let writer = Writer::begin(
+            Arc::clone(&rings),
+            own,
+            folder,
+            &options,
+            events.mechanisms(),
+        )
+        .map_err(system("start a thread".into()))?;
         let now = Monotonic::now().0;
         let holding = Holding::new(
             now,

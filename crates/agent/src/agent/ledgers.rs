@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use super::Agent;
-use crate::ledger_worker::{Done, Job};
 use crate::config::Config;
+use crate::ledger_worker::{Done, Job};
 use crate::rotation::{Present, Reason, Rotation};
 
 /// How long it waits after a ledger that could not be begun.

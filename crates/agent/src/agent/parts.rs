@@ -9,11 +9,11 @@ use tailscope_trace::LedgerWriter;
 
 use super::{AgentError, system};
 use crate::choice::{Facts, everybody};
-use crate::ledger_worker::{LedgerWorker, Done, Job};
 use crate::config::Config;
-use crate::scrape_requests::ScrapeRequests;
+use crate::ledger_worker::{Done, Job, LedgerWorker};
 use crate::otlp::{self, Exporter};
 use crate::scrape::Scrape;
+use crate::scrape_requests::ScrapeRequests;
 
 /// A recorder for this configuration, which writes nowhere yet.
 pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, AgentError> {

@@ -20,8 +20,8 @@ use super::report::Counted;
 use super::{Agent, AgentError};
 use crate::archive::Archive;
 use crate::choice::Facts;
-use crate::ledger_worker::Job;
 use crate::config::Config;
+use crate::ledger_worker::Job;
 use crate::rotation::Reason;
 use crate::scrape::Scrape;
 use crate::systemd::notify;
@@ -141,7 +141,10 @@ impl Agent {
     }
 
     fn scrape_of(&self, config: &Config) -> Result<Option<Scrape>, AgentError> {
-        scrape(listener(config, self.passed.as_ref())?, &self.scrape_requests)
+        scrape(
+            listener(config, self.passed.as_ref())?,
+            &self.scrape_requests,
+        )
     }
 
     /// Serves metrics where it did before a reload that was refused.

@@ -8,11 +8,9 @@ mod size;
 use std::io;
 use std::os::fd::AsFd;
 
-use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenObject};
 use tailscope_signals::event_ring::EventRings;
 
-use crate::{Measurement, Mechanisms};
 use crate::attach::attach;
 use crate::load::{LoadError, Opened, kernel, open};
 use crate::losses;
@@ -23,6 +21,7 @@ use crate::sdk_files::SdkFiles;
 use crate::select::{Tracepoint, choose_fault_hook, fentry_refused, select_tracepoints};
 use crate::shared::{self, Plain};
 use crate::watch::{Watched, map_of};
+use crate::{Measurement, Mechanisms};
 pub use jvm::Listening;
 use size::RingSize;
 
@@ -33,11 +32,23 @@ const TRACEPOINTS: &[Tracepoint] = &[
     ("on_switch", "sched_switch", None),
     ("on_waking", "sched_waking", None),
     ("on_waking_new", "sched_wakeup_new", None),
-    ("on_migrate", "sched_migrate_task", Some(Measurement::Migrate)),
+    (
+        "on_migrate",
+        "sched_migrate_task",
+        Some(Measurement::Migrate),
+    ),
     ("on_new_task", "task_newtask", None),
     ("on_exit", "sched_process_exit", None),
-    ("on_softirq_entry", "softirq_entry", Some(Measurement::Softirq)),
-    ("on_softirq_exit", "softirq_exit", Some(Measurement::Softirq)),
+    (
+        "on_softirq_entry",
+        "softirq_entry",
+        Some(Measurement::Softirq),
+    ),
+    (
+        "on_softirq_exit",
+        "softirq_exit",
+        Some(Measurement::Softirq),
+    ),
     ("on_syscall_entry", "sys_enter", Some(Measurement::Syscall)),
     ("on_syscall_exit", "sys_exit", Some(Measurement::Syscall)),
     ("on_packet", "netif_receive_skb", Some(Measurement::Packet)),
@@ -45,10 +56,18 @@ const TRACEPOINTS: &[Tracepoint] = &[
     ("on_ready", "sk_data_ready", Some(Measurement::Ready)),
     ("on_receive", "sock_recv_length", Some(Measurement::Receive)),
     ("on_send", "sock_send_length", Some(Measurement::Send)),
-    ("on_transmit", "net_dev_start_xmit", Some(Measurement::Transmit)),
+    (
+        "on_transmit",
+        "net_dev_start_xmit",
+        Some(Measurement::Transmit),
+    ),
     ("on_idle", "cpu_idle", Some(Measurement::Idle)),
     ("on_block_issue", "block_rq_issue", Some(Measurement::Block)),
-    ("on_block_done", "block_rq_complete", Some(Measurement::Block)),
+    (
+        "on_block_done",
+        "block_rq_complete",
+        Some(Measurement::Block),
+    ),
 ];
 
 // One type maps both tables of the watched.
@@ -116,7 +135,12 @@ impl Events {
             Uprobes::Nothing
         };
         probes::prepare(&mut open, uprobes);
-        let faults = choose_fault_hook(&mut open, &btf, fentry_refused().as_deref(), &mut mechanisms);
+        let faults = choose_fault_hook(
+            &mut open,
+            &btf,
+            fentry_refused().as_deref(),
+            &mut mechanisms,
+        );
         let mut object = open
             .load()
             .map_err(kernel("load the timeline's programs"))?;

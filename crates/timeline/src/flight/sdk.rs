@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tailscope_kernel::timeline::Events;
-use tailscope_sdk_server::{Execs, Server};
 use tailscope_sdk_server::sockets::{ServeError, Sockets};
+use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Cycles, Monotonic};
 use tailscope_signals::event::Event;
 use tailscope_signals::event_ring::EventRings;
