@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Fuzzes `tailscope explain` with damaged ledgers: `fuzz/ledgers.py SECONDS [SEED]`.
 
-Each try changes some bytes of a ledger's `ledger.json` or of its Parquet file. The answer may be an
-explanation or one sentence; a traceback, a crash or a minute of CPU time is a finding, and stays in
-target/fuzz/found.
+Each try changes some bytes of a ledger's `ledger.json` or of its Parquet file. Most changed files
+get a checksum that is right, for `explain` leaves out a file whose checksum is wrong before it reads
+the contents. The answer may be an explanation or one sentence. A traceback, a crash or a minute of
+CPU time is a finding, and stays in target/fuzz/found.
 """
 
 from __future__ import annotations
@@ -12,22 +13,28 @@ import contextlib
 import io
 import os
 import random
+import re
 import resource
 import shutil
 import signal
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
+from tailscope.checksum import IN_FOOTER, IN_JSON, ROOM
 from tailscope.cli import main
 
 HERE = Path(__file__).resolve().parent
 FOUND = HERE.parent / "target" / "fuzz" / "found"
+#: Each file's corpus, and where the file has its checksum.
 CORPUS = {
-    "ledger.json": HERE / "corpus" / "ledger-json",
-    "rows.parquet": HERE / "corpus" / "parquet",
+    "ledger.json": (HERE / "corpus" / "ledger-json", IN_JSON),
+    "rows.parquet": (HERE / "corpus" / "parquet", IN_FOOTER),
 }
+#: The share of damaged files that get a checksum that is right.
+SEALED = 0.8
 #: What one process tries before the next one starts, its limit of memory, and of a try's time.
 TRIES, MEMORY, SECONDS = 5, 6 << 30, 60
 #: Numbers at which parsers of lengths go wrong.
@@ -56,12 +63,26 @@ def changed(data: bytes, dice: random.Random) -> bytes:
     return bytes(new)
 
 
+def sealed(data: bytes, checksum: re.Pattern[bytes]) -> bytes:
+    """The bytes with a checksum that is right, where they have room for one."""
+    rooms = [found.span(1) for found in checksum.finditer(data)]
+    if not rooms:
+        return data
+    begin, end = rooms[-1]
+    right = zlib.crc32(data[:begin] + ROOM + data[end:])
+    return data[:begin] + b"%08x" % right + data[end:]
+
+
 def make(folder: Path, dice: random.Random) -> None:
     """A ledger of which one file is damaged."""
     damaged = dice.choice(list(CORPUS))
-    for name, corpus in CORPUS.items():
+    for name, (corpus, checksum) in CORPUS.items():
         data = dice.choice(sorted(corpus.iterdir())).read_bytes()
-        (folder / name).write_bytes(changed(data, dice) if name == damaged else data)
+        if name == damaged:
+            data = changed(data, dice)
+            if dice.random() < SEALED:
+                data = sealed(data, checksum)
+        (folder / name).write_bytes(data)
 
 
 def try_all(folder: Path, seed: int) -> None:

@@ -1,4 +1,5 @@
-//! One program for all targets: `TARGET=elf fuzz CORPUS`. `fuzz/run` builds and runs it.
+//! One program for all inputs that Rust parses: `TARGET=elf fuzz CORPUS`. `fuzz/run` builds and runs
+//! it. `explain` reads the ledgers, and `fuzz/ledgers.py` fuzzes that.
 #![no_main]
 
 use std::cell::RefCell;
@@ -18,8 +19,6 @@ use tailscope_sdk_server::region::Region;
 use tailscope_signals::row::Row;
 use tailscope_signals::sdk_files::SdkFile;
 use tailscope_timeline::{Trace, page, perfetto, tell};
-use tailscope_trace::LedgerInfo;
-use tailscope_trace::read::LedgerFile;
 
 /// The input that is fuzzed in this process.
 static TARGET: OnceLock<fn(&[u8])> = OnceLock::new();
@@ -33,8 +32,6 @@ fn chosen() -> fn(&[u8]) {
         Ok("elf") => elf,
         Ok("hsperfdata") => observe::hsperfdata,
         Ok("window") => window,
-        Ok("ledger-json") => ledger_json,
-        Ok("parquet") => parquet,
         Ok("agent-toml") => |bytes| agent::config(&String::from_utf8_lossy(bytes)),
         Ok("otlp-answer") => agent::collector_answer,
         Ok("metrics-request") => agent::metrics_request,
@@ -117,19 +114,5 @@ fn window(bytes: &[u8]) {
             let _ = page(&trace, story);
         }
         let _ = perfetto::write(&trace, &mut std::io::sink());
-    }
-}
-
-fn ledger_json(bytes: &[u8]) {
-    let folder = folder();
-    fs::write(folder.join("ledger.json"), bytes).expect("written");
-    let _ = LedgerInfo::read(&folder);
-}
-
-fn parquet(bytes: &[u8]) {
-    let path = folder().join("rows.parquet");
-    fs::write(&path, bytes).expect("written");
-    if let Ok(rows) = LedgerFile::open(&path).and_then(LedgerFile::rows) {
-        let _ = rows.take(100_000).count();
     }
 }

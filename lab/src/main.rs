@@ -12,7 +12,6 @@ mod load;
 mod memory;
 mod packets;
 mod quota;
-mod random;
 mod stop;
 mod timers;
 

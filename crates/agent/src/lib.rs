@@ -4,6 +4,8 @@
 //! processes that its [`Config`] chooses as they start, cuts the recording into ledgers without a
 //! gap, keeps them under a quota, answers scrapes and exports kept spans.
 
+#![forbid(unsafe_code)]
+
 mod agent;
 mod archive;
 mod by_process;

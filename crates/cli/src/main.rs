@@ -1,5 +1,6 @@
 //! The `tailscope` command: arguments in, text out, nothing else.
 
+#![forbid(unsafe_code)]
 // They panic where a reader is gone, and a terminal obeys names in them.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -182,10 +182,10 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::random::Random;
 
     /// An application that writes once in `interval` cycles, and loses `cost` each time that it finds
     /// the line taken; and `still` of its speed whenever somebody observes.
@@ -222,7 +222,7 @@ mod tests {
         search: Search,
         period: f64,
         noise: f64,
-        random: Random,
+        random: Rng,
     }
 
     impl Observer {
@@ -231,7 +231,7 @@ mod tests {
                 search: Search::new(budget),
                 period: FIRST,
                 noise,
-                random: Random::new(seed),
+                random: Rng::with_seed(seed),
             }
         }
 
@@ -249,7 +249,7 @@ mod tests {
             for i in 0..2 * (ROUND + 1) {
                 let on = i % 2 == 0;
                 let lost = if on { program.effect(self.period) } else { 0.0 };
-                let noise = 1.0 + self.noise * (self.random.share() + self.random.share() - 1.0);
+                let noise = 1.0 + self.noise * (self.random.f64() + self.random.f64() - 1.0);
                 let cycles = 10_000_000u64;
                 let seen = |each: f64| if on { (cycles as f64 * each) as u64 } else { 0 };
                 let next = self.search.take(Phase {

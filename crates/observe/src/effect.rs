@@ -6,9 +6,8 @@
 //! trimmed mean counts, so that a piece in which the hypervisor took the CPU away does not, and its
 //! bootstrap gives the interval.
 
+use fastrand::Rng;
 use serde::Serialize;
-
-use crate::random::Random;
 
 /// Left out at each end, of all ratios.
 const TRIMMED: f64 = 0.1;
@@ -85,11 +84,11 @@ pub fn effect(phases: &[Phase]) -> Option<Effect> {
         return None;
     }
     ratios.sort_by(f64::total_cmp);
-    let mut random = Random::new(ratios.len() as u64);
+    let mut random = Rng::with_seed(ratios.len() as u64);
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
             let mut drawn: Vec<f64> = (0..ratios.len())
-                .map(|_| ratios[random.below(ratios.len())])
+                .map(|_| ratios[random.usize(..ratios.len())])
                 .collect();
             drawn.sort_by(f64::total_cmp);
             trimmed_mean(&drawn)
@@ -113,15 +112,15 @@ mod tests {
 
     /// Phases of an application whose speed drifts and that now and then stops for a while.
     fn phases(planted: f64, seed: u64, count: usize) -> Vec<Phase> {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut on = false;
         (0..count)
             .map(|i| {
-                on = !on || random.share() < 0.5;
-                let cycles = 5_000_000 + random.next() % 5_000_000;
+                on = !on || random.f64() < 0.5;
+                let cycles = 5_000_000 + random.u64(..5_000_000);
                 let drift = 1.0 + 0.2 * (i as f64 / 300.0).sin();
-                let noise = 1.0 + 0.02 * (random.share() - 0.5);
-                let stopped = if random.share() < 0.03 { 0.5 } else { 1.0 };
+                let noise = 1.0 + 0.02 * (random.f64() - 0.5);
+                let stopped = if random.f64() < 0.03 { 0.5 } else { 1.0 };
                 let speed = 0.01 * drift * noise * stopped * if on { 1.0 - planted } else { 1.0 };
                 Phase {
                     on,

@@ -7,6 +7,9 @@
 //! random phases with and without reading, so that what the observing itself costs the application
 //! is measured too ([`effect`]); the [`Report`] has what was seen, and what was dropped.
 
+// A test gives a symbol its own name, which counts as unsafe.
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 mod ahead;
 mod analysis;
 mod budget;
@@ -20,7 +23,6 @@ mod pace;
 pub mod placement;
 mod plan;
 mod process;
-mod random;
 mod raw;
 pub mod report;
 pub mod resolve;

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
 use tailscope_signals::clock::Clock;
-
-use crate::random::Random;
 
 /// Who waits longer than this sleeps meanwhile,
 const NAP_FROM: f64 = 1e-3;
@@ -42,7 +41,7 @@ pub struct Pace {
     due: u64,
     /// Cycles in a second, if it sleeps.
     hz: f64,
-    random: Random,
+    random: Rng,
 }
 
 impl Pace {
@@ -54,7 +53,7 @@ impl Pace {
             jitter: jitter.clamp(0.0, 1.0),
             due: 0,
             hz: f64::INFINITY,
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
         };
         pace.set(period);
         pace
@@ -104,7 +103,7 @@ impl Pace {
         }
         let mut step = self.every;
         if self.jitter > 0.0 {
-            let off = (self.random.share() * 2.0 - 1.0) * self.jitter;
+            let off = (self.random.f64() * 2.0 - 1.0) * self.jitter;
             step = (step as f64 * (1.0 + off)) as u64;
         }
         let next = self.due.wrapping_add(step);

@@ -4,13 +4,13 @@
 //! 4 ms, both at random. They last longer if that is too short for enough samples, or for enough
 //! progress of the application. A pause follows one phase in four, or every phase under a budget.
 
+use fastrand::Rng;
 use tailscope_signals::clock::Cycles;
 
 use crate::budget::Search;
 use crate::effect::Phase;
 use crate::options::Options;
 use crate::pace::Period;
-use crate::random::Random;
 
 /// A phase has to hold so many samples,
 const FEWEST_SAMPLES: u64 = 20;
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
     /// The application's progress so far, and the cycles that it took.
     progress: f64,
     cycles: f64,
-    random: Random,
+    random: Rng,
 }
 
 impl Plan {
@@ -68,7 +68,7 @@ impl Plan {
             hz,
             progress: 0.0,
             cycles: 0.0,
-            random: Random::new(options.seed ^ Cycles::now().0),
+            random: Rng::with_seed(options.seed ^ Cycles::now().0),
         }
     }
 
@@ -81,9 +81,9 @@ impl Plan {
     /// budget half of the phases are without the observer, else about one in five, and shorter.
     pub(crate) fn next(&mut self) -> Next {
         let often = if self.search.is_some() { 1.0 } else { 0.25 };
-        let on = !self.pauses || !self.was_on || self.random.share() >= often;
+        let on = !self.pauses || !self.was_on || self.random.f64() >= often;
         self.was_on = on;
-        let ms = if on { 4.0 } else { 2.0 } * (1.0 + self.random.share());
+        let ms = if on { 4.0 } else { 2.0 } * (1.0 + self.random.f64());
         let for_samples = match self.period {
             Period::Cycles(cycles) if on => cycles.saturating_mul(FEWEST_SAMPLES),
             _ => 0,

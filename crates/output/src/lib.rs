@@ -6,6 +6,8 @@
 //! stays the same one whatever happens to its name. Results tell what a machine does, so root's are
 //! for root alone.
 
+#![forbid(unsafe_code)]
+
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

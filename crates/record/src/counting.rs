@@ -27,7 +27,6 @@ pub(crate) struct Counting {
     groups: Vec<Vec<u8>>,
     /// The groups whose turn is still to come in this round, the next one last.
     round: Vec<usize>,
-    random: u64,
     turned: Instant,
 }
 
@@ -62,15 +61,11 @@ impl Counting {
             .map(|width| groups(&usable, width))
             .find(|groups| groups.iter().all(fits))
             .unwrap_or_default();
-        let now = std::time::SystemTime::UNIX_EPOCH
-            .elapsed()
-            .unwrap_or_default();
         Self {
             events,
             refused,
             groups,
             round: Vec::new(),
-            random: now.as_nanos() as u64 | 1,
             turned: Instant::now(),
         }
     }
@@ -88,10 +83,7 @@ impl Counting {
         self.turned = now;
         if self.round.is_empty() {
             self.round = (0..self.groups.len()).collect();
-            for place in (1..self.round.len()).rev() {
-                let other = (self.draw() % (place as u64 + 1)) as usize;
-                self.round.swap(place, other); // Fisher and Yates
-            }
+            fastrand::shuffle(&mut self.round);
         }
         let group = self.round.pop()?;
         let events = &self.groups[group];
@@ -99,14 +91,6 @@ impl Counting {
             .iter()
             .map(|place| self.events[usize::from(*place)].for_threads());
         Some((group as u16, told.collect()))
-    }
-
-    /// xorshift64 (Marsaglia 2003).
-    fn draw(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random >> 16
     }
 
     /// What a row counted, by columns. A process may have written any numbers.

@@ -4,6 +4,8 @@
 //! SDK's processes leave, and writes them to a ledger until it is told to stop. [`Live`] has the
 //! statistics meanwhile, with a ledger or without one.
 
+#![forbid(unsafe_code)]
+
 mod aim;
 mod book;
 mod convert;

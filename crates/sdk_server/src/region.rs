@@ -76,10 +76,7 @@ impl Region {
             .store(abi::TS_ABI, Relaxed);
         region.word(offset_of!(abi::ts_region, sample), sample);
         (0..=u8::MAX).for_each(|number| region.keep(number, keeping));
-        region.word(
-            offset_of!(abi::ts_region, magic),
-            u64::from_le_bytes(*b"tale1\0\0\0"),
-        );
+        region.word(offset_of!(abi::ts_region, magic), abi::TS_MAGIC);
         Ok(region)
     }
 

@@ -276,7 +276,7 @@ fn is_hung_up(connection: &OwnedFd) -> bool {
 
 fn answer(connection: &OwnedFd, status: u32, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut message = Vec::new();
-    message.extend(u64::from_le_bytes(*b"tale1\0\0\0").to_le_bytes());
+    message.extend(abi::TS_MAGIC.to_le_bytes());
     message.extend(abi::TS_ABI.to_le_bytes());
     message.extend(status.to_le_bytes());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];

@@ -7,14 +7,15 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::elf::{Elf, SHT_NOTE};
+use object::LittleEndian;
+use object::elf::{ELF_NOTE_GNU, NT_GNU_BUILD_ID};
+
+use crate::elf::{self, Elf, SHT_NOTE};
 use crate::rooted;
 
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Bytes of a section of notes, or of the one that names the debug file.
 const MOST_BYTES: u64 = 1 << 20;
-/// A note's kind, where its owner is `GNU`.
-const NT_GNU_BUILD_ID: u32 = 3;
 
 /// What tells one build of a program from another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,20 +120,11 @@ impl Identity {
     }
 }
 
-/// The build id among notes: each has three numbers, its owner, and what it says, in steps of four
-/// bytes.
-fn build_id_in(notes: &[u8]) -> Option<Vec<u8>> {
-    let mut left = notes;
-    loop {
-        let word = |at: usize| Some(u32::from_le_bytes(left.get(at..at + 4)?.try_into().ok()?));
-        let (owner, length, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
-        let at = 12 + owner.checked_next_multiple_of(4)?;
-        let said = left.get(at..at.checked_add(length)?)?;
-        if kind == NT_GNU_BUILD_ID && left.get(12..12 + owner)? == b"GNU\0" && length > 0 {
-            return Some(said.to_vec());
-        }
-        left = left.get(at.checked_add(length.checked_next_multiple_of(4)?)?..)?;
-    }
+fn build_id_in(section: &[u8]) -> Option<Vec<u8>> {
+    elf::notes_in(section)
+        .filter(|note| note.name() == ELF_NOTE_GNU && note.n_type(LittleEndian) == NT_GNU_BUILD_ID)
+        .map(|note| note.desc().to_vec())
+        .find(|id| !id.is_empty())
 }
 
 /// The name and the CRC of the debug file: a string, zeros up to a multiple of four, the CRC.
@@ -145,20 +137,16 @@ fn debug_link_in(bytes: &[u8]) -> Option<(String, u32)> {
 
 /// The CRC-32 that `.gnu_debuglink` holds (polynomial 0xedb88320, as zlib's).
 fn crc_of(file: &File) -> io::Result<u32> {
+    let mut crc = crc32fast::Hasher::new();
     let mut bytes = vec![0; 1 << 16];
-    let (mut crc, mut at) = (!0u32, 0);
+    let mut at = 0;
     loop {
         let count = file.read_at(&mut bytes, at)?;
         if count == 0 {
-            return Ok(!crc);
+            return Ok(crc.finalize());
         }
+        crc.update(&bytes[..count]);
         at += count as u64;
-        for byte in &bytes[..count] {
-            crc ^= u32::from(*byte);
-            for _ in 0..8 {
-                crc = crc >> 1 ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
-            }
-        }
     }
 }
 

@@ -2,12 +2,17 @@
 //!
 //! Nothing is mapped, so a file that is cut short is an error and no SIGBUS. Each length is checked
 //! before memory is taken for it, and all reads of a file together are bounded: a sparse file can
-//! claim a table of terabytes and cost neither memory nor time. 64-bit, little-endian files only.
+//! claim a table of terabytes and cost neither memory nor time. The crate `object` takes as much memory
+//! as a table claims, so here it only gets bytes that are read already. 64-bit, little-endian files only.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+
+use object::LittleEndian;
+use object::elf::FileHeader64;
+use object::read::elf::{Note, NoteIterator};
 
 use crate::little_endian::{u16_at, u32_at, u64_at};
 
@@ -284,6 +289,15 @@ impl<'f> Elf<'f> {
         }
         Ok(())
     }
+}
+
+/// The notes in the bytes of a section, up to one that is cut short.
+pub(crate) fn notes_in(
+    section: &[u8],
+) -> impl Iterator<Item = Note<'_, FileHeader64<LittleEndian>>> {
+    const ALIGN: u64 = 4;
+    let notes = NoteIterator::new(LittleEndian, ALIGN, section);
+    notes.into_iter().flatten().map_while(Result::ok)
 }
 
 impl Section {

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use crate::elf::{Elf, SHT_NOTE};
+use crate::elf::{self, Elf, SHT_NOTE};
+use crate::little_endian::u64_at;
 
 /// A note takes some 80 bytes, and the program with the most probes, a JVM, has some thousand.
 const MOST_BYTES: u64 = 16 << 20;
@@ -157,14 +158,14 @@ pub fn notes(elf: &Elf<'_>) -> io::Result<Vec<Note>> {
     let Some(section) = elf.section(".note.stapsdt").filter(|s| s.kind == SHT_NOTE) else {
         return Ok(Vec::new());
     };
-    let bytes = elf.data(section, MOST_BYTES)?;
-    let mut notes = Vec::new();
-    let mut at = 0;
-    while let Some((note, next)) = note_at(&bytes, at) {
-        at = next;
-        notes.extend(note);
-    }
-    Ok(notes)
+    Ok(notes_in(&elf.data(section, MOST_BYTES)?))
+}
+
+fn notes_in(section: &[u8]) -> Vec<Note> {
+    elf::notes_in(section)
+        .filter(|note| note.name() == b"stapsdt")
+        .filter_map(|note| described(note.desc()))
+        .collect()
 }
 
 /// Where in the file a note's probe is. `None`: it is not loaded from the file.
@@ -184,38 +185,18 @@ pub fn spot(elf: &Elf<'_>, note: &Note) -> Option<Spot> {
     })
 }
 
-/// The note at `at` (if it is a probe's) and where the next one begins: three lengths, the owner,
-/// then three addresses and three strings, each part padded to four bytes.
-fn note_at(bytes: &[u8], at: usize) -> Option<(Option<Note>, usize)> {
-    let word = |at: usize| {
-        let word = bytes.get(at..at.checked_add(4)?)?;
-        Some(u32::from_le_bytes(word.try_into().ok()?) as usize)
-    };
-    let (owner_length, length) = (word(at)?, word(at + 4)?);
-    let owner_at = at + 12;
-    let described_at = owner_at.checked_add(owner_length.checked_next_multiple_of(4)?)?;
-    let next = described_at.checked_add(length.checked_next_multiple_of(4)?)?;
-    let owner = bytes.get(owner_at..owner_at + owner_length)?;
-    let described = bytes.get(described_at..described_at.checked_add(length)?)?;
-    let note = (owner == b"stapsdt\0")
-        .then(|| {
-            let address = |at: usize| {
-                let address = described.get(at..at + 8)?;
-                Some(u64::from_le_bytes(address.try_into().ok()?))
-            };
-            let mut strings = described.get(24..)?.split(|byte| *byte == 0);
-            let mut text = || Some(String::from_utf8_lossy(strings.next()?).into_owned());
-            Some(Note {
-                provider: text()?,
-                name: text()?,
-                arguments: text().unwrap_or_default(),
-                address: address(0)?,
-                base: address(8)?,
-                semaphore: address(16)?,
-            })
-        })
-        .flatten();
-    Some((note, next))
+/// What a probe's note says: three addresses, then three strings.
+fn described(bytes: &[u8]) -> Option<Note> {
+    let mut strings = bytes.get(24..)?.split(|byte| *byte == 0);
+    let mut text = || Some(String::from_utf8_lossy(strings.next()?).into_owned());
+    Some(Note {
+        provider: text()?,
+        name: text()?,
+        arguments: text().unwrap_or_default(),
+        address: u64_at(bytes, 0),
+        base: u64_at(bytes, 8),
+        semaphore: u64_at(bytes, 16),
+    })
 }
 
 #[cfg(test)]
@@ -309,19 +290,27 @@ mod tests {
             names in proptest::collection::vec(("[a-z]{1,9}", "[a-z_]{1,20}"), 1..5),
         ) {
             let bytes: Vec<u8> = names.iter().flat_map(|(p, n)| note(p, n)).collect();
-            let (mut at, mut found) = (0, Vec::new());
-            while let Some((note, next)) = note_at(&bytes, at) {
-                found.extend(note.map(|n| (n.provider, n.name, n.arguments)));
-                at = next;
-            }
+            let found: Vec<_> =
+                notes_in(&bytes).into_iter().map(|n| (n.provider, n.name, n.arguments)).collect();
             let names: Vec<_> =
                 names.into_iter().map(|(p, n)| (p, n, "-8@%rax".to_owned())).collect();
             prop_assert_eq!(found, names);
         }
 
         #[test]
-        fn foreign_notes_never_panic(bytes: Vec<u8>, at in 0usize..64) {
-            let _ = note_at(&bytes, at);
+        fn notes_that_are_cut_short_are_left_out(cut in 4usize..=64) {
+            let mut bytes = [note("p", "first"), note("p", "second")].concat();
+            bytes.truncate(bytes.len() - cut);
+            let names: Vec<_> = notes_in(&bytes).into_iter().map(|n| n.name).collect();
+            prop_assert_eq!(names, ["first"]);
+        }
+
+        #[test]
+        fn foreign_notes_never_panic(bytes: Vec<u8>, from in 0usize..64) {
+            let _ = notes_in(bytes.get(from..).unwrap_or_default());
+            let mut changed = [note("p", "first"), note("p", "second")].concat();
+            changed.splice(from..from + bytes.len().min(8), bytes.into_iter().take(8));
+            let _ = notes_in(&changed);
         }
     }
 }

@@ -4,6 +4,8 @@
 //! end, and has the window around them written while it goes on. [`Trace`] reads such a window,
 //! [`tell`] makes the stories of its slow requests, and [`perfetto`] draws it.
 
+#![forbid(unsafe_code)]
+
 mod about;
 mod calls;
 mod classes;

@@ -11,6 +11,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use fastrand::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use tailscope_trace::{
     Cause, CauseSet, Existing, LedgerWriter, Metadata, Sealing, SpanName, SpanRow, Summary,
@@ -86,7 +87,7 @@ fn max_rss_kib() -> String {
 
 /// Rows of a made-up server, the same in every run.
 struct Source {
-    state: u64,
+    random: Rng,
     now_ns: i64,
     span: SpanName,
     with_ids: bool,
@@ -98,7 +99,7 @@ struct Source {
 impl Source {
     fn new(span: SpanName, kind: &str) -> Source {
         Source {
-            state: 0x9e37_79b9_7f4a_7c15,
+            random: Rng::with_seed(1),
             now_ns: 1_795_215_600_000_000_000,
             span,
             with_ids: kind == "ids",
@@ -118,13 +119,17 @@ impl Source {
             span: self.span,
             id: self.with_ids.then_some(self.id),
             pid: 4_711,
-            tid: 4_712 + self.below(4) as i32,
-            cpu: self.below(2) as i32,
+            tid: 4_712 + self.random.i32(0..4),
+            cpu: self.random.i32(0..2),
             wall_ns,
             ..SpanRow::default()
         };
         if self.keeps_a_part {
-            row.weight = if self.below(100) == 0 { 1.0 } else { 18.25 };
+            row.weight = if self.random.u32(..100) == 0 {
+                1.0
+            } else {
+                18.25
+            };
         }
         for cause in Cause::ALL {
             let likely = match cause {
@@ -134,22 +139,14 @@ impl Source {
             };
             if self.all_strike || self.uniform() < likely {
                 row.cause_ns[cause.index()] = self.lognormal(1_800.0, 0.4);
-                row.cause_n[cause.index()] = 1 + u32::from(self.below(50) == 0);
+                row.cause_n[cause.index()] = 1 + u32::from(self.random.u32(..50) == 0);
             }
         }
     }
 
-    /// In (0, 1]; xorshift64*.
+    /// In (0, 1].
     fn uniform(&mut self) -> f64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        let bits = self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
-        (bits + 1) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, bound: u32) -> u32 {
-        (self.uniform() * f64::from(bound)).ceil() as u32 - 1
+        1.0 - self.random.f64()
     }
 
     fn lognormal(&mut self, median: f64, sigma: f64) -> i64 {

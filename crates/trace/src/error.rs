@@ -54,60 +54,13 @@ pub enum Error {
         /// How many names the writer knows.
         known: u32,
     },
-    /// There is no ledger at that path.
-    #[error("{} is not a ledger: it has no ledger.json", path.display())]
-    NoLedger {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The ledger has no sealed file: nothing was recorded, or the recording was cut off before
-    /// its first file was sealed.
-    #[error("the ledger {} is empty: no file of it was sealed", path.display())]
-    Empty {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// `ledger.json` is not what this version expects.
-    #[error("{} can't be understood: {source}", path.display())]
+    /// `ledger.json` could not be encoded.
+    #[error("cannot write {}: {source}", path.display())]
     Info {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// What the JSON library said.
         source: serde_json::Error,
-    },
-    /// The ledger's schema is newer than this program.
-    #[error("{} has schema {schema}, but this program reads up to {known}: use a newer tailscope", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its schema version.
-        schema: u32,
-        /// The newest one known here.
-        known: u32,
-    },
-    /// A Parquet file that begins as one and does not end as one.
-    #[error("{} is truncated: it was cut off or is still being copied ({bytes} bytes)", path.display())]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        bytes: u64,
-    },
-    /// A `.parquet` file in the ledger that Tailscope did not write.
-    #[error("{} is not a file of a ledger: {why}", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What is missing or different.
-        why: String,
-    },
-    /// The contents of a file can't be decoded.
-    #[error("{} is damaged: {source}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What the Parquet library said.
-        source: ParquetError,
     },
 }
 

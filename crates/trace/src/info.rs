@@ -1,11 +1,9 @@
 //! `ledger.json`: what is known of a recording beside its rows.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::io::Write;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tailscope_output::Folder;
 
 use crate::{CauseSet, Error, Result};
@@ -13,11 +11,11 @@ use crate::{CauseSet, Error, Result};
 /// The name of the file in the ledger's folder.
 pub const LEDGER_JSON: &str = "ledger.json";
 
-/// The version of `docs/SCHEMA.md` that this crate writes, and the newest that it reads.
-pub const SCHEMA_VERSION: u32 = 1;
+/// The version of `docs/SCHEMA.md` that this crate writes.
+const SCHEMA_VERSION: u32 = 1;
 
 /// What is known when a recording begins.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Metadata {
     /// Version of the program that records.
     pub tailscope: String,
@@ -36,20 +34,18 @@ pub struct Metadata {
     /// The probability with which a metered span is written at random: 1.0 for every one.
     pub keep: f64,
     /// The quantile of its kind's latest spans above which every span is written.
-    #[serde(default)]
     pub tail: Option<f64>,
     /// Bytes a second that the ledger may grow by.
-    #[serde(default)]
     pub budget: Option<u64>,
     /// For each measurement the mechanism that this kernel offered.
     pub ladder: BTreeMap<String, Rung>,
     /// The hardware counters that were asked for, in the order of their columns.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<Counter>,
 }
 
 /// A hardware counter: a column of the ledger.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counter {
     /// The column.
     pub column: String,
@@ -60,7 +56,7 @@ pub struct Counter {
 }
 
 /// The machine that is recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Machine {
     /// Its name; also the ledger's `host=` partition, there with `_` for what a folder's name
     /// can't hold.
@@ -76,7 +72,7 @@ pub struct Machine {
 }
 
 /// Where times come from.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Clock {
     /// `tsc`, `cntvct` or `monotonic`.
     pub source: String,
@@ -85,7 +81,7 @@ pub struct Clock {
 }
 
 /// The mechanism that a measurement took.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rung {
     /// The mechanism; `None` where this machine can't measure it.
     pub rung: Option<String>,
@@ -94,7 +90,7 @@ pub struct Rung {
 }
 
 /// What is known when a recording ends.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// End of the recording, in ns since the Unix epoch.
     pub ended_ns: i64,
@@ -111,7 +107,7 @@ pub struct Summary {
 }
 
 /// What the recorder itself cost.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// CPU time in ns.
     pub cpu_ns: u64,
@@ -120,9 +116,9 @@ pub struct Cost {
 }
 
 /// Whether a recording was ended properly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub(crate) enum State {
     /// It is going on, or it was cut off by force.
     Recording,
     /// It was ended; everything that was kept is sealed.
@@ -130,12 +126,12 @@ pub enum State {
 }
 
 /// The whole of `ledger.json`. What is known only at the end is `None` until then.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LedgerInfo {
+#[derive(Debug, Serialize)]
+pub(crate) struct LedgerInfo {
     /// The version of `docs/SCHEMA.md`.
     pub schema: u32,
     /// Whether the recording was ended.
-    pub state: Option<State>,
+    pub state: State,
     /// What was known at the begin.
     #[serde(flatten)]
     pub metadata: Metadata,
@@ -154,10 +150,8 @@ pub struct LedgerInfo {
     /// For each place that can lose: how many rows or events it lost.
     pub lost: Option<BTreeMap<String, u64>>,
     /// Requests that are no rows, or whose rows say too little, by the reason.
-    #[serde(default)]
     pub uncovered: Option<BTreeMap<String, u64>>,
     /// Rows that are there and were mended, by what was wrong.
-    #[serde(default)]
     pub adjusted: Option<BTreeMap<String, u64>>,
     /// What the recorder itself cost.
     pub cost: Option<Cost>,
@@ -167,7 +161,7 @@ impl LedgerInfo {
     pub(crate) fn recording(metadata: Metadata, measured: CauseSet) -> LedgerInfo {
         LedgerInfo {
             schema: SCHEMA_VERSION,
-            state: Some(State::Recording),
+            state: State::Recording,
             metadata,
             ended_ns: None,
             causes: measured
@@ -183,35 +177,6 @@ impl LedgerInfo {
             adjusted: None,
             cost: None,
         }
-    }
-
-    /// Reads the `ledger.json` of the ledger in `folder`.
-    pub fn read(folder: &Path) -> Result<LedgerInfo> {
-        /// The version alone: a newer file may differ in everything else.
-        #[derive(Deserialize)]
-        struct Version {
-            schema: u32,
-        }
-        let path = folder.join(LEDGER_JSON);
-        let text = fs::read(&path).map_err(|source| match source.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => Error::NoLedger {
-                path: folder.to_path_buf(),
-            },
-            _ => Error::io("read", &path)(source),
-        })?;
-        let understood = |source| Error::Info {
-            path: path.clone(),
-            source,
-        };
-        let Version { schema } = serde_json::from_slice(&text).map_err(understood)?;
-        if schema > SCHEMA_VERSION {
-            return Err(Error::Newer {
-                path,
-                schema,
-                known: SCHEMA_VERSION,
-            });
-        }
-        serde_json::from_slice(&text).map_err(understood)
     }
 
     /// Replaces the `ledger.json` in `folder`: a reader sees the old one or the new one, whole.

@@ -1,32 +1,28 @@
 //! The ledger: one wide row a span, in a folder of Parquet files with a `ledger.json` beside them.
 //!
-//! `docs/SCHEMA.md` is the contract of what is on disk. This crate is the only writer of it and
-//! holds the reader that the other commands (and the tests) use; analysis reads the same files
-//! with an engine of its own.
+//! `docs/SCHEMA.md` is the contract of what is on disk. This crate is the only writer of it. It does
+//! not read ledgers: `explain` and `diff` (`python/tailscope`) do.
 //!
 //! * [`LedgerWriter`] takes [`SpanRow`]s and seals files by rename, so that a crash at any moment
 //!   loses the unsealed seconds at most and never leaves a file that can't be read.
-//! * [`read::Ledger`] opens a ledger, checks its files and iterates over its rows.
 //! * [`Cause`] is the persisted list of causes.
 //!
 //! The writer collects rows in columns and encodes row groups of at most 65,536 rows.
+
+#![forbid(unsafe_code)]
 
 mod cause;
 mod columns;
 mod error;
 mod info;
 mod partition;
-pub mod read;
 mod row;
 mod schema;
 mod write;
 
 pub use cause::{Cause, CauseSet};
 pub use error::{Error, Result};
-pub use info::{
-    Clock, Cost, Counter, LEDGER_JSON, LedgerInfo, Machine, Metadata, Rung, SCHEMA_VERSION, State,
-    Summary,
-};
+pub use info::{Clock, Cost, Counter, LEDGER_JSON, Machine, Metadata, Rung, Summary};
 pub use partition::utc;
 pub use row::{Counts, MOST_COUNTS, SpanName, SpanRow};
 pub use schema::is_taken;

@@ -81,15 +81,6 @@ impl Column {
         }
     }
 
-    /// Whether ledgers of earlier versions lack it. It is then null throughout.
-    pub(crate) fn may_be_missing(self) -> bool {
-        match self {
-            Column::CauseBy(_) | Column::Others => true,
-            Column::CauseNs(cause) | Column::CauseN(cause) => cause > Cause::Queue,
-            _ => false,
-        }
-    }
-
     /// A column that can't be null in this ledger is REQUIRED: it then has no definition levels
     /// to write and to read. Engines treat both alike.
     fn repetition(self, measured: CauseSet) -> Repetition {

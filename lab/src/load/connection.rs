@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use fastrand::Rng;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -13,7 +14,6 @@ use super::protocol::{Protocol, Reply};
 use super::receive::{Inbox, stamp_what_comes};
 use super::tally::Request;
 use crate::clock::Nanos;
-use crate::random::Random;
 
 /// A loopback server that does not even accept in this time does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ impl Connection {
         &mut self,
         due: Nanos,
         protocol: &dyn Protocol,
-        random: &mut Random,
+        random: &mut Rng,
     ) -> anyhow::Result<()> {
         if self.under_way.len() < self.depth {
             self.issue(due, protocol, random)?;
@@ -96,7 +96,7 @@ impl Connection {
     pub fn issue_waiting(
         &mut self,
         protocol: &dyn Protocol,
-        random: &mut Random,
+        random: &mut Rng,
     ) -> anyhow::Result<()> {
         while self.under_way.len() < self.depth {
             let Some(due) = self.waiting.pop_front() else {
@@ -111,7 +111,7 @@ impl Connection {
         &mut self,
         due: Nanos,
         protocol: &dyn Protocol,
-        random: &mut Random,
+        random: &mut Rng,
     ) -> anyhow::Result<()> {
         let sent = Nanos::now();
         if self.stream.is_none() {

@@ -7,12 +7,13 @@ mod folder;
 mod names;
 mod samples;
 mod sealer;
+mod sealing;
+mod written;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::TypePtr;
@@ -22,14 +23,14 @@ use self::encode::Encoder;
 use self::file::UnsealedFile;
 use self::sealer::{Outcome, Sealer};
 use crate::columns::Columns;
-use crate::{
-    CauseSet, Error, LedgerInfo, Metadata, Result, SpanName, SpanRow, State, Summary, partition,
-    schema,
-};
+use crate::info::{LedgerInfo, State};
+use crate::{CauseSet, Error, Metadata, Result, SpanName, SpanRow, Summary, partition, schema};
 
 pub use self::folder::{Existing, clear};
 pub use self::names::Names;
 pub use self::samples::SamplesWriter;
+pub use self::sealing::Sealing;
+pub use self::written::{Totals, Written};
 
 /// Rows that are collected before they are encoded. A row takes 48 bytes until then, and 16 more
 /// for each cause that struck it.
@@ -37,69 +38,6 @@ const GROUP_ROWS: usize = 65_536;
 
 /// The key of [`Summary::lost`] for rows that could not be written.
 pub const LOST_UNWRITTEN: &str = "unwritten";
-
-/// When a file is sealed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sealing {
-    /// When it holds that many rows (files may be larger by less than a row group of 65,536).
-    pub max_rows: u64,
-    /// When its first row was pushed that long ago: what a crash loses at most. A ledger's first
-    /// files are sealed sooner, after 1, 2, 5 and 10 s of rows: a recording that is killed in its
-    /// first seconds leaves some, too.
-    pub max_age: Duration,
-}
-
-/// How old the first rows of a ledger's first files become before they are sealed. The largest is
-/// half the usual age: a file costs about as much as 10,000 rows.
-const EARLY: [Duration; 4] = [
-    Duration::from_secs(1),
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-    Duration::from_secs(5),
-];
-
-impl Default for Sealing {
-    /// A million rows or ten seconds; see [`Sealing::max_age`] for a ledger's first ones.
-    fn default() -> Self {
-        Sealing {
-            max_rows: 1_000_000,
-            max_age: Duration::from_secs(10),
-        }
-    }
-}
-
-/// What was sealed so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Rows in sealed files.
-    pub rows: u64,
-    /// Bytes of sealed files.
-    pub bytes: u64,
-    /// Sealed files.
-    pub files: u64,
-}
-
-/// What ledgers that follow each other wrote and lost, together: sums that only grow, whichever of
-/// them is being sealed meanwhile.
-#[derive(Debug, Default)]
-pub struct Written {
-    bytes: AtomicU64,
-    lost_rows: AtomicU64,
-}
-
-impl Written {
-    /// Bytes of sealed files.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Rows that could not be written.
-    #[must_use]
-    pub fn lost_rows(&self) -> u64 {
-        self.lost_rows.load(Ordering::Relaxed)
-    }
-}
 
 /// Writes one ledger from one thread.
 ///
@@ -204,7 +142,7 @@ impl LedgerWriter {
 
     fn lose(&mut self, rows: u64) {
         self.lost_rows += rows;
-        self.written.lost_rows.fetch_add(rows, Ordering::Relaxed);
+        self.written.add_lost_rows(rows);
     }
 
     /// The names that it has interned.
@@ -257,18 +195,10 @@ impl LedgerWriter {
             return Ok(());
         }
         let since = *self.unsealed_since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= self.max_age() {
+        if now.saturating_duration_since(since) >= self.sealing.age_after(self.files_closed) {
             self.close_file()?;
         }
         Ok(())
-    }
-
-    /// How old the first row of the file that comes next may become.
-    fn max_age(&self) -> Duration {
-        let early = EARLY.get(usize::try_from(self.files_closed).unwrap_or(usize::MAX));
-        early.map_or(self.sealing.max_age, |early| {
-            self.sealing.max_age.min(*early)
-        })
     }
 
     /// Seals what was pushed so far and waits until it is on disk.
@@ -300,7 +230,7 @@ impl LedgerWriter {
         if self.lost_rows > 0 {
             *lost.entry(LOST_UNWRITTEN.to_owned()).or_default() += self.lost_rows;
         }
-        self.info.state = Some(State::Done);
+        self.info.state = State::Done;
         self.info.ended_ns = Some(ended_ns);
         self.info.rows = Some(self.totals.rows);
         self.info.bytes = Some(self.totals.bytes);
@@ -396,7 +326,7 @@ impl LedgerWriter {
                 Ok(bytes) => {
                     self.totals.rows += rows;
                     self.totals.bytes += bytes;
-                    self.written.bytes.fetch_add(bytes, Ordering::Relaxed);
+                    self.written.add_bytes(bytes);
                     self.totals.files += 1;
                 }
                 Err(error) => {

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::FileReader;
 use tailscope_trace::Summary;
-use tailscope_trace::read::Ledger;
 
 use crate::sample;
 
@@ -17,7 +16,7 @@ fn one_file() -> (tempfile::TempDir, std::path::PathBuf) {
     // More than a row group.
     sample::push_rows(&mut writer, 0..70_000);
     writer.finish(Summary::default()).unwrap();
-    let files = Ledger::open(folder.path()).unwrap().files().to_vec();
+    let files = sample::sealed(folder.path());
     assert_eq!(files.len(), 1);
     (folder, files[0].clone())
 }
@@ -42,7 +41,7 @@ fn a_file_has_the_checksum_of_all_its_bytes_in_its_footer() {
     assert_eq!(told, found);
 
     // As others see it.
-    let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let reader = sample::open(&file);
     let metadata = reader.metadata().file_metadata();
     let entries = metadata.key_value_metadata().unwrap();
     assert_eq!(entries[0].key, "tailscope.crc32");
@@ -53,20 +52,18 @@ fn a_file_has_the_checksum_of_all_its_bytes_in_its_footer() {
 #[test]
 fn a_changed_page_is_not_read() {
     let (folder, file) = one_file();
-    assert_eq!(
-        sample::numbers(&Ledger::open(folder.path()).unwrap()).len(),
-        70_000
-    );
-    let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
+    assert_eq!(sample::numbers(folder.path()).len(), 70_000);
+    let reader = sample::open(&file);
     let column = reader.metadata().row_group(0).column(0).clone();
     let mut bytes = std::fs::read(&file).unwrap();
     let (begin, length) = column.byte_range();
     bytes[(begin + length) as usize - 1] ^= 1;
     std::fs::write(&file, bytes).unwrap();
-    let error = Ledger::open(folder.path())
-        .unwrap()
-        .rows()
-        .unwrap()
+    let reader = sample::open(&file);
+    let mut pages = (reader.get_row_group(0).unwrap())
+        .get_column_page_reader(0)
+        .unwrap();
+    let error = pages
         .find_map(Result::err)
         .expect("the CRC of the page is not what its header says");
     assert!(error.to_string().contains("CRC"), "{error}");

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tailscope_trace::read::Ledger;
-use tailscope_trace::{CauseSet, Existing, LedgerWriter, State, Summary};
+use tailscope_trace::{CauseSet, Existing, LedgerWriter, Summary};
 
 use crate::{checksum, sample};
 
@@ -34,35 +33,27 @@ fn a_killed_writer_leaves_only_readable_files() {
         let folder = tempfile::tempdir().unwrap();
         kill_child_after(folder.path(), Duration::from_millis(delay_ms));
 
-        let ledger = Ledger::open(folder.path()).unwrap();
-        assert_eq!(ledger.info().state, Some(State::Recording));
-        if delay_ms > 100 {
-            assert!(
-                !ledger.files().is_empty(),
-                "nothing sealed in {delay_ms} ms"
-            );
-        }
-        for file in ledger.files() {
+        assert_eq!(sample::info(folder.path())["state"], "recording");
+        let sealed = sample::sealed(folder.path());
+        assert!(
+            delay_ms <= 100 || !sealed.is_empty(),
+            "nothing sealed in {delay_ms} ms"
+        );
+        for file in &sealed {
             let (told, found) = checksum::told_and_found(file);
             assert_eq!(told, found, "{}", file.display());
         }
-        if !ledger.files().is_empty() {
-            // What is sealed is a whole beginning of what was written.
-            let numbers = sample::numbers(&ledger);
-            assert_eq!(numbers.len() as u64, ledger.count_rows().unwrap());
-            assert!(
-                numbers
-                    .into_iter()
-                    .eq(0..5_000 * ledger.files().len() as i64)
-            );
-        }
+        // What is sealed is a whole beginning of what was written.
+        let numbers = sample::numbers(folder.path());
+        assert_eq!(numbers.len() as u64, sample::count_rows(folder.path()));
+        assert!(numbers.into_iter().eq(0..5_000 * sealed.len() as i64));
         let unsealed = sample::files(folder.path())
             .iter()
             .filter(|f| f.ends_with(".tmp"))
             .count();
         println!(
             "{delay_ms} ms: {} sealed, {unsealed} unsealed",
-            ledger.files().len()
+            sealed.len()
         );
 
         // What it left does not hold up the next recording.

@@ -1,12 +1,11 @@
 //! A disk that fills up while a ledger is written.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use tailscope_trace::read::Ledger;
-use tailscope_trace::{Error, LedgerWriter, Sealing, State, Summary, Written};
+use tailscope_trace::{Error, LedgerWriter, Sealing, Summary, Written};
 
 use crate::sample;
 
@@ -94,27 +93,25 @@ fn a_full_disk_costs_the_unsealed_rows_and_says_so() {
     assert_eq!(unsealed_files(disk.path()), Vec::<String>::new());
     assert_eq!(writer.totals().rows + writer.lost_rows(), pushed as u64);
 
-    let ledger = Ledger::open(disk.path()).unwrap();
-    assert!(ledger.files().len() > 1);
-    let sealed = ledger.count_rows().unwrap();
-    assert!(sample::numbers(&ledger).into_iter().eq(0..sealed as i64));
+    let files = sample::sealed(disk.path());
+    assert!(files.len() > 1);
+    let sealed = sample::count_rows(disk.path());
+    assert!(
+        sample::numbers(disk.path())
+            .into_iter()
+            .eq(0..sealed as i64)
+    );
 
     // With space again the same writer goes on.
-    fs::remove_file(&ledger.files()[0]).unwrap();
+    fs::remove_file(&files[0]).unwrap();
     sample::push_rows(&mut writer, 0..100);
     let lost = writer.lost_rows();
     let totals = writer.finish(Summary::default()).unwrap();
     assert_eq!((written.bytes(), written.lost_rows()), (totals.bytes, lost));
-    let ledger = Ledger::open(disk.path()).unwrap();
-    assert_eq!(ledger.info().state, Some(State::Done));
-    let recorded: PathBuf = disk.path().join("ledger.json");
-    assert_eq!(
-        ledger.info().lost.as_ref().unwrap()["unwritten"],
-        lost,
-        "{}",
-        recorded.display()
-    );
-    assert_eq!(ledger.count_rows().unwrap(), sealed - 10_000 + 100);
+    let info = sample::info(disk.path());
+    assert_eq!(info["state"], "done");
+    assert_eq!(info["lost"]["unwritten"], lost);
+    assert_eq!(sample::count_rows(disk.path()), sealed - 10_000 + 100);
 }
 
 #[test]
@@ -137,13 +134,10 @@ fn a_disk_that_fills_up_at_the_end_leaves_a_finished_ledger() {
         ),
         "{error}"
     );
-    let ledger = Ledger::open(disk.path()).unwrap();
-    assert_eq!(ledger.info().state, Some(State::Done));
-    assert_eq!(
-        (ledger.info().rows, ledger.info().files),
-        (Some(0), Some(0))
-    );
-    assert_eq!(ledger.info().lost.as_ref().unwrap()["unwritten"], 50_000);
+    let info = sample::info(disk.path());
+    assert_eq!(info["state"], "done");
+    assert_eq!((&info["rows"], &info["files"]), (&0.into(), &0.into()));
+    assert_eq!(info["lost"]["unwritten"], 50_000);
     assert_eq!(written.lost_rows(), 50_000);
     assert_eq!(sample::files(disk.path()), ["ledger.json"]);
 }

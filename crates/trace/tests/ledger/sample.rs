@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use tailscope_trace::read::{Ledger, StoredSpan};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use tailscope_trace::{
-    Cause, CauseSet, Clock, Existing, LedgerWriter, Machine, Metadata, Rung, Sealing, SpanName,
-    SpanRow,
+    Cause, CauseSet, Clock, Existing, LEDGER_JSON, LedgerWriter, Machine, Metadata, Rung, Sealing,
+    SpanName, SpanRow,
 };
 
 /// 2026-11-20 23:00 UTC.
@@ -89,65 +91,134 @@ pub fn push_rows(writer: &mut LedgerWriter, numbers: std::ops::Range<i64>) {
     }
 }
 
+/// A stored row: its columns in their order on disk. The parquet crate reads it, so that nothing of
+/// ours is between a test and what is on disk.
+pub type Stored = Vec<(String, Field)>;
+
+/// The contents of `ledger.json`.
+pub fn info(folder: &Path) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(folder.join(LEDGER_JSON)).unwrap()).unwrap()
+}
+
+/// The sealed files, by host, hour and number.
+pub fn sealed(folder: &Path) -> Vec<PathBuf> {
+    let mut files = files(folder);
+    files.retain(|file| file.ends_with(".parquet"));
+    files.iter().map(|file| folder.join(file)).collect()
+}
+
+/// A sealed file, of which the footer was read.
+pub fn open(file: &Path) -> SerializedFileReader<fs::File> {
+    SerializedFileReader::new(fs::File::open(file).unwrap()).unwrap()
+}
+
+/// How many rows the footers of the sealed files announce.
+pub fn count_rows(folder: &Path) -> u64 {
+    let rows = |file: &PathBuf| open(file).metadata().file_metadata().num_rows();
+    sealed(folder).iter().map(rows).sum::<i64>() as u64
+}
+
+/// The rows of every file, file by file, in the order in which they were written.
+pub fn rows(folder: &Path) -> impl Iterator<Item = Stored> + use<> {
+    let files = sealed(folder).into_iter();
+    files.flat_map(|file| {
+        open(&file)
+            .into_iter()
+            .map(|row| row.unwrap().into_columns())
+    })
+}
+
+/// What stands in a row's column.
+pub fn of<'r>(stored: &'r [(String, Field)], column: &str) -> &'r Field {
+    let found = stored.iter().find(|(name, _)| name == column);
+    &found
+        .unwrap_or_else(|| panic!("there is no column {column}"))
+        .1
+}
+
+/// A number that may be missing.
+pub fn long(value: Option<i64>) -> Field {
+    value.map_or(Field::Null, Field::Long)
+}
+
+/// A text.
+pub fn text(value: &str) -> Field {
+    Field::Str(value.to_owned())
+}
+
 /// The numbers of the ledger's rows; each row must be the one of its number.
-pub fn numbers(ledger: &Ledger) -> Vec<i64> {
-    let number = |stored: StoredSpan| {
-        let number = (stored.start_ns - START_NS) / 20_000;
+pub fn numbers(folder: &Path) -> Vec<i64> {
+    let number = |stored: Stored| {
+        let Field::Long(start_ns) = stored[0].1 else {
+            panic!("{stored:?}")
+        };
+        let number = (start_ns - START_NS) / 20_000;
         assert_same(
             &stored,
             &row(SpanName::default(), number),
-            "recv..send",
             &["recv..send"],
             CauseSet::ALL,
         );
         number
     };
-    ledger
-        .rows()
-        .unwrap()
-        .map(|row| number(row.unwrap()))
-        .collect()
+    rows(folder).map(number).collect()
 }
+
+/// The columns of a ledger without hardware counters (docs/SCHEMA.md).
+static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let first = [
+        "start_ns", "span", "id", "pid", "tid", "cpu", "wall_ns", "weight",
+    ];
+    let causes = Cause::ALL.map(|cause| [format!("{cause}_ns"), format!("{cause}_n")]);
+    let culprits = Cause::ALL.into_iter().filter(|cause| cause.has_culprits());
+    first
+        .into_iter()
+        .map(str::to_owned)
+        .chain(causes.into_iter().flatten())
+        .chain(culprits.map(|cause| format!("{cause}_by")))
+        .chain(["others".to_owned()])
+        .collect()
+});
 
 /// `names`: those that were interned, in their order.
 pub fn assert_same(
-    stored: &StoredSpan,
+    stored: &[(String, Field)],
     pushed: &SpanRow,
-    name: &str,
     names: &[&str],
     measured: CauseSet,
 ) {
-    let measured = |index: usize| measured.bits() & 1 << index != 0;
-    let expected = StoredSpan {
-        others: None,
-        start_ns: pushed.start_ns,
-        span: name.into(),
-        id: pushed.id,
-        pid: pushed.pid.into(),
-        tid: pushed.tid.into(),
-        cpu: pushed.cpu.into(),
-        wall_ns: pushed.wall_ns,
-        weight: pushed.weight,
-        cause_ns: std::array::from_fn(|i| measured(i).then_some(pushed.cause_ns[i])),
-        cause_n: std::array::from_fn(|i| measured(i).then_some(pushed.cause_n[i].into())),
-        cause_by: std::array::from_fn(|i| {
-            let struck = measured(i) && (pushed.cause_ns[i] != 0 || pushed.cause_n[i] != 0);
-            let by = pushed.cause_by[i].filter(|_| struck && Cause::ALL[i].has_culprits());
-            by.map(|by| names[by.index() as usize].into())
-        }),
-    };
+    let named = |name: SpanName| text(names[name.index() as usize]);
+    let mut expected = vec![
+        Field::Long(pushed.start_ns),
+        named(pushed.span),
+        long(pushed.id),
+        Field::Long(pushed.pid.into()),
+        Field::Long(pushed.tid.into()),
+        Field::Long(pushed.cpu.into()),
+        Field::Long(pushed.wall_ns),
+        Field::ULong(pushed.weight.to_bits()),
+    ];
+    for cause in Cause::ALL {
+        let of = |value: i64| long(measured.contains(cause).then_some(value));
+        expected.push(of(pushed.cause_ns[cause.index()]));
+        expected.push(of(pushed.cause_n[cause.index()].into()));
+    }
+    for cause in Cause::ALL.into_iter().filter(|c| c.has_culprits()) {
+        let at = cause.index();
+        let struck = pushed.cause_ns[at] != 0 || pushed.cause_n[at] != 0;
+        let by = pushed.cause_by[at].filter(|_| struck && measured.contains(cause));
+        expected.push(by.map_or(Field::Null, named));
+    }
+    expected.push(long((pushed.others > 0).then_some(pushed.others.into())));
+
     // NaN is not equal to itself, but has to come back all the same.
-    assert_eq!(stored.weight.to_bits(), expected.weight.to_bits());
-    assert_eq!(
-        StoredSpan {
-            weight: 0.0,
-            ..stored.clone()
-        },
-        StoredSpan {
-            weight: 0.0,
-            ..expected
-        }
-    );
+    let comparable = |field: &Field| match field {
+        Field::Double(value) => Field::ULong(value.to_bits()),
+        other => other.clone(),
+    };
+    let found: Vec<_> = stored.iter().map(|(_, field)| comparable(field)).collect();
+    assert_eq!(found, expected);
+    assert!(stored.iter().map(|(name, _)| name).eq(COLUMNS.iter()));
 }
 
 /// Every file under the folder, relative to it and sorted.
