@@ -219,17 +219,16 @@ impl<N: Copy> Server<N> {
         is_watched: impl Fn(u32) -> bool,
         is_undecided: impl Fn(u32) -> bool,
     ) {
-        // The SDK for Java makes its file in memory just before it connects, and its thread runs the
-        // probe as soon as it is answered. A program with the SDK in its own file connects only after
-        // that file is attached to, so nothing new is to be found there.
+        // By now a process has mapped its libraries, and the SDK for Java has made its file in memory.
         let pids: BTreeSet<u32> = new.iter().map(ConnectionRequest::pid).collect();
         for pid in pids {
-            if is_watched(pid) && !program_of(pid).is_some_and(|f| programs.is_attached_for_all(f))
-            {
+            if is_watched(pid) {
                 self.search(pid);
             }
         }
         self.attach_found(programs, &is_watched);
+        // A program with the SDK in its own file connects only after that is attached to. The SDK for Java
+        // runs its probe as soon as it is answered, so its file has to be found first.
         let has_attached = |pid| program_of(pid).is_some_and(|file| programs.is_attached(file));
         let waits = |pid| is_undecided(pid) || self.finder.is_searching(pid) && !has_attached(pid);
         let is_early = |request: &ConnectionRequest| {
