@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tailscope.errors import TailscopeError
-from tailscope.grid import Distribution, bins_of
-from tailscope.impact import impact
-from tailscope.ranked import Ranked
-from tailscope.threshold import Lines, high_from, ranges_of, turning_points
-from tailscope.varmri import VarMRI
+from tailscope.engines.grid import Distribution, bins_of
+from tailscope.statistics.impact import impact
+from tailscope.engines.value_counts import Ranked
+from tailscope.statistics.threshold import Lines, high_from, ranges_of, turning_points
+from tailscope.statistics.varmri import VarMRI
 
 METHOD = VarMRI()
 P95, P99 = Fraction(95, 100), Fraction(99, 100)
