@@ -58,9 +58,9 @@ def differing(
         yield f"the recordings {how} ({listed}): {so}"
 
 
-def rungs(base: Sequence[Recording], new: Sequence[Recording]) -> Iterator[str]:
+def mechanisms(base: Sequence[Recording], new: Sequence[Recording]) -> Iterator[str]:
     """A sentence for each measurement that two ledgers took by different mechanisms."""
-    first, second = (ladder(side) for side in (base, new))
+    first, second = (by_measurement(side) for side in (base, new))
     for name in first.keys() & second.keys():
         if first[name] != second[name]:
             yield (
@@ -69,7 +69,7 @@ def rungs(base: Sequence[Recording], new: Sequence[Recording]) -> Iterator[str]:
             )
 
 
-def ladder(recordings: Sequence[Recording]) -> dict[str, str]:
+def by_measurement(recordings: Sequence[Recording]) -> dict[str, str]:
     """measurement → mechanism, where one was found."""
     return {
         name: str(step["rung"])

@@ -78,8 +78,8 @@ class Ledger:
     @property
     def stored_counters(self) -> tuple[str, ...]:
         """The hardware counters that have columns here; they may still be null throughout."""
-        told = (name for recording in self.recordings for name in counters(recording.about))
-        found = in_order([*COUNTERS, *told])
+        named = (name for recording in self.recordings for name in counters(recording.about))
+        found = in_order([*COUNTERS, *named])
         return tuple(name for name in found if name in self.contents.columns)
 
     def is_null(self, cause: str) -> bool:
@@ -228,8 +228,8 @@ def why_empty(path: str, about: dict[str, Any], state: State | None) -> str:
 
 def counted(about: dict[str, Any]) -> dict[str, int]:
     """What ledger.json says of requests that are no rows, or whose rows say too little."""
-    told = part(about, "uncovered")
-    found = {key: number(told, key) for key in (*NO_ROW, CONTINUED, ENCRYPTED)}
+    counts = part(about, "uncovered")
+    found = {key: number(counts, key) for key in (*NO_ROW, CONTINUED, ENCRYPTED)}
     return {key: max(count, 0) for key, count in found.items() if count is not None}
 
 

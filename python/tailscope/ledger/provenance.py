@@ -89,7 +89,7 @@ def provenance(ledger: Ledger, overview: Overview) -> Provenance:
 
 
 def reason(recordings: tuple[Measured, ...], cause: str, stored: bool) -> str:
-    """Why a cause is null, from the ladder."""
+    """Why a cause is null, from the mechanisms."""
     for recording in recordings:
         for name in (cause, cause.split("_")[0]):
             step = recording.ladder.get(name)
@@ -129,9 +129,9 @@ def account(recording: Recording) -> Measured:
     )
 
 
-def counts(told: dict[str, Any]) -> dict[str, int]:
+def counts(of: dict[str, Any]) -> dict[str, int]:
     """The numbers of an object, by name."""
-    return {name: count for name in sorted(told) if (count := number(told, name)) is not None}
+    return {name: count for name in sorted(of) if (count := number(of, name)) is not None}
 
 
 def text(about: dict[str, Any], key: str) -> str | None:

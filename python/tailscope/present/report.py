@@ -358,12 +358,12 @@ def account(recording: Measured) -> Iterator[tuple[str, str]]:
         if recording.recorder_rss_bytes is not None:
             cost += f"; {recording.recorder_rss_bytes / (1 << 20):.0f} MiB of memory"
         yield "recorder", cost
-    rungs: dict[str, list[str]] = {}
+    mechanisms: dict[str, list[str]] = {}
     for name, step in recording.ladder.items():
         if isinstance(step, dict):
-            rung = step.get("rung") or "not measured"
+            mechanism = step.get("rung") or "not measured"
             why = f" <small>({escape(str(step['why']))})</small>" if step.get("why") else ""
-            rungs.setdefault(f"{escape(str(rung))}{why}", []).append(name)
-    if rungs:
-        lines = (f"<div><b>{rung}</b>: {escape(', '.join(n))}</div>" for rung, n in rungs.items())
+            mechanisms.setdefault(f"{escape(str(mechanism))}{why}", []).append(name)
+    if mechanisms:
+        lines = (f"<div><b>{how}</b>: {escape(', '.join(n))}</div>" for how, n in mechanisms.items())
         yield "measured by", "".join(lines)

@@ -234,13 +234,13 @@ def account(recording: Measured) -> Iterator[str]:
     if recording.cpus:
         machine.append(f"{recording.cpus} CPUs")
     yield ", ".join(machine) + f": {recording.path}"
-    rungs: dict[str, list[str]] = {}
+    mechanisms: dict[str, list[str]] = {}
     for name, step in recording.ladder.items():
         if isinstance(step, dict) and step.get("rung"):
             why = f" ({step['why']})" if step.get("why") else ""
-            rungs.setdefault(f"{step['rung']}{why}", []).append(name)
-    if rungs:
-        yield "; ".join(f"{', '.join(names)} by {rung}" for rung, names in rungs.items())
+            mechanisms.setdefault(f"{step['rung']}{why}", []).append(name)
+    if mechanisms:
+        yield "; ".join(f"{', '.join(names)} by {how}" for how, names in mechanisms.items())
     yield losses(recording)
     if recording.recorder_cpu_ns is not None:
         cost = f"the recorder used {duration(recording.recorder_cpu_ns)} of CPU"

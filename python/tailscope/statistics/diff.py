@@ -241,7 +241,7 @@ def careful(
     """What the reader should know before trusting the figures."""
     found = [*base.warnings, *new.warnings]
     found += compatible.differences((*base.recordings, *new.recordings))
-    found += sorted(compatible.rungs(base.recordings, new.recordings))
+    found += sorted(compatible.mechanisms(base.recordings, new.recordings))
     for ledger, overview in ((base, before), (new, after)):
         found += compatible.clocks(ledger.recordings, overview.totals)
     if len(names) > KINDS:

@@ -87,10 +87,10 @@ def cut(
     """Cut the recording from its first span on, and explain the typical and the worst piece."""
     first = min(total.first_ns for total in totals)
     last = max(total.last_ns for total in totals)
-    pieces = (last - first) // length_ns + 1
-    if pieces > MOST:
+    count = (last - first) // length_ns + 1
+    if count > MOST:
         raise TailscopeError(
-            f"segments of {length_ns / 1e9:g} s would be {pieces:,}, and at most {MOST} are "
+            f"segments of {length_ns / 1e9:g} s would be {count:,}, and at most {MOST} are "
             f"compared: take at least {-(-(last - first) // MOST) / 1e9:.3g} s"
         )
     found = measure.walls_by_segment(spans, first, length_ns)
