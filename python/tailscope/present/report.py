@@ -365,5 +365,8 @@ def account(recording: Measured) -> Iterator[tuple[str, str]]:
             why = f" <small>({escape(str(step['why']))})</small>" if step.get("why") else ""
             mechanisms.setdefault(f"{escape(str(mechanism))}{why}", []).append(name)
     if mechanisms:
-        lines = (f"<div><b>{how}</b>: {escape(', '.join(n))}</div>" for how, n in mechanisms.items())
+        lines = (
+            f"<div><b>{how}</b>: {escape(', '.join(names))}</div>"
+            for how, names in mechanisms.items()
+        )
         yield "measured by", "".join(lines)
