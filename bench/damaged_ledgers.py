@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 from tailscope.errors import LedgerError
-from tailscope.statistics.explanation import explain
 from tailscope.ledger.ledger import Ledger, open_ledger
+from tailscope.statistics.explanation import explain
 from tailscope.statistics.target import Target
 
 #: Bytes at a file's end that a third of the seeds keep to.

@@ -16,13 +16,13 @@ from dataclasses import replace
 import numpy as np
 from explain_coverage import QUANTILE, QUIET, WORLDS, World, counted
 from explain_synthetic import simulate
-from tailscope.statistics import bootstrap
-from tailscope.quantity import Interval
-from tailscope.statistics.bootstrap import interval, interval_of
-from tailscope.statistics.change import wider
 from tailscope.engines.grid import Distribution
 from tailscope.engines.spans import block_power
 from tailscope.engines.timed import Timed
+from tailscope.quantity import Interval
+from tailscope.statistics import bootstrap
+from tailscope.statistics.bootstrap import interval, interval_of
+from tailscope.statistics.change import wider
 
 LIMIT = 0.05
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from tailscope import __version__
-from tailscope.ledger.causes import MEANING
 from tailscope.errors import TailscopeError
 from tailscope.escaping import escaped_in_json
+from tailscope.ledger.causes import MEANING
 from tailscope.present.terminal import Terminal
 from tailscope.statistics.varmri import ORIGIN, PEARSON, VarMRI
 
@@ -193,9 +193,9 @@ def guarded(
 
 def run(chosen: argparse.Namespace) -> int:
     """Explain and present."""
+    from tailscope.ledger.ledger import open_ledger
     from tailscope.statistics import target
     from tailscope.statistics.explanation import explain
-    from tailscope.ledger.ledger import open_ledger
     from tailscope.statistics.segments import parse_length
 
     goal = target.parse(chosen.target)

@@ -79,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(chosen: argparse.Namespace) -> int:
     """Compare and present."""
-    from tailscope.statistics import target
     from tailscope.ledger.ledger import open_ledger
+    from tailscope.statistics import target
 
     goal = target.parse(chosen.target)
     limit = None if chosen.fail_over is None else parse_limit(chosen.fail_over)

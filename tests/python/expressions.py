@@ -12,8 +12,8 @@ from collections.abc import Callable
 import ibis
 from ibis import _
 from ibis.expr.types import Table
-from tailscope.engines.grid import bin_of
 from tailscope.engines.draw import lot
+from tailscope.engines.grid import bin_of
 
 Question = Callable[[Table], Table]
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tailscope
 from conftest import Make, rewrite
-from tailscope.present.advice import ADVICE, MOST, advice, advised
-from tailscope.statistics.blame import Blame, Blamed
 from tailscope.ledger.causes import MEANING
+from tailscope.present.advice import ADVICE, MOST, advice, advised
 from tailscope.present.report import page
 from tailscope.present.terminal import plain
 from tailscope.present.text import render
+from tailscope.statistics.blame import Blame, Blamed
 
 
 def by(name: str, share: float = 0.9) -> Blame:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tailscope
 from conftest import Make, rewrite
-from tailscope.statistics.blame import Blame, Blamed, mostly, of_span, words
-from tailscope.statistics.explanation import Cause, Explanation
 from tailscope.present.report import page
 from tailscope.present.text import render
+from tailscope.statistics.blame import Blame, Blamed, mostly, of_span, words
+from tailscope.statistics.explanation import Cause, Explanation
 
 
 def named(ledger: Path, cause: str, who: str) -> Path:

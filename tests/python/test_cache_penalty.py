@@ -13,14 +13,14 @@ import pytest
 import tailscope
 from conftest import Make
 from explain_synthetic import START_NS
+from tailscope.engines.sample import Sample
 from tailscope.present import report, text
 from tailscope.statistics import explanation
 from tailscope.statistics.bootstrap import draw
 from tailscope.statistics.cache_penalty import cache_penalty
 from tailscope.statistics.explanation import Explanation
-from tailscope.engines.sample import Sample
-from tailscope.statistics.target import parse
 from tailscope.statistics.ranking import Cause
+from tailscope.statistics.target import parse
 
 ROWS = 20_000
 

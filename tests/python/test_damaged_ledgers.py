@@ -14,9 +14,9 @@ from command import Command, flat, runner, sentence
 from conftest import Make, copied, edit
 from explain_synthetic import START_NS, World
 from tailscope import diff_cli
+from tailscope.cli import main
 from tailscope.ledger import checksum
 from tailscope.ledger.checksum import State
-from tailscope.cli import main
 
 FILES, ROWS = 4, 500
 

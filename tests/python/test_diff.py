@@ -12,10 +12,10 @@ import tailscope
 from command import Command, flat, runner, sentence
 from conftest import Make
 from explain_synthetic import QUIET, Plant, World, generate
+from tailscope.diff_cli import main, parse_limit
 from tailscope.quantity import Interval
 from tailscope.statistics.change import CauseChange, PercentileChange, carriers
 from tailscope.statistics.diff import Diff, diff
-from tailscope.diff_cli import main, parse_limit
 from tailscope.statistics.target import Target
 
 ROWS = 4_000

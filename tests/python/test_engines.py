@@ -20,18 +20,18 @@ from conftest import Make
 from explain_synthetic import START_NS, World
 from expressions import QUESTIONS, Question
 from tailscope.cli import main
-from tailscope.statistics.diff import diff
 from tailscope.diff_cli import main as diff_main
 from tailscope.engines.connect import connect
-from tailscope.errors import MachineError, TailscopeError
-from tailscope.statistics.explanation import explain
 from tailscope.engines.grid import bin_of, bins_of
 from tailscope.engines.measure import walls as measured_walls
 from tailscope.engines.overview import look_over
-from tailscope.statistics.replay import with_queue
 from tailscope.engines.spans import spans_named
-from tailscope.statistics.target import Target
 from tailscope.engines.timed import Timed
+from tailscope.errors import MachineError, TailscopeError
+from tailscope.statistics.diff import diff
+from tailscope.statistics.explanation import explain
+from tailscope.statistics.replay import with_queue
+from tailscope.statistics.target import Target
 
 #: Spark as a cluster of its own with a master and a worker; ClickHouse's engine behind a door.
 KINDS = ("clickhouse", "spark")

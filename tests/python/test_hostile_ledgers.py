@@ -18,10 +18,10 @@ from command import Command, flat, runner, sentence
 from conftest import Make, edit
 from explain_synthetic import START_NS, seal
 from tailscope import diff_cli
-from tailscope.ledger import storage
 from tailscope.cli import main
 from tailscope.errors import LedgerError
 from tailscope.escaping import OBEYED, escaped
+from tailscope.ledger import storage
 from tailscope.present.terminal import Terminal
 
 #: A title, a cleared screen in both spellings, other directions, a line of its own.

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tailscope.errors import TailscopeError
 from tailscope.engines.grid import Distribution, bins_of
-from tailscope.statistics.impact import impact
 from tailscope.engines.value_counts import Ranked
+from tailscope.errors import TailscopeError
+from tailscope.statistics.impact import impact
 from tailscope.statistics.threshold import Lines, high_from, ranges_of, turning_points
 from tailscope.statistics.varmri import VarMRI
 

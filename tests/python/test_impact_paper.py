@@ -11,18 +11,18 @@ import tailscope
 from conftest import Make
 from numpy.typing import NDArray
 from tailscope.engines import measure, value_counts
+from tailscope.engines.connect import connect
+from tailscope.engines.draw import load_if_few
+from tailscope.engines.overview import look_over
+from tailscope.engines.spans import spans_named
+from tailscope.engines.timed import Timed
+from tailscope.ledger.ledger import Ledger
 from tailscope.statistics import bootstrap
 from tailscope.statistics.counterfactual import Baseline
-from tailscope.engines.connect import connect
 from tailscope.statistics.explanation import TAIL
-from tailscope.ledger.ledger import Ledger
-from tailscope.statistics.subset import with_tail
-from tailscope.engines.overview import look_over
-from tailscope.engines.draw import load_if_few
-from tailscope.engines.spans import spans_named
 from tailscope.statistics.strike import much
+from tailscope.statistics.subset import with_tail
 from tailscope.statistics.target import Target
-from tailscope.engines.timed import Timed
 from tailscope.statistics.varmri import VarMRI
 
 TARGETS = ("25", "50", "90", "99", "99.9")

@@ -12,8 +12,8 @@ import tailscope
 from command import Command, flat, runner
 from conftest import Make
 from explain_synthetic import World
-from tailscope.present import diff_text
 from tailscope.cli import main
+from tailscope.present import diff_text
 from tailscope.statistics.diff import diff
 from tailscope.statistics.explanation import explain
 from tailscope.statistics.target import Target

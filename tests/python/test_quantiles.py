@@ -8,13 +8,13 @@ from conftest import Make
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from tailscope.engines import measure
-from tailscope.statistics.fix import Fix
-from tailscope.statistics import fixed_walls
 from tailscope.engines.connect import connect
 from tailscope.engines.grid import Distribution, bins_of, lower_edge
 from tailscope.engines.overview import look_over
 from tailscope.engines.spans import spans_named
 from tailscope.engines.timed import Counts, Timed
+from tailscope.statistics import fixed_walls
+from tailscope.statistics.fix import Fix
 
 BOUND = 0.002
 QUANTILES = (0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)

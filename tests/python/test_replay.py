@@ -16,18 +16,18 @@ import pytest
 import tailscope
 from conftest import Make, rewrite
 from explain_synthetic import START_NS
-from tailscope.statistics import counterfactual, replay
-from tailscope.statistics.counterfactual import Baseline
-from tailscope.statistics.fix import Fix
-from tailscope.statistics.fixed_walls import fixed
 from tailscope.engines.connect import connect
-from tailscope.statistics.explanation import Explanation
 from tailscope.engines.overview import look_over
-from tailscope.statistics.time_windows import TimeWindows
 from tailscope.engines.sample import Sample
 from tailscope.engines.spans import Spans, spans_named
-from tailscope.statistics.target import Target
+from tailscope.statistics import counterfactual, replay
+from tailscope.statistics.counterfactual import Baseline
+from tailscope.statistics.explanation import Explanation
+from tailscope.statistics.fix import Fix
+from tailscope.statistics.fixed_walls import fixed
 from tailscope.statistics.ranking import start
+from tailscope.statistics.target import Target
+from tailscope.statistics.time_windows import TimeWindows
 
 MILLISECOND = 1_000_000
 

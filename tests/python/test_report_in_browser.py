@@ -8,8 +8,8 @@ import pytest
 import tailscope
 from browser import Browser
 from explain_synthetic import World
-from tailscope.statistics.explanation import explain
 from tailscope.present.report import save
+from tailscope.statistics.explanation import explain
 from tailscope.statistics.target import parse
 
 #: A telephone, a small tablet, a desk (px).

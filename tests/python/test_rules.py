@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tailscope
 from conftest import Make, edit, rewrite
-from tailscope.ledger.counters import COUNTERS, INTEL, TABLE_1, TABLE_2, TOTALS, Group, parents_of
-from tailscope.statistics.rules import Event, correlation, jaccard, judge
 from tailscope.engines.sample import Sample
+from tailscope.ledger.counters import COUNTERS, INTEL, TABLE_1, TABLE_2, TOTALS, Group, parents_of
 from tailscope.present.text import Detail, render
+from tailscope.statistics.rules import Event, correlation, jaccard, judge
 from tailscope.statistics.varmri import VarMRI
 
 METHOD = VarMRI()

@@ -12,17 +12,17 @@ from explain_synthetic import BUSY, World, generate
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from tailscope.engines import measure
-from tailscope.statistics import shapley
-from tailscope.statistics.fix import Fix
-from tailscope.statistics.fixed_walls import fixed
 from tailscope.engines.connect import connect
-from tailscope.statistics.explanation import Cause, Explanation
+from tailscope.engines.draw import sample
 from tailscope.engines.grid import Distribution, bins_of
 from tailscope.engines.overview import look_over
-from tailscope.engines.draw import sample
 from tailscope.engines.sample import Sample
 from tailscope.engines.spans import spans_named
 from tailscope.engines.timed import Timed
+from tailscope.statistics import shapley
+from tailscope.statistics.explanation import Cause, Explanation
+from tailscope.statistics.fix import Fix
+from tailscope.statistics.fixed_walls import fixed
 
 
 def cause(explanation: Explanation, name: str) -> Cause:

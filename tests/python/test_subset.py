@@ -32,7 +32,9 @@ def test_rows_that_are_kept_apart_change_no_answer(
     def watched(spans, rows, *others):  # noqa: ANN001, ANN002, ANN202 (those of with_subset)
         spans = with_subset(spans, rows, *others)
         if spans.subset:
-            kept.append(int(spans.engine.run(spans.subset.table.agg(rows=ibis._.count()))["rows"][0]))
+            kept.append(
+                int(spans.engine.run(spans.subset.table.agg(rows=ibis._.count()))["rows"][0])
+            )
         return spans
 
     monkeypatch.setattr("tailscope.statistics.explanation.with_subset", watched)

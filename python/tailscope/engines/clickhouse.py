@@ -18,11 +18,11 @@ from urllib.parse import unquote, urlsplit
 
 from numpy.typing import NDArray
 
-from tailscope.ledger import storage
 from tailscope.engines.address import PATIENCE_S, reach, shown
-from tailscope.engines.engine import VIEW, Engine
 from tailscope.engines.arrow import as_arrays
+from tailscope.engines.engine import VIEW, Engine
 from tailscope.errors import LedgerError, MachineError
+from tailscope.ledger import storage
 from tailscope.ledger.ledger import Ledger
 
 if TYPE_CHECKING:

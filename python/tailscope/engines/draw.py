@@ -17,12 +17,12 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.ledger.causes import RUNNING
 from tailscope.engines.engine import filled
-from tailscope.errors import LedgerError
 from tailscope.engines.grid import Distribution, lower_edge
 from tailscope.engines.sample import Sample
 from tailscope.engines.spans import Spans, column, dosed
+from tailscope.errors import LedgerError
+from tailscope.ledger.causes import RUNNING
 
 if TYPE_CHECKING:
     from ibis.expr.types import BooleanValue, Table

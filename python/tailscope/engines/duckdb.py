@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import duckdb
 from numpy.typing import NDArray
 
-from tailscope.ledger import storage
 from tailscope.engines.engine import VIEW, Engine
 from tailscope.errors import LedgerError, MachineError
+from tailscope.ledger import storage
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.parquet import literal
 

@@ -59,4 +59,3 @@ def class_sums(
         name: np.bincount(cell, rows.weight * each, blocks * classes).reshape(blocks, classes)
         for name, each in values.items()
     }
-

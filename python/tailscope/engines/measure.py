@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.engines import in_memory
-from tailscope.ledger.causes import RUNNING
 from tailscope.engines.engine import filled
 from tailscope.engines.grid import Distribution, bin_of
-from tailscope.ledger.ledger import IDENTITY
-from tailscope.engines.value_counts import EXACT_ROWS, Ranked, shortened
-from tailscope.engines.spans import Spans, column, blame_columns
+from tailscope.engines.spans import Spans, blame_columns, column
 from tailscope.engines.timed import Counts
+from tailscope.engines.value_counts import EXACT_ROWS, Ranked, shortened
+from tailscope.ledger.causes import RUNNING
+from tailscope.ledger.ledger import IDENTITY
 
 if TYPE_CHECKING:
     from tailscope.engines.penalty import Penalty

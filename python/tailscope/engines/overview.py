@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import ibis
 
-from tailscope.ledger.contents import Extent
 from tailscope.engines.engine import Engine, filled
-from tailscope.errors import LedgerError
 from tailscope.engines.grid import Distribution, bin_of
+from tailscope.errors import LedgerError
+from tailscope.ledger.contents import Extent
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.totals import Overview, Total
 

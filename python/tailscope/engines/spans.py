@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import ibis
 
+from tailscope.engines.engine import Engine, filled
 from tailscope.ledger.causes import QUEUE, RUNNING
 from tailscope.ledger.counters import is_counter
-from tailscope.engines.engine import Engine, filled
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.totals import Overview, Total
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from numpy.typing import NDArray
 
 from tailscope.engines.address import reach
-from tailscope.engines.engine import VIEW, Engine
 from tailscope.engines.arrow import as_arrays
+from tailscope.engines.engine import VIEW, Engine
 from tailscope.errors import LedgerError, MachineError, TailscopeError
 from tailscope.ledger.ledger import Ledger
 

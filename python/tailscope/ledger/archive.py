@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tailscope.ledger import storage
 from tailscope.errors import LedgerError, ListError
-from tailscope.quantity import count
 from tailscope.escaping import escaped
+from tailscope.ledger import storage
+from tailscope.quantity import count
 
 LEDGER_JSON = "ledger.json"
 #: Ledgers that are listed: the latest ones.

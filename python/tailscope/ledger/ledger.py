@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tailscope.errors import LedgerError
 from tailscope.ledger import archive, checksum, completeness, storage
 from tailscope.ledger.causes import CAUSES
 from tailscope.ledger.checksum import State
@@ -28,7 +29,6 @@ from tailscope.ledger.contents import (
     read_schema,
 )
 from tailscope.ledger.counters import COUNTERS, in_order
-from tailscope.errors import LedgerError
 from tailscope.ledger.uncovered import CONTINUED, ENCRYPTED, NO_ROW, without_row
 
 #: The newest version of docs/SCHEMA.md that this reader knows.

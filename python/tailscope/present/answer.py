@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tailscope.statistics.blame import mostly
 from tailscope.ledger.causes import RUNNING
-from tailscope.statistics.explanation import Cause, Explanation
 from tailscope.quantity import duration, percent
+from tailscope.statistics.blame import mostly
+from tailscope.statistics.explanation import Cause, Explanation
 from tailscope.statistics.ranking import ALONE
 
 #: Below this part of the median, the tail is not longer than the middle: nothing to explain.

@@ -72,5 +72,3 @@ def penalty_words(cause: Cause, explanation: Explanation) -> str:
     if cause.name in DOSED:
         return f"{duration(cause.cold_ns)} of that it costs outside its handlers (cold caches too)"
     return f"{duration(cause.cold_ns)} of that is running that it leaves cold"
-
-

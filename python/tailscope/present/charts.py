@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tailscope.engines.grid import Distribution, middle
 from tailscope.ledger.causes import CAUSES, RUNNING
+from tailscope.present.svg import box, dot, label, line, path, picture
+from tailscope.quantity import duration, percent
 from tailscope.statistics.composition import LatencyClass
 from tailscope.statistics.explanation import Explanation
-from tailscope.engines.grid import Distribution, middle
-from tailscope.quantity import duration, percent
-from tailscope.present.svg import box, dot, label, line, path, picture
 
 #: Stacking order: the span's own work first, then the causes as in the schema.
 ORDER = (RUNNING, *CAUSES)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tailscope.present.terminal import Terminal
+from tailscope.quantity import count, percent, ratio
 from tailscope.statistics.counter_impact import CounterImpact
 from tailscope.statistics.explanation import Explanation
-from tailscope.quantity import count, percent, ratio
-from tailscope.present.terminal import Terminal
 
 
 def render(explanation: Explanation, terminal: Terminal, impact: bool) -> Iterator[str]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tailscope.quantity import Interval
+from tailscope.present.terminal import ACCENT, BOLD, DIM, Terminal, noticed
+from tailscope.quantity import Interval, count, duration, figures, growth, percent, scale, signed
 from tailscope.statistics.change import MEDIAN, CauseChange, Change, PercentileChange
 from tailscope.statistics.diff import Diff, Kind, Verdict
-from tailscope.quantity import count, duration, figures, growth, percent, scale, signed
-from tailscope.present.terminal import ACCENT, BOLD, DIM, Terminal, noticed
-
 
 #: So many kinds are shown whole; the others get a line each.
 WHOLE = 3

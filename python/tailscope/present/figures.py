@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tailscope.statistics.blame import of_span
 from tailscope.ledger.causes import CAUSES, RUNNING
 from tailscope.present.charts import class_name
-from tailscope.statistics.explanation import Explanation
 from tailscope.quantity import count, duration
+from tailscope.statistics.blame import of_span
+from tailscope.statistics.explanation import Explanation
 from tailscope.statistics.segments import Segments
 
 #: The slowest spans that are listed.

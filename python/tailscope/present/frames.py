@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.statistics.blame import words
-from tailscope.errors import MachineError
 from tailscope.engines.grid import middle
+from tailscope.errors import MachineError
 from tailscope.quantity import duration, percent, ratio, span_of_time
+from tailscope.statistics.blame import words
 from tailscope.statistics.ranking import Cause, flat
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from importlib.resources import files
 from pathlib import Path
 
 from tailscope import __version__
+from tailscope.errors import TailscopeError
+from tailscope.ledger.causes import MEANING
+from tailscope.ledger.provenance import Measured
 from tailscope.present import charts, figures
+from tailscope.present.account import intervals, losses
 from tailscope.present.advice import advised
 from tailscope.present.answer import answer
-from tailscope.statistics.blame import words
-from tailscope.ledger.causes import MEANING
-from tailscope.errors import TailscopeError
-from tailscope.statistics.explanation import Cause, Explanation
-from tailscope.ledger.provenance import Measured
-from tailscope.quantity import count, duration, percent, ratio, span_of_time
-from tailscope.present.account import intervals, losses
 from tailscope.present.cause_table import is_small, penalty_words
+from tailscope.quantity import count, duration, percent, ratio, span_of_time
+from tailscope.statistics.blame import words
+from tailscope.statistics.explanation import Cause, Explanation
 
 WIDE, HALF, NARROW = 1000, 480, 346
 

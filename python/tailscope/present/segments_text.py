@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tailscope.present.cause_table import Detail, cause_cells, heads, shown_columns
 from tailscope.present.charts import clock
 from tailscope.present.diff_text import causes
+from tailscope.present.terminal import DIM, Terminal
 from tailscope.quantity import count, duration, percent
 from tailscope.statistics.segments import Segments
 from tailscope.statistics.target import Target
-from tailscope.present.terminal import DIM, Terminal
-from tailscope.present.cause_table import Detail, cause_cells, heads, shown_columns
 
 SEGMENT_WIDTHS = (10, 12, 10, 10, 12)
 #: The columns of the causes within a segment, with their least widths.

@@ -38,7 +38,6 @@ ASCII = str.maketrans(
 COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
-
 def plain(text: str) -> str:
     """The text in ASCII; a letter that ASCII has nothing for is a question mark."""
     if text.isascii():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tailscope.ledger.provenance import Measured
 from tailscope.present import counters_text, segments_text
 from tailscope.present.account import intervals, losses
 from tailscope.present.advice import advised
@@ -17,17 +18,16 @@ from tailscope.present.cause_table import (
     penalty_words,
     shown_columns,
 )
+from tailscope.present.terminal import ACCENT, BOLD, DIM, Terminal, noticed
+from tailscope.quantity import count, duration, percent, span_of_time
 from tailscope.statistics.blame import words
 from tailscope.statistics.explanation import Explanation
-from tailscope.ledger.provenance import Measured
-from tailscope.quantity import count, duration, percent, span_of_time
-from tailscope.present.terminal import ACCENT, BOLD, DIM, Terminal, noticed
 
 
 def render(
     explanation: Explanation,
     terminal: Terminal = Terminal(),  # noqa: B008 (it is frozen)
-    detail: Detail = Detail(),
+    detail: Detail = Detail(),  # noqa: B008 (it is frozen)
 ) -> str:
     """The whole text, with a line end."""
     lines = [
@@ -247,5 +247,3 @@ def account(recording: Measured) -> Iterator[str]:
         if recording.seconds:
             cost += f" ({percent(recording.recorder_cpu_ns / 1e9 / recording.seconds)} of one CPU)"
         yield cost
-
-

@@ -14,23 +14,22 @@ from enum import Enum
 from typing import Any
 
 from tailscope.engines import measure
-from tailscope.quantity import Interval
-from tailscope.statistics.bootstrap import interval_of
-from tailscope.ledger.causes import RUNNING
-from tailscope.statistics.contribution import Side, contributions
 from tailscope.engines.connect import connect
-from tailscope.errors import LedgerError
 from tailscope.engines.grid import Distribution
-from tailscope.ledger.ledger import Ledger
 from tailscope.engines.measure import Strikes
-from tailscope.statistics.interrupt_penalty import Calm
 from tailscope.engines.overview import look_over
-from tailscope.quantity import duration
-from tailscope.statistics.span_name import length_s
 from tailscope.engines.spans import Spans, spans_named
+from tailscope.engines.timed import Timed
+from tailscope.errors import LedgerError
+from tailscope.ledger.causes import RUNNING
+from tailscope.ledger.ledger import Ledger
+from tailscope.quantity import Interval, duration
+from tailscope.statistics.bootstrap import interval_of
+from tailscope.statistics.contribution import Side, contributions
+from tailscope.statistics.interrupt_penalty import Calm
+from tailscope.statistics.span_name import length_s
 from tailscope.statistics.storm import calm
 from tailscope.statistics.target import Target
-from tailscope.engines.timed import Timed
 
 
 class Kind(Enum):

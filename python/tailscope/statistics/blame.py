@@ -101,7 +101,9 @@ def words(cause: str, found: Blame | None) -> str:
     """The worst in words, as "behind stress-ng (82 %), kworker/0:1 (6 %)"; "" if none."""
     if found is None:
         return ""
-    named = [one for one in found.culprits[:SAID] if one.share >= WORTH_SAYING] or found.culprits[:1]
+    named = [one for one in found.culprits[:SAID] if one.share >= WORTH_SAYING] or found.culprits[
+        :1
+    ]
     parts = [f"{said(one.name)} ({percent(one.share)})" for one in named]
     if found.unknown_share >= WORTH_SAYING:
         parts.append(f"not known ({percent(found.unknown_share)})")

@@ -44,8 +44,8 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.statistics.bootstrap import Draws
 from tailscope.ledger.causes import RUNNING
+from tailscope.statistics.bootstrap import Draws
 
 if TYPE_CHECKING:
     from ibis.expr.types import IntegerValue

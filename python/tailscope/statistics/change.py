@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.statistics.base import over
-from tailscope.quantity import Interval
-from tailscope.statistics.bootstrap import Draws, interval, interval_of
 from tailscope.ledger.causes import CAUSES, MEANING, RUNNING
+from tailscope.quantity import Interval
+from tailscope.statistics.base import over
+from tailscope.statistics.bootstrap import Draws, interval, interval_of
 from tailscope.statistics.contribution import Contributions, Side, contributions
 from tailscope.statistics.target import Target
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.engines import measure
-from tailscope.ledger.causes import RUNNING
-from tailscope.statistics.contribution import half_width
 from tailscope.engines.grid import Distribution, lower_edge
 from tailscope.engines.spans import Spans
+from tailscope.ledger.causes import RUNNING
+from tailscope.statistics.contribution import half_width
 from tailscope.statistics.target import Target
 
 #: The spans that stand for the median: from p45 to p55.

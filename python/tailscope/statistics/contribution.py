@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.engines import measure
-from tailscope.statistics import bootstrap
-from tailscope.statistics.bootstrap import Draws
-from tailscope.ledger.causes import RUNNING
 from tailscope.engines.grid import lower_edge
 from tailscope.engines.spans import Spans
 from tailscope.engines.timed import Timed
+from tailscope.ledger.causes import RUNNING
+from tailscope.statistics import bootstrap
+from tailscope.statistics.bootstrap import Draws
 
 if TYPE_CHECKING:
     from tailscope.engines.penalty import Penalty

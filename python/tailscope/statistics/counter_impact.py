@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.engines import measure
-from tailscope.statistics import counterfactual
-from tailscope.ledger.causes import RUNNING
-from tailscope.statistics.contribution import half_width
-from tailscope.ledger.counters import CYCLE_TIME, CYCLES, KERNEL_CYCLES, group_of
-from tailscope.statistics.counterfactual import Baseline
 from tailscope.engines.grid import Distribution, bins_of
-from tailscope.statistics.impact import impact
-from tailscope.engines.value_counts import Ranked
-from tailscope.statistics.rules import Verdict
 from tailscope.engines.sample import Sample
 from tailscope.engines.spans import Spans
+from tailscope.engines.value_counts import Ranked
+from tailscope.ledger.causes import RUNNING
+from tailscope.ledger.counters import CYCLE_TIME, CYCLES, KERNEL_CYCLES, group_of
+from tailscope.statistics import counterfactual
+from tailscope.statistics.contribution import half_width
+from tailscope.statistics.counterfactual import Baseline
+from tailscope.statistics.impact import impact
+from tailscope.statistics.rules import Verdict
 from tailscope.statistics.strike import much
 from tailscope.statistics.threshold import high_from
 from tailscope.statistics.varmri import VarMRI

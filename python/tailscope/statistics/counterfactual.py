@@ -27,14 +27,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tailscope.engines import measure
+from tailscope.engines.grid import Distribution, lower_edge
+from tailscope.engines.spans import Spans
+from tailscope.engines.timed import Timed
 from tailscope.quantity import Interval
 from tailscope.statistics.bootstrap import Draws, again, interval, interval_of, redrawn
 from tailscope.statistics.fix import Fix, Remedies
 from tailscope.statistics.fixed_walls import fixed
-from tailscope.engines.grid import Distribution, lower_edge
-from tailscope.engines.spans import Spans
 from tailscope.statistics.target import Target
-from tailscope.engines.timed import Timed
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from tailscope.engines.engine import OTHERS, Engine, filled
 from tailscope.engines.grid import bins_of, lower_edge
 from tailscope.ledger.ledger import Ledger, counted
 from tailscope.ledger.totals import Overview
-from tailscope.quantity import percent
 from tailscope.ledger.uncovered import CONTINUED, ENCRYPTED, NO_ROW
+from tailscope.quantity import percent
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table

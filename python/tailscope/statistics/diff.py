@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tailscope.engines.connect import connect
+from tailscope.engines.engine import Engine
+from tailscope.engines.overview import look_over
+from tailscope.engines.spans import spans_named
+from tailscope.errors import LedgerError
 from tailscope.ledger import compatible, completeness
-from tailscope.statistics.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.ledger.causes import CAUSES
+from tailscope.ledger.ledger import Ledger
+from tailscope.ledger.totals import Overview
+from tailscope.quantity import percent
+from tailscope.statistics.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.statistics.change import MEDIAN, Change, PercentileChange, change, change_dict
 from tailscope.statistics.contribution import Side
 from tailscope.statistics.coverage import Coverage, covered
-from tailscope.engines.connect import connect
-from tailscope.engines.engine import Engine
-from tailscope.errors import LedgerError
 from tailscope.statistics.explanation import FEW
-from tailscope.ledger.ledger import Ledger
-from tailscope.engines.overview import look_over
-from tailscope.ledger.totals import Overview
-from tailscope.quantity import percent
 from tailscope.statistics.span_name import length_s, weights_by_name
-from tailscope.engines.spans import spans_named
 from tailscope.statistics.storm import in_storms
 from tailscope.statistics.target import Target
 

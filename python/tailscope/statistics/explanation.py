@@ -10,32 +10,31 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tailscope.engines import measure
+from tailscope.engines.connect import connect
+from tailscope.engines.draw import load_if_few
+from tailscope.engines.grid import Distribution, lower_edge
+from tailscope.engines.measure import Worst
+from tailscope.engines.overview import look_over, walls_by_span
+from tailscope.engines.spans import spans_named
+from tailscope.ledger.ledger import Ledger
+from tailscope.ledger.provenance import Provenance, provenance
+from tailscope.quantity import Interval, duration, percent
 from tailscope.statistics import bootstrap, counterfactual
 from tailscope.statistics.base import Base, of_ledger
-from tailscope.quantity import Interval
 from tailscope.statistics.composition import LatencyClass, TailBlock
-from tailscope.statistics.counterfactual import Baseline, Counterfactual, curve
 from tailscope.statistics.counter_impact import CounterImpact, Frequency, frequency_dict
+from tailscope.statistics.counterfactual import Baseline, Counterfactual, curve
 from tailscope.statistics.coverage import Coverage, covered
 from tailscope.statistics.disagreement import disagreements
-from tailscope.engines.connect import connect
-from tailscope.engines.grid import Distribution, lower_edge
-from tailscope.ledger.ledger import Ledger
-from tailscope.engines.measure import Worst
-from tailscope.statistics.subset import with_subset, with_tail
-from tailscope.engines.overview import look_over, walls_by_span
-from tailscope.ledger.provenance import Provenance, provenance
-from tailscope.quantity import duration, percent
+from tailscope.statistics.ranking import Cause, flat, rank_all, start
 from tailscope.statistics.replay import Queued, with_queue
 from tailscope.statistics.rules import Pair
-from tailscope.engines.draw import load_if_few
 from tailscope.statistics.segments import Segments, cut, segments_dict
 from tailscope.statistics.shapley import Shares
 from tailscope.statistics.span_name import SpanName, choose, length_s, name_line
-from tailscope.engines.spans import spans_named
+from tailscope.statistics.subset import with_subset, with_tail
 from tailscope.statistics.target import Target
 from tailscope.statistics.varmri import VarMRI
-from tailscope.statistics.ranking import Cause, flat, start, rank_all
 
 WORST = 20
 #: The tail that most questions go to holds so many times the spans above the target: a fix that

@@ -31,10 +31,10 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.statistics.bootstrap import Draws
-from tailscope.ledger.causes import RUNNING
-from tailscope.statistics.cache_penalty import FEWEST, MOVED, SURE
 from tailscope.engines.spans import DOSED, events_column
+from tailscope.ledger.causes import RUNNING
+from tailscope.statistics.bootstrap import Draws
+from tailscope.statistics.cache_penalty import FEWEST, MOVED, SURE
 
 if TYPE_CHECKING:
     from ibis.expr.types import IntegerValue

@@ -13,27 +13,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tailscope.engines import measure
+from tailscope.engines.draw import sample
+from tailscope.engines.grid import lower_edge
+from tailscope.engines.penalty import Penalty
+from tailscope.engines.sample import Sample
+from tailscope.engines.spans import Spans
+from tailscope.engines.timed import Timed
+from tailscope.ledger.causes import MEANING, RUNNING
+from tailscope.quantity import Interval
 from tailscope.statistics import bootstrap, counterfactual, rules, shapley
 from tailscope.statistics.base import Base, over
 from tailscope.statistics.blame import Blame, blame
-from tailscope.quantity import Interval
-from tailscope.ledger.causes import MEANING, RUNNING
 from tailscope.statistics.cache_penalty import put_down
 from tailscope.statistics.composition import Composition
+from tailscope.statistics.counter_impact import (
+    CounterImpact,
+    Frequency,
+    count_events,
+    with_cycle_time,
+)
 from tailscope.statistics.counterfactual import Baseline, Counterfactual
-from tailscope.statistics.counter_impact import CounterImpact, Frequency, count_events, with_cycle_time
 from tailscope.statistics.fix import Remedies
-from tailscope.engines.grid import lower_edge
-from tailscope.engines.penalty import Penalty
 from tailscope.statistics.interrupt_penalty import InterruptPenalty
 from tailscope.statistics.rules import Event, Pair, Verdict
-from tailscope.engines.draw import sample
-from tailscope.engines.sample import Sample
 from tailscope.statistics.shapley import Shares
-from tailscope.engines.spans import Spans
 from tailscope.statistics.strike import Strike, strike
 from tailscope.statistics.target import Target
-from tailscope.engines.timed import Timed
 from tailscope.statistics.varmri import VarMRI
 
 if TYPE_CHECKING:

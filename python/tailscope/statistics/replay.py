@@ -37,13 +37,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.ledger.causes import QUEUE, RUNNING
 from tailscope.engines.engine import filled
 from tailscope.engines.grid import bins_of, lower_edge
-from tailscope.statistics.time_windows import TimeWindows
 from tailscope.engines.sample import Sample
 from tailscope.engines.spans import THREAD, Spans, column, dosed, events_column
 from tailscope.engines.timed import Counts, Timed
+from tailscope.ledger.causes import QUEUE, RUNNING
+from tailscope.statistics.time_windows import TimeWindows
 from tailscope.statistics.transfer import transferred
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.ledger.counters import COUNTERS, group_of, parents_of
 from tailscope.engines.sample import Sample
+from tailscope.ledger.counters import COUNTERS, group_of, parents_of
 from tailscope.statistics.varmri import ORIGIN, PEARSON, VarMRI
 
 #: child → parent. A softirq runs because an interrupt raised it. The ledger's other causes are

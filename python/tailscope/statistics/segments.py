@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from tailscope.engines import measure
-from tailscope.ledger.causes import CAUSES, QUEUE
-from tailscope.statistics.change import Change, change, change_dict
-from tailscope.statistics.contribution import Side
-from tailscope.errors import TailscopeError
-from tailscope.ledger.ledger import Ledger
-from tailscope.ledger.totals import Total
-from tailscope.statistics.replay import with_queue
 from tailscope.engines.draw import load_if_few
 from tailscope.engines.spans import Spans, block_power, spans_of
+from tailscope.errors import TailscopeError
+from tailscope.ledger.causes import CAUSES, QUEUE
+from tailscope.ledger.ledger import Ledger
+from tailscope.ledger.totals import Total
+from tailscope.statistics.change import Change, change, change_dict
+from tailscope.statistics.contribution import Side
+from tailscope.statistics.ranking import Cause, flat, rank_all, start
+from tailscope.statistics.replay import with_queue
 from tailscope.statistics.target import Target
 from tailscope.statistics.varmri import VarMRI
-from tailscope.statistics.ranking import Cause, flat, start, rank_all
 
 #: Segments at most: each brings its own distribution to Python.
 MOST = 500
@@ -64,7 +64,6 @@ class Segments:
     within: tuple[Cause, ...]
     #: What differs from the typical to the worst segment; None where they are the same.
     across: Change | None
-
 
 
 def parse_length(text: str) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tailscope.errors import LedgerError
 from tailscope.engines.grid import Distribution
+from tailscope.errors import LedgerError
 from tailscope.ledger.totals import Overview, Total
 from tailscope.statistics.target import Target
 

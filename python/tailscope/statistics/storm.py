@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from tailscope.engines import draw, measure
+from tailscope.engines.spans import Spans, dosed
+from tailscope.engines.value_counts import Ranked
 from tailscope.ledger.causes import RUNNING
 from tailscope.statistics.cache_penalty import MOVED
 from tailscope.statistics.contribution import Side
 from tailscope.statistics.interrupt_penalty import MOST, Calm, interrupt_penalty
-from tailscope.engines.value_counts import Ranked
-from tailscope.engines.spans import Spans, dosed
 from tailscope.statistics.target import Target
 
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailscope.engines import measure
+from tailscope.engines.grid import Distribution, bins_of
+from tailscope.engines.measure import Strikes
+from tailscope.engines.penalty import Penalty
+from tailscope.engines.sample import Sample
+from tailscope.engines.spans import Spans
+from tailscope.engines.value_counts import Ranked
 from tailscope.statistics import counterfactual
 from tailscope.statistics.base import Base
 from tailscope.statistics.cache_penalty import cache_penalty
 from tailscope.statistics.counterfactual import Baseline, Counterfactual
 from tailscope.statistics.fix import Fix
-from tailscope.engines.grid import Distribution, bins_of
 from tailscope.statistics.impact import impact
-from tailscope.engines.measure import Strikes
-from tailscope.engines.penalty import Penalty
 from tailscope.statistics.interrupt_penalty import interrupt_penalty
-from tailscope.engines.value_counts import Ranked
-from tailscope.engines.sample import Sample
-from tailscope.engines.spans import Spans
 from tailscope.statistics.threshold import high_from
 from tailscope.statistics.varmri import VarMRI
 
