@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from tailscope.errors import LedgerError
-from tailscope.explanation import explain
-from tailscope.ledger import Ledger, open_ledger
-from tailscope.target import Target
+from tailscope.ledger.ledger import Ledger, open_ledger
+from tailscope.statistics.explanation import explain
+from tailscope.statistics.target import Target
 
 #: Bytes at a file's end that a third of the seeds keep to.
 NEAR_END = 3_000

@@ -16,18 +16,19 @@ from dataclasses import replace
 import numpy as np
 from explain_coverage import QUANTILE, QUIET, WORLDS, World, counted
 from explain_synthetic import simulate
-from tailscope import bootstrap
-from tailscope.bootstrap import Interval, interval, interval_of
-from tailscope.change import wider
-from tailscope.grid import Distribution
-from tailscope.spans import block_power
-from tailscope.timed import Timed
+from tailscope.engines.grid import Distribution
+from tailscope.engines.spans import block_power
+from tailscope.engines.timed import Timed
+from tailscope.quantity import Interval
+from tailscope.statistics import bootstrap
+from tailscope.statistics.bootstrap import interval, interval_of
+from tailscope.statistics.change import wider
 
 LIMIT = 0.05
 
 
 def compared(base: Timed, new: Timed) -> tuple[Interval, Interval]:
-    """The change of the percentile, in ns and relative, as `tailscope.change` has it."""
+    """The change of the percentile, in ns and relative, as `tailscope.statistics.change` has it."""
     sides = []
     for seed, walls in enumerate((base, new)):
         tail = walls.distribution().bin_at(QUANTILE)

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 from explain_synthetic import QUIET, START_NS, Columns, Plant, World, simulate
-from tailscope import bootstrap
-from tailscope.grid import Distribution, bins_of
-from tailscope.spans import block_power
-from tailscope.timed import Counts, Timed
+from tailscope.engines.grid import Distribution, bins_of
+from tailscope.engines.spans import block_power
+from tailscope.engines.timed import Counts, Timed
+from tailscope.statistics import bootstrap
 
 QUANTILE = 0.99
 WORLDS = {

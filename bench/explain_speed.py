@@ -32,10 +32,10 @@ LEDGERS = (
 #: `explain`, with the made-up causes known before anything looks at the list.
 RUN = f"""
 import sys
-from tailscope import cause
+from tailscope.ledger import causes
 extra = {EXTRA!r}
-cause.MEANING.update(dict.fromkeys(extra, "made up"))
-cause.CAUSES += extra
+causes.MEANING.update(dict.fromkeys(extra, "made up"))
+causes.CAUSES += extra
 from tailscope import cli
 sys.exit(cli.main(sys.argv[1:]))
 """

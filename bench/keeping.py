@@ -21,8 +21,8 @@ import numpy as np
 from explain_coverage import counted
 from explain_synthetic import QUIET, Columns, Plant, World, simulate
 from harness import Result, at_least, spread, table
-from tailscope import bootstrap
-from tailscope.spans import block_power
+from tailscope.engines.spans import block_power
+from tailscope.statistics import bootstrap
 
 TAIL, OTHERS = 0.99, 0.02
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}

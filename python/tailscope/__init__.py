@@ -14,30 +14,29 @@
 
 docs/ENGINES.md has the engines, the addresses of ledgers and the columns of the data frames.
 
-Where to look:
+The packages, each of which uses only those below it:
 
-    ledger, storage                    open ledgers in folders and buckets, and check their files
-    engine, engines                    run queries in DuckDB, Spark or ClickHouse
-    spans, measure, grid               reduce the spans to counts on a logarithmic grid
-    sample, shapley                    whole rows, drawn at random, and what needs them
-    counterfactual, bootstrap, replay  savings, their intervals, and the queues behind waits
-    ranked, threshold, impact, rules   VarMRI
-    blame, coverage, advice            who is to blame, what is not covered, what to do
-    explanation, diff                  all of that for one ledger, and for two
-    text, report, terminal             only present it
+    cli, diff_cli    the commands `tailscope explain` and `tailscope diff`
+    present          text, the HTML report, notebooks
+    statistics       savings and their intervals, impact values, blame: all that is computed
+    engines          queries over the rows, in DuckDB, Spark or ClickHouse
+    ledger           find, check and describe the files of a ledger
 
-Importing this package is cheap; the engine is loaded when a ledger is opened.
+All of them use `errors`, `quantity` and `escaping`. Importing this package is cheap: the engine is
+loaded when a ledger is opened.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from os import PathLike
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailscope.ledger import Ledger
+    from tailscope.present.notebook import Ledger
 
-__all__ = ["open"]
+__all__ = ["frames", "open"]
 __version__ = "0.1.0"
 
 
@@ -48,10 +47,17 @@ def open(*paths: str | PathLike[str], engine: str = "duckdb") -> Ledger:
     """
     import warnings
 
-    from tailscope.ledger import open_ledger
-    from tailscope.terminal import escaped
+    from tailscope.escaping import escaped
+    from tailscope.present.notebook import open_ledger
 
     ledger = open_ledger(paths, engine)
     for notice in ledger.notices:
         warnings.warn(escaped(notice), stacklevel=2)
     return ledger
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`tailscope.frames`, the data frames of an explanation, is loaded when it is named."""
+    if name == "frames":
+        return import_module("tailscope.frames")
+    raise AttributeError(f"module 'tailscope' has no attribute '{name}'")

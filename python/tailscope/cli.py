@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from tailscope import __version__
-from tailscope.cause import MEANING
 from tailscope.errors import TailscopeError
-from tailscope.terminal import Terminal, escaped_in_json
-from tailscope.varmri import ORIGIN, PEARSON, VarMRI
+from tailscope.escaping import escaped_in_json
+from tailscope.ledger.causes import MEANING
+from tailscope.present.terminal import Terminal
+from tailscope.statistics.varmri import ORIGIN, PEARSON, VarMRI
 
 EXAMPLES = """\
 examples:
@@ -192,10 +193,10 @@ def guarded(
 
 def run(chosen: argparse.Namespace) -> int:
     """Explain and present."""
-    from tailscope import target
-    from tailscope.explanation import explain
-    from tailscope.ledger import open_ledger
-    from tailscope.segments import parse_length
+    from tailscope.ledger.ledger import open_ledger
+    from tailscope.statistics import target
+    from tailscope.statistics.explanation import explain
+    from tailscope.statistics.segments import parse_length
 
     goal = target.parse(chosen.target)
     if chosen.seed < 0:
@@ -216,11 +217,11 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.json:
         write(as_json(explanation.to_dict(), terminal))
     else:
-        from tailscope.text import Detail, render
+        from tailscope.present.text import Detail, render
 
         write(render(explanation, terminal, Detail(chosen.verbose, chosen.impact)))
     if chosen.html:
-        from tailscope.report import save
+        from tailscope.present.report import save
 
         save(explanation, chosen.html)
         if not chosen.quiet:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tailscope import __version__
 from tailscope.cli import Parser, as_json, complain, guarded, write
 from tailscope.errors import TailscopeError
-from tailscope.terminal import Terminal
+from tailscope.present.terminal import Terminal
 
 EXAMPLES = """\
 examples:
@@ -79,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(chosen: argparse.Namespace) -> int:
     """Compare and present."""
-    from tailscope import target
-    from tailscope.ledger import open_ledger
+    from tailscope.ledger.ledger import open_ledger
+    from tailscope.statistics import target
 
     goal = target.parse(chosen.target)
     limit = None if chosen.fail_over is None else parse_limit(chosen.fail_over)
@@ -90,14 +90,14 @@ def run(chosen: argparse.Namespace) -> int:
     if not chosen.quiet:
         for warning in (*base.notices, *new.notices, *base.warnings, *new.warnings):
             complain(f"tailscope diff: warning: {warning}")
-    from tailscope.diff import diff
+    from tailscope.statistics.diff import diff
 
     found = diff(base, new, goal, chosen.span, limit, chosen.seed)
     terminal = Terminal.of(sys.stdout)
     if chosen.json:
         write(as_json(found.to_dict(), terminal))
     else:
-        from tailscope.diff_text import render
+        from tailscope.present.diff_text import render
 
         write(render(found, terminal))
     return 1 if found.is_over else 0

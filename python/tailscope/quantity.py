@@ -1,10 +1,19 @@
-"""Numbers as people read them: three figures and a unit."""
+"""Quantities: an estimate with its interval, and numbers as people read them, in three figures."""
 
 from __future__ import annotations
 
-from tailscope.bootstrap import Interval
+from dataclasses import dataclass
 
 UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate in ns with its 95 % bootstrap interval."""
+
+    ns: float
+    lo: float
+    hi: float
 
 
 def figures(value: float, count: int = 3) -> str:

@@ -1,6 +1,6 @@
 """Everything that an expression may be made of (DESIGN §5): each engine answers all of it alike.
 
-Whoever writes a question in `tailscope.measure` with something that is not here adds it here first.
+A question in `tailscope.engines.measure` uses nothing else: what it needs is added here first.
 The table has `start_ns`, of which no two are alike; `wall_ns`; `weight`; `lock_ns`, which is
 null in some rows; `span`.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable
 import ibis
 from ibis import _
 from ibis.expr.types import Table
-from tailscope.grid import bin_of
-from tailscope.sample import lot
+from tailscope.engines.draw import lot
+from tailscope.engines.grid import bin_of
 
 Question = Callable[[Table], Table]
 

@@ -1,7 +1,7 @@
 """A reading of VarMRI's chapter 5 in float64, independent of tailscope: what tests compare with.
 
 All values one by one and none in bins. The paper leaves three things open; they are as in
-`tailscope.threshold`: neighbours merge in rounds, every other pair of those that fit at a time; a
+`statistics.threshold`: neighbours merge in rounds, every other pair of those that fit at a time; a
 span has much of an event from the first value above the turning point on; and where no turning
 point is below the target, the nearest above it counts.
 """

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import tailscope
 from conftest import Make, rewrite
-from tailscope.advice import ADVICE, MOST, advice, advised
-from tailscope.blame import Blame, Culprit
-from tailscope.cause import MEANING
-from tailscope.report import page
-from tailscope.terminal import plain
-from tailscope.text import render
+from tailscope.ledger.causes import MEANING
+from tailscope.present.advice import ADVICE, MOST, advice, advised
+from tailscope.present.report import page
+from tailscope.present.terminal import plain
+from tailscope.present.text import render
+from tailscope.statistics.blame import Blame, Blamed
 
 
 def by(name: str, share: float = 0.9) -> Blame:
-    return Blame((Culprit(name, share, 1_000.0, 10.0),), 0, 0.0, 1 - share)
+    return Blame((Blamed(name, share, 1_000.0, 10.0),), 0, 0.0, 1 - share)
 
 
 def test_every_cause_of_the_schema_has_a_line_that_fits_80_columns() -> None:

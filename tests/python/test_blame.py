@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tailscope
 from conftest import Make, rewrite
-from tailscope.blame import Blame, Culprit, mostly, of_span, words
-from tailscope.explanation import Cause, Explanation
-from tailscope.report import page
-from tailscope.text import render
+from tailscope.present.report import page
+from tailscope.present.text import render
+from tailscope.statistics.blame import Blame, Blamed, mostly, of_span, words
+from tailscope.statistics.explanation import Cause, Explanation
 
 
 def named(ledger: Path, cause: str, who: str) -> Path:
-    """The ledger with a column that names culprits, by an expression over its columns."""
+    """The ledger with a column that names who is to blame, by an expression over its columns."""
     return rewrite(ledger, f"SELECT * EXCLUDE (row), ({who}) AS {cause}_by FROM {{rows}}")
 
 
@@ -26,7 +26,7 @@ def cause(explanation: Explanation, name: str) -> Cause:
 
 def shares(blame: Blame | None) -> dict[str, float]:
     assert blame is not None
-    return {culprit.name: pytest.approx(culprit.share) for culprit in blame.culprits}
+    return {one.name: pytest.approx(one.share) for one in blame.culprits}
 
 
 def test_the_time_of_the_tail_is_put_down_to_whom_its_spans_name(two_values: Path) -> None:
@@ -34,7 +34,7 @@ def test_the_time_of_the_tail_is_put_down_to_whom_its_spans_name(two_values: Pat
     found = tailscope.open(named(two_values, "lock", who)).explain("p99")
     blame = cause(found, "lock").blame
     assert shares(blame) == {"backup": 0.75, "server/writer": 0.25}
-    assert [culprit.spans for culprit in blame.culprits] == [15, 5]
+    assert [one.spans for one in blame.culprits] == [15, 5]
     assert (blame.others, blame.others_share, blame.unknown_share) == (0, 0, 0)
     assert cause(found, "running").blame is None
     text = render(found)
@@ -61,7 +61,7 @@ def test_rows_count_by_their_weight_and_only_those_of_the_tail(make: Make) -> No
     assert shares(cause(found, "runqueue").blame) == {"a": 0.75, "b": 0.25}
 
 
-def test_many_culprits_are_summed_up_and_unknown_ones_said(two_values: Path) -> None:
+def test_many_names_are_summed_up_and_unknown_ones_said(two_values: Path) -> None:
     who = "CASE WHEN row >= 900 THEN NULL WHEN lock_ns > 0 THEN 'worker ' || (row // 50) END"
     found = tailscope.open(named(two_values, "lock", who)).explain("p99")
     blame = cause(found, "lock").blame
@@ -99,12 +99,12 @@ def test_a_ledger_that_names_is_read_with_one_that_does_not(make: Make) -> None:
     assert blame.unknown_share == pytest.approx(0.5)
 
 
-def test_culprits_are_said_in_words() -> None:
+def test_blame_is_said_in_words() -> None:
     found = Blame(
         (
-            Culprit("(idle)", 0.6, 1.0, 1.0),
-            Culprit("hog", 0.3, 1.0, 1.0),
-            Culprit("ls", 0.01, 1.0, 1.0),
+            Blamed("(idle)", 0.6, 1.0, 1.0),
+            Blamed("hog", 0.3, 1.0, 1.0),
+            Blamed("ls", 0.01, 1.0, 1.0),
         ),
         others=0,
         others_share=0.0,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from tailscope import bootstrap
-from tailscope.grid import Distribution, bins_of
-from tailscope.timed import Counts, Timed
+from tailscope.engines.grid import Distribution, bins_of
+from tailscope.engines.timed import Counts, Timed
+from tailscope.statistics import bootstrap
 
 
 def counts(seed: int, blocks: int, rows: int) -> Counts:

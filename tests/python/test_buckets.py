@@ -36,7 +36,7 @@ def store() -> Iterator[str]:
 @pytest.fixture
 def bucket(store: str, two_values: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A bucket with one ledger, under a name that looks like a pattern."""
-    from tailscope.storage import buckets
+    from tailscope.ledger.storage import buckets
 
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -121,7 +121,7 @@ def test_clickhouse_gets_the_files_of_a_bucket(
 
 
 def test_a_truncated_file_in_a_bucket_is_left_out(bucket: str, explain: Command) -> None:
-    from tailscope.storage import buckets
+    from tailscope.ledger.storage import buckets
 
     with buckets().open(f"{bucket}-cut/a.parquet", "wb") as file:
         file.write(b"PAR1 and no end")

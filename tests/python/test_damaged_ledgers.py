@@ -13,9 +13,10 @@ import tailscope
 from command import Command, flat, runner, sentence
 from conftest import Make, copied, edit
 from explain_synthetic import START_NS, World
-from tailscope import checksum, diff_cli
-from tailscope.checksum import State
+from tailscope import diff_cli
 from tailscope.cli import main
+from tailscope.ledger import checksum
+from tailscope.ledger.checksum import State
 
 FILES, ROWS = 4, 500
 

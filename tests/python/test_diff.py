@@ -12,11 +12,11 @@ import tailscope
 from command import Command, flat, runner, sentence
 from conftest import Make
 from explain_synthetic import QUIET, Plant, World, generate
-from tailscope.bootstrap import Interval
-from tailscope.change import CauseChange, PercentileChange, carriers
-from tailscope.diff import Diff, diff
 from tailscope.diff_cli import main, parse_limit
-from tailscope.target import Target
+from tailscope.quantity import Interval
+from tailscope.statistics.change import CauseChange, PercentileChange, carriers
+from tailscope.statistics.diff import Diff, diff
+from tailscope.statistics.target import Target
 
 ROWS = 4_000
 SLOW = np.arange(ROWS) % 50 == 49

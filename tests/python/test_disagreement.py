@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tailscope
 from conftest import Make
-from tailscope.text import Detail, render
+from tailscope.present.text import Detail, render
 
 SLOW = np.arange(2_000) % 40 == 7
 

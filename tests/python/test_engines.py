@@ -20,18 +20,18 @@ from conftest import Make
 from explain_synthetic import START_NS, World
 from expressions import QUESTIONS, Question
 from tailscope.cli import main
-from tailscope.diff import diff
 from tailscope.diff_cli import main as diff_main
-from tailscope.engine import connect
+from tailscope.engines.connect import connect
+from tailscope.engines.grid import bin_of, bins_of
+from tailscope.engines.measure import walls as measured_walls
+from tailscope.engines.overview import look_over
+from tailscope.engines.spans import spans_named
+from tailscope.engines.timed import Timed
 from tailscope.errors import MachineError, TailscopeError
-from tailscope.explanation import explain
-from tailscope.grid import bin_of, bins_of
-from tailscope.measure import walls as measured_walls
-from tailscope.overview import look_over
-from tailscope.replay import with_queue
-from tailscope.spans import spans_named
-from tailscope.target import Target
-from tailscope.timed import Timed
+from tailscope.statistics.diff import diff
+from tailscope.statistics.explanation import explain
+from tailscope.statistics.replay import with_queue
+from tailscope.statistics.target import Target
 
 #: Spark as a cluster of its own with a master and a worker; ClickHouse's engine behind a door.
 KINDS = ("clickhouse", "spark")
@@ -75,7 +75,7 @@ def engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """All questions go to the engine: small ledgers would be answered here."""
-    monkeypatch.setattr("tailscope.sample.HERE", 0)
+    monkeypatch.setattr("tailscope.engines.draw.IN_MEMORY", 0)
 
 
 def whole(values: np.ndarray) -> list:
@@ -161,8 +161,8 @@ def test_an_engine_explains_as_duckdb_does(
 def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
     engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailscope.sample.QUOTA", (300, 400, 20))
-    monkeypatch.setattr("tailscope.near.MANY", 0)
+    monkeypatch.setattr("tailscope.engines.draw.QUOTA", (300, 400, 20))
+    monkeypatch.setattr("tailscope.statistics.subset.MANY", 0)
     (first, _) = two_hosts(make)
     expected, found = (
         explain(
@@ -178,7 +178,7 @@ def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
 def test_an_engine_replays_the_same_pieces(
     engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailscope.replay.QUOTA", 1_000)
+    monkeypatch.setattr("tailscope.statistics.replay.QUOTA", 1_000)
     rng = np.random.default_rng(13)
     lock = np.where(rng.random(4_000) < 0.1, 1_000_000, 0)
     wall = rng.integers(100_000, 2_000_000, 4_000) + lock

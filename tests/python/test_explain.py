@@ -10,8 +10,8 @@ import pytest
 import tailscope
 from conftest import Make
 from explain_synthetic import QUIET, START_NS, Plant, World, generate, simulate, truth
-from tailscope.explanation import Cause, Explanation, explain
-from tailscope.target import parse
+from tailscope.statistics.explanation import Cause, Explanation, explain
+from tailscope.statistics.target import parse
 
 
 def cause(explanation: Explanation, name: str) -> Cause:

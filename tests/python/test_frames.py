@@ -11,7 +11,7 @@ import tailscope
 from conftest import Make
 from tailscope import frames
 from tailscope.errors import MachineError
-from tailscope.explanation import Explanation
+from tailscope.present.notebook import Explanation
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import ibis
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from tailscope.grid import Distribution, bin_of, bins_of, lower_edge, middle
+from tailscope.engines.grid import Distribution, bin_of, bins_of, lower_edge, middle
 
 LONGEST = 1 << 55
 lengths = some.integers(0, LONGEST)

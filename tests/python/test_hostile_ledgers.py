@@ -17,10 +17,12 @@ import tailscope
 from command import Command, flat, runner, sentence
 from conftest import Make, edit
 from explain_synthetic import START_NS, seal
-from tailscope import diff_cli, storage
+from tailscope import diff_cli
 from tailscope.cli import main
 from tailscope.errors import LedgerError
-from tailscope.terminal import OBEYED, Terminal, escaped
+from tailscope.escaping import OBEYED, escaped
+from tailscope.ledger import storage
+from tailscope.present.terminal import Terminal
 
 #: A title, a cleared screen in both spellings, other directions, a line of its own.
 EVIL = "get\x1b]0;owned\x07\x9b2J\x1b[2J\u202etxt\u2066\r\u2028\nwarning: all is well"

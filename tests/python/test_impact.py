@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tailscope.engines.grid import Distribution, bins_of
+from tailscope.engines.value_counts import Ranked
 from tailscope.errors import TailscopeError
-from tailscope.grid import Distribution, bins_of
-from tailscope.impact import impact
-from tailscope.ranked import Ranked
-from tailscope.threshold import Lines, high_from, ranges_of, turning_points
-from tailscope.varmri import VarMRI
+from tailscope.statistics.impact import impact
+from tailscope.statistics.threshold import Lines, high_from, ranges_of, turning_points
+from tailscope.statistics.varmri import VarMRI
 
 METHOD = VarMRI()
 P95, P99 = Fraction(95, 100), Fraction(99, 100)

@@ -10,19 +10,20 @@ import pytest
 import tailscope
 from conftest import Make
 from numpy.typing import NDArray
-from tailscope import bootstrap, measure, ranked
-from tailscope.counterfactual import Baseline
-from tailscope.engine import connect
-from tailscope.explanation import TAIL
-from tailscope.ledger import Ledger
-from tailscope.near import with_tail
-from tailscope.overview import look_over
-from tailscope.sample import brought
-from tailscope.spans import spans_named
-from tailscope.strike import much
-from tailscope.target import Target
-from tailscope.timed import Timed
-from tailscope.varmri import VarMRI
+from tailscope.engines import measure, value_counts
+from tailscope.engines.connect import connect
+from tailscope.engines.draw import load_if_few
+from tailscope.engines.overview import look_over
+from tailscope.engines.spans import spans_named
+from tailscope.engines.timed import Timed
+from tailscope.ledger.ledger import Ledger
+from tailscope.statistics import bootstrap
+from tailscope.statistics.counterfactual import Baseline
+from tailscope.statistics.explanation import TAIL
+from tailscope.statistics.strike import much
+from tailscope.statistics.subset import with_tail
+from tailscope.statistics.target import Target
+from tailscope.statistics.varmri import VarMRI
 
 TARGETS = ("25", "50", "90", "99", "99.9")
 #: What the issue asks for, of the impact value and of the part of the spans that is left out.
@@ -119,7 +120,7 @@ def check(ledger: Ledger, columns: dict[str, NDArray], wall: NDArray) -> None:
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
         spans = spans_named(engine, table, overview, ledger, "recv..send")
-        spans = brought(spans, len(wall))
+        spans = load_if_few(spans, len(wall))
         walls = Timed.of(measure.walls(spans), spans.blocks)
         few = bootstrap.draw(spans.blocks, 1, seed=1, replicates=2)
         for percent in TARGETS:
@@ -166,7 +167,7 @@ def test_rows_that_stay_in_the_engine_say_the_same(
     rng = np.random.default_rng(5)
     lock = np.floor(CAUSES["uniform and 5 ms in 0.5 %"](rng, spans))
     wall = np.floor(service(rng, spans)) + lock
-    monkeypatch.setattr("tailscope.sample.HERE", 1_000)
+    monkeypatch.setattr("tailscope.engines.draw.IN_MEMORY", 1_000)
     ledger = tailscope.open(make(wall_ns=wall, lock_ns=lock))
     check(ledger, {"lock": lock}, wall)
 
@@ -177,19 +178,19 @@ def test_very_long_ledgers_count_values_to_fifteen_digits(
     rng = np.random.default_rng(6)
     lock = np.floor(rng.exponential(1 * MS, 20_000))
     ledger = tailscope.open(make(wall_ns=lock + 50_000, lock_ns=lock))
-    monkeypatch.setattr("tailscope.sample.HERE", 1_000)
+    monkeypatch.setattr("tailscope.engines.draw.IN_MEMORY", 1_000)
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
         spans = spans_named(engine, table, overview, ledger, "recv..send")
         exact = measure.strikes(spans, "lock", 20_000).ranked
-        monkeypatch.setattr("tailscope.measure.EXACT_ROWS", 1_000)
+        monkeypatch.setattr("tailscope.engines.measure.EXACT_ROWS", 1_000)
         short = measure.strikes(spans, "lock", 20_000).ranked
     assert len(short.values) < len(exact.values)
     assert short.total == exact.total
     truncated = np.repeat(short.values, short.weights.astype(int))
     whole = np.repeat(exact.values, exact.weights.astype(int))
     off = (whole - truncated) / np.maximum(whole, 1)
-    assert off.min() >= 0 and off.max() <= 2.0 ** -(ranked.DIGITS - 1)
+    assert off.min() >= 0 and off.max() <= 2.0 ** -(value_counts.DIGITS - 1)
 
 
 def test_what_is_spread_evenly_over_all_spans_has_no_impact(make: Make) -> None:

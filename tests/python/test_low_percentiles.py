@@ -12,11 +12,11 @@ import tailscope
 from command import Command, flat, runner
 from conftest import Make
 from explain_synthetic import World
-from tailscope import diff_text
 from tailscope.cli import main
-from tailscope.diff import diff
-from tailscope.explanation import explain
-from tailscope.target import Target
+from tailscope.present import diff_text
+from tailscope.statistics.diff import diff
+from tailscope.statistics.explanation import explain
+from tailscope.statistics.target import Target
 
 SPANS = 20_000
 #: What an interrupt of the storm takes in its handler, and outside of it (ns).
@@ -88,7 +88,7 @@ def test_a_storm_is_the_same_where_rows_stay_in_the_engine(
     base = tailscope.open(make("calm", **calm(rng)))
     new = tailscope.open(make("storm", **storm(rng, regular=False)))
     here = explain(new, Target(50), None, 1, compared=base).causes[0]
-    monkeypatch.setattr("tailscope.sample.HERE", 1_000)
+    monkeypatch.setattr("tailscope.engines.draw.IN_MEMORY", 1_000)
     there = explain(new, Target(50), None, 1, compared=base).causes[0]
     assert (there.name, there.saving) == (here.name, here.saving)
     assert there.cold_ns == here.cold_ns

@@ -9,7 +9,7 @@ import pytest
 import tailscope
 from conftest import Make, rewrite
 from explain_synthetic import World, generate
-from tailscope.explanation import Cause, Explanation
+from tailscope.statistics.explanation import Cause, Explanation
 
 
 def cause(explanation: Explanation, name: str) -> Cause:

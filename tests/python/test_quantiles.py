@@ -7,12 +7,14 @@ import tailscope
 from conftest import Make
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from tailscope import fix, measure
-from tailscope.engine import connect
-from tailscope.grid import Distribution, bins_of, lower_edge
-from tailscope.overview import look_over
-from tailscope.spans import spans_named
-from tailscope.timed import Counts, Timed
+from tailscope.engines import measure
+from tailscope.engines.connect import connect
+from tailscope.engines.grid import Distribution, bins_of, lower_edge
+from tailscope.engines.overview import look_over
+from tailscope.engines.spans import spans_named
+from tailscope.engines.timed import Counts, Timed
+from tailscope.statistics import fixed_walls
+from tailscope.statistics.fix import Fix
 
 BOUND = 0.002
 QUANTILES = (0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
@@ -106,4 +108,4 @@ def test_from_the_engine_too(make: Make) -> None:
         locks = measure.strikes(found, "lock", walls.total)
         check(locks.values, lock, weight)
         fixed = wall - np.maximum(lock - 5_000, 0)
-        check(fix.fixed(found, timed, fix.Fix({"lock": 5_000})).distribution(), fixed, weight)
+        check(fixed_walls.fixed(found, timed, Fix({"lock": 5_000})).distribution(), fixed, weight)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tailscope.bootstrap import Interval
-from tailscope.quantity import count, duration, percent, ratio, span_of_time
+from tailscope.quantity import Interval, count, duration, percent, ratio, span_of_time
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,18 @@ import pytest
 import tailscope
 from conftest import Make, rewrite
 from explain_synthetic import START_NS
-from tailscope import counterfactual, fix, replay
-from tailscope.counterfactual import Baseline
-from tailscope.engine import connect
-from tailscope.explanation import Explanation
-from tailscope.overview import look_over
-from tailscope.pieces import Pieces
-from tailscope.sample import Sample
-from tailscope.spans import Spans, spans_named
-from tailscope.target import Target
-from tailscope.weighing import start
+from tailscope.engines.connect import connect
+from tailscope.engines.overview import look_over
+from tailscope.engines.sample import Sample
+from tailscope.engines.spans import Spans, spans_named
+from tailscope.statistics import counterfactual, replay
+from tailscope.statistics.counterfactual import Baseline
+from tailscope.statistics.explanation import Explanation
+from tailscope.statistics.fix import Fix
+from tailscope.statistics.fixed_walls import fixed
+from tailscope.statistics.ranking import start
+from tailscope.statistics.target import Target
+from tailscope.statistics.time_windows import TimeWindows
 
 MILLISECOND = 1_000_000
 
@@ -180,7 +182,7 @@ def often_held_up() -> dict[str, np.ndarray]:
 def test_pieces_agree_with_the_whole_within_their_interval(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits = fix.Fix({"runqueue": 0})
+    waits = Fix({"runqueue": 0})
     with opened(make(**often_held_up())) as (spans, baseline):
         whole = replay.with_queue(spans, baseline.walls, 1)
         expected = counterfactual.without(whole, baseline, waits).predicted.ns
@@ -262,19 +264,19 @@ def test_rows_that_begin_at_once_are_not_replayed_and_it_says_so(
 
 def test_pieces_are_the_same_length_in_each_block_and_lead_in_to_each() -> None:
     power, blocks = 20, 50
-    pieces = Pieces.reading(0.25, power, 7)
+    windows = TimeWindows.reading(0.25, power, 7)
     moment = np.arange(0, blocks << power, 97, dtype=np.int64)
-    has, reads = pieces.has(moment), pieces.reads(moment)
+    has, reads = windows.has(moment), windows.reads(moment)
     assert reads[has].all()
     assert reads.mean() == pytest.approx(0.25, rel=0.01)
     inside = np.bincount(moment[has] >> power, minlength=blocks) * 97
-    assert np.allclose(inside, pieces.length, atol=2 * 97)
-    begins = [int(pieces.begin(np.array([block]))[0]) for block in range(blocks)]
+    assert np.allclose(inside, windows.length, atol=2 * 97)
+    begins = [int(windows.start(np.array([block]))[0]) for block in range(blocks)]
     assert len(set(begins)) > blocks / 2
     assert min(begins) < 0.2 * (1 << power) and max(begins) > 0.6 * (1 << power)
     for block in range(blocks):
         begin = (block << power) + begins[block]
-        assert pieces.reads(np.arange(begin - pieces.lead, begin)).all()
+        assert windows.reads(np.arange(begin - windows.lead, begin)).all()
 
 
 def test_as_recorded_the_replay_is_what_was_recorded(make: Make) -> None:
@@ -282,7 +284,7 @@ def test_as_recorded_the_replay_is_what_was_recorded(make: Make) -> None:
     with opened(make(**rows)) as (spans, baseline):
         spans = replay.with_queue(spans, baseline.walls, 1)
         whole = baseline.whole
-        same = fix.fixed(spans, baseline.walls, fix.Fix({"runqueue": 1 << 40})).distribution()
+        same = fixed(spans, baseline.walls, Fix({"runqueue": 1 << 40})).distribution()
     assert np.array_equal(same.bins, whole.bins)
     assert same.weights == pytest.approx(whole.weights)
 

@@ -8,9 +8,9 @@ import pytest
 import tailscope
 from browser import Browser
 from explain_synthetic import World
-from tailscope.explanation import explain
-from tailscope.report import save
-from tailscope.target import parse
+from tailscope.present.report import save
+from tailscope.statistics.explanation import explain
+from tailscope.statistics.target import parse
 
 #: A telephone, a small tablet, a desk (px).
 WIDTHS = (360, 768, 1280)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tailscope
 from conftest import Make, edit, rewrite
-from tailscope.counter import COUNTERS, INTEL, TABLE_1, TABLE_2, TOTALS, Group, parents_of
-from tailscope.rules import Event, correlation, jaccard, judge
-from tailscope.sample import Sample
-from tailscope.text import Detail, render
-from tailscope.varmri import VarMRI
+from tailscope.engines.sample import Sample
+from tailscope.ledger.counters import COUNTERS, INTEL, TABLE_1, TABLE_2, TOTALS, Group, parents_of
+from tailscope.present.text import Detail, render
+from tailscope.statistics.rules import Event, correlation, jaccard, judge
+from tailscope.statistics.varmri import VarMRI
 
 METHOD = VarMRI()
 
@@ -235,8 +235,8 @@ def test_counters_have_typical_values_and_the_clock_a_frequency(make: Make) -> N
 
 def test_the_numbers_of_the_method_are_options(two_values: Path) -> None:
     ledger = tailscope.open(two_values)
-    from tailscope.explanation import explain
-    from tailscope.target import Target
+    from tailscope.statistics.explanation import explain
+    from tailscope.statistics.target import Target
 
     found = explain(ledger, Target(99), None, 1, VarMRI(ranges=50, fit=0.9, proportion=0.95))
     method = found.to_dict()["method"]

@@ -13,9 +13,9 @@ from conftest import Make
 from explain_synthetic import START_NS
 from tailscope.cli import main
 from tailscope.errors import TailscopeError
-from tailscope.explanation import Explanation, explain
-from tailscope.segments import parse_length
-from tailscope.target import Target
+from tailscope.statistics.explanation import Explanation, explain
+from tailscope.statistics.segments import parse_length
+from tailscope.statistics.target import Target
 
 #: A span each millisecond: five segments of one second.
 ROWS = 5_000

@@ -11,14 +11,18 @@ from conftest import Make
 from explain_synthetic import BUSY, World, generate
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from tailscope import fix, measure, shapley
-from tailscope.engine import connect
-from tailscope.explanation import Cause, Explanation
-from tailscope.grid import Distribution, bins_of
-from tailscope.overview import look_over
-from tailscope.sample import Sample, sample
-from tailscope.spans import spans_named
-from tailscope.timed import Timed
+from tailscope.engines import measure
+from tailscope.engines.connect import connect
+from tailscope.engines.draw import sample
+from tailscope.engines.grid import Distribution, bins_of
+from tailscope.engines.overview import look_over
+from tailscope.engines.sample import Sample
+from tailscope.engines.spans import spans_named
+from tailscope.engines.timed import Timed
+from tailscope.statistics import shapley
+from tailscope.statistics.explanation import Cause, Explanation
+from tailscope.statistics.fix import Fix
+from tailscope.statistics.fixed_walls import fixed
 
 
 def cause(explanation: Explanation, name: str) -> Cause:
@@ -85,7 +89,7 @@ def test_shares_sum_to_the_saving_that_the_engine_finds_for_all_at_once(tmp_path
         overview, table = look_over(engine, ledger)
         spans = spans_named(engine, table, overview, ledger, found.span.name)
         walls = Timed.of(measure.walls(spans), spans.blocks)
-        without = fix.fixed(spans, walls, fix.Fix(limits)).distribution()
+        without = fixed(spans, walls, Fix(limits)).distribution()
     assert shares.saving_ns == pytest.approx(found.at_target.ns - without.value_at(0.99))
 
 
@@ -95,7 +99,7 @@ def test_a_sample_weighs_what_all_rows_weigh_and_shares_alike(
     world = World(100_000, seconds=60, plants=BUSY, seed=6)
     ledger = tailscope.open(generate(tmp_path / "ledger", world))
     whole = ledger.explain("p99")
-    monkeypatch.setattr("tailscope.sample.QUOTA", (4_000, 8_000, 500))
+    monkeypatch.setattr("tailscope.engines.draw.QUOTA", (4_000, 8_000, 500))
     part, again = ledger.explain("p99", seed=3), ledger.explain("p99", seed=3)
     assert part.shares is not None and whole.shares is not None
     assert part.shares.is_sample

@@ -9,9 +9,9 @@ import pytest
 import tailscope
 from conftest import Make
 from explain_synthetic import START_NS, World
-from tailscope import explanation
-from tailscope.grid import bins_of
-from tailscope.timed import Counts, Timed
+from tailscope.engines.grid import bins_of
+from tailscope.engines.timed import Counts, Timed
+from tailscope.statistics import explanation
 
 
 def everything_from_all_rows(ledger: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> dict:

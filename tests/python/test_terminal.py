@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from tailscope.terminal import Terminal, has_unicode, plain
+from tailscope.present.terminal import Terminal, has_unicode, plain
 
 ASCII = Terminal(unicode=False)
 

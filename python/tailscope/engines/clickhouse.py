@@ -18,11 +18,12 @@ from urllib.parse import unquote, urlsplit
 
 from numpy.typing import NDArray
 
-from tailscope import storage
-from tailscope.engine import PATIENCE_S, VIEW, Engine, reach, shown
+from tailscope.engines.address import PATIENCE_S, reach, shown
 from tailscope.engines.arrow import as_arrays
+from tailscope.engines.engine import VIEW, Engine
 from tailscope.errors import LedgerError, MachineError
-from tailscope.ledger import Ledger
+from tailscope.ledger import storage
+from tailscope.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     import ibis

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import duckdb
 from numpy.typing import NDArray
 
-from tailscope import storage
-from tailscope.engine import VIEW, Engine
+from tailscope.engines.engine import VIEW, Engine
 from tailscope.errors import LedgerError, MachineError
-from tailscope.ledger import Ledger
-from tailscope.parquet import literal
+from tailscope.ledger import storage
+from tailscope.ledger.ledger import Ledger
+from tailscope.ledger.parquet import literal
 
 if TYPE_CHECKING:
     import ibis

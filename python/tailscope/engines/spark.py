@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from tailscope.engine import VIEW, Engine, reach
+from tailscope.engines.address import reach
 from tailscope.engines.arrow import as_arrays
+from tailscope.engines.engine import VIEW, Engine
 from tailscope.errors import LedgerError, MachineError, TailscopeError
-from tailscope.ledger import Ledger
+from tailscope.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     import ibis

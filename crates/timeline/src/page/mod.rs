@@ -11,7 +11,7 @@ use lanes::{Bar, Lanes};
 
 /// The look that all of Tailscope's pages have, and what only this one has.
 const STYLE: [&str; 2] = [
-    include_str!("../../../../python/tailscope/page.css"),
+    include_str!("../../../../python/tailscope/present/page.css"),
     include_str!("page.css"),
 ];
 const WIDTH: f64 = 1200.0;

@@ -28,7 +28,7 @@ use svg::percent;
 
 /// The look that all reports of Tailscope have, `explain`'s too, and what only this one has.
 const STYLE: [&str; 2] = [
-    include_str!("../../../../../python/tailscope/page.css"),
+    include_str!("../../../../../python/tailscope/present/page.css"),
     include_str!("page.css"),
 ];
 

@@ -1,0 +1,60 @@
+"""How a ledger was measured: what was kept and lost, and how the intervals were made."""
+
+from __future__ import annotations
+
+from tailscope.ledger.provenance import Measured
+from tailscope.quantity import count, percent
+from tailscope.statistics.explanation import Explanation
+
+
+def kept(recording: Measured) -> str:
+    """Which spans were written."""
+    some = percent(recording.keep or 1)
+    if recording.tail is None:
+        return f"{some} of the spans, drawn at random"
+    return f"the spans above p{100 * recording.tail:g} of their kind and {some} of the others"
+
+
+#: What was mended, by its key in `adjusted` of ledger.json.
+ADJUSTED = {
+    "overdrawn": "{:,} rows whose causes exceeded their wall time",
+    "switches": "{:,} switches that the kernel did not report",
+}
+
+
+def losses(recording: Measured) -> str:
+    """What was recorded, kept and lost."""
+    words = []
+    if recording.sample is not None and recording.sample < 1:
+        words.append(f"{percent(recording.sample)} of requests were sampled")
+    if recording.budget is not None:
+        words.append(f"kept: what {recording.budget / 1000:g} kB/s allow, half of it the tail")
+    elif recording.keep is not None and recording.keep < 1:
+        words.append(f"kept: {kept(recording)}")
+    if recording.seen is not None:
+        words.append(f"{count(recording.seen)} spans seen")
+    lost = {name: number for name, number in recording.lost.items() if number}
+    if lost:
+        listed = ", ".join(f"{number:,} ({name})" for name, number in lost.items())
+        part = f", {percent(sum(lost.values()) / recording.seen)}" if recording.seen else ""
+        words.append(f"lost: {listed}{part}")
+    elif recording.lost:
+        words.append("nothing lost")
+    else:
+        words.append("what was lost is not known")
+    mended = [
+        ADJUSTED.get(name, f"{{:,}} ({name})").format(number)
+        for name, number in recording.adjusted.items()
+        if number
+    ]
+    if mended:
+        words.append(f"adjusted, not lost: {', '.join(mended)}")
+    return "; ".join(words)
+
+
+def intervals(explanation: Explanation) -> str:
+    """How the intervals were made."""
+    return (
+        f"intervals: 95 %, from resampling the recording in {explanation.blocks} pieces of "
+        f"{explanation.block_s:.3g} s, {explanation.run_length} at a time"
+    )

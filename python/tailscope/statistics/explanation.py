@@ -1,0 +1,321 @@
+"""`explain` from end to end: a ledger in, an `Explanation` out. `tailscope.present` only shows it.
+
+Times are float or whole nanoseconds in fields that end in `_ns`; shares are fractions, 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tailscope.engines import measure
+from tailscope.engines.connect import connect
+from tailscope.engines.draw import load_if_few
+from tailscope.engines.grid import Distribution, lower_edge
+from tailscope.engines.measure import Worst
+from tailscope.engines.overview import look_over, walls_by_span
+from tailscope.engines.spans import spans_named
+from tailscope.ledger.ledger import Ledger
+from tailscope.ledger.provenance import Provenance, provenance
+from tailscope.quantity import Interval, duration, percent
+from tailscope.statistics import bootstrap, counterfactual
+from tailscope.statistics.base import Base, of_ledger
+from tailscope.statistics.composition import LatencyClass, TailBlock
+from tailscope.statistics.counter_impact import CounterImpact, Frequency, frequency_dict
+from tailscope.statistics.counterfactual import Baseline, Counterfactual, curve
+from tailscope.statistics.coverage import Coverage, covered
+from tailscope.statistics.disagreement import disagreements
+from tailscope.statistics.ranking import Cause, flat, rank_all, start
+from tailscope.statistics.replay import Queued, with_queue
+from tailscope.statistics.rules import Pair
+from tailscope.statistics.segments import Segments, cut, segments_dict
+from tailscope.statistics.shapley import Shares
+from tailscope.statistics.span_name import SpanName, choose, length_s, name_line
+from tailscope.statistics.subset import with_subset, with_tail
+from tailscope.statistics.target import Target
+from tailscope.statistics.varmri import VarMRI
+
+WORST = 20
+#: The tail that most questions go to holds so many times the spans above the target: a fix that
+#: brings the percentile below them costs passes over all spans.
+TAIL = 5
+#: Causes whose absence is drawn.
+CURVES = 3
+#: Below this many rows above the target, the percentile is one span's luck.
+FEW = 10
+
+
+@dataclass(frozen=True)
+class Together:
+    """The target percentile with several causes fixed at once."""
+
+    causes: tuple[str, ...]
+    predicted: Interval
+    saving: Interval
+    #: Where the percentile would lie in another recording, as long as this one.
+    again: Interval
+    #: The part of the saving that is the cache penalty of these causes.
+    cold_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything `explain` has to say about one span name."""
+
+    target: Target
+    span: SpanName
+    p50_ns: float
+    at_target: Interval
+    #: The mean wall time of the spans at or above the target (or around one at or below the
+    #: median), and of those that they are compared with.
+    tail_mean_ns: float
+    median_mean_ns: float
+    #: What a cause is held against.
+    base: Base
+    causes: tuple[Cause, ...]
+    together: tuple[Together, ...]
+    #: With those fixed at once that were asked for.
+    without: Together | None
+    #: How what all causes together save is divided among them.
+    shares: Shares | None
+    counters: tuple[CounterImpact, ...]
+    #: The average clock frequency; None where no cycles were counted.
+    frequency: Frequency | None
+    #: Causes and counters that go together and that no rule tells apart.
+    pairs: tuple[Pair, ...]
+    #: Why the two methods rank some causes differently, a sentence each.
+    disagreements: tuple[str, ...]
+    #: Causes that were measured and took no time in any span.
+    never: tuple[str, ...]
+    others: tuple[SpanName, ...]
+    classes: tuple[LatencyClass, ...]
+    timeline: tuple[TailBlock, ...]
+    #: When the first span began, ns since the Unix epoch; and how long the recordings lasted.
+    first_ns: int
+    seconds: float
+    blocks: int
+    block_s: float
+    run_length: int
+    #: The part of the spans (0 to 1) that were replayed: savings contain the queue behind a cause,
+    #: as it was in these. 0 where that is not known.
+    replayed_share: float
+    method: VarMRI
+    worst: tuple[Worst, ...]
+    #: The recording in pieces of time, where that was asked for.
+    segments: Segments | None
+    #: Distributions of wall time: as measured (key ""), and with the top causes fixed ("lock",
+    #: "lock + io").
+    curves: dict[str, Distribution]
+    provenance: Provenance
+    notes: tuple[str, ...]
+    #: What the rows do not cover; its notices come before every figure.
+    coverage: Coverage
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the reader must know before the first figure: sentences without a full stop."""
+        return (*self.provenance.notices, *self.coverage.notices)
+
+    @property
+    def excess_ns(self) -> float:
+        """By how much the mean of the tail is above the mean of the median band, or of the base."""
+        return self.tail_mean_ns - self.median_mean_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints; the keys are the dataclasses' fields."""
+        return {
+            "notices": list(self.notices),
+            "coverage": self.coverage.to_dict(),
+            "target": self.target.name,
+            "span": asdict(self.span),
+            "p50_ns": self.p50_ns,
+            "target_ns": asdict(self.at_target),
+            "excess_ns": self.excess_ns,
+            "base": self.base.to_dict(),
+            "seconds": self.seconds,
+            "causes": [flat(cause) for cause in self.causes],
+            "together": [flat(step) for step in self.together],
+            "without": flat(self.without) if self.without else None,
+            "shapley": asdict(self.shares) if self.shares else None,
+            "counters": [asdict(counter) for counter in self.counters],
+            "frequency": frequency_dict(self.frequency),
+            "pairs": [asdict(pair) for pair in self.pairs],
+            "disagreements": list(self.disagreements),
+            "never": list(self.never),
+            "not_measured": self.provenance.not_measured,
+            "others": [asdict(name) for name in self.others],
+            "classes": [asdict(chosen) for chosen in self.classes],
+            "worst": [asdict(span) for span in self.worst],
+            "segments": segments_dict(self.segments) if self.segments else None,
+            "method": {
+                "confidence": bootstrap.CONFIDENCE,
+                "replicates": bootstrap.REPLICATES,
+                "blocks": self.blocks,
+                "block_s": self.block_s,
+                "run_length": self.run_length,
+                "replayed": self.replayed_share > 0,
+                "replayed_share": self.replayed_share,
+                **asdict(self.method),
+            },
+            "recordings": [asdict(recording) for recording in self.provenance.recordings],
+            "rows": self.provenance.rows,
+            "rows_left_out": self.provenance.rows_left_out,
+            "warnings": list(self.provenance.warnings),
+            "notes": list(self.notes),
+        }
+
+
+def explain(
+    ledger: Ledger,
+    target: Target,
+    span: str | None,
+    seed: int,
+    method: VarMRI = VarMRI(),  # noqa: B008 (it is frozen)
+    segment_ns: int | None = None,
+    without: Sequence[str] = (),
+    compared: Ledger | None = None,
+) -> Explanation:
+    """Explain the target percentile of one span name (default: the one with most spans).
+
+    With a length the recording is also cut into segments of so many ns. The percentile is also
+    predicted with the causes in `without` fixed, all of them at once. `compared` is a baseline
+    ledger: causes are held against what they are there.
+    """
+    with connect(ledger) as engine:
+        overview, table = look_over(engine, ledger)
+        chosen = choose(overview, span)
+        totals = [total for total in overview.totals if total.span == chosen]
+        spans = spans_named(engine, table, overview, ledger, chosen)
+        spans = load_if_few(spans, sum(total.rows for total in totals))
+        baseline = start(spans, target, seed)
+        whole = baseline.whole
+        floor = whole.bin_at(max(0.0, float(1 - TAIL * target.beyond)))
+        spans = with_subset(spans, sum(total.rows for total in totals), baseline, floor, seed)
+        spans = with_queue(spans, baseline.walls, seed)
+        queued = spans.queued if isinstance(spans.queued, Queued) else None
+        spans = with_tail(spans, floor)
+        by_span = {chosen: whole}
+        if len({total.span for total in overview.totals}) > 1:
+            by_span |= walls_by_span(engine, table)
+        base = of_ledger(compared, chosen, target, seed) if compared else Base.for_target(target)
+        ranking = rank_all(spans, baseline, target, seed, method, base)
+        fixed = counterfactual.at_once(spans, baseline, ranking.remedies, without)
+        found, remedies = list(ranking.causes), ranking.remedies
+        curves = {"": whole} | {
+            " + ".join(names): curve(spans, baseline, remedies.fix(names))
+            for names in worth_drawing(found, ranking.together)
+        }
+        floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
+        worst = measure.worst(spans, int(lower_edge(floor)), WORST)
+        coverage = covered(engine, table, overview, ledger, [(chosen, baseline.target.ns)])
+        segments = (
+            cut(spans, ledger, totals, segment_ns, target, seed, method) if segment_ns else None
+        )
+    names = [name_line(overview, name, walls, target) for name, walls in by_span.items()]
+    names.sort(key=lambda line: line.spans, reverse=True)
+    mine = next(line for line in names if line.name == chosen)
+    composition = ranking.composition
+    tail_mean, band_mean = composition.means(composition.wall)
+    if not base.is_median:
+        band_mean = sum(cause.median_mean_ns for cause in found)
+    return Explanation(
+        target=target,
+        span=mine,
+        p50_ns=mine.p50_ns,
+        at_target=baseline.target,
+        tail_mean_ns=tail_mean,
+        median_mean_ns=band_mean,
+        base=base,
+        causes=tuple(found),
+        together=tuple(
+            Together(names, one.predicted, one.saving, one.again, one.cold_ns)
+            for names, one in ranking.together
+        ),
+        without=(
+            Together(tuple(without), fixed.predicted, fixed.saving, fixed.again, fixed.cold_ns)
+            if without
+            else None
+        ),
+        shares=ranking.shares,
+        counters=ranking.counters,
+        frequency=ranking.frequency,
+        pairs=ranking.pairs,
+        disagreements=disagreements(found, ranking.pairs, baseline.target.ns),
+        never=tuple(
+            name
+            for name in ledger.stored_causes
+            if name not in spans.active and not ledger.is_null(name)
+        ),
+        others=tuple(line for line in names if line.name != chosen),
+        classes=composition.classes(),
+        timeline=composition.timeline(),
+        first_ns=min(total.first_ns for total in totals),
+        seconds=length_s(totals),
+        blocks=spans.blocks,
+        block_s=spans.block_s,
+        run_length=baseline.draws.run,
+        replayed_share=queued.share if queued else 0.0,
+        method=method,
+        worst=worst,
+        segments=segments,
+        curves=curves,
+        provenance=provenance(ledger, overview),
+        notes=(
+            *remarks(mine, target, baseline),
+            *(drawn(queued) if queued else [TOO_MANY] if spans.replayable else []),
+        ),
+        coverage=coverage,
+    )
+
+
+def worth_drawing(
+    found: list[Cause], together: Sequence[tuple[tuple[str, ...], Counterfactual]]
+) -> list[tuple[str, ...]]:
+    """The top causes and the largest set of them: what would be left gets a curve."""
+    top = [(cause.name,) for cause in found[:CURVES] if cause.saving.ns > 0]
+    return [*top, *(names for names, _ in together[-1:])]
+
+
+#: Where no time window is small enough.
+TOO_MANY = (
+    "so many spans begin at once that the queue behind a cause can't be replayed: savings are "
+    "without it"
+)
+#: From which part of the spans that waited on it is said that their queue was cut.
+WORTH_SAYING = 0.01
+
+
+def drawn(queued: Queued) -> Iterator[str]:
+    """How much of a long recording was replayed, and whether that was enough."""
+    if queued.share == 1:
+        return
+    yield (
+        f"the queue behind a cause is that of {percent(queued.share)} of the spans: requests were "
+        f"replayed in {queued.windows:,} pieces of {duration(queued.length_ns)}, drawn at random "
+        "from all of the recording; the intervals contain what that may have missed"
+    )
+    if queued.cut_share >= WORTH_SAYING:
+        yield (
+            f"{percent(queued.cut_share)} of the spans that waited in these pieces waited since "
+            "before their piece began: the queue behind a cause is longer than told"
+        )
+
+
+def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]:
+    """What the reader should know before trusting the figures."""
+    above = float(line.rows * target.beyond)
+    if line.rows == 1:
+        yield "there is one span only: it is its own median, percentile and maximum"
+    elif above < 1:
+        yield (
+            f"{line.rows:,} spans are too few for {target.name}: it is the slowest of them; "
+            f"{target.name} takes at least {round(1 / target.beyond):,}"
+        )
+    elif above < FEW:
+        yield f"{target.name} rests on about {above:.0f} spans: record longer to trust it"
+    if line.rows > 1 and baseline.draws.too_few:
+        yield (
+            "the tail comes in few long bursts: the true interval is wider than shown; "
+            "a longer recording would tell"
+        )

@@ -1,0 +1,90 @@
+"""A fix: causes brought down to a limit, and what that takes of each span.
+
+With a cause goes its penalty (`cache_penalty`, `interrupt_penalty`): part of the running of the
+spans that it struck. Causes stay exclusive: what is put down to one is not running's too, so to fix
+`running` alone leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, TypeVar
+
+import ibis
+import numpy as np
+from numpy.typing import NDArray
+
+from tailscope.engines.penalty import Penalty
+from tailscope.engines.spans import Spans
+from tailscope.ledger.causes import RUNNING
+
+if TYPE_CHECKING:
+    from ibis.expr.types import IntegerValue
+
+    from tailscope.engines.sample import Sample
+
+    #: Whole numbers of all rows: as an expression, or in memory.
+    Whole = TypeVar("Whole", IntegerValue, NDArray[np.int64])
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What is fixed: no cause in `limits` is above its limit (ns), and `penalties` are gone."""
+
+    limits: dict[str, int]
+    penalties: tuple[Penalty, ...] = ()
+    #: Penalties of causes that are not fixed: running that to fix `running` does not take.
+    stays: tuple[Penalty, ...] = ()
+
+    @property
+    def bare(self) -> Fix:
+        """The same, but the penalties stay."""
+        return Fix(self.limits, stays=(*self.penalties, *self.stays))
+
+    def more(self, spans: Spans) -> dict[str, IntegerValue]:
+        """What it takes of each cause (ns)."""
+        return self.taken(spans.value, lambda one: one.gain(spans), ibis.greatest)
+
+    def more_in(self, rows: Sample) -> dict[str, NDArray[np.int64]]:
+        """The same for rows in memory."""
+
+        def greatest(*values: NDArray[np.int64] | int) -> NDArray[np.int64]:
+            return reduce(np.maximum, values)
+
+        return self.taken(rows.values.__getitem__, lambda one: one.gain_in(rows), greatest)
+
+    def taken(
+        self,
+        value: Callable[[str], Whole],
+        gain: Callable[[Penalty], Whole],
+        greatest: Callable[..., Whole],
+    ) -> dict[str, Whole]:
+        """What it takes, from the values of causes and their penalties."""
+        found = {cause: greatest(value(cause) - limit, 0) for cause, limit in self.limits.items()}
+        # The penalties of two causes may be the same running.
+        goes = [gain(one) for one in self.penalties]
+        stays = [gain(one) for one in self.stays]
+        if RUNNING in found:
+            if stays:
+                left = greatest(*stays, *goes, 0)
+                left = left - greatest(*goes, 0) if goes else left
+                found[RUNNING] = greatest(found[RUNNING] - left, 0)
+        elif goes:
+            found[RUNNING] = greatest(*goes, 0)
+        return found
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """What fixing each cause brings it to (ns), and the penalty that goes with it."""
+
+    medians: dict[str, int] = field(default_factory=dict)
+    penalties: dict[str, Penalty] = field(default_factory=dict)
+
+    def fix(self, causes: Sequence[str]) -> Fix:
+        """Some of them at once."""
+        goes = tuple(one for cause, one in self.penalties.items() if cause in causes)
+        stays = tuple(one for cause, one in self.penalties.items() if cause not in causes)
+        return Fix({cause: self.medians[cause] for cause in causes}, goes, stays)
