@@ -87,8 +87,9 @@ def main() -> None:
 
 def line(found: dict[str, float]) -> tuple[str, ...]:
     """One world's line, without its name."""
-    shares = (f"{found[what]:.1%}" for what in ("p99", "without", "saving", "width"))
-    return (*shares, f"{found['error']:.2%}", f"{found['rows_alone']:.1%}", f"{found['memory']:.1f}")
+    shares = [f"{found[what]:.1%}" for what in ("p99", "without", "saving", "width")]
+    shares += [f"{found['error']:.2%}", f"{found['rows_alone']:.1%}"]
+    return (*shares, f"{found['memory']:.1f}")
 
 
 def covered(world: World, cause: str, recordings: int) -> dict[str, float]:

@@ -47,7 +47,7 @@ def this_machine() -> str:
 
 
 def commit() -> str:
-    """The sources' commit, with `-dirty` if a tracked file differs from it; results do not count."""
+    """The sources' commit, with `-dirty` if a tracked file differs from it, results excepted."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)

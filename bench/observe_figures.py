@@ -49,8 +49,9 @@ from the program (95 %):""",
         "Fig. 8: producer and consumer, what writing costs the reader",
         """\
 Paper: 30 cycles a sample of a line that another core keeps writing, without readings of the clock;
-that very figure is in the first table of `bench/render observe_cost`. Here the whole sample, as fast
-as it goes: both readings of the clock, the analysis, cycles, by how often the line was written.""",
+that very figure is in the first table of `bench/render observe_cost`. Here the whole sample, as
+fast as it goes: both readings of the clock, the analysis, cycles, by how often the line was
+written.""",
     ),
     "9": (
         "Fig. 9: producer and consumer, what reading costs the writer",
@@ -279,8 +280,8 @@ def main() -> None:
         good = result.figures["figure 4"]["2500"]["kept"]
         taken = mean([each[1] for each in result.figures["figure 7a"].values()])
         result.summary = (
-            f"good samples at 2,500 cycles {percent(good)}; taken by reading marks at 1,200 cycles, "
-            f"mean of five programs, {taken:.2f} %"
+            f"good samples at 2,500 cycles {percent(good)}; taken by reading marks at 1,200 "
+            f"cycles, mean of five programs, {taken:.2f} %"
         )
         result.write()
 

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from harness import Result, commit, known
+from render import page
+
 from proof import cell, table
 from proof.faults import FAULTS, planted_in
 from proof.judge import judge
 from proof.machine import LAB, PROGRAMS, ROOT, TAILSCOPE, ProofError, folder
 from proof.servers import SERVERS
-from render import page
 
 #: Beside a cell's two ledgers: how they were measured.
 KEPT = "measured.json"

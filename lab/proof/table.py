@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness import Bar
+
 from proof.faults import FAULTS, ON_SERVER
 from proof.servers import SERVERS
 
