@@ -131,6 +131,8 @@ def main() -> None:
         + "\n\nThis guest knows no cycles: whether the bar holds is not known. `sdk_cost.py` "
         "prints ns where a PMU is; it has met no such machine so far.",
     )
+    more = (f"{costs[2] - costs[0]:+.0f} ({sdk})" for sdk, costs in found.items())
+    result.summary = f"two counters, instructions a span: {', '.join(more)}; ns are not known"
     result.figures = {
         f"{sdk} {n}": cost for sdk, costs in found.items() for n, cost in costs.items()
     }

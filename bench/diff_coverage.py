@@ -5,7 +5,7 @@ changes, and from the same world with a slower cause. Prints a line a world: how
 of p99's change held the truth (no change; and the change between all recordings together), and how
 often `--fail-over 5%` would have failed without a reason.
 
-    python bench/diff_coverage.py --pairs 200
+    .venv/bin/python bench/diff_coverage.py --pairs 200
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from explain_coverage import QUANTILE, QUIET, WORLDS, World, counted
 from explain_synthetic import simulate
+from harness import Result, table
 from tailscope.engines.grid import Distribution
 from tailscope.engines.spans import block_power
 from tailscope.engines.timed import Timed
@@ -44,22 +45,37 @@ def compared(base: Timed, new: Timed) -> tuple[Interval, Interval]:
 
 
 def main() -> None:
-    """Print a table of coverages."""
+    """Prints a line for each world, and writes the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--no-result", action="store_true", help="leave bench/results alone")
     chosen = parser.parse_args()
-    print(f"{chosen.pairs} pairs of recordings of {chosen.rows:,} spans in {chosen.seconds:g} s")
-    print(f"{'world':<20} {'no change':>10} {'a change':>9} {'false alarms':>13}")
+    result = Result("diff_coverage", "Whether diff's 95 % intervals hold, and false alarms")
+    rows = []
     for name, plant in WORLDS.items():
         world = World(chosen.rows, chosen.seconds, plants=(*QUIET, plant))
         slower = replace(world, plants=(*QUIET, replace(plant, mean_ns=1.3 * plant.mean_ns)))
-        print(line(name, world, slower, chosen.pairs), flush=True)
+        found = covered(world, slower, chosen.pairs)
+        result.figures[name] = found
+        rows.append((name, *(f"{share:.0%}" for share in found.values())))
+        print(" | ".join(rows[-1]), flush=True)
+    pairs = f"{chosen.pairs} pairs of recordings of {chosen.rows:,} spans in {chosen.seconds:g} s"
+    head = ("world", "no change", "a change", "false alarms")
+    result.say(f"{pairs} from each world", table(head, rows))
+    held = [found[what] for found in result.figures.values() for what in ("no change", "a change")]
+    alarms = [found["false alarms"] for found in result.figures.values()]
+    result.summary = (
+        f"95 % intervals hold the truth in {100 * min(held):.0f} to {100 * max(held):.0f} % of the "
+        f"pairs; false alarms in {100 * min(alarms):.0f} to {100 * max(alarms):.0f} %"
+    )
+    if not chosen.no_result:
+        result.write()
 
 
-def line(name: str, world: World, slower: World, pairs: int) -> str:
-    """One world's coverage without and with a change, and its false alarms."""
+def covered(world: World, slower: World, pairs: int) -> dict[str, float]:
+    """The shares of pairs that are held without and with a change, and of false alarms."""
     power = block_power([int(world.seconds * 1e9)])
     blocks = (int(world.seconds * 1e9) >> power) + 1
     nothing = Distribution.of(np.zeros(0), np.zeros(0))
@@ -79,7 +95,7 @@ def line(name: str, world: World, slower: World, pairs: int) -> str:
     held = np.mean([found.lo <= 0 <= found.hi for found, _ in same])
     told = np.mean([found.lo <= truth <= found.hi for found in changed])
     alarms = np.mean([relative.lo > LIMIT for _, relative in same])
-    return f"{name:<20} {held:>10.1%} {told:>9.1%} {alarms:>13.1%}"
+    return {"no change": float(held), "a change": float(told), "false alarms": float(alarms)}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ them together, with and without the planted cause. Prints one line a world: how 
 held its truth, how wide it was, how far the estimates were off, and for comparison what resampling
 rows one by one (no blocks) would have given.
 
-    python bench/explain_coverage.py --recordings 300
+    .venv/bin/python bench/explain_coverage.py --recordings 300
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 from explain_synthetic import QUIET, START_NS, Columns, Plant, World, simulate
+from harness import Result, table
 from tailscope.engines.grid import Distribution, bins_of
 from tailscope.engines.spans import block_power
 from tailscope.engines.timed import Counts, Timed
@@ -54,25 +55,49 @@ def shuffled(columns: Columns, order: np.ndarray) -> Columns:
     return columns | {"start_ns": columns["start_ns"][order]}
 
 
+HEAD = ("world", "p99", "without the cause", "saving", "width", "error", "rows alone", "memory")
+
+
 def main() -> None:
-    """Print a table of coverages."""
+    """Prints a line for each world, and writes the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--recordings", type=int, default=300)
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--no-result", action="store_true", help="leave bench/results alone")
     chosen = parser.parse_args()
-    print(f"{chosen.recordings} recordings of {chosen.rows:,} spans in {chosen.seconds:g} s each")
-    print(
-        f"{'world':<20} {'p99':>6} {'without':>8} {'saving':>7} {'width':>7} {'error':>7} "
-        f"{'rows alone':>10} {'memory':>6}"
-    )
+    result = Result("explain_coverage", "Whether explain's 95 % intervals hold the truth")
+    rows = []
     for name, plant in WORLDS.items():
         world = World(chosen.rows, chosen.seconds, plants=(*QUIET, plant))
-        print(line(name, world, plant.cause, chosen.recordings), flush=True)
+        found = covered(world, plant.cause, chosen.recordings)
+        result.figures[name] = found
+        rows.append((name, *line(found)))
+        print(" | ".join(rows[-1]), flush=True)
+    recordings = f"{chosen.recordings} recordings of {chosen.rows:,} spans in {chosen.seconds:g} s"
+    result.say(f"{recordings} from each world", table(HEAD, rows))
+    held = [found["saving"] for found in result.figures.values()]
+    result.summary = (
+        f"95 % intervals of the saving hold the truth in {100 * min(held):.1f} to "
+        f"{100 * max(held):.1f} % of the recordings"
+    )
+    if not chosen.no_result:
+        result.write()
 
 
-def line(name: str, world: World, cause: str, recordings: int) -> str:
-    """One world's coverage of target, prediction, saving; the saving's width and error."""
+def line(found: dict[str, float]) -> tuple[str, ...]:
+    """One world's line, without its name."""
+    shares = [f"{found[what]:.1%}" for what in ("p99", "without", "saving", "width")]
+    shares += [f"{found['error']:.2%}", f"{found['rows_alone']:.1%}"]
+    return (*shares, f"{found['memory']:.1f}")
+
+
+def covered(world: World, cause: str, recordings: int) -> dict[str, float]:
+    """How often target, prediction and saving are held, and the saving's width and error.
+
+    All are shares, except the tail's memory in blocks. "Rows alone" is the saving's interval where
+    spans are resampled one by one.
+    """
     all_before = Distribution.of(np.zeros(0), np.zeros(0))
     all_after = all_before
     seen = []
@@ -101,10 +126,10 @@ def line(name: str, world: World, cause: str, recordings: int) -> str:
     alone_held = np.mean([alone.lo <= truths[2] <= alone.hi for _, alone, _ in seen])
     width = np.median([(found[2].hi - found[2].lo) / truths[2] for found, _, _ in seen])
     error = np.median([abs(found[2].ns / truths[2] - 1) for found, _, _ in seen])
-    return (
-        f"{name:<20} {held[0]:6.1%} {held[1]:8.1%} {held[2]:7.1%} {width:7.1%} {error:7.2%} "
-        f"{alone_held:10.1%} {np.mean([memory for *_, memory in seen]):6.1f}"
-    )
+    shares = {"p99": held[0], "without": held[1], "saving": held[2], "rows_alone": alone_held}
+    memory = np.mean([memory for *_, memory in seen])
+    told = {**shares, "width": width, "error": error, "memory": memory}
+    return {what: float(value) for what, value in told.items()}
 
 
 if __name__ == "__main__":

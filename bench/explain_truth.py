@@ -9,7 +9,9 @@ generated without a cause. A line a kind: how often the most valuable cause came
 Besides the saving as it is, which must hit the percentile of this very recording, the line says how
 often its 95 % interval holds the truth.
 
-    python bench/explain_truth.py --recordings 200 --jobs 2 --seen verdicts.jsonl
+    .venv/bin/python bench/explain_truth.py --recordings 200 --jobs 2 --seen verdicts.jsonl
+
+The result is written when all kinds have all their recordings.
 
 With `--seen` each verdict is kept in that file, and what is in it already is not done again: a run
 may be ended at any time (`--minutes`) and taken up later.
@@ -33,9 +35,11 @@ from pathlib import Path
 import numpy as np
 import tailscope
 from explain_synthetic import QUIET, Plant, World, generate, simulate
+from harness import Result, table
 from numpy.typing import NDArray
 
 PERCENTILE = 99
+HEAD = ("kind", "top-1", "surely", "within 10 %", "median error", "largest", "interval")
 NOISE = tuple(plant for plant in QUIET if plant.cause != "lock")
 #: What can be planted; the two of a recording are drawn.
 PLANTED = ("runqueue", "preempted", "lock", "io", "network", "queue")
@@ -191,7 +195,7 @@ def at_least(right: int, tried: int) -> float:
 
 
 def main() -> None:
-    """Print a table."""
+    """Prints a line for each kind, and writes the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--recordings", "--seeds", type=int, default=20, help="of each kind")
     parser.add_argument("--rows", type=int, default=500_000)
@@ -200,13 +204,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="recordings at once; default: 1")
     parser.add_argument("--seen", type=Path, help="keep verdicts in this file, and go on from it")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after so many")
+    parser.add_argument("--no-result", action="store_true", help="leave bench/results alone")
     chosen = parser.parse_args()
     until = time.monotonic() + 60 * chosen.minutes
     size = f"{chosen.rows:,} spans in {chosen.seconds:g} s"
     seen = Seen(chosen.seen, size)
-    print(f"{chosen.recordings} recordings of {size} each")
-    print(f"{'kind':<14} {'top-1':>9} {'surely':>7} {'within 10 %':>12} {'median error':>13} "
-          f"{'largest':>8} {'interval':>9}")  # fmt: skip
+    result = Result("explain_truth", "Whether explain finds what was planted, and what it is worth")
+    rows = []
     with multiprocessing.get_context("spawn").Pool(chosen.jobs) as pool:
         for number, (name, make) in enumerate(KINDS.items()):
             if chosen.kind not in (None, name):
@@ -231,26 +235,42 @@ def main() -> None:
             if done := [
                 seen.verdicts[name, seed] for seed in seeds if (name, seed) in seen.verdicts
             ]:
-                line(name, done)
+                rows.append(line(name, done))
+                result.figures[name] = [asdict(verdict) for verdict in done]
+    result.say(f"{chosen.recordings} recordings of {size} of each kind", table(HEAD, rows))
+    every = [verdict for found in result.figures.values() for verdict in found]
+    right = sum(verdict["first"] == verdict["top"] for verdict in every)
+    close = sum(abs(verdict["error"]) <= 0.1 for verdict in every)
+    result.summary = (
+        f"{len(every)} recordings: the most valuable cause is first in {right}, its saving is "
+        f"within 10 % in {close}"
+    )
+    if len(every) == chosen.recordings * len(KINDS) and not chosen.no_result:
+        result.write()
 
 
-def line(name: str, seen: Sequence[Verdict]) -> None:
-    """One kind's line, and a line for each recording in which another cause came first."""
+def line(name: str, seen: Sequence[Verdict]) -> tuple[str, ...]:
+    """One kind's line; prints it, and each recording in which another cause came first."""
     sizes = np.abs([verdict.error for verdict in seen])
     wrong = [verdict for verdict in seen if verdict.first != verdict.top]
     right = len(seen) - len(wrong)
-    print(
-        f"{name:<14} {f'{right}/{len(seen)}':>9} {at_least(right, len(seen)):>7.1%} "
-        f"{np.mean(sizes <= 0.1):>12.1%} {np.median(sizes):>13.2%} {sizes.max():>8.1%} "
-        f"{np.mean([verdict.held for verdict in seen]):>9.1%}",
-        flush=True,
+    told = (
+        name,
+        f"{right}/{len(seen)}",
+        f"{at_least(right, len(seen)):.1%}",
+        f"{np.mean(sizes <= 0.1):.1%}",
+        f"{np.median(sizes):.2%}",
+        f"{sizes.max():.1%}",
+        f"{np.mean([verdict.held for verdict in seen]):.1%}",
     )
+    print(" | ".join(told), flush=True)
     for verdict in wrong:
         print(
             f"    seed {verdict.seed}: {verdict.top} is worth {verdict.top_ns / 1e3:,.1f} µs, and "
             f"{verdict.first} came first, worth {verdict.first_ns / 1e3:,.1f} µs",
             flush=True,
         )
+    return told
 
 
 if __name__ == "__main__":

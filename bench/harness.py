@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import os
-import platform
 import shutil
 import signal
 import statistics
@@ -24,7 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from machine import ROOT, command, commit, machine, this_machine
+
 RESULTS = ROOT / "bench" / "results"
 SPARE_CPU = max(os.sched_getaffinity(0))
 SERVER_CPU = min(os.sched_getaffinity(0))
@@ -118,7 +118,7 @@ def _bar(what: str, limit: float, value: Spread | float, unit: str, digits: int,
     return Bar(what, f"{sense} {limit:g} {unit}".rstrip(), f"{text} {unit}".rstrip(), held, note)
 
 
-# --- tables and results ---------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -141,59 +141,65 @@ def bars_table(bars: Sequence[Bar]) -> str:
     return table(("what", "bar", "figure: median [quartiles]", "held"), rows)
 
 
-def machine() -> str:
-    """The machine in a line, with nothing that changes from day to day."""
-    model = platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return f"{os.cpu_count()} CPUs, {model}, Linux {platform.release()}"
+# --- results --------------------------------------------------------------------------------------
 
 
 @dataclass
 class Result:
-    """What a script found: for people (name.md) and for `bench/run` (name.json)."""
+    """All that a script found; `write` stores it, and `bench/render` shows it."""
 
     name: str
     title: str
     bars: list[Bar] = field(default_factory=list)
     sections: list[tuple[str, str]] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
-    load: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.load.append(os.getloadavg()[0])
+    #: The figures for this result's line in bench/README.md; the bars' figures, if empty.
+    summary: str = ""
+    command: str = field(default_factory=command)
+    #: Of the sources, and of the day, when the measurement starts.
+    commit: str = field(default_factory=commit)
+    date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d"))
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def say(self, heading: str, text: str) -> None:
         """A part of the report, printed as soon as it is known."""
         self.sections.append((heading, text))
         print(f"\n{heading}\n{text}", flush=True)
 
-    def write(self, folder: Path = RESULTS) -> None:
-        """Writes both files and prints the bars."""
-        self.load.append(os.getloadavg()[0])
-        folder.mkdir(parents=True, exist_ok=True)
-        command = " ".join(["bench/" + Path(sys.argv[0]).name, *sys.argv[1:]])
-        load = f"load average {self.load[0]:.1f} before, {self.load[-1]:.1f} after"
-        lines = [f"# {self.title}", "", f"{machine()}; {load}.", ""]
-        lines += [f"    .venv/bin/python {command}", ""]
-        if self.bars:
-            print("\n" + bars_table(self.bars), flush=True)
-            lines += [bars_table(self.bars), ""]
-        for heading, text in self.sections:
-            lines += [f"## {heading}", "", text, ""]
-        (folder / f"{self.name}.md").write_text("\n".join(lines).rstrip() + "\n")
-        record = {
+    def stored(self) -> dict[str, Any]:
+        """What the file holds."""
+        return {
             "name": self.name,
+            "title": self.title,
             "machine": machine(),
-            "load": [round(x, 2) for x in self.load],
+            "commit": self.commit,
+            "date": self.date,
+            "command": self.command,
+            "load": [round(self.load, 2), round(os.getloadavg()[0], 2)],
+            "summary": self.summary,
             "bars": [asdict(bar) for bar in self.bars],
+            "sections": self.sections,
             "figures": self.figures,
         }
-        (folder / f"{self.name}.json").write_text(json.dumps(record, indent=1) + "\n")
-        print(f"\nwrote {folder / (self.name + '.md')}", flush=True)
+
+    def write(self, folder: Path = RESULTS) -> None:
+        """Stores it, and prints the bars."""
+        if self.bars:
+            print("\n" + bars_table(self.bars), flush=True)
+        print(f"\nwrote {self.store(folder)}", flush=True)
+
+    def store(self, folder: Path = RESULTS) -> Path:
+        """Writes FOLDER/MACHINE/NAME.json."""
+        path = folder / this_machine() / f"{self.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.stored(), indent=1, ensure_ascii=False) + "\n")
+        return path
+
+
+def known(name: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """What an earlier run stored on this machine; empty if there was none."""
+    path = folder / this_machine() / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 # --- processes ------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def differences(pairs: list[tuple[float, float]]) -> list[float]:
 
 
 def main() -> None:
-    """Measures, and writes bench/results/hook_cost.*."""
+    """Measures, and writes the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -165,6 +165,8 @@ def main() -> None:
         "it holds from, with ours",
     )
     result.say("ns a request: median [quartiles] of turns, of pairs of batches", table(head, rows))
+    added = (f"{name} {case['added_ns']['median']:.0f}" for name, case in result.figures.items())
+    result.summary = f"ns a request above empty programs: {'; '.join(added)}"
     if not args.quick:
         result.write()
 

@@ -1,4 +1,4 @@
-"""The experiments of Shim (Yang, Blackburn, McKinley, ISCA 2015) on this machine: bench/observe.md.
+"""The experiments of Shim (Yang, Blackburn, McKinley, ISCA 2015) on this machine.
 
 Each is the same question asked of `tailscope observe`, on programs whose truth is known. The
 paper's own numbers stand beside ours as far as this project's design quotes them. What observing
@@ -11,15 +11,12 @@ minutes, on a machine that is quiet.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from harness import RESULTS, ROOT, SERVER_CPU, Bench, Result, bench, machine, table
+from harness import ROOT, SERVER_CPU, Bench, Result, bench, table
 from observe_cost import METHODS, STEP, effect, instrumented, observed, paced, percent, running
 
-PAGE = ROOT / "bench" / "observe.md"
 #: Cycles that a piece of work takes in each stage of bench/c/stages.c, and its bytes.
 STAGES = {"parse": (500, 64), "look_up": (1000, 16), "answer": (2000, 1024)}
 
@@ -52,9 +49,9 @@ from the program (95 %):""",
         "Fig. 8: producer and consumer, what writing costs the reader",
         """\
 Paper: 30 cycles a sample of a line that another core keeps writing, without readings of the clock;
-that very figure is in the first table of [observe_cost](results/observe_cost.md). Here the whole
-sample, as fast as it goes: both readings of the clock, the analysis, cycles, by how often the line
-was written.""",
+that very figure is in the first table of `bench/render observe_cost`. Here the whole sample, as
+fast as it goes: both readings of the clock, the analysis, cycles, by how often the line was
+written.""",
     ),
     "9": (
         "Fig. 9: producer and consumer, what reading costs the writer",
@@ -71,11 +68,10 @@ of known speeds (bench/c/stages.c), a third of the time each, sampled every 20,0
 }
 
 HEAD = """\
-Shim's experiments, each with what `tailscope observe` shows on this machine, written by
-`bench/observe_figures.py`. "Paper" is what the design of this project quotes of it; no other number
-of the paper is given. Cycles are those of the machine's clock. What a sample takes, and what the
-identifiers themselves cost, is in [observe_cost](results/observe_cost.md) and
-[observe_java_cost](results/observe_java_cost.md).
+Shim's experiments, each with what `tailscope observe` shows on this machine. "Paper" is what the
+design of this project quotes of it; no other number of the paper is given. Cycles are those of the
+machine's clock. What a sample takes, and what the identifiers themselves cost, is in
+`bench/render observe_cost` and `bench/render observe_java_cost`.
 
 Each cell is one run of two seconds, and its interval that of the pauses within: a cell that falls
 out of its row, or lies below zero, shows how the virtual machine's own speed changes meanwhile.
@@ -84,8 +80,7 @@ out of its row, or lies below zero, shows how the virtual machine's own speed ch
 on the same core as the program (SMT), instructions and cycles of a real processor, the core's clock
 as it rises and falls, and what prefetchers do to a line that two CPUs share.
 `bench/observe_hardware.py` does it on a machine that has them. Instructions and IPC are held
-against known truth in an emulated arm64 machine (`tests/guests/test_counters.py`).
-"""
+against known truth in an emulated arm64 machine (`tests/guests/test_counters.py`)."""
 
 
 def ask(bench: Bench, pid: int, seconds: int, *options: object) -> dict[str, Any]:
@@ -275,23 +270,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short runs; writes nothing")
     args = parser.parse_args()
     result = Result("observe_figures", "Shim's figures, here")
+    result.say("How to read them", HEAD)
     with bench() as it:
         it.paced = it.copy(ROOT / "target" / "lab" / "paced")
         for name, figure in FIGURES.items():
             if not args.only or name in args.only:
                 figure(it, result, 1 if args.quick else 2)
     if not args.only and not args.quick:
-        write(result, PAGE)
-
-
-def write(result: Result, page: Path) -> None:
-    """The page, and the figures for machines."""
-    parts = [f"# {result.title}", f"{machine()}; load average {result.load[0]:.1f} before.", HEAD]
-    parts += [f"## {heading}\n\n{text}" for heading, text in result.sections]
-    page.write_text("\n\n".join(part.strip() for part in parts) + "\n")
-    found = {"machine": machine(), "load": result.load, "figures": result.figures}
-    (RESULTS / f"{result.name}.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\nwrote {page}", flush=True)
+        good = result.figures["figure 4"]["2500"]["kept"]
+        taken = mean([each[1] for each in result.figures["figure 7a"].values()])
+        result.summary = (
+            f"good samples at 2,500 cycles {percent(good)}; taken by reading marks at 1,200 "
+            f"cycles, mean of five programs, {taken:.2f} %"
+        )
+        result.write()
 
 
 if __name__ == "__main__":

@@ -284,6 +284,10 @@ def report(result: Result, kind: Kind, rounds: list[dict[str, Phase]], ledgers: 
     notes = [bar.note, by, f"{rows_lost} rows lost" if rows_lost else ""]
     bar.note = "; ".join(note for note in notes if note)
     result.bars.append(bar)
+    result.summary = (
+        f"{kind.name}, CPU time a transaction, ns: by probes {added['recorded'].median:+,.0f}, by "
+        f"socket {added['sockets'].median:+,.0f}; empty programs {added['hooked'].median:+,.0f}"
+    )
     result.figures[kind.name] = {
         "share": {state: vars(s) for state, s in share.items()},
         "added_ns": {state: vars(s) for state, s in added.items()},

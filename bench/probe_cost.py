@@ -121,7 +121,7 @@ def listeners(b: Bench, program: Program) -> dict[str, Callable[[str], Any] | No
 
 
 def main() -> None:
-    """Measures, and writes bench/results/probe_cost.*."""
+    """Measures, and writes the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--blocks", type=int, default=8, help="how often each state comes up")
     parser.add_argument("--rounds", type=int, default=60, help="batches a block")
@@ -169,6 +169,12 @@ def main() -> None:
         notes.append(f"{rows_lost} rows lost" if rows_lost else "")
         bars[-1].note = "; ".join(note for note in notes if note)
     result.bars = bars
+    told = [
+        f"{what} {spread(seen[kind, 'tailscope']).median:,.0f} "
+        f"(empty programs {spread(seen[kind, 'empty programs']).median:,.0f})"
+        for kind, what in names.items()
+    ]
+    result.summary = f"a span, ns: by {', by '.join(told)}"
     result.figures = {
         f"{kind}, {state}": vars(spread(ns)) for (kind, state), ns in seen.items()
     } | {"rows_lost": rows_lost}

@@ -263,6 +263,14 @@ def main() -> None:
             measured = measure_source(b, source, args.repeats, args.seconds, args.recorder_cpu)
             report_source(result, source, *measured)
         report_memory(result, *measure_memory(b, args.duration, args.recorder_cpu))
+    cpu, size = (
+        [figures[what]["median"] for figures in result.figures.values() if what in figures]
+        for what in ("cpu_percent", "bytes_a_row")
+    )
+    result.summary = (
+        f"at {RATE:,} spans/s: {min(cpu):.1f} to {max(cpu):.1f} % of a CPU, {min(size):.1f} to "
+        f"{max(size):.1f} bytes a row, {result.figures['memory']['largest_mib']:.1f} MiB"
+    )
     if not args.no_result:
         result.write()
 

@@ -1,9 +1,10 @@
 """Runs the measurements of what recording costs, one by one, and sums up which bars are held.
 
-Each script writes bench/results/NAME.md and NAME.json; the bars of all of them become a table,
-bench/results/README.md. Takes about an hour and wants the machine for itself; --quick takes five
-minutes and leaves the results in the repository alone. What is not among them has a reason: it
-takes far longer (soak, proof), or measures something else (explain, diff, the agent at rest).
+Each script writes bench/results/MACHINE/NAME.json. The bars of all of them are printed at the end,
+and the tables of bench/README.md are written from all results (bench/render). Takes about an hour
+and wants the machine for itself; --quick takes five minutes and leaves the results in the
+repository alone. What is not among them has a reason: it takes far longer (soak, proof), or
+measures something else (explain, diff, the agent at rest).
 
     bench/run
     bench/run --only server_cost
@@ -12,12 +13,12 @@ takes far longer (soak, proof), or measures something else (explain, diff, the a
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
 
-from harness import RESULTS, ROOT, Bar, bars_table
+from harness import ROOT, Bar, bars_table, known
+from render import PAGE, write_tables
 
 MEASUREMENTS = [
     "sdk_cost",
@@ -31,7 +32,6 @@ MEASUREMENTS = [
     "observe_cost",
     "observe_java_cost",
 ]
-SUMMARY = RESULTS / "README.md"
 
 
 def run(name: str, quick: bool) -> bool:
@@ -56,28 +56,13 @@ def run(name: str, quick: bool) -> bool:
     return code == 0
 
 
-def known_results() -> tuple[list[Bar], list[str]]:
-    """The bars of every result that is there, and the machines and loads they were measured at."""
-    bars, notes = [], []
-    for name in MEASUREMENTS:
-        path = RESULTS / f"{name}.json"
-        if not path.exists():
-            continue
-        found = json.loads(path.read_text())
-        bars += [Bar(**bar) for bar in found.get("bars", [])]
-        load = " to ".join(f"{x:.1f}" for x in found.get("load", []))
-        notes.append(f"- [{name}]({name}.md): {found.get('machine', '?')}; load {load}")
-    return bars, notes
-
-
-def write_summary() -> None:
-    """Writes the table of all bars."""
-    bars, notes = known_results()
-    if not bars:
-        return
-    title = "# Which bars are held\n\nWritten by `bench/run` from the files beside it."
-    SUMMARY.write_text("\n\n".join([title, bars_table(bars), "\n".join(notes)]) + "\n")
-    print(f"\n{bars_table(bars)}\n\nwrote {SUMMARY.relative_to(ROOT)}", flush=True)
+def sum_up() -> None:
+    """Prints the bars of this machine's results, and writes the tables."""
+    bars = [Bar(**bar) for name in MEASUREMENTS for bar in known(name).get("bars", [])]
+    if bars:
+        print(f"\n{bars_table(bars)}")
+    write_tables()
+    print(f"\nwrote {PAGE.relative_to(ROOT)}", flush=True)
 
 
 def main() -> None:
@@ -89,7 +74,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="short runs, nothing written")
     parser.add_argument("--only", action="append", help="this one: " + ", ".join(MEASUREMENTS))
-    parser.add_argument("--table", action="store_true", help="only write the table anew")
+    parser.add_argument("--table", action="store_true", help="measure nothing, only sum up")
     args = parser.parse_args()
     unknown = set(args.only or []) - set(MEASUREMENTS)
     if unknown:
@@ -99,7 +84,7 @@ def main() -> None:
         chosen = [name for name in MEASUREMENTS if not args.only or name in args.only]
         failed = [name for name in chosen if not run(name, args.quick)]
     if not args.quick:
-        write_summary()
+        sum_up()
     if failed:
         sys.exit(f"did not finish: {', '.join(failed)}")
 

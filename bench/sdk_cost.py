@@ -146,6 +146,11 @@ def report(result: Result, seen: Seen, rows_lost: int) -> None:
         at_most("SDK begin+end, row kept", 70, spans["kept"], "ns"),
     ]
     result.bars[1].held &= not rows_lost
+    medians = {state: f"{span.median:.1f}" for state, span in spans.items()}
+    result.summary = (
+        f"a span of the C SDK, ns: no recorder {medians['none']}, row not kept "
+        f"{medians['not kept']}, kept {medians['kept']}"
+    )
     if COUNTED in seen:
         pairs = zip(seen[COUNTED]["span"], seen["kept"]["span"], strict=True)
         more = spread([counted - kept for counted, kept in pairs])

@@ -16,24 +16,13 @@ With --case the other cases stay in the result as they were, if they are of this
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import asdict, dataclass
 
 from busy_server import CASES, SETTLE, Case, Phase, arguments, chosen, measure, under_load
 from empty_hooks import empty_hooks
-from harness import (
-    RESULTS,
-    Bench,
-    Recording,
-    Result,
-    at_least,
-    bench,
-    lost,
-    machine,
-    spread,
-    table,
-)
+from harness import Bench, Recording, Result, at_least, bench, known, lost, spread, table
+from machine import machine
 
 
 @dataclass(frozen=True)
@@ -121,6 +110,11 @@ def report(result: Result, case: Case, rounds: list[Round], rows: int, rows_lost
     by = f"by CPU time {by_cpu.median:.3f}, with empty programs {floor.median:.3f}"
     bar.note = f"{bar.note}; {by}" if bar.note else by
     result.bars.append(bar)
+    if not result.summary:
+        result.summary = (
+            f"recorded {case.server}, {case.name}: {added.median:+.0f} ns of CPU time a request, "
+            f"of which empty programs take {hooks.median:+.0f}"
+        )
     result.figures[case.name] = {
         "throughput": vars(throughput),
         "by_cpu": vars(by_cpu),
@@ -135,9 +129,8 @@ def report(result: Result, case: Case, rounds: list[Round], rows: int, rows_lost
 
 def known_rounds() -> dict[str, tuple[list[Round], int, int]]:
     """What an earlier run on this kind of machine measured, by case."""
-    path = RESULTS / "server_cost.json"
-    known = json.loads(path.read_text()) if path.exists() else {"machine": ""}
-    if known["machine"] != machine():
+    earlier = known("server_cost")
+    if earlier.get("machine") != machine():
         return {}
     return {
         name: (
@@ -145,7 +138,7 @@ def known_rounds() -> dict[str, tuple[list[Round], int, int]]:
             figures["rows"],
             figures["lost"],
         )
-        for name, figures in known["figures"].items()
+        for name, figures in earlier["figures"].items()
     }
 
 
@@ -153,13 +146,13 @@ def main() -> None:
     """Measure, print, write."""
     args, cases = chosen(arguments(__doc__))
     result = Result("server_cost", "What recording costs a server")
-    known = known_rounds() if args.case else {}
+    earlier = known_rounds() if args.case else {}
     with bench() as b:
         for case in CASES:
             if case in cases:
                 report(result, case, *compare(b, case, args))
-            elif case.name in known:
-                report(result, case, *known[case.name])
+            elif case.name in earlier:
+                report(result, case, *earlier[case.name])
     if not args.no_result:
         result.write()
 

@@ -233,6 +233,10 @@ def measure(b: Bench, args: argparse.Namespace, result: Result) -> None:
     ]
     result.figures = {"rounds": [asdict(one) for one in rounds], "own_ns": own, "runs": runs}
     result.figures["empty_own_ns"] = nothing
+    result.summary = (
+        f"throughput ÷ without: recorded {mine.median:.3f}, perf {perfs.median:.3f}, ftrace "
+        f"{kernels.median:.3f}, empty programs {empties.median:.3f}"
+    )
     result.say(
         "Throughput",
         f"- recorded ÷ not: {mine.text(3)}, 95 % interval {mine.interval(3)}\n"

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import RESULTS, ROOT, Bench, Result, at_least, bench
+from harness import ROOT, Bench, Result, at_least, bench, known
 
 Span = tuple[int, int]
 Story = dict[str, Any]
@@ -306,9 +306,7 @@ def main() -> None:
         sys.exit("the search server is not built: run `make search` first")
     result = Result("timeline_hazards", "Whether stories name what held up a search server")
     # One hazard may be measured anew: what is known of the others stays.
-    before = RESULTS / f"{result.name}.json"
-    if before.exists():
-        result.figures = json.loads(before.read_text())["figures"]
+    result.figures = known(result.name).get("figures", {})
     with bench() as b:
         index = b.folder / "index"
         words = ["index", str(index), str(WORKERS), str(DOCUMENTS)]
@@ -319,6 +317,8 @@ def main() -> None:
         what = f"{hazard}: stories whose first sentence names it"
         result.bars.append(at_least(what, 95, found["share"], "%"))
         result.say(hazard, found["text"] + f"\n- load average at the end: {found['load']:.1f}")
+    shares = ", ".join(f"{name} {found['share']:.0f}" for name, found in result.figures.items())
+    result.summary = f"stories whose first sentence names the hazard, %: {shares}"
     result.write()
 
 

@@ -223,6 +223,10 @@ def main() -> None:
             f"{told(seen)}\n- asked for and there after, in s: "
             + ", ".join(f"{t:.2f}" for t in took),
         )
+    result.summary = (
+        f"{slowest:,.0f} events/s, {sum(s.missing for s in steady)} missing; a window of ten "
+        f"seconds is written in {spread(took).median:.2f} s"
+    )
     result.figures = {
         "steady": [(s.rate, s.missing, s.told) for s in steady],
         "fast": [(s.rate, s.missing, s.told) for s in fast],

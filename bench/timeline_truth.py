@@ -112,6 +112,8 @@ def main() -> None:
     stories = json.loads(done.stdout)["stories"]
     for name, times in (("spins", spun), ("waits", waited)):
         judge(name, times, stories, result)
+    right = ", ".join(f"{name} {found['right']:.1f}" for name, found in result.figures.items())
+    result.summary = f"requests whose gaps sum to the client's latency, %: the client {right}"
     result.write()
 
 

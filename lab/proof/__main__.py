@@ -1,8 +1,8 @@
 """Plants faults in real servers and holds what Tailscope says against what is true.
 
 Measures every cell of faults × servers (about 35 s each, and again where that was spoiled or the
-fault too small), writes bench/results/proof.json and bench/proof.md after each. Needs root, two
-CPUs, and a quiet machine.
+fault too small), writes bench/results/MACHINE/proof.json after each, and prints the page at the
+end. Needs root, two CPUs, and a quiet machine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
+import shlex
 import signal
 import sys
 import time
@@ -19,6 +19,9 @@ from contextlib import ExitStack
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+from harness import Result, commit, known
+from render import page
 
 from proof import cell, table
 from proof.faults import FAULTS, planted_in
@@ -59,8 +62,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output",
         type=Path,
-        default=ROOT / "bench",
-        help="folder for proof.md and results/proof.json; default: bench",
+        default=ROOT / "bench" / "results",
+        help="writes OUTPUT/MACHINE/proof.json; default: bench/results",
     )
     parser.add_argument("--list", action="store_true", help="the cells, without measuring")
     args = parser.parse_args()
@@ -93,8 +96,8 @@ def main() -> int:
         return 3
     # A polite end unwinds every block, and each puts back what it changed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    results = args.output / "results" / "proof.json"
-    found: table.Cells = json.loads(results.read_text())["cells"] if results.exists() else {}
+    result = Result("proof", "The proof", command=command())
+    found: table.Cells = known("proof", args.output).get("figures", {}).get("cells", {})
     began = time.monotonic()
     for number, (server, fault) in enumerate(cells, 1):
         key = f"{server}:{fault}"
@@ -107,7 +110,9 @@ def main() -> int:
         if one := prove(server, fault, args):
             found[key] = one
             print(f"proof: {number}/{len(cells)} {key}: {told(one)}", file=sys.stderr)
-            write(args.output, found)
+            write(args.output, result, found)
+    if result.sections:
+        print(page(result.stored()), end="")
     return 0
 
 
@@ -131,7 +136,7 @@ def prove(server: str, fault: str, args: argparse.Namespace) -> dict[str, Any] |
             kept(args, server, fault) if args.ledgers else stack.enter_context(folder()) / "cell"
         )
         begin = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "load": os.getloadavg()[0]}
-        begin |= {"seconds": args.seconds}
+        begin |= {"seconds": args.seconds, "commit": commit()}
         try:
             if args.judge and not (where / KEPT).exists():
                 return None
@@ -166,25 +171,20 @@ def told(one: dict[str, Any]) -> str:
     return line + f", without it {table.interval(one['calm_p99_ns'])}"
 
 
-def write(output: Path, found: table.Cells) -> None:
-    """proof.json and proof.md."""
+def command() -> str:
+    """The command line, as the Makefile takes it."""
+    options = shlex.join(sys.argv[1:])
+    return f"make proof PROOF={shlex.quote(options)}" if options else "make proof"
+
+
+def write(output: Path, result: Result, found: table.Cells) -> None:
+    """All cells so far, in the servers' and faults' order; of the day of the latest."""
     order = [f"{server}:{fault}" for server, fault in chosen("*:*")]
-    found = {key: found[key] for key in order if key in found}
-    (output / "results").mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"cells": found}, indent=1, ensure_ascii=False)
-    (output / "results" / "proof.json").write_text(text + "\n")
-    (output / "proof.md").write_text(table.render(found, machine()))
-
-
-def machine() -> str:
-    """Where this was measured."""
-    models = [
-        line.split(":", 1)[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    model = models[0] if models else platform.machine()
-    return f"Measured on {os.cpu_count()} CPUs, {model}, Linux {platform.release()}."
+    cells = {key: found[key] for key in order if key in found}
+    result.date = max(cell["at"] for cell in cells.values())[:10]
+    result.bars, result.sections = table.bars(cells), table.sections(cells)
+    result.summary, result.figures = table.summary(cells), {"cells": cells}
+    result.store(output)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""`bench/proof.md`: the matrix, its bars, every miss with its figures, and all figures."""
+"""The proof's page: its bars, the matrix, every miss with its figures, and all figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+
+from harness import Bar
 
 from proof.faults import FAULTS, ON_SERVER
 from proof.servers import SERVERS
@@ -14,75 +16,81 @@ TOP_BAR, HELD_BAR = 0.95, 0.80
 Cells = dict[str, dict[str, Any]]
 
 
-def render(cells: Cells, about: str) -> str:
-    """The page, from the cells by their `server:fault`."""
-    return "\n".join(
-        [
-            "# The proof",
-            "",
-            "Real servers with a fault planted in each: is the fault the top cause of `tailscope "
-            "explain`, and does p99 after its removal lie in the 95 % interval that was predicted "
-            "from the phases with the fault alone? [How it is done](../lab/proof/README.md); "
-            f"`make proof` does it again. {lengths(cells)}",
-            "",
-            about,
-            "",
-            *bars(cells),
-            "",
-            *matrix(cells),
-            "",
-            *footnotes(),
-            "",
-            *misses(cells),
-            "",
-            *figures(cells),
-            "",
-            *expected(),
-            "",
-        ]
+def sections(cells: Cells) -> list[tuple[str, str]]:
+    """The page's parts, from the cells by their `server:fault`."""
+    parts = {
+        "Questions": questions(cells),
+        "Matrix": [*matrix(cells), "", *footnotes()],
+        "Misses": misses(cells),
+        "Figures": figures(cells),
+        "What a fault must be found as": expected(),
+    }
+    return [(heading, "\n".join(lines)) for heading, lines in parts.items()]
+
+
+def questions(cells: Cells) -> Iterator[str]:
+    """What is asked, and how long the cells were measured."""
+    yield (
+        "Real servers with a fault planted in each: is the fault the top cause of `tailscope "
+        "explain`, and does p99 after its removal lie in the 95 % interval that was predicted "
+        "from the phases with the fault alone? lab/proof/README.md has how it is done."
     )
-
-
-def lengths(cells: Cells) -> str:
-    """How long the cells were measured."""
     found = sorted({cell["seconds"] for cell in cells.values() if "seconds" in cell})
-    return (
-        f"Phases of a cell together: {', '.join(f'{one:g}' for one in found)} s." if found else ""
-    )
+    if found:
+        yield f"Phases of a cell together: {', '.join(f'{one:g}' for one in found)} s."
 
 
-def bars(cells: Cells) -> Iterator[str]:
-    """What is asked, and what was found."""
-    measured = {key: cell for key, cell in cells.items() if "error" not in cell}
-    planted = [cell for key, cell in measured.items() if not key.endswith(":none")]
-    calm = [cell for key, cell in measured.items() if key.endswith(":none")]
-    failed = len(cells) - len(measured)
-    yield "| what | bar | found | held |"
-    yield "| --- | --- | --- | --- |"
-    yield bar("the planted fault is the top cause", planted, "top", TOP_BAR)
-    yield bar("nothing planted: no cause above 10 % of p99", calm, "top", 1.0)
-    yield bar("p99 after removal is in the predicted interval", planted, "held", HELD_BAR)
-    narrow = sum(cell.get("held_by_estimate", False) for cell in planted)
-    yield f"| …and in that of the prediction alone | | {narrow} of {len(planted)} | |"
+def summary(cells: Cells) -> str:
+    """The line of bench/README.md."""
+    planted = [cell for key, cell in measured(cells).items() if not key.endswith(":none")]
+    top, held = (sum(bool(cell.get(key)) for cell in planted) for key in ("top", "held"))
+    of = len(planted)
+    return f"the planted fault is the top cause in {top} of {of} cells, p99 as predicted in {held}"
+
+
+def measured(cells: Cells) -> Cells:
+    """The cells that have a verdict."""
+    return {key: cell for key, cell in cells.items() if "error" not in cell}
+
+
+def bars(cells: Cells) -> list[Bar]:
+    """What is asked of the whole matrix, and what was found."""
+    judged = measured(cells)
+    planted = [cell for key, cell in judged.items() if not key.endswith(":none")]
+    calm = [cell for key, cell in judged.items() if key.endswith(":none")]
     large = [cell for cell in planted if cell["enough"]]
-    if len(large) < len(planted):
-        top, held = (sum(bool(cell.get(key)) for cell in large) for key in ("top", "held"))
-        yield (
-            "| …where the fault was large enough to tell: top cause / prediction "
-            f"| | {top} / {held} of {len(large)} | |"
-        )
-    if failed:
-        yield f"| cells that could not be measured | 0 | {failed} | NO |"
+
+    def of_large(key: str) -> str:
+        """The same of the faults that were large enough to tell."""
+        if len(large) == len(planted):
+            return ""
+        yes = sum(bool(cell.get(key)) for cell in large)
+        return f"where the fault was large enough to tell, {yes} of {len(large)}"
+
+    narrow = sum(cell.get("held_by_estimate", False) for cell in planted)
+    alone = f"in the interval of the prediction alone, {narrow} of {len(planted)}"
+    predicted = "; ".join(filter(None, (alone, of_large("held"))))
+    found = []
+    if planted:
+        what = "the planted fault is the top cause"
+        found.append(bar(what, planted, "top", TOP_BAR, of_large("top")))
+    if calm:
+        found.append(bar("nothing planted: no cause above 10 % of p99", calm, "top", 1.0))
+    if planted:
+        what = "p99 after removal is in the predicted interval"
+        found.append(bar(what, planted, "held", HELD_BAR, predicted))
+    if failed := len(cells) - len(judged):
+        found.append(Bar("cells that could not be measured", "0", f"{failed}", False))
+    return found
 
 
-def bar(what: str, cells: list[dict[str, Any]], key: str, least: float) -> str:
-    """One line of the bars."""
+def bar(what: str, cells: list[dict[str, Any]], key: str, least: float, note: str = "") -> Bar:
+    """A bar on the share of cells in which something is right."""
     yes = sum(bool(cell.get(key)) for cell in cells)
-    share = yes / len(cells) if cells else 0.0
-    held = "–" if not cells else "yes" if share >= least else "NO"
-    asked = "all" if least == 1.0 else f"at least {least:.0%}".replace("%", " %")
-    found = f"{yes} of {len(cells)}" + (f" ({share:.0%})".replace("%", " %") if cells else "")
-    return f"| {what} | {asked} | {found} | {held} |"
+    share = yes / len(cells)
+    asked = "all" if least == 1.0 else f"at least {100 * least:.0f} %"
+    found = f"{yes} of {len(cells)} ({100 * share:.0f} %)"
+    return Bar(what, asked, found, share >= least, note)
 
 
 def matrix(cells: Cells) -> Iterator[str]:
@@ -126,8 +134,6 @@ def footnotes() -> Iterator[str]:
 
 def misses(cells: Cells) -> Iterator[str]:
     """Every miss."""
-    yield "## Misses"
-    yield ""
     missed = {key: cell for key, cell in cells.items() if is_miss(cell)}
     if not missed:
         yield "None."
@@ -150,8 +156,6 @@ def is_miss(cell: dict[str, Any]) -> bool:
 
 def figures(cells: Cells) -> Iterator[str]:
     """All cells with their figures."""
-    yield "## Figures"
-    yield ""
     yield (
         "In µs, with 95 % intervals; *size*: the fault's, in parentheses where even the largest "
         "was too small to tell; *with*: the phases with the fault; *worth most*: the causes that "
@@ -183,8 +187,6 @@ def size(key: str, cell: dict[str, Any]) -> str:
 
 def expected() -> Iterator[str]:
     """What each fault must be found as."""
-    yield "## What a fault must be found as"
-    yield ""
     told = [(fault.title, fault) for fault in FAULTS.values()]
     told += [(f"{fault.title}, {key}", fault) for key, fault in ON_SERVER.items()]
     for title, fault in told:

@@ -106,12 +106,14 @@ def test_the_page_counts_and_shows_every_miss() -> None:
         "redis:hog": judged("hog", 30_000, queue=80_000, runqueue=10_000) | large,
         "nginx:hog": {"error": "the load ended early with code 3"},
     }
-    page = table.render(cells, "Measured here.")
-    assert "| the planted fault is the top cause | at least 95 % | 1 of 2 (50 %) | NO |" in page
-    assert "| nothing planted: no cause above 10 % of p99 | all | 0 of 1 (0 %) | NO |" in page
-    assert "in the predicted interval | at least 80 % | 1 of 2 (50 %) | NO |" in page
-    assert "| cells that could not be measured | 0 | 1 | NO |" in page
-    listed = page[page.index("## Misses") : page.index("## Figures")]
+    bars = [(bar.what, bar.bar, bar.figure, bar.held) for bar in table.bars(cells)]
+    assert bars == [
+        ("the planted fault is the top cause", "at least 95 %", "1 of 2 (50 %)", False),
+        ("nothing planted: no cause above 10 % of p99", "all", "0 of 1 (0 %)", False),
+        ("p99 after removal is in the predicted interval", "at least 80 %", "1 of 2 (50 %)", False),
+        ("cells that could not be measured", "0", "1", False),
+    ]
+    listed = dict(table.sections(cells))["Misses"]
     assert listed.count("redis:hog") == 2, listed
     assert "queue 80.0" in listed or "queue 80" in listed
     assert "memcached:none" in listed and "nginx:hog" in listed and "memcached:hog" not in listed
@@ -165,7 +167,10 @@ def test_every_fault_that_has_sizes_is_planted_larger_by_a_larger_size() -> None
 def test_the_page_says_which_faults_were_too_small_and_counts_them_all() -> None:
     small = judged("hog", queue=80_000, runqueue=10_000) | {"size": 16, "enough": False}
     large = judged("hog", runqueue=80_000) | {"size": 2, "enough": True}
-    page = table.render({"redis:hog": small, "nginx:hog": large}, "Measured here.")
-    assert "is the top cause | at least 95 % | 1 of 2 (50 %) | NO |" in page
-    assert "large enough to tell: top cause / prediction | | 1 / 1 of 1 |" in page
-    assert "| redis:hog | (16) |" in page and "| nginx:hog | 2 |" in page
+    cells = {"redis:hog": small, "nginx:hog": large}
+    top, predicted = table.bars(cells)
+    assert (top.figure, top.held) == ("1 of 2 (50 %)", False)
+    assert "large enough to tell, 1 of 1" in top.note
+    assert "large enough to tell, 1 of 1" in predicted.note
+    figures = dict(table.sections(cells))["Figures"]
+    assert "| redis:hog | (16) |" in figures and "| nginx:hog | 2 |" in figures
