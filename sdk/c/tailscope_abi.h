@@ -79,7 +79,7 @@ struct ts_recent {
 
 /* A cause's number is its place here; places of causes that blame nobody stay empty. */
 #define TS_RECENTS 16
-#define TS_BLAMED_CAUSES                                                                \
+#define TS_BLAMED_CAUSES                                                                 \
 	(1u << TS_RUNQUEUE | 1u << TS_PREEMPTED | 1u << TS_LOCK | 1u << TS_NETWORK |     \
 	 1u << TS_SLEEP | 1u << TS_IRQ | 1u << TS_SOFTIRQ_NET | 1u << TS_SOFTIRQ_TIMER | \
 	 1u << TS_SOFTIRQ_OTHER | 1u << TS_STOPPED)

@@ -32,7 +32,8 @@ enum tl_kind {
 	TL_IRQ_OUT = 6,	    /* the same */
 	TL_VECTOR_IN = 7,   /* small: the vector's number (timer, IPI, …) */
 	TL_VECTOR_OUT = 8,  /* the same */
-	TL_FAULT_IN = 9,    /* x, y: the address, low half first; 0 where the mechanism does not tell */
+	TL_FAULT_IN =
+	    9, /* x, y: the address, low half first; 0 where the mechanism does not tell */
 	TL_FAULT_OUT = 10,
 	TL_SYSCALL_IN = 11,  /* small: its number, x: the first argument's low half */
 	TL_SYSCALL_OUT = 12, /* small: its number, x: the result's low half */

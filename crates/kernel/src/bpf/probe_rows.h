@@ -51,8 +51,7 @@ static __always_inline __u64 take_shares(struct ts_row *row, const struct open_s
 			share[i].n = m->totals.n[i] - span->totals.n[i];
 			share[i].who = WHO_NOBODY;
 			if (TS_BLAMED_CAUSES & 1u << i && share[i].n)
-				share[i].who =
-				    blamed_in(&m->recent[i], m->totals.n[i], share[i].n);
+				share[i].who = blamed_in(&m->recent[i], m->totals.n[i], share[i].n);
 		}
 		barrier();
 		if (*(volatile __u32 *)&m->seq == seq)

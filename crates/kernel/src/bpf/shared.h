@@ -48,7 +48,7 @@
 #define WHO_VECTOR 0x8000
 #define WHO_SOFTIRQ 0xc000
 #define MAX_BLAMED 1024 /* a power of two, at most WHO_IRQ - WHO_THREAD */
-#define BLAMED_PROBES 8  /* places in which a name may stand */
+#define BLAMED_PROBES 8 /* places in which a name may stand */
 #define COMM_BYTES 16
 
 enum blamed_state {

@@ -102,7 +102,7 @@ pub(crate) fn receive(socket: &Fd, packet: &mut [u8]) -> Result<Option<[Fd; 2]>,
     // SAFETY: in what was received, or null.
     let head = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() };
     let fds = head
-        .filter(|head| head.cmsg_type == libc::SCM_RIGHTS && head.cmsg_len as usize == LENGTH)
+        .filter(|head| head.cmsg_type == libc::SCM_RIGHTS && head.cmsg_len == LENGTH as _)
         // SAFETY: there are two, by the length.
         .map(|head| unsafe { libc::CMSG_DATA(head).cast::<[c_int; 2]>().read_unaligned() })
         .map(|fds| fds.map(Fd));
