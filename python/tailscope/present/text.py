@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailscope.ledger.provenance import Measured
-from tailscope.present import counters_text, segments_text
+from tailscope.present import counters_text
 from tailscope.present.account import intervals, losses
 from tailscope.present.advice import advised
 from tailscope.present.answer import answer
@@ -182,6 +182,9 @@ def segments(explanation: Explanation, terminal: Terminal, detail: Detail) -> It
     """The recording in pieces of time."""
     if explanation.segments is None:
         return
+    # Loaded where it is asked for: it brings the charts and the comparison along.
+    from tailscope.present import segments_text
+
     yield ""
     yield from segments_text.render(explanation.segments, explanation.target, terminal, detail)
 
