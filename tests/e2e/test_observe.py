@@ -84,7 +84,7 @@ def test_a_hardware_counter_is_read_or_its_absence_told(observe: Observe, paced:
     else:
         assert report(ended)["rates"][0]["all_per_second"] > 0
     wrong = observe("--signal", f"counter:{pid}:instrutions")
-    assert wrong.code == 3 or (wrong.code == 2 and "is it instructions" in wrong.err)
+    assert wrong.code == 3 or (wrong.code == 2 and "did you mean instructions" in wrong.err)
 
 
 def test_a_core_is_counted_from_beside_or_what_is_missing_is_told(observe: Observe) -> None:

@@ -333,7 +333,7 @@ def test_the_window_can_be_asked_for_at_a_socket(timeline: Begin, folder: Path) 
         (["timeline"], 2, ["nothing to watch", "-p PID"]),
         (["timeline", "-p", "4194304"], 2, ["no process 4194304"]),
         (["timeline", "-p", "1", "--slow", "p0"], 2, ["no percentile"]),
-        (["timeline", "--", "no-such-program"], 2, ["no program 'no-such-program'"]),
+        (["timeline", "--", "no-such-program"], 2, ["can't start 'no-such-program'"]),
         (["timeline", "-p", "1", "--span", "uprobe:/bin/true:work"], 2, ["--span", "work"]),
         (["timeline", "story", "/etc/passwd"], 2, ["no trace of tailscope timeline"]),
         (["timeline", "story", "/nowhere"], 2, ["can't read /nowhere"]),

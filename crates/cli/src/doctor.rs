@@ -61,10 +61,10 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         ladder.set(
             "steal",
             Some("/proc/stat per CPU"),
-            "steal_time is in no table of symbols",
+            "the kernel does not export steal_time",
         );
     } else {
-        ladder.set("steal", None, "/proc/stat has never shown any");
+        ladder.set("steal", None, "/proc/stat has shown none since boot");
     }
     let counters = counters_rung();
     ladder.set(

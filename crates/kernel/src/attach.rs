@@ -59,7 +59,7 @@ pub(crate) fn attach(
         [] => ladder.set(
             "irq",
             None,
-            "no tracepoint of an interrupt could be attached to",
+            "no interrupt tracepoint could be attached",
         ),
         // Where there are no vectors, as on arm64, every interrupt has a handler.
         ["irq_handler"] => ladder.set("irq", Some("irq tracepoints"), ""),

@@ -101,7 +101,7 @@ pub(crate) fn select(
         ladder.set(
             "throttled",
             None,
-            "this kernel keeps no throttled time (CONFIG_CFS_BANDWIDTH)",
+            "this kernel does not account throttled time (CONFIG_CFS_BANDWIDTH)",
         );
     }
     Ok(())

@@ -74,7 +74,7 @@ pub enum RecordError {
     #[error(transparent)]
     Ledger(#[from] tailscope_trace::Error),
     /// A source of spans that this kernel has not.
-    #[error("{source_name} can't be recorded here: {why}")]
+    #[error("can't record {source_name}: {why}")]
     Source {
         /// The source.
         source_name: String,
@@ -85,7 +85,7 @@ pub enum RecordError {
     #[error("can't start a thread: {0}")]
     Thread(io::Error),
     /// A system call.
-    #[error("can't wait for news: {0}")]
+    #[error("poll() on the process-event ring failed: {0}")]
     Wait(io::Error),
 }
 

@@ -60,14 +60,14 @@ fn what_is_wrong_is_told_with_its_line() {
         assert!(what.contains(why), "{text}: {what}");
     }
     for (text, line, why) in [
-        ("[ledger]\nquota = \"10XB\"", 4, "no number of bytes"),
+        ("[ledger]\nquota = \"10XB\"", 4, "not a number of bytes"),
         ("[ledger]\nquota = \"300MB\"", 4, "must hold two"),
         ("[ledger]\nrotate_size = \"9GB\"", 4, "must hold two"),
         ("[ledger]\nrotate_size = 10", 4, "less than 1MB"),
         ("[ledger]\nfolder = \"run\"", 4, "absolute"),
-        ("[ledger]\nrotate_age = \"soon\"", 4, "no unit"),
-        ("[record]\nsample = \"110%\"", 4, "no share"),
-        ("[record]\nkeep = 1.5", 4, "no share"),
+        ("[ledger]\nrotate_age = \"soon\"", 4, "not a unit"),
+        ("[record]\nsample = \"110%\"", 4, "not a share"),
+        ("[record]\nkeep = 1.5", 4, "not a share"),
         ("[record]\ntail = true", 4, "a text or a number"),
         (
             "[record]\nspans = [\n  \"sdk\",\n  \"jvm:x\",\n]",

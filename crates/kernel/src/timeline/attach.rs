@@ -29,7 +29,7 @@ pub(super) fn attach(
         ladder.set(
             "irq",
             None,
-            "no tracepoint of an interrupt could be attached to",
+            "no interrupt tracepoint could be attached",
         );
     } else {
         ladder.set("irq", Some("irq and irq_vectors tracepoints"), "");

@@ -128,7 +128,7 @@ impl Recorder {
     fn say_unread(&mut self, file: &Path, why: &io::Error) {
         let file = file.display();
         self.notices.say_once(format!(
-            "can't look for the SDK in {file}: {why}; spans of processes that run it may be missing"
+            "can't search {file} for the SDK: {why}; SDK spans of its processes may be missing"
         ));
     }
 
@@ -177,8 +177,8 @@ impl Recorder {
                 }
                 Event::Refused { pid, errno } if errno == Errno::OPNOTSUPP.raw_os_error() => {
                     self.notices.say(format!(
-                        "process {pid} begins spans on virtual threads, which have no meter of \
-                         their own; those are not recorded"
+                        "process {pid} starts spans on virtual threads, which have no meter; \
+                         these spans are not recorded"
                     ));
                 }
                 Event::Refused { pid, errno } => {
