@@ -65,7 +65,7 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
         (["record", "-p", "1", "--counters", ""], ["no event ''"]),
         (
             ["record", "-p", "1", "--span", "syscall:recv..send", "--counters", "cycles"],
-            ["the SDK alone", "tailscope.h"],
+            ["needs SDK spans", "tailscope.h"],
         ),
         (["recrod"], ["no command 'recrod'", "--help"]),
         ([], ["usage", "record"]),

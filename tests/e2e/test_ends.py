@@ -32,7 +32,7 @@ def test_a_signal_ends_a_recording_properly(
     recorder = record("-p", busy.pid, "--span", "sdk").ready()
     recorder.serves(busy)
     ended = recorder.stop(how).clean()
-    assert "stopped; what was recorded is kept" in ended.err
+    assert "stopped; the recording is kept" in ended.err
     told = about(recorder.ledger)
     assert told["state"] == "done"
     assert 0 < told["rows"] == ledger.count(recorder.ledger)

@@ -93,7 +93,7 @@ def test_a_core_is_counted_from_beside_or_what_is_missing_is_told(observe: Obser
         reasons = (
             "no hardware counters",
             "has no term 'any'",
-            "no other hardware thread",
+            "no second hardware thread",
             "refused",
         )
         assert any(reason in ended.err for reason in reasons), ended.err
@@ -152,12 +152,12 @@ def test_a_counter_of_an_unmodified_jvm_is_read(observe: Observe, folder: Path) 
 def test_what_does_not_exist_is_named_with_what_does(observe: Observe, paced: Callable) -> None:
     pid = paced("--cycles", STEP).pid
     for name, said in [
-        (f"channel:{pid}:round", "is it rounds?"),
-        (f"mem:{pid}:paced_round", "is it paced_rounds"),
-        (f"chanel:{pid}:rounds", "is it channel?"),
+        (f"channel:{pid}:round", "did you mean rounds?"),
+        (f"mem:{pid}:paced_round", "did you mean paced_rounds"),
+        (f"chanel:{pid}:rounds", "did you mean channel?"),
         (f"channel:{os.getpid()}:rounds", "TS_CHANNEL"),
-        (f"hsperf:{pid}:x", "it is no JVM"),
-        (f"mem:{pid}:paced_rounds+64", "nothing of it is 64 bytes in"),
+        (f"hsperf:{pid}:x", "it is not a JVM"),
+        (f"mem:{pid}:paced_rounds+64", "so offset 64 is outside"),
         ("channel:999999999:rounds", "there is no process"),
         (f"channel:{pid}:phase", f"--tag channel:{pid}:phase"),
     ]:
@@ -199,12 +199,12 @@ def test_a_cpu_that_cannot_be_the_observers_is_refused(observe: Observe, paced: 
     beyond = observe(*counted, "--cpu", 4095)
     assert beyond.code == 2 and "this machine has no CPU 4095" in beyond.err
     taken = observe(*counted, "--cpu", CPUS[0])
-    assert taken.code == 2 and f"CPU {CPUS[0]} alone" in taken.err
+    assert taken.code == 2 and f"only on CPU {CPUS[0]}" in taken.err
     bound = ("taskset", "-c", str(CPUS[0]))
     alone = observe(*counted, under=bound)
-    assert alone.code == 3 and "a CPU of its own" in alone.err
+    assert alone.code == 3 and "the application needs it" in alone.err
     outside = observe(*counted, "--cpu", CPUS[1], under=bound)
-    assert outside.code == 2 and "not among those" in outside.err
+    assert outside.code == 2 and "may not run on CPU" in outside.err
 
 
 @pytest.mark.parametrize(("how", "said"), [("SIGTERM", "ended"), ("SIGUSR1", "another program")])

@@ -97,7 +97,7 @@ def test_the_doctor_says_which_namespace_it_is_in() -> None:
     command = (installed.tailscope(), "doctor")
     for under, which, words in (
         ((), "initial", "in the initial PID namespace"),
-        (UNSHARE, "nested", "PIDs are translated"),
+        (UNSHARE, "nested", "in a nested PID namespace"),
     ):
         done = run(*under, *command, "--json")
         assert done.returncode == 0, done

@@ -98,7 +98,7 @@ impl Agent {
         let config = Config::read(path)?;
         allow_descriptors();
         let archive = Archive::open(config.ledger.folder.as_ref())?;
-        let bell = Arc::new(Bell::new().map_err(system("make a bell"))?);
+        let bell = Arc::new(Bell::new().map_err(system("create an eventfd"))?);
         let mailbox = Arc::new(Mailbox::new(Arc::clone(&bell)));
         let passed = passed_listener();
         // Before the recorder, which drops the right to a port below 1024.
@@ -240,7 +240,7 @@ impl Agent {
                 say(&format!("can't seal {}: {why}", folder.display()));
             }
         }
-        say("stopped; what was recorded is kept");
+        say("stopped; the recording is kept");
         Ok(())
     }
 

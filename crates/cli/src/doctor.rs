@@ -32,17 +32,17 @@ const MEASUREMENTS: &[(&str, &str)] = &[
     ),
     (
         "ready",
-        "and from when they were ready: syscall:ready..send",
+        "the same, from when they are ready: syscall:ready..send",
     ),
     (
         "connections",
-        "who opened each connection, a client or the server itself",
+        "whether a client or the server opened a connection",
     ),
-    ("usdt", "probes that a program has: usdt:…"),
+    ("usdt", "USDT probes of any program: usdt:…"),
     ("uprobe", "functions of any program: uprobe:…"),
     (
         "counters",
-        "events of the CPU in the SDK's spans: --counters",
+        "hardware events in SDK spans: --counters",
     ),
 ];
 
@@ -111,9 +111,8 @@ fn text(ladder: &Ladder, namespace: PidNamespace) -> String {
             "in the initial PID namespace: every process of this machine can be recorded"
         }
         PidNamespace::Nested { .. } => {
-            "in a PID namespace of its own, as containers have: PIDs are translated to its \
-             numbers, and\nits processes can be recorded; for all of the machine run with \
-             --pid=host"
+            "in a nested PID namespace, such as a container's: Tailscope can record its processes, by \
+             their\nprocess ids in the namespace; to record all of the machine, run with --pid=host"
         }
     };
     let mut text = format!(
@@ -139,5 +138,5 @@ fn text(ladder: &Ladder, namespace: PidNamespace) -> String {
             text += &format!("       because {}\n", rung.why);
         }
     }
-    text + "\nEverything above marked 'no' is null in a ledger, never 0.\n"
+    text + "\nA measurement that is marked 'no' is null in a ledger, never 0.\n"
 }

@@ -208,13 +208,13 @@ impl Flight {
             .filter(|(_, rung)| rung.mechanism.is_none())
             .map(|(what, rung)| {
                 let cost = match what {
-                    "receive" | "send" => ": no request can be followed",
+                    "receive" | "send" => ": Tailscope can't follow requests",
                     "tcp" | "packet" | "transmit" => {
-                        ": requests are followed without their packets"
+                        ": Tailscope follows requests without their packets"
                     }
                     _ => "",
                 };
-                format!("{what} is not told: {}{cost}", rung.why)
+                format!("{what} is not recorded: {}{cost}", rung.why)
             })
             .collect()
     }

@@ -281,7 +281,7 @@ impl Sdk {
         let (pid, errno) = events.lost().refused?;
         self.refused.insert(pid).then(|| {
             format!(
-                "process {pid} can't reach us at {}: {}; its SDK spans are not told of",
+                "process {pid} can't reach the recorder at {}: {}; its SDK spans are not recorded",
                 Door::path().display(),
                 io::Error::from_raw_os_error(errno)
             )

@@ -25,7 +25,7 @@ impl Notes {
 /// A file that can't be read.
 pub(super) fn unread(file: &Path, why: &io::Error) -> String {
     format!(
-        "can't look for the SDK in {}: {why}; spans of processes that run it may be missing",
+        "can't search {} for the SDK: {why}; SDK spans of its processes may be missing",
         file.display()
     )
 }
