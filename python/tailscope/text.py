@@ -139,7 +139,7 @@ def table(explanation: Explanation, terminal: Terminal, detail: Detail) -> Itera
         if detail.verbose and (left := left_cold(cause, explanation)):
             yield from terminal.wrapped(f"  {left}", DIM, indent="    ")
     if small := [cause.name for cause in explanation.causes if is_small(cause, explanation)]:
-        yield from terminal.wrapped(f"next to nothing: {', '.join(small)}", indent="  ")
+        yield from terminal.wrapped(f"negligible: {', '.join(small)}", indent="  ")
     if explanation.never:
         yield from terminal.wrapped(f"never seen: {', '.join(explanation.never)}", indent="  ")
     for why, names in explanation.provenance.reasons().items():
@@ -169,8 +169,8 @@ def left_cold(cause: Cause, explanation: Explanation) -> str:
     if cause.cold_ns <= SMALL * explanation.at_target.ns:
         return ""
     if cause.name in DOSED:
-        return f"{duration(cause.cold_ns)} of that it costs outside its handlers (cold caches too)"
-    return f"{duration(cause.cold_ns)} of that is running that it leaves cold"
+        return f"{duration(cause.cold_ns)} of that is outside its handlers, cache penalty included"
+    return f"{duration(cause.cold_ns)} of that is its cache penalty"
 
 
 def fair(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
@@ -181,11 +181,11 @@ def fair(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     rest = ""
     if shares.rows < shares.of_rows:
         rest = f", from {count(shares.rows)} of {count(shares.of_rows)} rows"
-        rest += " drawn at random" if shares.is_sample else ": those that know all of them"
+        rest += " drawn at random" if shares.is_sample else "that have all of them"
     yield ""
     yield from terminal.wrapped(
-        f"fair shares add up to {duration(shares.saving_ns)}, what all {len(shares.shares)} "
-        f"causes together save{rest}",
+        f"fair shares add up to {duration(shares.saving_ns)}, the saving of all {len(shares.shares)} "
+        f"causes together{rest}",
         indent="  ",
     )
 
@@ -199,7 +199,7 @@ def left_out(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     ]
     if listed:
         yield ""
-        text = f"spans that the impact leaves out: {', '.join(listed)}"
+        text = f"spans left out for the impact value: {', '.join(listed)}"
         yield from terminal.wrapped(text, indent="  ")
 
 
@@ -209,13 +209,13 @@ def methods(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     for cause in explanation.causes:
         if cause.follows:
             lines.append(
-                f"{cause.name} goes in proportion to {cause.follows}: no impact of its own"
+                f"{cause.name} is proportional to {cause.follows}: it has no impact of its own"
             )
     for pair in explanation.pairs:
         found = f"{pair.correlation:.2f}" if pair.correlation is not None else "unknown"
         lines.append(
-            f"{pair.events[0]} and {pair.events[1]} go together (correlation {found}, "
-            f"{percent(pair.overlap)} of their spans in common), and no rule says which leads"
+            f"{pair.events[0]} and {pair.events[1]} occur together (correlation {found}, "
+            f"{percent(pair.overlap)} of their spans in common); no rule says which leads"
         )
     if lines:
         yield ""
@@ -234,8 +234,8 @@ def together(explanation: Explanation, terminal: Terminal, detail: Detail) -> It
     for step in steps:
         yield from terminal.wrapped(
             f"without {' + '.join(step.causes)}: {explanation.target.name} "
-            f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)}; measured anew for as "
-            f"long {span_of_time(step.again)})",
+            f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)}; in another recording "
+            f"of this length {span_of_time(step.again)})",
             indent="  ",
         )
 
@@ -308,7 +308,7 @@ def account(recording: Measured) -> Iterator[str]:
         yield "; ".join(f"{', '.join(names)} by {rung}" for rung, names in rungs.items())
     yield losses(recording)
     if recording.recorder_cpu_ns is not None:
-        cost = f"the recorder used {duration(recording.recorder_cpu_ns)} of CPU"
+        cost = f"the recorder used {duration(recording.recorder_cpu_ns)} of CPU time"
         if recording.seconds:
             cost += f" ({percent(recording.recorder_cpu_ns / 1e9 / recording.seconds)} of one CPU)"
         yield cost
@@ -335,7 +335,7 @@ def losses(recording: Measured) -> str:
     if recording.sample is not None and recording.sample < 1:
         words.append(f"{percent(recording.sample)} of requests were sampled")
     if recording.budget is not None:
-        words.append(f"kept: what {recording.budget / 1000:g} kB/s allow, half of it the tail")
+        words.append(f"kept: up to {recording.budget / 1000:g} kB/s, half of it slow spans")
     elif recording.keep is not None and recording.keep < 1:
         words.append(f"kept: {kept(recording)}")
     if recording.seen is not None:
@@ -348,7 +348,7 @@ def losses(recording: Measured) -> str:
     elif recording.lost:
         words.append("nothing lost")
     else:
-        words.append("what was lost is not known")
+        words.append("losses are not known")
     mended = [
         ADJUSTED.get(name, f"{{:,}} ({name})").format(number)
         for name, number in recording.adjusted.items()
@@ -362,6 +362,6 @@ def losses(recording: Measured) -> str:
 def intervals(explanation: Explanation) -> str:
     """How the intervals were made."""
     return (
-        f"intervals: 95 %, from resampling the recording in {explanation.blocks} pieces of "
+        f"intervals: 95 %, from resampling the recording in {explanation.blocks} blocks of "
         f"{explanation.block_s:.3g} s, {explanation.run_length} at a time"
     )

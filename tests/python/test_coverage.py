@@ -153,7 +153,7 @@ def test_slow_requests_that_shared_their_thread_are_counted_by_weight(
     first = flat(explain(ledger)[1].split("\n\n")[0])
     assert first == (
         "50 % of the slow requests shared their thread with other requests while they were open: "
-        "part of their `running` may be the others'"
+        "part of their `running` may belong to those"
     )
 
 

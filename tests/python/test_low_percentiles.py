@@ -118,7 +118,7 @@ def test_without_a_baseline_the_least_of_each_cause_is_the_base(make: Make, run:
     ledger = make(wall_ns=100_000 + lock, lock_ns=lock)
     code, out, _ = run(ledger, "-p", "p50")
     assert code == 0
-    assert "the base is the least of each cause in any span" in flat(out)
+    assert "the base is the least value of each cause in any span" in flat(out)
     found = json.loads(run(ledger, "-p", "p50", "--json")[1])
     assert found["target"] == "p50"
     assert found["base"]["kind"] == "minimum"
