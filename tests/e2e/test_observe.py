@@ -128,7 +128,7 @@ def test_a_counter_of_an_unmodified_jvm_is_read(observe: Observe, folder: Path) 
 
         def begun() -> bool:
             wrong = observe("--signal", f"{name[:-1]}")
-            return wrong.code == 2 and "is it sun.gc.collector.1.invocations" in wrong.err
+            return wrong.code == 2 and "did you mean sun.gc.collector.1.invocations" in wrong.err
 
         until(begun, "the JVM made its counters")
         raw = ("--period", 200_000, "--no-pauses", "--output", folder / "raw")
@@ -344,5 +344,5 @@ def test_a_threads_meter_is_a_counter(recordable: None, observe: Observe) -> Non
         queue = observe("--signal", f"meter:{program.pid}:queue")
     # It does nothing but sleep: nearly all its time is charged to that, and never more.
     assert 0.5e9 < told["rates"][0]["all_per_second"] < 1.05e9
-    assert wrong.code == 2 and "is it sleep?" in wrong.err
+    assert wrong.code == 2 and "did you mean sleep?" in wrong.err
     assert queue.code == 2 and "not metered by the kernel" in queue.err
