@@ -64,9 +64,10 @@ pub enum Command {
 
 /// Record spans and where their time went, into a ledger.
 ///
-/// The ledger has the wall time of each span and the time that the span lost to each cause. Causes
-/// are waits for a CPU, locks, disks, interrupts, page faults and more. The rest is the time in
-/// which the span ran. Ctrl-C ends the recording and keeps it.
+/// A span is one request to a server, or another piece of work that --span selects. The ledger is a
+/// folder of Parquet files. It has the wall time of each span, and how much of it each cause took:
+/// waits for a CPU, locks, disks, interrupts, page faults and more. The rest is the time in which
+/// the span ran. Ctrl-C ends the recording and keeps the ledger.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
