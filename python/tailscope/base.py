@@ -95,7 +95,7 @@ class Base:
         if self.kind is Kind.BASELINE and self.target and self.p50_ns is not None:
             missing = [cause for cause in causes if cause in self.unknown]
             unknown = (
-                f"; not measured there, so compared with their least value here: {', '.join(missing)}"
+                f"; not measured there, so compared with their least here: {', '.join(missing)}"
                 if missing
                 else ""
             )

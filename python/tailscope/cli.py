@@ -82,14 +82,18 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("ledger", nargs="+", help="folder that tailscope record wrote, or s3://…")
     found.add_argument(
-        "-p", "--target", default="p99", metavar="PERCENTILE", help="what to explain, p1 to p99.99; default: p99"
+        "-p",
+        "--target",
+        default="p99",
+        metavar="PERCENTILE",
+        help="what to explain, p1 to p99.99; default: p99",
     )
     found.add_argument(
         "--baseline",
         metavar="LEDGER",
         help="compare causes with their medians in this recording of a normal state",
     )
-    found.add_argument("--span", metavar="NAME", help="spans to explain; default: the name with most")
+    found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
     found.add_argument(
         "--segment",
         metavar="LENGTH",
@@ -108,8 +112,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--impact",
         action="store_true",
-        help="show impact values, why they differ from savings, and which causes occur "
-        "together",
+        help="show impact values, why they differ from savings, and which causes occur together",
     )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--html", metavar="FILE", help="also write a self-contained report")

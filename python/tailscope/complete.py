@@ -49,8 +49,8 @@ def notices(recordings: Sequence[Files]) -> Iterator[str]:
     for one in recordings:
         if one.json_damaged:
             yield (
-                f"DAMAGED: the ledger.json of {one.path} can't be used, so losses, missing files and "
-                "unmeasured causes are unknown"
+                f"DAMAGED: the ledger.json of {one.path} can't be used, so losses, missing files "
+                "and unmeasured causes are unknown"
             )
         if one.sealed is not None and one.found > one.sealed:
             yield (

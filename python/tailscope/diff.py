@@ -249,6 +249,6 @@ def careful(
         if rows * target.beyond < FEW:
             found.append(
                 f"{target.name} of {kind.name} is based on "
-                f"{percent(float(target.beyond))} of {rows:,} spans; record longer for a reliable figure"
+                f"{percent(float(target.beyond))} of {rows:,} spans; record longer to trust it"
             )
     return found

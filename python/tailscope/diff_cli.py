@@ -49,12 +49,18 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("base", metavar="BASE", help="ledger of before (a folder, or s3://…)")
-    found.add_argument("new", metavar="NEW", help="ledger of after")
     found.add_argument(
-        "-p", "--target", default="p99", metavar="PERCENTILE", help="what to compare, p1 to p99.99; default: p99"
+        "base", metavar="BASE", help="ledger before the change (a folder, or s3://…)"
     )
-    found.add_argument("--span", metavar="NAME", help="spans to compare; default: all kinds in both")
+    found.add_argument("new", metavar="NEW", help="ledger after the change")
+    found.add_argument(
+        "-p",
+        "--target",
+        default="p99",
+        metavar="PERCENTILE",
+        help="what to compare, p1 to p99.99; default: p99",
+    )
+    found.add_argument("--span", metavar="NAME", help="default: all kinds that both ledgers have")
     found.add_argument(
         "--fail-over",
         metavar="LIMIT",

@@ -365,7 +365,7 @@ def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]
             f"{target.name} needs at least {round(1 / target.beyond):,}"
         )
     elif above < FEW:
-        yield f"{target.name} is based on about {above:.0f} spans; record longer for a reliable figure"
+        yield f"{target.name} is based on about {above:.0f} spans; record longer to trust it"
     if line.rows > 1 and baseline.draws.too_few:
         yield (
             "the tail comes in a few long bursts, so the true interval is wider than shown; "

@@ -226,8 +226,7 @@ def open_recording(path: str, engine: str, warnings: list[str]) -> Opened:
     )
     if about and about.get("state") != "done":
         warnings.append(
-            f"{path} was cut off, or is still being written: "
-            "its last seconds may be missing"
+            f"{path} was cut off, or is still being written: its last seconds may be missing"
         )
     return Opened(Recording(path, files, about), tuple(states), account)
 

@@ -181,11 +181,11 @@ def fair(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     rest = ""
     if shares.rows < shares.of_rows:
         rest = f", from {count(shares.rows)} of {count(shares.of_rows)} rows"
-        rest += " drawn at random" if shares.is_sample else "that have all of them"
+        rest += " drawn at random" if shares.is_sample else ", those with all causes"
     yield ""
     yield from terminal.wrapped(
-        f"fair shares add up to {duration(shares.saving_ns)}, the saving of all {len(shares.shares)} "
-        f"causes together{rest}",
+        f"fair shares add up to {duration(shares.saving_ns)}, the saving of all "
+        f"{len(shares.shares)} causes together{rest}",
         indent="  ",
     )
 

@@ -183,7 +183,8 @@ def test_a_wrong_configuration_is_refused_and_the_old_goes_on(
     config.write_text(good + "[colours]\n")
     started.reload()
     assert (
-        "unknown field `colours`" in started.err and "the old configuration stays in use" in started.err
+        "unknown field `colours`" in started.err
+        and "the old configuration stays in use" in started.err
     )
     figures = started.figures()
     assert figures["tailscope_config_last_reload_successful"] == 0

@@ -147,7 +147,7 @@ pub struct Subject {
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
     pub sample: f64,
 
-    /// Keep this share of the metered spans, chosen when they end [default: 100%, or 1% with --tail]
+    /// Keep this share of the metered spans, chosen when they end [default: 100%, with --tail 1%]
     #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
     pub keep: Option<f64>,
 
@@ -172,7 +172,7 @@ pub struct Subject {
 #[command(after_help = "\
 Examples:
   tailscope agent --check /etc/tailscope/agent.toml    check the file, and do nothing else
-  tailscope agent                                      run (systemd: packaging/tailscope-agent.service)
+  tailscope agent                                      run; for systemd see docs/agent.md
   curl http://127.0.0.1:9745/metrics                   read its metrics
   tailscope explain /var/lib/tailscope/2026-11-21T120000Z-000007")]
 pub struct Agent {

@@ -22,22 +22,23 @@ Examples:
   tailscope observe --signal mem:$(pidof redis-server):SYMBOL --period 5000
   tailscope observe --signal channel:4711:served --budget 1%   the shortest period that costs 1 %
   tailscope observe --signal channel:4711:served --tag channel:4711:edge -d 10s --html seen.html
-                                                       rates by function and line; needs compiler options (docs/observe.md)
+                                                       rates by function and line (docs/observe.md)
 
 Signals:
-  channel:PID:NAME   a channel that the program creates with an SDK (in C: TS_CHANNEL of tailscope_channel.h)
+  channel:PID:NAME   a channel that the program creates with an SDK (in C, TS_CHANNEL)
   hsperf:PID:NAME    a counter of a JVM; `jcmd PID PerfCounter.print` lists them
   mem:PID:SYMBOL     a global variable of a program as it is; SYMBOL+8 is eight bytes further on; with :moved at the end its page
                      is moved, and back, to be read by a load: the program stands still for a moment (docs/observe.md)
-  counter:PID:EVENT  a hardware event of a thread, by perf's name: instructions; counter:PID/TID:EVENT for another thread
+  counter:PID:EVENT  a hardware event of a thread, by perf's name: instructions
   core:CPU:EVENT     what runs on a CPU executes, counted from the other hardware thread of its core (SMT; Intel up to Cascade Lake)
-  meter:PID:CAUSE    the time in ns that a thread lost to a cause, as in a recording; meter:PID/TID:CAUSE for another thread
+  meter:PID:CAUSE    the time in ns that a thread lost to a cause, as in a recording
   running:CPU        a tag: the thread that runs on a CPU
-A counter (--signal) only grows and has a rate. A tag (--tag) is a value that says what the program is doing.
-The report breaks rates down by the tag's value.
+For other threads than the first, write counter:PID/TID:EVENT or meter:PID/TID:CAUSE. A counter
+(--signal) only grows and has a rate. A tag (--tag) is a value that says what the program is doing;
+the report breaks rates down by it.
 
-Times are in cycles of the machine's clock (TSC, CNTVCT), which has a constant frequency. Process ids are
-those of the initial namespace. docs/observe.md explains each figure.")]
+Times are in cycles of the machine's clock (TSC, CNTVCT), which has a constant frequency. Process
+ids are those of the initial namespace. docs/observe.md explains each figure.")]
 pub struct Observe {
     /// Read this counter (repeatable, at most 4)
     #[arg(short, long = "signal", value_name = "SIGNAL")]
@@ -95,7 +96,7 @@ pub struct Observe {
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
 
-    /// Where the observer runs: on the other hardware thread of the application's core, or on another core
+    /// Run on the other hardware thread of the application's core, or on another core
     #[arg(long, value_enum)]
     pub on: Option<On>,
 

@@ -24,8 +24,8 @@ Examples:
   tailscope timeline --slow p99.9 -o windows -- ./server --port 80
   tailscope timeline -p PID --span sdk --slow 5ms       spans that the program marks with the SDK
   kill -USR1 $(pidof tailscope)                         write the window now
-  tailscope timeline dump /run/timeline.sock            the same, through the socket that --control names
-  tailscope timeline story windows/slow-0001.timeline   show where the time of its slow requests went
+  tailscope timeline dump /run/timeline.sock            the same, through --control's socket
+  tailscope timeline story windows/slow-0001.timeline   where the time of its slow requests went
   tailscope timeline page windows/slow-0001.timeline    draw the slowest of them
   tailscope timeline perfetto windows/slow-0001.timeline
                                                         export the window for ui.perfetto.dev
@@ -42,12 +42,13 @@ pub struct Timeline {
     #[arg(short, long = "pid", value_name = "PID")]
     pub pids: Vec<u32>,
 
-    /// What to follow (repeatable): syscall:ready..send for requests on sockets, which is the default, or
+    /// What to follow (repeatable): syscall:ready..send for requests on sockets (the default), or
     /// spans as in `tailscope record`: sdk, usdt:..., uprobe:...
     #[arg(long = "span", value_name = "SOURCE")]
     pub spans: Vec<SpanSource>,
 
-    /// Write a window when a request takes at least this time, or longer than this percentile: 2ms, p99.9
+    /// Write a window when a request takes at least this time, or longer than this percentile:
+    /// 2ms, p99.9
     #[arg(long, value_name = "TIME|PERCENTILE", value_parser = parse_slow)]
     pub slow: Option<Slow>,
 
@@ -59,7 +60,7 @@ pub struct Timeline {
     #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = parse_bytes)]
     pub memory: u64,
 
-    /// Windows a minute for slow requests, at most; they are at least a minute divided by this apart
+    /// Write at most this many windows a minute for slow requests, evenly spaced
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub per_minute: u32,
 
@@ -67,11 +68,11 @@ pub struct Timeline {
     #[arg(long, value_name = "BYTES", default_value = "2GB", value_parser = parse_bytes)]
     pub disk: u64,
 
-    /// Also write each window in Perfetto's format; this temporarily needs a window's size in memory
+    /// Also write each window in Perfetto's format; this needs a window's size in memory
     #[arg(long)]
     pub perfetto: bool,
 
-    /// Create this socket, for this user only; `tailscope timeline dump` requests a window through it
+    /// Create this socket, for this user only, through which `timeline dump` requests a window
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 

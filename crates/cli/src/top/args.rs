@@ -10,10 +10,10 @@ use crate::args::Subject;
 
 /// Show live how long spans take, and what makes the slow ones slow.
 ///
-/// Each row is a kind of span, which is all spans with one name. It has their rate, p50, p99, p99.9,
-/// and a bar. The bar divides the time of the spans at or above p99 among the causes. The figures
-/// cover the last 8 to 10 seconds. The key w switches to the time since the start. `top` writes
-/// nothing to disk.
+/// Each row is a kind of span, which is all spans with one name. It has their rate, p50, p99,
+/// p99.9, and a bar. The bar divides the time of the spans at or above p99 among the causes. The
+/// figures cover the last 8 to 10 seconds. The key w switches to the time since the start. `top`
+/// writes nothing to disk.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
