@@ -155,7 +155,7 @@ def stopped(who: str) -> str:
         return "find what writes cgroup.freeze (docker pause, systemctl freeze)"
     if is_named(who):
         return f"{who} stopped it (a signal or ptrace): end that"
-    return "find what sends SIGSTOP, or what traces it (TracerPid in /proc/PID/status)"
+    return "find what sends SIGSTOP, or traces it (TracerPid in /proc/PID/status)"
 
 
 #: One entry for each cause, by its name in the ledger.

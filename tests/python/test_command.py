@@ -321,7 +321,7 @@ def test_rows_that_make_no_sense_are_counted_and_left_out(make: Make, run: Comma
     assert "5 of 100 rows have impossible values" in " ".join(out.split())
     assert "95 spans" in out
     nothing = make("nothing", wall_ns=[-1, -2])
-    assert "none of the ledger's 2 rows has possible values" in sentence(run(nothing))
+    assert "none of the ledger's 2 rows has valid values" in sentence(run(nothing))
 
 
 def test_causes_that_exceed_their_span_leave_no_negative_running(make: Make, run: Command) -> None:
@@ -385,4 +385,4 @@ def test_a_prediction_without_chosen_causes_is_printed(beside: str, run: Command
 def test_a_cause_that_is_none_is_refused_with_those_that_are(beside: str, run: Command) -> None:
     code, _, err = run(beside, "--without", "lock,dread")
     assert code == 2
-    assert "there is no cause 'dread'; there are runqueue, preempted" in err
+    assert "'dread' is not a cause; the causes are runqueue, preempted" in err

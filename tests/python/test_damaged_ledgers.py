@@ -176,7 +176,7 @@ def test_a_ledger_named_twice_is_refused(
     copy = copied(ledger, tmp_path / "copy")
     for other in (ledger, f"{ledger}/.", ".", link, ledger / "ledger.json", file, copy):
         said = sentence(run(ledger, other), "tailscope explain")
-        assert "hold the same spans, which would count twice: name the ledger once" in said
+        assert "hold the same spans, which would count twice; name the ledger once" in said
 
 
 def test_a_folder_of_ledgers_is_listed_and_refused(

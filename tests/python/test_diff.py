@@ -154,7 +154,7 @@ def test_a_cause_that_one_side_could_not_measure_is_unknown_not_zero(
     assert by_name["steal"]["change_ns"] is None
     assert by_name["steal"]["new_ns"] == pytest.approx(500_000)
     text = flat(run(base, new)[1])
-    assert "not measured in BASE: throttled, steal; there that time is in running" in text
+    assert "not measured in BASE: throttled, steal; there that time is part of running" in text
 
 
 def test_ledgers_made_in_different_ways_are_compared_with_care(make: Make, run: Command) -> None:

@@ -211,7 +211,7 @@ def test_of_many_rows_pieces_are_replayed_and_it_says_so(
     found = explained(ledger)
     assert 0.3 < found.replayed_share < 0.5
     assert json.loads(json.dumps(found.to_dict()))["method"]["replayed"] is True
-    assert [note for note in found.notes if "pieces of 6.71 ms, drawn at random" in note]
+    assert [note for note in found.notes if "time windows of 6.71 ms, drawn at random" in note]
     cause = next(one for one in found.causes if one.name == "runqueue")
     assert cause.predicted.lo <= usual <= cause.predicted.hi
     assert predicted(found, "runqueue") == pytest.approx(predicted(whole, "runqueue"), rel=0.2)
