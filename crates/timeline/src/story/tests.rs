@@ -438,7 +438,7 @@ fn a_window_tells_of_the_request_that_it_was_written_for_wherever_that_began() {
     let told = tell(&later, Some(3_000 * US), 10);
     assert_eq!(
         told.stories[0].losses,
-        ["it began 0.003 s before the window; earlier events are missing"]
+        ["it started 0.003 s before the window; earlier events are missing"]
     );
     assert!(told.losses.is_empty(), "{told:?}");
     // Where it is there as a whole it is there once.
