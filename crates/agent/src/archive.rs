@@ -38,7 +38,9 @@ pub enum ArchiveError {
     #[error("others may write to {0}, where the agent removes old ledgers; run chmod go-w on it")]
     Open(PathBuf),
     /// It is somebody else's, who could do so too.
-    #[error("{path} belongs to user {owner}, and the agent removes old ledgers there; run chown {me} on it")]
+    #[error(
+        "{path} belongs to user {owner}, and the agent removes old ledgers there; run chown {me} on it"
+    )]
     Foreign {
         /// The folder.
         path: PathBuf,

@@ -78,9 +78,7 @@ impl Rule {
     /// What it can't say.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self == &Self::default() {
-            return Err(
-                "this [[process]] is empty; add name, exe, unit, user or pid".into(),
-            );
+            return Err("this [[process]] is empty; add name, exe, unit, user or pid".into());
         }
         if self.unit.as_deref() == Some("") {
             return Err("the unit's name is empty".into());

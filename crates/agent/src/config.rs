@@ -278,7 +278,10 @@ impl Config {
             && let Some(file) = &otlp.ca_file
         {
             if !otlp.is_encrypted() {
-                return Err(at(file, "ca_file has no effect: endpoint does not start with https://"));
+                return Err(at(
+                    file,
+                    "ca_file has no effect: endpoint does not start with https://",
+                ));
             }
             of_file(file.as_ref()).map_err(|e| at(file, e.to_string()))?;
         }
@@ -289,10 +292,7 @@ impl Config {
             quota,
         } = &self.ledger;
         if !folder.as_ref().is_absolute() {
-            return Err(at(
-                folder,
-                "folder is relative; use an absolute path",
-            ));
+            return Err(at(folder, "folder is relative; use an absolute path"));
         }
         if *rotate_size.as_ref() < 1_000_000 {
             return Err(at(rotate_size, "rotate_size is less than 1MB; use more"));
@@ -323,9 +323,7 @@ impl Config {
 fn in_words(message: &str) -> String {
     match message.strip_suffix(", expected a sequence") {
         // The only tables of which there may be several.
-        Some(what) if what.ends_with(" map") => {
-            "a list is expected; write [[process]]".into()
-        }
+        Some(what) if what.ends_with(" map") => "a list is expected; write [[process]]".into(),
         Some(what) => format!("{what}: write a list, [\"…\"]"),
         None => message.to_owned(),
     }

@@ -109,11 +109,7 @@ impl Figures {
             "Metered spans that ended, whether their rows were kept or not.",
             self.spans,
         );
-        page.counter(
-            "tailscope_rows_total",
-            "Rows that were kept.",
-            self.rows,
-        );
+        page.counter("tailscope_rows_total", "Rows that were kept.", self.rows);
         page.counter(
             "tailscope_written_bytes_total",
             "Bytes of sealed files.",
@@ -132,11 +128,7 @@ impl Figures {
         for (place, count) in &self.lost {
             page.labelled("", &[("place", place)], count);
         }
-        page.gauge(
-            "tailscope_processes",
-            "Watched processes.",
-            self.processes,
-        );
+        page.gauge("tailscope_processes", "Watched processes.", self.processes);
         page.gauge(
             "tailscope_ledgers",
             "Ledgers on disk, including the current one.",

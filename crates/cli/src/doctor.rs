@@ -40,10 +40,7 @@ const MEASUREMENTS: &[(&str, &str)] = &[
     ),
     ("usdt", "USDT probes of any program: usdt:…"),
     ("uprobe", "functions of any program: uprobe:…"),
-    (
-        "counters",
-        "hardware events in SDK spans: --counters",
-    ),
+    ("counters", "hardware events in SDK spans: --counters"),
 ];
 
 /// Prints what this machine can measure. Exit 3 if it can't record at all.

@@ -56,11 +56,7 @@ pub(crate) fn attach(
         }
     }
     match kinds.as_slice() {
-        [] => ladder.set(
-            "irq",
-            None,
-            "no interrupt tracepoint could be attached",
-        ),
+        [] => ladder.set("irq", None, "no interrupt tracepoint could be attached"),
         // Where there are no vectors, as on arm64, every interrupt has a handler.
         ["irq_handler"] => ladder.set("irq", Some("irq tracepoints"), ""),
         _ => ladder.set("irq", Some("irq and irq_vectors tracepoints"), ""),

@@ -50,7 +50,9 @@ impl Kernel {
             return;
         };
         let said = match self.unseen_fault().and_then(|ns| self.charge_unseen(ns)) {
-            Ok(ns) => format!("{ns} ns are added to each fault for entering and leaving the kernel"),
+            Ok(ns) => {
+                format!("{ns} ns are added to each fault for entering and leaving the kernel")
+            }
             Err(why) => format!("the time to enter and leave the kernel stays in running: {why}"),
         };
         let why = [rung.why, said].map(|part| part.trim().to_owned());

@@ -24,7 +24,9 @@ pub enum WatchError {
     )]
     TooMany,
     /// No further map of meters can be handed out.
-    #[error("can't serve the SDK to another process: the limit is {0} at a time; watch fewer processes")]
+    #[error(
+        "can't serve the SDK to another process: the limit is {0} at a time; watch fewer processes"
+    )]
     TooManySdk(usize),
     /// The kernel refused.
     #[error("can't {what}: {source}")]

@@ -152,9 +152,9 @@ fn form(kind: &str) -> Option<&'static str> {
         "mem" => Some(
             "mem:PID:SYMBOL, a global variable; SYMBOL+8 is eight bytes further on, and with :moved at the end its page is moved to be read by a load",
         ),
-        "meter" => {
-            Some("meter:PID:CAUSE or meter:PID/TID:CAUSE, the time in ns that a thread lost to a cause")
-        }
+        "meter" => Some(
+            "meter:PID:CAUSE or meter:PID/TID:CAUSE, the time in ns that a thread lost to a cause",
+        ),
         "counter" => Some(
             "counter:PID:EVENT or counter:PID/TID:EVENT, a hardware event of a thread, such as instructions",
         ),

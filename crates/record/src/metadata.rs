@@ -96,7 +96,8 @@ fn steal_rung(told: bool) -> Rung {
     } else {
         Rung {
             rung: None,
-            why: "/proc/stat has shown none since boot: no hypervisor, or it does not report any".into(),
+            why: "/proc/stat has shown none since boot: no hypervisor, or it does not report any"
+                .into(),
         }
     }
 }

@@ -14,7 +14,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
-        _ => return Err(format!("'{unit}' is not a unit of time; use ms, s, m, h or d")),
+        _ => {
+            return Err(format!(
+                "'{unit}' is not a unit of time; use ms, s, m, h or d"
+            ));
+        }
     };
     let seconds = number
         .parse::<f64>()
@@ -29,7 +33,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// Reads a probability: `1%`, `0.01`; above 0, at most 1.
 pub fn parse_probability(text: &str) -> Result<f64, String> {
-    let wrong = || format!("'{text}' is not a share; write one above 0 and up to 100%, such as 1% or 0.01");
+    let wrong =
+        || format!("'{text}' is not a share; write one above 0 and up to 100%, such as 1% or 0.01");
     let p = match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().map_err(|_| wrong())? / 100.0,
         None => text.parse::<f64>().map_err(|_| wrong())?,

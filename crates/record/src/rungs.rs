@@ -32,7 +32,9 @@ pub(crate) fn check_sockets(
 ) -> Result<(), RecordError> {
     let (source, rung, instead) = match asked {
         None => return Ok(()),
-        Some(_) if !ladder.measures("sockets") => ("syscall:", "sockets", "mark spans with the SDK"),
+        Some(_) if !ladder.measures("sockets") => {
+            ("syscall:", "sockets", "mark spans with the SDK")
+        }
         Some(SocketSpans::FromReady) => (
             "syscall:ready..send",
             "ready",

@@ -19,7 +19,9 @@ pub enum WantedError {
     #[error("{0} can't be column '{1}', which every ledger has for something else; add name=…")]
     Taken(String, String),
     /// There are more than a round of turns has room for.
-    #[error("{0} events are too many: each pair would rarely be counted together; use at most {MOST_EVENTS}")]
+    #[error(
+        "{0} events are too many: each pair would rarely be counted together; use at most {MOST_EVENTS}"
+    )]
     TooMany(usize),
 }
 

@@ -110,7 +110,11 @@ fn what_is_wrong_is_told_with_its_line() {
             "no certificate",
         ),
         ("[otlp]\nendpoint = \"x\"", 4, "not an endpoint"),
-        ("[otlp]\nendpoint = \"http://x:99999\"", 4, "not an endpoint"),
+        (
+            "[otlp]\nendpoint = \"http://x:99999\"",
+            4,
+            "not an endpoint",
+        ),
         ("[otlp]\nendpoint = \"http://:4318\"", 4, "not an endpoint"),
         ("[otlp]\nendpoint = \"http://x/?a=b\"", 4, "not an endpoint"),
         (

@@ -108,7 +108,9 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(
     let headers = BTreeMap::<String, String>::deserialize(from)?;
     let of_http = |(name, text): (String, String)| {
         if HeaderName::from_bytes(name.as_bytes()).is_err() {
-            return Err(D::Error::custom(format!("'{name}' is not a valid header name")));
+            return Err(D::Error::custom(format!(
+                "'{name}' is not a valid header name"
+            )));
         }
         if HeaderValue::from_str(&text).is_err() {
             return Err(D::Error::custom(format!(

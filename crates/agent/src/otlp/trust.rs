@@ -105,7 +105,9 @@ pub(super) fn why(error: &ureq::Error) -> String {
         Some(rustls::Error::InvalidCertificate(why)) => {
             format!("its certificate is not valid: {why}")
         }
-        Some(rustls::Error::InvalidMessage(_)) => "it does not use TLS; check whether the endpoint is http://".into(),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "it does not use TLS; check whether the endpoint is http://".into()
+        }
         Some(why) => format!("TLS failed: {why}"),
         None => error.to_string(),
     }

@@ -177,7 +177,9 @@ fn parse_nanos(text: &str) -> Result<u64, String> {
     if (1.0..1e18).contains(&ns) {
         Ok(ns as u64)
     } else {
-        Err(format!("'{text}' is not a time that a request can take; write 500us or 2ms"))
+        Err(format!(
+            "'{text}' is not a time that a request can take; write 500us or 2ms"
+        ))
     }
 }
 

@@ -254,10 +254,7 @@ fn summary(figures: &Figures) -> String {
         ),
         (figures.skipped, "events skipped by the kernel"),
         (figures.sdk_lost, "SDK spans lost"),
-        (
-            figures.unseen,
-            "events overwritten before they were read",
-        ),
+        (figures.unseen, "events overwritten before they were read"),
     ] {
         if number > 0 {
             text += &format!("; {} {what}", count(number));

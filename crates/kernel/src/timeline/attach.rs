@@ -26,11 +26,7 @@ pub(super) fn attach(
         }
     }
     if links.len() == before {
-        ladder.set(
-            "irq",
-            None,
-            "no interrupt tracepoint could be attached",
-        );
+        ladder.set("irq", None, "no interrupt tracepoint could be attached");
     } else {
         ladder.set("irq", Some("irq and irq_vectors tracepoints"), "");
     }

@@ -79,7 +79,8 @@ fn names_of(wanted: &Wanted, values: Values) -> Result<Names, ResolveError> {
         }
         Values::Places => {
             let places = Places::of(pid).map_err(wanted.system("read its table of places"))?;
-            let places = places.ok_or_else(|| wanted.none("its table of place names is missing"))?;
+            let places =
+                places.ok_or_else(|| wanted.none("its table of place names is missing"))?;
             Ok(Names::Places(Arc::new(places)))
         }
     }

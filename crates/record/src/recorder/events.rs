@@ -38,9 +38,7 @@ impl Recorder {
         let refusals = self.sdk.iter_mut().flat_map(|sdk| sdk.refusals());
         for (pid, why) in refusals.collect::<Vec<_>>() {
             let remedy = match why.raw_os_error() {
-                Some(EACCES | EPERM) => {
-                    "; to allow it: sysctl kernel.perf_event_paranoid=2"
-                }
+                Some(EACCES | EPERM) => "; to allow it: sysctl kernel.perf_event_paranoid=2",
                 _ => "",
             };
             self.notices.say(format!(

@@ -69,7 +69,9 @@ impl Asker {
         if self.said == ASKS {
             self.stage = Stage::Waits;
         } else if !ASKS.starts_with(&self.said) {
-            self.answer(&Answer::Error("unknown request; only 'window' is supported".into()));
+            self.answer(&Answer::Error(
+                "unknown request; only 'window' is supported".into(),
+            ));
         } else if self.since.elapsed() > PATIENCE {
             self.stage = Stage::Over;
         }

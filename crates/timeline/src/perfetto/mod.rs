@@ -313,13 +313,7 @@ fn losses(trace: &Trace, told: &[String], out: &mut Out<'_, impl Write>) -> io::
             continue;
         }
         out.track(track, Some(LOSSES), &name)?;
-        out.slice(
-            about.from_ns,
-            ns,
-            track,
-            "older than the ring buffers",
-            0,
-        )?;
+        out.slice(about.from_ns, ns, track, "older than the ring buffers", 0)?;
     }
     for gap in &about.gaps {
         let name = format!("{} events skipped by the kernel", gap.events);

@@ -378,10 +378,7 @@ fn a_story_says_what_the_trace_lost_in_it_and_where() {
     let short = losses(&|about| about["parts"][1]["from_ns"] = (150_000 * US).into());
     assert!(short[0].contains("complete only from 0.150 s"), "{short:?}");
     let spans = losses(&|about| about["sdk_gaps"] = gap(100_100, 300_000));
-    assert!(
-        spans[0].starts_with("3 SDK spans that ended"),
-        "{spans:?}"
-    );
+    assert!(spans[0].starts_with("3 SDK spans that ended"), "{spans:?}");
     let part = |from: u64| serde_json::json!({"cpu": 0, "offset": 8, "events": 0, "from_ns": from, "overwritten": 0, "unwritten": 0});
     assert!(losses(&|about| about["sdk"] = part(0)).is_empty());
     let short = losses(&|about| about["sdk"] = part(150_000 * US));
