@@ -93,7 +93,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="LEDGER",
         help="compare causes with their medians in this recording of a normal state",
     )
-    found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
+    found.add_argument(
+        "--span", metavar="NAME", help="spans to explain; default: the most frequent name"
+    )
     found.add_argument(
         "--segment",
         metavar="LENGTH",

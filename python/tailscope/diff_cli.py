@@ -60,7 +60,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="PERCENTILE",
         help="what to compare, p1 to p99.99; default: p99",
     )
-    found.add_argument("--span", metavar="NAME", help="default: all kinds that both ledgers have")
+    found.add_argument(
+        "--span", metavar="NAME", help="spans to compare; default: all kinds in both ledgers"
+    )
     found.add_argument(
         "--fail-over",
         metavar="LIMIT",
