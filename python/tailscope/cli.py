@@ -18,49 +18,50 @@ from tailscope.statistics.varmri import ORIGIN, PEARSON, VarMRI
 
 EXAMPLES = """\
 examples:
-  tailscope explain LEDGER              why p99 is what it is, and what to do
+  tailscope explain LEDGER              the causes of p99, and what to do
   tailscope explain LEDGER -p p99.9     the same for p99.9
   tailscope explain SLOW -p p50 --baseline OK
-                                        why all requests are slower than in
-                                        another recording
-  tailscope explain LEDGER --span get   for one span name
-  tailscope explain LEDGER -v           with all figures of each cause
+                                        why all requests in SLOW take longer
+                                        than in OK
+  tailscope explain LEDGER --span get   the causes for spans named get
+  tailscope explain LEDGER -v           all figures of each cause
   tailscope explain LEDGER --segment 10m
-                                        always so, or now and then, and why
+                                        compare time segments of 10 minutes
   tailscope explain LEDGER --without runqueue,preempted
-                                        what if both were fixed
+                                        predict p99 with both causes fixed
   tailscope explain LEDGER --html tail.html
-                                        as a page with pictures
-  tailscope explain db1/ db2/ --json    two ledgers as one, for machines
+                                        also write a page with charts
+  tailscope explain db1/ db2/ --json    two ledgers together, as JSON
   tailscope explain s3://runs/today     a ledger in a bucket
                                         (pip install 'tailscope[s3]')
   tailscope explain LEDGER --engine sc://spark:15002
-                                        a Spark cluster reads the rows
+                                        let a Spark cluster read the rows
 
-the columns:
-  saves      how much lower the percentile would be if the cause were never
-             worse than its own median and all else were the same; with its
-             95 % interval. The queue behind a cause is part of it: requests
-             are replayed in their thread's order, if the ledger has all of
-             them with the moment from which they were ready. At and below
-             the median it is: if the cause took no more than the least that
-             any span had of it, or, with --baseline, than its median there
-  of tail    the cause's part of the time that spans at or above the
-             percentile take longer than median ones. "of it", at and below
-             the median or with --baseline: the cause's part of the time that
-             spans around the percentile take beyond the base
+columns:
+  saves      How much lower the percentile would be if the cause were never
+             worse than its own median. The 95 % interval is next to it. The
+             queue behind a cause is included if the ledger has every request
+             and its ready time: requests are replayed in their thread's
+             order. At and below the median, the limit is the least value in
+             any span. With --baseline, the limit is the median there.
+  of tail    The cause's share of the time by which spans at or above the
+             percentile are longer than median spans. At and below the median,
+             and with --baseline, the column is named "of it". It is then the
+             share of the time that spans around the percentile take beyond
+             the base.
 with -v, also:
-  fair       the cause's share of what all causes together save (Shapley):
-             causes that come together divide it, and the shares add up
-  without    the percentile less what the cause saves
-  impact     VarMRI's impact value: by what fraction the percentile falls if
-             the spans with much of the cause are left out
-  spans      the part of the spans that have any of it
+  fair       the cause's share of what all causes together save (Shapley);
+             these shares add up
+  without    the percentile minus what the cause saves
+  impact     VarMRI's impact value: the fraction by which the percentile falls
+             if the spans with much of the cause are left out
+  spans      the share of the spans with any time of the cause
 
-Below a cause is who is to blame for it in spans at or above the percentile:
-who ran instead, who released the lock, which interrupt or softirq. All of a
-span's time of that cause counts for the one with the largest part of it.
-"What to do" has a line for each cause that matters, at most three.
+The line below a cause names what to blame in spans at or above the
+percentile: the thread that ran instead, the thread that released the lock, the
+interrupt or softirq. A span's whole time of a cause counts for the blamed
+thread with the largest part of it. "What to do" has a line for each cause that
+matters, at most three.
 """
 
 
@@ -76,31 +77,37 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = Parser(
         prog="tailscope explain",
-        description="The causes of the tail, ranked, in time of the target percentile.",
+        description="Rank the causes of slow requests by the time that each adds to a percentile.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("ledger", nargs="+", help="folder that tailscope record wrote, or s3://…")
     found.add_argument(
-        "-p", "--target", default="p99", metavar="PERCENTILE", help="p1 to p99.99; default: p99"
+        "-p",
+        "--target",
+        default="p99",
+        metavar="PERCENTILE",
+        help="what to explain, p1 to p99.99; default: p99",
     )
     found.add_argument(
         "--baseline",
         metavar="LEDGER",
-        help="hold causes against their medians there, in a recording when all was well",
+        help="compare causes with their medians in this recording of a normal state",
     )
-    found.add_argument("--span", metavar="NAME", help="default: the name with most spans")
+    found.add_argument(
+        "--span", metavar="NAME", help="spans to explain; default: the most frequent name"
+    )
     found.add_argument(
         "--segment",
         metavar="LENGTH",
-        help="cut the recording by time (30s, 10m, 1h): typical, worst and best segment, and why",
+        help="compare the typical, worst and best time segment of this length (30s, 10m, 1h)",
     )
     found.add_argument(
         "--without",
         type=causes,
         default=(),
         metavar="CAUSE,…",
-        help="also predict the percentile with all of these causes fixed at once",
+        help="also predict the percentile with all these causes fixed at once",
     )
     found.add_argument(
         "-v", "--verbose", action="store_true", help="show all figures of each cause"
@@ -108,49 +115,48 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--impact",
         action="store_true",
-        help="show impact values, where they differ from savings and why, and which causes go "
-        "together",
+        help="show impact values, why they differ from savings, and which causes occur together",
     )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
-    found.add_argument("--html", metavar="FILE", help="write a self-contained report as well")
-    found.add_argument("--seed", type=int, default=1, help="for all that is drawn; default: 1")
+    found.add_argument("--html", metavar="FILE", help="also write a self-contained report")
+    found.add_argument("--seed", type=int, default=1, help="seed of random samples; default: 1")
     found.add_argument(
         "--engine",
         default="duckdb",
         metavar="ENGINE",
-        help="who reads the rows: duckdb (the default), spark://HOST:PORT, sc://HOST:PORT (Spark "
+        help="what reads the rows: duckdb (the default), spark://HOST:PORT, sc://HOST:PORT (Spark "
         "Connect), spark://local or clickhouse://HOST:PORT",
     )
     usual = VarMRI()
-    method = found.add_argument_group("impact values (VarMRI's own numbers are the defaults)")
+    method = found.add_argument_group("impact values (the defaults are those of VarMRI)")
     method.add_argument(
         "--ranges",
         type=int,
         default=usual.ranges,
-        help=f"pieces that a cause's CDF is cut into; default: {usual.ranges}",
+        help=f"number of ranges that divide a cause's CDF; default: {usual.ranges}",
     )
     method.add_argument(
         "--fit",
         type=float,
         default=usual.fit,
         metavar="R2",
-        help=f"neighbouring pieces are one line above this R²; default: {usual.fit}",
+        help=f"merge neighbouring ranges above this R²; default: {usual.fit}",
     )
     method.add_argument(
         "--proportion",
         type=float,
         default=usual.proportion,
         metavar="R2",
-        help=f"a child in proportion to its parent is dropped; default: above {usual.proportion}",
+        help=f"drop a child proportional to its parent above this R²; default: {usual.proportion}",
     )
     method.add_argument(
         "--proportional",
         choices=(PEARSON, ORIGIN),
         default=usual.proportional,
-        help="by which line: any straight one (pearson, the default), or one through the origin, "
-        "as in the paper, where values that hardly vary are always in proportion",
+        help="fit any straight line (pearson, the default), or one through the origin, as in the "
+        "paper; through the origin, values that hardly vary are always proportional",
     )
-    found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
+    found.add_argument("-q", "--quiet", action="store_true", help="print no diagnostics on stderr")
     found.add_argument("--version", action="version", version=f"tailscope {__version__}")
     return found
 
@@ -161,7 +167,7 @@ def causes(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in MEANING:
             raise argparse.ArgumentTypeError(
-                f"there is no cause '{name}'; there are {', '.join(MEANING)}"
+                f"'{name}' is not a cause; the causes are {', '.join(MEANING)}"
             )
     return names
 

@@ -16,27 +16,28 @@ from tailscope.present.terminal import Terminal
 EXAMPLES = """\
 examples:
   tailscope diff before/ after/                 what changed, and which causes
-                                                carry it
+                                                explain it
   tailscope diff before/ after/ -p p99.9        explain the change of p99.9
   tailscope diff before/ after/ -p p50          why all requests are slower
-  tailscope diff before/ after/ --span get      of one kind of span
-  tailscope diff main/ branch/ --fail-over 5%   exit 1 if p99 surely grew by
-                                                more than 5 %
-  tailscope diff before/ after/ --json          for machines; times in ns
+  tailscope diff before/ after/ --span get      compare spans named get
+  tailscope diff main/ branch/ --fail-over 5%   exit 1 if p99 grew significantly
+                                                by more than 5 %
+  tailscope diff before/ after/ --json          print JSON; times in ns
 
-Spans are matched by their kind, which is their name. A cause's figures are its
-mean in the spans around the percentile, so that they add up to about the
-percentile itself; `carries` is its part of what changed, among all causes that
-changed the same way. If the median has changed too, its causes follow.
+Spans are matched by their kind, which is their name. A cause's figure is its
+mean in the spans around the percentile, so the figures add up to about the
+percentile. `carries` is the cause's share of the change, among all causes that
+changed in the same direction. If the median changed too, its causes follow.
 
---fail-over is careful with noise. Each change has a 95 % interval, from
-resampling both recordings. A kind is over the limit only if that whole interval
-is: at a growth of exactly the limit, about one run in 40 is. Where the limit
-lies inside the interval the answer is "may have grown": exit 0, and longer
-recordings would tell. Every kind of span is judged; --span NAME judges one.
+--fail-over allows for noise. Each change has a 95 % interval, from resampling
+both recordings. A kind is over the limit only if the whole interval is. So at a
+growth of exactly the limit, about one run in 40 is over it. If the limit is
+inside the interval, the answer is "may have grown" and the exit code is 0;
+record longer for a clear answer. --fail-over judges every kind of span; with
+--span NAME, it judges one.
 
 exit codes: 0 done, 1 over the limit, 2 wrong usage or ledger,
-            3 this machine can't
+            3 not possible on this machine
 """
 
 
@@ -44,30 +45,38 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = Parser(
         prog="tailscope diff",
-        description="What changed between two ledgers: percentiles, and the causes that carry it.",
+        description="Compare two ledgers: percentiles, and the causes that explain the change.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("base", metavar="BASE", help="ledger (a folder, or s3://…), before")
-    found.add_argument("new", metavar="NEW", help="the same, after")
     found.add_argument(
-        "-p", "--target", default="p99", metavar="PERCENTILE", help="p1 to p99.99; default: p99"
+        "base", metavar="BASE", help="ledger before the change (a folder, or s3://…)"
     )
-    found.add_argument("--span", metavar="NAME", help="default: all kinds that both ledgers have")
+    found.add_argument("new", metavar="NEW", help="ledger after the change")
+    found.add_argument(
+        "-p",
+        "--target",
+        default="p99",
+        metavar="PERCENTILE",
+        help="what to compare, p1 to p99.99; default: p99",
+    )
+    found.add_argument(
+        "--span", metavar="NAME", help="spans to compare; default: all kinds in both ledgers"
+    )
     found.add_argument(
         "--fail-over",
         metavar="LIMIT",
-        help="exit 1 if the percentile surely grew by more: 5%%, 0.5%%",
+        help="exit 1 if the percentile grew significantly by more than this: 5%%, 0.5%%",
     )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
-    found.add_argument("--seed", type=int, default=1, help="for the intervals; default: 1")
+    found.add_argument("--seed", type=int, default=1, help="seed of the intervals; default: 1")
     found.add_argument(
         "--engine",
         default="duckdb",
         metavar="ENGINE",
-        help="who reads the rows, as of tailscope explain; default: duckdb",
+        help="what reads the rows, as for tailscope explain; default: duckdb",
     )
-    found.add_argument("-q", "--quiet", action="store_true", help="no diagnostics on stderr")
+    found.add_argument("-q", "--quiet", action="store_true", help="print no diagnostics on stderr")
     found.add_argument("--version", action="version", version=f"tailscope {__version__}")
     return found
 
@@ -108,7 +117,7 @@ def parse_limit(text: str) -> float:
     found = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", text.strip())
     value = float(found[1]) / 100 if found else math.inf
     if not math.isfinite(value):
-        raise TailscopeError(f"'{text}' is no limit for a growth: write 5% or 0.5%")
+        raise TailscopeError(f"'{text}' is not a limit; write 5% or 0.5%")
     return value
 
 

@@ -37,7 +37,7 @@ def test_rows_that_find_the_disk_full_are_counted_and_room_is_used_again(
     bench = run("loopbench", "--seconds", 120, "--think-us", 20)
     unwritten = "tailscope_lost_total{place=unwritten}"
     until(lambda: started.figures()[unwritten] > 0, "rows find the disk full", 60)
-    until(lambda: "can't begin the next ledger" in started.err, "no next one can be begun", 60)
+    until(lambda: "can't start the next ledger" in started.err, "no next one can be begun", 60)
     assert all((one / "ledger.json").exists() for one in started.ledgers()), "a stump is left"
     bench.stop().clean()
     (small / "ballast").unlink()

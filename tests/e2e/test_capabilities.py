@@ -96,7 +96,7 @@ def test_a_reload_that_loads_other_programs_needs_no_more(
         sockets = config.read_text().replace('"sdk"', '"sdk", "syscall:ready..send"')
         config.write_text(sockets)
         started.reload()
-        assert "other programs" in started.err, started.err
+        assert "new kernel programs" in started.err, started.err
         check_holds(started, RUNNING)
         with load(server, "--rate", 500, "-d", "2s") as asking:
             asking.wait().clean()

@@ -32,7 +32,7 @@ def test_a_signal_ends_a_recording_properly(
     recorder = record("-p", busy.pid, "--span", "sdk").ready()
     recorder.serves(busy)
     ended = recorder.stop(how).clean()
-    assert "stopped; what was recorded is kept" in ended.err
+    assert "stopped; the recording is kept" in ended.err
     told = about(recorder.ledger)
     assert told["state"] == "done"
     assert 0 < told["rows"] == ledger.count(recorder.ledger)
@@ -97,7 +97,7 @@ def test_a_recorder_that_is_killed_leaves_whole_files_and_a_clean_kernel(
             ).fetchone() == (True,)
     assert about(recorder.ledger)["state"] == "recording"
     warned = ledger.explain(recorder.ledger)["warnings"]
-    assert any("not ended properly" in warning for warning in warned)
+    assert any("was cut off, or is still being written" in warning for warning in warned)
     bench.works(10e6)  # as if nothing had been
     assert bench.stop().clean().json()["spans"] > 0
 
@@ -111,7 +111,7 @@ def test_a_recording_killed_at_once_says_that_it_was_cut_off(record: Record, run
     recorder.kill()
     cut_off = subprocess.run(explain, capture_output=True, text=True, timeout=60)
     assert going_on.returncode == cut_off.returncode == 2
-    assert "goes on, and no file has been sealed yet" in going_on.stderr
+    assert "still runs, and no file has been sealed yet" in going_on.stderr
     assert "was cut off before its first file was sealed" in cut_off.stderr
 
 

@@ -46,4 +46,4 @@ def test_a_file_that_is_cut_short_ends_nobody(
     done = observe("--signal", signal, "--duration", "8s")
     timer.join()
     assert done.code >= 0, done
-    assert "cut short" in done.out + done.err, done
+    assert "truncated" in done.out + done.err, done

@@ -84,7 +84,7 @@ def test_a_hardware_counter_is_read_or_its_absence_told(observe: Observe, paced:
     else:
         assert report(ended)["rates"][0]["all_per_second"] > 0
     wrong = observe("--signal", f"counter:{pid}:instrutions")
-    assert wrong.code == 3 or (wrong.code == 2 and "is it instructions" in wrong.err)
+    assert wrong.code == 3 or (wrong.code == 2 and "did you mean instructions" in wrong.err)
 
 
 def test_one_cpu_is_enough_for_periods_of_milliseconds(observe: Observe) -> None:
@@ -112,7 +112,7 @@ def test_a_counter_of_an_unmodified_jvm_is_read(observe: Observe, folder: Path) 
 
         def begun() -> bool:
             wrong = observe("--signal", f"{name[:-1]}")
-            return wrong.code == 2 and "is it sun.gc.collector.1.invocations" in wrong.err
+            return wrong.code == 2 and "did you mean sun.gc.collector.1.invocations" in wrong.err
 
         until(begun, "the JVM made its counters")
         raw = ("--period", 200_000, "--no-pauses", "--output", folder / "raw")
@@ -136,12 +136,12 @@ def test_a_counter_of_an_unmodified_jvm_is_read(observe: Observe, folder: Path) 
 def test_what_does_not_exist_is_named_with_what_does(observe: Observe, paced: Callable) -> None:
     pid = paced("--cycles", STEP).pid
     for name, said in [
-        (f"channel:{pid}:round", "is it rounds?"),
-        (f"mem:{pid}:paced_round", "is it paced_rounds"),
-        (f"chanel:{pid}:rounds", "is it channel?"),
+        (f"channel:{pid}:round", "did you mean rounds?"),
+        (f"mem:{pid}:paced_round", "did you mean paced_rounds"),
+        (f"chanel:{pid}:rounds", "did you mean channel?"),
         (f"channel:{os.getpid()}:rounds", "TS_CHANNEL"),
-        (f"hsperf:{pid}:x", "it is no JVM"),
-        (f"mem:{pid}:paced_rounds+64", "nothing of it is 64 bytes in"),
+        (f"hsperf:{pid}:x", "it is not a JVM"),
+        (f"mem:{pid}:paced_rounds+64", "so offset 64 is outside"),
         ("channel:999999999:rounds", "there is no process"),
         (f"channel:{pid}:phase", f"--tag channel:{pid}:phase"),
     ]:
@@ -183,12 +183,12 @@ def test_a_cpu_that_cannot_be_the_observers_is_refused(observe: Observe, paced: 
     beyond = observe(*counted, "--cpu", 4095)
     assert beyond.code == 2 and "this machine has no CPU 4095" in beyond.err
     taken = observe(*counted, "--cpu", CPUS[0])
-    assert taken.code == 2 and f"CPU {CPUS[0]} alone" in taken.err
+    assert taken.code == 2 and f"only on CPU {CPUS[0]}" in taken.err
     bound = ("taskset", "-c", str(CPUS[0]))
     alone = observe(*counted, under=bound)
-    assert alone.code == 3 and "a CPU of its own" in alone.err
+    assert alone.code == 3 and "the application needs it" in alone.err
     outside = observe(*counted, "--cpu", CPUS[1], under=bound)
-    assert outside.code == 2 and "not among those" in outside.err
+    assert outside.code == 2 and "may not run on CPU" in outside.err
 
 
 @pytest.mark.parametrize(("how", "said"), [("SIGTERM", "ended"), ("SIGUSR1", "another program")])
@@ -328,5 +328,5 @@ def test_a_threads_meter_is_a_counter(recordable: None, observe: Observe) -> Non
         queue = observe("--signal", f"meter:{program.pid}:queue")
     # It does nothing but sleep: nearly all its time is charged to that, and never more.
     assert 0.5e9 < told["rates"][0]["all_per_second"] < 1.05e9
-    assert wrong.code == 2 and "is it sleep?" in wrong.err
+    assert wrong.code == 2 and "did you mean sleep?" in wrong.err
     assert queue.code == 2 and "not metered by the kernel" in queue.err

@@ -34,7 +34,7 @@ def has_channels(pid: int, *names: str) -> bool:
         asked = ("--signal", f"channel:{pid}:{name[:-1]}")
         command = [str(installed.tailscope()), "observe", *asked]
         said = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
-        near = re.search(r"is it (.*)\?", said)
+        near = re.search(r"did you mean (.*)\?", said)
         return near is not None and name in near[1].split(", ")
 
     return all(map(has, names))

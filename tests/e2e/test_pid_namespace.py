@@ -97,7 +97,7 @@ def test_the_doctor_says_which_namespace_it_is_in() -> None:
     command = (installed.tailscope(), "doctor")
     for under, which, words in (
         ((), "initial", "in the initial PID namespace"),
-        (UNSHARE, "nested", "PIDs are translated"),
+        (UNSHARE, "nested", "in a nested PID namespace"),
     ):
         done = run(*under, *command, "--json")
         assert done.returncode == 0, done
@@ -130,7 +130,7 @@ def test_a_proc_of_another_namespace_is_refused(command: tuple[object, ...], fol
     configuration(folder, "pid = 1")
     without_proc = ("unshare", "--pid", "--fork", "--kill-child")
     done = run(*without_proc, installed.tailscope(), *command, cwd=folder)
-    refused(done, "/proc shows the processes of another PID namespace", "--mount-proc")
+    refused(done, "/proc shows another PID namespace", "--mount-proc")
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

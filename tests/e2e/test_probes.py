@@ -278,7 +278,7 @@ def test_a_program_replaced_while_it_runs_is_recorded_and_that_is_said(
     (folder / "new").rename(program)
     recorder = record("-p", busy.pid, "--span", f"usdt:{program}:test:begin..end", "-d", "2s")
     ended = recorder.wait().clean()
-    assert f"{program} was replaced since a process started from it" in ended.err
+    assert f"{program} was replaced after a process started from it" in ended.err
     assert ledger.count(recorder.ledger) > 1000
 
 
@@ -344,8 +344,8 @@ def test_a_process_in_a_container_is_probed_by_the_path_that_it_knows(
 
 WRONG = [
     ("usdt:{}:test:begn..end", "no probe 'test:begn'", "begin"),
-    ("usdt:{}:tset:begin..end", "no probes of 'tset'", "test"),
-    ("usdt:/bin/true:test:begin..end", "no USDT probes at all", "uprobe:"),
+    ("usdt:{}:tset:begin..end", "no provider 'tset'", "test"),
+    ("usdt:/bin/true:test:begin..end", "no USDT probes", "uprobe:"),
     ("uprobe:{}:survivr", "no function 'survivr'", "survivor"),
     ("uprobe:/no/such/file:work", "can't open /no/such/file", ""),
     ("uprobe:no-such-program:work", "no-such-program", "give its path"),

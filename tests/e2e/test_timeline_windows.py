@@ -65,7 +65,7 @@ def test_a_request_longer_than_a_window_is_in_its_story(timeline: Begin) -> None
     assert told["slow"] == 1, told
     assert told["stories"][0]["latency_ns"] >= 2.5e9
     losses = told["stories"][0]["losses"]
-    assert any("before the window: what happened until then is missing" in x for x in losses), told
+    assert any("before the window; earlier events are missing" in x for x in losses), told
 
 
 def test_the_memory_that_was_granted_is_used_and_how_long_it_holds_is_said(timeline: Begin) -> None:
@@ -100,4 +100,4 @@ def test_what_an_idle_machine_writes_fits_and_that_is_said_once(timeline: Begin)
         until(lambda: "the memory would hold" in recorder.err, "it is said", 20)
         recorder.stop().clean()
     assert recorder.err.count("the memory would hold") == 1
-    assert "asked for" not in recorder.err
+    assert "of the requested" not in recorder.err

@@ -69,7 +69,7 @@ def test_a_person_looks_around(served: Server, nothing_left: None) -> None:
         terminal.press("?")
         assert terminal.shows("FROZEN", "KIND") == frozen
         terminal.press(" /nothing")
-        terminal.shows("only kinds with: nothing_")
+        terminal.shows("filter: nothing_")
         terminal.press("\r")
         terminal.shows("none of 1 kinds has 'nothing'")
         terminal.press("\x1b")

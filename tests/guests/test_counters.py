@@ -136,7 +136,7 @@ def test_events_that_do_not_fit_take_turns_and_every_pair_meets(
     recording = record("--counters", ",".join(MANY), "--", "countbench", *naps)
     counters = recording.about["counters"]
     assert [one["column"] for one in counters if one["counted"]] == list(MANY)
-    assert "taking turns" in recording.about["ladder"]["counters"]["rung"]
+    assert "groups, switched every" in recording.about["ladder"]["counters"]["rung"]
     known = " + ".join(f"({name} IS NOT NULL)::INT" for name in MANY)
     ((most,),) = ledger.query(recording.ledger, f"SELECT max({known}) FROM spans")
     assert 2 <= most < len(MANY)

@@ -149,7 +149,7 @@ def test_a_reload_loads_other_programs(guest: Session) -> None:
 cp /share/agent.toml /etc/tailscope/agent.toml
 systemctl reload tailscope-agent
 has '^tailscope_config_reloads_total{{result="applied"}} 1$'
-grep 'other programs' /run/agent.log
+grep 'new kernel programs' /run/agent.log
 before=$(figures | sed -n 's/^tailscope_rows_total //p')
 {PROGRAM}
 has '^tailscope_span_duration_seconds_count{{span="loop"}} [1-9]'

@@ -259,8 +259,8 @@ def test_who_blocks_waits_again_and_that_wait_says_nothing(make: Make) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("irq", "of that it costs outside its handlers (cold caches too)"),
-        ("preempted", "of that is running that it leaves cold"),
+        ("irq", "of that is outside its handlers, cache penalty included"),
+        ("preempted", "of that is its cache penalty"),
     ],
 )
 def test_the_text_the_report_and_json_say_it(make: Make, name: str, said: str) -> None:

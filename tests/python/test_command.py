@@ -218,7 +218,7 @@ def test_a_ledger_without_a_sealed_file(tmp_path: Path, run: Command) -> None:
     # As a recorder does while it writes.
     folder = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_SH)
-    assert "goes on, and no file has been sealed yet" in sentence(run(tmp_path))
+    assert "still runs, and no file has been sealed yet" in sentence(run(tmp_path))
     os.close(folder)
     (tmp_path / "ledger.json").write_text('{"schema": 1, "state": "done", "files": 0}')
     assert "no span ended while it was recorded" in sentence(run(tmp_path))
@@ -261,7 +261,7 @@ def test_files_that_are_gone_are_missed(make: Make, run: Command) -> None:
 def test_a_recording_that_was_cut_off_is_read_with_a_warning(make: Make, run: Command) -> None:
     code, _, err = run(make(wall_ns=[100] * 50, about={"state": "recording"}))
     assert code == 0
-    assert "was not ended properly" in err
+    assert "was cut off, or is still being written" in err
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"machine": 3, "lost": [1], "ladder": {"irq": 7}}'])
@@ -274,7 +274,7 @@ def test_a_ledger_json_that_makes_no_sense_is_lived_without(
     code, out, err = run(two_values)
     assert code == 0
     assert "warning" in err
-    assert "what was lost is not known" in out
+    assert "losses are not known" in out
 
 
 def test_a_foreign_parquet_file(tmp_path: Path, run: Command) -> None:
@@ -318,10 +318,10 @@ def test_rows_that_make_no_sense_are_counted_and_left_out(make: Make, run: Comma
     ledger = make(wall_ns=wall, weight=weight, lock_ns=lock)
     code, out, _ = run(ledger)
     assert code == 0
-    assert "5 of 100 rows make no sense" in " ".join(out.split())
+    assert "5 of 100 rows have impossible values" in " ".join(out.split())
     assert "95 spans" in out
     nothing = make("nothing", wall_ns=[-1, -2])
-    assert "none of the ledger's 2 rows makes sense" in sentence(run(nothing))
+    assert "none of the ledger's 2 rows has valid values" in sentence(run(nothing))
 
 
 def test_causes_that_exceed_their_span_leave_no_negative_running(make: Make, run: Command) -> None:
@@ -385,4 +385,4 @@ def test_a_prediction_without_chosen_causes_is_printed(beside: str, run: Command
 def test_a_cause_that_is_none_is_refused_with_those_that_are(beside: str, run: Command) -> None:
     code, _, err = run(beside, "--without", "lock,dread")
     assert code == 2
-    assert "there is no cause 'dread'; there are runqueue, preempted" in err
+    assert "'dread' is not a cause; the causes are runqueue, preempted" in err

@@ -48,8 +48,8 @@ def test_requests_that_another_thread_answered_come_first(make: Make, explain: C
     _, out, _ = explain(ledger)
     first = flat(out.split("\n\n")[0])
     assert first == (
-        "52 % of the requests moved to another thread (Go, a pool of workers): how long they took "
-        "is right, what they did is `unknown` The causes of the other requests may be a runtime's "
+        "52 % of the requests moved to another thread (Go, a pool of workers): their latency is "
+        "right, but their cause is `unknown` The causes of the other requests may be a runtime's "
         "idle wait, not time that a request needed"
     )
     assert out.index("52 %") < out.index("p99 of")
@@ -79,7 +79,7 @@ def test_json_has_the_counts_and_the_shares(make: Make, explain: Command) -> Non
     [
         ({"pipelined": 9_000}, "90 % of the requests are not in this recording: they were pipe"),
         ({"unanswered": 111}, "10 % of the requests are not in this recording: their connection"),
-        ({"continued": 20}, "2.0 % of the requests have answers that went on after their span"),
+        ({"continued": 20}, "2.0 % of the requests have answers that continued after the end"),
         (
             {"multiplexed": 600, "pipelined": 400},
             "50 % of the requests are not in this recording: 30 % over HTTP/2",
@@ -153,7 +153,7 @@ def test_slow_requests_that_shared_their_thread_are_counted_by_weight(
     first = flat(explain(ledger)[1].split("\n\n")[0])
     assert first == (
         "50 % of the slow requests shared their thread with other requests while they were open: "
-        "part of their `running` may be the others'"
+        "part of their `running` may belong to those"
     )
 
 

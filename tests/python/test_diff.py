@@ -97,13 +97,13 @@ def test_growth_that_may_be_noise_does_not_fail(tmp_path: Path, run: Command) ->
     (kind,) = found["kinds"]
     assert kind["target"]["relative_lo"] < 0.05 < kind["target"]["relative_hi"]
     assert (code, kind["verdict"], found["over"]) == (0, "unsure", False)
-    assert "record longer to tell" in flat(run(base, new, "--fail-over", "5")[1])
+    assert "record longer for a clear answer" in flat(run(base, new, "--fail-over", "5")[1])
 
 
 def test_a_ledger_beside_itself_has_not_changed(planted: tuple[Path, World], run: Command) -> None:
     code, out, _ = run(planted[0], planted[0], "--fail-over", "400%")
     assert code == 0
-    assert "has not surely changed" in flat(out)
+    assert "has not changed significantly" in flat(out)
     assert "did not grow by more than 400 %" in flat(out)
 
 
@@ -154,7 +154,7 @@ def test_a_cause_that_one_side_could_not_measure_is_unknown_not_zero(
     assert by_name["steal"]["change_ns"] is None
     assert by_name["steal"]["new_ns"] == pytest.approx(500_000)
     text = flat(run(base, new)[1])
-    assert "not measured in BASE: throttled, steal; there that time is in running" in text
+    assert "not measured in BASE: throttled, steal; there that time is part of running" in text
 
 
 def test_ledgers_made_in_different_ways_are_compared_with_care(make: Make, run: Command) -> None:
@@ -179,16 +179,16 @@ def test_equal_latencies_and_single_spans_are_compared_too(make: Make, run: Comm
     base, new = make("base", wall_ns=[1_000] * 500), make("new", wall_ns=[2_000])
     code, out, _ = run(base, new)
     assert code == 0
-    assert "* one side has too few spans for it" in out
+    assert "* too few spans in one recording" in out
     nothing = make("nothing", wall_ns=[0] * 500)
     code, out, _ = run(nothing, base, "--fail-over", "5%")
     assert code == 1
-    assert "from nothing" in flat(out)
+    assert "from 0" in flat(out)
 
 
 def test_wrong_usage_is_one_sentence(make: Make, run: Command, tmp_path: Path) -> None:
     base = make(wall_ns=[1_000] * 10)
-    assert "is no limit for a growth" in said(run(base, base, "--fail-over", "much"))
+    assert "'much' is not a limit" in said(run(base, base, "--fail-over", "much"))
     assert "there is no ledger at" in said(run(base, tmp_path / "nowhere"))
     assert "is not a percentile" in said(run(base, base, "-p", "x"))
     assert run(base)[0] == 2

@@ -123,12 +123,12 @@ def test_a_pipe_in_the_place_of_ledger_json_is_not_waited_for(two_values: Path) 
     os.mkfifo(place)
     found = in_a_child(two_values)
     assert found.returncode == 0
-    assert "it is no plain file" in found.stderr
+    assert "it is not a regular file" in found.stderr
     assert "Traceback" not in found.stderr
-    with pytest.raises(OSError, match="no plain file"):
+    with pytest.raises(OSError, match="not a regular file"):
         storage.read_bytes(str(place))
     for other in ("/dev/zero", "/proc/self"):
-        with pytest.raises(OSError, match="no plain file"):
+        with pytest.raises(OSError, match="not a regular file"):
             storage.read_bytes(other)
 
 
@@ -137,7 +137,7 @@ def test_pipes_among_the_files_are_not_waited_for(two_values: Path, tmp_path: Pa
     os.mkfifo(file.with_name("pipe.parquet"))
     assert in_a_child(two_values).returncode == 0
     # One that was a file when the folder was listed.
-    with pytest.raises(OSError, match="no plain file"):
+    with pytest.raises(OSError, match="not a regular file"):
         storage.open_file(str(file.with_name("pipe.parquet")))
     archive = tmp_path / "archive"
     for name in ("a", "b"):

@@ -118,7 +118,7 @@ def test_without_a_baseline_the_least_of_each_cause_is_the_base(make: Make, run:
     ledger = make(wall_ns=100_000 + lock, lock_ns=lock)
     code, out, _ = run(ledger, "-p", "p50")
     assert code == 0
-    assert "the base is the least of each cause in any span" in flat(out)
+    assert "the base is the least value of each cause in any span" in flat(out)
     found = json.loads(run(ledger, "-p", "p50", "--json")[1])
     assert found["target"] == "p50"
     assert found["base"]["kind"] == "minimum"
@@ -137,7 +137,7 @@ def test_a_baseline_is_named_in_text_and_json(make: Make, run: Command) -> None:
         "p25 of recv..send is 160 µs, and 100 µs in the baseline; 60.1 µs of it is lock"
     )
     assert f"the base is {base}, where p25 is 100 µs" in flat(out)
-    assert "what to do lock: find who wakes it" in flat(out)
+    assert "what to do lock: find what wakes it" in flat(out)
     found = json.loads(run(new, "-p", "p50", "--baseline", base, "--json")[1])
     assert found["base"]["kind"] == "baseline"
     assert found["base"]["ledger"].endswith("base")

@@ -213,7 +213,7 @@ def test_of_many_rows_pieces_are_replayed_and_it_says_so(
     found = explained(ledger)
     assert 0.3 < found.replayed_share < 0.5
     assert json.loads(json.dumps(found.to_dict()))["method"]["replayed"] is True
-    assert [note for note in found.notes if "pieces of 6.71 ms, drawn at random" in note]
+    assert [note for note in found.notes if "time windows of 6.71 ms, drawn at random" in note]
     cause = next(one for one in found.causes if one.name == "runqueue")
     assert cause.predicted.lo <= usual <= cause.predicted.hi
     assert predicted(found, "runqueue") == pytest.approx(predicted(whole, "runqueue"), rel=0.2)
@@ -247,7 +247,7 @@ def test_a_queue_from_before_its_piece_is_told(make: Make, monkeypatch: pytest.M
     rows = hold_up(thread(1, 40_000), 100 * MILLISECOND, 500 * MILLISECOND).rows()
     monkeypatch.setattr(replay, "QUOTA", 20_000)
     found = explained(make(**rows))
-    assert [note for note in found.notes if "waited since before their piece began" in note]
+    assert [note for note in found.notes if "waited since before the window's start" in note]
 
 
 def test_rows_that_begin_at_once_are_not_replayed_and_it_says_so(
@@ -259,7 +259,7 @@ def test_rows_that_begin_at_once_are_not_replayed_and_it_says_so(
     rows["start_ns"] = np.full(4_000, START_NS)
     found = explained(make(**rows))
     assert found.replayed_share == 0.0
-    assert [note for note in found.notes if "can't be replayed" in note]
+    assert [note for note in found.notes if "to replay the queue" in note]
 
 
 def test_pieces_are_the_same_length_in_each_block_and_lead_in_to_each() -> None:

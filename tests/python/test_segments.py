@@ -117,10 +117,10 @@ def test_lengths_that_make_no_segments_are_refused(five: Path, run: Command) -> 
     def said(length: str) -> str:
         return sentence(run(five, "--segment", length), "tailscope explain")
 
-    assert "'soon' is no length for segments: write 30s, 10m or 1h" in said("soon")
-    assert "'0s' is no length" in said("0s")
-    assert "make 1 of this recording of 4.999 s" in said("1h")
-    assert "at most 500 are compared: take at least 0.01 s" in said("1ms")
+    assert "'soon' is not a length of segments; write 30s, 10m or 1h" in said("soon")
+    assert "'0s' is not a length" in said("0s")
+    assert "this recording of 4.999 s has 1," in said("1h")
+    assert "at most 500 are possible; use at least 0.01 s" in said("1ms")
 
 
 @pytest.mark.parametrize(

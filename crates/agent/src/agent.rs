@@ -98,7 +98,7 @@ impl Agent {
         let config = Config::read(path)?;
         allow_descriptors();
         let archive = Archive::open(config.ledger.folder.as_ref())?;
-        let waker = Arc::new(Waker::new().map_err(system("make a waker"))?);
+        let waker = Arc::new(Waker::new().map_err(system("create an eventfd"))?);
         let scrape_requests = Arc::new(ScrapeRequests::new(Arc::clone(&waker)));
         let passed = passed_listener();
         // Before the recorder, which drops the right to a port below 1024.
@@ -240,7 +240,7 @@ impl Agent {
                 say(&format!("can't seal {}: {why}", folder.display()));
             }
         }
-        say("stopped; what was recorded is kept");
+        say("stopped; the recording is kept");
         Ok(())
     }
 

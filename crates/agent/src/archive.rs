@@ -32,13 +32,15 @@ pub enum ArchiveError {
         source: io::Error,
     },
     /// Another agent serves it.
-    #[error("another agent writes to {0}: give each a folder of its own")]
+    #[error("another agent writes to {0}; give each agent its own folder")]
     Taken(PathBuf),
     /// Somebody else could put links in the way of what is removed.
-    #[error("others may write to {0}: chmod go-w it, for its ledgers are removed one day")]
+    #[error("others may write to {0}, where the agent removes old ledgers; run chmod go-w on it")]
     Open(PathBuf),
     /// It is somebody else's, who could do so too.
-    #[error("{path} belongs to user {owner}: chown {me} it, for its ledgers are removed one day")]
+    #[error(
+        "{path} belongs to user {owner}, and the agent removes old ledgers there; run chown {me} on it"
+    )]
     Foreign {
         /// The folder.
         path: PathBuf,
@@ -267,7 +269,7 @@ fn is_ours(path: &Path) -> bool {
 fn remove(path: &Path) -> Result<(), ArchiveError> {
     if !is_ours(path) {
         return Err(system("remove", path)(io::Error::other(
-            "it is no agent's ledger any more",
+            "it is no longer a ledger of the agent",
         )));
     }
     tailscope_trace::clear(path).map_err(|e| system("clear", path)(io::Error::other(e)))?;
@@ -281,7 +283,7 @@ fn remove(path: &Path) -> Result<(), ArchiveError> {
     if strangers {
         // Without the mark it is theirs alone, and nobody tries again.
         return Err(system("remove", path)(io::Error::other(
-            "somebody else's files lie in it, which stay",
+            "it also has other files, which stay",
         )));
     }
     fs::remove_dir(path).map_err(system("remove", path))

@@ -78,27 +78,25 @@ impl Rule {
     /// What it can't say.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self == &Self::default() {
-            return Err(
-                "this [[process]] says nothing: give it a name, exe, unit, user or pid".into(),
-            );
+            return Err("this [[process]] is empty; add name, exe, unit, user or pid".into());
         }
         if self.unit.as_deref() == Some("") {
-            return Err("no unit has an empty name".into());
+            return Err("the unit's name is empty".into());
         }
         if self.pid == Some(0) {
-            return Err("no process has the id 0".into());
+            return Err("0 is not a process id".into());
         }
         match &self.name {
             Some(name) if name.len() > LONGEST_NAME => Err(format!(
-                "'{name}' is longer than the {LONGEST_NAME} bytes that the kernel keeps of a name: use '{}', or exe",
+                "'{name}' is too long: the kernel keeps {LONGEST_NAME} bytes of a name; use '{}', or exe",
                 name.chars().take(LONGEST_NAME).collect::<String>()
             )),
-            Some(name) if name.is_empty() => Err("no process has an empty name".into()),
+            Some(name) if name.is_empty() => Err("the process name is empty".into()),
             _ => Ok(()),
         }?;
         match &self.exe {
             Some(exe) if !exe.is_absolute() => Err(format!(
-                "'{}' is no whole path, and a program is known by that: use /usr/sbin/…, or name",
+                "'{}' is not an absolute path; write one, such as /usr/sbin/…, or use name",
                 exe.display()
             )),
             _ => Ok(()),

@@ -243,7 +243,7 @@ impl Config {
         }
         if self.process.is_empty() {
             let what =
-                "no [[process]] says what to record: try [[process]] and name = \"memcached\"";
+                "no [[process]] selects what to record; add [[process]] with name = \"memcached\"";
             return Err((None, what.into()));
         }
         for rule in &self.process {
@@ -253,7 +253,7 @@ impl Config {
         if spans.as_ref().is_empty() {
             return Err(at(
                 spans,
-                "no source of spans: leave it out for syscall:ready..send",
+                "spans is empty; leave it out for syscall:ready..send",
             ));
         }
         for text in spans.as_ref() {
@@ -271,14 +271,17 @@ impl Config {
         if !events.is_empty() && !self.record.sources().contains(&SpanSource::Sdk) {
             return Err(at(
                 counters,
-                "they count in spans of the SDK alone: spans = [\"sdk\"]",
+                "counters need SDK spans; add spans = [\"sdk\"]",
             ));
         }
         if let Some(otlp) = &self.otlp
             && let Some(file) = &otlp.ca_file
         {
             if !otlp.is_encrypted() {
-                return Err(at(file, "endpoint has no https://, so nothing is signed"));
+                return Err(at(
+                    file,
+                    "ca_file has no effect: endpoint does not start with https://",
+                ));
             }
             of_file(file.as_ref()).map_err(|e| at(file, e.to_string()))?;
         }
@@ -289,16 +292,13 @@ impl Config {
             quota,
         } = &self.ledger;
         if !folder.as_ref().is_absolute() {
-            return Err(at(
-                folder,
-                "a service has no folder of its own to begin from: use an absolute path",
-            ));
+            return Err(at(folder, "folder is relative; use an absolute path"));
         }
         if *rotate_size.as_ref() < 1_000_000 {
-            return Err(at(rotate_size, "less than 1MB is no ledger"));
+            return Err(at(rotate_size, "rotate_size is less than 1MB; use more"));
         }
         if *rotate_age.as_ref() < Duration::from_secs(1) {
-            return Err(at(rotate_age, "less than 1s is no ledger"));
+            return Err(at(rotate_age, "rotate_age is less than 1s; use more"));
         }
         if *quota.as_ref() / 2 < *rotate_size.as_ref() {
             let place = if quota.span().is_empty() {
@@ -323,9 +323,7 @@ impl Config {
 fn in_words(message: &str) -> String {
     match message.strip_suffix(", expected a sequence") {
         // The only tables of which there may be several.
-        Some(what) if what.ends_with(" map") => {
-            "there may be several of these: write [[process]]".into()
-        }
+        Some(what) if what.ends_with(" map") => "a list is expected; write [[process]]".into(),
         Some(what) => format!("{what}: write a list, [\"…\"]"),
         None => message.to_owned(),
     }

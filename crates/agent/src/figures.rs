@@ -106,14 +106,10 @@ impl Figures {
             .labelled("", &[("version", version)], 1);
         page.counter(
             "tailscope_spans_total",
-            "Spans that ended while they were metered, kept or not.",
+            "Metered spans that ended, whether their rows were kept or not.",
             self.spans,
         );
-        page.counter(
-            "tailscope_rows_total",
-            "Rows of spans that were kept.",
-            self.rows,
-        );
+        page.counter("tailscope_rows_total", "Rows that were kept.", self.rows);
         page.counter(
             "tailscope_written_bytes_total",
             "Bytes of sealed files.",
@@ -127,35 +123,31 @@ impl Figures {
         page.family(
             "tailscope_lost_total",
             "counter",
-            "Rows and measurements that were lost, by the place that lost them.",
+            "Lost rows and measurements, by place.",
         );
         for (place, count) in &self.lost {
             page.labelled("", &[("place", place)], count);
         }
-        page.gauge(
-            "tailscope_processes",
-            "Processes that are watched.",
-            self.processes,
-        );
+        page.gauge("tailscope_processes", "Watched processes.", self.processes);
         page.gauge(
             "tailscope_ledgers",
-            "Ledgers on disk, the one that is written included.",
+            "Ledgers on disk, including the current one.",
             self.holding.ledgers,
         );
         page.gauge(
             "tailscope_ledgers_bytes",
-            "Bytes that they take.",
+            "Size of the ledgers on disk, in bytes.",
             self.holding.bytes,
         );
         page.counter(
             "tailscope_ledgers_removed_total",
-            "Ledgers that were removed for the quota.",
+            "Ledgers removed to stay within the quota.",
             self.holding.removed,
         );
         page.family(
             "tailscope_ledgers_ended_total",
             "counter",
-            "Ledgers that ended, by the reason.",
+            "Ledgers that ended, by reason.",
         );
         for reason in Reason::ALL {
             page.labelled(
@@ -167,7 +159,7 @@ impl Figures {
         page.family(
             "tailscope_config_reloads_total",
             "counter",
-            "Reloads of the configuration, by what became of them.",
+            "Reloads of the configuration, by result.",
         );
         page.labelled("", &[("result", "applied")], self.reloads);
         page.labelled("", &[("result", "refused")], self.refused_reloads);
@@ -179,7 +171,7 @@ impl Figures {
         page.family(
             "tailscope_span_duration_seconds",
             "summary",
-            "Wall times by the span's name: quantiles of the last 8 to 10 seconds, sum and count of all, by their weights.",
+            "Wall times by span name: quantiles of the last 8 to 10 seconds; weighted sum and count of all spans.",
         );
         for kind in &self.kinds {
             page.durations(&[], kind);
@@ -187,7 +179,7 @@ impl Figures {
         page.family(
             "tailscope_process_span_duration_seconds",
             "summary",
-            "The same by process (its name and the lowest TCP port on which it listens) and the span's name.",
+            "The same by process (name and lowest listening TCP port) and span name.",
         );
         for (labels, kind) in &self.by_process {
             page.durations(&labels.pairs(), kind);
@@ -255,13 +247,13 @@ impl Page {
     fn exported(&mut self, exported: &Exported) {
         self.counter(
             "tailscope_otlp_spans_total",
-            "Spans that a collector took.",
+            "Spans that the collector accepted.",
             exported.sent,
         );
         self.family(
             "tailscope_otlp_dropped_total",
             "counter",
-            "Kept spans that were not exported, by the reason; the ledger has them.",
+            "Kept spans that were not exported, by reason; the ledger has them.",
         );
         for (reason, count) in [
             ("rate", exported.over_rate),
@@ -273,7 +265,7 @@ impl Page {
         }
         self.counter(
             "tailscope_otlp_failures_total",
-            "Requests that the collector did not answer or refused.",
+            "Requests that the collector refused or did not answer.",
             exported.failures,
         );
     }
@@ -286,12 +278,12 @@ impl Page {
         );
         self.gauge(
             "process_resident_memory_bytes",
-            "Memory of the agent that is resident.",
+            "Resident memory of the agent.",
             own.resident_bytes,
         );
         self.gauge(
             "process_open_fds",
-            "Descriptors that the agent has open.",
+            "Open file descriptors of the agent.",
             own.descriptors,
         );
         self.gauge("process_threads", "Threads of the agent.", own.threads);

@@ -199,9 +199,9 @@ fn answer(
             Ok(text) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text),
             Err(_) => plain("503 Service Unavailable", "the recorder is busy\n"),
         },
-        Asked::Elsewhere => plain("404 Not Found", "there is only /metrics\n"),
-        Asked::Otherwise => plain("405 Method Not Allowed", "there is only GET\n"),
-        Asked::Nonsense => plain("400 Bad Request", "that is no HTTP\n"),
+        Asked::Elsewhere => plain("404 Not Found", "not found; use /metrics\n"),
+        Asked::Otherwise => plain("405 Method Not Allowed", "method not allowed; use GET\n"),
+        Asked::Nonsense => plain("400 Bad Request", "not an HTTP request\n"),
     };
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(

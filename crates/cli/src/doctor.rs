@@ -43,17 +43,17 @@ const MEASUREMENTS: &[(Measurement, &str)] = &[
     ),
     (
         Measurement::Ready,
-        "and from when they were ready: syscall:ready..send",
+        "the same, from when they are ready: syscall:ready..send",
     ),
     (
         Measurement::Connections,
-        "who opened each connection, a client or the server itself",
+        "whether a client or the server opened a connection",
     ),
-    (Measurement::Usdt, "probes that a program has: usdt:…"),
+    (Measurement::Usdt, "USDT probes of any program: usdt:…"),
     (Measurement::Uprobe, "functions of any program: uprobe:…"),
     (
         Measurement::Counters,
-        "events of the CPU in the SDK's spans: --counters",
+        "hardware events in SDK spans: --counters",
     ),
 ];
 
@@ -72,10 +72,10 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         mechanisms.set(
             Measurement::Steal,
             Some("/proc/stat per CPU"),
-            "steal_time is in no table of symbols",
+            "the kernel does not export steal_time",
         );
     } else {
-        mechanisms.set(Measurement::Steal, None, "/proc/stat has never shown any");
+        mechanisms.set(Measurement::Steal, None, "/proc/stat has shown none since boot");
     }
     let counters = counters_rung();
     mechanisms.set(
@@ -122,9 +122,8 @@ fn text(mechanisms: &Mechanisms, namespace: PidNamespace) -> String {
             "in the initial PID namespace: every process of this machine can be recorded"
         }
         PidNamespace::Nested { .. } => {
-            "in a PID namespace of its own, as containers have: PIDs are translated to its \
-             numbers, and\nits processes can be recorded; for all of the machine run with \
-             --pid=host"
+            "in a nested PID namespace, such as a container's: Tailscope can record its processes, by \
+             their\nprocess ids in the namespace; to record all of the machine, run with --pid=host"
         }
     };
     let mut text = format!(
@@ -150,5 +149,5 @@ fn text(mechanisms: &Mechanisms, namespace: PidNamespace) -> String {
             text += &format!("       because {}\n", mechanism.why);
         }
     }
-    text + "\nEverything above marked 'no' is null in a ledger, never 0.\n"
+    text + "\nA measurement that is marked 'no' is null in a ledger, never 0.\n"
 }

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// Becomes `tailscope-NAME`, from beside this program or from the PATH.
 pub fn run(words: &[OsString]) -> Result<ExitCode> {
     let Some((name, rest)) = words.split_first() else {
-        return Err(Failure::usage("no command given: see tailscope --help"));
+        return Err(Failure::usage("no command given; see tailscope --help"));
     };
     let mut file = OsString::from("tailscope-");
     file.push(name);
@@ -28,7 +28,8 @@ pub fn run(words: &[OsString]) -> Result<ExitCode> {
         let name = name.to_string_lossy();
         let hint = match name.as_ref() {
             "explain" | "diff" => {
-                "it is in Python, and installed beside this program by `make build`: .venv/bin/tailscope"
+                "its program is not next to this one or on the PATH; `make build` installs it as \
+                 .venv/bin/tailscope"
             }
             _ => "see tailscope --help",
         };

@@ -31,8 +31,8 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     }
     if args.signals.is_empty() {
         return Err(Failure::usage(
-            "nothing to observe: name a counter with --signal, like --signal channel:PID:NAME \
-             (tailscope observe --help shows the kinds)",
+            "nothing to observe; name a counter with --signal channel:PID:NAME (tailscope observe \
+             --help shows the other kinds)",
         ));
     }
     let pairs = args.signals.iter().flat_map(|signal| {
@@ -105,7 +105,7 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     }
     if report.kept == 0 {
         return Err(Failure::machine(format!(
-            "no two samples were good enough to tell a rate ({})",
+            "can't report a rate: no pair of samples was reliable ({}); try a longer --period",
             report.end
         )));
     }

@@ -36,7 +36,7 @@ pub fn run(args: Record) -> Result<ExitCode> {
     let end = session.recorder.run(args.duration, &stop, &mut screen);
     let (progress, status) = session.finish(&mut screen);
     if let Some(status) = status.filter(|status| !status.success()) {
-        say!("tailscope: the command ended with {status}; what it did is recorded");
+        say!("tailscope: the command ended with {status}; its spans are recorded");
     }
     self::end(&screen, &end, progress.as_ref().ok(), &args);
     end.map_err(subject::failure)?;
@@ -69,8 +69,8 @@ fn end(
 ) {
     screen.clear();
     match end {
-        Ok(End::Exited) => screen.say("every process has ended; what it did is kept"),
-        Ok(End::Stopped) => screen.say("stopped; what was recorded is kept"),
+        Ok(End::Exited) => screen.say("every process has ended; the recording is kept"),
+        Ok(End::Stopped) => screen.say("stopped; the recording is kept"),
         _ => {}
     }
     let Some(progress) = progress else { return };
@@ -80,7 +80,7 @@ fn end(
     }
     let folder = args.output.display();
     screen.say(&if progress.rows == 0 {
-        "no span ended in this time: is the process idle, or is --span the wrong source?".to_owned()
+        "no span was recorded: the process was idle, or --span selects the wrong spans".to_owned()
     } else {
         format!("wrote {folder}\nnext: tailscope explain {folder}")
     });
@@ -119,7 +119,7 @@ fn missing(progress: &Progress) -> Option<String> {
         .map(|(reason, number)| format!("{} {reason}", count(*number)))
         .collect();
     Some(format!(
-        "{} requests ({share:.1} %) are not rows: {}",
+        "{} requests ({share:.1} %) have no row: {}",
         count(missing),
         reasons.join(", ")
     ))
@@ -137,7 +137,7 @@ mod tests {
         };
         assert_eq!(missing(&progress), None);
         progress.not_rows = vec![("pipelined", 7), ("without an answer", 3)];
-        let said = "10 requests (10.0 %) are not rows: 7 pipelined, 3 without an answer";
+        let said = "10 requests (10.0 %) have no row: 7 pipelined, 3 without an answer";
         assert_eq!(missing(&progress).as_deref(), Some(said));
     }
 

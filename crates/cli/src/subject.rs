@@ -56,8 +56,8 @@ impl Session {
         let spans = sources(args, &processes, launched.as_ref())?;
         if !counters.is_empty() && !spans.contains(&SpanSource::Sdk) {
             return Err(Failure::usage(
-                "--counters counts in spans of the SDK alone: a program's threads read their own \
-                 counters; annotate it with tailscope.h and use --span sdk",
+                "--counters needs SDK spans, because threads read their own counters; mark spans with \
+                 tailscope.h and use --span sdk",
             ));
         }
         let aims = aims(&spans, &processes, launched.as_ref())?;
@@ -135,7 +135,7 @@ pub fn targets(
 ) -> Result<Vec<Process>> {
     if pids.is_empty() && command.is_empty() {
         return Err(Failure::usage(format!(
-            "nothing to {work}: name a process with -p PID, or a command after --"
+            "nothing to {work}; name a process with -p PID, or a command after --"
         )));
     }
     PidNamespace::here().map_err(Failure::machine)?;
@@ -263,13 +263,13 @@ pub fn load_failure(error: LoadError) -> Error {
                 env::current_exe().map_or_else(|_| "tailscope".into(), |p| p.display().to_string());
             let names: Vec<_> = missing.iter().map(|m| m.name.to_lowercase()).collect();
             Failure::machine(format!(
-                "{error}.\nRun as root, or grant it once: sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep {me}\n(missing now: {})",
+                "{error}.\nRun as root, or grant the capabilities once: sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep {me}\n(missing now: {})",
                 names.join(", ")
             ))
         }
         LoadError::UserNamespace | LoadError::Namespace(_) => Failure::machine(error),
         _ => Failure::machine(format!(
-            "{error}\n(TAILSCOPE_LIBBPF_LOG=1 shows what libbpf says)"
+            "{error}\n(set TAILSCOPE_LIBBPF_LOG=1 to see the messages of libbpf)"
         )),
     }
 }

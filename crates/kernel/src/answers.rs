@@ -58,7 +58,7 @@ impl Answers {
 
     /// Learns on which ports and addresses the watched processes listen.
     pub(crate) fn take_in_listeners(&self) -> Result<(), WatchError> {
-        run(&self.listeners).map_err(crate::watch::kernel("look for listening sockets"))
+        run(&self.listeners).map_err(crate::watch::kernel("find listening sockets"))
     }
 }
 
@@ -96,7 +96,7 @@ impl Kernel {
             let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
             now.saturating_sub(COMPLETE_AFTER).as_nanos() as u64
         };
-        let refused = || crate::watch::kernel("look for complete answers");
+        let refused = || crate::watch::kernel("find complete answers");
         let asked = shared::late { before, left: 0 };
         let mut most = u64::MAX;
         loop {

@@ -58,7 +58,7 @@ pub(crate) fn attach(
         }
     }
     let (hook, why) = match kinds.as_slice() {
-        [] => (None, "no tracepoint of an interrupt could be attached to"),
+        [] => (None, "no interrupt tracepoint could be attached"),
         // Where there are no vectors, as on arm64, every interrupt has a handler.
         ["irq_handler"] => (Some("irq tracepoints"), ""),
         _ => (Some("irq and irq_vectors tracepoints"), ""),

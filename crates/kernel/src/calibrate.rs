@@ -51,8 +51,10 @@ impl Kernel {
             return;
         };
         let said = match self.unseen_fault().and_then(|ns| self.charge_unseen(ns)) {
-            Ok(ns) => format!("{ns} ns are added to each, the way into the kernel and back"),
-            Err(why) => format!("the way into the kernel and back stays in running: {why}"),
+            Ok(ns) => {
+                format!("{ns} ns are added to each fault for entering and leaving the kernel")
+            }
+            Err(why) => format!("the time to enter and leave the kernel stays in running: {why}"),
         };
         let why = [known.why, said].map(|part| part.trim().to_owned());
         let parts: Vec<_> = why.iter().filter(|part| !part.is_empty()).collect();
@@ -107,7 +109,7 @@ fn median(mut rounds: Vec<u64>) -> io::Result<u64> {
     rounds.sort_unstable();
     let ns = rounds[rounds.len() / 2];
     if ns > MOST_NS {
-        return Err(io::Error::other(format!("{ns} ns can't be")));
+        return Err(io::Error::other(format!("{ns} ns is not plausible")));
     }
     Ok(ns)
 }
@@ -135,9 +137,9 @@ impl<'k> Meter<'k> {
             .map
             .lookup(&self.slot, MapFlags::ANY)
             .map_err(io::Error::other)?
-            .ok_or_else(|| io::Error::other("the meter is gone"))?;
+            .ok_or_else(|| io::Error::other("the meter no longer exists"))?;
         if bytes.len() < size_of::<abi::ts_meter>() {
-            return Err(io::Error::other("the meter is cut short"));
+            return Err(io::Error::other("the meter is truncated"));
         }
         // SAFETY: there are as many bytes as a meter has, which is plain integers; they need not
         // be aligned.
@@ -157,7 +159,7 @@ impl<'k> Meter<'k> {
             .map
             .lookup(&self.slot, MapFlags::ANY)
             .map_err(io::Error::other)?
-            .ok_or_else(|| io::Error::other("the meter is gone"))?;
+            .ok_or_else(|| io::Error::other("the meter no longer exists"))?;
         let at = std::mem::offset_of!(abi::ts_meter, open);
         bytes[at..at + 4].copy_from_slice(&1u32.to_ne_bytes());
         self.map

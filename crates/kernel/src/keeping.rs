@@ -50,6 +50,6 @@ impl Kernel {
         );
         map_of(&self.object, ".bss.keepings")
             .update(&0u32.to_ne_bytes(), &self.keepings.0, MapFlags::ANY)
-            .map_err(kernel("tell the programs which rows to write"))
+            .map_err(kernel("configure which rows to write"))
     }
 }

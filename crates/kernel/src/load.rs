@@ -34,13 +34,13 @@ static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tailscope.bpf
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A privilege is missing.
-    #[error("{} not permitted: {} missing", purposes(.0), names(.0))]
+    #[error("can't {}: {} missing", purposes(.0), names(.0))]
     Privilege(Vec<Missing>),
     /// The capabilities that there are count only inside a user namespace.
     #[error(
-        "this process is in a user namespace, and no capability inside one lets it load eBPF \
-         programs, not even root's; run it in the initial user namespace: on the host, or in a \
-         container without one (docker run --privileged --userns=host, podman as root)"
+        "can't load eBPF programs: this process is in a user namespace, where not even root may do \
+         so; run it in the initial user namespace: on the host, or in a container without one \
+         (docker run --privileged --userns=host, podman as root)"
     )]
     UserNamespace,
     /// Processes can't be named by their numbers.
@@ -48,14 +48,15 @@ pub enum LoadError {
     Namespace(#[from] NamespaceError),
     /// The kernel does not describe its own types.
     #[error(
-        "this kernel has no type information at /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)"
+        "can't load eBPF programs: this kernel has no type information at /sys/kernel/btf/vmlinux; \
+         use a kernel with CONFIG_DEBUG_INFO_BTF"
     )]
     NoBtf,
     /// A hook without which nothing can be measured is not there.
-    #[error("this kernel has no tracepoint {0}")]
+    #[error("can't measure: this kernel has no tracepoint {0}; use Linux 6.1 or newer")]
     NoTracepoint(&'static str),
     /// The kernel rejected the programs.
-    #[error("{what}: {source}")]
+    #[error("can't {what}: {source}")]
     Kernel {
         /// What was tried.
         what: &'static str,
@@ -63,7 +64,7 @@ pub enum LoadError {
         source: libbpf_rs::Error,
     },
     /// A system call failed.
-    #[error("{what}: {source}")]
+    #[error("can't {what}: {source}")]
     System {
         /// What was tried.
         what: &'static str,
@@ -331,7 +332,7 @@ fn furnish(object: &Object) -> Result<Vec<MapHandle>, LoadError> {
     // The first slots come last, and so are taken first: theirs are the fast ones (open_spans.h).
     for index in (shared::FIRST_OWN_MAP..shared::FIRST_SDK_MAP).rev() {
         let meters = new_meters().map_err(kernel("make a map of meters"))?;
-        place_meters(object, index, &meters).map_err(kernel("place a map of meters"))?;
+        place_meters(object, index, &meters).map_err(kernel("install a map of meters"))?;
         for slot in (0..abi::TS_METERS).rev() {
             let place: u32 = index << 16 | slot;
             free.update(&[], &place.to_ne_bytes(), MapFlags::ANY)

@@ -59,7 +59,7 @@ impl MeterMaps {
             self.ask(Job::Place(index));
             self.asked += 1;
         }
-        refused.map_err(kernel("place a map of meters"))
+        refused.map_err(kernel("install a map of meters"))
     }
 
     /// Gives a process a map, in place of one that it had; `tell` has the programs know of its place.
@@ -72,7 +72,7 @@ impl MeterMaps {
         let prepared = self.prepare(object);
         while self.spares.is_empty() && self.asked > 0 {
             self.collect(true)
-                .map_err(kernel("place a map of meters"))?;
+                .map_err(kernel("install a map of meters"))?;
         }
         let Some(placed) = self.spares.pop_front() else {
             prepared?;
@@ -80,7 +80,7 @@ impl MeterMaps {
         };
         if let Err(source) = tell(placed.0) {
             self.spares.push_front(placed);
-            return Err(kernel("tell the programs of a map of meters")(source));
+            return Err(kernel("register a map of meters")(source));
         }
         self.take_back(pid);
         self.given.insert(pid, placed);

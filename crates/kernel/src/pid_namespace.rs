@@ -23,9 +23,9 @@ const INITIAL_USER: u64 = 0xEFFF_FFFD;
 pub enum NamespaceError {
     /// `/proc` and system calls number processes differently.
     #[error(
-        "/proc shows the processes of another PID namespace, so its numbers are not those of this \
-         one; mount this namespace's own (mount -t proc proc /proc, unshare --mount-proc), or run \
-         in the namespace that /proc shows (nsenter --pid, docker run --pid=host)"
+        "/proc shows another PID namespace, so its process ids are not valid here; mount this \
+         namespace's own /proc (mount -t proc proc /proc, unshare --mount-proc), or run in the \
+         namespace that /proc shows (nsenter --pid, docker run --pid=host)"
     )]
     OtherProc,
 }

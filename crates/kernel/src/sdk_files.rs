@@ -40,8 +40,8 @@ pub enum SdkFileError {
     },
     /// There are too many.
     #[error(
-        "can't attach to the SDK's probe in {file}: {MOST_FILES} files, or {MOST_PLACES} places of one \
-         file, have it already",
+        "can't attach to the SDK's probe in {file}: the limit of {MOST_FILES} files, or of \
+         {MOST_PLACES} places in one file, is reached; spans from this file are missing",
         file = .file.display()
     )]
     TooMany {

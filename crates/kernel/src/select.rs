@@ -154,7 +154,7 @@ pub(crate) fn select(
         mechanisms.set(
             Measurement::Throttled,
             None,
-            "this kernel keeps no throttled time (CONFIG_CFS_BANDWIDTH)",
+            "this kernel does not account throttled time (CONFIG_CFS_BANDWIDTH)",
         );
     }
     Ok(())

@@ -19,15 +19,17 @@ use crate::shared::{self, Plain};
 pub enum WatchError {
     /// The table of processes is full.
     #[error(
-        "no more than {} processes can be watched at a time",
+        "can't watch another process: the limit is {} at a time; watch fewer processes",
         shared::MAX_PROCESSES
     )]
     TooMany,
     /// No further map of meters can be handed out.
-    #[error("no more than {0} processes can use the SDK at a time")]
+    #[error(
+        "can't serve the SDK to another process: the limit is {0} at a time; watch fewer processes"
+    )]
     TooManySdk(usize),
     /// The kernel refused.
-    #[error("{what}: {source}")]
+    #[error("can't {what}: {source}")]
     Kernel {
         /// What was tried.
         what: &'static str,
@@ -50,7 +52,7 @@ impl Watched {
     /// The table of loaded programs.
     pub(crate) fn of(object: &Object) -> Result<Self, LoadError> {
         Self::map(map_of(object, ".bss.watched").as_fd()).map_err(|source| LoadError::System {
-            what: "map the table of the watched",
+            what: "map the table of watched processes",
             source,
         })
     }
@@ -159,7 +161,7 @@ impl Kernel {
         Iter::new(&self.take_in)
             .map_err(kernel("open the iterator over tasks"))?
             .read_to_end(&mut text)
-            .map_err(|e| kernel("take in its threads")(e.into()))?;
+            .map_err(|e| kernel("find its threads")(e.into()))?;
         self.answers
             .as_ref()
             .map_or(Ok(()), Answers::take_in_listeners)

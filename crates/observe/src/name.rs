@@ -75,9 +75,9 @@ impl Name {
         );
         (!struck).then(|| {
             format!(
-                "{self} has no rate by {tag}: the kernel charges a wait as a whole when it ends, so \
-                 it would count for whoever has the CPU at that moment; leave the tag out, or see \
-                 who had the CPU meanwhile with tailscope record -p PID and tailscope explain"
+                "{self} has no rate by {tag}: the kernel charges a whole wait when it ends, to the thread \
+                 that then has the CPU; leave the tag out, or see who had the CPU with tailscope \
+                 record -p PID and tailscope explain"
             )
         })
     }
@@ -87,7 +87,7 @@ impl Name {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// No such kind.
-    #[error("'{kind}' is no kind of signal{}: {KINDS}", suggestion(.near))]
+    #[error("'{kind}' is not a kind of signal{}: {KINDS}", suggestion(.near))]
     Kind {
         /// What was typed before the colon.
         kind: String,
@@ -103,13 +103,13 @@ pub enum NameError {
         form: &'static str,
     },
     /// A process is a number.
-    #[error("'{0}' is no process id: a number is wanted, like $(pidof -s NAME) gives")]
+    #[error("'{0}' is not a process id; write a number, as `pidof -s NAME` prints")]
     Pid(String),
     /// A CPU is a number.
-    #[error("'{0}' is no CPU: a number is wanted")]
+    #[error("'{0}' is not a CPU; write its number")]
     Cpu(String),
     /// There is no such cause.
-    #[error("'{cause}' is no cause{}: the ledger's are meant, like runqueue or fault", suggestion(.near))]
+    #[error("'{cause}' is not a cause{}; write a cause of the ledger, such as runqueue or fault", suggestion(.near))]
     Cause {
         /// What was typed.
         cause: String,
@@ -117,7 +117,7 @@ pub enum NameError {
         near: Vec<String>,
     },
     /// An offset is a number.
-    #[error("'{0}' is no number of bytes after the symbol")]
+    #[error("'{0}' is not a number of bytes after the symbol; write SYMBOL+8")]
     Offset(String),
     /// The page of a variable was to be moved to memory that the observer shares.
     #[error(
@@ -133,7 +133,7 @@ const KINDS: &str = "there are channel:PID:NAME, hsperf:PID:NAME, mem:PID:SYMBOL
 fn suggestion(near: &[String]) -> String {
     match near {
         [] => String::new(),
-        near => format!(" (is it {}?)", near.join(", ")),
+        near => format!(" (did you mean {}?)", near.join(", ")),
     }
 }
 
@@ -141,16 +141,16 @@ fn form(kind: &str) -> Option<&'static str> {
     match kind {
         "channel" => Some("channel:PID:NAME, a channel of the SDK"),
         "hsperf" => {
-            Some("hsperf:PID:NAME, a counter of a JVM, like sun.gc.collector.0.invocations")
+            Some("hsperf:PID:NAME, a counter of a JVM, such as sun.gc.collector.0.invocations")
         }
         "mem" => Some("mem:PID:SYMBOL, a global variable; SYMBOL+8 is eight bytes further on"),
         "meter" => {
-            Some("meter:PID:CAUSE or meter:PID/TID:CAUSE, what a thread lost to a cause, in ns")
+            Some("meter:PID:CAUSE or meter:PID/TID:CAUSE, the time in ns that a thread lost to a cause")
         }
         "counter" => Some(
-            "counter:PID:EVENT or counter:PID/TID:EVENT, a hardware event of a thread, like instructions",
+            "counter:PID:EVENT or counter:PID/TID:EVENT, a hardware event of a thread, such as instructions",
         ),
-        "running" => Some("running:CPU, the thread that runs there"),
+        "running" => Some("running:CPU, the thread that runs on this CPU"),
         _ => None,
     }
 }
@@ -317,21 +317,21 @@ mod tests {
     fn what_is_wrong_is_said() {
         let error = |text: &str| text.parse::<Name>().expect_err("wrong").to_string();
         assert!(
-            error("chanel:1:x").contains("is it channel?"),
+            error("chanel:1:x").contains("did you mean channel?"),
             "{}",
             error("chanel:1:x")
         );
         assert!(error("mem:17").contains("mem:PID:SYMBOL"));
-        assert!(error("mem:x:y").contains("no process id"));
-        assert!(error("mem:1:y+z").contains("no number of bytes"));
+        assert!(error("mem:x:y").contains("not a process id"));
+        assert!(error("mem:1:y+z").contains("not a number of bytes"));
         let moved = error("mem:1:y+8:moved");
         assert!(moved.contains("use 'mem:1:y+8'"), "{moved}");
         assert!(error("core:0:cycles").contains("counter:PID:EVENT"));
-        assert!(error("meter:1:runque").contains("is it runqueue"));
-        assert!(error("meter:1/x:io").contains("no process id"));
+        assert!(error("meter:1:runque").contains("did you mean runqueue"));
+        assert!(error("meter:1/x:io").contains("not a process id"));
         assert!(error("counter:1").contains("counter:PID:EVENT"));
-        assert!(error("counter:1/x:cycles").contains("no process id"));
-        assert!(error("running:one").contains("no CPU"));
+        assert!(error("counter:1/x:cycles").contains("not a process id"));
+        assert!(error("running:one").contains("not a CPU"));
         assert!(error("running:").contains("running:CPU"));
         assert!(error("").contains("there are channel:PID:NAME"));
     }

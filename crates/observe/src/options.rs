@@ -49,7 +49,7 @@ pub enum End {
     Stopped,
     /// An observed process ended.
     Exited(u32),
-    /// An observed process began to run another program.
+    /// An observed process started another program.
     Execed(u32),
     /// A signal that is read by a system call no longer was.
     Unreadable,
@@ -62,11 +62,11 @@ impl End {
             Self::Stopped => "stopped".into(),
             Self::Exited(pid) => format!("process {pid} ended"),
             Self::Unreadable => {
-                "a signal can't be read any more: its process or thread is gone, or \
+                "a signal can't be read any more: its process or thread has ended, or \
                                  others took the CPU's counters"
                     .into()
             }
-            Self::Execed(pid) => format!("process {pid} began to run another program"),
+            Self::Execed(pid) => format!("process {pid} started another program"),
         }
     }
 }
@@ -85,8 +85,8 @@ pub struct Progress {
 pub enum RunError {
     /// Nothing, or too much, to observe.
     #[error(
-        "a loop reads 1 to {MOST_COUNTERS} counters and up to {MOST_TAGS} tags, not {counters} and \
-         {tags}: observe the others in another run"
+        "can't observe {counters} counters and {tags} tags: one run reads 1 to {MOST_COUNTERS} \
+         counters and at most {MOST_TAGS} tags; observe the others in another run"
     )]
     Number {
         /// Counters.

@@ -32,7 +32,7 @@ pub struct Placement {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// The wished-for CPU does not run.
-    #[error("CPU {cpu} is offline; online: {}", list(.online))]
+    #[error("CPU {cpu} is offline; use one of {}", list(.online))]
     Offline {
         /// What was wished for.
         cpu: u32,
@@ -40,7 +40,7 @@ pub enum PlacementError {
         online: Vec<u32>,
     },
     /// There is none of that number.
-    #[error("this machine has no CPU {cpu}; it has {}", list(.present))]
+    #[error("this machine has no CPU {cpu}; use one of {}", list(.present))]
     None {
         /// What was wished for.
         cpu: u32,
@@ -49,8 +49,7 @@ pub enum PlacementError {
     },
     /// This process may not run there.
     #[error(
-        "CPU {cpu} is not among those that this process may run on ({}): taskset and the cgroup's \
-         cpuset decide that", list(.allowed)
+        "this process may not run on CPU {cpu}, but on {}; check taskset and the cgroup's cpuset", list(.allowed)
     )]
     NotAllowed {
         /// What was wished for.
@@ -60,25 +59,24 @@ pub enum PlacementError {
     },
     /// The observer would take the application's CPU from it.
     #[error(
-        "only CPU {0} may be used: an observer needs a CPU of its own beside the application's, \
-         or it would see only the moments in which that does not run; at a --period of a \
-         millisecond and more it sleeps in between, and both may have the same one"
+        "only CPU {0} may be used, and the application needs it; allow another CPU, or use a \
+         --period of a millisecond or more, at which the observer sleeps"
     )]
     OnlyOne(u32),
     /// The whole application is bound to the wished-for CPU.
-    #[error("the application may run on CPU {0} alone: put the observer elsewhere")]
+    #[error("the application may run only on CPU {0}; choose another CPU for the observer")]
     Taken(u32),
     /// No hardware threads share a core, or none is free.
     #[error(
-        "CPU {observed} has no other hardware thread that may be used (no SMT, or it is offline or \
-         not allowed): use --on other-core"
+        "CPU {observed} has no second hardware thread that may be used (no SMT, or it is offline \
+         or not allowed); use --on other-core"
     )]
     NoSibling {
         /// Where the application runs.
         observed: u32,
     },
     /// Where the application runs is not known, so neither is which CPU shares its core.
-    #[error("where the application runs is not known: say --cpu instead of --on same-core")]
+    #[error("can't use --on same-core: the application's CPU is not known; use --cpu")]
     Unknown,
     /// The kernel.
     #[error("can't move the observer to CPU {cpu}: {why}")]

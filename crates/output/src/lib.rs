@@ -63,7 +63,7 @@ impl Folder {
         let is_trusted = about.uid() == 0 || about.uid() == geteuid().as_raw();
         if about.is_symlink() && !is_trusted {
             return Err(io::Error::other(format!(
-                "it is a link of user {}'s: choose a folder of your own",
+                "it is a link of user {}; choose a folder of your own",
                 about.uid()
             )));
         }
@@ -80,13 +80,13 @@ impl Folder {
         let (about, me) = (fstat(&held)?, geteuid().as_raw());
         let refused = if about.st_uid != me {
             format!(
-                "it belongs to user {}, who could put links in the way: choose another folder, or \
-                 chown {me} it",
+                "it belongs to user {}, who could redirect files with links; choose another folder, \
+                 or run chown {me} on it",
                 about.st_uid
             )
         } else if about.st_mode & 0o022 != 0 {
-            "others may write to it, and could put links in the way: choose another folder, or \
-             chmod go-w it"
+            "others may write to it, and could redirect files with links; choose another folder, \
+             or run chmod go-w on it"
                 .to_owned()
         } else {
             let path = path.to_owned();
@@ -150,7 +150,7 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -
     let name = path
         .file_name()
         .and_then(|name| name.to_str())
-        .ok_or_else(|| io::Error::other("its name is not text, or names a folder"))?;
+        .ok_or_else(|| io::Error::other("its name is not UTF-8, or names a folder"))?;
     let parent = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());

@@ -75,7 +75,7 @@ impl Aim {
     pub(crate) fn notices(&self) -> impl Iterator<Item = String> {
         self.files.iter().filter(|file| file.replaced).map(|file| {
             format!(
-                "{} was replaced since a process started from it: the file that runs is probed too",
+                "{} was replaced after a process started from it; both files are probed",
                 file.shown.display()
             )
         })
@@ -136,7 +136,7 @@ fn usdt(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
     }
     if notes.is_empty() {
         return Err(format!(
-            "{shown} has no USDT probes at all: try uprobe:{shown}:SYMBOL"
+            "{shown} has no USDT probes; use uprobe:{shown}:SYMBOL"
         ));
     }
     let mut providers: Vec<&str> = notes.iter().map(|note| note.provider.as_str()).collect();
@@ -144,7 +144,7 @@ fn usdt(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
     providers.dedup();
     if !providers.contains(&provider) {
         return Err(format!(
-            "{shown} has no probes of '{provider}', but of {}",
+            "{shown} has no provider '{provider}'; it has {}",
             providers.join(", ")
         ));
     }
@@ -157,7 +157,7 @@ fn usdt(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
     let like = if near.is_empty() {
         format!("it has {}", names.join(", "))
     } else {
-        format!("like it there are {}", near.join(", "))
+        format!("similar names are {}", near.join(", "))
     };
     Err(format!("no probe '{provider}:{name}' in {shown}; {like}"))
 }

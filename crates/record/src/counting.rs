@@ -137,9 +137,9 @@ impl Counting {
             rung: self.counts().then(|| {
                 let taking_turns = match self.groups.len() {
                     1 => String::new(),
-                    groups => format!(", {groups} groups taking turns of {} s", TURN.as_secs()),
+                    groups => format!(", {groups} groups, switched every {} s", TURN.as_secs()),
                 };
-                format!("{READ_BY} in begin and end, {together} events at a time{taking_turns}")
+                format!("{READ_BY} at start and end, {together} events at a time{taking_turns}")
             }),
             why: why.join("; "),
         }

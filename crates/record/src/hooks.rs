@@ -33,7 +33,7 @@ pub(crate) fn check_sockets(
     let (source, needed, instead) = match asked {
         None => return Ok(()),
         Some(_) if !mechanisms.measures(Measurement::Sockets) => {
-            ("syscall:", Measurement::Sockets, "annotate with the SDK")
+            ("syscall:", Measurement::Sockets, "mark spans with the SDK")
         }
         Some(SocketSpans::FromReady) => (
             "syscall:ready..send",

@@ -23,7 +23,7 @@ pub struct Launched {
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// No program of that name.
-    #[error("no program '{0}' on the PATH, or it is not executable")]
+    #[error("can't start '{0}': it is not on the PATH, or not executable; check the name")]
     NotFound(String),
     /// The system refused.
     #[error("can't start '{program}': {source}")]

@@ -171,8 +171,8 @@ fn by_name(
             Some(program) => found.extend(by_path(&program, &[])?),
             None => {
                 return Err(format!(
-                    "no recorded process runs a program or has mapped a library named '{name}', \
-                     and none is on the PATH: give its path (with a /)"
+                    "can't find '{name}': no recorded process runs or maps a file of this name, and none is \
+                     on the PATH; give its path (with a /)"
                 ));
             }
         }

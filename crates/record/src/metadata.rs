@@ -93,12 +93,13 @@ fn steal_rung(told: bool) -> Rung {
     if told {
         Rung {
             rung: Some("/proc/stat per CPU and 100 ms, shared out by running time".into()),
-            why: "the kernel's own steal_time is in no table of symbols".into(),
+            why: "the kernel does not export its own steal_time".into(),
         }
     } else {
         Rung {
             rung: None,
-            why: "/proc/stat has never shown any: no hypervisor, or it is silent".into(),
+            why: "/proc/stat has shown none since boot: no hypervisor, or it does not report any"
+                .into(),
         }
     }
 }

@@ -74,7 +74,7 @@ pub enum RecordError {
     #[error(transparent)]
     Ledger(#[from] tailscope_trace::Error),
     /// A source of spans that this kernel has not.
-    #[error("{source_name} can't be recorded here: {why}")]
+    #[error("can't record {source_name}: {why}")]
     Source {
         /// The source.
         source_name: String,

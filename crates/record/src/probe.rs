@@ -58,7 +58,7 @@ pub struct ProbeSource {
 
 /// The text names no probes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is no span source: {why}; its form is {form}")]
+#[error("'{text}' is not a span source: {why}; write {form}")]
 pub struct ProbeSyntax {
     text: String,
     why: String,
@@ -164,7 +164,7 @@ fn parse_point(text: &str, arguments: u8) -> Result<Point, String> {
         Some((symbol, rest)) => (
             symbol,
             rest.strip_suffix(')')
-                .ok_or_else(|| format!("'{text}' lacks its ')'"))?,
+                .ok_or_else(|| format!("'{text}' has no ')'"))?,
         ),
     };
     if symbol.is_empty() {
@@ -270,7 +270,7 @@ mod tests {
             ("usdt:/bin/x:p:a", "no '..'"),
             ("usdt:/bin/x:p:a..", "is empty"),
             ("uprobe:x:f(id=arg6)", "0 to 5"),
-            ("uprobe:x:f(id=arg0", "lacks its ')'"),
+            ("uprobe:x:f(id=arg0", "has no ')'"),
             ("uprobe:x:f(colour=arg0)", "should be id=argN"),
             ("uprobe::f", "PATH is empty"),
             ("=uprobe:x:f", "name is empty"),

@@ -39,7 +39,7 @@ pub enum ProcessError {
         owner: u32,
     },
     /// It is part of the kernel.
-    #[error("{0} is a thread of the kernel: it has no requests to record")]
+    #[error("{0} is a kernel thread, which has no requests; name a server's process")]
     Kernel(u32),
 }
 

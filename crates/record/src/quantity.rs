@@ -14,22 +14,27 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
-        _ => return Err(format!("'{unit}' is no unit of time: use ms, s, m, h or d")),
+        _ => {
+            return Err(format!(
+                "'{unit}' is not a unit of time; use ms, s, m, h or d"
+            ));
+        }
     };
     let seconds = number
         .parse::<f64>()
-        .map_err(|_| format!("'{text}' is no duration: try 20s"))?;
+        .map_err(|_| format!("'{text}' is not a duration; write 20s or 500ms"))?;
     let duration = Duration::try_from_secs_f64(seconds * factor)
         .map_err(|_| format!("'{text}' is too long"))?;
     if duration.is_zero() {
-        return Err("a duration must be longer than nothing".into());
+        return Err("a duration must be longer than 0".into());
     }
     Ok(duration)
 }
 
 /// Reads a probability: `1%`, `0.01`; above 0, at most 1.
 pub fn parse_probability(text: &str) -> Result<f64, String> {
-    let wrong = || format!("'{text}' is no share: use one above 0 and up to 100%, like 1% or 0.01");
+    let wrong =
+        || format!("'{text}' is not a share; write one above 0 and up to 100%, such as 1% or 0.01");
     let p = match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().map_err(|_| wrong())? / 100.0,
         None => text.parse::<f64>().map_err(|_| wrong())?,
@@ -43,7 +48,7 @@ pub fn parse_probability(text: &str) -> Result<f64, String> {
 
 /// Reads a percentile: `p99`, `99.9%`; between 0 and 100, neither of both.
 pub fn parse_percentile(text: &str) -> Result<f64, String> {
-    let wrong = || format!("'{text}' is no percentile: try p99 or p99.9");
+    let wrong = || format!("'{text}' is not a percentile; write p99 or p99.9");
     let number = text.strip_prefix('p').unwrap_or(text);
     let percent: f64 = number
         .strip_suffix('%')
@@ -60,12 +65,12 @@ pub fn parse_percentile(text: &str) -> Result<f64, String> {
 /// Reads bytes a second: `100KB/s`, `2MB/s`, `500000`; a unit is a thousand of the one before.
 pub fn parse_byte_rate(text: &str) -> Result<u64, String> {
     bytes(text.strip_suffix("/s").unwrap_or(text))
-        .ok_or_else(|| format!("'{text}' is no number of bytes a second: try 100KB/s"))
+        .ok_or_else(|| format!("'{text}' is not a number of bytes a second; write 100KB/s"))
 }
 
 /// Reads bytes: `256MB`, `10GB`; a unit is a thousand of the one before.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    bytes(text).ok_or_else(|| format!("'{text}' is no number of bytes: try 256MB"))
+    bytes(text).ok_or_else(|| format!("'{text}' is not a number of bytes; write 256MB"))
 }
 
 fn bytes(amount: &str) -> Option<u64> {

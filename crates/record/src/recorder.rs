@@ -250,8 +250,8 @@ impl Recorder {
             if !file.replaced && file.is_replaced_now() {
                 file.replaced = true;
                 self.notices.say(format!(
-                    "{} was replaced: processes that start from the new file are not probed; \
-                     record anew for those",
+                    "{} was replaced; processes that start from the new file are not probed; \
+                     restart the recording to probe them",
                     file.shown.display()
                 ));
             }

@@ -36,11 +36,11 @@ pub enum SourceError {
     Probes(#[from] ProbeSyntax),
     /// Both kinds of socket spans at once.
     #[error(
-        "syscall:recv..send and syscall:ready..send exclude each other: the second holds the first"
+        "syscall:recv..send and syscall:ready..send exclude each other: the second includes the first; use one"
     )]
     TwoSockets,
     /// More than can be told apart.
-    #[error("{0} sources of spans by probes, and no more than {MAX_PROBE_SOURCES} go at a time")]
+    #[error("{0} sources with probes are too many; use at most {MAX_PROBE_SOURCES}")]
     TooManyProbes(usize),
 }
 

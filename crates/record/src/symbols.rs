@@ -31,8 +31,8 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
     for function in found {
         if function.chooses {
             return Err(format!(
-                "'{name}' in {shown} is chosen among several when a program starts (IFUNC): \
-                 name the one that this machine takes"
+                "'{name}' in {shown} is an IFUNC, which selects a function when the program starts; \
+                 name the function that this machine selects"
             ));
         }
         addresses.push(function.address);
@@ -78,7 +78,7 @@ fn ambiguous(located: &Located, name: &str, found: &[&Function]) -> Option<Strin
         return None;
     }
     let mut text = format!(
-        "'{name}' in {} is the name of {} functions; take the symbol of the one that is meant:",
+        "'{name}' in {} is the name of {} functions; use the symbol of one of them:",
         located.shown.display(),
         symbols.len()
     );
@@ -104,21 +104,21 @@ fn unknown(located: &Located, name: &str, functions: &[Function], searched: &Deb
         near = nearest(name, symbols);
     }
     if !near.is_empty() {
-        text += &format!("; like it there are: {}", near.join(", "));
+        text += &format!("; similar names: {}", near.join(", "));
     }
     if searched.found.is_some() {
         return text;
     }
     if let Some(refused) = searched.refused.first() {
         text += &format!(
-            ".\nIt is stripped, and {} belongs to another build of it",
+            ".\nThe file is stripped, and {} belongs to another build of it",
             refused.display()
         );
     } else if let Some(first) = searched.tried.first() {
         text += &format!(
-            ".\nIt is stripped down to the {} functions that other programs may link to, and its \
-             debug symbols are not installed (not {}, nor in {} other places); Debian has them in \
-             packages whose names end in -dbgsym",
+            ".\nThe file is stripped down to the {} functions that other programs may link to. Its debug \
+             symbols are not installed (not {}, nor in {} other places). Install them; Debian's \
+             packages of debug symbols end in -dbgsym",
             functions.len(),
             first.display(),
             searched.tried.len() - 1

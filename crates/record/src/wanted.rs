@@ -13,13 +13,15 @@ pub enum WantedError {
     #[error(transparent)]
     Event(#[from] EventError),
     /// Two different ones would be one column of the ledger.
-    #[error("{0} and {1} would be one column '{2}': add name=… to one of them")]
+    #[error("{0} and {1} would both be column '{2}'; add name=… to one of them")]
     Twice(String, String, String),
     /// Its column would be one that every ledger has.
-    #[error("{0}: every ledger has a column '{1}' for something else: add name=…")]
+    #[error("{0} can't be column '{1}', which every ledger has for something else; add name=…")]
     Taken(String, String),
     /// There are more than a round of turns has room for.
-    #[error("{0} events are more than {MOST_EVENTS}: with so many a pair would hardly ever meet")]
+    #[error(
+        "{0} events are too many: each pair would rarely be counted together; use at most {MOST_EVENTS}"
+    )]
     TooMany(usize),
 }
 

@@ -26,7 +26,7 @@ impl Problems {
     pub(crate) fn add_unread(&mut self, file: &Path, why: &io::Error) {
         let file = file.display();
         self.add(format!(
-            "can't look for the SDK in {file}: {why}; spans of processes that run it may be missing"
+            "can't search {file} for the SDK: {why}; SDK spans of its processes may be missing"
         ));
     }
 

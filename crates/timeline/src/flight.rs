@@ -213,9 +213,9 @@ impl Flight {
             .filter(|(_, mechanism)| mechanism.hook.is_none())
             .map(|(what, mechanism)| {
                 let cost = match what {
-                    Measurement::Receive | Measurement::Send => ": no request can be followed",
+                    Measurement::Receive | Measurement::Send => ": Tailscope can't follow requests",
                     Measurement::Tcp | Measurement::Packet | Measurement::Transmit => {
-                        ": requests are followed without their packets"
+                        ": Tailscope follows requests without their packets"
                     }
                     _ => "",
                 };

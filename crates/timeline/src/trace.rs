@@ -31,7 +31,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// It is none.
-    #[error("{path} is no trace of tailscope timeline: {why}", path = .path.display())]
+    #[error("{path} is not a window of tailscope timeline: {why}", path = .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -83,7 +83,7 @@ impl Trace {
         let mut magic = [0; 8];
         file.read_exact(&mut magic)?;
         if &magic != MAGIC {
-            return Err(wrong("it does not begin like one"));
+            return Err(wrong("it does not start like one"));
         }
         let mut tail = [0; 16];
         file.seek(SeekFrom::Start(len - 16))?;
@@ -94,7 +94,7 @@ impl Trace {
         let length = u64::from_le_bytes(tail[..8].try_into().expect("eight bytes"));
         let end = len - 16;
         if length > MOST_ABOUT || length > end - 8 {
-            return Err(wrong("its description is longer than it"));
+            return Err(wrong("its description is longer than the file"));
         }
         let mut text = vec![0; length as usize];
         file.seek(SeekFrom::Start(end - length))?;

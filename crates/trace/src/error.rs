@@ -19,7 +19,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The disk (or the quota on it) is full. What was sealed before stays readable.
-    #[error("no space left for {}: {lost_rows} rows were not written; what was sealed before is intact", path.display())]
+    #[error("no space left for {}: {lost_rows} rows were not written; files that were sealed before are intact", path.display())]
     Full {
         /// The file that could not be written; it was removed.
         path: PathBuf,

@@ -26,15 +26,15 @@ def reach(address: str, port: int) -> tuple[str, int]:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port or port
     except ValueError as error:
-        raise TailscopeError(f"'{shown(address)}' is no address of an engine: {error}") from error
+        raise TailscopeError(f"'{shown(address)}' is not an engine's address: {error}") from error
     if not host:
-        raise TailscopeError(f"'{shown(address)}' is no address of an engine: it has no host")
+        raise TailscopeError(f"'{shown(address)}' is not an engine's address: it has no host")
     try:
         socket.create_connection((host, port), PATIENCE_S).close()
     except OSError as error:
         reason = error.strerror or str(error)
         raise MachineError(
-            f"the engine at {host}:{port} can't be reached ({reason}): see that it runs, or leave "
+            f"can't reach the engine at {host}:{port}: {reason}; check that it runs, or leave "
             "--engine out to analyse on this machine"
         ) from error
     return host, port

@@ -84,7 +84,7 @@ class ClickHouse(Engine):
         try:
             source = storage.open_file(file)
         except OSError as error:
-            raise LedgerError(f"{file} can't be read: {error.strerror}") from error
+            raise LedgerError(f"can't read {file}: {error.strerror}") from error
         with source:
             self.client.raw_insert(self.named(VIEW), columns, insert_block=source, fmt="Parquet")
 
@@ -93,8 +93,8 @@ class ClickHouse(Engine):
         found = int(self.client.command(f"SELECT count() FROM {self.named(VIEW)}"))
         if found != expected:
             raise LedgerError(
-                f"ClickHouse got {found:,} rows of the ledger's {expected:,}: is it still being "
-                "written? Try again"
+                f"ClickHouse has {found:,} of the ledger's {expected:,} rows: the ledger may still "
+                "be written; try again"
             )
 
     def run(self, query: ibis.Table) -> dict[str, NDArray]:
@@ -148,8 +148,8 @@ def client(address: str) -> Client:
         )
     except failures() as error:
         raise MachineError(
-            f"the engine at {host}:{port} does not answer as ClickHouse does over HTTP "
-            f"({first_line(error)}): see that the port is its HTTP port, usually {PORT}"
+            f"the engine at {host}:{port} does not answer like ClickHouse over HTTP "
+            f"({first_line(error)}); check that the port is its HTTP port, usually {PORT}"
         ) from error
 
 

@@ -27,6 +27,6 @@ def connect(ledger: Ledger) -> Engine:
 
         return ClickHouse(ledger)
     raise TailscopeError(
-        f"there is no engine '{shown(ledger.engine)}': it is duckdb, spark://HOST:PORT, "
+        f"there is no engine '{shown(ledger.engine)}'; use duckdb, spark://HOST:PORT, "
         "spark://local, sc://HOST:PORT or clickhouse://HOST:PORT"
     )

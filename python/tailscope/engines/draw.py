@@ -73,8 +73,8 @@ class Lots:
         found = np.bincount(stratum, minlength=len(self.rows))
         if not self.all and (len(drawn.wall) > MOST or (found[self.rows > 0] == 0).any()):
             raise LedgerError(
-                "the rows can't be sampled: too many begin at the same moment and take the same "
-                "time, and no recorder writes such a ledger"
+                "can't sample the rows: too many start at the same time and take equally long; "
+                "no recorder wrote this ledger"
             )
 
 

@@ -54,7 +54,7 @@ def refuse_alike(totals: Sequence[Total]) -> None:
     for total in totals:
         if total.rows > max(1, total.last_ns - total.first_ns + 1) * MOST_A_NS:
             raise LedgerError(
-                f"{total.rows:,} rows of '{total.span}' begin within "
+                f"{total.rows:,} rows of '{total.span}' start within "
                 f"{total.last_ns - total.first_ns + 1:,} ns, which no machine can do: "
                 "no recorder wrote this ledger"
             )

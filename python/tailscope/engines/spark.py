@@ -120,7 +120,7 @@ def session(address: str) -> tuple[SparkSession, bool]:
     except PySparkException as error:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise MachineError(
-                "Spark needs Java 17 or newer, and none starts here: install default-jre-headless, "
+                "Spark needs Java 17 or newer, and none starts here; install default-jre-headless, "
                 "or leave --engine out"
             ) from error
         raise complaint(error) from error
@@ -151,8 +151,8 @@ def shared(active: SparkSession, address: str) -> SparkSession:
     """A session beside the one that this process has: PySpark has one cluster a process."""
     if active.sparkContext.master != master(address):
         raise MachineError(
-            f"this process already works with the Spark at {active.sparkContext.master}, and can't "
-            f"with the one at {address} too: stop that session first"
+            f"this process already uses the Spark at {active.sparkContext.master}, and can't "
+            f"also use the one at {address}; stop the first session"
         )
     return active.newSession()
 
@@ -174,9 +174,9 @@ def answering(address: str, connect: Callable[[], SparkSession]) -> SparkSession
         found = done.get(timeout=ANSWER_S)
     except queue.Empty:
         raise MachineError(
-            f"something listens at {address.partition('://')[2]}, and does not answer as Spark "
-            f"does within {ANSWER_S:g} s: see that the address is a master's (spark://) or a "
-            "Connect server's (sc://)"
+            f"the server at {address.partition('://')[2]} does not answer like Spark within "
+            f"{ANSWER_S:g} s; check that the address is that of a master (spark://) or a "
+            "Connect server (sc://)"
         ) from None
     if isinstance(found, Exception):
         raise found
@@ -192,8 +192,8 @@ def await_worker(made: SparkSession, address: str) -> None:
         if time.monotonic() > until:
             made.stop()
             raise MachineError(
-                f"the Spark master at {address} gave no worker within {WORKER_S:g} s: see that it "
-                "has workers, and that they are not busy with something else"
+                f"the Spark master at {address} gave no worker within {WORKER_S:g} s; check "
+                "that it has workers, and that they are free"
             )
         time.sleep(0.1)
 

@@ -74,14 +74,14 @@ def listed(path: str, ledgers: Sequence[str]) -> list[str]:
     rows += [(escaped(name), *described(said)) for name, said in found[-LISTED:]]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
-        f"{path} is no ledger: it holds {len(ledgers)}. Name the ones to explain, for example "
+        f"{path} is a folder of {len(ledgers)} ledgers. Name the ones to explain, for example "
         f"{path.rstrip('/')}/{found[-1][0]}",
     ]
     for row in rows:
         first, start, length, spans = (cell.ljust(w) for cell, w in zip(row, widths, strict=True))
         lines.append(f"  {first}  {start}  {length}  {spans.strip().rjust(widths[3])}")
     if len(found) > LISTED:
-        lines.append(f"  and {len(found) - LISTED} that began earlier")
+        lines.append(f"  and {len(found) - LISTED} that started earlier")
     return lines
 
 
@@ -134,7 +134,7 @@ def refuse_twice(named: Sequence[tuple[str, Sequence[str], Sequence[tuple[int, i
         for key in mine:
             if key in seen:
                 raise LedgerError(
-                    f"{seen[key]} and {path} hold the same spans, which would count twice: "
+                    f"{seen[key]} and {path} hold the same spans, which would count twice; "
                     "name the ledger once"
                 )
         seen |= dict.fromkeys(mine, path)

@@ -11,7 +11,7 @@ QUEUE = "queue"
 #: "3.6 ms of it is runqueue: …".
 MEANING = {
     "runqueue": "waiting for a CPU that other threads had",
-    "preempted": "put off its CPU with work left, waiting to get back",
+    "preempted": "preempted with work left, waiting for the CPU again",
     "throttled": "held back by a CPU quota",
     "lock": "waiting for a lock",
     "io": "waiting for a block device or the page cache",
@@ -25,10 +25,10 @@ MEANING = {
     "steal": "the hypervisor running something else",
     QUEUE: "ready at its socket while its thread did other work",
     "stopped": "its thread was stopped by a signal, a tracer or the cgroup freezer",
-    "reclaim": "reclaiming memory, for its cgroup or the machine had too little",
+    "reclaim": "reclaiming memory, because its cgroup or the machine ran short",
     "tcp": "TCP held the answer back",
     "accept": "its connection waited to be accepted",
-    "unknown": "another thread answered than received it, and what it did is not known",
+    "unknown": "another thread sent the answer, and what it did is not known",
     RUNNING: "the span's own instructions",
 }
 

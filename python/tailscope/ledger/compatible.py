@@ -22,25 +22,25 @@ def differences(recordings: Sequence[Recording]) -> Iterator[str]:
         recordings,
         lambda about: number(about, "schema"),
         "were written in different versions of the schema",
-        "what the older one lacks is unknown there",
+        "what the older version lacks is unknown there",
     )
     yield from differing(
         recordings,
         lambda about: about.get("tailscope"),
         "were recorded by different versions of tailscope",
-        "a difference between them may be the recorder's",
+        "a difference may come from the recorder",
     )
     yield from differing(
         recordings,
         lambda about: ", ".join(map(str, found)) if (found := about.get("spans")) else None,
         "have different kinds of spans",
-        "their latencies are not of the same thing",
+        "their latencies measure different things",
     )
     yield from differing(
         recordings,
         lambda about: part(about, "clock").get("source"),
         "were timed by different clocks",
-        "differences of some ns between them mean nothing",
+        "ignore differences of a few ns",
     )
 
 
@@ -65,7 +65,7 @@ def mechanisms(base: Sequence[Recording], new: Sequence[Recording]) -> Iterator[
         if first[name] != second[name]:
             yield (
                 f"{name} was measured by {first[name]} in BASE and by {second[name]} in NEW: "
-                "part of its change may be that"
+                "part of its change may come from that"
             )
 
 

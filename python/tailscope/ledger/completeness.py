@@ -49,13 +49,13 @@ def notices(recordings: Sequence[Files]) -> Iterator[str]:
     for one in recordings:
         if one.json_damaged:
             yield (
-                f"DAMAGED: the ledger.json of {one.path} is not read, so what was measured, what "
-                "was lost and whether files are missing is unknown"
+                f"DAMAGED: the ledger.json of {one.path} can't be used, so losses, missing files "
+                "and unmeasured causes are unknown"
             )
         if one.sealed is not None and one.found > one.sealed:
             yield (
                 f"{one.path} has {one.found} files, and its ledger.json counts {one.sealed}: "
-                "some are copies or of another ledger"
+                "some are copies, or belong to another ledger"
             )
         if one.used == one.sealed and one.sealed_rows not in (None, one.rows):
             yield (
@@ -93,6 +93,6 @@ def incomplete(recordings: Sequence[Files]) -> str | None:
 def senseless(left_out: int, rows: int, whose: str = "") -> str:
     """Rows that are left out because they can't be measurements."""
     return (
-        f"INCOMPLETE: {left_out:,} of {rows:,} rows{whose} make no sense (negative, null, not "
-        f"a number or beyond all measure) and are left out ({percent(left_out / rows)})"
+        f"INCOMPLETE: {left_out:,} of {rows:,} rows{whose} have impossible values (negative, "
+        f"null, not a number or too large) and are left out ({percent(left_out / rows)})"
     )

@@ -174,7 +174,7 @@ def open_recording(path: str, engine: str, warnings: list[str]) -> Opened:
         # Files have checksums since ledger.json has: this one has lost its own.
         json_state = State.DAMAGED
     if json_state is State.DAMAGED:
-        warnings.append(f"{path}/ledger.json is damaged: it is not read")
+        warnings.append(f"{path}/ledger.json is damaged and not used")
         about = {}
     if json_state is State.WHOLE or (json_state is State.DAMAGED and marked):
         states = [
@@ -194,8 +194,7 @@ def open_recording(path: str, engine: str, warnings: list[str]) -> Opened:
     )
     if about and about.get("state") != "done":
         warnings.append(
-            f"{path} was not ended properly, or is still being written: "
-            "its last seconds may be missing"
+            f"{path} was cut off, or is still being written: its last seconds may be missing"
         )
     return Opened(Recording(path, files, about), tuple(states), account)
 
@@ -215,13 +214,13 @@ def why_empty(path: str, about: dict[str, Any], state: State | None) -> str:
     goes_on = storage.is_being_written(path)
     if goes_on:
         return (
-            f"the recording at {path} goes on, and no file has been sealed yet: the first is "
-            "sealed a second after the first span ended"
+            f"the recording at {path} still runs, and no file has been sealed yet; the first is "
+            "sealed a second after the end of the first span"
         )
-    unless = ", unless it goes on elsewhere" if goes_on is None else ""
+    unless = ", unless it still runs elsewhere" if goes_on is None else ""
     return (
         f"the recording at {path} was cut off before its first file was sealed (by kill -9, a "
-        f"crash or a power failure){unless}: no span of it is left. Files are sealed 1, 2, 5 and "
+        f"crash or a power failure){unless}: no span is left. Files are sealed 1, 2, 5 and "
         "10 s after the first span, and every 10 s from then on"
     )
 
@@ -269,12 +268,12 @@ def check_schema(folder: str, path: str, about: dict[str, Any]) -> None:
     schema = number(about, "schema")
     if "schema" in about and (schema is None or schema < 1):
         raise LedgerError(
-            f"{path} says that its schema is {about['schema']!r}, which is no version of it: "
+            f"{path} says that its schema is {about['schema']!r}, which does not exist: "
             "tailscope did not write this ledger"
         )
     if schema is not None and schema > SCHEMA:
         raise LedgerError(
-            f"{folder} has schema {schema} and this tailscope reads up to {SCHEMA}: "
+            f"{folder} has schema {schema} and this tailscope reads up to {SCHEMA}; "
             "install a newer tailscope"
         )
 

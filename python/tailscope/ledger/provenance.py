@@ -80,7 +80,7 @@ def provenance(ledger: Ledger, overview: Overview) -> Provenance:
         elif extent and extent.nulls:
             warnings.append(
                 f"{cause} was measured in {1 - extent.nulls / contents.rows:.0%} of the rows only; "
-                "its figures are those rows', taken for all"
+                "its figures assume that the other rows are like them"
             )
     notices = list(ledger.notices)
     if overview.left_out:

@@ -112,7 +112,7 @@ def open_file(name: str) -> BinaryIO:
     opened = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise OSError(errno.EINVAL, "it is no plain file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return os.fdopen(opened, "rb")
 
 
@@ -155,14 +155,14 @@ def reading(name: str, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
     except but:
         raise
     except PermissionError as error:
-        whose = "by these AWS keys" if is_bucket(name) else "by this user"
-        raise LedgerError(f"{name} may not be read {whose}: {error.strerror or error}") from error
+        whose = "with these AWS keys" if is_bucket(name) else "as this user"
+        raise LedgerError(f"can't read {name} {whose}: {error.strerror or error}") from error
     except FileNotFoundError as error:
         raise LedgerError(f"there is no ledger at {name}: {error.strerror or error}") from error
     except OSError as error:
-        raise LedgerError(f"{name} can't be read: {error.strerror or error}") from error
+        raise LedgerError(f"can't read {name}: {error.strerror or error}") from error
     except Exception as error:
         if not is_bucket(name):
             raise
         # The client below s3fs has a class for each of its many errors, and each says it in words.
-        raise MachineError(f"{name} can't be reached: {error}") from error
+        raise MachineError(f"can't reach {name}: {error}") from error

@@ -28,7 +28,7 @@ def losses(recording: Measured) -> str:
     if recording.sample is not None and recording.sample < 1:
         words.append(f"{percent(recording.sample)} of requests were sampled")
     if recording.budget is not None:
-        words.append(f"kept: what {recording.budget / 1000:g} kB/s allow, half of it the tail")
+        words.append(f"kept: up to {recording.budget / 1000:g} kB/s, half of it slow spans")
     elif recording.keep is not None and recording.keep < 1:
         words.append(f"kept: {kept(recording)}")
     if recording.seen is not None:
@@ -41,7 +41,7 @@ def losses(recording: Measured) -> str:
     elif recording.lost:
         words.append("nothing lost")
     else:
-        words.append("what was lost is not known")
+        words.append("losses are not known")
     mended = [
         ADJUSTED.get(name, f"{{:,}} ({name})").format(number)
         for name, number in recording.adjusted.items()
@@ -55,6 +55,6 @@ def losses(recording: Measured) -> str:
 def intervals(explanation: Explanation) -> str:
     """How the intervals were made."""
     return (
-        f"intervals: 95 %, from resampling the recording in {explanation.blocks} pieces of "
+        f"intervals: 95 %, from resampling the recording in {explanation.blocks} blocks of "
         f"{explanation.block_s:.3g} s, {explanation.run_length} at a time"
     )

@@ -105,7 +105,7 @@ def lock(who: str) -> str:
         return "a timeout ended its waits: look for timed waits (perf trace -s)"
     if is_named(who):
         return f"shorten what {who} does under the lock, or split the lock"
-    return "find who wakes it (perf trace -e futex); shorten or split the lock"
+    return "find what wakes it (perf trace -e futex); shorten or split the lock"
 
 
 def network(who: str) -> str:
@@ -152,10 +152,10 @@ def irq(who: str) -> str:
 def stopped(who: str) -> str:
     """`who` stopped the thread."""
     if who == "(cgroup freezer)":
-        return "find who writes cgroup.freeze (docker pause, systemctl freeze)"
+        return "find what writes cgroup.freeze (docker pause, systemctl freeze)"
     if is_named(who):
-        return f"{who} stopped it (a signal or ptrace): keep it away"
-    return "find who sends SIGSTOP, or traces it (TracerPid in /proc/PID/status)"
+        return f"{who} stopped it (a signal or ptrace): end that"
+    return "find what sends SIGSTOP, or traces it (TracerPid in /proc/PID/status)"
 
 
 #: One entry for each cause, by its name in the ledger.
@@ -183,7 +183,7 @@ ADVICE: dict[str, Line] = {
         "see which line of /proc/softirqs grows on its CPU",
     ),
     "fault": always("pre-fault (MAP_POPULATE), use huge pages, or raise memory.high"),
-    "steal": always("talk to the host's owner, or take dedicated CPUs"),
+    "steal": always("ask the host's operator, or use dedicated CPUs"),
     "queue": queue,
     "stopped": stopped,
     "reclaim": always("raise memory.high or memory.max of its cgroup, or use less memory"),

@@ -70,5 +70,5 @@ def penalty_words(cause: Cause, explanation: Explanation) -> str:
     if cause.cold_ns <= SMALL * explanation.at_target.ns:
         return ""
     if cause.name in DOSED:
-        return f"{duration(cause.cold_ns)} of that it costs outside its handlers (cold caches too)"
-    return f"{duration(cause.cold_ns)} of that is running that it leaves cold"
+        return f"{duration(cause.cold_ns)} of that is outside its handlers, cache penalty included"
+    return f"{duration(cause.cold_ns)} of that is its cache penalty"

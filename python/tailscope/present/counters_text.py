@@ -25,7 +25,7 @@ def render(explanation: Explanation, terminal: Terminal, impact: bool) -> Iterat
     for one in sorted(ranked, key=lambda one: one.ranked_impact or 0.0, reverse=True):
         line = f"{one.name} {ratio(one.ranked_impact)} ({one.group}"
         if one.cut_by and round(one.impact or 0.0, 2) > round(one.ranked_impact or 0.0, 2):
-            line += f"; {ratio(one.impact)} before {one.cut_by}'s part was taken"
+            line += f"; {ratio(one.impact)} before the part of {one.cut_by} is subtracted"
         line += f"; in {percent(one.measured_share)} of the spans"
         if one.high_from is not None:
             line += f", {percent(one.high_share)} of them left out"
@@ -34,7 +34,7 @@ def render(explanation: Explanation, terminal: Terminal, impact: bool) -> Iterat
         yield from terminal.wrapped(f"  {frequency(explanation)}", indent="    ")
     dropped = [f"{one.name} (as {one.follows})" for one in explanation.counters if one.follows]
     if dropped:
-        text = f"  in proportion to another: {', '.join(dropped)}"
+        text = f"  proportional to another: {', '.join(dropped)}"
         yield from terminal.wrapped(text, indent="    ")
 
 
@@ -53,7 +53,7 @@ def frequency(explanation: Explanation) -> str:
     found = explanation.frequency
     if found is None or found.target_ghz is None or found.median_ghz is None:
         return "the average frequency is not known"
-    without = "" if found.with_kernel else ", time in the kernel without its cycles"
+    without = "" if found.with_kernel else ", kernel time without its cycles"
     return (
         f"average frequency {found.target_ghz:.2f} GHz around {explanation.target.name}, "
         f"{found.median_ghz:.2f} GHz around the median{without}"

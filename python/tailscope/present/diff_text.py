@@ -35,7 +35,7 @@ def render(
     for warning in diff.warnings:
         lines += terminal.wrapped(f"careful: {warning}", ACCENT, indent="  ")
     lines += terminal.wrapped(
-        "intervals: 95 %, from resampling pieces of both recordings, each on its own", DIM
+        "intervals: 95 %, from resampling blocks of each recording separately", DIM
     )
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -46,7 +46,7 @@ def sentence(kind: Kind, diff: Diff) -> str:
     name = f"{diff.target.name} of {kind.name}"
     if not target.is_sure:
         return (
-            f"{name} has not surely changed: {duration(target.base.ns)}, "
+            f"{name} has not changed significantly: {duration(target.base.ns)}, "
             f"then {duration(target.new.ns)} ({relative(target)})."
         )
     verb = "grew" if target.change.ns > 0 else "fell"
@@ -67,7 +67,7 @@ def sentence(kind: Kind, diff: Diff) -> str:
 def relative(one: PercentileChange) -> str:
     """The relative change with its interval."""
     if one.relative is None:
-        return "from nothing"
+        return "from 0"
     lo, hi = growth(one.relative.lo), growth(one.relative.hi)
     return f"{growth(one.relative.ns)}, 95 %: {lo} to {hi}"
 
@@ -108,7 +108,7 @@ def percentiles(kind: Kind, terminal: Terminal) -> Iterator[str]:
         before, after = terminal.paint(ACCENT, one.is_sure)
         yield before + line + after
     if any(one.too_few for one in found.percentiles):
-        text = "  * one side has too few spans for it: there it is its slowest span"
+        text = "  * too few spans in one recording: there it is the slowest span"
         yield from terminal.wrapped(text, indent="    ")
 
 
@@ -193,7 +193,7 @@ def asked(diff: Diff, terminal: Terminal) -> Iterator[str]:
     limit = percent(diff.fail_over)
     words = {
         Verdict.OVER: f"grew by more than {limit}: OVER the limit",
-        Verdict.UNSURE: f"may have grown by more than {limit} or not: record longer to tell",
+        Verdict.UNSURE: f"may have grown by more than {limit}: record longer for a clear answer",
         Verdict.WITHIN: f"did not grow by more than {limit}",
     }
     for verdict, text in words.items():
@@ -216,6 +216,6 @@ def unmatched(diff: Diff, terminal: Terminal) -> Iterator[str]:
     for title, causes in (("BASE", diff.unknown_base), ("NEW", diff.unknown_new)):
         if causes:
             yield from terminal.wrapped(
-                f"not measured in {title}: {', '.join(causes)}; there that time is in running",
+                f"not measured in {title}: {', '.join(causes)}; there that time is part of running",
                 indent="  ",
             )

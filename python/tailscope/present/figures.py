@@ -78,7 +78,7 @@ def slowest(explanation: Explanation) -> Iterator[str]:
 def segments(found: Segments, target: str) -> Iterator[str]:
     """Each segment's percentiles; the best, the typical and the worst are always in sight."""
     marked = {"best": found.best, "typical": found.typical, "worst": found.worst}
-    head = ("segment", "begins at", "spans", "p50", target)
+    head = ("segment", "starts at", "spans", "p50", target)
 
     def row(name: str, number: int) -> list[str]:
         one = found.segments[number]

@@ -28,7 +28,7 @@ def render(found: Segments, target: Target, terminal: Terminal, detail: Detail) 
         f"{len(found.segments)} segments of {clock(found.length_s)}{left_out}: their {target.name} "
         f"varies by {percent(found.variation)} (standard deviation over mean)"
     )
-    rows = [("segment", "begins at", "p50", target.name, "spans")]
+    rows = [("segment", "starts at", "p50", target.name, "spans")]
     for name in ("best", "typical", "worst"):
         segment = getattr(found, name)
         rows.append(
@@ -59,7 +59,7 @@ def within(found: Segments, target: Target, terminal: Terminal, detail: Detail) 
     typical = found.typical
     longer = f"{duration(typical.target_ns - typical.p50_ns)} above the median"
     if not target.has_tail:
-        longer = f"{duration(typical.target_ns)}, held against the least of each cause"
+        longer = f"{duration(typical.target_ns)}, compared with the least of each cause"
     shown = [
         cause
         for cause in found.within
@@ -82,7 +82,7 @@ def within(found: Segments, target: Target, terminal: Terminal, detail: Detail) 
 def across(found: Segments, target: Target, terminal: Terminal) -> Iterator[str]:
     """What makes the worst segment worse than the typical one."""
     if found.across is None:
-        text = f"the worst segment is the typical one: {target.name} is alike in all"
+        text = f"the worst segment is the typical one: {target.name} is similar in all"
         yield from terminal.wrapped(text)
         return
     more = duration(found.worst.target_ns - found.typical.target_ns)

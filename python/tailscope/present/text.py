@@ -95,7 +95,7 @@ def table(explanation: Explanation, terminal: Terminal, detail: Detail) -> Itera
         if detail.verbose and (left := penalty_words(cause, explanation)):
             yield from terminal.wrapped(f"  {left}", DIM, indent="    ")
     if small := [cause.name for cause in explanation.causes if is_small(cause, explanation)]:
-        yield from terminal.wrapped(f"next to nothing: {', '.join(small)}", indent="  ")
+        yield from terminal.wrapped(f"negligible: {', '.join(small)}", indent="  ")
     if explanation.never:
         yield from terminal.wrapped(f"never seen: {', '.join(explanation.never)}", indent="  ")
     for why, names in explanation.provenance.reasons().items():
@@ -119,11 +119,11 @@ def fair(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     rest = ""
     if shares.rows < shares.of_rows:
         rest = f", from {count(shares.rows)} of {count(shares.of_rows)} rows"
-        rest += " drawn at random" if shares.is_sample else ": those that know all of them"
+        rest += " drawn at random" if shares.is_sample else ", those with all causes"
     yield ""
     yield from terminal.wrapped(
-        f"fair shares add up to {duration(shares.saving_ns)}, what all {len(shares.shares)} "
-        f"causes together save{rest}",
+        f"fair shares add up to {duration(shares.saving_ns)}, the saving of all "
+        f"{len(shares.shares)} causes together{rest}",
         indent="  ",
     )
 
@@ -137,7 +137,7 @@ def left_out(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     ]
     if listed:
         yield ""
-        text = f"spans that the impact leaves out: {', '.join(listed)}"
+        text = f"spans left out for the impact value: {', '.join(listed)}"
         yield from terminal.wrapped(text, indent="  ")
 
 
@@ -147,13 +147,13 @@ def methods(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
     for cause in explanation.causes:
         if cause.follows:
             lines.append(
-                f"{cause.name} goes in proportion to {cause.follows}: no impact of its own"
+                f"{cause.name} is proportional to {cause.follows}: it has no impact of its own"
             )
     for pair in explanation.pairs:
         found = f"{pair.correlation:.2f}" if pair.correlation is not None else "unknown"
         lines.append(
-            f"{pair.events[0]} and {pair.events[1]} go together (correlation {found}, "
-            f"{percent(pair.overlap)} of their spans in common), and no rule says which leads"
+            f"{pair.events[0]} and {pair.events[1]} occur together (correlation {found}, "
+            f"{percent(pair.overlap)} of their spans in common); no rule says which leads"
         )
     if lines:
         yield ""
@@ -172,8 +172,8 @@ def together(explanation: Explanation, terminal: Terminal, detail: Detail) -> It
     for step in steps:
         yield from terminal.wrapped(
             f"without {' + '.join(step.causes)}: {explanation.target.name} "
-            f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)}; measured anew for as "
-            f"long {span_of_time(step.again)})",
+            f"{duration(step.predicted.ns)} ({span_of_time(step.predicted)}; in another recording "
+            f"of this length {span_of_time(step.again)})",
             indent="  ",
         )
 
@@ -246,7 +246,7 @@ def account(recording: Measured) -> Iterator[str]:
         yield "; ".join(f"{', '.join(names)} by {how}" for how, names in mechanisms.items())
     yield losses(recording)
     if recording.recorder_cpu_ns is not None:
-        cost = f"the recorder used {duration(recording.recorder_cpu_ns)} of CPU"
+        cost = f"the recorder used {duration(recording.recorder_cpu_ns)} of CPU time"
         if recording.seconds:
             cost += f" ({percent(recording.recorder_cpu_ns / 1e9 / recording.seconds)} of one CPU)"
         yield cost

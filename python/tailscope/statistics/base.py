@@ -86,7 +86,7 @@ class Base:
         """What a cause is brought down to, to be put after "never more than"."""
         return {
             Kind.MEDIAN: "its own median",
-            Kind.MINIMUM: "the least that any span had of it",
+            Kind.MINIMUM: "its least value in any span",
             Kind.BASELINE: f"its median in {self.ledger}",
         }[self.kind]
 
@@ -95,7 +95,7 @@ class Base:
         if self.kind is Kind.BASELINE and self.target and self.p50_ns is not None:
             missing = [cause for cause in causes if cause in self.unknown]
             unknown = (
-                f"; not measured there, and so held against their least here: {', '.join(missing)}"
+                f"; not measured there, so compared with their least here: {', '.join(missing)}"
                 if missing
                 else ""
             )
@@ -106,9 +106,8 @@ class Base:
             )
         if self.kind is Kind.MINIMUM:
             return (
-                "the base is the least of each cause in any span, as at and below the median no "
-                "cause is worse than usual: an upper bound; --baseline LEDGER compares with a "
-                "recording when all was well"
+                "the base is the least value of each cause in any span, so savings are upper "
+                "bounds; --baseline LEDGER compares with a recording of a normal state"
             )
         return "the base is each cause's own median"
 

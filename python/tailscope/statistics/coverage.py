@@ -96,7 +96,7 @@ class Coverage:
             return
         yield (
             f"{percent(share)} of the requests moved to another thread (Go, a pool of workers): "
-            "how long they took is right, what they did is `unknown`"
+            "their latency is right, but their cause is `unknown`"
         )
         if share >= HANDED_OVER:
             yield (
@@ -109,8 +109,8 @@ class Coverage:
         share = self.share(CONTINUED)
         if share >= WORTH_SAYING:
             yield (
-                f"{percent(share)} of the requests have answers that went on after their span had "
-                "ended: their spans are too short"
+                f"{percent(share)} of the requests have answers that continued after the end of "
+                "their span: these spans are too short"
             )
 
     def over_tls(self) -> Iterator[str]:
@@ -129,7 +129,7 @@ class Coverage:
                 of = f" of {one.span}" if len(self.shared) > 1 else ""
                 yield (
                     f"{percent(one.share)} of the slow requests{of} shared their thread with other "
-                    "requests while they were open: part of their `running` may be the others'"
+                    "requests while they were open: part of their `running` may belong to those"
                 )
 
     def to_dict(self) -> dict[str, Any]:

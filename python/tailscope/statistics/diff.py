@@ -245,12 +245,12 @@ def careful(
     for ledger, overview in ((base, before), (new, after)):
         found += compatible.clocks(ledger.recordings, overview.totals)
     if len(names) > KINDS:
-        found.append(f"of {len(names)} kinds of spans only the {KINDS} with most spans are here")
+        found.append(f"only the {KINDS} kinds with most spans are compared, of {len(names)}")
     for kind in kinds:
         rows = min(kind.change.base_rows, kind.change.new_rows)
         if rows * target.beyond < FEW:
             found.append(
-                f"{target.name} of {kind.name} rests on "
-                f"{percent(float(target.beyond))} of {rows:,} spans: record longer to trust it"
+                f"{target.name} of {kind.name} is based on "
+                f"{percent(float(target.beyond))} of {rows:,} spans; record longer to trust it"
             )
     return found

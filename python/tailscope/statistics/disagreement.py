@@ -53,8 +53,8 @@ def blamed_more(
     blame = f"{cause.name} has impact {cause.impact:.2f} but saves {duration(cause.saving.ns)}: "
     if companion := stronger_companion(cause, causes, pairs):
         return (
-            f"{blame}it comes in the same spans as {companion}, so leaving its spans out takes "
-            f"{companion} with them"
+            f"{blame}it occurs in the same spans as {companion}, so leaving its spans out "
+            f"removes {companion} too"
         )
     usual = cause.tail_mean_ns - cause.median_mean_ns
     if usual < APART * target_ns:
@@ -63,7 +63,7 @@ def blamed_more(
             f"{duration(cause.tail_mean_ns)} of a slow one: its spans are slow for another reason"
         )
     return (
-        f"{blame}without it other causes still make enough spans as slow; it is worth its fair "
+        f"{blame}without it, other causes still make as many spans slow; it saves its fair "
         "share only together with them"
     )
 
@@ -73,12 +73,12 @@ def saved_more(cause: Cause, target_ns: float) -> str:
     save = f"{cause.name} saves {duration(cause.saving.ns)} but has impact {cause.impact:.2f}: "
     if cause.spans_share >= EVERYWHERE:
         return (
-            f"{save}it is in {percent(cause.spans_share)} of the spans, so no few spans that could "
-            "be left out stand for it, and fixing it makes all of them faster"
+            f"{save}it is in {percent(cause.spans_share)} of the spans, so no small "
+            "set of spans stands for it; fixing it makes all of them faster"
         )
     return (
         f"{save}the spans with much of it, from {duration(float(cause.high_from_ns or 0))}, are "
-        "too few to carry the tail; it is the many with less of it that do"
+        "too few for the tail; the many spans with less of it make the tail"
     )
 
 

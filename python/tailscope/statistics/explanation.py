@@ -279,8 +279,8 @@ def worth_drawing(
 
 #: Where no time window is small enough.
 TOO_MANY = (
-    "so many spans begin at once that the queue behind a cause can't be replayed: savings are "
-    "without it"
+    "too many spans start at once to replay the queue behind a cause: savings do not include "
+    "the queue"
 )
 #: From which part of the spans that waited on it is said that their queue was cut.
 WORTH_SAYING = 0.01
@@ -292,13 +292,13 @@ def drawn(queued: Queued) -> Iterator[str]:
         return
     yield (
         f"the queue behind a cause is that of {percent(queued.share)} of the spans: requests were "
-        f"replayed in {queued.windows:,} pieces of {duration(queued.length_ns)}, drawn at random "
-        "from all of the recording; the intervals contain what that may have missed"
+        f"replayed in {queued.windows:,} time windows of {duration(queued.length_ns)}, drawn at "
+        "random; the intervals include the sampling error"
     )
     if queued.cut_share >= WORTH_SAYING:
         yield (
-            f"{percent(queued.cut_share)} of the spans that waited in these pieces waited since "
-            "before their piece began: the queue behind a cause is longer than told"
+            f"{percent(queued.cut_share)} of the spans that waited in these windows waited since "
+            "before the window's start: the queue behind a cause is longer than shown"
         )
 
 
@@ -310,12 +310,12 @@ def remarks(line: SpanName, target: Target, baseline: Baseline) -> Iterator[str]
     elif above < 1:
         yield (
             f"{line.rows:,} spans are too few for {target.name}: it is the slowest of them; "
-            f"{target.name} takes at least {round(1 / target.beyond):,}"
+            f"{target.name} needs at least {round(1 / target.beyond):,}"
         )
     elif above < FEW:
-        yield f"{target.name} rests on about {above:.0f} spans: record longer to trust it"
+        yield f"{target.name} is based on about {above:.0f} spans; record longer to trust it"
     if line.rows > 1 and baseline.draws.too_few:
         yield (
-            "the tail comes in few long bursts: the true interval is wider than shown; "
-            "a longer recording would tell"
+            "the tail comes in a few long bursts, so the true interval is wider than shown; "
+            "record longer"
         )

@@ -70,7 +70,7 @@ def parse_length(text: str) -> int:
     """A length of time in ns: 500ms, 30s, 10m, 1.5h."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip())
     if not found or found[2] not in UNITS or float(found[1]) <= 0:
-        raise TailscopeError(f"'{text}' is no length for segments: write 30s, 10m or 1h")
+        raise TailscopeError(f"'{text}' is not a length of segments; write 30s, 10m or 1h")
     return round(float(found[1]) * UNITS[found[2]])
 
 
@@ -89,8 +89,8 @@ def cut(
     count = (last - first) // length_ns + 1
     if count > MOST:
         raise TailscopeError(
-            f"segments of {length_ns / 1e9:g} s would be {count:,}, and at most {MOST} are "
-            f"compared: take at least {-(-(last - first) // MOST) / 1e9:.3g} s"
+            f"can't compare {count:,} segments of {length_ns / 1e9:g} s: at most {MOST} are "
+            f"possible; use at least {-(-(last - first) // MOST) / 1e9:.3g} s"
         )
     found = measure.walls_by_segment(spans, first, length_ns)
     segments = [
@@ -107,9 +107,9 @@ def cut(
     ]
     if len(segments) < 2:
         raise TailscopeError(
-            f"segments of {length_ns / 1e9:g} s make {len(found)} of this recording of "
-            f"{(last - first) / 1e9:.4g} s, {len(segments)} of them with enough spans for "
-            f"{target.name}: there is nothing to compare; take another length"
+            f"can't compare segments of {length_ns / 1e9:g} s: this recording of "
+            f"{(last - first) / 1e9:.4g} s has {len(found)}, {len(segments)} of them with enough "
+            f"spans for {target.name}; use another length"
         )
     ranked = sorted(segments, key=lambda segment: segment.target_ns)
     best, typical, worst = ranked[0], ranked[(len(ranked) - 1) // 2], ranked[-1]

@@ -31,8 +31,8 @@ def weights_by_name(overview: Overview) -> dict[str, float]:
     if not weights:
         if overview.left_out:
             raise LedgerError(
-                f"none of the ledger's {overview.left_out:,} rows makes sense: "
-                "times or weights are negative, null, not numbers or beyond all measure"
+                f"none of the ledger's {overview.left_out:,} rows has valid values: "
+                "times or weights are negative, null, not numbers or too large"
             )
         raise LedgerError("the ledger is empty: no span was recorded")
     return weights

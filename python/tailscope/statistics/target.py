@@ -56,11 +56,11 @@ def parse(text: str) -> Target:
     """A percentile from p1 to p99.99; p999 is read as p99.9, p9999 as p99.99."""
     found = re.fullmatch(r"[pP]?(\d+)(\.\d+)?", text.strip())
     if not found:
-        raise TailscopeError(f"'{text}' is not a percentile: write p99, p99.9 or the like")
+        raise TailscopeError(f"'{text}' is not a percentile; write p99 or p99.9")
     whole, fraction = found.groups()
     if fraction is None and len(whole) > 2 and whole[0] in "56789":
         fraction, whole = f".{whole[2:]}", whole[:2]
     percent = Decimal(whole + (fraction or ""))
     if not LOWEST <= percent <= HIGHEST:
-        raise TailscopeError(f"the target must lie between p1 and p99.99, and '{text}' does not")
+        raise TailscopeError(f"'{text}' is not between p1 and p99.99")
     return Target(percent)

@@ -25,13 +25,9 @@ class VarMRI:
 
     def __post_init__(self) -> None:
         if not 10 <= self.ranges <= 100_000:
-            raise TailscopeError(
-                f"the CDF can be cut into 10 to 100,000 ranges, not into {self.ranges:,}"
-            )
+            raise TailscopeError(f"ranges is from 10 to 100,000, not {self.ranges:,}")
         if self.proportional not in (PEARSON, ORIGIN):
-            raise TailscopeError(
-                f"in proportion is by pearson or origin, not by {self.proportional}"
-            )
+            raise TailscopeError(f"proportional is pearson or origin, not {self.proportional}")
         for name, value in (("fit", self.fit), ("proportion", self.proportion)):
             if not 0 < value < 1:
-                raise TailscopeError(f"the {name} is an R² between 0 and 1, and {value:g} is not")
+                raise TailscopeError(f"{name} is an R² between 0 and 1, not {value:g}")

@@ -24,7 +24,7 @@ pub enum AgentError {
     #[error(transparent)]
     Aim(#[from] tailscope_record::AimError),
     /// The first ledger.
-    #[error("can't begin a ledger: {0}")]
+    #[error("can't start a ledger: {0}")]
     Begin(String),
     /// `listen` of its metrics.
     #[error("can't serve metrics at {address}: {source}")]

@@ -22,7 +22,7 @@ impl Agent {
         if let (Some(why), Some(otlp)) = (self.exported.take_trouble(), &self.config.otlp) {
             let endpoint = &otlp.endpoint;
             (self.say)(&format!(
-                "no spans get to {endpoint}: {why}; recording goes on"
+                "can't export spans to {endpoint}: {why}; recording continues"
             ));
         }
         let Config { ledger, .. } = &self.config;
@@ -83,7 +83,7 @@ impl Agent {
             Done::Begun(Err(why)) => {
                 self.turning = None;
                 self.not_before = Some(Instant::now() + AGAIN_AFTER);
-                self.failed_to_write(&format!("can't begin the next ledger: {why}"));
+                self.failed_to_write(&format!("can't start the next ledger: {why}"));
             }
             Done::Sealed(folder, sealed) => {
                 if let Err(why) = sealed {
@@ -95,7 +95,7 @@ impl Agent {
                 self.shrinking = false;
                 self.holding = holding;
                 for why in failed {
-                    (self.say)(&format!("the quota is not kept: {why}"));
+                    (self.say)(&format!("can't stay within the quota: {why}"));
                 }
             }
         }
@@ -113,7 +113,7 @@ impl Agent {
 
     pub(super) fn failed_to_write(&mut self, why: &str) {
         self.counts.write_errors += 1;
-        (self.say)(&format!("{why}; recording goes on"));
+        (self.say)(&format!("{why}; recording continues"));
         // What is over the quota may be what fills the disk.
         self.shrink();
     }

@@ -71,7 +71,7 @@ pub(super) fn begin_now(
                 return begun.map(|ledger| *ledger).map_err(AgentError::Begin);
             }
             Some(done) => others.push(done),
-            None => return Err(AgentError::Begin("its thread is gone".into())),
+            None => return Err(AgentError::Begin("its thread has ended".into())),
         }
     }
 }

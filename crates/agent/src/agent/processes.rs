@@ -76,7 +76,7 @@ fn watch(recorder: &mut Recorder, say: &dyn Fn(&str), process: &Process) -> Resu
     match recorder.watch(process) {
         // One too many is no reason to leave the others.
         Err(e @ RecordError::Watch(_)) => {
-            say(&format!("process {} is not recorded: {e}", process.pid));
+            say(&format!("can't record process {}: {e}", process.pid));
             Ok(())
         }
         done => Ok(done?),

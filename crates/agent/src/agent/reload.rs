@@ -48,7 +48,7 @@ impl Agent {
                 self.listen_again();
                 self.counts.refused_reloads += 1;
                 self.counts.last_refused = true;
-                (self.say)(&format!("{e}\nthe old configuration goes on"));
+                (self.say)(&format!("{e}\nthe old configuration stays in use"));
             }
         }
         notify("READY=1");
@@ -118,7 +118,7 @@ impl Agent {
         }
         self.shrink();
         Ok(if succeeds {
-            "reloaded, with other programs in the kernel"
+            "reloaded, with new kernel programs"
         } else {
             "reloaded"
         })

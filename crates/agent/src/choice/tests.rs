@@ -166,7 +166,7 @@ fn a_rule_names_the_user_who_started_it() {
     );
     for (text, said) in [
         ("user = \"no-such-user\"", "no user 'no-such-user'"),
-        ("user = -1", "a user's name, or a number"),
+        ("user = -1", "a user's name or number"),
     ] {
         let error = rule(text).expect_err("wrong").to_string();
         assert!(error.contains(said), "{error}");

@@ -16,7 +16,7 @@ impl User {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a user's name, or a number from 0 on")]
+#[serde(untagged, expecting = "a user's name or number")]
 enum Written {
     Number(u32),
     Name(String),
@@ -31,10 +31,10 @@ impl<'de> Deserialize<'de> for User {
         match unistd::User::from_name(&name) {
             Ok(Some(user)) => Ok(Self(user.uid.as_raw())),
             Ok(None) => Err(de::Error::custom(format!(
-                "this machine has no user '{name}': a number will do"
+                "this machine has no user '{name}'; check the name, or use the user's number"
             ))),
             Err(e) => Err(de::Error::custom(format!(
-                "user '{name}' can't be looked up ({e}): a number will do"
+                "can't look up user '{name}': {e}; use the user's number"
             ))),
         }
     }

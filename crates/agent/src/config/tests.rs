@@ -36,7 +36,7 @@ fn the_example_in_the_documents_is_valid() {
 fn what_is_wrong_is_told_with_its_line() {
     for (text, line, why) in [
         ("", None, "no [[process]]"),
-        ("[[process]]\n", Some(1), "says nothing"),
+        ("[[process]]\n", Some(1), "is empty"),
         (
             "[[process]]\nname = \"x\"\ncolour = 1\n",
             Some(3),
@@ -47,12 +47,12 @@ fn what_is_wrong_is_told_with_its_line() {
         ("[[process]]\nname = \"a b c d e f g h i\"\n", Some(1), "15"),
         ("[[process]]\nname = \"\"\n", Some(1), "empty"),
         ("[[process]]\nunit = \"\"\n", Some(1), "empty"),
-        ("[[process]]\npid = 0\n", Some(1), "id 0"),
+        ("[[process]]\npid = 0\n", Some(1), "0 is not"),
         ("[process]\nname = \"x\"\n", Some(1), "write [[process]]"),
         (
             "[[process]]\nname = \"x\"\n[[process]]\nexe = \"nginx\"\n",
             Some(3),
-            "no whole path",
+            "not an absolute path",
         ),
     ] {
         let (at, what) = problem(text);
@@ -60,14 +60,14 @@ fn what_is_wrong_is_told_with_its_line() {
         assert!(what.contains(why), "{text}: {what}");
     }
     for (text, line, why) in [
-        ("[ledger]\nquota = \"10XB\"", 4, "no number of bytes"),
+        ("[ledger]\nquota = \"10XB\"", 4, "not a number of bytes"),
         ("[ledger]\nquota = \"300MB\"", 4, "must hold two"),
         ("[ledger]\nrotate_size = \"9GB\"", 4, "must hold two"),
         ("[ledger]\nrotate_size = 10", 4, "less than 1MB"),
         ("[ledger]\nfolder = \"run\"", 4, "absolute"),
-        ("[ledger]\nrotate_age = \"soon\"", 4, "no unit"),
-        ("[record]\nsample = \"110%\"", 4, "no share"),
-        ("[record]\nkeep = 1.5", 4, "no share"),
+        ("[ledger]\nrotate_age = \"soon\"", 4, "not a unit"),
+        ("[record]\nsample = \"110%\"", 4, "not a share"),
+        ("[record]\nkeep = 1.5", 4, "not a share"),
         ("[record]\ntail = true", 4, "a text or a number"),
         (
             "[record]\nspans = [\n  \"sdk\",\n  \"jvm:x\",\n]",
@@ -79,7 +79,7 @@ fn what_is_wrong_is_told_with_its_line() {
             4,
             "exclude",
         ),
-        ("[record]\nspans = []", 4, "no source"),
+        ("[record]\nspans = []", 4, "spans is empty"),
         ("[record]\nspans = \"sdk\"", 4, "write a list"),
         (
             "[record]\nspans = [\"sdk\"]\ncounters = [\n  \"cycles\",\n  \"cycels\",\n]",
@@ -91,13 +91,13 @@ fn what_is_wrong_is_told_with_its_line() {
             5,
             "r2",
         ),
-        ("[record]\ncounters = [\"cycles\"]", 4, "the SDK alone"),
-        ("[metrics]\nlisten = \"9745\"", 4, "no address"),
-        ("[otlp]\nendpoint = \"https://\"", 4, "no endpoint"),
+        ("[record]\ncounters = [\"cycles\"]", 4, "need SDK spans"),
+        ("[metrics]\nlisten = \"9745\"", 4, "not an address"),
+        ("[otlp]\nendpoint = \"https://\"", 4, "not an endpoint"),
         (
             "[otlp]\nendpoint = \"http://x\"\nca_file = \"/dev/null\"",
             5,
-            "no https://",
+            "start with https://",
         ),
         (
             "[otlp]\nendpoint = \"https://x\"\nca_file = \"/none.pem\"",
@@ -109,10 +109,14 @@ fn what_is_wrong_is_told_with_its_line() {
             5,
             "no certificate",
         ),
-        ("[otlp]\nendpoint = \"x\"", 4, "no endpoint"),
-        ("[otlp]\nendpoint = \"http://x:99999\"", 4, "no endpoint"),
-        ("[otlp]\nendpoint = \"http://:4318\"", 4, "no endpoint"),
-        ("[otlp]\nendpoint = \"http://x/?a=b\"", 4, "no endpoint"),
+        ("[otlp]\nendpoint = \"x\"", 4, "not an endpoint"),
+        (
+            "[otlp]\nendpoint = \"http://x:99999\"",
+            4,
+            "not an endpoint",
+        ),
+        ("[otlp]\nendpoint = \"http://:4318\"", 4, "not an endpoint"),
+        ("[otlp]\nendpoint = \"http://x/?a=b\"", 4, "not an endpoint"),
         (
             "[otlp]\nendpoint = \"http://x:4318/v1/traces\"",
             4,
@@ -121,7 +125,7 @@ fn what_is_wrong_is_told_with_its_line() {
         (
             "[otlp]\nendpoint = \"http://x\"\nheaders = { \"a b\" = \"c\" }",
             5,
-            "no header's name",
+            "not a valid header name",
         ),
         (
             "[otlp]\nendpoint = \"http://x\"\nheaders = { a = \"b\\nc\" }",
@@ -131,7 +135,7 @@ fn what_is_wrong_is_told_with_its_line() {
         (
             "[otlp]\nendpoint = \"http://x\"\nspans_per_second = 0",
             5,
-            "nothing would be sent",
+            "0 would send nothing",
         ),
         (
             "[otlp]\nendpoint = \"http://x\"\nqueue = 9000000000000000000",

@@ -65,7 +65,7 @@ pub(super) fn listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Socket
     }
     text.parse().map(Some).map_err(|_| {
         D::Error::custom(format!(
-            "'{text}' is no address and port: try 127.0.0.1:9745, or \"\" for none"
+            "'{text}' is not an address and port; write 127.0.0.1:9745, or \"\" for none"
         ))
     })
 }
@@ -75,14 +75,14 @@ pub(super) fn endpoint<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::
     let base = text.trim_end_matches('/');
     if base.ends_with("/v1/traces") {
         return Err(D::Error::custom(
-            "/v1/traces is added to the endpoint: leave it out",
+            "endpoint ends in /v1/traces, which the agent adds; leave it out",
         ));
     }
     if is_endpoint(base) {
         Ok(base.to_owned())
     } else {
         Err(D::Error::custom(format!(
-            "'{text}' is no endpoint: try http://127.0.0.1:4318, or https://"
+            "'{text}' is not an endpoint; write http://127.0.0.1:4318, or https://…"
         )))
     }
 }
@@ -108,11 +108,13 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(
     let headers = BTreeMap::<String, String>::deserialize(from)?;
     let of_http = |(name, text): (String, String)| {
         if HeaderName::from_bytes(name.as_bytes()).is_err() {
-            return Err(D::Error::custom(format!("'{name}' is no header's name")));
+            return Err(D::Error::custom(format!(
+                "'{name}' is not a valid header name"
+            )));
         }
         if HeaderValue::from_str(&text).is_err() {
             return Err(D::Error::custom(format!(
-                "the text of header '{name}' has letters that none may have"
+                "the value of header '{name}' has characters that HTTP does not allow"
             )));
         }
         Ok((name, text))
@@ -124,7 +126,7 @@ pub(super) fn headers<'de, D: Deserializer<'de>>(
 pub(super) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     match u32::deserialize(from)? {
         0 => Err(D::Error::custom(
-            "nothing would be sent: leave [otlp] out instead",
+            "0 would send nothing; leave [otlp] out instead",
         )),
         rate => Ok(rate),
     }
@@ -135,7 +137,7 @@ pub(super) fn queue<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Erro
     match usize::deserialize(from)? {
         queue @ 1..=MOST_QUEUED => Ok(queue),
         queue => Err(D::Error::custom(format!(
-            "a queue of {queue} spans: use 1 to {MOST_QUEUED}"
+            "queue is {queue} spans; use 1 to {MOST_QUEUED}"
         ))),
     }
 }

@@ -30,8 +30,8 @@ pub enum TrustError {
     },
     /// The system has none.
     #[error(
-        "the system has no certificates to hold the collector's against: \
-         apt-get install ca-certificates, or name a ca_file under [otlp]{0}"
+        "can't check the collector's certificate: the system has no certificates; \
+         apt-get install ca-certificates, or set ca_file under [otlp]{0}"
     )]
     System(String),
 }
@@ -98,15 +98,17 @@ pub(super) fn why(error: &ureq::Error) -> String {
     };
     match of_tls {
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "nobody that is trusted here has signed its certificate: \
-             name under [otlp] the ca_file of who has"
+            "its certificate has an unknown issuer; \
+             set ca_file under [otlp] to the issuer's certificate"
                 .into()
         }
         Some(rustls::Error::InvalidCertificate(why)) => {
             format!("its certificate is not valid: {why}")
         }
-        Some(rustls::Error::InvalidMessage(_)) => "it speaks no TLS: is it http:// there?".into(),
-        Some(why) => format!("no TLS with it: {why}"),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "it does not use TLS; check whether the endpoint is http://".into()
+        }
+        Some(why) => format!("TLS failed: {why}"),
         None => error.to_string(),
     }
 }

@@ -38,7 +38,7 @@ pub fn report(report: &Report, width: usize) -> String {
     };
     let period = match report.period {
         Some(cycles) => format!("every {} cycles", count(cycles)),
-        None => "as fast as it goes".into(),
+        None => "without waiting".into(),
     };
     let beside = report.observed_cpu.map_or_else(String::new, |cpu| {
         format!(", {} as CPU {cpu}", report.placement)
@@ -56,7 +56,7 @@ pub fn report(report: &Report, width: usize) -> String {
     }
     if let Some(ratio) = report.ratio {
         line(format!(
-            "the first counter by the second  {ratio:.4}; correlation of their rates  {}",
+            "the first counter divided by the second  {ratio:.4}; correlation of their rates  {}",
             optional(report.correlation, |value| format!("{value:.3}")),
         ));
         if let Some(ratios) = &report.ratios {
@@ -71,7 +71,7 @@ pub fn report(report: &Report, width: usize) -> String {
         line(of_tags(tags));
     }
     line(format!(
-        "pairs of samples kept  {} of {}; dropped: {} whose clocks disagreed by more than {}{}, {}",
+        "pairs of samples kept  {} of {}; dropped: {} whose clock readings disagreed by more than {}{}, {}",
         optional(report.kept_share, percent),
         count(report.kept + report.disagreed + report.preempted),
         count(report.disagreed),
@@ -84,7 +84,7 @@ pub fn report(report: &Report, width: usize) -> String {
         if report.preemption_noticed {
             format!("{} across a preemption", count(report.preempted))
         } else {
-            "preemptions can't be told here".into()
+            "preemptions can't be detected here".into()
         },
     ));
     if let Some(impossible) = &report.impossible {
@@ -177,7 +177,7 @@ fn of_counter(counter: &Rate, hz: u64) -> String {
     let kept = &counter.kept;
     let fastest = if counter.all.max > kept.max * 1.01 {
         format!(
-            " (dropped pairs would have said up to {}, {:.1} a cycle)",
+            " (dropped pairs showed up to {}, {:.1} a cycle)",
             rate(counter.all.max),
             counter.all.max / hz.max(1) as f64
         )
@@ -236,7 +236,7 @@ fn of_tags(tags: &ByTag) -> String {
                 rates.join("  "),
             );
         }
-        text += "  by place in them\n";
+        text += "  by place in these functions\n";
     }
     for value in tags.values.iter().take(SHOWN) {
         let name = name_of(value);

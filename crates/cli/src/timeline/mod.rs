@@ -54,7 +54,7 @@ fn draw_page(args: &Page) -> Result<ExitCode> {
     let told = tell(&trace, None, args.number as usize);
     let Some(story) = told.stories.get(args.number as usize - 1) else {
         return Err(Failure::usage(format!(
-            "{} has {} slow requests: there is no number {}",
+            "{} has {} slow requests; it has no number {}",
             args.trace.display(),
             told.slow,
             args.number
@@ -81,7 +81,7 @@ fn draw(args: &Perfetto) -> Result<ExitCode> {
 fn have_written(args: &Dump) -> Result<ExitCode> {
     let path = ask_for_window(&args.socket).map_err(|e| {
         Failure::machine(format!(
-            "no window from the recorder at {}: {e}",
+            "can't get a window from the recorder at {}: {e}",
             args.socket.display()
         ))
     })?;
@@ -138,7 +138,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     }
     if !args.quiet {
         say!(
-            "keeping the last {} in {} of memory (Ctrl-C ends it, SIGUSR1 to {} writes the window)",
+            "keeping the last {} in {} of memory (Ctrl-C ends the recording, SIGUSR1 to {} writes a window)",
             time(args.keep.as_nanos() as u64),
             bytes(flight.ring_bytes()),
             std::process::id()
@@ -188,10 +188,10 @@ fn tell_notices(notices: &[Notice], args: &Timeline) {
                 events_per_second,
                 needed_bytes,
             } => {
-                let rate = format!("at the present {} events/s", count(*events_per_second));
+                let rate = format!("at {} events/s,", count(*events_per_second));
                 if held_ns < keep_ns {
                     say!(
-                        "tailscope: {rate} the memory holds {} of the {} asked for: {}",
+                        "tailscope: {rate} the memory holds {} of the requested {}; {}",
                         time(*held_ns),
                         time(*keep_ns),
                         remedy(*needed_bytes)
@@ -211,8 +211,8 @@ fn tell_notices(notices: &[Notice], args: &Timeline) {
             } => {
                 let why = match reason {
                     Reason::Slow => "a request was slow",
-                    Reason::Asked => "asked for",
-                    Reason::End => "the end",
+                    Reason::Asked => "requested",
+                    Reason::End => "the recording ended",
                 };
                 let size = fs::metadata(path).map_or(0, |file| file.len());
                 say!(
@@ -233,11 +233,11 @@ fn tell_notices(notices: &[Notice], args: &Timeline) {
 fn remedy(needed: u64) -> String {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     if needed / cpus > MOST_A_CPU {
-        return "no more than 512 MiB a CPU can be used, so --keep less".to_owned();
+        return "512 MiB a CPU is the most that can be used, so use a shorter --keep".to_owned();
     }
     // A little more, as the rate is not the same in each second.
     let megabytes = needed / 1_000_000 * 11 / 10 + 1;
-    format!("--memory {megabytes}MB would hold that")
+    format!("use --memory {megabytes}MB")
 }
 
 fn summary(figures: &Figures) -> String {
@@ -250,14 +250,11 @@ fn summary(figures: &Figures) -> String {
     for (number, what) in [
         (
             figures.passed_over,
-            "slow ones in no window (--per-minute, --disk)",
+            "slow requests without a window (--per-minute, --disk)",
         ),
         (figures.skipped, "events skipped by the kernel"),
-        (figures.sdk_lost, "spans of the SDK lost"),
-        (
-            figures.unseen,
-            "events overwritten before they were looked at",
-        ),
+        (figures.sdk_lost, "SDK spans lost"),
+        (figures.unseen, "events overwritten before they were read"),
     ] {
         if number > 0 {
             text += &format!("; {} {what}", count(number));

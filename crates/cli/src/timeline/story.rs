@@ -39,15 +39,15 @@ fn write(told: &Stories, out: &mut dyn Write) -> io::Result<()> {
     if told.in_earlier_windows > 0 {
         writeln!(
             out,
-            "{} more requests ended before: an earlier window tells of them",
+            "{} more requests ended before this window; an earlier window has them",
             told.in_earlier_windows
         )?;
     }
     if told.sent_again > 0 {
         writeln!(
             out,
-            "after {} answers, and a second of silence, the server sent again: if that was part of the answer, \
-             they took longer than it says here",
+            "after {} answers and a second of silence, the server sent more data; if that data was part of the answer, \
+             the request took longer than shown",
             told.sent_again
         )?;
     }
@@ -57,7 +57,7 @@ fn write(told: &Stories, out: &mut dyn Write) -> io::Result<()> {
     if told.requests == 0 {
         writeln!(
             out,
-            "no request was followed from begin to end: were the processes idle, or does a thread answer that none was received on?"
+            "no request was seen from start to end: the processes were idle, or a thread answers that did not receive the request"
         )?;
     }
     for (number, story) in (1..).zip(&told.stories) {
@@ -76,13 +76,13 @@ fn write_story(number: usize, story: &Story, out: &mut dyn Write) -> io::Result<
     if !story.from_packet && story.span.is_none() {
         writeln!(
             out,
-            "   its packet was not seen: it begins later than for the client"
+            "   its packet was not seen, so it starts later here than for the client"
         )?;
     }
     if let Some(later) = story.sent_again_ns {
         writeln!(
             out,
-            "   the server sent again {} after this answer, without another request",
+            "   the server sent more data {} after this answer, without another request",
             time(later)
         )?;
     }

@@ -8,40 +8,41 @@ use tailscope_record::quantity::parse_duration;
 use super::view::Column;
 use crate::args::Subject;
 
-/// Show live, by kind of span, how long spans take and what the slow ones are made of.
+/// Show live how long spans take, and what makes the slow ones slow.
 ///
-/// A row a kind of span: how many a second, p50, p99 and p99.9, and a bar of the tail: of all the
-/// time of the spans at or above p99, which part went to which cause. The figures are of the last
-/// 8 to 10 seconds (w: since the begin). Nothing is written to disk.
+/// Each row is a kind of span, which is all spans with one name. It has their rate, p50, p99,
+/// p99.9, and a bar. The bar divides the time of the spans at or above p99 among the causes. The
+/// figures cover the last 8 to 10 seconds. The key w switches to the time since the start. `top`
+/// writes nothing to disk.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   tailscope top -p $(pidof -s memcached)
-  tailscope top -- ./server --port 80         what the server prints is dropped while it is shown
-  tailscope top -p 4711 --batch -n 3 -i 5s    three pictures as text, every five seconds one
+  tailscope top -- ./server --port 80         start a server and show it; its output is dropped
+  tailscope top -p 4711 --batch -n 3 -i 5s    print three pictures as text, five seconds apart
   tailscope top -p 4711 --json -n 1 | jq '.kinds[] | {name, p99_ns}'
 
 Keys:
-  up down         choose a kind           enter    its causes in microseconds, and its p99 over time
-  < > s           sort by another column  r        the other way round
-  /               only kinds with a text  esc      all again
-  space f         freeze, and go on       w        the last seconds, or all since the begin
+  up down         select a kind           enter    show its causes, and its p99 over time
+  < > s           sort by another column  r        reverse the order
+  /               filter kinds by name    esc      show all kinds
+  space f         freeze or resume        w        the last seconds, or since the start
   t               bars of the tail, or of all spans
-  c               with colours or without ?        what the letters mean
-  q ctrl-c        end
+  c               colours on or off       ?        explain the letters
+  q ctrl-c        quit
 
-~ before a percentile: so few spans that it is simply the slowest one.
-See `tailscope record --help` for the span sources. NO_COLOR and the locale (ASCII or UTF-8) are
-honoured.")]
+A percentile with ~ has too few spans: it is the slowest span.
+See `tailscope record --help` for the span sources. `top` uses colours unless NO_COLOR is set, and
+Unicode if the locale has it.")]
 pub struct Top {
     #[command(flatten)]
     pub subject: Subject,
 
-    /// How often a new picture comes: 1s, 500ms
+    /// Time between pictures: 1s, 500ms
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub interval: Duration,
 
-    /// How long to go on [default: until q, Ctrl-C or the end of the program]
+    /// How long to run [default: until q, Ctrl-C or the program's end]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
 
@@ -53,11 +54,11 @@ pub struct Top {
     #[arg(short, long, value_enum, default_value_t = Column::P99)]
     pub sort: Column,
 
-    /// Only kinds whose name holds this text, whatever its case
+    /// Show only kinds whose name contains this text, in upper or lower case
     #[arg(short, long, value_name = "TEXT", default_value = "")]
     pub filter: String,
 
-    /// Print pictures as text, one below the other; so it is too where there is no terminal
+    /// Print pictures as text, one below the other; the default without a terminal
     #[arg(short, long)]
     pub batch: bool,
 

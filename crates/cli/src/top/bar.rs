@@ -20,7 +20,7 @@ pub fn name(part: Part) -> &'static str {
 pub fn meaning(part: Part) -> &'static str {
     match part {
         Some(Cause::Runqueue) => "waiting for a CPU that other threads had",
-        Some(Cause::Preempted) => "put off its CPU with work left",
+        Some(Cause::Preempted) => "preempted with work left",
         Some(Cause::Throttled) => "held back by a CPU quota",
         Some(Cause::Lock) => "waiting for a lock",
         Some(Cause::Io) => "waiting for a disk or the page cache",
@@ -34,10 +34,10 @@ pub fn meaning(part: Part) -> &'static str {
         Some(Cause::Steal) => "the hypervisor running something else",
         Some(Cause::Queue) => "ready while its thread did other work",
         Some(Cause::Stopped) => "stopped by a signal, a tracer or a freezer",
-        Some(Cause::Reclaim) => "taking memory back before it gets some",
-        Some(Cause::Tcp) => "TCP kept the end of the answer back",
+        Some(Cause::Reclaim) => "reclaiming memory for an allocation",
+        Some(Cause::Tcp) => "TCP held back the end of the answer",
         Some(Cause::Accept) => "its connection waited to be accepted",
-        Some(Cause::Unknown) => "not known: another thread answered",
+        Some(Cause::Unknown) => "unknown: another thread answered",
         None => "the span's own instructions",
     }
 }

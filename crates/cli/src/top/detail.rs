@@ -13,7 +13,7 @@ pub fn page(view: &View, room: &Room) -> Vec<Line> {
     let Some(kind) = kinds.get(view.chosen()) else {
         return vec![
             Line::default(),
-            Line::plain("  no kind of span is chosen (enter: back)"),
+            Line::plain("  no kind is selected (enter: back)"),
         ];
     };
     let figures = kind.of(view.period);

@@ -101,14 +101,14 @@ fn list(view: &View, room: &Room, body: Option<usize>) -> Vec<Line> {
         let why = match view.snapshot.kinds.len() {
             0 => [
                 "  no span has ended yet".into(),
-                "  Is the process idle, or is --span the wrong source?".into(),
+                "  The process is idle, or --span selects the wrong spans.".into(),
             ],
             n => [
                 format!(
                     "  none of {n} kinds has '{}' in its name",
                     room.spell(&view.filter)
                 ),
-                "  esc: all again".into(),
+                "  esc: show all kinds".into(),
             ],
         };
         return std::iter::once(Line::default())
@@ -226,7 +226,7 @@ fn foot(view: &View, room: &Room) -> Vec<Line> {
     if view.typing {
         lines.push(Line::new(
             format!(
-                " only kinds with: {}_  (enter: done, esc: all)",
+                " filter: {}_  (enter: done, esc: show all kinds)",
                 room.spell(&view.filter)
             ),
             Ink::Strong,
@@ -301,10 +301,10 @@ fn legend(view: &View, room: &Room) -> Vec<Line> {
 
 fn help() -> Vec<Line> {
     let keys = [
-        "  up down  choose a kind     enter  its causes     < > s  sort     r  reverse",
-        "  /  only kinds with a text  esc  all of them      space  freeze   c  colours",
+        "  up down  select a kind     enter  its causes     < > s  sort     r  reverse",
+        "  /  filter kinds by name    esc  all kinds        space  freeze   c  colours",
         "  w  last seconds or all     t  bars: tail or all spans            q  quit",
-        "  ~  so few spans that the percentile is simply the slowest one",
+        "  ~  too few spans for the percentile: it is the slowest span",
         "",
     ];
     let parts = bar::parts().map(|part| {

@@ -16,13 +16,13 @@ pub(super) fn of<const N: usize, const T: usize>(
     let cpu = context.placement.cpu;
     if context.placement.shared && !context.sleeps {
         notices.push(format!(
-            "the application may run on the observer's CPU {cpu} too: keep it off with taskset"
+            "the application may also run on the observer's CPU {cpu}; keep it off with taskset"
         ));
     }
     if tailscope_signals::cut_short::happened() > 0 {
         notices.push(
-            "a file that holds a signal was cut short while it was observed: from then on it read \
-             as 0; observe again"
+            "a file with a signal was truncated during the observation, and reads as 0 since then; \
+             observe again"
                 .into(),
         );
     }
@@ -30,8 +30,8 @@ pub(super) fn of<const N: usize, const T: usize>(
     let pairs = counts.kept + counts.disagreed + counts.preempted;
     if pairs > 0 && counts.kept * 10 < pairs * 9 {
         notices.push(
-            "more than a tenth of the pairs was dropped: a longer --period lets the readings \
-             agree better"
+            "more than a tenth of the pairs were dropped because their readings disagree; \
+             use a longer --period"
                 .into(),
         );
     }
@@ -39,8 +39,8 @@ pub(super) fn of<const N: usize, const T: usize>(
     if let Some(period) = period.filter(|p| step as f64 > p * context.tolerance.share() && step > 1)
     {
         notices.push(format!(
-            "the clock goes on by {step} cycles at a time: whether both readings agree to less than \
-             {:.1} % of a period can't be told",
+            "the clock advances by {step} cycles at a time, so readings can't be compared more \
+             finely than to {:.1} % of a period",
             step as f64 / period.max(1.0) * 100.0
         ));
     }
@@ -51,8 +51,8 @@ pub(super) fn of<const N: usize, const T: usize>(
             notices.push(format!("{} never changed", signal.name));
         } else if (kept / all - 1.0).abs() > UNLIKE {
             notices.push(format!(
-                "the pairs kept say {:.1} % of the rate of {} that all pairs say: those \
-                 dropped were not like them; take a longer --period",
+                "the kept pairs show {:.1} % of the rate of {} over all pairs, so the \
+                 dropped pairs differ; use a longer --period",
                 kept / all * 100.0,
                 signal.name
             ));
@@ -82,8 +82,8 @@ pub(super) fn of_tags(tags: &ByTag, counters: &[Signal]) -> Vec<String> {
         let share = tags.changed_grown[i].unwrap_or_default() * 100.0;
         let (name, tag) = (&signal.name, tags.signals.join(", "));
         format!(
-            "the rates of {name} by {tag} are unknown: {share:.0} % of its growth came between two \
-             samples that saw different values"
+            "the rates of {name} by {tag} are unknown: {share:.0} % of its growth was between samples \
+             with different values"
         )
     })
     .collect()

@@ -79,7 +79,8 @@ fn names_of(wanted: &Wanted, values: Values) -> Result<Names, ResolveError> {
         }
         Values::Places => {
             let places = Places::of(pid).map_err(wanted.system("read its table of places"))?;
-            let places = places.ok_or_else(|| wanted.none("its places have no table of names"))?;
+            let places =
+                places.ok_or_else(|| wanted.none("its table of place names is missing"))?;
             Ok(Names::Places(Arc::new(places)))
         }
     }
@@ -101,7 +102,7 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
             .is_ok_and(|file| file.len() >= size_of::<abi::ts_channels>() as u64);
         if !sealed || !long {
             return Err(wanted.none(
-                "its channels can be made shorter while they are read, so they are not those of \
+                "its channels can shrink while they are read, so they are not those of \
                  tailscope_channel.h",
             ));
         }
@@ -111,7 +112,7 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
         if let Some(found) = all.iter().find(|channel| channel.name == name) {
             let word = view
                 .word(found.value_at, 8)
-                .ok_or_else(|| wanted.none("its channels have a layout of another kind"))?;
+                .ok_or_else(|| wanted.none("its channels have an unknown layout"))?;
             return Ok(Signal {
                 name: wanted.signal.clone(),
                 kind: found.kind,
@@ -125,8 +126,8 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
     }
     if !any {
         return Err(wanted.none(format!(
-            "process {pid} ({}) has no channels: they are made with TS_CHANNEL of \
-             tailscope_channel.h, or by the SDKs for Rust and Java",
+            "process {pid} ({}) has no channels; create them with TS_CHANNEL of \
+             tailscope_channel.h, or with the SDK for Rust or Java",
             wanted.owner.name
         )));
     }

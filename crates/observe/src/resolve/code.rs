@@ -46,7 +46,7 @@ struct Function {
 impl Stripped {
     fn of(mapped: &Mapped, debug: &DebugFile) -> Self {
         let places = match debug.tried.as_slice() {
-            [] => ", and it does not say where they are".to_owned(),
+            [] => ", and the file does not name them".to_owned(),
             [first, rest @ ..] => format!(
                 " (not {}, nor in {} other places)",
                 first.display(),
@@ -57,7 +57,7 @@ impl Stripped {
             start: mapped.start,
             end: mapped.end,
             why: format!(
-                "the symbols of {} were taken out, and its debug symbols are not installed{places}",
+                "{} is stripped, and its debug symbols are not installed{places}",
                 mapped.path
             ),
         }
@@ -103,7 +103,7 @@ impl Functions {
             let debug = mapped.debug_file(pid, &lines);
             self.notices.extend(debug.refused.iter().map(|refused| {
                 format!(
-                    "{} belongs to another build than {}: no name and no line was taken from it",
+                    "{} belongs to another build than {}; its names and lines are not used",
                     refused.display(),
                     mapped.path
                 )

@@ -140,14 +140,14 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
     let pid = wanted.owner.pid;
     let Some(file) = file_of(pid) else {
         return Err(wanted.none(format!(
-            "process {pid} ({}) has no file in /tmp/hsperfdata_USER that can be read: it is no JVM, \
+            "process {pid} ({}) has no readable file in /tmp/hsperfdata_USER: it is not a JVM, \
              or runs with -XX:-UsePerfData or -XX:+PerfDisableSharedMem",
             wanted.owner.name
         )));
     };
     let bytes = read(&file).map_err(wanted.system("read its counters"))?;
     let all = described(&bytes).map_err(|NotHotSpots| {
-        wanted.none("its file in /tmp/hsperfdata_USER is not as HotSpot writes it")
+        wanted.none("its file in /tmp/hsperfdata_USER is not in HotSpot's format")
     })?;
     let Some(found) = all.iter().find(|counter| counter.name == name) else {
         return Err(wanted.unknown("counter", name, all.iter().map(|c| &*c.name)));

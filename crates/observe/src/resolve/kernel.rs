@@ -42,7 +42,7 @@ impl Programs {
                 why: e.to_string(),
             })?;
             let view = View::map(running.map(), 0, Running::CPUS * Running::STRIDE)
-                .map_err(|e| refused(format!("can't map who runs: {e}")))?;
+                .map_err(|e| refused(format!("can't map the table of running threads: {e}")))?;
             self.running = Some((running, view));
         }
         let (_, view) = self.running.as_ref().expect("just made");

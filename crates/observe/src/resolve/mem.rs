@@ -76,17 +76,17 @@ fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mappe
         if let Some(variable) = variables.all.iter().find(named) {
             if variable.of_threads {
                 return Err(wanted.none(format!(
-                    "each thread has a {symbol} of its own, which has no one address"
+                    "{symbol} is thread-local, so it has no single address"
                 )));
             }
             let Some(width) = width(variable, offset) else {
                 return Err(wanted.none(format!(
-                    "{symbol} has {} bytes: nothing of it is {offset} bytes in",
+                    "{symbol} has {} bytes, so offset {offset} is outside of it",
                     variable.size
                 )));
             };
             let Some(bias) = bias(first, &variables) else {
-                return Err(wanted.none(format!("where {} is loaded is not clear", first.path)));
+                return Err(wanted.none(format!("the load address of {} is not clear", first.path)));
             };
             let address = variable.address.wrapping_add(bias).wrapping_add(offset);
             return Ok((Place { address, width }, maps));
@@ -98,7 +98,7 @@ fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mappe
     }
     if names.is_empty() && !stripped.is_empty() {
         return Err(wanted.none(format!(
-            "the symbols of its program were taken out ({})",
+            "its program is stripped ({}); install its debug symbols",
             stripped.join(", ")
         )));
     }

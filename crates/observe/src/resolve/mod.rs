@@ -98,14 +98,14 @@ fn suggestion(near: &[String], have: &usize) -> String {
     match (near, have) {
         ([], 0) => String::new(),
         ([], have) => format!(" among its {have}"),
-        (near, _) => format!(" (is it {}?)", near.join(", ")),
+        (near, _) => format!(" (did you mean {}?)", near.join(", ")),
     }
 }
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "; another user's process can be observed by root, or with CAP_SYS_PTRACE"
+            "; run as root, or grant CAP_SYS_PTRACE, to observe another user's process"
         }
         _ => "",
     }
@@ -242,11 +242,11 @@ impl Resolver {
             // What is there, but is a thread: the kernel says EINVAL or, since 6.15, ENOENT.
             _ if std::fs::exists(format!("/proc/{pid}")).unwrap_or(false) => ResolveError::None {
                 signal: name.to_string(),
-                why: format!("{pid} is a thread: name its process"),
+                why: format!("{pid} is a thread; give its process id"),
             },
             _ => ResolveError::System {
                 signal: name.to_string(),
-                what: "take hold of the process",
+                what: "open the process",
                 source,
             },
         })?;

@@ -14,7 +14,7 @@ impl Recorder {
         let why = counting.rung().why;
         if !why.is_empty() {
             self.notices
-                .say(format!("not counted, and null in the ledger: {why}"));
+                .say(format!("hardware counters are null in the ledger: {why}"));
         }
         if let (Some(sdk), Some((group, events))) =
             (&mut self.sdk, counting.turn(Instant::now(), true))
@@ -38,13 +38,11 @@ impl Recorder {
         let refusals = self.sdk.iter_mut().flat_map(|sdk| sdk.refusals());
         for (pid, why) in refusals.collect::<Vec<_>>() {
             let remedy = match why.raw_os_error() {
-                Some(EACCES | EPERM) => {
-                    "; processes may count for themselves from sysctl kernel.perf_event_paranoid=2 on"
-                }
+                Some(EACCES | EPERM) => "; to allow it: sysctl kernel.perf_event_paranoid=2",
                 _ => "",
             };
             self.notices.say(format!(
-                "threads of process {pid} can't count, and their counters are null: {why}{remedy}"
+                "threads of process {pid} can't open counters, which are null in the ledger: {why}{remedy}"
             ));
         }
     }

@@ -142,8 +142,8 @@ impl Recorder {
                 }
                 Event::Refused { pid, errno } if errno == Errno::OPNOTSUPP.raw_os_error() => {
                     self.notices.say(format!(
-                        "process {pid} begins spans on virtual threads, which have no meter of \
-                         their own; those are not recorded"
+                        "process {pid} starts spans on virtual threads, which have no meter; \
+                         these spans are not recorded"
                     ));
                 }
                 Event::Refused { pid, errno } => {

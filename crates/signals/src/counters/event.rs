@@ -29,7 +29,7 @@ pub struct Event {
 pub enum EventError {
     /// No such name.
     #[error(
-        "there is no event '{name}' here{}; `perf list` shows the names, and raw ones are like r01c2 or cpu/event=0xc2,umask=0x1/",
+        "this machine has no event '{name}'{}; `perf list` shows the names, and raw events look like r01c2 or cpu/event=0xc2,umask=0x1/",
         nearest(.near)
     )]
     Unknown {
@@ -61,7 +61,7 @@ pub enum EventError {
 fn nearest(names: &[String]) -> String {
     match names {
         [] => String::new(),
-        names => format!(" (is it {}?)", names.join(", ")),
+        names => format!(" (did you mean {}?)", names.join(", ")),
     }
 }
 
@@ -149,7 +149,7 @@ impl Event {
                     known.join(", ")
                 ));
             };
-            let number = number(value).ok_or_else(|| format!("'{value}' is no number"))?;
+            let number = number(value).ok_or_else(|| format!("'{value}' is not a number"))?;
             let placed = field
                 .place(number)
                 .ok_or_else(|| format!("{value} does not fit into '{key}'"))?;

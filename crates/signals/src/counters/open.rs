@@ -21,25 +21,25 @@ pub enum Refusal {
     #[error("the kernel refused: {0}{remedy}", remedy = remedy(.0))]
     Kernel(io::Error),
     /// It counts, but user space may not read it.
-    #[error("user space may not read counters here; {NOT_READABLE}")]
+    #[error("user space may not read counters; to allow it: {NOT_READABLE}")]
     NotReadable,
     /// It was never on the CPU: others have all counters, or so many at a time can't be.
-    #[error("no counter of the CPU was free for it")]
+    #[error("all counters of the CPU were in use")]
     Crowded,
 }
 
 #[cfg(target_arch = "aarch64")]
-const NOT_READABLE: &str = "sysctl kernel.perf_user_access=1 lets it";
+const NOT_READABLE: &str = "sysctl kernel.perf_user_access=1";
 #[cfg(not(target_arch = "aarch64"))]
-const NOT_READABLE: &str = "echo 1 >/sys/bus/event_source/devices/cpu/rdpmc lets it";
+const NOT_READABLE: &str = "echo 1 >/sys/bus/event_source/devices/cpu/rdpmc";
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
-            "; programs of other users than root count from sysctl kernel.perf_event_paranoid=2 on"
+            "; to allow it to users other than root: sysctl kernel.perf_event_paranoid=2"
         }
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
-            "; this machine has no such counter, as most virtual machines"
+            "; this machine has no such counter, like most virtual machines"
         }
         _ => "",
     }

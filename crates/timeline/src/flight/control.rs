@@ -69,7 +69,9 @@ impl Asker {
         if self.said == ASKS {
             self.stage = Stage::Waits;
         } else if !ASKS.starts_with(&self.said) {
-            self.answer(&Answer::Error("only 'window' can be asked for".into()));
+            self.answer(&Answer::Error(
+                "unknown request; only 'window' is supported".into(),
+            ));
         } else if self.since.elapsed() > PATIENCE {
             self.stage = Stage::Over;
         }
@@ -195,7 +197,7 @@ pub fn ask_for_window(socket: &Path) -> io::Result<PathBuf> {
         Ok(Answer::Window(path)) => Ok(path),
         Ok(Answer::Error(why)) => Err(io::Error::other(why)),
         Err(_) => Err(io::Error::other(
-            "it did not answer as a flight recorder does",
+            "its answer is not that of a flight recorder",
         )),
     }
 }

@@ -49,7 +49,7 @@ impl Jvms {
             }
             if let Err(e) = Elf::of(&file).and_then(|elf| usdt::notes(&elf)) {
                 told.push(format!(
-                    "the probes in the JVM of process {pid} can't be read: {e}"
+                    "can't read the probes in the JVM of process {pid}: {e}"
                 ));
                 continue;
             }
@@ -59,10 +59,10 @@ impl Jvms {
                 Listening::To(_) => {}
                 Listening::NoProbes => told.push(format!(
                     "the JVM of process {pid} has no probes, so its collections and class loading \
-                     are not told: use one that was built with --enable-dtrace, as Debian's is"
+                     are missing; use a JVM built with --enable-dtrace, such as Debian's"
                 )),
                 Listening::Refused(why) => told.push(format!(
-                    "the probes in the JVM of process {pid} can't be listened to: {why}"
+                    "can't attach to the probes in the JVM of process {pid}: {why}"
                 )),
             }
         }

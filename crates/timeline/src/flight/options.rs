@@ -65,7 +65,7 @@ pub enum FlightError {
     #[error(transparent)]
     Sdk(#[from] WatchError),
     /// No more processes can be watched.
-    #[error("no more processes can be watched at a time than the programs' table has room for")]
+    #[error("can't watch another process: the table of watched processes is full; watch fewer")]
     TooMany,
     /// The system refused.
     #[error("{what}: {source}")]

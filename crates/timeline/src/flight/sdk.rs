@@ -150,7 +150,7 @@ impl Sdk {
         let (pid, errno) = events.lost().refused?;
         self.refused.insert(pid).then(|| {
             format!(
-                "process {pid} can't connect to {}: {}; its SDK spans are not recorded",
+                "process {pid} can't reach the recorder at {}: {}; its SDK spans are not recorded",
                 Sockets::path().display(),
                 io::Error::from_raw_os_error(errno)
             )

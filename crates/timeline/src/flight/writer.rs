@@ -134,7 +134,7 @@ impl Scribe {
                 if !self.full || job.reason == Reason::Asked {
                     self.full = true;
                     let why = format!(
-                        "the windows take {} MB, all that --disk allows: no more are written",
+                        "the windows take {} MB, the limit of --disk; no more are written",
                         self.used / 1_000_000
                     );
                     let _ = self.tell.send((job.number, Notice::Failed { why }));

@@ -264,7 +264,7 @@ fn requests(stories: &[Story], trace: &Trace, out: &mut Out<'_, impl Write>) -> 
         out.event(begin + story.latency_ns, m::SLICE_END, track, "", 0)?;
         // The arrows: packet, receive, send, device.
         if story.span.is_none() {
-            out.event(begin, m::INSTANT, PACKETS, "request comes in", flow)?;
+            out.event(begin, m::INSTANT, PACKETS, "request arrives", flow)?;
         }
         let thread = THREADS + u64::from(story.tid);
         let received = begin + story.received_ns;
@@ -277,7 +277,7 @@ fn requests(stories: &[Story], trace: &Trace, out: &mut Out<'_, impl Write>) -> 
         }
         if story.to_client {
             let end = begin + story.latency_ns;
-            out.event(end, m::INSTANT, PACKETS, "client has it", flow)?;
+            out.event(end, m::INSTANT, PACKETS, "client receives it", flow)?;
         }
     }
     Ok(())
@@ -313,20 +313,14 @@ fn losses(trace: &Trace, told: &[String], out: &mut Out<'_, impl Write>) -> io::
             continue;
         }
         out.track(track, Some(LOSSES), &name)?;
-        out.slice(
-            about.from_ns,
-            ns,
-            track,
-            "older than what the memory held",
-            0,
-        )?;
+        out.slice(about.from_ns, ns, track, "older than the ring buffers", 0)?;
     }
     for gap in &about.gaps {
         let name = format!("{} events skipped by the kernel", gap.events);
         out.slice(gap.from_ns, gap.to_ns - gap.from_ns, LOSSES, &name, 0)?;
     }
     for gap in &about.sdk_gaps {
-        let name = format!("{} spans of the SDK had no room", gap.events);
+        let name = format!("{} SDK spans lost: buffer full", gap.events);
         out.slice(gap.from_ns, gap.to_ns - gap.from_ns, LOSSES, &name, 0)?;
     }
     Ok(())

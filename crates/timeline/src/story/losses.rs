@@ -18,7 +18,7 @@ pub(super) fn of_request(trace: &Trace, from: u64, to: u64) -> Vec<String> {
     }
     if from < about.from_ns {
         told.push(format!(
-            "it began {:.3} s before the window: what happened until then is missing",
+            "it started {:.3} s before the window; earlier events are missing",
             (about.from_ns - from) as f64 / 1e9
         ));
     }
@@ -31,7 +31,7 @@ fn shortage(trace: &Trace) -> Option<String> {
     let whole = trace.about.whole_from_ns();
     (whole > trace.about.from_ns).then(|| {
         format!(
-            "the memory held nothing older than {} into the window on every CPU: what came before is missing",
+            "the ring buffers are complete only from {} into the window; some earlier events are missing",
             into(trace, whole)
         )
     })
@@ -67,8 +67,8 @@ fn between(trace: &Trace, from: u64, to: u64) -> Vec<String> {
         .filter(|gap| gap.to_ns >= from && gap.from_ns <= to)
     {
         told.push(format!(
-            "{} spans of the SDK are missing that ended between {} and {} of the window: their process's \
-             memory had no room",
+            "{} SDK spans that ended between {} and {} of the window are missing: their \
+             process's buffer was full",
             gap.events,
             into(trace, gap.from_ns),
             into(trace, gap.to_ns)
@@ -77,7 +77,7 @@ fn between(trace: &Trace, from: u64, to: u64) -> Vec<String> {
     let unwritten: u64 = about.parts.iter().map(|part| part.unwritten).sum();
     if unwritten > 0 && to >= about.to_ns.saturating_sub(1_000_000) {
         told.push(format!(
-            "{unwritten} events were not written yet when the window was read"
+            "{unwritten} events were still being written when the window was read"
         ));
     }
     told

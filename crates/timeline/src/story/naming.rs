@@ -53,7 +53,7 @@ impl Teller<'_> {
             }
             Doing::Unknown => (
                 Kind::Unknown,
-                "not seen: the trace does not say what the thread did".into(),
+                "unknown: no event shows what the thread did".into(),
             ),
         }
     }

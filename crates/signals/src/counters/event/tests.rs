@@ -119,11 +119,11 @@ fn what_is_no_event_says_what_would_be() {
     let intel = tree("intel");
     let said =
         |name: &str, pmus: &Pmus| Event::parse(name, pmus).expect_err("no event").to_string();
-    assert!(said("instructons", &intel).contains("(is it instructions?)"));
+    assert!(said("instructons", &intel).contains("(did you mean instructions?)"));
     assert!(said("no-such-event", &intel).contains("`perf list`"));
     assert!(said("cpu/event=0x1ff/", &intel).contains("0x1ff does not fit into 'event'"));
     assert!(said("cpu/evnt=1/", &intel).contains("no term or event 'evnt'"));
-    assert!(said("cpu/event=many/", &intel).contains("'many' is no number"));
+    assert!(said("cpu/event=many/", &intel).contains("'many' is not a number"));
     assert!(said("cpu/event=1/", &tree("arm64")).contains("it has armv8_pmuv3"));
     assert!(said("cpu/event=1/", &tree("no-pmu")).contains("no hardware counters"));
     assert!(said("uncore_imc_0/event=4/", &intel).contains("no PMU 'uncore_imc_0'"));
