@@ -17,7 +17,7 @@ use tailscope_signals::meters::{self, Meters};
 use tailscope_signals::region::Region;
 use tailscope_signals::row::Row;
 use tailscope_signals::sdk_files::SdkFile;
-use tailscope_timeline::{Trace, page, perfetto, tell};
+use tailscope_timeline::{Trace, perfetto, picture, tell};
 use tailscope_trace::LedgerInfo;
 use tailscope_trace::read::LedgerFile;
 
@@ -114,7 +114,7 @@ fn window(bytes: &[u8]) {
     if let Ok(trace) = Trace::open(&path) {
         let told = tell(&trace, None, 10);
         for story in told.stories.iter().take(2) {
-            let _ = page(&trace, story);
+            let _ = picture(&trace, story);
         }
         let _ = perfetto::write(&trace, &mut std::io::sink());
     }

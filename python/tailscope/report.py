@@ -7,20 +7,18 @@ Light or dark follows the reader's system; every picture is drawn twice, for a d
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from importlib.resources import files
-from pathlib import Path
 
 from tailscope import __version__, charts, figures
 from tailscope.advice import advised
 from tailscope.answer import answer
 from tailscope.blame import words
 from tailscope.cause import MEANING
-from tailscope.errors import TailscopeError
 from tailscope.explanation import Cause, Explanation
+from tailscope.present.output import write
+from tailscope.present.pages.shared import style
 from tailscope.provenance import Measured
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
 from tailscope.text import intervals, is_small, left_cold, losses
@@ -29,20 +27,12 @@ WIDE, HALF, NARROW = 1000, 480, 346
 
 
 def save(explanation: Explanation, file: str) -> None:
-    """Write the page; a page that was begun never replaces one that was whole."""
-    place = Path(file)
-    partial = place.with_name(place.name + ".tmp")
-    try:
-        partial.write_text(page(explanation), encoding="utf-8")
-        os.replace(partial, place)
-    except OSError as error:
-        raise TailscopeError(f"{file} can't be written: {error.strerror}") from error
+    """Write the page; a page that is not complete never replaces one that is."""
+    write(file, page(explanation))
 
 
 def page(explanation: Explanation) -> str:
     """The whole document."""
-    sheets = (files("tailscope").joinpath(name) for name in ("page.css", "report.css"))
-    style = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
     name, target = explanation.span.name, explanation.target.name
     body = [
         *head(explanation),
@@ -63,7 +53,7 @@ def page(explanation: Explanation) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(target)} of {escape(name)} · Tailscope</title>"
-        f"<style>\n{style}{colours()}</style></head>\n<body><main>\n"
+        f'<style>\n{style()}{colours()}</style></head>\n<body class="explain"><main>\n'
         + "\n".join(body)
         + "\n</main></body></html>\n"
     )

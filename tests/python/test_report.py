@@ -94,5 +94,5 @@ def test_a_strange_ledger_still_makes_a_page(make: Make, walls: list[int]) -> No
 
 @pytest.mark.parametrize("cause", MEANING)
 def test_each_cause_has_a_colour_by_day_and_by_night(cause: str) -> None:
-    style = files("tailscope").joinpath("report.css").read_text()
+    style = files("tailscope").joinpath("page.css").read_text()
     assert style.count(f"--{cause}:") == 2

@@ -31,7 +31,7 @@ Start with:
   tailscope diff run other                    what changed, and which causes carry it
   tailscope timeline -p PID --slow 2ms        what the whole stack did to one slow request
 
-explain and diff are in Python, and say themselves how they are used: tailscope explain --help
+See tailscope explain --help, tailscope diff --help and tailscope report --help: they are in Python.
 
 Exit codes: 0 done, 1 the answer is \"no\", 2 wrong usage, 3 this machine can't. `record -- CMD`
 exits with the command's own code when the command ends before the recording.")]
@@ -55,7 +55,7 @@ pub enum Command {
     Observe(Observe),
     /// Say what this machine can measure, what it can't, why, and what would change it
     Doctor(Doctor),
-    /// explain, diff, ...: programs named tailscope-NAME beside this one or on the PATH
+    /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }
