@@ -179,6 +179,7 @@ class Explanation:
         """What `--json` prints; the keys are the dataclasses' fields."""
         return {
             "notices": list(self.notices),
+            "kind": "explain",
             "coverage": self.coverage.to_dict(),
             "target": self.target.name,
             "span": asdict(self.span),
@@ -216,6 +217,22 @@ class Explanation:
             "rows_left_out": self.provenance.rows_left_out,
             "warnings": list(self.provenance.warnings),
             "notes": list(self.notes),
+            "pictures": self.pictures(),
+        }
+
+    def pictures(self) -> dict[str, Any]:
+        """What only the pictures of the page show: the lines of the CDF, and the tail over time."""
+        from tailscope.charts import sketches
+
+        return {
+            "first_ns": self.first_ns,
+            "curves": {
+                name: {"bins": curve.bins.tolist(), "weights": curve.weights.tolist()}
+                for name, curve in sketches(self.curves).items()
+            },
+            "timeline": [
+                {name: ns for name, ns in block.causes_ns.items() if ns} for block in self.timeline
+            ],
         }
 
 

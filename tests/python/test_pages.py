@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 from xml.etree import ElementTree
 
@@ -165,7 +166,8 @@ def test_a_long_request_lists_its_longest_gaps_in_their_order() -> None:
         ({}, "this JSON has no page"),
         ({"kind": ["observe"]}, "this JSON has no page"),
         ({"rates": []}, "an older tailscope wrote this"),
-        ({"target": "p99", "causes": [], "span": {}}, "tailscope explain LEDGER --html"),
+        ({"target": "p99", "causes": [], "span": {}}, "an older tailscope wrote this"),
+        ({"kind": "explain"}, "not a complete explain report"),
         ({"kind": "observe"}, "not a complete observe report (KeyError: 'rates')"),
         ({"kind": "timeline", "stories": []}, "there is no story 1: this file has 0"),
         (observation() | {"seconds": "<b>"}, "not a complete observe report"),
@@ -178,14 +180,17 @@ def test_other_json_is_refused_with_the_reason(told: object, words: str) -> None
         draw(told)
 
 
-@given(st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
-def test_any_value_in_the_place_of_another_makes_a_page_or_an_error(value: object) -> None:
+@given(
+    st.integers(0),
+    st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5),
+)
+def test_any_value_in_the_place_of_another_makes_a_page_or_an_error(
+    number: int, value: object
+) -> None:
     for made in (observation(), stories()):
-        for key in made:
-            try:
-                draw(made | {key: value})
-            except TailscopeError:
-                pass
+        key = list(made)[number % len(made)]
+        with suppress(TailscopeError):
+            draw(made | {key: value})
 
 
 def test_the_cost_is_told_by_its_upper_end_where_it_may_be_nothing() -> None:

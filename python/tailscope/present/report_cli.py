@@ -29,6 +29,8 @@ examples:
   tailscope report slow.json -o slowest.html   the slowest request
   tailscope report slow.json -n 3 -o third.html
                                                the third in that list
+  tailscope explain LEDGER --json > tail.json
+  tailscope report tail.json                   writes tail.html
   ssh HOST tailscope observe … --json | tailscope report - -o seen.html
 
 Some commands write their page themselves:
@@ -56,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "file",
         metavar="FILE",
-        help="what tailscope observe --json or timeline story --json printed; - for stdin",
+        help="what explain, observe or timeline story printed with --json; - for stdin",
     )
     found.add_argument(
         "-o",
@@ -137,8 +139,8 @@ def parsed(text: bytes, file: str) -> object:
         return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise TailscopeError(
-            f"{file} is not JSON ({error}); write it with tailscope observe --json or tailscope "
-            "timeline story --json"
+            f"{file} is not JSON ({error}); write it with tailscope explain --json, tailscope "
+            "observe --json or tailscope timeline story --json"
         ) from error
 
 

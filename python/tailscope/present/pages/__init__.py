@@ -4,6 +4,7 @@
     charts            the pictures, as SVG
     observe…, joint   what the page of an observation says
     timeline          what the page of a slow request says
+    explain…          what the page of an explanation says, and how its JSON is read
     templates         how they say it, in HTML (Jinja2)
     shared            what they share with `explain`'s report
 
@@ -38,11 +39,11 @@ def draw(told: object, number: int = 1) -> str:
     if not isinstance(told, dict):
         raise TailscopeError("this is not a report: it is not a JSON object")
     kind = told.get("kind")
-    context = CONTEXTS.get(kind) if isinstance(kind, str) else None
-    if context is None:
+    page = PAGES.get(kind) if isinstance(kind, str) else None
+    if page is None:
         raise TailscopeError(unknown(told))
     try:
-        return rendered(kind, context(harmless(told), number))
+        return page(harmless(told), number)
     except MALFORMED as error:
         # What a bug in here looks like, too: the text of the error is for whoever reports it.
         raise TailscopeError(
@@ -54,7 +55,7 @@ def draw(told: object, number: int = 1) -> str:
 def harmless(told: Any, key: str = "") -> Any:  # noqa: ANN401 (any JSON)
     """The same with texts of bounded length, and without letters that hide or reorder others."""
     if isinstance(told, dict):
-        return {name: harmless(one, name) for name, one in told.items()}
+        return {escaped(name): harmless(one, name) for name, one in told.items()}
     if isinstance(told, list):
         return [harmless(one) for one in told]
     if not isinstance(told, str):
@@ -67,40 +68,43 @@ def harmless(told: Any, key: str = "") -> Any:  # noqa: ANN401 (any JSON)
 
 def unknown(told: Mapping[str, Any]) -> str:
     """Why there is no page for some JSON."""
-    if {"target", "causes", "span"} <= told.keys():
-        return (
-            "this is the JSON of tailscope explain, which does not hold the pictures' data; "
-            "tailscope explain LEDGER --html FILE draws the page"
-        )
-    if "rates" in told or "stories" in told:
+    if told.keys() & {"rates", "stories", "causes"}:
         return "an older tailscope wrote this JSON: write it again with this version"
     return (
-        "this JSON has no page: write it with tailscope observe --json or tailscope timeline "
-        "story --json"
+        "this JSON has no page: write it with tailscope explain --json, tailscope observe --json "
+        "or tailscope timeline story --json"
     )
 
 
-def observe(told: Mapping[str, Any], _number: int) -> dict[str, Any]:
+def explain(told: Mapping[str, Any], _number: int) -> str:
+    from tailscope.present.pages.explain_json import explanation
+    from tailscope.report import page
+
+    return page(explanation(told))
+
+
+def observe(told: Mapping[str, Any], _number: int) -> str:
     from tailscope.present.pages.observe import context
 
-    return context(told)
+    return rendered("observe", context(told))
 
 
-def timeline(told: Mapping[str, Any], number: int) -> dict[str, Any]:
+def timeline(told: Mapping[str, Any], number: int) -> str:
     from tailscope.present.pages.timeline import context
 
-    return context(told, number)
+    return rendered("timeline", context(told, number))
 
 
-#: The kinds of reports: what each one's template needs.
-CONTEXTS: dict[str, Callable[[Mapping[str, Any], int], dict[str, Any]]] = {
+#: The page of each kind of report. `kind` in the JSON is the key.
+PAGES: dict[str, Callable[[Mapping[str, Any], int], str]] = {
+    "explain": explain,
     "observe": observe,
     "timeline": timeline,
 }
 
 
-def rendered(kind: str, context: Mapping[str, Any]) -> str:
-    """The page of a kind."""
+def rendered(kind: str, context: Mapping[str, Any], more_style: str = "") -> str:
+    """The page of a kind. `more_style` is for the end of the style sheet; it is not escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -111,5 +115,5 @@ def rendered(kind: str, context: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    frame = {"kind": kind, "style": Markup(style()), "version": __version__}
+    frame = {"kind": kind, "style": Markup(style() + more_style), "version": __version__}
     return templates.get_template(f"{kind}.html.j2").render(**frame, **context) + "\n"

@@ -41,3 +41,5 @@ class Fact:
     title: str
     value: str
     note: str
+    #: The page is about this one.
+    is_goal: bool = False

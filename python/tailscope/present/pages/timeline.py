@@ -25,12 +25,12 @@ JVM = (
 )
 #: The colours, as classes and words.
 LEGEND = (
-    ("late", "held up"),
-    ("own", "its own work"),
-    ("net", "the network stack"),
-    ("self", "its threads"),
-    ("other", "other threads"),
-    ("top", "interrupts and softirqs"),
+    ("b-late", "held up"),
+    ("b-own", "its own work"),
+    ("b-net", "the network stack"),
+    ("b-self", "its threads"),
+    ("b-other", "other threads"),
+    ("b-top", "interrupts and softirqs"),
 )
 
 Story = Mapping[str, Any]
