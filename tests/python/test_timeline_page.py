@@ -47,6 +47,16 @@ def test_the_page_opens_alone_and_fits(
     assert len(scales) == 1 and scales[0] >= 0.85
 
 
+def test_the_error_says_where_the_program_that_draws_comes_from(tmp_path: Path) -> None:
+    window = write(tmp_path / "slow-0001.timeline", request_behind_a_hog())
+    command = [TAILSCOPE, "timeline", "page", window]
+    env = os.environ | {"PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "there is no tailscope-report" in done.stderr and "tailscope report" in done.stderr
+    assert list(tmp_path.iterdir()) == [window]
+
+
 def test_the_page_shows_the_story_the_lanes_and_the_wake_up(browser: Browser, page: Path) -> None:
     browser.show(page, 1280)
     sentence = f"6.00 ms of 6.05 ms: waiting for CPU 1 behind {NAME}"

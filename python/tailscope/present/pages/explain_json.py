@@ -22,7 +22,7 @@ from tailscope.measure import Worst
 from tailscope.provenance import Measured, Provenance
 from tailscope.segments import Segment, Segments
 from tailscope.span_name import SpanName
-from tailscope.target import Target
+from tailscope.target import parse
 from tailscope.varmri import VarMRI
 from tailscope.weighing import Cause
 
@@ -33,7 +33,7 @@ def explanation(told: Told) -> Explanation:
     """The explanation; its page has the same content as that of the original."""
     method, pictures = told["method"], told["pictures"]
     return Explanation(
-        target=Target(told["target"].removeprefix("p")),
+        target=parse(told["target"]),
         span=SpanName(**told["span"]),
         p50_ns=told["p50_ns"],
         at_target=Interval(**told["target_ns"]),

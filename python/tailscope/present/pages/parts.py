@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-#: What a measured process reports.
-Told = dict
-
 
 @dataclass(frozen=True)
 class Table:

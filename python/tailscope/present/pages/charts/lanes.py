@@ -65,18 +65,24 @@ def draw(story: Mapping[str, Any], words: Words, width: float) -> str:
     scale = Scale(seen["from_ns"], seen["to_ns"], width)
     rows = {lane["cpu"]: TOP + LANE * (1 + row) for row, lane in enumerate(seen["cpus"])}
     height = TOP + LANE * (1 + len(rows)) + 20
-    parts = [svg.label(0, TOP + 20, "request")]
-    for gap in story["gaps"]:
-        start, end = gap["at_ns"], gap["at_ns"] + gap["ns"]
-        name = f"{milliseconds(gap['ns'])}: {gap['name']}"
-        if scale.x(end) - scale.x(start) >= LEAST / 2:
-            parts += bar(scale.x(start), scale.x(end), TOP, BAR, style(gap["kind"]), name)
+    parts = [svg.label(0, TOP + 20, "request"), *gaps(story["gaps"], scale)]
     for lane in seen["cpus"]:
         parts += cpu(lane, seen, rows[lane["cpu"]], scale, width)
     tip = f"tip-{width:.0f}"
     parts += arrows(seen["wake_ups"], rows, scale, tip)
     parts += lines(marks(story), scale, height, width)
     return picture(width, height, words, [marker(tip), *parts])
+
+
+def gaps(found: Sequence[Mapping[str, Any]], scale: Scale) -> Iterator[str]:
+    """The request's gaps, without those for which the ones before leave no room."""
+    upto = -math.inf
+    for gap in found:
+        start, end = scale.x(gap["at_ns"]), scale.x(gap["at_ns"] + gap["ns"])
+        if end - upto >= LEAST:
+            name = f"{milliseconds(gap['ns'])}: {gap['name']}"
+            yield from bar(start, end, TOP, BAR, style(gap["kind"]), name)
+            upto = max(end, start + LEAST)
 
 
 def cpu(
