@@ -193,7 +193,7 @@ def test_any_value_in_the_place_of_another_makes_a_page_or_an_error(
             draw(made | {key: value})
 
 
-def test_the_cost_is_told_by_its_upper_end_where_it_may_be_nothing() -> None:
+def test_the_cost_is_given_by_its_upper_end_where_it_may_be_nothing() -> None:
     def words(low: float, share: float, high: float) -> str:
         return cost_in_words({"low": low, "share": share, "high": high})
 

@@ -86,9 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(chosen: argparse.Namespace) -> int:
     """Read, draw and write."""
-    told = parsed(contents(chosen.file), chosen.file)
+    report = parsed(contents(chosen.file), chosen.file)
     try:
-        page = draw(told, chosen.number)
+        page = draw(report, chosen.number)
     except TailscopeError as error:
         raise TailscopeError(f"{chosen.file}: {error}") from error
     except ImportError as error:

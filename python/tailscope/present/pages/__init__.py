@@ -34,16 +34,16 @@ MALFORMED = (
 )
 
 
-def draw(told: object, number: int = 1) -> str:
+def draw(report: object, number: int = 1) -> str:
     """The page of a report. `number` selects one of a timeline's stories."""
-    if not isinstance(told, dict):
+    if not isinstance(report, dict):
         raise TailscopeError("this is not a report: it is not a JSON object")
-    kind = told.get("kind")
+    kind = report.get("kind")
     page = PAGES.get(kind) if isinstance(kind, str) else None
     if page is None:
-        raise TailscopeError(unknown(told))
+        raise TailscopeError(unknown(report))
     try:
-        return page(harmless(told), number)
+        return page(harmless(report), number)
     except MALFORMED as error:
         # What a bug in here looks like, too: the text of the error is for whoever reports it.
         raise TailscopeError(
@@ -52,23 +52,23 @@ def draw(told: object, number: int = 1) -> str:
         ) from error
 
 
-def harmless(told: Any, key: str = "") -> Any:  # noqa: ANN401 (any JSON)
+def harmless(value: Any, key: str = "") -> Any:  # noqa: ANN401 (any JSON)
     """The same with texts of bounded length, and without letters that hide or reorder others."""
-    if isinstance(told, dict):
-        return {escaped(name): harmless(one, name) for name, one in told.items()}
-    if isinstance(told, list):
-        return [harmless(one) for one in told]
-    if not isinstance(told, str):
-        return told
+    if isinstance(value, dict):
+        return {escaped(name): harmless(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [harmless(one) for one in value]
+    if not isinstance(value, str):
+        return value
     if key == "text":
-        return escaped(told, but="\n")[:LONGEST_TEXT]
-    text, half = escaped(told), LONGEST // 2
+        return escaped(value, but="\n")[:LONGEST_TEXT]
+    text, half = escaped(value), LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]}…{text[-half:]}"
 
 
-def unknown(told: Mapping[str, Any]) -> str:
+def unknown(report: Mapping[str, Any]) -> str:
     """Why there is no page for some JSON."""
-    if told.keys() & {"rates", "stories", "causes"}:
+    if report.keys() & {"rates", "stories", "causes"}:
         return "an older tailscope wrote this JSON: write it again with this version"
     return (
         "this JSON has no page: write it with tailscope explain --json, tailscope observe --json "
@@ -76,23 +76,23 @@ def unknown(told: Mapping[str, Any]) -> str:
     )
 
 
-def explain(told: Mapping[str, Any], _number: int) -> str:
+def explain(report: Mapping[str, Any], _number: int) -> str:
     from tailscope.present.pages.explain_json import explanation
     from tailscope.report import page
 
-    return page(explanation(told))
+    return page(explanation(report))
 
 
-def observe(told: Mapping[str, Any], _number: int) -> str:
+def observe(report: Mapping[str, Any], _number: int) -> str:
     from tailscope.present.pages.observe import context
 
-    return rendered("observe", context(told))
+    return rendered("observe", context(report))
 
 
-def timeline(told: Mapping[str, Any], number: int) -> str:
+def timeline(report: Mapping[str, Any], number: int) -> str:
     from tailscope.present.pages.timeline import context
 
-    return rendered("timeline", context(told, number))
+    return rendered("timeline", context(report, number))
 
 
 #: The page of each kind of report. `kind` in the JSON is the key.

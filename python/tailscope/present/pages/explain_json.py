@@ -26,37 +26,37 @@ from tailscope.target import parse
 from tailscope.varmri import VarMRI
 from tailscope.weighing import Cause
 
-Told = Mapping[str, Any]
+Given = Mapping[str, Any]
 
 
-def explanation(told: Told) -> Explanation:
+def explanation(given: Given) -> Explanation:
     """The explanation; its page has the same content as that of the original."""
-    method, pictures = told["method"], told["pictures"]
+    method, pictures = given["method"], given["pictures"]
     return Explanation(
-        target=parse(told["target"]),
-        span=SpanName(**told["span"]),
-        p50_ns=told["p50_ns"],
-        at_target=Interval(**told["target_ns"]),
-        base=base(told["base"]),
-        causes=Causes(map(cause, told["causes"])),
-        together=tuple(map(together, told["together"])),
-        disagreements=tuple(told["disagreements"]),
-        never=tuple(told["never"]),
-        others=tuple(SpanName(**other) for other in told["others"]),
-        classes=tuple(LatencyClass(**chosen) for chosen in told["classes"]),
+        target=parse(given["target"]),
+        span=SpanName(**given["span"]),
+        p50_ns=given["p50_ns"],
+        at_target=Interval(**given["target_ns"]),
+        base=base(given["base"]),
+        causes=Causes(map(cause, given["causes"])),
+        together=tuple(map(together, given["together"])),
+        disagreements=tuple(given["disagreements"]),
+        never=tuple(given["never"]),
+        others=tuple(SpanName(**other) for other in given["others"]),
+        classes=tuple(LatencyClass(**chosen) for chosen in given["classes"]),
         timeline=tuple(
             TailBlock(number, 0.0, causes_ns) for number, causes_ns in enumerate(pictures["timeline"])
         ),
         first_ns=pictures["first_ns"],
-        seconds=told["seconds"],
+        seconds=given["seconds"],
         blocks=method["blocks"],
         block_s=method["block_s"],
         run_length=method["run_length"],
-        worst=tuple(Worst(**span) for span in told["worst"]),
-        segments=segments(told["segments"]),
+        worst=tuple(Worst(**span) for span in given["worst"]),
+        segments=segments(given["segments"]),
         curves={name: curve(one) for name, one in pictures["curves"].items()},
-        provenance=provenance(told),
-        notes=tuple(told["notes"]),
+        provenance=provenance(given),
+        notes=tuple(given["notes"]),
         # What the page does not show.
         **{"tail_mean_ns": 0.0, "median_mean_ns": 0.0, "replayed_share": 0.0, "method": VarMRI()},
         **{"without": None, "shares": None, "counters": (), "frequency": None, "pairs": ()},
@@ -74,70 +74,70 @@ def known(names: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def interval(told: Told, name: str) -> Interval:
+def interval(given: Given, name: str) -> Interval:
     """One of the intervals that `flat` laid out."""
-    return Interval(told[f"{name}_ns"], told[f"{name}_lo_ns"], told[f"{name}_hi_ns"])
+    return Interval(given[f"{name}_ns"], given[f"{name}_lo_ns"], given[f"{name}_hi_ns"])
 
 
-def without(told: Told, *names: str) -> dict[str, Any]:
+def without(given: Given, *names: str) -> dict[str, Any]:
     """The other keys."""
     parts = {f"{name}{end}" for name in names for end in ("_ns", "_lo_ns", "_hi_ns")}
-    return {key: value for key, value in told.items() if key not in parts}
+    return {key: value for key, value in given.items() if key not in parts}
 
 
-def cause(told: Told) -> Cause:
+def cause(given: Given) -> Cause:
     """A cause, from its flat form."""
-    known([told["name"]])
-    blame = told["blame"]
+    known([given["name"]])
+    blame = given["blame"]
     if blame is not None:
         blame = Blame(**blame | {"culprits": tuple(Culprit(**one) for one in blame["culprits"])})
-    intervals = {name: interval(told, name) for name in ("predicted", "saving")}
-    return Cause(**without(told, *intervals) | intervals | {"blame": blame})
+    intervals = {name: interval(given, name) for name in ("predicted", "saving")}
+    return Cause(**without(given, *intervals) | intervals | {"blame": blame})
 
 
-def together(told: Told) -> Together:
+def together(given: Given) -> Together:
     """Some causes fixed at once."""
-    intervals = {name: interval(told, name) for name in ("predicted", "saving", "again")}
-    causes = known(told["causes"])
-    return Together(**without(told, *intervals) | intervals | {"causes": causes})
+    intervals = {name: interval(given, name) for name in ("predicted", "saving", "again")}
+    causes = known(given["causes"])
+    return Together(**without(given, *intervals) | intervals | {"causes": causes})
 
 
-def base(told: Told) -> Base:
+def base(given: Given) -> Base:
     """What causes are held against."""
-    target = Interval(**told["target_ns"]) if told["target_ns"] is not None else None
-    return Base(Kind(told["kind"]), told["ledger"], target, told["p50_ns"], told["rows"])
+    target = Interval(**given["target_ns"]) if given["target_ns"] is not None else None
+    return Base(Kind(given["kind"]), given["ledger"], target, given["p50_ns"], given["rows"])
 
 
-def segments(told: Told | None) -> Segments | None:
+def segments(given: Given | None) -> Segments | None:
     """The recording in pieces."""
-    if told is None:
+    if given is None:
         return None
     return Segments(
-        length_s=told["length_s"],
-        segments=tuple(Segment(**one) for one in told["segments"]),
-        too_few=told["too_few"],
-        variation=told["variation"],
-        **{name: Segment(**told[name]) for name in ("best", "typical", "worst")},
-        within=tuple(map(cause, told["within_typical"])),
+        length_s=given["length_s"],
+        segments=tuple(Segment(**one) for one in given["segments"]),
+        too_few=given["too_few"],
+        variation=given["variation"],
+        **{name: Segment(**given[name]) for name in ("best", "typical", "worst")},
+        within=tuple(map(cause, given["within_typical"])),
         across=None,
     )
 
 
-def curve(told: Told) -> Distribution:
+def curve(given: Given) -> Distribution:
     """A line of the CDF."""
-    found = Distribution(np.array(told["bins"], np.int64), np.array(told["weights"], float))
+    found = Distribution(np.array(given["bins"], np.int64), np.array(given["weights"], float))
     if len(found.bins) != len(found.weights) or not found.total > 0:
         raise ValueError("a curve without spans")
     return found
 
 
-def provenance(told: Told) -> Provenance:
+def provenance(given: Given) -> Provenance:
     """How it was measured."""
     return Provenance(
-        recordings=tuple(Measured(**recording) for recording in told["recordings"]),
-        not_measured=told["not_measured"],
-        rows=told["rows"],
-        rows_left_out=told["rows_left_out"],
-        notices=tuple(told["notices"]),
-        warnings=tuple(told["warnings"]),
+        recordings=tuple(Measured(**recording) for recording in given["recordings"]),
+        not_measured=given["not_measured"],
+        rows=given["rows"],
+        rows_left_out=given["rows_left_out"],
+        notices=tuple(given["notices"]),
+        warnings=tuple(given["warnings"]),
     )

@@ -43,34 +43,34 @@ RATIOS = {
 }
 
 
-def context(told: Report) -> dict[str, Any]:
+def context(report: Report) -> dict[str, Any]:
     """What the template needs."""
-    rates = told["rates"]
+    rates = report["rates"]
     return {
         "title": rates[0]["signal"] if rates else "observation",
-        "kicker": placed(told),
+        "kicker": placed(report),
         "grew": unbroken(growth(rates)),
-        "cost": unbroken(cost_in_words(told["effect"])),
-        "facts": facts(told),
-        "careful": careful(told),
-        "rates": [of_counter(told, number) for number in range(len(rates))],
-        "ratio": ratio(told),
-        "tags": by_tag(told),
-        "joint": joint(told),
-        "effect": effect(told),
-        "evenness": evenness(told),
-        "account": account(told),
-        "text": told["text"],
+        "cost": unbroken(cost_in_words(report["effect"])),
+        "facts": facts(report),
+        "careful": careful(report),
+        "rates": [of_counter(report, number) for number in range(len(rates))],
+        "ratio": ratio(report),
+        "tags": by_tag(report),
+        "joint": joint(report),
+        "effect": effect(report),
+        "evenness": evenness(report),
+        "account": account(report),
+        "text": report["text"],
     }
 
 
-def placed(told: Report) -> str:
+def placed(report: Report) -> str:
     """Where the observer ran: on the same core as the application, or on another one."""
-    where = f"from CPU {told['cpu']}"
-    if (observed := told["observed_cpu"]) is not None:
-        same = told["placement"] == "same core"
+    where = f"from CPU {report['cpu']}"
+    if (observed := report["observed_cpu"]) is not None:
+        same = report["placement"] == "same core"
         where += f" (the same core as CPU {observed})" if same else f" (beside CPU {observed})"
-    return f"{where}, {told['seconds']:.1f} s"
+    return f"{where}, {report['seconds']:.1f} s"
 
 
 def growth(rates: Sequence[Report]) -> str:
@@ -99,21 +99,21 @@ def between(effect: Report) -> str:
     return f"95 %: {share(effect['low'])} to {share(effect['high'])}"
 
 
-def facts(told: Report) -> list[Fact]:
+def facts(report: Report) -> list[Fact]:
     """The figures behind the answer."""
     found = []
-    for first in told["rates"][:1]:
+    for first in report["rates"][:1]:
         kept, each = first["kept"], first["per_cycle"]
         spread = f"{or_dash(kept['p1'], brief_rate)} to {or_dash(kept['p99'], brief_rate)}"
         one_in = "–" if not each else f"{in_cycles(1 / each)} cycles"
         found.append(Fact("one count in", one_in, f"{spread} (p1 to p99)"))
-    period = or_dash(told["periods"]["p50"], whole)
-    found.append(Fact("samples", short(told["samples"]), f"median period: {period} cycles"))
-    dropped = whole(told["disagreed"] + told["preempted"])
+    period = or_dash(report["periods"]["p50"], whole)
+    found.append(Fact("samples", short(report["samples"]), f"median period: {period} cycles"))
+    dropped = whole(report["disagreed"] + report["preempted"])
     found.append(
-        Fact("pairs of samples kept", or_dash(told["kept_share"], share), f"{dropped} dropped")
+        Fact("pairs of samples kept", or_dash(report["kept_share"], share), f"{dropped} dropped")
     )
-    effect = told["effect"]
+    effect = report["effect"]
     took = share(effect["share"]) if effect else "–"
     found.append(Fact("observing took", took, between(effect) if effect else "unknown"))
     return [Fact(fact.title, unbroken(fact.value), unbroken(fact.note)) for fact in found]
@@ -124,10 +124,10 @@ def in_cycles(cycles: float) -> str:
     return whole(cycles) if 1e3 <= cycles < 1e5 else short(cycles)
 
 
-def careful(told: Report) -> list[str]:
+def careful(report: Report) -> list[str]:
     """What the reader must know before the figures."""
-    found = list(told["notices"])
-    if raw := told["raw"]:
+    found = list(report["notices"])
+    if raw := report["raw"]:
         if raw["error"]:
             found.append(f"raw samples are missing: {raw['error']}")
         if raw["lost"]:
@@ -135,9 +135,9 @@ def careful(told: Report) -> list[str]:
     return found
 
 
-def of_counter(told: Report, number: int) -> dict[str, Any]:
+def of_counter(report: Report, number: int) -> dict[str, Any]:
     """A counter's card: its rate, how it is distributed, and over time."""
-    counter = told["rates"][number]
+    counter = report["rates"][number]
     each = counter["per_cycle"]
     return {
         "name": counter["signal"],
@@ -145,7 +145,7 @@ def of_counter(told: Report, number: int) -> dict[str, Any]:
         "average": or_dash(counter["per_second"], rate),
         "each": f"{1 / each:.1f}" if each else None,
         "how": counter["how"],
-        "panels": [distribution(told, number), over_time(told, number)],
+        "panels": [distribution(report, number), over_time(report, number)],
         "table": Table(
             "The figures: the rate by pair of samples",
             ("", "pairs kept", "all pairs"),
@@ -181,14 +181,14 @@ def grown(cells: Cells, without_idle: bool) -> Cells:
     return cells[1:] if without_idle and cells and cells[0][0] <= 0 else cells
 
 
-def distribution(told: Report, number: int) -> Panel:
+def distribution(report: Report, number: int) -> Panel:
     """How a counter's rate is distributed."""
-    counter, title = told["rates"][number], "How fast, from one sample to the next"
+    counter, title = report["rates"][number], "How fast, from one sample to the next"
     cells, kept = counter["cells"], counter["kept"]
     idle = cells[0][1] / max(kept["count"], 1) if cells and cells[0][0] <= 0 else 0.0
     without_idle = idle > IDLE
-    dropped = told["disagreed"] + told["preempted"] > 0
-    every = grown(told["curves"]["all"][number], without_idle)
+    dropped = report["disagreed"] + report["preempted"] > 0
+    every = grown(report["curves"]["all"][number], without_idle)
     colour = COLOURS[number % len(COLOURS)]
     curve = Distribution(
         Words(f"Distribution of the rate of {counter['signal']}", spread_in_words(kept, rate)),
@@ -220,24 +220,24 @@ def beyond(curve: Distribution, kept: Report, shown: Any) -> list[str]:  # noqa:
     return [f"Beyond the right edge: {whole(out)} of {whole(kept['count'])} pairs, up to {most}."]
 
 
-def over_time(told: Report, number: int) -> Panel:
+def over_time(report: Report, number: int) -> Panel:
     """A counter's rate in each slice of time."""
-    name = told["rates"][number]["signal"]
+    name = report["rates"][number]["signal"]
     slices = [
         (piece["at"], piece["per_second"][number] if piece["per_second"] else None)
-        for piece in told["series"]
+        for piece in report["series"]
     ]
     known = [value for _, value in slices if value is not None]
     if not known:
         return Panel("Over time", None, ["No slice of time has a pair that was kept."])
     words = Words(
         f"Rate of {name} over time",
-        f"In {told['seconds']:.1f} s, in slices, between {rate(min(known))} and "
+        f"In {report['seconds']:.1f} s, in slices, between {rate(min(known))} and "
         f"{rate(max(known))}.",
     )
     style = f"s-{COLOURS[number % len(COLOURS)]}"
     picture = drawn(
-        lambda width: course(words, "counts a second", style, slices, told["seconds"], 0, width),
+        lambda width: course(words, "counts a second", style, slices, report["seconds"], 0, width),
         HALF,
     )
     return Panel("Over time", picture)
@@ -256,12 +256,12 @@ def called(first: str, second: str) -> tuple[str, str]:
     return RATIOS.get((event(first), event(second)), other)
 
 
-def ratio(told: Report) -> dict[str, Any] | None:
+def ratio(report: Report) -> dict[str, Any] | None:
     """The first counter by the second, by pair of samples."""
-    ratios = told["ratios"]
+    ratios = report["ratios"]
     if ratios is None:
         return None
-    names = [counter["signal"] for counter in told["rates"][:2]]
+    names = [counter["signal"] for counter in report["rates"][:2]]
     title, unit = called(*names)
     kept, without = ratios["kept"], ratios["without"]
     curve = Distribution(
@@ -284,7 +284,7 @@ def ratio(told: Report) -> dict[str, Any] | None:
     return {
         "title": title,
         "names": names,
-        "average": or_dash(told["ratio"], lambda value: f"{value:.4f}"),
+        "average": or_dash(report["ratio"], lambda value: f"{value:.4f}"),
         "panel": Panel("", drawn(curve.draw, HALF) if curve.axis else None, notes),
         "table": Table(
             "The figures: the ratio by pair of samples, each with the same weight",
@@ -294,14 +294,14 @@ def ratio(told: Report) -> dict[str, Any] | None:
     }
 
 
-def joint(told: Report) -> dict[str, Any] | None:
+def joint(report: Report) -> dict[str, Any] | None:
     """The first two counters' rates together."""
-    cells = told["joint"]
+    cells = report["joint"]
     if cells is None:
         return None
-    names = [counter["signal"] for counter in told["rates"][:2]]
-    together = or_dash(told["correlation"], lambda value: f"{value:.3f}")
-    by = or_dash(told["ratio"], lambda value: f"{value:.4f}")
+    names = [counter["signal"] for counter in report["rates"][:2]]
+    together = or_dash(report["correlation"], lambda value: f"{value:.3f}")
+    by = or_dash(report["ratio"], lambda value: f"{value:.4f}")
     words = Words(
         f"The rates of {names[0]} and {names[1]} together",
         f"The first by the second is {by}; their rates correlate by {together}.",
@@ -321,11 +321,11 @@ def joint(told: Report) -> dict[str, Any] | None:
     }
 
 
-def effect(told: Report) -> dict[str, Any]:
+def effect(report: Report) -> dict[str, Any]:
     """What observing took from the application's speed."""
-    found, budget = told["effect"], told["budget"]
+    found, budget = report["effect"], report["budget"]
     if found is None:
-        return {"progress": told["progress"], "picture": None}
+        return {"progress": report["progress"], "picture": None}
     words = Words(
         "What observing took from the application's speed",
         f"{share(found['share'])}, {between(found)}",
@@ -337,42 +337,42 @@ def effect(told: Report) -> dict[str, Any]:
         verdict = f"That is {within} the budget of {share(budget)}."
     figures = found["share"], found["low"], found["high"]
     return {
-        "progress": told["progress"],
+        "progress": report["progress"],
         "pauses": whole(found["phases"]),
         "verdict": verdict,
         "picture": drawn(lambda width: interval.draw(*figures, budget, words, width), WIDE),
     }
 
 
-def account(told: Report) -> list[tuple[str, str]]:
+def account(report: Report) -> list[tuple[str, str]]:
     """How it was observed, and what was lost."""
-    period = told["period"]
+    period = report["period"]
     every = f"every {whole(period)} cycles" if period else "as fast as possible"
     lost = (
-        f"{whole(told['preempted'])} across a preemption of the observer"
-        if told["preemption_noticed"]
+        f"{whole(report['preempted'])} across a preemption of the observer"
+        if report["preemption_noticed"]
         else "preemptions can't be detected here"
     )
     found = [
-        ("observer", f"{placed(told)}; {every}; {whole(told['samples'])} samples"),
-        ("ended", told["end"]),
+        ("observer", f"{placed(report)}; {every}; {whole(report['samples'])} samples"),
+        ("ended", report["end"]),
         (
             "pairs of samples",
-            f"{whole(told['kept'])} kept; dropped: {whole(told['disagreed'])} whose two readings "
-            f"of the clock disagreed by more than {share(told['tolerance'])} (Shim's double-time "
+            f"{whole(report['kept'])} kept; dropped: {whole(report['disagreed'])} whose two readings "
+            f"of the clock disagreed by more than {share(report['tolerance'])} (Shim's double-time "
             f"error correction), {lost}",
         ),
     ]
-    if wrong := told["impossible"]:
+    if wrong := report["impossible"]:
         text = (
             f"{whole(wrong['all'])} of all pairs grew by more than {wrong['most']:g} a cycle, "
             f"{whole(wrong['kept'])} of those kept"
         )
         found.append(("impossible rates", text))
-    found += [("counter", f"{counter['signal']}: {counter['how']}") for counter in told["rates"]]
-    found += [("tag", name) for name in (told["by_tag"] or {"signals": []})["signals"]]
-    found.append(("progress", f"{told['progress']} shows the application's speed"))
-    if raw := told["raw"]:
+    found += [("counter", f"{counter['signal']}: {counter['how']}") for counter in report["rates"]]
+    found += [("tag", name) for name in (report["by_tag"] or {"signals": []})["signals"]]
+    found.append(("progress", f"{report['progress']} shows the application's speed"))
+    if raw := report["raw"]:
         text = (
             f"{whole(raw['samples'])} written ({octets(raw['bytes'])}, {raw['files']} files), "
             f"{whole(raw['lost'])} lost: {raw['folder']}"

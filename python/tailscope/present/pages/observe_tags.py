@@ -15,12 +15,12 @@ from tailscope.present.pages.units import rate, share, whole
 SHOWN, LISTED = 15, 500
 
 
-def cards(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def cards(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """One for the values, and before it one for the functions where the tag is a place in code."""
-    tags = told["by_tag"]
+    tags = report["by_tag"]
     if tags is None:
         return
-    signals, counters = ", ".join(tags["signals"]), [rate["signal"] for rate in told["rates"]]
+    signals, counters = ", ".join(tags["signals"]), [rate["signal"] for rate in report["rates"]]
     say = (
         "The share of the samples that saw each value, and the counters' rates in the pairs of "
         f"samples that both saw it. In {share(tags['changed_share'])} of the time, the value "

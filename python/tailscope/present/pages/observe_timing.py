@@ -20,10 +20,10 @@ GAP = 10.0
 OUTSIDE = 0.005
 
 
-def evenness(told: Report) -> dict[str, Any]:
+def evenness(report: Report) -> dict[str, Any]:
     """Four pictures, two in a row."""
-    hz = max(told["clock_hz"], 1)
-    period = told["period"]
+    hz = max(report["clock_hz"], 1)
+    period = report["period"]
     goal = (period, f"asked: {whole(period)}") if period else None
     return {
         "clock": f"{hz / 1e9:.2f} GHz, 1,000 cycles are {duration(1e12 / hz)}",
@@ -31,19 +31,19 @@ def evenness(told: Report) -> dict[str, Any]:
             lengths(
                 "Periods: from one sample to the next",
                 "Distribution of the periods",
-                told["curves"]["periods"],
-                told["periods"],
+                report["curves"]["periods"],
+                report["periods"],
                 goal,
             ),
             lengths(
                 "Within a sample: from one reading of the clock to the other",
                 "Distribution of how long a sample takes",
-                told["curves"]["reads"],
-                told["reads"],
+                report["curves"]["reads"],
+                report["reads"],
                 None,
             ),
         ],
-        "lower": [gaps(told, hz), dropped(told)],
+        "lower": [gaps(report, hz), dropped(report)],
     }
 
 
@@ -71,16 +71,16 @@ def lengths(
     return Panel(title, drawn(curve.draw, HALF), notes)
 
 
-def gaps(told: Report, hz: int) -> Panel:
+def gaps(report: Report, hz: int) -> Panel:
     """When the observer itself was delayed: how many gaps were at least this long."""
     title = "Gaps: when the observer was delayed"
-    median, ns = told["periods"]["p50"] or 0.0, 1e9 / hz
+    median, ns = report["periods"]["p50"] or 0.0, 1e9 / hz
     start = GAP * median
-    found = [(at * ns, count) for at, count in told["curves"]["periods"] if at >= start > 0]
+    found = [(at * ns, count) for at, count in report["curves"]["periods"] if at >= start > 0]
     if not found:
         text = f"None: no period was ten times the median ({cycles(median)} cycles) or longer."
         return Panel(title, None, [text])
-    seen = told["gaps"]
+    seen = report["gaps"]
     about = (
         f"{whole(seen['count'])} gaps of {duration(start * ns)} or longer, "
         f"{share(seen['share'])} of the time; the longest took {duration(seen['longest'] * ns)}."
@@ -91,23 +91,23 @@ def gaps(told: Report, hz: int) -> Panel:
     )
 
 
-def dropped(told: Report) -> Panel:
+def dropped(report: Report) -> Panel:
     """The share of the pairs that were dropped, over time."""
     slices = []
-    for piece in told["series"]:
+    for piece in report["series"]:
         pairs = piece["kept"] + piece["dropped"]
         slices.append((piece["at"], 100 * piece["dropped"] / pairs if pairs else None))
-    kept = told["kept_share"]
+    kept = report["kept_share"]
     about = (
         f"{or_dash(None if kept is None else 1 - kept, share)} of all pairs: "
-        f"{whole(told['disagreed'])} whose two readings of the clock disagreed by more than "
-        f"{share(told['tolerance'])}, {whole(told['preempted'])} across a preemption."
+        f"{whole(report['disagreed'])} whose two readings of the clock disagreed by more than "
+        f"{share(report['tolerance'])}, {whole(report['preempted'])} across a preemption."
     )
     words = Words("Pairs of samples that were dropped, over time", about)
     has_picture = any(value is not None for _, value in slices)
     picture = drawn(
         lambda width: course(
-            words, "% of the pairs of samples", "s-lost", slices, told["seconds"], 1, width
+            words, "% of the pairs of samples", "s-lost", slices, report["seconds"], 1, width
         ),
         HALF,
     )

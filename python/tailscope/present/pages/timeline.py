@@ -36,9 +36,9 @@ LEGEND = (
 Story = Mapping[str, Any]
 
 
-def context(told: Mapping[str, Any], number: int) -> dict[str, Any]:
+def context(report: Mapping[str, Any], number: int) -> dict[str, Any]:
     """What the template needs for one of the stories; 1 is the slowest request."""
-    stories = told["stories"]
+    stories = report["stories"]
     if not 1 <= number <= len(stories):
         raise TailscopeError(
             f"there is no story {number}: this file has {len(stories)}; "
@@ -57,8 +57,8 @@ def context(told: Mapping[str, Any], number: int) -> dict[str, Any]:
         "thread": story["thread"],
         "tid": story["tid"],
         "span": story["span"],
-        "events": whole(told["events"]),
-        "kernel": told["kernel"],
+        "events": whole(report["events"]),
+        "kernel": report["kernel"],
         "remarks": remarks(story),
         "losses": losses(story),
         "picture": drawn(lambda width: lanes.draw(story, words, width), WIDE, NARROW),
