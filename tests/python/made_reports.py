@@ -13,7 +13,9 @@ def spread(cells: list[list[float]]) -> dict[str, Any]:
     """The figures of a distribution."""
     values = [value for value, count in cells for _ in range(int(count))] or [0.0]
     at = {"p1": 0.01, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-    found = {name: values[min(int(share * len(values)), len(values) - 1)] for name, share in at.items()}
+    found = {
+        name: values[min(int(share * len(values)), len(values) - 1)] for name, share in at.items()
+    }
     mean = sum(values) / len(values)
     return {"count": len(values), "mean": mean, "deviation": 1.0, **found, "max": values[-1]}
 
@@ -50,7 +52,11 @@ def observation(name: str = "channel:7:served", tag: str = "channel:7:phase") ->
         "impossible": {"most": 0.001, "all": 4, "kept": 0},
         "rates": [counter(name, fast), counter("counter:7:cycles", slow)],
         "ratio": 2.1,
-        "ratios": {"kept": spread([[1.0, 30], [2.0, 60]]), "without": 10, "cells": [[1.0, 30], [2.0, 60]]},
+        "ratios": {
+            "kept": spread([[1.0, 30], [2.0, 60]]),
+            "without": 10,
+            "cells": [[1.0, 30], [2.0, 60]],
+        },
         "correlation": 0.25,
         "joint": [[0.0, 5e5, 10], [1e6, 5e5, 50], [2e6, 1e6, 40]],
         "by_tag": by_tag,

@@ -57,7 +57,9 @@ def test_values_lie_inside_an_axis_and_in_order(
         assert all(any(axis.holds(t * by) for by in (1 - 1e-9, 1, 1 + 1e-9)) for t, _ in ticks)
 
 
-def curve(cells: list[tuple[float, int]], behind: list[tuple[float, int]] | None = None) -> Distribution:
+def curve(
+    cells: list[tuple[float, int]], behind: list[tuple[float, int]] | None = None
+) -> Distribution:
     hidden = (behind, "all") if behind else None
     style = "s-one"
     return Distribution(WORDS, "counts a second", "% of them", style, cells, 0.0005, short, hidden)
@@ -130,7 +132,11 @@ def test_a_table_of_two_rates_has_all_pairs() -> None:
 def test_many_rates_become_few_groups_and_each_keeps_its_own() -> None:
     values = [(1e3 * 1.09 ** (i % 100), 1) for i in range(500)]
     groups = Groups(values)
-    assert {groups.place(value) for value, _ in values} == set(range(GROUPS)) == set(range(len(groups)))
+    assert (
+        {groups.place(value) for value, _ in values}
+        == set(range(GROUPS))
+        == set(range(len(groups)))
+    )
     assert Groups([(0.0, 7)]).names() == ["0"]
     assert len(Groups([(5.0, 7)])) == 1
     assert Groups([(5.0, 7)]).place(math.inf) == 0

@@ -55,7 +55,14 @@ def test_names_from_measured_processes_are_only_text(evil: str) -> None:
         {"name": evil, "share": 0.5, "samples": 5, "per_second": [2e6, None]}
     ]
     observed["notices"] = [evil]
-    observed["raw"] = {"folder": evil, "samples": 1, "lost": 2, "bytes": 3, "files": 1, "error": evil}
+    observed["raw"] = {
+        "folder": evil,
+        "samples": 1,
+        "lost": 2,
+        "bytes": 3,
+        "files": 1,
+        "error": evil,
+    }
     observed["text"] = evil
     for told in (observed, stories(evil)):
         page = draw(told)
@@ -72,7 +79,10 @@ def test_names_from_measured_processes_are_only_text(evil: str) -> None:
 
 def test_the_answer_leads_the_page_of_an_observation() -> None:
     page = draw(observation())
-    assert "channel:7:served grew by 2.20\u00a0M/s; <b>observing took 1.80\u00a0% of its speed</b>" in page
+    assert (
+        "channel:7:served grew by 2.2\u00a0M/s; <b>observing took 1.80\u00a0% of its speed</b>"
+        in page
+    )
     assert "from CPU 1 (beside CPU 0), 2.0 s" in page
     assert "<p>the clock is coarse.</p>" in page
     assert "That is above the budget of 1.00 %." in page
@@ -98,7 +108,10 @@ def test_an_observation_of_one_counter_that_never_grew_still_has_a_page() -> Non
     told = observation()
     told["rates"] = told["rates"][:1]
     told["rates"][0] |= {"per_second": None, "per_cycle": None, "cells": []}
-    told["rates"][0]["kept"] = dict.fromkeys(told["rates"][0]["kept"], None) | {"count": 0, "max": 0.0}
+    told["rates"][0]["kept"] = dict.fromkeys(told["rates"][0]["kept"], None) | {
+        "count": 0,
+        "max": 0.0,
+    }
     told["curves"] = {"all": [[]], "periods": [], "reads": []}
     told["periods"] = told["reads"] = told["rates"][0]["kept"]
     told["series"] = []
@@ -117,14 +130,17 @@ def test_values_beyond_the_picture_and_beyond_the_table_are_counted() -> None:
     page = draw(told)
     assert "Not drawn: 585 more, 58.50 % of the samples together." in page
     assert page.count('<rect class="f-ink"') == 2 * 15
-    assert "<td class=\"long\">100 more (--json)</td><td>10.00 %</td><td>10,000</td>" in page
+    assert '<td class="long">100 more (--json)</td><td>10.00 %</td><td>10,000</td>' in page
 
 
 def test_the_page_of_a_request_shows_its_gaps_its_lanes_and_its_wake_up() -> None:
     page = draw(stories())
     assert "<h1>6.00 ms of 6.05 ms: waiting for CPU 1 behind hog</h1>" in page
     assert "server, thread 7" in page and "15 events on Linux 6.18" in page
-    assert "Meanwhile in java (process 42), 3.2 s old: 1 class initialised, 210 methods compiled." in page
+    assert (
+        "Meanwhile in java (process 42), 3.2 s old: 1 class initialised, 210 methods compiled."
+        in page
+    )
     assert "Lost here: 3 events of hog." in page
     assert "2 intervals are too short to be seen and not drawn." in page
     assert page.count("<tr><td>") == 3

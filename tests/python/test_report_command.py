@@ -28,7 +28,9 @@ def saved(folder: Path, told: object, name: str = "seen.json") -> Path:
     return file
 
 
-def test_the_page_goes_beside_the_json_or_where_it_is_asked_for(tmp_path: Path, run: Command) -> None:
+def test_the_page_goes_beside_the_json_or_where_it_is_asked_for(
+    tmp_path: Path, run: Command
+) -> None:
     file = saved(tmp_path, observation())
     code, out, err = run(file)
     assert (code, out) == (0, "") and flat(err) == f"tailscope report: wrote {tmp_path}/seen.html"
@@ -53,7 +55,9 @@ def test_another_story_is_chosen_by_its_number(tmp_path: Path, run: Command) -> 
     file = saved(tmp_path, told)
     assert run(file, "-n", "2", "-q")[0] == 0
     assert "<h1>the second</h1>" in (tmp_path / "seen.html").read_text()
-    assert "there is no story 3: this file has 2" in sentence(run(file, "-n", "3"), "tailscope report")
+    assert "there is no story 3: this file has 2" in sentence(
+        run(file, "-n", "3"), "tailscope report"
+    )
 
 
 @pytest.mark.parametrize(

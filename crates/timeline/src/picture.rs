@@ -320,7 +320,7 @@ mod tests {
     fn many_busy_cpus_make_a_bounded_picture_with_the_longest_intervals() {
         let mut seen = Seen::default();
         for cpu in 0..2000 {
-            let bar = |at| Bar {
+            let bar = |at: u64| Bar {
                 from: at * 20,
                 to: at * 20 + 15,
                 what: 1,

@@ -1,4 +1,4 @@
-"""The page of `tailscope explain`: the answer, the table of causes, four pictures and the account."""
+"""The page of `tailscope explain`: the answer, the causes, four pictures and the account."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from markupsafe import Markup
+
 from tailscope import charts, figures
 from tailscope.advice import advised
 from tailscope.answer import answer

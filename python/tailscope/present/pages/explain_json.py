@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+
 from tailscope.base import Base, Kind
 from tailscope.blame import Blame, Culprit
 from tailscope.bootstrap import Interval
@@ -45,7 +46,8 @@ def explanation(given: Given) -> Explanation:
         others=tuple(SpanName(**other) for other in given["others"]),
         classes=tuple(LatencyClass(**chosen) for chosen in given["classes"]),
         timeline=tuple(
-            TailBlock(number, 0.0, causes_ns) for number, causes_ns in enumerate(pictures["timeline"])
+            TailBlock(number, 0.0, causes_ns)
+            for number, causes_ns in enumerate(pictures["timeline"])
         ),
         first_ns=pictures["first_ns"],
         seconds=given["seconds"],

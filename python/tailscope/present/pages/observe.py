@@ -358,9 +358,9 @@ def account(report: Report) -> list[tuple[str, str]]:
         ("ended", report["end"]),
         (
             "pairs of samples",
-            f"{whole(report['kept'])} kept; dropped: {whole(report['disagreed'])} whose two readings "
-            f"of the clock disagreed by more than {share(report['tolerance'])} (Shim's double-time "
-            f"error correction), {lost}",
+            f"{whole(report['kept'])} kept; dropped: {whole(report['disagreed'])} whose two "
+            f"readings of the clock disagreed by more than {share(report['tolerance'])} (Shim's "
+            f"double-time error correction), {lost}",
         ),
     ]
     if wrong := report["impossible"]:

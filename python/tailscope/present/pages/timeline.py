@@ -83,7 +83,9 @@ def jvm(one: Mapping[str, Any]) -> str:
     age = one["age_ns"]
     old = "" if age is None else f", {age / 1e9:.1f} s old"
     counts = [(one[key], *words) for key, *words in JVM if one[key]]
-    done = ", ".join(f"{count:,} {single if count == 1 else more}" for count, single, more in counts)
+    done = ", ".join(
+        f"{count:,} {single if count == 1 else more}" for count, single, more in counts
+    )
     return f"{one['name']} (process {one['process']}){old}: {done}"
 
 

@@ -111,7 +111,8 @@ def steps_between(low: float, high: float, most: int) -> list[float]:
     sizes = (size * power for size in (1, 2, 5, 10))
     step = next((size for size in sizes if size >= rough * 0.8), 10 * power)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [number * step for number in range(first, last + 1)]
+    # Between neighbouring floats, several of them are the same.
+    return list(dict.fromkeys(number * step for number in range(first, last + 1)))
 
 
 def labelled(ticks: Sequence[float]) -> list[tuple[float, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
+
 from tailscope.present.pages.charts.axis import Axis
 from tailscope.present.pages.shared import svg
 

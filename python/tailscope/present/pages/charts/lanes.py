@@ -1,4 +1,4 @@
-"""A request over time: its gaps, and below them a lane for each CPU with the threads that had it."""
+"""A request over time: its gaps, and below them a lane for each CPU with its threads."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def lines(
     free = -math.inf
     for at, name in moments:
         x = scale.x(at)
-        yield f'<g><title>{name}</title>{svg.line(x, 24, x, height - 12, "mark")}</g>'
+        yield f"<g><title>{name}</title>{svg.line(x, 24, x, height - 12, 'mark')}</g>"
         long = svg.text_width(name)
         if x > free:
             left = min(x, width - long)
