@@ -83,7 +83,7 @@ def test_the_answer_leads_the_page_of_an_observation() -> None:
         "channel:7:served grew by 2.2\u00a0M/s; <b>observing took 1.80\u00a0% of its speed</b>"
         in page
     )
-    assert "from CPU 1 (beside CPU 0), 2.0 s" in page
+    assert "from CPU 1 (another core than CPU 0), 2.0 s" in page
     assert "<p>the clock is coarse.</p>" in page
     assert "That is above the budget of 1.00 %." in page
     assert "3 whose two readings of the clock disagreed by more than 1.00 %" in page

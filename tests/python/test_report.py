@@ -63,6 +63,11 @@ def test_tags_are_balanced_and_pictures_are_well_formed(written: str) -> None:
         assert "inf" not in picture
 
 
+def test_the_style_sheet_is_not_escaped(written: str) -> None:
+    style = written[written.index("<style>") : written.index("</style>")]
+    assert '"Segoe UI"' in style and ".f-lock{" in style and "&" not in style
+
+
 def test_it_follows_the_readers_light_and_width(written: str) -> None:
     assert "prefers-color-scheme: dark" in written
     assert 'name="viewport"' in written

@@ -52,14 +52,14 @@ def context(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def colours() -> Markup:
+def colours() -> str:
     """A fill, a stroke and a background of each cause's colour."""
     rules = (
         f".f-{name}{{fill:var(--{name})}}.s-{name}{{stroke:var(--{name})}}"
         f".b-{name}{{background:var(--{name});border-color:var(--{name})}}\n"
         for name in MEANING
     )
-    return Markup("".join(rules))
+    return "".join(rules)
 
 
 def facts(explanation: Explanation) -> list[Fact]:

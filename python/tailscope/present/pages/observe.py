@@ -69,7 +69,7 @@ def placed(report: Report) -> str:
     where = f"from CPU {report['cpu']}"
     if (observed := report["observed_cpu"]) is not None:
         same = report["placement"] == "same core"
-        where += f" (the same core as CPU {observed})" if same else f" (beside CPU {observed})"
+        where += f" (the same core as CPU {observed})" if same else f" (another core than CPU {observed})"
     return f"{where}, {report['seconds']:.1f} s"
 
 
