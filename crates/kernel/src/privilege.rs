@@ -128,9 +128,7 @@ pub fn drop_capabilities_but_reading() -> Result<(), LoadError> {
     drop_all_but(|have| have & CapabilitySet::DAC_READ_SEARCH)
 }
 
-fn drop_all_but(
-    kept: impl FnOnce(CapabilitySet) -> CapabilitySet,
-) -> Result<(), LoadError> {
+fn drop_all_but(kept: impl FnOnce(CapabilitySet) -> CapabilitySet) -> Result<(), LoadError> {
     let system = |source: rustix::io::Errno| LoadError::System {
         what: "drop the capabilities that are not needed",
         source: source.into(),

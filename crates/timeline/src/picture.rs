@@ -73,7 +73,9 @@ pub fn picture(trace: &Trace, story: &Story) -> Picture {
     let left_out = seen.thin(from, to);
     let after = |at: u64| at.wrapping_sub(story.begin_ns) as i64;
     let names = seen.cpus.values().flat_map(|cpu| &cpu.threads);
-    let names = names.map(|bar| (bar.what, trace.thread(bar.what))).collect();
+    let names = names
+        .map(|bar| (bar.what, trace.thread(bar.what)))
+        .collect();
     Picture {
         from_ns: after(from),
         to_ns: after(to),
@@ -299,9 +301,7 @@ fn thin<T: Copy>(bars: &mut Vec<Bar<T>>, from: u64, step: u64) {
     let mut kept: Vec<Bar<T>> = Vec::with_capacity(bars.len().min(MOST_INTERVALS));
     for &bar in bars.iter() {
         match kept.last_mut() {
-            Some(last)
-                if last.length().max(bar.length()) < step && place(last) == place(&bar) =>
-            {
+            Some(last) if last.length().max(bar.length()) < step && place(last) == place(&bar) => {
                 if bar.length() > last.length() {
                     *last = bar;
                 }

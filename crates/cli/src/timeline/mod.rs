@@ -53,7 +53,8 @@ fn open(path: &std::path::Path) -> Result<Trace> {
 fn draw_page(args: &Page) -> Result<ExitCode> {
     let trace = open(&args.trace)?;
     let mut told = tell(&trace, None, args.number as usize);
-    told.stories.drain(..told.stories.len().min(args.number as usize - 1));
+    told.stories
+        .drain(..told.stories.len().min(args.number as usize - 1));
     let Some(story) = told.stories.first_mut() else {
         return Err(Failure::usage(format!(
             "{} has {} slow requests: there is no number {}",
