@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tailscope.cause import CAUSES, RUNNING
 from tailscope.composition import LatencyClass
 from tailscope.explanation import Explanation
-from tailscope.grid import Distribution, middle
+from tailscope.grid import Distribution, last_quantile, middle, stretch, tail_quantiles
 from tailscope.quantity import duration, percent
 from tailscope.svg import box, dot, label, line, path, picture
 
 #: Stacking order: the span's own work first, then the causes as in the schema.
 ORDER = (RUNNING, *CAUSES)
-#: Points of one CDF line: two to a pixel of the widest picture.
-STEPS = 500
 #: A part of a bar narrower than this (px) can't be seen and is not drawn.
 VISIBLE = 0.15
 DECADES = "123456789"
-
-
-def stretch(quantile: float) -> float:
-    """Where a quantile lies on the tail-stretched axis: each nine as high as the one before."""
-    return -math.log10(max(1 - quantile, 1e-12))
 
 
 def latency_ticks(low: float, high: float, most: int) -> list[float]:
@@ -88,7 +81,8 @@ def cdf(explanation: Explanation, width: float) -> str:
     """How many spans are faster than a latency, measured and without each of the top causes."""
     height = 380.0 if width > 500 else 330.0
     left, right, top, bottom = 64.0, 16.0, 14.0, 34.0
-    last = last_quantile(explanation.curves[""])
+    whole = explanation.curves[""]
+    last = last_quantile(whole)
     names = shown_curves(explanation)
     joint = joint_curve(explanation)
     keys = ("", *names) if joint is None else ("", *names, joint)
@@ -157,35 +151,10 @@ def crossings(explanation, names, x, y, edge) -> list[str]:  # noqa: ANN001
     return parts
 
 
-def last_quantile(whole: Distribution) -> float:
-    """Where the lines of the CDF end: beyond it are single spans."""
-    return min(1 - 1 / max(whole.total, 10.0), 1 - 1e-6)
-
-
 def points(curve: Distribution, last: float) -> tuple[np.ndarray, np.ndarray]:
     """Quantiles evenly spread on the stretched axis, and their values in ns."""
-    quantiles, place = places(curve, last)
-    return quantiles, np.maximum(middle(curve.bins)[place], 1.0)
-
-
-def places(curve: Distribution, last: float) -> tuple[np.ndarray, np.ndarray]:
-    """These quantiles, and in which of the curve's bins each lies."""
-    quantiles = 1 - 10 ** -np.linspace(0, stretch(last), STEPS)
-    cumulated = np.cumsum(curve.weights) / curve.total
-    place = np.searchsorted(cumulated, quantiles * (1 - 1e-12), side="left")
-    return quantiles, np.minimum(place, len(curve.bins) - 1)
-
-
-def sketches(curves: Mapping[str, Distribution]) -> dict[str, Distribution]:
-    """The same lines in at most `STEPS` bins each: `points` takes the same from both."""
-    last = last_quantile(curves[""])
-    found = {}
-    for name, curve in curves.items():
-        place = np.unique(places(curve, last)[1])
-        upto = np.cumsum(curve.weights)[place]
-        upto[-1] = curve.total
-        found[name] = Distribution(curve.bins[place], np.diff(upto, prepend=0.0))
-    return found
+    quantiles = tail_quantiles(last)
+    return quantiles, np.maximum(middle(curve.bins)[curve.places(quantiles)], 1.0)
 
 
 def rounded(percentile: float) -> str:

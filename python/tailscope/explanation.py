@@ -20,7 +20,7 @@ from tailscope.counting import CounterImpact, Frequency, frequency_dict
 from tailscope.coverage import Coverage, covered
 from tailscope.disagreement import disagreements
 from tailscope.engine import connect
-from tailscope.grid import Distribution, lower_edge
+from tailscope.grid import Distribution, last_quantile, lower_edge, tail_quantiles
 from tailscope.ledger import Ledger
 from tailscope.measure import Worst
 from tailscope.near import with_near, with_tail
@@ -222,13 +222,13 @@ class Explanation:
 
     def pictures(self) -> dict[str, Any]:
         """What only the pictures of the page show: the lines of the CDF, and the tail over time."""
-        from tailscope.charts import sketches
-
+        quantiles = tail_quantiles(last_quantile(self.curves[""]))
+        sketches = {name: curve.sketch(quantiles) for name, curve in self.curves.items()}
         return {
             "first_ns": self.first_ns,
             "curves": {
                 name: {"bins": curve.bins.tolist(), "weights": curve.weights.tolist()}
-                for name, curve in sketches(self.curves).items()
+                for name, curve in sketches.items()
             },
             "timeline": [
                 {name: ns for name, ns in block.causes_ns.items() if ns} for block in self.timeline

@@ -14,11 +14,11 @@ from explain_synthetic import World
 from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import EVIL
-from tailscope.charts import STEPS, last_quantile, points, sketches
+from tailscope.charts import points
 from tailscope.cli import main
 from tailscope.errors import TailscopeError
 from tailscope.explanation import Explanation
-from tailscope.grid import Distribution
+from tailscope.grid import STEPS, Distribution, last_quantile, tail_quantiles
 from tailscope.present.pages import draw
 from tailscope.report import page
 
@@ -57,7 +57,7 @@ def test_a_sketch_gives_the_points_of_the_whole_curve(weights: dict[int, float])
     bins = sorted(weights)
     whole = Distribution(np.array(bins), np.array([weights[number] for number in bins]))
     last = last_quantile(whole)
-    sketch = sketches({"": whole})[""]
+    sketch = whole.sketch(tail_quantiles(last))
     assert sketch.total == pytest.approx(whole.total, rel=1e-9)
     # Where weights differ by 1e9, a sum's rounding may move a point by a bin.
     same = points(whole, last)[1] == points(sketch, last)[1]

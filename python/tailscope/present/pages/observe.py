@@ -69,7 +69,11 @@ def placed(report: Report) -> str:
     where = f"from CPU {report['cpu']}"
     if (observed := report["observed_cpu"]) is not None:
         same = report["placement"] == "same core"
-        where += f" (the same core as CPU {observed})" if same else f" (another core than CPU {observed})"
+        where += (
+            f" (the same core as CPU {observed})"
+            if same
+            else f" (another core than CPU {observed})"
+        )
     return f"{where}, {report['seconds']:.1f} s"
 
 
