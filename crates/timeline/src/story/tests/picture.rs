@@ -70,7 +70,8 @@ fn intervals_too_short_to_be_seen_are_left_out_and_counted() {
     let seen = picture(&trace, &told.stories[0]);
     let bars = seen.cpus[1].threads.len();
     assert!(bars < 1100, "{bars}");
-    assert_eq!(bars as u64 + seen.left_out, 3004);
+    // 3,000 switches and the two at the ends of the wait cut the time since the start into these.
+    assert_eq!(bars as u64 + seen.left_out, 3003);
     let longest = seen.cpus[1].threads.iter().map(|bar| bar.1).max();
     assert!(longest >= Some(2890 * US), "{longest:?}");
 }
