@@ -63,7 +63,7 @@ tailscope: $(STAMPS)/toolchain.mk
 
 $(TAILSCOPE): tailscope
 
-$(VENV)/.wheel: $(TAILSCOPE) pyproject.toml $(shell find python -name '*.py' -o -name '*.html' -o -name '*.js' -o -name '*.css') $(VENV)/.installed
+$(VENV)/.wheel: $(TAILSCOPE) pyproject.toml $(shell find python -name '*.py' -o -name '*.html' -o -name '*.js' -o -name '*.css' -o -name '*.j2') $(VENV)/.installed
 	rm -rf target/wheels
 	$(VENV)/bin/maturin build --quiet --release --locked --out target/wheels -- $(STATIC)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall target/wheels/*.whl

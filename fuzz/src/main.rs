@@ -18,7 +18,7 @@ use tailscope_signals::meters::{self, Meters};
 use tailscope_sdk_server::region::Region;
 use tailscope_signals::row::Row;
 use tailscope_signals::sdk_files::SdkFile;
-use tailscope_timeline::{Trace, page, perfetto, tell};
+use tailscope_timeline::{Trace, perfetto, picture, tell};
 
 /// The input that is fuzzed in this process.
 static TARGET: OnceLock<fn(&[u8])> = OnceLock::new();
@@ -111,7 +111,7 @@ fn window(bytes: &[u8]) {
     if let Ok(trace) = Trace::open(&path) {
         let told = tell(&trace, None, 10);
         for story in told.stories.iter().take(2) {
-            let _ = page(&trace, story);
+            let _ = picture(&trace, story);
         }
         let _ = perfetto::write(&trace, &mut std::io::sink());
     }

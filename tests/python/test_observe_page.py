@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from browser import Browser
+from rig.installed import environment
 from rig.observer import has_channels
 from rig.processes import favoured
 from rig.waiting import until
@@ -74,7 +75,8 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
         command = [*favoured(), TAILSCOPE, "observe", "--signal", names[0], "--signal", names[1]]
         command += ["--tag", names[2], "--period", "20000", "--duration", "2s", "--json"]
         command += ["--html", page, "--quiet"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        env = os.environ | environment(page.parent)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
     finally:
         running.kill()
         running.wait()

@@ -63,6 +63,11 @@ def test_tags_are_balanced_and_pictures_are_well_formed(written: str) -> None:
         assert "inf" not in picture
 
 
+def test_the_style_sheet_is_not_escaped(written: str) -> None:
+    style = written[written.index("<style>") : written.index("</style>")]
+    assert '"Segoe UI"' in style and ".f-lock{" in style and "&" not in style
+
+
 def test_it_follows_the_readers_light_and_width(written: str) -> None:
     assert "prefers-color-scheme: dark" in written
     assert 'name="viewport"' in written
@@ -94,5 +99,5 @@ def test_a_strange_ledger_still_makes_a_page(make: Make, walls: list[int]) -> No
 
 @pytest.mark.parametrize("cause", MEANING)
 def test_each_cause_has_a_colour_by_day_and_by_night(cause: str) -> None:
-    style = files("tailscope.present").joinpath("report.css").read_text()
+    style = files("tailscope.present").joinpath("page.css").read_text()
     assert style.count(f"--{cause}:") == 2

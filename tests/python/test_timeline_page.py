@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from browser import Browser
+from rig.installed import environment
 from windows import request_behind_a_hog, write
 
 TAILSCOPE = Path(__file__).resolve().parents[2] / "target" / "release" / "tailscope"
@@ -20,7 +22,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     window = write(folder / "slow-0001.timeline", request_behind_a_hog(), NAME)
     command = [TAILSCOPE, "timeline", "page", window]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    env = os.environ | environment(folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
     assert done.returncode == 0, done
     return folder / "slow-0001.1.html"
 
@@ -36,6 +39,22 @@ def test_the_page_opens_alone_and_fits(
     assert [url for url in requests if url != page.as_uri()] == []
     assert browser.said("Log.entryAdded") == []
     assert browser.said("Runtime.exceptionThrown") == []
+    # The picture is seen once, and its text is not shrunk below what can be read.
+    scales = browser.value(
+        "[...document.querySelectorAll('svg')].filter(it => it.clientWidth > 0)"
+        ".map(it => it.clientWidth / it.viewBox.baseVal.width)"
+    )
+    assert len(scales) == 1 and scales[0] >= 0.85
+
+
+def test_the_error_says_where_the_program_that_draws_comes_from(tmp_path: Path) -> None:
+    window = write(tmp_path / "slow-0001.timeline", request_behind_a_hog())
+    command = [TAILSCOPE, "timeline", "page", window]
+    env = os.environ | {"PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "there is no tailscope-report" in done.stderr and "tailscope report" in done.stderr
+    assert list(tmp_path.iterdir()) == [window]
 
 
 def test_the_page_shows_the_story_the_lanes_and_the_wake_up(browser: Browser, page: Path) -> None:
@@ -49,6 +68,6 @@ def test_the_page_shows_the_story_the_lanes_and_the_wake_up(browser: Browser, pa
         "Math.max(...[...document.querySelectorAll('rect.late')].map(r => r.width.baseVal.value))"
     )
     assert late > 900
-    assert browser.value("document.querySelectorAll('path.arrow').length") == 1
+    assert browser.value("document.querySelectorAll('.wide path.arrow').length") == 1
     rows = browser.value("document.querySelectorAll('tbody tr').length")
     assert rows == 6

@@ -32,8 +32,8 @@ Start with:
   tailscope diff run other                    show what changed, and which causes explain it
   tailscope timeline -p PID --slow 2ms        save all events around a slow request
 
-`explain` and `diff` are separate programs, tailscope-explain and tailscope-diff.
-See `tailscope explain --help` and `tailscope diff --help`.
+`explain`, `diff` and `report` are separate programs, tailscope-explain and so on.
+See `tailscope explain --help`, `tailscope diff --help` and `tailscope report --help`.
 
 Exit codes: 0 success, 1 the answer is \"no\", 2 wrong usage, 3 not possible on this machine.
 `record -- CMD` exits with the command's own code if the command ends first.")]
@@ -57,7 +57,7 @@ pub enum Command {
     Observe(Observe),
     /// Show what this machine can measure, what it can't, and why
     Doctor(Doctor),
-    /// explain, diff, ...: programs named tailscope-NAME beside this one or on the PATH
+    /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }

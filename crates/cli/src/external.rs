@@ -2,13 +2,35 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
 use crate::failure::Failure;
+
+/// The path of `tailscope-NAME`, beside this program or on the PATH. `None`: there is none.
+///
+/// It is never taken from the current folder, as an empty entry of the PATH would have it: root may
+/// be in anybody's folder.
+pub fn locate(name: &str) -> Option<PathBuf> {
+    let beside = env::current_exe().ok();
+    let beside = beside.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let path = env::var_os("PATH").unwrap_or_default();
+    beside
+        .into_iter()
+        .chain(env::split_paths(&path))
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(format!("tailscope-{name}")))
+        .find(|file| is_program(file))
+}
+
+fn is_program(file: &Path) -> bool {
+    let about = file.metadata();
+    about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
 
 /// Becomes `tailscope-NAME`, from beside this program or from the PATH.
 pub fn run(words: &[OsString]) -> Result<ExitCode> {
@@ -27,7 +49,7 @@ pub fn run(words: &[OsString]) -> Result<ExitCode> {
     Err(if error.kind() == std::io::ErrorKind::NotFound {
         let name = name.to_string_lossy();
         let hint = match name.as_ref() {
-            "explain" | "diff" => {
+            "explain" | "diff" | "report" => {
                 "its program is not next to this one or on the PATH; `make build` installs it as \
                  .venv/bin/tailscope"
             }

@@ -11,6 +11,7 @@ mod doctor;
 mod external;
 mod failure;
 mod observe;
+mod page;
 mod record;
 mod screen;
 mod streams;

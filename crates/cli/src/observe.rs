@@ -2,12 +2,12 @@
 
 mod args;
 mod joint;
-mod page;
 mod text;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
+use serde::Serialize;
 use tailscope_kernel::{Also, PidNamespace, drop_capabilities};
 use tailscope_observe::placement::{Wish, allowed_here};
 use tailscope_observe::resolve::Resolver;
@@ -18,11 +18,24 @@ use tailscope_observe::{
 
 use crate::console::Console;
 use crate::failure::Failure;
+use crate::page::{self, PageWriter};
 use crate::screen::Screen;
-use crate::streams::{print_json, print_laid_out, save};
+use crate::streams::{print_json, print_laid_out};
 use crate::subject::stop_on_signals;
 use crate::units::count;
 pub use args::Observe;
+
+/// The width of the text in the JSON: a page scrolls where it has less room.
+const TEXT_COLUMNS: usize = 132;
+
+/// What `--json` prints, and what the page is drawn from.
+#[derive(Serialize)]
+struct Printed<'r> {
+    #[serde(flatten)]
+    report: &'r tailscope_observe::Report,
+    /// The report as text.
+    text: String,
+}
 
 /// Observes, and prints the report.
 pub fn run(args: &Observe) -> Result<ExitCode> {
@@ -77,6 +90,9 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
         progress,
         seed: args.seed,
     };
+    let pages = args.html.as_deref();
+    let pages = pages.map(|path| PageWriter::find().map(|writer| (writer, path)));
+    let pages = pages.transpose()?;
     let stop = stop_on_signals()?;
     let writes = args.html.is_some() || args.output.is_some();
     drop_capabilities([(Also::WriteAnywhere, writes)]).map_err(Failure::machine)?;
@@ -90,13 +106,20 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     })
     .map_err(failed)?;
     screen.clear();
+    let printed = page::Report {
+        kind: "observe",
+        report: &Printed {
+            report: &report,
+            text: text::report(&report, TEXT_COLUMNS),
+        },
+    };
     if args.json {
-        print_json(&report)?;
+        print_json(&printed)?;
     } else {
         print_laid_out(&text::report(&report, Console::stdout().width))?;
     }
-    if let Some(path) = &args.html {
-        save(path, |out| out.write_all(page::page(&report).as_bytes()))?;
+    if let Some((writer, path)) = pages {
+        writer.write(&printed, path)?;
     }
     if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {
         return Err(Failure::machine(format!(

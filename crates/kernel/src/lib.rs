@@ -51,7 +51,9 @@ pub use load::{Ended, Kernel, LoadError};
 pub use losses::{Losses, Uncovered};
 pub use mechanism::{Measurement, Mechanism, Mechanisms};
 pub use pid_namespace::{NamespaceError, PidNamespace};
-pub use privilege::{Also, Missing, drop_capabilities, missing_capabilities};
+pub use privilege::{
+    Also, Missing, drop_capabilities, drop_capabilities_but_reading, missing_capabilities,
+};
 pub use probes::{Edge, MAX_PROBE_SOURCES, Probe, ProbeError, Spot};
 pub use process_events::Event;
 pub use running::{Running, Thread};

@@ -106,16 +106,31 @@ fn kept(have: CapabilitySet, also: &[Also]) -> CapabilitySet {
 /// # Errors
 /// If the system refuses it.
 pub fn drop_capabilities(also: impl IntoIterator<Item = (Also, bool)>) -> Result<(), LoadError> {
-    let system = |source: rustix::io::Errno| LoadError::System {
-        what: "drop the capabilities that recording does not need",
-        source: source.into(),
-    };
-    let have = capabilities(None).map_err(system)?;
     let also: Vec<Also> = also
         .into_iter()
         .filter_map(|(also, needed)| needed.then_some(also))
         .collect();
-    let kept = kept(have.permitted, &also);
+    drop_all_but(|have| kept(have, &also))
+}
+
+/// Drops all capabilities of the calling thread, for good, except the one to read any file.
+///
+/// A thread that starts another program after this hands it no more: the program can read its own
+/// files in folders that only their owner may enter.
+///
+/// # Errors
+/// If the system refuses it.
+pub fn drop_capabilities_but_reading() -> Result<(), LoadError> {
+    drop_all_but(|have| have & CapabilitySet::DAC_READ_SEARCH)
+}
+
+fn drop_all_but(kept: impl FnOnce(CapabilitySet) -> CapabilitySet) -> Result<(), LoadError> {
+    let system = |source: rustix::io::Errno| LoadError::System {
+        what: "drop the capabilities that are not needed",
+        source: source.into(),
+    };
+    let have = capabilities(None).map_err(system)?;
+    let kept = kept(have.permitted);
     let left = CapabilitySets {
         effective: have.effective & kept,
         permitted: kept,

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tailscope_trace::SamplesWriter;
 
 use crate::sampler::{Sample, Sink};
@@ -42,6 +42,7 @@ enum Mark {
 #[derive(Debug, Clone, Serialize)]
 pub struct Written {
     /// The folder.
+    #[serde(serialize_with = "as_text")]
     pub folder: PathBuf,
     /// Samples in files that are whole.
     pub samples: u64,
@@ -54,6 +55,11 @@ pub struct Written {
     pub files: u64,
     /// Why it ended early.
     pub error: Option<String>,
+}
+
+/// A path may be no text. A report says it as well as it can.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// The observer's end.

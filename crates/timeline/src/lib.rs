@@ -2,7 +2,8 @@
 //!
 //! [`Flight`] keeps the last seconds of events in the kernel's rings, finds slow requests as they
 //! end, and has the window around them written while it goes on. [`Trace`] reads such a window,
-//! [`tell`] makes the stories of its slow requests, and [`perfetto`] draws it.
+//! [`tell`] makes the stories of its slow requests, [`picture()`] adds what a page draws of one, and
+//! [`perfetto`] converts the window.
 
 #![forbid(unsafe_code)]
 
@@ -13,9 +14,9 @@ mod compilation;
 mod flight;
 mod keyed;
 mod monitor;
-mod page;
 mod pause;
 pub mod perfetto;
+mod picture;
 mod probed;
 mod request;
 mod slow;
@@ -27,8 +28,8 @@ mod window;
 
 pub use about::{About, Part, Reason, Thread};
 pub use flight::{Figures, Flight, FlightError, Notice, Options, SpanProbes, ask_for_window};
-pub use page::{escaped, page};
 pub use pause::Pause;
+pub use picture::{Interval, Lane, Picture, picture};
 pub use request::Request;
 pub use slow::Slow;
 pub use story::{Cause, Gap, JvmMeanwhile, Kind, Stage, Stories, Story, ms, tell};

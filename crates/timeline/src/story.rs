@@ -20,6 +20,7 @@ use tailscope_kernel::{softirq, vector};
 use tailscope_signals::event::OnTop;
 
 use crate::pause::Pause;
+use crate::picture::Picture;
 use crate::probed::Probed;
 use crate::request::{Request, Requests};
 use crate::trace::Trace;
@@ -151,6 +152,9 @@ pub struct Story {
     pub sent_again_ns: Option<u64>,
     /// What the trace lost that may be missing here, and where.
     pub losses: Vec<String>,
+    /// What the CPUs did meanwhile: see [`picture`](crate::picture()). `None`: nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub picture: Option<Picture>,
 }
 
 /// Which requests are told of.
@@ -165,6 +169,10 @@ pub struct Choice {
 /// All that a trace tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stories {
+    /// The kernel's release.
+    pub kernel: String,
+    /// Events in the window.
+    pub events: u64,
     /// Requests that were followed from begin to end, without those of an earlier window.
     pub requests: u64,
     /// Requests that this window holds too, and that an earlier one tells of.
@@ -203,6 +211,8 @@ pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
     let told = chosen(&requests, choice);
     let answers = Answers::of(&requests);
     Stories {
+        kernel: crate::trace::printable(&trace.about.kernel),
+        events: trace.about.all_parts().map(|part| part.events).sum(),
         requests: requests.len() as u64,
         in_earlier_windows: earlier,
         sent_again: requests

@@ -143,7 +143,22 @@ impl Trace {
 
     /// All events, of all CPUs, in the order of their time.
     pub fn events(&self) -> impl Iterator<Item = (u32, Event)> + '_ {
-        let mut next = vec![0; self.cpus.len()];
+        self.merged(vec![0; self.cpus.len()])
+    }
+
+    /// The events from one moment to another, both included, in the order of their time.
+    pub(crate) fn events_between(
+        &self,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = (u32, Event)> + '_ {
+        let first = |cpu: &Cpu| cpu.events.partition_point(|event| at_of(event) < from);
+        self.merged(self.cpus.iter().map(first).collect())
+            .take_while(move |(_, event)| event.at <= to)
+    }
+
+    /// The events of all CPUs, in the order of their time, from a place in each CPU's events on.
+    fn merged(&self, mut next: Vec<usize>) -> impl Iterator<Item = (u32, Event)> + '_ {
         std::iter::from_fn(move || {
             let (index, bytes) = self
                 .cpus
@@ -161,6 +176,15 @@ impl Trace {
     pub fn events_of(&self, cpu: u32) -> impl Iterator<Item = Event> + '_ {
         let of = self.cpus.iter().filter(move |other| other.number == cpu);
         of.flat_map(|cpu| &cpu.events).filter_map(Event::parse)
+    }
+
+    /// The events of one CPU before a moment, the latest first.
+    pub(crate) fn events_before(&self, cpu: u32, at: u64) -> impl Iterator<Item = Event> + '_ {
+        let of = self.cpus.iter().find(|other| other.number == cpu);
+        of.into_iter().flat_map(move |cpu| {
+            let end = cpu.events.partition_point(|event| at_of(event) < at);
+            cpu.events[..end].iter().rev().filter_map(Event::parse)
+        })
     }
 
     /// A thread's name, and its process's where that has another: `memcached/mc-worker`.

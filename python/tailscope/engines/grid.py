@@ -14,6 +14,7 @@ one more shift's 1,024). So the numbers are those of integer arithmetic everywhe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 #: size.
 PRECISION_BITS = 10
 BINS_PER_OCTAVE = 1 << PRECISION_BITS
+
+#: Points of a line of the CDF: two to a pixel of the widest picture.
+STEPS = 500
 
 Bins = NDArray[np.int64]
 Weights = NDArray[np.float64]
@@ -64,6 +68,21 @@ def middle(bins: NDArray | int) -> NDArray[np.float64]:
     low = lower_edge(bins)
     high = lower_edge(np.asarray(bins, dtype=np.int64) + 1) - 1
     return (low + high) / 2
+
+
+def stretch(quantile: float) -> float:
+    """Where a quantile lies on the tail-stretched axis: each nine as high as the one before."""
+    return -math.log10(max(1 - quantile, 1e-12))
+
+
+def last_quantile(whole: Distribution) -> float:
+    """Where the lines of a CDF end: beyond it are single spans."""
+    return min(1 - 1 / max(whole.total, 10.0), 1 - 1e-6)
+
+
+def tail_quantiles(last: float) -> Weights:
+    """Quantiles up to the last one, evenly spread on the stretched axis."""
+    return 1 - 10 ** -np.linspace(0, stretch(last), STEPS)
 
 
 @dataclass(frozen=True)
@@ -107,6 +126,19 @@ class Distribution:
     def value_at(self, quantile: float) -> float:
         """The value (ns) of a quantile (0 to 1), within 0.05 %."""
         return float(middle(self.bin_at(quantile)))
+
+    def places(self, quantiles: NDArray) -> NDArray[np.int64]:
+        """For each quantile, which of the bins it lies in: an index."""
+        cumulated = np.cumsum(self.weights) / self.total
+        found = np.searchsorted(cumulated, quantiles * (1 - 1e-12), side="left")
+        return np.minimum(found, len(self.bins) - 1)
+
+    def sketch(self, quantiles: NDArray) -> Distribution:
+        """Only the bins in which these quantiles lie; they lie in the same bins there."""
+        kept = np.unique(self.places(quantiles))
+        upto = np.cumsum(self.weights)[kept]
+        upto[-1] = self.total
+        return Distribution(self.bins[kept], np.diff(upto, prepend=0.0))
 
     def share_from(self, value_bin: int) -> float:
         """The share of weight (0 to 1) in this bin and above."""

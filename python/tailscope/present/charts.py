@@ -7,25 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tailscope.engines.grid import Distribution, middle
 from tailscope.ledger.causes import CAUSES, RUNNING
-from tailscope.present.svg import box, dot, label, line, path, picture
+from tailscope.statistics.composition import LatencyClass
+from tailscope.statistics.explanation import Explanation
+from tailscope.engines.grid import Distribution, last_quantile, middle, stretch, tail_quantiles
 from tailscope.quantity import duration, percent
 from tailscope.statistics.composition import LatencyClass
 from tailscope.statistics.explanation import Explanation
 
 #: Stacking order: the span's own work first, then the causes as in the schema.
 ORDER = (RUNNING, *CAUSES)
-#: Points of one CDF line: two to a pixel of the widest picture.
-STEPS = 500
 #: A part of a bar narrower than this (px) can't be seen and is not drawn.
 VISIBLE = 0.15
 DECADES = "123456789"
-
-
-def stretch(quantile: float) -> float:
-    """Where a quantile lies on the tail-stretched axis: each nine as high as the one before."""
-    return -math.log10(max(1 - quantile, 1e-12))
 
 
 def latency_ticks(low: float, high: float, most: int) -> list[float]:
@@ -89,7 +83,7 @@ def cdf(explanation: Explanation, width: float) -> str:
     height = 380.0 if width > 500 else 330.0
     left, right, top, bottom = 64.0, 16.0, 14.0, 34.0
     whole = explanation.curves[""]
-    last = min(1 - 1 / max(whole.total, 10.0), 1 - 1e-6)
+    last = last_quantile(whole)
     names = shown_curves(explanation)
     joint = joint_curve(explanation)
     keys = ("", *names) if joint is None else ("", *names, joint)
@@ -160,11 +154,8 @@ def crossings(explanation, names, x, y, edge) -> list[str]:  # noqa: ANN001
 
 def points(curve: Distribution, last: float) -> tuple[np.ndarray, np.ndarray]:
     """Quantiles evenly spread on the stretched axis, and their values in ns."""
-    quantiles = 1 - 10 ** -np.linspace(0, stretch(last), STEPS)
-    cumulated = np.cumsum(curve.weights) / curve.total
-    place = np.searchsorted(cumulated, quantiles * (1 - 1e-12), side="left")
-    values = middle(curve.bins)[np.minimum(place, len(curve.bins) - 1)]
-    return quantiles, np.maximum(values, 1.0)
+    quantiles = tail_quantiles(last)
+    return quantiles, np.maximum(middle(curve.bins)[curve.places(quantiles)], 1.0)
 
 
 def rounded(percentile: float) -> str:

@@ -1,13 +1,14 @@
-"""The figures behind the report's pictures, as tables that open on demand: for readers who use a
-keyboard, a screen reader or paper, and for those who want the number."""
+"""The figures behind the pictures of `explain`'s page, as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Sequence
 
+from tailscope.statistics.blame import of_span
 from tailscope.ledger.causes import CAUSES, RUNNING
 from tailscope.present.charts import class_name
+from tailscope.statistics.explanation import Explanation
+from tailscope.present.pages.parts import Table
 from tailscope.quantity import count, duration
 from tailscope.statistics.blame import of_span
 from tailscope.statistics.explanation import Explanation
@@ -15,16 +16,6 @@ from tailscope.statistics.segments import Segments
 
 #: The slowest spans that are listed.
 SPANS = 20
-
-
-def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table that opens on demand, and scrolls by itself where it is wider than the page."""
-    yield f"<details><summary>{escape(title)}</summary>"
-    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}"><table>'
-    yield "<tr>" + "".join(f'<th scope="col">{escape(name)}</th>' for name in head) + "</tr>"
-    for row in rows:
-        yield "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-    yield "</table></div></details>"
 
 
 def of(values: Sequence[dict[str, float]]) -> list[str]:
@@ -37,7 +28,7 @@ def cells(values: dict[str, float], names: Sequence[str]) -> list[str]:
     return [duration(values[name]) if values.get(name, 0) > 0 else "–" for name in names]
 
 
-def classes(explanation: Explanation) -> Iterator[str]:
+def classes(explanation: Explanation) -> Table:
     """What spans are made of, from slow to fast: the means over each class."""
     names = of([chosen.causes_ns for chosen in explanation.classes])
     rows = [
@@ -49,12 +40,10 @@ def classes(explanation: Explanation) -> Iterator[str]:
         ]
         for chosen in reversed(explanation.classes)
     ]
-    yield from table(
-        "The figures: means of each class", ("spans", "how many", "mean", *names), rows
-    )
+    return Table("The figures: means of each class", ("spans", "how many", "mean", *names), rows)
 
 
-def slowest(explanation: Explanation) -> Iterator[str]:
+def slowest(explanation: Explanation) -> Table:
     """The slowest spans' ledgers."""
     spans = explanation.worst[:SPANS]
     bars = [{name: float(ns) for name, ns in span.causes.items()} for span in spans]
@@ -72,11 +61,11 @@ def slowest(explanation: Explanation) -> Iterator[str]:
         for span, bar in zip(spans, bars, strict=True)
     ]
     head = ("begin", *who, "wall", *(["to blame"] if blamed else []), *names)
-    yield from table("The figures: the slowest spans' ledgers", head, rows)
+    return Table("The figures: the slowest spans' ledgers", head, rows)
 
 
-def segments(found: Segments, target: str) -> Iterator[str]:
-    """Each segment's percentiles; the best, the typical and the worst are always in sight."""
+def segments(found: Segments, target: str) -> tuple[Table, Table]:
+    """The percentiles of the best, the typical and the worst segment, and those of all."""
     marked = {"best": found.best, "typical": found.typical, "worst": found.worst}
     head = ("segment", "starts at", "spans", "p50", target)
 
@@ -85,11 +74,6 @@ def segments(found: Segments, target: str) -> Iterator[str]:
         when = f"{one.start_s:,.0f} s"
         return [name, when, count(one.spans), duration(one.p50_ns), duration(one.target_ns)]
 
-    yield '<div class="scroll" tabindex="0" role="region" aria-label="segments"><table><tr>'
-    yield "".join(f'<th scope="col">{escape(name)}</th>' for name in head) + "</tr>"
-    for name, one in marked.items():
-        line = row(name, found.segments.index(one))
-        yield "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
-    yield "</table></div>"
-    rows = [row(str(number + 1), number) for number in range(len(found.segments))]
-    yield from table("The figures: all segments", head, rows)
+    chosen = [row(name, found.segments.index(one)) for name, one in marked.items()]
+    every = [row(str(number + 1), number) for number in range(len(found.segments))]
+    return Table("segments", head, chosen), Table("The figures: all segments", head, every)

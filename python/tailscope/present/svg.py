@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+#: The width of a letter of the pictures' text, about (px).
+LETTER = 6.4
+
 
 def short(value: float) -> str:
     """A coordinate with one decimal at most."""
@@ -45,9 +48,27 @@ def path(points: Sequence[tuple[float, float]], style: str, tip: str = "") -> st
     return f'<path class="{style}" d="M{steps}"><title>{escape(tip)}</title></path>'
 
 
-def picture(width: float, height: float, words: str, parts: Sequence[str]) -> str:
-    """A whole picture that scales to its place; `words` say what it shows to who can't see it."""
+def picture(width: float, height: float, words: str, parts: Sequence[str], about: str = "") -> str:
+    """A whole picture that scales to its place; `words` say what it shows to who can't see it.
+
+    `about` describes it further.
+    """
+    more = f"<desc>{escape(about)}</desc>" if about else ""
     return (
         f'<svg viewBox="0 0 {short(width)} {short(height)}" role="img" '
-        f'aria-label="{escape(words, quote=True)}">{"".join(parts)}</svg>'
+        f'aria-label="{escape(words, quote=True)}">{more}{"".join(parts)}</svg>'
     )
+
+
+def text_width(text: str) -> float:
+    """How wide a text is, about (px)."""
+    return len(text) * LETTER
+
+
+def fitted(text: str, room: float) -> str:
+    """As much of a text as fits into some px. The ends tell names apart, so the middle goes."""
+    most = max(int(room / LETTER), 3)
+    if len(text) <= most:
+        return text
+    kept = most - 1
+    return f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"

@@ -12,7 +12,7 @@ from typing import Any
 from tailscope.engines import measure
 from tailscope.engines.connect import connect
 from tailscope.engines.draw import load_if_few
-from tailscope.engines.grid import Distribution, lower_edge
+from tailscope.engines.grid import Distribution, last_quantile, lower_edge, tail_quantiles
 from tailscope.engines.measure import Worst
 from tailscope.engines.overview import look_over, walls_by_span
 from tailscope.engines.spans import spans_named
@@ -126,6 +126,7 @@ class Explanation:
         """What `--json` prints; the keys are the dataclasses' fields."""
         return {
             "notices": list(self.notices),
+            "kind": "explain",
             "coverage": self.coverage.to_dict(),
             "target": self.target.name,
             "span": asdict(self.span),
@@ -163,6 +164,22 @@ class Explanation:
             "rows_left_out": self.provenance.rows_left_out,
             "warnings": list(self.provenance.warnings),
             "notes": list(self.notes),
+            "pictures": self.pictures(),
+        }
+
+    def pictures(self) -> dict[str, Any]:
+        """What only the pictures of the page show: the lines of the CDF, and the tail over time."""
+        quantiles = tail_quantiles(last_quantile(self.curves[""]))
+        sketches = {name: curve.sketch(quantiles) for name, curve in self.curves.items()}
+        return {
+            "first_ns": self.first_ns,
+            "curves": {
+                name: {"bins": curve.bins.tolist(), "weights": curve.weights.tolist()}
+                for name, curve in sketches.items()
+            },
+            "timeline": [
+                {name: ns for name, ns in block.causes_ns.items() if ns} for block in self.timeline
+            ],
         }
 
 

@@ -24,14 +24,20 @@ def tailscope() -> Path:
     return installed
 
 
+#: The commands that are in Python, and their modules.
+IN_PYTHON = {"explain": "tailscope.cli", "report": "tailscope.present.report_cli"}
+
+
 def environment(shims: Path) -> dict[str, str]:
-    """A PATH on which `tailscope explain` is found: the installed one, else the source's."""
+    """A PATH on which the commands in Python are found: the installed ones, else the source's."""
     changed = {"PATH": f"{VENV}:{os.environ['PATH']}"}
-    if not (VENV / "tailscope-explain").exists():
-        shim = shims / "tailscope-explain"
-        shim.write_text(f'#!/bin/sh\nexec "{VENV}/python" -m tailscope.cli "$@"\n')
+    for name, module in IN_PYTHON.items():
+        if (VENV / f"tailscope-{name}").exists():
+            continue
+        shim = shims / f"tailscope-{name}"
+        shim.write_text(f'#!/bin/sh\nexec "{VENV}/python" -m {module} "$@"\n')
         shim.chmod(0o755)
-        changed["PATH"] = f"{shims}:{changed['PATH']}"
+        changed["PATH"] = f"{shims}:{VENV}:{os.environ['PATH']}"
         changed["PYTHONPATH"] = str(ROOT / "python")
     return changed
 

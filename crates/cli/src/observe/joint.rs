@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::text::rate;
 
 /// Columns and rows of the text; what lies further out is in those at the ends.
-pub const MOST_GROUPS: usize = 8;
+const MOST_GROUPS: usize = 8;
 /// How wide a column of the text is.
 const COLUMN: usize = 12;
 /// The share of all that may lie further out, to either side.
@@ -85,7 +85,7 @@ impl Groups {
 
 /// The table's head, the first rate across, and its rows, the second rate downwards, each with its
 /// name first: shares of the pairs in percent.
-pub fn shares(cells: &Cells, most_across: usize) -> (Vec<String>, Vec<Vec<String>>) {
+fn shares(cells: &Cells, most_across: usize) -> (Vec<String>, Vec<Vec<String>>) {
     let all: u64 = cells.iter().map(|cell| cell.2).sum();
     let across = Groups::of(cells.iter().map(|cell| (cell.0, cell.2)), most_across);
     let down = Groups::of(cells.iter().map(|cell| (cell.1, cell.2)), MOST_GROUPS);

@@ -26,7 +26,7 @@ fn optional(value: Option<f64>, shown: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), shown)
 }
 
-pub fn percent(share: f64) -> String {
+fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
@@ -143,7 +143,7 @@ pub fn report(report: &Report, width: usize) -> String {
 }
 
 /// How what it took compares with what it may take.
-pub fn verdict(effect: &Effect, budget: f64) -> &'static str {
+fn verdict(effect: &Effect, budget: f64) -> &'static str {
     if effect.high <= budget {
         "within"
     } else if effect.low <= budget {
@@ -265,7 +265,7 @@ fn of_tags(tags: &ByTag) -> String {
 }
 
 /// What a value of the tags is called.
-pub fn name_of(value: &Value) -> String {
+fn name_of(value: &Value) -> String {
     let (Some(tags), Some(names)) = (&value.tags, &value.names) else {
         return "others".into();
     };

@@ -14,10 +14,11 @@ use signal_hook::consts::SIGUSR1;
 use tailscope_record::{Prints, SpanSource};
 use tailscope_timeline::{
     Figures, Flight, FlightError, Notice, Options, Reason, SpanProbes, Trace, TraceError,
-    ask_for_window, page, perfetto, tell,
+    ask_for_window, perfetto, picture, tell,
 };
 
 use crate::failure::Failure;
+use crate::page::{self, PageWriter};
 use crate::streams::{print, save, say};
 use crate::subject::{aims, launch, load_failure, stop_on_signals, targets, watch_all};
 use crate::units::{bytes, count, time};
@@ -51,8 +52,10 @@ fn open(path: &std::path::Path) -> Result<Trace> {
 
 fn draw_page(args: &Page) -> Result<ExitCode> {
     let trace = open(&args.trace)?;
-    let told = tell(&trace, None, args.number as usize);
-    let Some(story) = told.stories.get(args.number as usize - 1) else {
+    let mut told = tell(&trace, None, args.number as usize);
+    told.stories
+        .drain(..told.stories.len().min(args.number as usize - 1));
+    let Some(story) = told.stories.first_mut() else {
         return Err(Failure::usage(format!(
             "{} has {} slow requests; it has no number {}",
             args.trace.display(),
@@ -62,8 +65,13 @@ fn draw_page(args: &Page) -> Result<ExitCode> {
     };
     let beside = || args.trace.with_extension(format!("{}.html", args.number));
     let path = args.output.clone().unwrap_or_else(beside);
-    save(&path, |out| out.write_all(page(&trace, story).as_bytes()))?;
-    say!("wrote {}: {}", path.display(), story.sentence);
+    story.picture = Some(picture(&trace, story));
+    let report = page::Report {
+        kind: "timeline",
+        report: &told,
+    };
+    PageWriter::find()?.write(&report, &path)?;
+    say!("wrote {}: {}", path.display(), told.stories[0].sentence);
     Ok(ExitCode::SUCCESS)
 }
 

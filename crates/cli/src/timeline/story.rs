@@ -4,21 +4,30 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tailscope_timeline::{Gap, Stories, Story, ms, tell};
+use tailscope_timeline::{Gap, Stories, Story, ms, picture, tell};
 
 use super::args::TellStory;
+use crate::page::Report;
 use crate::streams::{print_json_line, print_laid_out};
 use crate::units::time;
 
 /// In text, gaps below this share of the latency are summed up.
 const SHORT: u64 = 100;
+/// Stories whose picture is in the JSON: each may be as large as a megabyte.
+const PICTURES: usize = 20;
 
 /// Tells.
 pub fn run(args: &TellStory) -> Result<ExitCode> {
     let trace = super::open(&args.trace)?;
-    let told = tell(&trace, args.slower, args.count);
+    let mut told = tell(&trace, args.slower, args.count);
     if args.json {
-        print_json_line(&told)?;
+        for story in told.stories.iter_mut().take(PICTURES) {
+            story.picture = Some(picture(&trace, story));
+        }
+        print_json_line(&Report {
+            kind: "timeline",
+            report: &told,
+        })?;
     } else {
         let mut text = Vec::new();
         write(&told, &mut text)?;

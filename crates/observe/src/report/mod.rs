@@ -241,13 +241,12 @@ pub struct Report {
     pub raw: Option<Written>,
     /// What should be known before the figures are believed.
     pub notices: Vec<String>,
-    /// For pictures.
-    #[serde(skip)]
+    /// Distributions that have no place above, for pictures.
     pub curves: Curves,
 }
 
 /// Distributions in full: pairs of a number, of cycles if nothing else is said, and how often it came.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Curves {
     /// By counter, the rates of all pairs, the impossible ones too, in counts a second.
     pub all: Vec<Vec<(f64, u64)>>,

@@ -95,6 +95,7 @@ impl Teller<'_> {
             gaps: merged,
             sent_again_ns: request.sent_again,
             losses: losses::of_request(self.trace, begin, request.end()),
+            picture: None,
         }
     }
 

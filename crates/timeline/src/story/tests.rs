@@ -7,6 +7,7 @@ mod answers;
 mod any;
 mod events;
 mod jvm;
+mod picture;
 
 const US: u64 = 1_000;
 const SERVER: u32 = 7;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn any_event() -> impl Strategy<Value = Raw> {
+pub(super) fn any_event() -> impl Strategy<Value = Raw> {
     let small = prop_oneof![Just(0u32), Just(1), Just(3), Just(5)];
     (
         0u32..2,

@@ -1,0 +1,145 @@
+"""An `Explanation` from what `tailscope explain --json` printed, as far as its page shows it.
+
+The JSON may come from anybody. Names of causes become names of colours in the page, so a name that
+is not a cause's is refused; all other texts are escaped where the page is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tailscope.statistics.base import Base, Kind
+from tailscope.statistics.blame import Blame, Blamed
+from tailscope.quantity import Interval
+from tailscope.ledger.causes import MEANING
+from tailscope.statistics.composition import LatencyClass, TailBlock
+from tailscope.statistics.coverage import Coverage
+from tailscope.statistics.explanation import Explanation, Together
+from tailscope.engines.grid import Distribution
+from tailscope.engines.measure import Worst
+from tailscope.ledger.provenance import Measured, Provenance
+from tailscope.statistics.segments import Segment, Segments
+from tailscope.statistics.span_name import SpanName
+from tailscope.statistics.target import parse
+from tailscope.statistics.varmri import VarMRI
+from tailscope.statistics.ranking import Cause
+
+Given = Mapping[str, Any]
+
+
+def explanation(given: Given) -> Explanation:
+    """The explanation; its page has the same content as that of the original."""
+    method, pictures = given["method"], given["pictures"]
+    return Explanation(
+        target=parse(given["target"]),
+        span=SpanName(**given["span"]),
+        p50_ns=given["p50_ns"],
+        at_target=Interval(**given["target_ns"]),
+        base=base(given["base"]),
+        causes=tuple(map(cause, given["causes"])),
+        together=tuple(map(together, given["together"])),
+        disagreements=tuple(given["disagreements"]),
+        never=tuple(given["never"]),
+        others=tuple(SpanName(**other) for other in given["others"]),
+        classes=tuple(LatencyClass(**chosen) for chosen in given["classes"]),
+        timeline=tuple(
+            TailBlock(number, 0.0, causes_ns)
+            for number, causes_ns in enumerate(pictures["timeline"])
+        ),
+        first_ns=pictures["first_ns"],
+        seconds=given["seconds"],
+        blocks=method["blocks"],
+        block_s=method["block_s"],
+        run_length=method["run_length"],
+        worst=tuple(Worst(**span) for span in given["worst"]),
+        segments=segments(given["segments"]),
+        curves={name: curve(one) for name, one in pictures["curves"].items()},
+        provenance=provenance(given),
+        notes=tuple(given["notes"]),
+        # What the page does not show.
+        **{"tail_mean_ns": 0.0, "median_mean_ns": 0.0, "replayed_share": 0.0, "method": VarMRI()},
+        **{"without": None, "shares": None, "counters": (), "frequency": None, "pairs": ()},
+        # Its notices are among the provenance's.
+        coverage=Coverage(0.0, {}),
+    )
+
+
+def known(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of causes."""
+    found = tuple(names)
+    for name in found:
+        if name not in MEANING:
+            raise ValueError(f"there is no cause '{name}'")
+    return found
+
+
+def interval(given: Given, name: str) -> Interval:
+    """One of the intervals that `flat` laid out."""
+    return Interval(given[f"{name}_ns"], given[f"{name}_lo_ns"], given[f"{name}_hi_ns"])
+
+
+def without(given: Given, *names: str) -> dict[str, Any]:
+    """The other keys."""
+    parts = {f"{name}{end}" for name in names for end in ("_ns", "_lo_ns", "_hi_ns")}
+    return {key: value for key, value in given.items() if key not in parts}
+
+
+def cause(given: Given) -> Cause:
+    """A cause, from its flat form."""
+    known([given["name"]])
+    blame = given["blame"]
+    if blame is not None:
+        blame = Blame(**blame | {"culprits": tuple(Blamed(**one) for one in blame["culprits"])})
+    intervals = {name: interval(given, name) for name in ("predicted", "saving")}
+    return Cause(**without(given, *intervals) | intervals | {"blame": blame})
+
+
+def together(given: Given) -> Together:
+    """Some causes fixed at once."""
+    intervals = {name: interval(given, name) for name in ("predicted", "saving", "again")}
+    causes = known(given["causes"])
+    return Together(**without(given, *intervals) | intervals | {"causes": causes})
+
+
+def base(given: Given) -> Base:
+    """What causes are held against."""
+    target = Interval(**given["target_ns"]) if given["target_ns"] is not None else None
+    return Base(Kind(given["kind"]), given["ledger"], target, given["p50_ns"], given["rows"])
+
+
+def segments(given: Given | None) -> Segments | None:
+    """The recording in pieces."""
+    if given is None:
+        return None
+    return Segments(
+        length_s=given["length_s"],
+        segments=tuple(Segment(**one) for one in given["segments"]),
+        too_few=given["too_few"],
+        variation=given["variation"],
+        **{name: Segment(**given[name]) for name in ("best", "typical", "worst")},
+        within=tuple(map(cause, given["within_typical"])),
+        across=None,
+    )
+
+
+def curve(given: Given) -> Distribution:
+    """A line of the CDF."""
+    found = Distribution(np.array(given["bins"], np.int64), np.array(given["weights"], float))
+    if len(found.bins) != len(found.weights) or not found.total > 0:
+        raise ValueError("a curve without spans")
+    return found
+
+
+def provenance(given: Given) -> Provenance:
+    """How it was measured."""
+    return Provenance(
+        recordings=tuple(Measured(**recording) for recording in given["recordings"]),
+        not_measured=given["not_measured"],
+        rows=given["rows"],
+        rows_left_out=given["rows_left_out"],
+        notices=tuple(given["notices"]),
+        warnings=tuple(given["warnings"]),
+    )
