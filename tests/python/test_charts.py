@@ -8,12 +8,12 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
+from tailscope.present import svg
 from tailscope.present.pages.charts import heat, interval
 from tailscope.present.pages.charts.axis import Axis
 from tailscope.present.pages.charts.curves import Distribution, course, runs
 from tailscope.present.pages.charts.frame import Frame, Words
 from tailscope.present.pages.joint import GROUPS, Groups, shares
-from tailscope.present.pages.shared import svg
 from tailscope.present.pages.units import short
 
 WORDS = Words("rates", "about them")

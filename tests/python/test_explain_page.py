@@ -14,13 +14,13 @@ from explain_synthetic import World
 from hypothesis import given
 from hypothesis import strategies as st
 from made_reports import EVIL
-from tailscope.present.charts import points
 from tailscope.cli import main
-from tailscope.errors import TailscopeError
-from tailscope.statistics.explanation import Explanation
 from tailscope.engines.grid import STEPS, Distribution, last_quantile, tail_quantiles
+from tailscope.errors import TailscopeError
+from tailscope.present.charts import points
 from tailscope.present.pages import draw
 from tailscope.present.report import page
+from tailscope.statistics.explanation import Explanation
 
 
 def told(explanation: Explanation) -> dict:

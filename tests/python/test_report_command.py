@@ -14,7 +14,7 @@ import pytest
 from command import Command, flat, runner, sentence
 from made_reports import EVIL, observation, stories
 from tailscope.present.output import write
-from tailscope.present.report_cli import main
+from tailscope.report_cli import main
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_page_goes_beside_the_json_or_where_it_is_asked_for(
 
 
 def test_stdin_and_stdout_are_dashes() -> None:
-    command = [sys.executable, "-m", "tailscope.present.report_cli", "-"]
+    command = [sys.executable, "-m", "tailscope.report_cli", "-"]
     done = subprocess.run(command, input=json.dumps(stories(EVIL)).encode(), capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"<!doctype html>") and b"<script" not in done.stdout

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tailscope.ledger.causes import CAUSES, RUNNING
-from tailscope.statistics.composition import LatencyClass
-from tailscope.statistics.explanation import Explanation
 from tailscope.engines.grid import Distribution, last_quantile, middle, stretch, tail_quantiles
+from tailscope.ledger.causes import CAUSES, RUNNING
+from tailscope.present.svg import box, dot, label, line, path, picture
 from tailscope.quantity import duration, percent
 from tailscope.statistics.composition import LatencyClass
 from tailscope.statistics.explanation import Explanation

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailscope.statistics.blame import of_span
 from tailscope.ledger.causes import CAUSES, RUNNING
 from tailscope.present.charts import class_name
-from tailscope.statistics.explanation import Explanation
 from tailscope.present.pages.parts import Table
 from tailscope.quantity import count, duration
 from tailscope.statistics.blame import of_span

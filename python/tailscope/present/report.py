@@ -4,10 +4,10 @@ account. `present/pages/explain.py` says what is on it, and the template there h
 
 from __future__ import annotations
 
-from tailscope.statistics.explanation import Explanation
 from tailscope.present.output import write
 from tailscope.present.pages import rendered
 from tailscope.present.pages.explain import colours, context
+from tailscope.statistics.explanation import Explanation
 
 
 def save(explanation: Explanation, file: str) -> None:

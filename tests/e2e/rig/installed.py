@@ -25,7 +25,7 @@ def tailscope() -> Path:
 
 
 #: The commands that are in Python, and their modules.
-IN_PYTHON = {"explain": "tailscope.cli", "report": "tailscope.present.report_cli"}
+IN_PYTHON = {"explain": "tailscope.cli", "report": "tailscope.report_cli"}
 
 
 def environment(shims: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@
     timeline          what the page of a slow request says
     explain…          what the page of an explanation says, and how its JSON is read
     templates         how they say it, in HTML (Jinja2)
-    shared            what they share with `explain`'s report
 
 A page has no script, font or picture from elsewhere. It can be mailed, archived and read offline.
 It follows the reader's light or dark mode. Names come from measured processes, so the templates
@@ -16,9 +15,12 @@ escape every text (autoescape), and `svg` does so in pictures.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 from typing import Any
 
-from tailscope.present.pages.shared import TailscopeError, __version__, escaped, style
+from tailscope import __version__
+from tailscope.errors import TailscopeError
+from tailscope.escaping import escaped
 
 #: Longer texts are cut in the middle; the report as text, at its end. No real name is that long.
 LONGEST, LONGEST_TEXT = 500, 200_000
@@ -77,10 +79,10 @@ def unknown(report: Mapping[str, Any]) -> str:
 
 
 def explain(report: Mapping[str, Any], _number: int) -> str:
+    from tailscope.present.pages.explain import colours, context
     from tailscope.present.pages.explain_json import explanation
-    from tailscope.present.report import page
 
-    return page(explanation(report))
+    return rendered("explain", context(explanation(report)), colours())
 
 
 def observe(report: Mapping[str, Any], _number: int) -> str:
@@ -101,6 +103,11 @@ PAGES: dict[str, Callable[[Mapping[str, Any], int], str]] = {
     "observe": observe,
     "timeline": timeline,
 }
+
+
+def style() -> str:
+    """The style sheet of all pages."""
+    return files("tailscope.present").joinpath("page.css").read_text(encoding="utf-8")
 
 
 def rendered(kind: str, context: Mapping[str, Any], more_style: str = "") -> str:

@@ -7,19 +7,19 @@ from typing import Any
 
 from markupsafe import Markup
 
+from tailscope.ledger.causes import MEANING
+from tailscope.ledger.provenance import Measured
 from tailscope.present import charts, figures
+from tailscope.present.account import intervals, losses
 from tailscope.present.advice import advised
 from tailscope.present.answer import answer
-from tailscope.statistics.blame import words
-from tailscope.ledger.causes import MEANING
-from tailscope.statistics.explanation import Cause, Explanation
+from tailscope.present.cause_table import is_small, penalty_words
 from tailscope.present.pages.charts.frame import HALF, WIDE, drawn
 from tailscope.present.pages.parts import Fact, Panel, Table
 from tailscope.present.pages.units import unbroken
-from tailscope.ledger.provenance import Measured
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
-from tailscope.present.account import intervals, losses
-from tailscope.present.cause_table import is_small, penalty_words
+from tailscope.statistics.blame import words
+from tailscope.statistics.explanation import Cause, Explanation
 
 #: Other span names in the table.
 OTHERS = 30

@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from tailscope.engines.grid import Distribution
+from tailscope.engines.measure import Worst
+from tailscope.ledger.causes import MEANING
+from tailscope.ledger.provenance import Measured, Provenance
+from tailscope.quantity import Interval
 from tailscope.statistics.base import Base, Kind
 from tailscope.statistics.blame import Blame, Blamed
-from tailscope.quantity import Interval
-from tailscope.ledger.causes import MEANING
 from tailscope.statistics.composition import LatencyClass, TailBlock
 from tailscope.statistics.coverage import Coverage
 from tailscope.statistics.explanation import Explanation, Together
-from tailscope.engines.grid import Distribution
-from tailscope.engines.measure import Worst
-from tailscope.ledger.provenance import Measured, Provenance
+from tailscope.statistics.ranking import Cause
 from tailscope.statistics.segments import Segment, Segments
 from tailscope.statistics.span_name import SpanName
 from tailscope.statistics.target import parse
 from tailscope.statistics.varmri import VarMRI
-from tailscope.statistics.ranking import Cause
 
 Given = Mapping[str, Any]
 

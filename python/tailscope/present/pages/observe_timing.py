@@ -9,8 +9,8 @@ from tailscope.present.pages.charts.axis import Cells
 from tailscope.present.pages.charts.curves import Distribution, at_least, course
 from tailscope.present.pages.charts.frame import HALF, Words, drawn
 from tailscope.present.pages.parts import Panel
-from tailscope.present.pages.shared import duration
 from tailscope.present.pages.units import cycles, or_dash, share, whole
+from tailscope.quantity import duration
 
 Report = Mapping[str, Any]
 

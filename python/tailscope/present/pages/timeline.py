@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tailscope.errors import TailscopeError
 from tailscope.present.pages.charts import lanes
 from tailscope.present.pages.charts.frame import Words, drawn
-from tailscope.present.pages.shared import TailscopeError, duration
 from tailscope.present.pages.units import milliseconds, whole
+from tailscope.quantity import duration
 
 #: The widths of the picture: a desk's; a phone's, which scrolls (px).
 WIDE, NARROW = 1180.0, 760.0

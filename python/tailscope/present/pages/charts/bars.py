@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tailscope.present import svg
 from tailscope.present.pages.charts.axis import Axis
 from tailscope.present.pages.charts.frame import NARROW, Words, picture
-from tailscope.present.pages.shared import svg
 from tailscope.present.pages.units import brief_rate, share
 
 #: The height of a row, and of what is above the rows (px).

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tailscope.present import svg
 from tailscope.present.pages.charts.axis import Axis, Cells, quantile
 from tailscope.present.pages.charts.frame import Frame, Words, picture
-from tailscope.present.pages.shared import duration, svg
+from tailscope.quantity import duration
 
 #: The quantiles that have a dot and a label.
 LABELLED = ((0.5, "p50"), (0.99, "p99"))

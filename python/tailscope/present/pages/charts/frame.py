@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from tailscope.present import svg
 from tailscope.present.pages.charts.axis import Axis
-from tailscope.present.pages.shared import svg
 
 #: The widths for which pictures are drawn: a desk's, half of it, and a phone's.
 WIDE, HALF, NARROW = 1000.0, 480.0, 346.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from tailscope.present import svg
 from tailscope.present.pages.charts.axis import Axis, quantile
 from tailscope.present.pages.charts.frame import NARROW, Frame, Words, picture
-from tailscope.present.pages.shared import svg
 from tailscope.present.pages.units import whole
 
 #: Both rates of a cell's middle, and how many pairs it has.

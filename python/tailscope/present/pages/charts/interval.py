@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tailscope.present import svg
 from tailscope.present.pages.charts.axis import Axis
 from tailscope.present.pages.charts.frame import Words, picture
-from tailscope.present.pages.shared import svg
 from tailscope.present.pages.units import share
 
 HEIGHT, MIDDLE, BASE, SIDE = 112.0, 58.0, 80.0, 26.0

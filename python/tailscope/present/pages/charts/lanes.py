@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tailscope.present import svg
 from tailscope.present.pages.charts.frame import Words, picture
-from tailscope.present.pages.shared import svg
 from tailscope.present.pages.units import milliseconds
 
 #: Above the first bar, the height of a bar, of a lane, and of a bar on top of others (px).

@@ -9,17 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from tailscope import __version__
+from tailscope.cli import Parser, complain, guarded
+from tailscope.errors import MachineError, TailscopeError
 from tailscope.present.output import write
 from tailscope.present.pages import draw
-from tailscope.present.pages.shared import (
-    MachineError,
-    Parser,
-    TailscopeError,
-    Terminal,
-    __version__,
-    complain,
-    guarded,
-)
+from tailscope.present.terminal import Terminal
 
 EXAMPLES = """\
 examples:
