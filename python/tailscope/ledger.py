@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tailscope.explanation import Causes, Explanation
     from tailscope.segments import Segments
 
-#: The newest version of docs/SCHEMA.md that this reader knows.
+#: The newest version of docs/reference/schema.md that this reader knows.
 SCHEMA = 1
 #: Read where they are there; they identify a span in the list of the worst.
 IDENTITY = ("id", "pid", "tid", "cpu")

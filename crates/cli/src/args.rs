@@ -161,8 +161,8 @@ pub struct Subject {
 
 /// Record for weeks, as a service.
 ///
-/// What is recorded, where to and how much of it is in a file (docs/agent.md). SIGHUP reads it
-/// again; SIGTERM and SIGINT end the agent properly.
+/// What is recorded, where to and how much of it is in a file (docs/how-to/run-the-agent.md).
+/// SIGHUP reads it again; SIGTERM and SIGINT end the agent properly.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:

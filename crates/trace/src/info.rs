@@ -13,7 +13,7 @@ use crate::{CauseSet, Error, Result};
 /// The name of the file in the ledger's folder.
 pub const LEDGER_JSON: &str = "ledger.json";
 
-/// The version of `docs/SCHEMA.md` that this crate writes, and the newest that it reads.
+/// The version of `docs/reference/schema.md` that this crate writes, and the newest that it reads.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// What is known when a recording begins.
@@ -132,7 +132,7 @@ pub enum State {
 /// The whole of `ledger.json`. What is known only at the end is `None` until then.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LedgerInfo {
-    /// The version of `docs/SCHEMA.md`.
+    /// The version of `docs/reference/schema.md`.
     pub schema: u32,
     /// Whether the recording was ended.
     pub state: Option<State>,

@@ -22,21 +22,19 @@ Examples:
   tailscope observe --signal mem:$(pidof redis-server):SYMBOL --period 5000
   tailscope observe --signal channel:4711:served --budget 1%   the finest period that costs 1 %
   tailscope observe --signal channel:4711:served --tag channel:4711:edge -d 10s --html seen.html
-                                                       by function and line, of a program compiled to tell them (docs/observe.md)
+                                                       by function and line, of a program compiled to tell them (docs/how-to/observe-a-program.md)
 
 Signals:
   channel:PID:NAME   a channel that the program makes with TS_CHANNEL (sdk/c/tailscope_channel.h) or the SDKs for Rust and Java
   hsperf:PID:NAME    a counter that HotSpot keeps of every JVM, as `jcmd PID PerfCounter.print` lists
-  mem:PID:SYMBOL     a global variable of a program as it is; SYMBOL+8 is eight bytes further on; with :moved at the end its page
-                     is moved, and back, to be read by a load: the program stands still for a moment (docs/observe.md)
+  mem:PID:SYMBOL     a global variable of a program as it is; SYMBOL+8 is eight bytes further on
   counter:PID:EVENT  what a thread executes, by hardware event, as perf names them: instructions; counter:PID/TID:EVENT
-  core:CPU:EVENT     what runs on a CPU executes, counted from the other hardware thread of its core (SMT; Intel up to Cascade Lake)
   meter:PID:CAUSE    what a thread lost to a cause, in ns, as a recording has it; meter:PID/TID:CAUSE for another thread
   running:CPU        a tag: the thread that runs on a CPU
 Counters have rates; what is no counter can be a --tag, by whose value the rates are told.
 
 Times are cycles of the machine's clock (TSC, CNTVCT), which goes on at one speed. Process ids are
-those of the initial namespace. docs/observe.md says what each figure means.")]
+those of the initial namespace. docs/reference/observe.md says what each figure means.")]
 pub struct Observe {
     /// A counter to read, up to 4 (repeatable)
     #[arg(short, long = "signal", value_name = "SIGNAL")]

@@ -31,7 +31,7 @@ Examples:
                                                         the same window for ui.perfetto.dev
 
 A request begins with its first packet and ends when the last byte of its answer has left, or was received by a
-client on this machine (docs/timeline.md)."
+client on this machine (docs/reference/timeline.md)."
 )]
 pub struct Timeline {
     /// What to do with windows

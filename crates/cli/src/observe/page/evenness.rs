@@ -10,7 +10,7 @@ use super::svg::{HALF, Words, dot, drawn, path, picture, through};
 use crate::observe::text::percent;
 use crate::units::{count, time};
 
-/// A gap is a period of so many median ones (docs/observe.md).
+/// A gap is a period of so many median ones (docs/reference/observe.md).
 const GAP: f64 = 10.0;
 
 /// The card.
