@@ -44,12 +44,14 @@ class Text:
     def plain(self, code: str) -> str:
         """The text without markup, with a word in place of inline code."""
         found = re.sub(r"(`+).+?\1", f" {code} ", self.text)
+        # A link whose text is a path counts as code.
+        found = re.sub(r"!?\[[\w./-]+\.\w+\]\([^)]*\)", code, found)
         found = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", found)
         return found.replace("**", "").strip()
 
     def sentences(self) -> list[str]:
         """The sentences. Inline code counts as one word."""
-        parts = re.split(r"(?<=[.!?])[)\"”*]*\s+(?=[(\"“*]*[A-Z0-9])", self.plain("Code"))
+        parts = re.split(r"(?<=[.!?])[)\"”*]*\s+(?=[(\"“*]*(?:[A-Z0-9]|--))", self.plain("Code"))
         return [part for part in parts if words(part)]
 
 
@@ -125,23 +127,29 @@ def rust_help(path: Path, text: str) -> Iterator[Text]:
 def python_help(path: Path, text: str) -> Iterator[Text]:
     """The arguments of argparse that are shown, and constants of the module."""
     for node in ast.walk(ast.parse(text)):
-        value = None
-        if isinstance(node, ast.keyword) and node.arg in HELP_ARGUMENTS:
-            value = node.value
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "").isupper():
-            value = node.value
+        is_argument = isinstance(node, ast.keyword) and node.arg in HELP_ARGUMENTS
+        is_constant = isinstance(node, ast.Assign) and is_capital(node.targets[0])
+        value = node.value if is_argument or is_constant else None
         parts = value.values if isinstance(value, ast.JoinedStr) else [value]
         said = [part.value for part in parts if isinstance(part, ast.Constant)]
         if said and all(isinstance(part, str) for part in said):
             yield from in_columns(path, value.lineno, "".join(said))
 
 
+def is_capital(node: ast.expr) -> bool:
+    """Whether it is a constant's name."""
+    return isinstance(node, ast.Name) and node.id.isupper()
+
+
 def in_columns(path: Path, line: int, text: str) -> Iterator[Text]:
     """The paragraphs and entries of a help text; the left column is code."""
     held: list[str] = []
+    indented = False
     for row in [*text.splitlines(), ""]:
         entry = ENTRY.fullmatch(row) if row.startswith("  ") and row[2:3] != " " else None
-        if held and (entry or not row.strip()):
+        left = indented and not row.startswith("  ")
+        indented = row.startswith("  ")
+        if held and (entry or left or not row.strip()):
             yield Text(path, line, " ".join(held))
             held = []
         if entry:

