@@ -1,7 +1,7 @@
 //! The ledger: one wide row a span, in a folder of Parquet files with a `ledger.json` beside them.
 //!
-//! `docs/reference/schema.md` is the contract of what is on disk. This crate is the only writer of it and
-//! holds the reader that the other commands (and the tests) use; analysis reads the same files
+//! `docs/reference/schema.md` is the contract of what is on disk. This crate is the only writer of it
+//! and holds the reader that the other commands (and the tests) use; analysis reads the same files
 //! with an engine of its own.
 //!
 //! * [`LedgerWriter`] takes [`SpanRow`]s and seals files by rename, so that a crash at any moment
