@@ -102,7 +102,7 @@ test: build $(VENV)/.for-tests target/java/tests/.made ## everything: format, li
 	@scripts/run-tests lint rust c python e2e guests
 
 .PHONY: lint
-lint: setup ## check format and lints
+lint: setup ## check format, lints, spelling, links and words
 	@scripts/run-tests lint
 
 .PHONY: test-rust
@@ -177,6 +177,19 @@ target/lab/search/Search.class: $(wildcard lab/search/*.java) $(LUCENE)/.fetched
 .PHONY: proof
 proof: build $(STAMPS)/for-proof java ## faults planted in real servers: are they found, and priced right; PROOF="--help"
 	@PYTHONPATH=lab $(PYTHON) -m proof $(PROOF)
+
+DOCS_VENV := target/docs-venv
+
+# An environment of its own: what builds the site must not change what explain runs on.
+$(DOCS_VENV)/.installed: python/requirements-docs.lock
+	@echo "setup: installing $< into $(DOCS_VENV)" >&2
+	@python=/usr/bin/python3; [[ -x $$python ]] || python=python3; $$python -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
+.PHONY: docs
+docs: $(VENV)/.wheel $(DOCS_VENV)/.installed ## the documentation as a site with search: target/docs/index.html
+	@$(PYTHON) scripts/docs-site $(DOCS_VENV)/bin/mkdocs $(VENV)/bin/tailscope
 
 .PHONY: clean
 clean: ## remove what was built, and the Python environment

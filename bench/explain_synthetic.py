@@ -1,4 +1,4 @@
-"""Synthetic ledgers with known truth, in the layout of docs/SCHEMA.md.
+"""Synthetic ledgers with known truth, in the layout of docs/reference/schema.md.
 
 Latency is built as `running` plus independent causes, each with its own stream of random numbers.
 Leaving a cause out therefore changes nothing else: the same seed without it is the run that would
@@ -242,7 +242,7 @@ def write(
 
 
 def seal(path: Path) -> Path:
-    """Fill in a file's checksum (docs/SCHEMA.md), for which its footer has room."""
+    """Fill in a file's checksum (docs/reference/schema.md), for which its footer has room."""
     held = path.read_bytes()
     mark = f"{CHECKSUM}\x18\x08".encode()
     place = held.rindex(mark) + len(mark)

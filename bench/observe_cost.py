@@ -4,10 +4,10 @@ The program is the lab's `paced`, on a CPU of its own beside the observer's. Eit
 counters by one step every 1,000 cycles of the clock, so that every rate above that cannot be; or
 it does nothing but add to one channel as fast as it can (`--burst`): the tight store loop that Shim
 found to be the worst case (Fig. 9). What observing takes is measured by the observer itself, with
-random pauses (docs/observe.md). Or it is one of five small programs whose methods and loops write
-where they are (bench/c/methods.c), compiled by clang with calls at the entry of each method, or at
-every edge, so at every turn of a loop; what observing takes from these is told by how far the two
-CPUs are apart (apart.py).
+random pauses (docs/explanation/error-correction.md). Or it is one of five small programs whose
+methods and loops write where they are (bench/c/methods.c), compiled by clang with calls at the
+entry of each method, or at every edge, so at every turn of a loop; what observing takes from these
+is told by how far the two CPUs are apart (apart.py).
 
 What these machines can't show: SMT siblings and hardware counters of x86-64 are not measured here.
 

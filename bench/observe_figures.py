@@ -2,8 +2,8 @@
 
 Each is the same question asked of `tailscope observe`, on programs whose truth is known. The
 paper's own numbers stand beside ours as far as this project's design quotes them. What observing
-takes from a program, the observer measures with random pauses (docs/observe.md). About three
-minutes, on a machine that is quiet.
+takes from a program, the observer measures with random pauses
+(docs/explanation/error-correction.md). About three minutes, on a machine that is quiet.
 
     .venv/bin/python bench/observe_figures.py
 """
@@ -36,7 +36,8 @@ Paper: some samples have rates that cannot be; where both readings of the clock 
 1 %, they are gone. Here a counter that can't grow faster than once in {STEP:,} cycles. Any pair may
 see one count more than that, at its ends: so at short periods the largest rate is above the truth
 and yet possible. Readings of a clock that goes on by several cycles at a time may lie one step of
-it apart, and where the line was fetched within a reading, that is made again (docs/observe.md).""",
+it apart, and where the line was fetched within a reading, that is made again
+(docs/explanation/error-correction.md).""",
     ),
     "7a": (
         "Fig. 7a: a software signal, read on another core at rising periods",

@@ -12,7 +12,8 @@
     ledger.segments("10m")             # typical, worst and best piece of the time
     ledger.explain("p99").impacts()    # VarMRI's impact values, and what its rules leave
 
-docs/ENGINES.md has the engines, the addresses of ledgers and the columns of the data frames.
+docs/reference/engines.md has the engines, the addresses of ledgers, and the columns of the data
+frames.
 
 The packages, each of which uses only those below it:
 

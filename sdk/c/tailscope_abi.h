@@ -25,8 +25,8 @@ typedef __u64 ts_u64;
 
 #define TS_ABI 4u
 
-/* The causes that the kernel meters. The first twelve numbers are those of docs/SCHEMA.md; the
- * ledger's for the others are in crates/record/src/convert.rs. */
+/* The causes that the kernel meters. The first twelve numbers are those of
+ * docs/reference/schema.md; the ledger's for the others are in crates/record/src/convert.rs. */
 enum ts_cause {
 	TS_RUNQUEUE = 0,
 	TS_PREEMPTED = 1,

@@ -38,7 +38,7 @@ def test_raw_samples_say_the_same_as_the_report(
         assert rows.columns == ["cycles", "took", "mark", *names]
         rows.order("cycles").create_view("samples")
         rounds = f'"{names[0]}"'
-        # Pairs as docs/observe.md has them, counted by another program.
+        # Pairs as docs/reference/observe.md has them, counted by another program.
         kept, grown = engine.execute(
             f"""
             SELECT count(*), sum(grown) FROM (

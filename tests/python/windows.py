@@ -1,4 +1,4 @@
-"""Windows of `tailscope timeline`, made here by hand: docs/timeline.md says what the file is."""
+"""Windows of `tailscope timeline`, made here by hand; docs/reference/timeline.md has the format."""
 
 from __future__ import annotations
 

@@ -167,12 +167,12 @@ pub struct Subject {
 /// Record for weeks, as a service.
 ///
 /// A configuration file selects the processes, the folder for ledgers, and the limits
-/// (docs/agent.md). SIGHUP reloads the file. SIGTERM and SIGINT end the agent and keep its ledgers.
+/// (docs/how-to/run-the-agent.md). SIGHUP reloads the file. SIGTERM and SIGINT end the agent and keep its ledgers.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   tailscope agent --check /etc/tailscope/agent.toml    check the file, and do nothing else
-  tailscope agent                                      run; for systemd see docs/agent.md
+  tailscope agent                                      run; for systemd see docs/how-to/run-the-agent.md
   curl http://127.0.0.1:9745/metrics                   read its metrics
   tailscope explain /var/lib/tailscope/2026-11-21T120000Z-000007")]
 pub struct Agent {

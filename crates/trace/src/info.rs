@@ -11,7 +11,7 @@ use crate::{CauseSet, Error, Result};
 /// The name of the file in the ledger's folder.
 pub const LEDGER_JSON: &str = "ledger.json";
 
-/// The version of `docs/SCHEMA.md` that this crate writes.
+/// The version of `docs/reference/schema.md` that this crate writes.
 const SCHEMA_VERSION: u32 = 1;
 
 /// What is known when a recording begins.
@@ -128,7 +128,7 @@ pub(crate) enum State {
 /// The whole of `ledger.json`. What is known only at the end is `None` until then.
 #[derive(Debug, Serialize)]
 pub(crate) struct LedgerInfo {
-    /// The version of `docs/SCHEMA.md`.
+    /// The version of `docs/reference/schema.md`.
     pub schema: u32,
     /// Whether the recording was ended.
     pub state: State,

@@ -1,6 +1,6 @@
 //! The ledger: one wide row a span, in a folder of Parquet files with a `ledger.json` beside them.
 //!
-//! `docs/SCHEMA.md` is the contract of what is on disk. This crate is the only writer of it. It does
+//! `docs/reference/schema.md` is the contract of what is on disk. This crate is the only writer of it. It does
 //! not read ledgers: `explain` and `diff` (`python/tailscope`) do.
 //!
 //! * [`LedgerWriter`] takes [`SpanRow`]s and seals files by rename, so that a crash at any moment

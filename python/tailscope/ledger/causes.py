@@ -1,4 +1,4 @@
-"""The causes of docs/SCHEMA.md in their persisted order, each with its meaning in words."""
+"""The causes of docs/reference/schema.md in their persisted order, each with its meaning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ RUNNING = "running"
 #: How long a request's data lay ready while its thread did other work.
 QUEUE = "queue"
 
-#: Order and names are the schema's (docs/SCHEMA.md, "Causes"). The words finish the sentence
+#: Order and names are those of docs/reference/schema.md ("Causes"). The words finish the sentence
 #: "3.6 ms of it is runqueue: …".
 MEANING = {
     "runqueue": "waiting for a CPU that other threads had",

@@ -1,4 +1,4 @@
-"""Whether a file is as it was written: by the checksum that it has in itself (docs/SCHEMA.md).
+"""Whether a file is as it was written: by its own checksum (docs/reference/schema.md).
 
 A checksum is the CRC32 of a whole file, with eight zeros (as characters) in its own place. Parquet
 files have it in their footer, ledger.json has it as a key. It finds each change of up to four

@@ -31,7 +31,7 @@ from tailscope.ledger.contents import (
 from tailscope.ledger.counters import COUNTERS, in_order
 from tailscope.ledger.uncovered import CONTINUED, ENCRYPTED, NO_ROW, without_row
 
-#: The newest version of docs/SCHEMA.md that this reader knows.
+#: The newest version of docs/reference/schema.md that this reader knows.
 SCHEMA = 1
 #: Read where they are there; they identify a span in the list of the worst.
 IDENTITY = ("id", "pid", "tid", "cpu")

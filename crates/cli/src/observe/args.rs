@@ -22,7 +22,7 @@ Examples:
   tailscope observe --signal mem:$(pidof redis-server):SYMBOL --period 5000
   tailscope observe --signal channel:4711:served --budget 1%   the shortest period that costs 1 %
   tailscope observe --signal channel:4711:served --tag channel:4711:edge -d 10s --html seen.html
-                                                       rates by function and line (docs/observe.md)
+                                                       rates by function and line (docs/reference/observe.md)
 
 Signals:
   channel:PID:NAME   a channel that the program creates with an SDK (in C, TS_CHANNEL)
@@ -36,7 +36,7 @@ For other threads than the first, write counter:PID/TID:EVENT or meter:PID/TID:C
 the report breaks rates down by it.
 
 Times are in cycles of the machine's clock (TSC, CNTVCT), which has a constant frequency. Process
-ids are those of the initial namespace. docs/observe.md explains each figure.")]
+ids are those of the initial namespace. docs/reference/observe.md explains each figure.")]
 pub struct Observe {
     /// Read this counter (repeatable, at most 4)
     #[arg(short, long = "signal", value_name = "SIGNAL")]

@@ -31,7 +31,7 @@ Examples:
                                                         export the window for ui.perfetto.dev
 
 A request starts with its first packet. It ends when the last byte of its answer has left, or when a
-client on this machine has received that byte (docs/timeline.md)."
+client on this machine has received that byte (docs/reference/timeline.md)."
 )]
 pub struct Timeline {
     /// What to do with windows

@@ -1,4 +1,5 @@
-//! What a run saw, what it dropped and what it cost. `docs/observe.md` says each field's meaning.
+//! What a run saw, what it dropped and what it cost. `docs/reference/observe.md` says each field's
+//! meaning.
 
 mod make;
 mod notices;

@@ -164,7 +164,7 @@ pub fn numbers(folder: &Path) -> Vec<i64> {
     rows(folder).map(number).collect()
 }
 
-/// The columns of a ledger without hardware counters (docs/SCHEMA.md).
+/// The columns of a ledger without hardware counters (docs/reference/schema.md).
 static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let first = [
         "start_ns", "span", "id", "pid", "tid", "cpu", "wall_ns", "weight",

@@ -1,6 +1,6 @@
 """The page of `tailscope observe`, from its JSON: the answer, then a card for each question.
 
-docs/observe.md says what each key of the JSON means.
+docs/reference/observe.md says what each key of the JSON means.
 """
 
 from __future__ import annotations

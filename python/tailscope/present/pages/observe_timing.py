@@ -14,7 +14,7 @@ from tailscope.quantity import duration
 
 Report = Mapping[str, Any]
 
-#: A gap is a period of at least this many median ones (docs/observe.md).
+#: A gap is a period of at least this many median ones (docs/reference/observe.md).
 GAP = 10.0
 #: The share of the periods that may lie beyond each edge: the picture of the gaps has the longest.
 OUTSIDE = 0.005

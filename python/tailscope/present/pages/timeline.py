@@ -1,6 +1,6 @@
 """The page of one slow request, from the JSON of `tailscope timeline story`.
 
-docs/timeline.md says what each key of the JSON means.
+docs/reference/timeline.md says what each key of the JSON means.
 """
 
 from __future__ import annotations
