@@ -81,8 +81,11 @@ fn sections(text: &str) -> Roff {
             roff.control("nf", []);
             is_literal = true;
         }
-        let line = line.strip_prefix("  ").unwrap_or(line);
-        roff.text([roman(line)]);
+        let shown = match section {
+            Section::Headed => line.strip_prefix("  ").unwrap_or(line),
+            _ => line,
+        };
+        roff.text([roman(shown)]);
         after_gap = false;
     }
     if is_literal {
