@@ -1,4 +1,4 @@
-"""The Debian package on a fresh Debian 12: install, use, upgrade, remove. Nothing is left behind."""
+"""The Debian package on a fresh Debian 12: it installs, works, upgrades, and leaves nothing."""
 
 from __future__ import annotations
 
