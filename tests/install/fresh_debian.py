@@ -16,7 +16,17 @@ mount --rbind /dev "$0/dev"
 exec chroot "$0" /bin/sh -ec "$1"
 """
 #: What each run of dpkg, apt and man-db changes, and what is not on the disk.
-NOISE = ("proc", "sys", "dev", "tmp", "run/systemd", "var/log", "var/cache", "var/lib/apt", "var/lib/dpkg")
+NOISE = (
+    "proc",
+    "sys",
+    "dev",
+    "tmp",
+    "run/systemd",
+    "var/log",
+    "var/cache",
+    "var/lib/apt",
+    "var/lib/dpkg",
+)
 
 
 class Debian:

@@ -6,12 +6,16 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from explain_synthetic import World, generate
 from fresh_debian import Debian
 from rig.installed import ROOT
+
+sys.path.insert(0, str(ROOT / "bench"))
+
+from explain_synthetic import World, generate
 
 pytestmark = pytest.mark.more
 
