@@ -147,6 +147,7 @@ def test_purging_leaves_nothing_behind(desktop: Debian, package: Path, tmp_path:
 
     system.clean("apt-get purge -y -qq tailscope")
     assert system.files() == before
+    assert list((system.root / "var/cache/man").rglob("*tailscope*")) == []
 
 
 def use(system: Debian) -> None:
@@ -159,6 +160,7 @@ def use(system: Debian) -> None:
     added.parent.mkdir()
     shutil.copy(system.root / "usr/share/doc/tailscope/examples/otlp.conf", added)
     system.clean(f"systemctl enable {' '.join(UNITS)}")
+    system.clean("man tailscope-record >/dev/null")
     system.clean("/usr/lib/tailscope/bin/python3 -O -c 'import tailscope.cli'")
     assert list((system.root / "usr/lib/tailscope").rglob("cli*.opt-1.pyc"))
 
