@@ -54,7 +54,7 @@ $(VENV)/.for-tests: python/requirements-extras.lock scripts/setup $(VENV)/.insta
 	@touch $@
 
 .PHONY: build
-build: tailscope lab sdk $(VENV)/.wheel ## build the tailscope binary, its Python part and the lab
+build: tailscope lab sdk $(VENV)/.wheel $(VENV)/.pages ## build the tailscope binary, its Python part and the lab
 
 # Cargo knows best what is new, so it always runs; what hangs on its result looks at the file's date.
 .PHONY: tailscope
@@ -68,6 +68,15 @@ $(VENV)/.wheel: $(TAILSCOPE) pyproject.toml $(shell find python -name '*.py' -o 
 	$(VENV)/bin/maturin build --quiet --release --locked --out target/wheels -- $(STATIC)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall target/wheels/*.whl
 	@touch $@
+
+# Man pages and completions, where `man` finds them once .venv/bin is on the PATH.
+$(VENV)/.pages: packaging/describe.py $(VENV)/.wheel
+	$(PYTHON) $< | $(TAILSCOPE) generate $(VENV)/share
+	@touch $@
+
+.PHONY: deb
+deb: build ## a Debian package: target/deb/tailscope_VERSION_ARCHITECTURE.deb
+	packaging/build-deb target/deb
 
 .PHONY: lab
 lab: tailscope
@@ -123,6 +132,7 @@ test-e2e: build target/java/tests/.made ## the tests through the command line
 
 .PHONY: test-more
 test-more: build $(VENV)/.for-tests target/java/tests/.made ## the tests that take minutes and that make test leaves out
+	@scripts/setup --for-packages
 	@scripts/run-tests more
 
 GUESTS ?= all

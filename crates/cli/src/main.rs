@@ -10,6 +10,7 @@ mod console;
 mod doctor;
 mod external;
 mod failure;
+mod generate;
 mod observe;
 mod page;
 mod record;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Timeline(timeline) => timeline::run(timeline),
         Command::Observe(observe) => observe::run(&observe),
         Command::Doctor(doctor) => doctor::run(&doctor),
+        Command::External(words) if generate::is_called(&words) => generate::run(&words),
         Command::External(words) => external::run(&words),
     };
     match outcome {
