@@ -7,76 +7,49 @@
 //! it is other events' turn. Every other fault is for the handler that was there before.
 
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
-use core::mem::transmute;
+use core::mem::{transmute, zeroed};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{SIG_DFL, SIG_IGN, c_int, c_void, raise, sigaction, siginfo_t, ucontext_t};
 
 use super::process::process;
 use super::sys::EOPNOTSUPP;
 use super::thread::with_thread;
 
 #[cfg(target_arch = "x86_64")]
-const FAULT: i32 = 11; // SIGSEGV
+const FAULT: c_int = libc::SIGSEGV;
 #[cfg(target_arch = "aarch64")]
-const FAULT: i32 = 4; // SIGILL
+const FAULT: c_int = libc::SIGILL;
 
-const DEFAULT: usize = 0;
-const IGNORE: usize = 1;
-const WITH_INFO: i32 = 4;
-const ON_OTHER_STACK: i32 = 0x0800_0000;
-const ONCE: i32 = 0x8000_0000u32 as i32;
-
-/// The C library's `struct sigaction` on Linux: the same in glibc and in musl.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Action {
-    pub handler: usize,
-    pub mask: [u64; 16],
-    pub flags: i32,
-    pub restorer: usize,
-}
-
-impl Action {
-    pub(super) const DEFAULT: Self = Self {
-        handler: DEFAULT,
-        mask: [0; 16],
-        flags: 0,
-        restorer: 0,
-    };
-}
-
-/// The begin of `siginfo_t`.
-#[repr(C)]
-pub(super) struct Info {
-    signal: i32,
-    errno: i32,
-    code: i32,
-}
-
-unsafe extern "C" {
-    // The C library's, which the standard library is linked with anyway: it knows how handlers return.
-    pub(super) fn sigaction(signal: i32, new: *const Action, old: *mut Action) -> i32;
-    fn raise(signal: i32) -> i32;
-}
+/// What a signal does that nobody handles.
+// SAFETY: numbers, a set of signals, and a function that may be missing: zeros are right.
+const UNHANDLED: sigaction = unsafe { zeroed() };
 
 /// What other faults are for.
-struct Before(UnsafeCell<Action>);
+struct Before(UnsafeCell<sigaction>);
 
 // SAFETY: written under the process's lock while the handler, its only reader, is not in place.
 unsafe impl Sync for Before {}
 
-static BEFORE: Before = Before(UnsafeCell::new(Action::DEFAULT));
+static BEFORE: Before = Before(UnsafeCell::new(UNHANDLED));
 static IS_SET: AtomicBool = AtomicBool::new(false);
 
-/// Where the kernel keeps the instruction's address in what it hands to handlers: after `struct
-/// ucontext`'s head of 40 bytes on x86-64 the 17th register, on arm64 after a mask of 128 bytes, aligned to
-/// 16, the fault's address, 31 registers and the stack's.
-#[cfg(target_arch = "x86_64")]
-const INSTRUCTION_AT: usize = 40 + 16 * 8;
-#[cfg(target_arch = "aarch64")]
-const INSTRUCTION_AT: usize = 176 + 8 + 31 * 8 + 8;
+/// Where the kernel keeps the instruction's address in what it hands to handlers.
+///
+/// # Safety
+/// `context` is that.
+unsafe fn instruction(context: *mut c_void) -> *mut usize {
+    let context: *mut ucontext_t = context.cast();
+    // SAFETY: by the contract.
+    #[cfg(target_arch = "x86_64")]
+    let at = unsafe { &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize] };
+    // SAFETY: by the contract.
+    #[cfg(target_arch = "aarch64")]
+    let at = unsafe { &raw mut (*context).uc_mcontext.pc };
+    at.cast()
+}
 
 /// How long a reading at this address is; `None`: it is none.
 ///
@@ -108,7 +81,7 @@ unsafe fn reading(at: usize) -> Option<usize> {
 /// `context` is what the kernel handed to a handler of a fault.
 unsafe fn pass_over(context: *mut c_void) -> bool {
     // SAFETY: there is the instruction's address, by the contract.
-    let at: &mut usize = unsafe { &mut *context.byte_add(INSTRUCTION_AT).cast() };
+    let at = unsafe { &mut *instruction(context) };
     // SAFETY: that instruction faulted.
     let Some(length) = (unsafe { reading(*at) }) else {
         return false;
@@ -131,13 +104,13 @@ unsafe fn pass_over(context: *mut c_void) -> bool {
     is_ours
 }
 
-unsafe extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut c_void) {
-    // SAFETY: the kernel's, as the handler was set with WITH_INFO.
-    let code = unsafe { (*info).code };
+unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's, as the handler was set with SA_SIGINFO.
+    let code = unsafe { (*info).si_code };
     let is_sent = code <= 0; // by kill() and the like: no instruction faulted
     // A page fault is no reading, and its instruction may lie where nothing can be read.
     #[cfg(target_arch = "x86_64")]
-    let may_be_reading = code == 0x80; // SI_KERNEL
+    let may_be_reading = code == libc::SI_KERNEL;
     #[cfg(target_arch = "aarch64")]
     let may_be_reading = !is_sent;
     // SAFETY: the kernel's.
@@ -148,31 +121,31 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut c_void
     let before = unsafe { *BEFORE.0.get() };
     // SAFETY: what the program set for this signal gets what it would have got without us.
     unsafe {
-        match before.handler {
-            IGNORE if is_sent => {}
-            DEFAULT | IGNORE => {
-                sigaction(signal, &Action::DEFAULT, null_mut()); // the instruction faults again
+        match before.sa_sigaction {
+            SIG_IGN if is_sent => {}
+            SIG_DFL | SIG_IGN => {
+                sigaction(signal, &UNHANDLED, null_mut()); // the instruction faults again
                 if is_sent {
                     raise(signal);
                 }
             }
-            handler if before.flags & WITH_INFO != 0 => {
-                transmute::<usize, unsafe extern "C" fn(i32, *mut Info, *mut c_void)>(handler)(
-                    signal, info, context,
-                );
+            handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+                transmute::<usize, Handler>(handler)(signal, info, context);
             }
-            handler => transmute::<usize, unsafe extern "C" fn(i32)>(handler)(signal),
+            handler => transmute::<usize, unsafe extern "C" fn(c_int)>(handler)(signal),
         }
     }
 }
 
+type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
 fn ours() -> usize {
-    on_fault as unsafe extern "C" fn(i32, *mut Info, *mut c_void) as usize
+    on_fault as Handler as usize
 }
 
 /// From now on a reading may fault; under the lock.
 pub(super) fn set() {
-    let mut before = Action::DEFAULT;
+    let mut before = UNHANDLED;
     // SAFETY: asks only.
     if IS_SET.load(Relaxed) || unsafe { sigaction(FAULT, null(), &mut before) } != 0 {
         return;
@@ -180,9 +153,9 @@ pub(super) fn set() {
     // SAFETY: under the lock, and the handler is not in place.
     unsafe { *BEFORE.0.get() = before };
     // The handler of before is called as if it were its own signal: same mask, same flags.
-    let action = Action {
-        handler: ours(),
-        flags: before.flags & !ONCE | WITH_INFO | ON_OTHER_STACK,
+    let action = sigaction {
+        sa_sigaction: ours(),
+        sa_flags: before.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO | libc::SA_ONSTACK,
         ..before
     };
     // SAFETY: a handler that stays as long as this code.
@@ -194,10 +167,10 @@ pub(super) fn set() {
 
 /// No thread counts any more; under the lock. If the program has put a handler of its own on top, ours stays below.
 pub(super) fn lift() {
-    let mut now = Action::DEFAULT;
+    let mut now = UNHANDLED;
     // SAFETY: asks only.
     let is_known = unsafe { sigaction(FAULT, null(), &mut now) } == 0;
-    if !IS_SET.load(Relaxed) || !is_known || now.handler != ours() {
+    if !IS_SET.load(Relaxed) || !is_known || now.sa_sigaction != ours() {
         return;
     }
     // SAFETY: what the program had set itself.

@@ -17,11 +17,11 @@ unsafe extern "C" fn take_others(_signal: i32) {
 #[test]
 fn a_reading_that_faults_counts_nothing_and_other_faults_go_where_they_went() {
     let page = page(48, 1, 1000);
-    let mine = Action {
-        handler: take_others as unsafe extern "C" fn(i32) as usize,
-        ..Action::DEFAULT
+    let mine = sigaction {
+        sa_sigaction: take_others as unsafe extern "C" fn(i32) as usize,
+        ..UNHANDLED
     };
-    let mut was = Action::DEFAULT;
+    let mut was = UNHANDLED;
     // SAFETY: handlers of this test, in place while it runs.
     assert_eq!(unsafe { sigaction(FAULT, &mine, &mut was) }, 0);
     set();
@@ -46,8 +46,8 @@ fn a_reading_that_faults_counts_nothing_and_other_faults_go_where_they_went() {
     assert_eq!(unsafe { raise(FAULT) }, 0);
     assert_eq!(OTHERS.load(Relaxed), 1);
     lift();
-    let mut now = Action::DEFAULT;
+    let mut now = UNHANDLED;
     // SAFETY: back to what was there.
     assert_eq!(unsafe { sigaction(FAULT, &was, &mut now) }, 0);
-    assert_eq!(now.handler, mine.handler);
+    assert_eq!(now.sa_sigaction, mine.sa_sigaction);
 }

@@ -158,7 +158,7 @@ pub(super) unsafe fn open_group(
     at: *mut u8,
     page_bytes: usize,
 ) -> Result<(), Errno> {
-    const ENABLE_GROUP: (usize, usize) = (0x2400, 1);
+    const ENABLE_GROUP: (u32, libc::c_ulong) = (0x2400, 1);
     let mut leader: Option<Fd> = None;
     let mut others = [const { None }; super::abi::COUNTERS];
     for (number, (event, place)) in events.iter().zip(&mut others).enumerate() {

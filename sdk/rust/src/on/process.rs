@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::abi::{self, Meter, Region, Welcome};
 use super::clock::cycles;
 use super::probe::tell;
-use super::sys::{self, AfterFork, Errno};
+use super::sys::{self, AfterFork, Errno, KeptErrno};
 use super::thread::Thread;
 use super::turns::stop_counting;
 
@@ -267,7 +267,11 @@ impl Process {
     /// next begin looks for another.
     #[cold]
     pub(crate) fn recorder_lives(&self, now: u64) -> bool {
-        if now < self.check_after.load(Relaxed) || !self.lock() {
+        if now < self.check_after.load(Relaxed) {
+            return true;
+        }
+        let _kept = KeptErrno::here();
+        if !self.lock() {
             return true;
         }
         let lives = self.epoch.load(Relaxed) != 0 && !self.has_hung_up();
@@ -291,7 +295,11 @@ pub(crate) fn attach(thread: &Thread) -> bool {
         return false;
     };
     stop_counting(process, thread);
-    if now < process.retry_after.load(Relaxed) || !process.lock() {
+    if now < process.retry_after.load(Relaxed) {
+        return false;
+    }
+    let _kept = KeptErrno::here();
+    if !process.lock() {
         return false;
     }
     // Of threads that waited for one that failed, each would only fail again, and put all off for
@@ -310,7 +318,7 @@ pub(crate) fn attach(thread: &Thread) -> bool {
         Ok(()) => process.retry_wait.store(0, Relaxed),
         Err(errno) => {
             if errno != sys::ESRCH {
-                tell(-errno.0);
+                tell(-i64::from(errno.0));
             }
             let wait = (process.retry_wait.load(Relaxed) * 2).clamp(RETRY_FIRST, RETRY_LAST);
             process.retry_wait.store(wait, Relaxed);
@@ -319,4 +327,22 @@ pub(crate) fn attach(thread: &Thread) -> bool {
     }
     process.unlock();
     attached.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::on::thread::with_thread;
+
+    /// Nobody serves the socket here, or refuses a process that is not watched.
+    #[test]
+    fn attaching_leaves_the_programs_error_number_alone() {
+        // SAFETY: this thread's own number.
+        let errno = || unsafe { &mut *libc::__errno_location() };
+        *errno() = libc::EDOM;
+        assert!(!with_thread(attach));
+        assert_eq!(*errno(), libc::EDOM);
+        let retried_after = process().expect("a page").retry_after.load(Relaxed);
+        assert_ne!(retried_after, 0, "it has tried");
+    }
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, fence};
 use super::abi::{self, COUNTERS};
 use super::perf::{self, Event};
 use super::process::{Process, process};
-use super::sys::{self, AfterFork, Errno};
+use super::sys::{self, AfterFork, Errno, KeptErrno};
 use super::thread::{Thread, with_thread};
 use super::{guard, probe};
 use crate::Span;
@@ -71,6 +71,7 @@ pub(super) fn stop_counting(process: &Process, thread: &Thread) {
 #[cold]
 #[inline(never)]
 pub(super) fn recorder_left() {
+    let _kept = KeptErrno::here();
     let Some(process) = process() else {
         return probe::set_counting(false);
     };
@@ -152,6 +153,7 @@ fn count_group(process: &Process, thread: &Thread, wanted: &Wanted) -> Result<()
 #[cold]
 #[inline(never)]
 pub(super) fn take_turn(process: &Process, thread: &Thread) {
+    let _kept = KeptErrno::here();
     let (region, counters) = (process.region(), &thread.counters);
     let turn = region.turn.load(Acquire);
     let Some(wanted) = Wanted::read(region, turn) else {

@@ -1,80 +1,75 @@
 //! The recorder's socket.
 
-use super::{ENAMETOOLONG, EPERM, EPROTO, Errno, Fd, call, number};
+use core::mem::{MaybeUninit, size_of_val};
+
+use libc::{SOL_SOCKET, c_int, socklen_t};
+
+use super::{ENAMETOOLONG, EPERM, EPROTO, Errno, Fd, checked, last};
 
 /// Whose rights this process has.
 pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes nothing.
-    unsafe { call(number::GETEUID, [0; 6]) }.unwrap_or(0) as u32
+    unsafe { libc::geteuid() }
 }
 
 /// Whether nothing happened to a connection: neither data nor a hang-up.
-pub(crate) fn is_quiet(fd: i32) -> bool {
-    #[repr(C)]
-    struct Poll {
-        fd: i32,
-        events: i16,
-        seen: i16,
-    }
-    let mut poll = Poll {
+pub(crate) fn is_quiet(fd: c_int) -> bool {
+    let mut poll = libc::pollfd {
         fd,
         events: 0,
-        seen: 0,
+        revents: 0,
     };
-    let at_once = [0u64; 2];
-    let arguments = [
-        &raw mut poll as usize,
-        1,
-        at_once.as_ptr() as usize,
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: one entry, and a time that outlives the call.
-    let ready = unsafe { call(number::PPOLL, arguments) };
-    ready == Ok(0)
+    // SAFETY: one entry.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+}
+
+/// Sets an option of a socket.
+fn set<T>(socket: &Fd, option: c_int, value: &T) -> Result<(), Errno> {
+    let (value, length) = (core::ptr::from_ref(value).cast(), size_of_val(value));
+    // SAFETY: the value is as long as is said, and outlives the call.
+    let set = unsafe { libc::setsockopt(socket.0, SOL_SOCKET, option, value, length as socklen_t) };
+    checked(set).map(drop)
+}
+
+/// Who serves a connected socket.
+fn peer(socket: &Fd) -> Result<libc::ucred, Errno> {
+    let mut peer = MaybeUninit::<libc::ucred>::uninit();
+    let mut length = size_of::<libc::ucred>() as socklen_t;
+    let (option, value) = (libc::SO_PEERCRED, peer.as_mut_ptr().cast());
+    // SAFETY: the value is as long as is said, and outlives the call.
+    checked(unsafe { libc::getsockopt(socket.0, SOL_SOCKET, option, value, &raw mut length) })?;
+    // SAFETY: it was filled in.
+    Ok(unsafe { peer.assume_init() })
 }
 
 /// Connects to a unix socket of packets whose other side is root or our own user, and waits there
 /// for so many milliseconds at most.
 pub(crate) fn connect(path: &[u8], patience_ms: i64) -> Result<Fd, Errno> {
-    const UNIX: usize = 1;
-    const SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
-    const SOL_SOCKET: usize = 1;
-    const PEERCRED: usize = 17;
-    const RECEIVE_TIMEOUT: usize = 20;
-    const SEND_TIMEOUT: usize = 21;
-
-    let mut address = [0u8; 110];
-    address[..2].copy_from_slice(&(UNIX as u16).to_ne_bytes());
+    // SAFETY: numbers, for which zeros are right.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     // One byte stays zero.
-    let room = address.get_mut(2..2 + path.len()).filter(|r| r.len() < 108);
-    room.ok_or(ENAMETOOLONG)?.copy_from_slice(path);
-    // SAFETY: takes numbers.
-    let fd = unsafe { call(number::SOCKET, [UNIX, SEQPACKET_CLOEXEC, 0, 0, 0, 0]) }?;
-    let fd = Fd(fd as i32);
-    let number = fd.0 as usize;
-    let patience = [patience_ms / 1000, patience_ms % 1000 * 1000]; // struct timeval
-    for which in [RECEIVE_TIMEOUT, SEND_TIMEOUT] {
-        let arguments = [number, SOL_SOCKET, which, patience.as_ptr() as usize, 16, 0];
-        // SAFETY: the value is as long as is said, and outlives the call.
-        let _ = unsafe { call(self::number::SETSOCKOPT, arguments) };
+    if path.len() >= address.sun_path.len() {
+        return Err(ENAMETOOLONG);
     }
-    let arguments = [number, address.as_ptr() as usize, address.len(), 0, 0, 0];
+    for (to, from) in address.sun_path.iter_mut().zip(path) {
+        *to = *from as libc::c_char;
+    }
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: takes numbers.
+    let fd = checked(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }).map(Fd)?;
+    let patience = libc::timeval {
+        tv_sec: patience_ms / 1000,
+        tv_usec: patience_ms % 1000 * 1000,
+    };
+    let _ = set(&fd, libc::SO_RCVTIMEO, &patience);
+    let _ = set(&fd, libc::SO_SNDTIMEO, &patience);
+    let (at, length) = ((&raw const address).cast(), size_of_val(&address));
     // SAFETY: the address is as long as is said, and outlives the call.
-    unsafe { call(self::number::CONNECT, arguments) }?;
-    let mut peer = [0u32; 3]; // struct ucred: process, user, group
-    let mut length = size_of_val(&peer) as u32;
-    let (value, size) = (peer.as_mut_ptr() as usize, &raw mut length as usize);
-    // SAFETY: the value is as long as is said, and outlives the call.
-    unsafe {
-        call(
-            self::number::GETSOCKOPT,
-            [number, SOL_SOCKET, PEERCRED, value, size, 0],
-        )
-    }?;
+    checked(unsafe { libc::connect(fd.0, at, length as socklen_t) })?;
     // Shared memory asks for trust.
-    if peer[1] != 0 && peer[1] != effective_user() {
+    let user = peer(&fd)?.uid;
+    if user != 0 && user != effective_user() {
         return Err(EPERM);
     }
     Ok(fd)
@@ -82,55 +77,36 @@ pub(crate) fn connect(path: &[u8], patience_ms: i64) -> Result<Fd, Errno> {
 
 /// Receives a packet of exactly this many bytes, and two descriptors if they come with it.
 pub(crate) fn receive(socket: &Fd, packet: &mut [u8]) -> Result<Option<[Fd; 2]>, Errno> {
-    const CLOEXEC: usize = 0x4000_0000;
-    const RIGHTS: u32 = 1;
+    const FDS: u32 = size_of::<[c_int; 2]>() as u32;
+    // SAFETY: only numbers.
+    const ROOM: usize = unsafe { libc::CMSG_SPACE(FDS) } as usize;
+    // SAFETY: only numbers.
+    const LENGTH: usize = unsafe { libc::CMSG_LEN(FDS) } as usize;
 
-    #[repr(C)]
-    struct Control {
-        length: usize,
-        level: u32,
-        kind: u32,
-        fds: [i32; 2],
-    }
-    #[repr(C)]
-    struct Message {
-        name: usize,
-        name_length: usize,
-        parts: usize,
-        part_count: usize,
-        control: usize,
-        control_length: usize,
-        flags: usize,
-    }
-    let mut control = Control {
-        length: 0,
-        level: 0,
-        kind: 0,
-        fds: [-1; 2],
+    let mut control = [0u64; ROOM.div_ceil(8)]; // aligned as its head is
+    let mut part = libc::iovec {
+        iov_base: packet.as_mut_ptr().cast(),
+        iov_len: packet.len(),
     };
-    let part = [packet.as_mut_ptr() as usize, packet.len()];
-    let mut message = Message {
-        name: 0,
-        name_length: 0,
-        parts: part.as_ptr() as usize,
-        part_count: 1,
-        control: &raw mut control as usize,
-        control_length: size_of::<Control>(),
-        flags: 0,
-    };
-    let arguments = [
-        socket.0 as usize,
-        &raw mut message as usize,
-        CLOEXEC,
-        0,
-        0,
-        0,
-    ];
+    // SAFETY: numbers and pointers, for which zeros are right.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = ROOM as _;
     // SAFETY: the message names memory that is as long as it says and outlives the call.
-    let received = unsafe { call(number::RECVMSG, arguments) }?;
-    let fds = (control.kind == RIGHTS && control.length == size_of::<Control>())
-        .then(|| control.fds.map(Fd));
-    if received != packet.len() {
+    let received = unsafe { libc::recvmsg(socket.0, &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    if received < 0 {
+        return Err(last());
+    }
+    // SAFETY: in what was received, or null.
+    let head = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() };
+    let fds = head
+        .filter(|head| head.cmsg_type == libc::SCM_RIGHTS && head.cmsg_len == LENGTH as _)
+        // SAFETY: there are two, by the length.
+        .map(|head| unsafe { libc::CMSG_DATA(head).cast::<[c_int; 2]>().read_unaligned() })
+        .map(|fds| fds.map(Fd));
+    if received as usize != packet.len() {
         return Err(EPROTO);
     }
     Ok(fds)
