@@ -106,6 +106,7 @@ pub fn effect(phases: &[Phase]) -> Option<Effect> {
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
     use proptest::prelude::*;
 
     use super::*;
