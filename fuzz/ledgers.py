@@ -2,9 +2,9 @@
 """Fuzzes `tailscope explain` with damaged ledgers: `fuzz/ledgers.py SECONDS [SEED]`.
 
 Each try changes some bytes of a ledger's `ledger.json` or of its Parquet file. Most changed files
-get a checksum that is right, for `explain` leaves out a file whose checksum is wrong before it
-reads the contents. The answer may be an explanation or one sentence. A traceback, a crash or a minute of
-CPU time is a finding, and stays in target/fuzz/found.
+get a checksum that is right: `explain` does not read the contents of a file with a wrong one. The
+answer may be an explanation or one sentence. A traceback, a crash or a minute of CPU time is a
+finding, and stays in target/fuzz/found.
 """
 
 from __future__ import annotations

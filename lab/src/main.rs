@@ -12,6 +12,7 @@ mod load;
 mod memory;
 mod packets;
 mod quota;
+mod random;
 mod stop;
 mod timers;
 

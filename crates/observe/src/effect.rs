@@ -106,13 +106,14 @@ pub fn effect(phases: &[Phase]) -> Option<Effect> {
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
     use proptest::prelude::*;
 
     use super::*;
 
     /// Phases of an application whose speed drifts and that now and then stops for a while.
     fn phases(planted: f64, seed: u64, count: usize) -> Vec<Phase> {
-        let mut random = fastrand::Rng::with_seed(seed);
+        let mut random = Rng::with_seed(seed);
         let mut on = false;
         (0..count)
             .map(|i| {

@@ -3,13 +3,12 @@
 //! Due times are drawn one from the other and never from the clock: a generator that was held up
 //! catches up, and the requests it issues late carry the time at which they should have gone out.
 
-use fastrand::Rng;
-
 use crate::clock::Nanos;
+use crate::random::Random;
 
 /// An endless sequence of due times.
 pub struct Arrivals {
-    random: Rng,
+    random: Random,
     mean_gap_ns: f64,
     /// Kept as a float: rounding each gap to whole nanoseconds would shift high rates.
     due_ns: f64,
@@ -18,7 +17,7 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// Arrivals after `start`, `rate` of them a second on average.
-    pub fn poisson(start: Nanos, rate: f64, random: Rng) -> Self {
+    pub fn poisson(start: Nanos, rate: f64, random: Random) -> Self {
         let mut arrivals = Self {
             random,
             mean_gap_ns: 1e9 / rate,
@@ -36,8 +35,8 @@ impl Arrivals {
 
     /// Moves on to the one after.
     pub fn advance(&mut self) {
-        // 1 - f64() is in (0, 1], so the logarithm is finite.
-        self.due_ns += -(1.0 - self.random.f64()).ln() * self.mean_gap_ns;
+        // 1 - unit() is in (0, 1], so the logarithm is finite.
+        self.due_ns += -(1.0 - self.random.unit()).ln() * self.mean_gap_ns;
     }
 }
 
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     fn gaps(rate: f64, n: usize) -> Vec<f64> {
-        let mut arrivals = Arrivals::poisson(Nanos(0), rate, Rng::with_seed(42));
+        let mut arrivals = Arrivals::poisson(Nanos(0), rate, Random::seeded(42));
         let mut last = Nanos(0);
         (0..n)
             .map(|_| {

@@ -6,7 +6,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use fastrand::Rng;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -14,6 +13,7 @@ use super::protocol::{Protocol, Reply};
 use super::receive::{Inbox, stamp_what_comes};
 use super::tally::Request;
 use crate::clock::Nanos;
+use crate::random::Random;
 
 /// A loopback server that does not even accept in this time does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ impl Connection {
         &mut self,
         due: Nanos,
         protocol: &dyn Protocol,
-        random: &mut Rng,
+        random: &mut Random,
     ) -> anyhow::Result<()> {
         if self.under_way.len() < self.depth {
             self.issue(due, protocol, random)?;
@@ -96,7 +96,7 @@ impl Connection {
     pub fn issue_waiting(
         &mut self,
         protocol: &dyn Protocol,
-        random: &mut Rng,
+        random: &mut Random,
     ) -> anyhow::Result<()> {
         while self.under_way.len() < self.depth {
             let Some(due) = self.waiting.pop_front() else {
@@ -111,7 +111,7 @@ impl Connection {
         &mut self,
         due: Nanos,
         protocol: &dyn Protocol,
-        random: &mut Rng,
+        random: &mut Random,
     ) -> anyhow::Result<()> {
         let sent = Nanos::now();
         if self.stream.is_none() {

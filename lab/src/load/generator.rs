@@ -1,7 +1,6 @@
 //! The event loop: one thread, one epoll, a timer of nanoseconds.
 
 use anyhow::Context;
-use fastrand::Rng;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -16,6 +15,7 @@ use super::protocol::Protocol;
 
 use super::tally::Tally;
 use crate::clock::Nanos;
+use crate::random::Random;
 use crate::stop::Stop;
 
 /// Requests that wait for a connection, all together. Reaching it means that the server does less
@@ -49,7 +49,7 @@ pub struct Generator<'a> {
     epoll: OwnedFd,
     alarm: Alarm,
     events: Vec<epoll::Event>,
-    random: Rng,
+    random: Random,
     tally: Tally,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Generator<'a> {
             epoll,
             alarm,
             events: Vec::with_capacity(plan.connections.clamp(16, 1024)),
-            random: Rng::with_seed(plan.seed),
+            random: Random::seeded(plan.seed),
             tally: Tally::of_window(Nanos(0), Nanos(0)),
         };
         for index in 0..generator.connections.len() {
@@ -113,7 +113,11 @@ impl<'a> Generator<'a> {
 
     fn offer(&mut self, start: Nanos, stop: &Stop) -> anyhow::Result<()> {
         let mut arrivals = match self.plan.pace {
-            Pace::Open { rate } => Some(Arrivals::poisson(start, rate, self.random.fork())),
+            Pace::Open { rate } => Some(Arrivals::poisson(
+                start,
+                rate,
+                Random::seeded(self.random.next()),
+            )),
             Pace::Closed => {
                 self.fill_all(start)?;
                 None
@@ -173,7 +177,7 @@ impl<'a> Generator<'a> {
             let due = arrivals.due();
             arrivals.advance();
             self.tally.turned_to(due, now);
-            let connection = self.random.usize(..self.connections.len());
+            let connection = self.random.below(self.connections.len() as u64) as usize;
             self.submit(connection, due)?;
             now = Nanos::now().min(self.tally.end);
         }

@@ -2,9 +2,8 @@
 
 use std::str::FromStr;
 
-use fastrand::Rng;
-
 use super::protocol::{Garbled, Protocol, Reply, Verdict, line};
+use crate::random::Random;
 
 /// A head longer than this is not one: servers refuse at 8 to 64 KiB.
 const LONGEST_HEAD: usize = 64 << 10;
@@ -66,7 +65,7 @@ impl Http {
 }
 
 impl Protocol for Http {
-    fn request(&self, _: &mut Rng, out: &mut Vec<u8>) {
+    fn request(&self, _: &mut Random, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.request);
     }
 

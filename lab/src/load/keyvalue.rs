@@ -1,8 +1,7 @@
 //! The load on a key-value server: reads and writes of uniformly drawn keys, whatever its protocol.
 
-use fastrand::Rng;
-
 use super::protocol::{Garbled, Protocol, Reply};
+use crate::random::Random;
 
 /// How many keys one step of the preparation writes.
 const PREFILL_BATCH: u64 = 256;
@@ -32,11 +31,11 @@ pub struct KeyValue<D> {
 }
 
 impl<D: Dialect> Protocol for KeyValue<D> {
-    fn request(&self, random: &mut Rng, out: &mut Vec<u8>) {
-        if self.set_ratio > 0.0 && random.f64() < self.set_ratio {
-            return self.dialect.set(random.u64(..self.keys), &self.value, out);
+    fn request(&self, random: &mut Random, out: &mut Vec<u8>) {
+        if self.set_ratio > 0.0 && random.chance(self.set_ratio) {
+            return self.dialect.set(random.below(self.keys), &self.value, out);
         }
-        let keys = (0..self.batch).map(|_| random.u64(..self.keys));
+        let keys = (0..self.batch).map(|_| random.below(self.keys));
         self.dialect.get(keys, out);
     }
 
@@ -80,7 +79,7 @@ mod tests {
     #[test]
     fn a_get_asks_for_as_many_keys_as_told() {
         let mut out = Vec::new();
-        load().request(&mut Rng::with_seed(1), &mut out);
+        load().request(&mut Random::seeded(1), &mut out);
         assert!(out.starts_with(b"get key-") && out.ends_with(b"\r\n"));
         assert_eq!(out.iter().filter(|byte| **byte == b' ').count(), 3);
     }

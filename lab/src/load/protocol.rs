@@ -1,6 +1,6 @@
 //! What the generator asks of a protocol: write a request, recognise a reply.
 
-use fastrand::Rng;
+use crate::random::Random;
 
 /// One whole reply, judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Garbled {
 /// A client's half of a protocol whose replies come in the order of the requests.
 pub trait Protocol {
     /// Appends one request.
-    fn request(&self, random: &mut Rng, out: &mut Vec<u8>);
+    fn request(&self, random: &mut Random, out: &mut Vec<u8>);
 
     /// The first reply in `received`, or None while it isn't whole. Keeps no state: the same bytes
     /// give the same answer, however the network split them.
