@@ -1,4 +1,4 @@
-"""Reports made by hand, as the Rust commands print them. docs/reference/observe.md has their keys."""
+"""Reports made by hand, as Rust commands print them. docs/reference/observe.md has their keys."""
 
 from __future__ import annotations
 
