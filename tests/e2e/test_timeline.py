@@ -106,9 +106,12 @@ def test_memory_that_is_touched_first_is_a_story_of_page_faults(timeline: Begin)
             told = stories(recorder.windows()[-1], "-n", 100)
             # What else the machine has to do, for either side, is not the test's.
             found = [story for story in told["stories"] if share_of_others(story) < 0.25]
-            return found if len(found) >= 20 else None
+            return found if len(found) >= 40 else None
 
-        found = until(struck, "twenty requests were slow by themselves", 80)
+        found = until(struck, "forty requests were slow by themselves", 80)
+        # A virtual CPU that stands still makes requests of a millisecond; to touch the memory takes
+        # several.
+        found = sorted(found, key=lambda story: -story["latency_ns"])[:20]
         recorder.stop().clean()
     firsts = leading({"stories": found})
     assert firsts["page_fault", "page faults"] >= 0.9 * len(found), firsts

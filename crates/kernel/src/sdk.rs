@@ -45,12 +45,6 @@ impl SdkPrograms<'_> {
         self.files.has(file)
     }
 
-    /// Whether it stays attached for every process that maps it, because a name leads to it.
-    #[must_use]
-    pub fn is_attached_for_all(&self, file: FileId) -> bool {
-        self.files.has_for_all(file)
-    }
-
     /// A process has ended, or runs another program: detaches from files that no other process can map.
     pub fn forget(&mut self, pid: u32) {
         self.files.forget(pid);

@@ -94,11 +94,6 @@ impl SdkFiles {
         self.0.contains_key(&file)
     }
 
-    /// Whether it is in every process that has the file or will have it, as a name leads to the file.
-    pub(crate) fn has_for_all(&self, file: FileId) -> bool {
-        self.0.get(&file).is_some_and(|file| file.users.is_empty())
-    }
-
     /// A process is gone, or runs another program: files that no other one can have go too.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.0

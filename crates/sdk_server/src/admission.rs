@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// So many processes of a user at once: the workers of a server on a large machine.
+/// The most processes of a user at once: the workers of a server on a large machine.
 const AT_ONCE: u32 = 64;
 /// After those, one more in each interval of this length.
 const EVERY: Duration = Duration::from_millis(100);

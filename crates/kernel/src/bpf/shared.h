@@ -35,7 +35,7 @@
 
 /*
  * Who is to blame, as 16 bits: one of these, or a kind with a number in its low bits. A thread's
- * number is its place in the table of blamed threads, in which a name stands once, whoever bears it.
+ * number is its place in the table of blamed threads, in which each name stands once.
  */
 #define WHO_NOBODY 0	/* not known */
 #define WHO_OTHER 1	/* a thread for whose name the table had no room */

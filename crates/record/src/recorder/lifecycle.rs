@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use tailscope_kernel::Event;
 use tailscope_sdk_server::sockets::Sockets;
 use tailscope_signals::owner::start_of;
-use tailscope_signals::sdk_files::program_of;
 
 use super::Recorder;
 use crate::Process;
@@ -70,17 +69,6 @@ impl Recorder {
         }
     }
 
-    /// The same for a process that runs another program now. If the program has the SDK and is attached
-    /// to, there is nothing to search: it maps its libraries later.
-    fn expect_sdk_of_program(&mut self, pid: u32) {
-        let Some(sdk) = &mut self.sdk else { return };
-        if program_of(pid).is_some_and(|file| self.kernel.sdk().is_attached_for_all(file)) {
-            sdk.open_for_user_of(pid);
-        } else {
-            self.expect_sdk(pid);
-        }
-    }
-
     /// Searches processes that have mapped files since, as far as their turn has come.
     pub(super) fn search_for_libraries(&mut self) {
         let next = next_of(&self.processes, self.scanned, SCANNED);
@@ -134,7 +122,7 @@ impl Recorder {
                 }
                 Event::Exec { pid } => {
                     self.forget(pid);
-                    self.expect_sdk_of_program(pid);
+                    self.expect_sdk(pid);
                 }
                 Event::Exit { pid } => {
                     self.processes.remove(&pid);

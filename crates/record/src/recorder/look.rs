@@ -40,7 +40,7 @@ impl Recorder {
         let sdk = self.sdk.as_ref();
         let is_undecided = |pid| self.programs.contains(&pid);
         if sdk.is_some_and(|sdk| sdk.any_waits(is_undecided)) {
-            return Duration::ZERO; // whoever takes the programs decides now
+            return Duration::ZERO; // the caller that takes the programs decides now
         }
         match sdk.and_then(Server::poll_again_in) {
             Some(soon) => soon.min(self.pace.pause()),
