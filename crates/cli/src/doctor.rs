@@ -75,7 +75,11 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
             "the kernel does not export steal_time",
         );
     } else {
-        mechanisms.set(Measurement::Steal, None, "/proc/stat has shown none since boot");
+        mechanisms.set(
+            Measurement::Steal,
+            None,
+            "/proc/stat has shown none since boot",
+        );
     }
     let counters = counters_rung();
     mechanisms.set(

@@ -144,9 +144,9 @@ fn form(kind: &str) -> Option<&'static str> {
             Some("hsperf:PID:NAME, a counter of a JVM, such as sun.gc.collector.0.invocations")
         }
         "mem" => Some("mem:PID:SYMBOL, a global variable; SYMBOL+8 is eight bytes further on"),
-        "meter" => {
-            Some("meter:PID:CAUSE or meter:PID/TID:CAUSE, the time in ns that a thread lost to a cause")
-        }
+        "meter" => Some(
+            "meter:PID:CAUSE or meter:PID/TID:CAUSE, the time in ns that a thread lost to a cause",
+        ),
         "counter" => Some(
             "counter:PID:EVENT or counter:PID/TID:EVENT, a hardware event of a thread, such as instructions",
         ),
