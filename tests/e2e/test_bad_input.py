@@ -73,7 +73,7 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
         ),
         (
             ["observe", "--signal", "core:0:instructions"],
-            ["'core' is no kind of signal", "counter:PID:EVENT"],
+            ["'core' is not a kind of signal", "counter:PID:EVENT"],
         ),
         (["recrod"], ["no command 'recrod'", "--help"]),
         ([], ["usage", "record"]),

@@ -30,7 +30,7 @@ def test_raw_samples_say_the_same_as_the_report(
     assert f'aria-label="Distribution of the rate of {names[0]}"' in page
     # A bar for each of both phases, drawn for a desk and for a phone.
     assert page.count('<rect class="f-ink"') == 2 * 2
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
     raw = told["raw"]
     assert (raw["samples"], raw["lost"], raw["error"]) == (told["samples"], 0, None)
     with duckdb.connect() as engine:
