@@ -48,8 +48,8 @@ def helps(path: Words = ()) -> Iterator[tuple[Words, str]]:
 
 
 def options(text: str) -> set[str]:
-    """The long options that a help text lists, one at the beginning of a line."""
-    return set(re.findall(r"^ +(?:-\w(?: [^ ,]+)?, )?(--[a-z][a-z-]*)", text, re.MULTILINE))
+    """The long options that a help text lists: lines of descriptions are indented further."""
+    return set(re.findall(r"^ {2,8}(?:-\w(?: [^ ,]+)?, )?(--[a-z][a-z-]*)", text, re.MULTILINE))
 
 
 @pytest.fixture(scope="module")

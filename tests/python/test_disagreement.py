@@ -24,7 +24,7 @@ def test_a_cause_that_comes_along_with_a_stronger_one_is_named_with_it(make: Mak
     found = tailscope.open(ledger).explain("p99")
     assert "it occurs in the same spans as lock" in said("softirq_net", found.disagreements)
     assert [pair.events for pair in found.pairs] == [("lock", "softirq_net")]
-    assert "lock and softirq_net go together" in " ".join(
+    assert "lock and softirq_net occur together" in " ".join(
         render(found, detail=Detail(impact=True)).split()
     )
 

@@ -187,14 +187,3 @@ def test_a_pipe_in_code_in_a_table_has_no_backslash_on_the_site(tmp_path: Path) 
     page = tmp_path / "page.md"
     page.write_text("| `a\\|b` | c \\| d |\n\n`e\\|f`\n")
     assert site.staged(page) == "| `a|b` | c \\| d |\n\n`e\\|f`\n"
-
-
-def test_links_of_generated_pages_that_lead_nowhere_become_text(tmp_path: Path) -> None:
-    site = load("docs-site")
-    site.ROOT = tmp_path
-    made, written = tmp_path / "bench" / "results" / "made.md", tmp_path / "written.md"
-    made.parent.mkdir(parents=True)
-    for page in (made, written):
-        page.write_text("[gone](gone.md) and [web](https://example.org)\n")
-    assert site.staged(made) == "gone and [web](https://example.org)\n"
-    assert site.staged(written) == written.read_text()
