@@ -27,7 +27,11 @@ def change(started: Agent, config: Path, old: str, new: str) -> str:
     until(
         lambda: any(
             said in started.err[before:]
-            for said in ("reloaded: ", "in the kernel: ", "the old configuration stays in use")
+            for said in (
+                "reloaded: ",
+                "with new kernel programs: ",
+                "the old configuration stays in use",
+            )
         ),
         "it has read the configuration again",
     )

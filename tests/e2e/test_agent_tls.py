@@ -131,7 +131,7 @@ def test_a_certificate_that_is_not_right_is_told_and_nothing_is_sent(
     some_spans(run)
     kept = recorded(started)
     until(lambda: why in started.err, "it is told")
-    assert started.err.count("no spans get to https://") == 1
+    assert started.err.count("can't export spans to https://") == 1
     until(lambda: dropped(started.figures()) == kept, "each is counted as dropped", 60)
     assert collector.spans() == [] and started.lost() == {}
     started.stop().clean()

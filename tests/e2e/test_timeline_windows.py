@@ -87,7 +87,7 @@ def test_the_memory_that_was_granted_is_used_and_how_long_it_holds_is_said(timel
     assert "keeping the last 10.00 s in 11.9 MB" in first or "in 12.0 MB" in first, first
     # Again where the rate became twice as high.
     warnings = [line for line in recorder.err.splitlines() if "the memory holds" in line]
-    assert all("of the 10.00 s asked for: --memory" in line for line in warnings), warnings
+    assert all("of the requested 10.00 s; use --memory" in line for line in warnings), warnings
     # The fuller ring is in it as a whole, as far as it was not written over meanwhile.
     most = max(part["events"] for part in told["parts"])
     cpus = len(told["parts"])
