@@ -12,28 +12,34 @@ use crate::{Options, machine};
 /// Which causes this machine measures in this recording.
 pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans>) -> CauseSet {
     let mechanisms = kernel.mechanisms();
+    let from_ready = sockets == Some(SocketSpans::FromReady);
     Cause::ALL
         .into_iter()
         .filter(|cause| match cause {
+            // The scheduler's tracepoints, without which nothing is recorded, measure these.
+            Cause::Runqueue
+            | Cause::Preempted
+            | Cause::Lock
+            | Cause::Io
+            | Cause::Network
+            | Cause::Sleep
+            | Cause::Stopped => true,
             Cause::Throttled => mechanisms.measures(Measurement::Throttled),
             Cause::Irq => mechanisms.measures(Measurement::Irq),
             Cause::SoftirqNet | Cause::SoftirqTimer | Cause::SoftirqOther => {
                 mechanisms.measures(Measurement::Softirq)
             }
             Cause::Fault => mechanisms.measures(Measurement::Fault),
+            Cause::Reclaim => mechanisms.measures(Measurement::Reclaim),
             Cause::Steal => steal,
-            Cause::Queue => sockets == Some(SocketSpans::FromReady),
-            Cause::Tcp => {
-                sockets == Some(SocketSpans::FromReady) && mechanisms.measures(Measurement::Ready)
-            }
+            Cause::Queue => from_ready,
+            Cause::Tcp => from_ready && mechanisms.measures(Measurement::Ready),
             Cause::Accept => {
-                sockets == Some(SocketSpans::FromReady)
+                from_ready
                     && mechanisms.measures(Measurement::Ready)
                     && mechanisms.measures(Measurement::Connections)
             }
             Cause::Unknown => sockets.is_some(),
-            Cause::Reclaim => mechanisms.measures(Measurement::Reclaim),
-            _ => true,
         })
         .collect()
 }

@@ -22,6 +22,7 @@
 /* Rounded up, so that the verifier can follow an index by its mask: Linux 6.1 forgets a bound
  * when the compiler moves the register aside. */
 #define CAUSES_MASK 15
+_Static_assert(TS_CAUSES <= CAUSES_MASK, "a row's number of shares is masked too");
 
 /* What the first bytes of a connection show; 0: nobody has looked. */
 enum protocol {
