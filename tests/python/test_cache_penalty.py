@@ -14,7 +14,7 @@ import tailscope
 from conftest import Make
 from explain_synthetic import START_NS
 from tailscope.engines.sample import Sample
-from tailscope.present import report, text
+from tailscope.present import explain_page, text
 from tailscope.statistics import explanation
 from tailscope.statistics.bootstrap import draw
 from tailscope.statistics.cache_penalty import cache_penalty
@@ -271,7 +271,7 @@ def test_the_text_the_report_and_json_say_it(make: Make, name: str, said: str) -
     wall = rng.integers(60_000, 70_000, ROWS) + np.where(struck, 120_000, 0)
     found = explained(make, start_ns=start_ns, wall_ns=wall, **{f"{name}_ns": booked})
     assert said in text.render(found, detail=text.Detail(verbose=True))
-    assert said in report.page(found)
+    assert said in explain_page.page(found)
     assert found.to_dict()["causes"][0]["cold_ns"] > 80_000
 
 

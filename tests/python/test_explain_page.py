@@ -19,7 +19,7 @@ from tailscope.engines.grid import STEPS, Distribution, last_quantile, tail_quan
 from tailscope.errors import TailscopeError
 from tailscope.present.charts import points
 from tailscope.present.pages import draw
-from tailscope.present.report import page
+from tailscope.present.explain_page import page
 from tailscope.statistics.explanation import Explanation
 
 

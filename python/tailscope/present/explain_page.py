@@ -1,5 +1,5 @@
-"""`--html`: one self-contained page with the answer, the table of causes, four pictures and the
-account. `present/pages/explain.py` says what is on it, and the template there how.
+"""`explain --html`: one self-contained page with the answer, the table of causes, four pictures and
+the account. `present/pages/explain.py` says what is on it, and the template there how.
 """
 
 from __future__ import annotations
