@@ -228,7 +228,7 @@ impl Config {
     }
 
     /// Reads a text. The error says at which byte.
-    pub(crate) fn parse(text: &str) -> Result<Self, (Option<usize>, String)> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Flaw> {
         let config: Self = toml::from_str(text)
             .map_err(|e| (e.span().map(|span| span.start), in_words(e.message())))?;
         config.check()?;
@@ -236,11 +236,7 @@ impl Config {
     }
 
     /// What no value shows alone.
-    fn check(&self) -> Result<(), (Option<usize>, String)> {
-        fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> (Option<usize>, String) {
-            let span = value.span();
-            ((!span.is_empty()).then_some(span.start), what.into())
-        }
+    fn check(&self) -> Result<(), Flaw> {
         if self.process.is_empty() {
             let what =
                 "no [[process]] selects what to record; add [[process]] with name = \"memcached\"";
@@ -249,7 +245,27 @@ impl Config {
         for rule in &self.process {
             rule.as_ref().check().map_err(|what| at(rule, what))?;
         }
-        let spans = &self.record.spans;
+        self.record.check()?;
+        if let Some(otlp) = &self.otlp {
+            otlp.check()?;
+        }
+        self.ledger.check()
+    }
+}
+
+/// What is wrong with a text, and at which of its bytes if it is one of them.
+type Flaw = (Option<usize>, String);
+
+/// What is wrong with a value, at its place. A default has none.
+fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> Flaw {
+    let span = value.span();
+    ((!span.is_empty()).then_some(span.start), what.into())
+}
+
+impl Recording {
+    /// Whether its sources and its counters exist, and go together.
+    fn check(&self) -> Result<(), Flaw> {
+        let spans = &self.spans;
         if spans.as_ref().is_empty() {
             return Err(at(
                 spans,
@@ -259,38 +275,49 @@ impl Config {
         for text in spans.as_ref() {
             SpanSource::from_str(text.as_ref()).map_err(|e| at(text, e.to_string()))?;
         }
-        SpanSource::check(&self.record.sources()).map_err(|e| at(spans, e.to_string()))?;
-        let counters = &self.record.counters;
+        SpanSource::check(&self.sources()).map_err(|e| at(spans, e.to_string()))?;
+        let counters = &self.counters;
         for text in counters.as_ref() {
             Event::parse_list(text.as_ref(), &Pmus::here()).map_err(|e| at(text, e.to_string()))?;
         }
-        let events = self
-            .record
-            .wanted()
-            .map_err(|e| at(counters, e.to_string()))?;
-        if !events.is_empty() && !self.record.sources().contains(&SpanSource::Sdk) {
+        let events = self.wanted();
+        let events = events.map_err(|e| at(counters, e.to_string()))?;
+        if !events.is_empty() && !self.sources().contains(&SpanSource::Sdk) {
             return Err(at(
                 counters,
                 "counters need SDK spans; add spans = [\"sdk\"]",
             ));
         }
-        if let Some(otlp) = &self.otlp
-            && let Some(file) = &otlp.ca_file
-        {
-            if !otlp.is_encrypted() {
-                return Err(at(
-                    file,
-                    "ca_file has no effect: endpoint does not start with https://",
-                ));
-            }
-            of_file(file.as_ref()).map_err(|e| at(file, e.to_string()))?;
+        Ok(())
+    }
+}
+
+impl Otlp {
+    /// Whether its certificates have a use, and can be read.
+    fn check(&self) -> Result<(), Flaw> {
+        let Some(file) = &self.ca_file else {
+            return Ok(());
+        };
+        if !self.is_encrypted() {
+            return Err(at(
+                file,
+                "ca_file has no effect: endpoint does not start with https://",
+            ));
         }
-        let Ledger {
+        of_file(file.as_ref()).map_err(|e| at(file, e.to_string()))?;
+        Ok(())
+    }
+}
+
+impl Ledger {
+    /// Whether a ledger has a folder and a length, and the quota holds two of them.
+    fn check(&self) -> Result<(), Flaw> {
+        let Self {
             folder,
             rotate_size,
             rotate_age,
             quota,
-        } = &self.ledger;
+        } = self;
         if !folder.as_ref().is_absolute() {
             return Err(at(folder, "folder is relative; use an absolute path"));
         }

@@ -1,13 +1,15 @@
 //! The figures of an agent, in Prometheus' text format.
 
+mod page;
+
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
 
 use tailscope_record::Kind;
 
 use crate::archive::Holding;
 use crate::otlp::Exported;
 use crate::rotation::Reason;
+use page::Page;
 
 /// What a scrape is told. Times in ns; counts are since the start of the agent.
 #[derive(Debug, Default)]
@@ -104,6 +106,20 @@ impl Figures {
         let version = env!("CARGO_PKG_VERSION");
         page.family("tailscope_build_info", "gauge", "The agent's version.")
             .labelled("", &[("version", version)], 1);
+        self.tell_rows(&mut page);
+        page.gauge("tailscope_processes", "Watched processes.", self.processes);
+        self.tell_ledgers(&mut page);
+        self.tell_configuration(&mut page);
+        self.tell_durations(&mut page);
+        if let Some(exported) = &self.exported {
+            tell_exported(exported, &mut page);
+        }
+        self.own.tell(&mut page);
+        page.into_text()
+    }
+
+    /// How many spans there were, and what became of their rows.
+    fn tell_rows(&self, page: &mut Page) {
         page.counter(
             "tailscope_spans_total",
             "Metered spans that ended, whether their rows were kept or not.",
@@ -128,7 +144,10 @@ impl Figures {
         for (place, count) in &self.lost {
             page.labelled("", &[("place", place)], count);
         }
-        page.gauge("tailscope_processes", "Watched processes.", self.processes);
+    }
+
+    /// The ledgers on disk, and why those before ended.
+    fn tell_ledgers(&self, page: &mut Page) {
         page.gauge(
             "tailscope_ledgers",
             "Ledgers on disk, including the current one.",
@@ -156,6 +175,10 @@ impl Figures {
                 self.turns[reason.index()],
             );
         }
+    }
+
+    /// Whether the agent does what its configuration says by now.
+    fn tell_configuration(&self, page: &mut Page) {
         page.family(
             "tailscope_config_reloads_total",
             "counter",
@@ -168,13 +191,17 @@ impl Figures {
             "1 if the file was valid when it was last read, else 0.",
             u8::from(self.config_is_applied),
         );
+    }
+
+    /// How long spans took, by their names, and by their processes too.
+    fn tell_durations(&self, page: &mut Page) {
         page.family(
             "tailscope_span_duration_seconds",
             "summary",
             "Wall times by span name: quantiles of the last 8 to 10 seconds; weighted sum and count of all spans.",
         );
         for kind in &self.kinds {
-            page.durations(&[], kind);
+            kind.tell(&[], page);
         }
         page.family(
             "tailscope_process_span_duration_seconds",
@@ -182,54 +209,19 @@ impl Figures {
             "The same by process (name and lowest listening TCP port) and span name.",
         );
         for (labels, kind) in &self.by_process {
-            page.durations(&labels.pairs(), kind);
+            kind.tell(&labels.pairs(), page);
         }
-        if let Some(exported) = &self.exported {
-            page.exported(exported);
-        }
-        page.own(&self.own);
-        page.0
     }
 }
 
-#[derive(Default)]
-struct Page(String, &'static str);
-
-impl Page {
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> &mut Self {
-        self.1 = name;
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        self
-    }
-
-    fn labelled(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
-        let _ = write!(self.0, "{}{suffix}", self.1);
-        for (place, (name, text)) in labels.iter().enumerate() {
-            let before = if place == 0 { '{' } else { ',' };
-            let _ = write!(self.0, "{before}{name}=\"{}\"", escaped(text));
-        }
-        let _ = writeln!(
-            self.0,
-            "{} {value}",
-            if labels.is_empty() { "" } else { "}" }
-        );
-    }
-
-    fn counter(&mut self, name: &'static str, help: &str, value: impl Display) {
-        self.family(name, "counter", help).labelled("", &[], value);
-    }
-
-    fn gauge(&mut self, name: &'static str, help: &str, value: impl Display) {
-        self.family(name, "gauge", help).labelled("", &[], value);
-    }
-
-    /// The samples of a summary of one kind of spans, with these labels before the span's name.
-    fn durations(&mut self, labels: &[(&str, &str)], kind: &KindFigures) {
-        let name = ("span", kind.name.as_str());
-        let user = kind.user.as_deref().map(|user| ("user", user));
+impl KindFigures {
+    /// The samples of a summary, with these labels before the span's name.
+    fn tell(&self, labels: &[(&str, &str)], page: &mut Page) {
+        let name = ("span", self.name.as_str());
+        let user = self.user.as_deref().map(|user| ("user", user));
         let mut labels = [labels, &[name]].concat();
         labels.extend(user);
-        for (quantile, ns) in [("0.5", kind.p50_ns), ("0.99", kind.p99_ns)] {
+        for (quantile, ns) in [("0.5", self.p50_ns), ("0.99", self.p99_ns)] {
             let seconds = ns.map_or(f64::NAN, |ns| ns as f64 / SECOND);
             let value = if seconds.is_nan() {
                 "NaN".into()
@@ -237,74 +229,66 @@ impl Page {
                 seconds.to_string()
             };
             labels.push(("quantile", quantile));
-            self.labelled("", &labels, value);
+            page.labelled("", &labels, value);
             labels.pop();
         }
-        self.labelled("_sum", &labels, kind.wall_ns / SECOND);
-        self.labelled("_count", &labels, kind.spans);
-    }
-
-    fn exported(&mut self, exported: &Exported) {
-        self.counter(
-            "tailscope_otlp_spans_total",
-            "Spans that the collector accepted.",
-            exported.sent,
-        );
-        self.family(
-            "tailscope_otlp_dropped_total",
-            "counter",
-            "Kept spans that were not exported, by reason; the ledger has them.",
-        );
-        for (reason, count) in [
-            ("rate", exported.over_rate),
-            ("queue", exported.queue_full),
-            ("collector", exported.failed),
-            ("rejected", exported.rejected),
-        ] {
-            self.labelled("", &[("reason", reason)], count);
-        }
-        self.counter(
-            "tailscope_otlp_failures_total",
-            "Requests that the collector refused or did not answer.",
-            exported.failures,
-        );
-    }
-
-    fn own(&mut self, own: &Own) {
-        self.counter(
-            "process_cpu_seconds_total",
-            "CPU time of the agent.",
-            own.cpu_ns as f64 / SECOND,
-        );
-        self.gauge(
-            "process_resident_memory_bytes",
-            "Resident memory of the agent.",
-            own.resident_bytes,
-        );
-        self.gauge(
-            "process_open_fds",
-            "Open file descriptors of the agent.",
-            own.descriptors,
-        );
-        self.gauge("process_threads", "Threads of the agent.", own.threads);
-        self.gauge(
-            "process_start_time_seconds",
-            "Start of the agent, in s since the Unix epoch.",
-            own.started_ns as f64 / SECOND,
-        );
+        page.labelled("_sum", &labels, self.wall_ns / SECOND);
+        page.labelled("_count", &labels, self.spans);
     }
 }
 
-/// A label's value. Names of spans are foreign.
-fn escaped(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\\' => "\\\\".into(),
-            '"' => "\\\"".into(),
-            '\n' => "\\n".into(),
-            c => c.to_string(),
-        })
-        .collect()
+/// What became of the spans that were to be sent to a collector.
+fn tell_exported(exported: &Exported, page: &mut Page) {
+    page.counter(
+        "tailscope_otlp_spans_total",
+        "Spans that the collector accepted.",
+        exported.sent,
+    );
+    page.family(
+        "tailscope_otlp_dropped_total",
+        "counter",
+        "Kept spans that were not exported, by reason; the ledger has them.",
+    );
+    for (reason, count) in [
+        ("rate", exported.over_rate),
+        ("queue", exported.queue_full),
+        ("collector", exported.failed),
+        ("rejected", exported.rejected),
+    ] {
+        page.labelled("", &[("reason", reason)], count);
+    }
+    page.counter(
+        "tailscope_otlp_failures_total",
+        "Requests that the collector refused or did not answer.",
+        exported.failures,
+    );
+}
+
+impl Own {
+    /// By the names that Prometheus has for every program.
+    fn tell(&self, page: &mut Page) {
+        page.counter(
+            "process_cpu_seconds_total",
+            "CPU time of the agent.",
+            self.cpu_ns as f64 / SECOND,
+        );
+        page.gauge(
+            "process_resident_memory_bytes",
+            "Resident memory of the agent.",
+            self.resident_bytes,
+        );
+        page.gauge(
+            "process_open_fds",
+            "Open file descriptors of the agent.",
+            self.descriptors,
+        );
+        page.gauge("process_threads", "Threads of the agent.", self.threads);
+        page.gauge(
+            "process_start_time_seconds",
+            "Start of the agent, in s since the Unix epoch.",
+            self.started_ns as f64 / SECOND,
+        );
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod args;
 mod joint;
 mod text;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -12,8 +13,8 @@ use tailscope_kernel::{Also, PidNamespace, drop_capabilities};
 use tailscope_observe::placement::{Wish, allowed_here};
 use tailscope_observe::resolve::Resolver;
 use tailscope_observe::{
-    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Tolerance,
-    Topology, Where, observe, self_test,
+    Budget, Name, Options, Placement, PlacementError, ResolveError, Role, RunError, Signal,
+    Tolerance, Topology, Where, observe, self_test,
 };
 
 use crate::console::Console;
@@ -42,54 +43,17 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     if args.self_test {
         return test_itself(args);
     }
-    if args.signals.is_empty() {
-        return Err(Failure::usage(
-            "nothing to observe; name a counter with --signal channel:PID:NAME (tailscope observe \
-             --help shows the other kinds)",
-        ));
-    }
-    let pairs = args.signals.iter().flat_map(|signal| {
-        let tags = args.tags.iter();
-        tags.filter_map(|tag| signal.without_rate_by(tag))
-    });
-    if let Some(why) = pairs.into_iter().next() {
-        return Err(Failure::usage(why));
-    }
+    check(args)?;
     PidNamespace::here().map_err(Failure::machine)?;
+    // It stays until the end: signals of the kernel are written by programs that it has loaded.
     let mut resolver = Resolver::default();
-    let names = args.signals.iter().chain(&args.tags).chain(&args.progress);
-    let names: Vec<&Name> = names.collect();
-    let mut counters = resolver.resolve_all(&names).map_err(unresolved)?;
-    let mut tags = counters.split_off(args.signals.len());
-    let progress = tags.split_off(args.tags.len()).pop();
-    if let Some(signal) = counters.iter().find(|s| s.kind == Some(Role::Tag)) {
-        return Err(Failure::usage(format!(
-            "{0} is a value, not a counter: it has no rate; use --tag {0}",
-            signal.name
-        )));
-    }
-    let mut wish = wish(args);
-    for owner in resolver.owners() {
-        let (allowed, busiest) = owner.cpus();
-        wish.application.extend(allowed);
-        wish.observed = wish.observed.or(busiest);
-    }
-    wish.application.sort_unstable();
-    wish.application.dedup();
-    let placement = placed(&wish)?;
-    let options = Options {
-        period: args.period,
-        jitter: args.jitter,
-        tolerance: Tolerance::here(args.dte),
-        most: args.at_most,
-        duration: args.duration,
-        slice: args.series,
-        pauses: !args.no_pauses || args.budget.is_some(),
-        budget: args.budget.map(Budget),
-        raw: args.output.clone(),
+    let Named {
+        counters,
+        tags,
         progress,
-        seed: args.seed,
-    };
+    } = named(args, &mut resolver)?;
+    let placement = placed(&beside_owners(args, &resolver))?;
+    let options = options(args, progress);
     let pages = args.html.as_deref();
     let pages = pages.map(|path| PageWriter::find().map(|writer| (writer, path)));
     let pages = pages.transpose()?;
@@ -106,21 +70,110 @@ pub fn run(args: &Observe) -> Result<ExitCode> {
     })
     .map_err(failed)?;
     screen.clear();
+    publish(&report, args, pages)?;
+    outcome(&report)
+}
+
+/// Whether the arguments name something that has a rate.
+fn check(args: &Observe) -> Result<()> {
+    if args.signals.is_empty() {
+        return Err(Failure::usage(
+            "nothing to observe; name a counter with --signal channel:PID:NAME (tailscope observe \
+             --help shows the other kinds)",
+        ));
+    }
+    let pairs = args.signals.iter().flat_map(|signal| {
+        let tags = args.tags.iter();
+        tags.filter_map(|tag| signal.without_rate_by(tag))
+    });
+    if let Some(why) = pairs.into_iter().next() {
+        return Err(Failure::usage(why));
+    }
+    Ok(())
+}
+
+/// The signals that the arguments name, found.
+struct Named {
+    counters: Vec<Signal>,
+    tags: Vec<Signal>,
+    /// The application's speed, if it is not the first counter.
+    progress: Option<Signal>,
+}
+
+fn named(args: &Observe, resolver: &mut Resolver) -> Result<Named> {
+    let names = args.signals.iter().chain(&args.tags).chain(&args.progress);
+    let names: Vec<&Name> = names.collect();
+    let mut counters = resolver.resolve_all(&names).map_err(unresolved)?;
+    let mut tags = counters.split_off(args.signals.len());
+    let progress = tags.split_off(args.tags.len()).pop();
+    if let Some(signal) = counters.iter().find(|s| s.kind == Some(Role::Tag)) {
+        return Err(Failure::usage(format!(
+            "{0} is a value, not a counter: it has no rate; use --tag {0}",
+            signal.name
+        )));
+    }
+    Ok(Named {
+        counters,
+        tags,
+        progress,
+    })
+}
+
+/// What is wished of the observer's CPU, beside the processes that have the signals.
+fn beside_owners(args: &Observe, resolver: &Resolver) -> Wish {
+    let mut wish = wish(args);
+    for owner in resolver.owners() {
+        let (allowed, busiest) = owner.cpus();
+        wish.application.extend(allowed);
+        wish.observed = wish.observed.or(busiest);
+    }
+    wish.application.sort_unstable();
+    wish.application.dedup();
+    wish
+}
+
+fn options(args: &Observe, progress: Option<Signal>) -> Options {
+    Options {
+        period: args.period,
+        jitter: args.jitter,
+        tolerance: Tolerance::here(args.dte),
+        most: args.at_most,
+        duration: args.duration,
+        slice: args.series,
+        pauses: !args.no_pauses || args.budget.is_some(),
+        budget: args.budget.map(Budget),
+        raw: args.output.clone(),
+        progress,
+        seed: args.seed,
+    }
+}
+
+/// Prints the report, and draws its page if there is to be one.
+fn publish(
+    report: &tailscope_observe::Report,
+    args: &Observe,
+    pages: Option<(PageWriter, &Path)>,
+) -> Result<()> {
     let printed = page::Report {
         kind: "observe",
         report: &Printed {
-            report: &report,
-            text: text::report(&report, TEXT_COLUMNS),
+            report,
+            text: text::report(report, TEXT_COLUMNS),
         },
     };
     if args.json {
         print_json(&printed)?;
     } else {
-        print_laid_out(&text::report(&report, Console::stdout().width))?;
+        print_laid_out(&text::report(report, Console::stdout().width))?;
     }
     if let Some((writer, path)) = pages {
         writer.write(&printed, path)?;
     }
+    Ok(())
+}
+
+/// Whether the report has what was asked for.
+fn outcome(report: &tailscope_observe::Report) -> Result<ExitCode> {
     if let Some(error) = report.raw.as_ref().and_then(|raw| raw.error.as_ref()) {
         return Err(Failure::machine(format!(
             "raw samples are missing: {error}"

@@ -27,7 +27,7 @@ use crate::hooks::{attach_probes, check_sockets};
 use crate::keeping::{Flow, Keeper, row_bytes};
 use crate::metadata::{measured, metadata};
 use crate::notices::Notices;
-use crate::options::{End, Listener, Options, RecordError};
+use crate::options::{End, Listener, Options, Place, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
 use crate::{Aim, Live, Policy, SpanSource, StealClock};
@@ -78,28 +78,10 @@ impl Recorder {
     /// From here on the calling thread, and those that it starts, have only the capabilities that a
     /// running recorder needs.
     pub fn start(options: &Options, aims: Vec<Aim>) -> Result<Self, RecordError> {
-        let of_all = |p: f64| {
-            if p >= 1.0 {
-                1 << 32
-            } else {
-                (p * 4_294_967_296.0) as u64
-            }
-        };
-        let sample = of_all(options.sample);
         let keeper = Keeper::new(options.keep);
-        let sockets = options.spans.iter().find_map(|source| match source {
-            SpanSource::RecvSend => Some(SocketSpans::FromReceive),
-            SpanSource::ReadySend => Some(SocketSpans::FromReady),
-            SpanSource::Sdk | SpanSource::Probes(_) => None,
-        });
         let cpu_at_start = own_cpu_ns();
-        let config = Config {
-            sample,
-            follow_children: options.children,
-            tell_programs: options.tell_programs,
-            sockets,
-            probes: !aims.is_empty(),
-        };
+        let config = config(options, !aims.is_empty());
+        let (sample, sockets) = (config.sample, config.sockets);
         let mut kernel = Kernel::load(&config)?;
         check_sockets(sockets, kernel.mechanisms())?;
         attach_probes(&mut kernel, &aims)?;
@@ -111,16 +93,7 @@ impl Recorder {
         let measured = measured(&kernel, steal.is_some(), sockets);
         let counting = Counting::start(options.counters.clone());
         let metadata = metadata(options, &kernel, &clock, steal.is_some(), &counting);
-        let output = match &options.ledger {
-            Some(place) => Output::Ledger(Box::new(LedgerWriter::create(
-                &place.folder,
-                metadata.clone(),
-                measured,
-                Sealing::default(),
-                place.existing,
-            )?)),
-            None => Output::Nowhere(Names::default()),
-        };
+        let output = output(options.ledger.as_ref(), &metadata, measured)?;
         // Before the first thread, and after the ledger: its folder may lie in another user's.
         let also = [
             (Also::EndCommand, options.ends_command),
@@ -131,18 +104,6 @@ impl Recorder {
         let sdk = sdk_sockets
             .map(|sockets| Server::start(sockets, Execs::Reported, sample, keeper.of_unknown()));
         let sdk = sdk.transpose().map_err(RecordError::Thread)?;
-        let name = match sockets {
-            Some(SocketSpans::FromReceive) => SpanSource::RecvSend.span_name(),
-            _ => SpanSource::ReadySend.span_name(),
-        };
-        let weights = Weights {
-            socket: 1.0 / config.socket_sample(),
-            sdk: 1.0 / options.sample,
-            probe: 1.0 / options.sample,
-        };
-        let probe_names: Vec<String> = SpanSource::probes(&options.spans)
-            .map(|source| source.span_name())
-            .collect();
         let mut recorder = Self {
             kernel,
             sdk,
@@ -150,7 +111,7 @@ impl Recorder {
             clock,
             steal,
             cpu_at_start,
-            book: Book::new(output, &name, &probe_names, weights, keeper, counting),
+            book: book(options, &config, output, keeper, counting),
             processes: HashSet::new(),
             starts: HashMap::new(),
             started: Instant::now(),
@@ -337,4 +298,72 @@ impl Recorder {
         }
         self.tell_what_to_keep()
     }
+}
+
+/// What the kernel's programs are to meter. `probes`: whether some sources have probes.
+fn config(options: &Options, probes: bool) -> Config {
+    let sockets = options.spans.iter().find_map(|source| match source {
+        SpanSource::RecvSend => Some(SocketSpans::FromReceive),
+        SpanSource::ReadySend => Some(SocketSpans::FromReady),
+        SpanSource::Sdk | SpanSource::Probes(_) => None,
+    });
+    Config {
+        sample: of_all(options.sample),
+        follow_children: options.children,
+        tell_programs: options.tell_programs,
+        sockets,
+        probes,
+    }
+}
+
+/// A probability, of 2^32.
+fn of_all(p: f64) -> u64 {
+    if p >= 1.0 {
+        1 << 32
+    } else {
+        (p * 4_294_967_296.0) as u64
+    }
+}
+
+/// Begins the ledger, if there is a place for one.
+fn output(
+    place: Option<&Place>,
+    metadata: &Metadata,
+    measured: CauseSet,
+) -> Result<Output, RecordError> {
+    let Some(place) = place else {
+        return Ok(Output::Nowhere(Names::default()));
+    };
+    let ledger = LedgerWriter::create(
+        &place.folder,
+        metadata.clone(),
+        measured,
+        Sealing::default(),
+        place.existing,
+    )?;
+    Ok(Output::Ledger(Box::new(ledger)))
+}
+
+/// The book of rows that go there. It knows what spans are called by their sources, and how many
+/// each metered one stands for.
+fn book(
+    options: &Options,
+    config: &Config,
+    output: Output,
+    keeper: Keeper,
+    counting: Counting,
+) -> Book {
+    let name = match config.sockets {
+        Some(SocketSpans::FromReceive) => SpanSource::RecvSend.span_name(),
+        _ => SpanSource::ReadySend.span_name(),
+    };
+    let probe_names: Vec<String> = SpanSource::probes(&options.spans)
+        .map(|source| source.span_name())
+        .collect();
+    let weights = Weights {
+        socket: 1.0 / config.socket_sample(),
+        sdk: 1.0 / options.sample,
+        probe: 1.0 / options.sample,
+    };
+    Book::new(output, &name, &probe_names, weights, keeper, counting)
 }

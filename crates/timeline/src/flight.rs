@@ -9,6 +9,7 @@ mod machine;
 mod notice;
 mod options;
 mod sdk;
+mod trigger;
 mod writer;
 
 use std::path::Path;
@@ -30,13 +31,13 @@ use crate::request::Requests;
 use crate::slow::Judge;
 pub use control::ask_for_window;
 use control::{Control, hear};
-use cooldown::{Cooldown, Due};
+use cooldown::Cooldown;
 use holding::{Holding, filled};
 use jvms::Jvms;
 pub use notice::{Figures, Notice};
 pub use options::{FlightError, Options, SpanProbes};
 use sdk::Sdk;
-use writer::{Job, Writer};
+use writer::Writer;
 
 /// Records until it is dropped.
 pub struct Flight {
@@ -317,69 +318,6 @@ impl Flight {
         let oldest = now.saturating_sub(self.options.keep.as_nanos() as u64);
         self.gaps.retain(|gap| gap.to_ns >= oldest);
         self.sdk_gaps.retain(|gap| gap.to_ns >= oldest);
-    }
-
-    fn trigger(&mut self, now: u64) {
-        let from = self.oldest(now);
-        let due = self.cooldown.due(from, now).cloned();
-        let (reason, due) = match (self.asked, due) {
-            (true, _) => (Reason::Asked, None),
-            (false, Some(due)) => (Reason::Slow, Some(due)),
-            (false, None) => return,
-        };
-        // While another is being written it is tried again at the next look.
-        if !self.writer.give(self.job(now, reason, due)) {
-            return;
-        }
-        self.number += 1;
-        self.cooldown.held(now);
-        if reason == Reason::Slow {
-            self.cooldown.spent(now);
-            return;
-        }
-        self.asked = false;
-        if let Some(control) = &mut self.control {
-            control.begun(self.number);
-        }
-    }
-
-    /// Since when a window that is written now holds events, in ns.
-    fn oldest(&self, now: u64) -> u64 {
-        let kept = now.saturating_sub(self.options.keep.as_nanos() as u64);
-        kept.max(self.began_at)
-    }
-
-    fn job(&self, now: u64, reason: Reason, due: Option<Due>) -> Job {
-        let from_ns = self.oldest(now);
-        let told_until_ns = match reason {
-            Reason::Slow => self.cooldown.held_until(),
-            Reason::Asked | Reason::End => 0,
-        };
-        let slow_ns = due.as_ref().map(|due| due.slow_ns);
-        let sdk = self.sdk.as_ref();
-        Job {
-            number: self.number + 1,
-            from_ns,
-            to_ns: now,
-            reason,
-            slow_ns: slow_ns.or(self.judge.threshold()),
-            slow_request: due.map(|due| due.request),
-            told_until_ns,
-            watched: self.events.watched(),
-            gaps: self.gaps.clone(),
-            sdk_gaps: self.sdk_gaps.clone(),
-            spans: match &self.sdk {
-                Some(sdk) => sdk.names().to_vec(),
-                None => self
-                    .options
-                    .spans
-                    .iter()
-                    .map(|span| span.name.clone())
-                    .collect(),
-            },
-            processes_lost: self.events.lost().processes,
-            sdk_clock_off_ns: sdk.map(|sdk| sdk.clock_off_ns(from_ns)),
-        }
     }
 
     /// Ends: writes the last window if none was written, and waits until all are on disk.

@@ -11,8 +11,7 @@ mod moments;
 mod persist;
 
 use flow::Flow;
-pub use moments::{Arrival, Delivery, Sent};
-use serde::{Deserialize, Serialize};
+pub use moments::{Arrival, Delivery, Request, Sent};
 use tailscope_signals::event::{Event, OnTop, Sequence, Socket, What};
 
 use crate::keyed::ByNumber;
@@ -37,91 +36,6 @@ const AGAIN_BYTES: u32 = 1 << 16;
 const MOST_ARRIVALS: usize = 64;
 /// Sends of one request, of which the last count.
 const MOST_SENDS: usize = 64;
-
-/// One request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// It is a span of this source of probes, or of this name of the SDK, and has no socket, and one send: its end.
-    pub span: Option<u16>,
-    /// Its socket.
-    #[serde(with = "persist::socket")]
-    pub socket: Socket,
-    /// The thread that received it.
-    pub tid: u32,
-    /// Its first packet; `None`: it was not seen, or the socket is not TCP.
-    pub arrival: Option<Arrival>,
-    /// The socket's reader was told, in ns; `None`: not seen.
-    pub ready: Option<u64>,
-    /// The first receive's return, in ns.
-    pub received: u64,
-    /// Bytes that were received.
-    pub bytes: u64,
-    /// The sends of the answer, oldest first.
-    pub sends: Vec<Sent>,
-    /// An acknowledgement came in while TCP kept bytes back, the latest before they left, in ns.
-    pub acknowledged: Option<u64>,
-    /// When the last byte left, in ns.
-    pub transmitted: u64,
-    /// How a client on this machine got it.
-    pub delivery: Option<Delivery>,
-    /// It was handed on before as whole, and so long, in ns; then more came of it.
-    #[serde(default)]
-    pub amends: Option<u64>,
-    /// So long after its last send the server sent again, in ns, and nothing had been received between.
-    #[serde(default)]
-    pub sent_again: Option<u64>,
-}
-
-impl Request {
-    /// When it began, as early as this machine could see it: when the client called for it to be sent,
-    /// else when its device took it, else when the stack did, else when its data was ready, else at
-    /// the receive.
-    #[must_use]
-    pub fn begin(&self) -> u64 {
-        let packet = self.arrival.map(|arrival| {
-            let asked = arrival.asked.map(|(at, _)| at);
-            asked.or(arrival.left).unwrap_or(arrival.packet)
-        });
-        packet
-            .or(self.ready)
-            .unwrap_or(self.received)
-            .min(self.received)
-    }
-
-    /// When it ended, as late as this machine could see it.
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        let taken = self.delivery.map_or(0, |delivery| delivery.taken);
-        taken.max(self.transmitted)
-    }
-
-    /// How long it took, in ns.
-    #[must_use]
-    pub fn latency(&self) -> u64 {
-        self.end().saturating_sub(self.begin())
-    }
-
-    /// Whether both are the same request, of which one may know more.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        let identity = |r: &Self| (r.span, r.socket, r.tid, r.received);
-        identity(self) == identity(other)
-    }
-
-    /// Whether its moments are in an order that a request can have: a file may say anything.
-    pub(crate) fn is_sound(&self, latest: u64) -> bool {
-        let taken = self.delivery.map_or(0, |delivery| delivery.taken);
-        !self.sends.is_empty()
-            && self.received <= self.transmitted
-            && self.transmitted.max(taken) <= latest
-    }
-
-    /// The last send.
-    #[must_use]
-    pub fn last_send(&self) -> Sent {
-        *self.sends.last().expect("only an answered request is made")
-    }
-}
 
 /// A packet with data that a device took.
 #[derive(Debug, Clone, Copy)]
@@ -161,13 +75,7 @@ impl Requests {
                 }
                 self.comes_in(cpu, now, socket, end, bytes);
             }
-            What::Ready { socket } => {
-                let flow = self.flow(socket, now);
-                flow.ready.get_or_insert(now);
-                for arrival in &mut flow.arrivals {
-                    arrival.ready.get_or_insert(now);
-                }
-            }
+            What::Ready { socket } => self.becomes_ready(socket, now),
             What::Receive {
                 socket,
                 end,
@@ -175,18 +83,11 @@ impl Requests {
                 connects,
             } => {
                 let first = self.takes(event, socket, end, &mut each);
-                let first = first.or_else(|| self.left_for(socket, end, connects, now));
-                let tcp = end.is_some();
                 // To a client an answer comes in, and no request.
-                let ended = if connects {
-                    None
-                } else {
-                    self.flow(socket, now).receive(event, first, tcp, bytes)
-                };
-                ended
-                    .and_then(|open| open.done(socket))
-                    .into_iter()
-                    .for_each(&mut each);
+                if !connects {
+                    let first = first.or_else(|| self.left_for(socket, end?, now));
+                    self.receives(event, (socket, end), first, bytes, &mut each);
+                }
             }
             What::Taken { socket, end, .. } => {
                 self.takes(event, socket, Some(end), &mut each);
@@ -197,7 +98,6 @@ impl Requests {
                 bytes,
                 held,
             } => {
-                let flow = self.flow(socket, now);
                 let sent = Sent {
                     at: now,
                     tid: event.tid,
@@ -205,37 +105,75 @@ impl Requests {
                     held,
                     end,
                 };
+                let flow = self.flow(socket, now);
                 flow.send(sent, socket).into_iter().for_each(&mut each);
             }
             What::Transmit {
                 socket, end, since, ..
-            } => {
-                let asked = (since > 0).then(|| (now.saturating_sub(since.into()), event.tid));
-                let leaves = Leaves {
-                    from: socket,
-                    at: now,
-                    asked,
-                };
-                // The same bytes again: the first time is when they left.
-                let left = self.leaving.entry(end).or_insert(leaves);
-                if left.from != socket {
-                    *left = leaves;
-                }
-                self.renew(socket, now, None, Some(end), &mut each);
-                let flow = self.flow(socket, now);
-                if flow
-                    .transmitted
-                    .is_none_or(|(before, _)| end != before && end.reaches(before))
-                {
-                    flow.transmitted = Some((end, now));
-                }
-                flow.settle(socket).into_iter().for_each(&mut each);
-            }
+            } => self.leaves(event, socket, end, since, &mut each),
             _ => {}
         }
         if now.saturating_sub(self.swept) > SETTLED_NS / 4 {
             self.sweep(now, &mut each);
         }
+    }
+
+    /// The reader of a socket was told that there is something.
+    fn becomes_ready(&mut self, socket: Socket, now: u64) {
+        let flow = self.flow(socket, now);
+        flow.ready.get_or_insert(now);
+        for arrival in &mut flow.arrivals {
+            arrival.ready.get_or_insert(now);
+        }
+    }
+
+    /// A server received bytes, of TCP up to `end`, and `first` is their first packet. Hands on the
+    /// request that ends thereby, if its end is known.
+    fn receives(
+        &mut self,
+        by: &Event,
+        (socket, end): (Socket, Option<Sequence>),
+        first: Option<Arrival>,
+        bytes: u32,
+        each: &mut impl FnMut(Request),
+    ) {
+        let flow = self.flow(socket, by.at);
+        flow.receive(by, first, end.is_some(), bytes)
+            .and_then(|open| open.done(socket))
+            .into_iter()
+            .for_each(&mut *each);
+    }
+
+    /// A device took a packet up to `end`. Hands on the requests that end thereby.
+    fn leaves(
+        &mut self,
+        event: &Event,
+        socket: Socket,
+        end: Sequence,
+        since: u32,
+        each: &mut impl FnMut(Request),
+    ) {
+        let now = event.at;
+        let asked = (since > 0).then(|| (now.saturating_sub(since.into()), event.tid));
+        let leaves = Leaves {
+            from: socket,
+            at: now,
+            asked,
+        };
+        // The same bytes again: the first time is when they left.
+        let left = self.leaving.entry(end).or_insert(leaves);
+        if left.from != socket {
+            *left = leaves;
+        }
+        self.renew(socket, now, None, Some(end), each);
+        let flow = self.flow(socket, now);
+        if flow
+            .transmitted
+            .is_none_or(|(before, _)| end != before && end.reaches(before))
+        {
+            flow.transmitted = Some((end, now));
+        }
+        flow.settle(socket).into_iter().for_each(&mut *each);
     }
 
     fn flow(&mut self, socket: Socket, now: u64) -> &mut Flow {
@@ -315,14 +253,7 @@ impl Requests {
 
     /// The packet of a request whose arrival TCP did not tell of, as where it made the connection
     /// (TCP_DEFER_ACCEPT, a full accept queue), and whose client is on this machine.
-    fn left_for(
-        &mut self,
-        socket: Socket,
-        end: Option<Sequence>,
-        connects: bool,
-        now: u64,
-    ) -> Option<Arrival> {
-        let end = end.filter(|_| !connects)?;
+    fn left_for(&mut self, socket: Socket, end: Sequence, now: u64) -> Option<Arrival> {
         let left = self.left(socket, end)?;
         self.join(socket, left.from, now);
         let ready = self.flow(socket, now).ready;

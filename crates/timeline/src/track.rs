@@ -87,7 +87,7 @@ impl Tracks {
 
     /// Takes the next event, of a CPU.
     pub fn take(&mut self, number: u32, event: &Event) {
-        let now = event.at;
+        let (now, tid) = (event.at, event.tid);
         match event.what {
             What::Switch {
                 process,
@@ -96,76 +96,38 @@ impl Tracks {
                 to,
                 to_process,
             } => {
-                self.belongs(event.tid, process);
+                self.belongs(tid, process);
                 self.belongs(to, to_process);
-                let cpu = self.cpus.entry(number).or_default();
-                cpu.switch(event.tid, to, now);
                 let leaves = if state == 0 {
                     State::Off { preempted }
                 } else {
                     State::Blocked { by: Waker::Unknown }
                 };
-                self.turn(event.tid, now, |_| leaves);
-                self.change(event.tid, |thread| thread.queue = Some(number));
-                // Nobody has woken it since the trace began, so it could run all along.
-                self.change(to, |thread| {
-                    if thread.state == State::Unknown {
-                        thread.state = State::Off { preempted: false };
-                    }
-                });
-                self.turn(to, now, |_| State::On { cpu: number });
-                self.change(to, |thread| thread.queue = Some(number));
+                self.switch(number, (tid, leaves), to, now);
             }
             What::Waking { thread, process } => {
                 self.belongs(thread, process);
-                let by = self
-                    .cpus
-                    .get(&number)
-                    .and_then(Cpu::top)
-                    .map_or(Waker::Thread(event.tid), Waker::OnTop);
-                // One that has not left the CPU yet goes on without a wait.
-                let blocked = |state| matches!(state, State::Blocked { .. } | State::Unknown);
-                if let Some(woken) = self.threads.get_mut(&thread)
-                    && blocked(woken.state)
-                {
-                    if let State::Blocked { by: who } = &mut woken.state {
-                        *who = by;
-                    }
-                    self.turn(thread, now, |_| State::Off { preempted: false });
-                    self.change(thread, |woken| woken.placing = Some(number));
-                }
+                self.wake(number, tid, thread, now);
             }
             What::Migrate { thread, cpu } => self.migrate(number, thread, cpu, now),
             What::Enter(on_top) => {
-                self.cut(number, event.tid, now);
+                self.cut(number, tid, now);
                 self.cpus.entry(number).or_default().enter(on_top);
             }
             What::Leave(on_top) => {
-                self.cut(number, event.tid, now);
+                self.cut(number, tid, now);
                 self.cpus.entry(number).or_default().leave(on_top);
             }
-            What::SyscallIn { number: call, .. } => {
-                self.cut(number, event.tid, now);
-                self.change(event.tid, |thread| {
-                    thread.call = Some(call);
-                    thread.fault = false;
-                });
-            }
-            What::SyscallOut { .. } => {
-                self.cut(number, event.tid, now);
-                self.change(event.tid, |thread| {
-                    thread.call = None;
-                    thread.fault = false;
-                });
-            }
+            What::SyscallIn { number: call, .. } => self.call(number, tid, now, Some(call)),
+            What::SyscallOut { .. } => self.call(number, tid, now, None),
             What::FaultIn { .. } | What::FaultOut => {
-                self.cut(number, event.tid, now);
+                self.cut(number, tid, now);
                 let fault = event.what != What::FaultOut;
-                self.change(event.tid, |thread| thread.fault = fault);
+                self.change(tid, |thread| thread.fault = fault);
             }
             What::Receive { socket, .. } | What::Send { socket, .. } => {
                 let kept = self.spans.touch(now, now);
-                self.change(event.tid, |thread| {
+                self.change(tid, |thread| {
                     if kept {
                         thread.turns.push((now, socket));
                     }
@@ -173,7 +135,7 @@ impl Tracks {
             }
             What::Jvm { .. } => {
                 let kept = self.spans.touch(now, now);
-                let process = self.members.get(&event.tid).copied();
+                let process = self.members.get(&tid).copied();
                 self.pauses.take(event, || process);
                 self.monitors.take(event, kept);
                 self.classes.take(event, kept, process);
@@ -185,6 +147,51 @@ impl Tracks {
             }
             _ => {}
         }
+    }
+
+    /// A CPU goes from one thread, which is left in this state, to another.
+    fn switch(&mut self, number: u32, (from, leaves): (u32, State), to: u32, now: u64) {
+        let cpu = self.cpus.entry(number).or_default();
+        cpu.switch(from, to, now);
+        self.turn(from, now, |_| leaves);
+        self.change(from, |thread| thread.queue = Some(number));
+        // Nobody has woken it since the trace began, so it could run all along.
+        self.change(to, |thread| {
+            if thread.state == State::Unknown {
+                thread.state = State::Off { preempted: false };
+            }
+        });
+        self.turn(to, now, |_| State::On { cpu: number });
+        self.change(to, |thread| thread.queue = Some(number));
+    }
+
+    /// A thread, or what runs on top of it, wakes another.
+    fn wake(&mut self, number: u32, waker: u32, thread: u32, now: u64) {
+        let by = self
+            .cpus
+            .get(&number)
+            .and_then(Cpu::top)
+            .map_or(Waker::Thread(waker), Waker::OnTop);
+        // One that has not left the CPU yet goes on without a wait.
+        let blocked = |state| matches!(state, State::Blocked { .. } | State::Unknown);
+        if let Some(woken) = self.threads.get_mut(&thread)
+            && blocked(woken.state)
+        {
+            if let State::Blocked { by: who } = &mut woken.state {
+                *who = by;
+            }
+            self.turn(thread, now, |_| State::Off { preempted: false });
+            self.change(thread, |woken| woken.placing = Some(number));
+        }
+    }
+
+    /// A thread goes into a system call, or comes back.
+    fn call(&mut self, number: u32, tid: u32, now: u64, call: Option<u16>) {
+        self.cut(number, tid, now);
+        self.change(tid, |thread| {
+            thread.call = call;
+            thread.fault = false;
+        });
     }
 
     /// A thread goes to another queue. What it waited for in the old one ends there.

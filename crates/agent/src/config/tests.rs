@@ -32,8 +32,17 @@ fn the_example_in_the_documents_is_valid() {
     assert!(config.otlp.is_some());
 }
 
+/// Each of these texts, behind the least that is valid, is wrong on this line and for this reason.
+fn assert_wrong(texts: &[(&str, usize, &str)]) {
+    for &(text, line, why) in texts {
+        let (at, what) = problem(&format!("{LEAST}{text}"));
+        assert_eq!(at, Some(line), "{text}: {what}");
+        assert!(what.contains(why), "{text}: {what}");
+    }
+}
+
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn a_selection_that_is_wrong_is_told_with_its_line() {
     for (text, line, why) in [
         ("", None, "no [[process]]"),
         ("[[process]]\n", Some(1), "is empty"),
@@ -59,13 +68,23 @@ fn what_is_wrong_is_told_with_its_line() {
         assert_eq!(at, line, "{text}: {what}");
         assert!(what.contains(why), "{text}: {what}");
     }
-    for (text, line, why) in [
+}
+
+#[test]
+fn a_ledger_that_can_not_be_is_told_with_its_line() {
+    assert_wrong(&[
         ("[ledger]\nquota = \"10XB\"", 4, "not a number of bytes"),
         ("[ledger]\nquota = \"300MB\"", 4, "must hold two"),
         ("[ledger]\nrotate_size = \"9GB\"", 4, "must hold two"),
         ("[ledger]\nrotate_size = 10", 4, "less than 1MB"),
         ("[ledger]\nfolder = \"run\"", 4, "absolute"),
         ("[ledger]\nrotate_age = \"soon\"", 4, "not a unit"),
+    ]);
+}
+
+#[test]
+fn a_recording_that_can_not_be_is_told_with_its_line() {
+    assert_wrong(&[
         ("[record]\nsample = \"110%\"", 4, "not a share"),
         ("[record]\nkeep = 1.5", 4, "not a share"),
         ("[record]\ntail = true", 4, "a text or a number"),
@@ -92,6 +111,12 @@ fn what_is_wrong_is_told_with_its_line() {
             "r2",
         ),
         ("[record]\ncounters = [\"cycles\"]", 4, "need SDK spans"),
+    ]);
+}
+
+#[test]
+fn an_export_that_can_not_be_is_told_with_its_line() {
+    assert_wrong(&[
         ("[metrics]\nlisten = \"9745\"", 4, "not an address"),
         ("[otlp]\nendpoint = \"https://\"", 4, "not an endpoint"),
         (
@@ -143,14 +168,16 @@ fn what_is_wrong_is_told_with_its_line() {
             "use 1 to",
         ),
         ("[otlp]\nendpoint = \"http://x\"\nqueue = 0", 5, "use 1 to"),
+    ]);
+}
+
+#[test]
+fn what_is_missing_unknown_or_there_twice_is_told_with_its_line() {
+    assert_wrong(&[
         ("[otlp]\n", 3, "missing field `endpoint`"),
         ("[weather]\n", 3, "unknown field `weather`"),
         ("[ledger]\nquota = \"1GB\"\nquota = \"2GB\"", 5, "duplicate"),
-    ] {
-        let (at, what) = problem(&format!("{LEAST}{text}"));
-        assert_eq!(at, Some(line), "{text}: {what}");
-        assert!(what.contains(why), "{text}: {what}");
-    }
+    ]);
 }
 
 #[test]

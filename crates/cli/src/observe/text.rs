@@ -36,6 +36,33 @@ pub fn report(report: &Report, width: usize) -> String {
     let mut line = |words: String| {
         let _ = writeln!(text, "{words}");
     };
+    line(of_run(report));
+    line(String::new());
+    tell_rates(report, width, &mut line);
+    if let Some(tags) = &report.by_tag {
+        line(of_tags(tags));
+    }
+    tell_dropped(report, &mut line);
+    tell_observer(report, &mut line);
+    tell_effect(report, &mut line);
+    if let Some(raw) = &report.raw {
+        line(format!(
+            "raw samples            {} written ({}, {} files), {} lost: {}",
+            count(raw.samples),
+            bytes(raw.bytes),
+            raw.files,
+            count(raw.lost),
+            raw.folder.display(),
+        ));
+    }
+    for notice in &report.notices {
+        line(format!("note: {notice}"));
+    }
+    text
+}
+
+/// How much was sampled, how often, and from where.
+fn of_run(report: &Report) -> String {
     let period = match report.period {
         Some(cycles) => format!("every {} cycles", count(cycles)),
         None => "without waiting".into(),
@@ -43,14 +70,17 @@ pub fn report(report: &Report, width: usize) -> String {
     let beside = report.observed_cpu.map_or_else(String::new, |cpu| {
         format!(", {} as CPU {cpu}", report.placement)
     });
-    line(format!(
+    format!(
         "{} samples in {:.1} s ({}), {period}, from CPU {}{beside}",
         count(report.samples),
         report.seconds,
         report.end,
         report.cpu,
-    ));
-    line(String::new());
+    )
+}
+
+/// Each counter's rate, and those of the first two together.
+fn tell_rates(report: &Report, width: usize, line: &mut impl FnMut(String)) {
     for rate in &report.rates {
         line(of_counter(rate, report.clock_hz));
     }
@@ -67,9 +97,10 @@ pub fn report(report: &Report, width: usize) -> String {
     if let ([first, second, ..], Some(cells)) = (report.rates.as_slice(), &report.joint) {
         line(joint::text([&first.signal, &second.signal], cells, width));
     }
-    if let Some(tags) = &report.by_tag {
-        line(of_tags(tags));
-    }
+}
+
+/// How many pairs of samples the rates are of, why others were dropped, and which can't be right.
+fn tell_dropped(report: &Report, line: &mut impl FnMut(String)) {
     line(format!(
         "pairs of samples kept  {} of {}; dropped: {} whose clock readings disagreed by more than {}{}, {}",
         optional(report.kept_share, percent),
@@ -94,6 +125,10 @@ pub fn report(report: &Report, width: usize) -> String {
             count(impossible.kept),
         ));
     }
+}
+
+/// The observer's own regularity: its periods, what a sample took, and where it was held up.
+fn tell_observer(report: &Report, line: &mut impl FnMut(String)) {
     line(format!(
         "period, cycles         {}",
         spread(&report.periods)
@@ -105,6 +140,10 @@ pub fn report(report: &Report, width: usize) -> String {
         percent(report.gaps.share),
         count(report.gaps.longest as u64),
     ));
+}
+
+/// What observing took from the application, and from its budget if there is one.
+fn tell_effect(report: &Report, line: &mut impl FnMut(String)) {
     line(match &report.effect {
         Some(effect) => format!(
             "observing took         {} of the speed of {} (95 %: {} to {}, {} pauses)",
@@ -126,20 +165,6 @@ pub fn report(report: &Report, width: usize) -> String {
             percent(budget)
         ));
     }
-    if let Some(raw) = &report.raw {
-        line(format!(
-            "raw samples            {} written ({}, {} files), {} lost: {}",
-            count(raw.samples),
-            bytes(raw.bytes),
-            raw.files,
-            count(raw.lost),
-            raw.folder.display(),
-        ));
-    }
-    for notice in &report.notices {
-        line(format!("note: {notice}"));
-    }
-    text
 }
 
 /// How what it took compares with what it may take.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use signal_hook::consts::SIGUSR1;
-use tailscope_record::{Prints, SpanSource};
+use tailscope_record::{Aim, Launched, Prints, SpanSource};
 use tailscope_timeline::{
     Figures, Flight, FlightError, Notice, Options, Reason, SpanProbes, Trace, TraceError,
     ask_for_window, perfetto, picture, tell,
@@ -105,29 +105,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     SpanSource::check(&args.spans).map_err(Failure::usage)?;
     let mut launched = launch(&args.command, Prints::Through)?;
     let aims = aims(&args.spans, &processes, launched.as_ref())?;
-    let on_sockets = [SpanSource::RecvSend, SpanSource::ReadySend];
-    let mut flight = Flight::begin(Options {
-        keep: args.keep,
-        memory: args.memory,
-        slow: args.slow,
-        folder: args.output.clone(),
-        ends_command: launched.is_some(),
-        per_minute: args.per_minute,
-        disk: args.disk,
-        follow_children: !args.no_children,
-        perfetto: args.perfetto,
-        control: args.control.clone(),
-        sockets: args.spans.is_empty() || on_sockets.iter().any(|of| args.spans.contains(of)),
-        spans: aims
-            .iter()
-            .map(|aim| SpanProbes {
-                name: aim.span_name(),
-                probes: aim.probes().to_vec(),
-            })
-            .collect(),
-        sdk: args.spans.contains(&SpanSource::Sdk),
-    })
-    .map_err(failure)?;
+    let mut flight = Flight::begin(options(args, &aims, launched.is_some())).map_err(failure)?;
     for limit in flight.limits() {
         say!("tailscope: {limit}");
     }
@@ -152,6 +130,50 @@ fn record(args: &Timeline) -> Result<ExitCode> {
             std::process::id()
         );
     }
+    follow(&mut flight, launched.as_mut(), args, &stop, &asked)?;
+    let (figures, notices) = flight.finish();
+    tell_notices(&notices, args);
+    if !args.quiet {
+        say!("{}", summary(&figures));
+    }
+    let failed = notices.iter().any(|n| matches!(n, Notice::Failed { .. }));
+    Ok(ExitCode::from(if failed { 3 } else { 0 }))
+}
+
+fn options(args: &Timeline, aims: &[Aim], ends_command: bool) -> Options {
+    let on_sockets = [SpanSource::RecvSend, SpanSource::ReadySend];
+    Options {
+        keep: args.keep,
+        memory: args.memory,
+        slow: args.slow,
+        folder: args.output.clone(),
+        ends_command,
+        per_minute: args.per_minute,
+        disk: args.disk,
+        follow_children: !args.no_children,
+        perfetto: args.perfetto,
+        control: args.control.clone(),
+        sockets: args.spans.is_empty() || on_sockets.iter().any(|of| args.spans.contains(of)),
+        spans: aims
+            .iter()
+            .map(|aim| SpanProbes {
+                name: aim.span_name(),
+                probes: aim.probes().to_vec(),
+            })
+            .collect(),
+        sdk: args.spans.contains(&SpanSource::Sdk),
+    }
+}
+
+/// Looks at the rings until the time is over, `stop` is set, or no process is left. A window is
+/// written whenever `asked` is set.
+fn follow(
+    flight: &mut Flight,
+    mut launched: Option<&mut Launched>,
+    args: &Timeline,
+    stop: &AtomicBool,
+    asked: &AtomicBool,
+) -> Result<()> {
     let end = args.duration.map(|duration| Instant::now() + duration);
     while !stop.load(Relaxed) && end.is_none_or(|end| Instant::now() < end) {
         flight.wait(LOOK);
@@ -170,13 +192,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
             break;
         }
     }
-    let (figures, notices) = flight.finish();
-    tell_notices(&notices, args);
-    if !args.quiet {
-        say!("{}", summary(&figures));
-    }
-    let failed = notices.iter().any(|n| matches!(n, Notice::Failed { .. }));
-    Ok(ExitCode::from(if failed { 3 } else { 0 }))
+    Ok(())
 }
 
 fn failure(error: FlightError) -> anyhow::Error {

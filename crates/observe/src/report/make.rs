@@ -45,25 +45,6 @@ pub(crate) fn report<const N: usize, const T: usize>(
 ) -> Report {
     let hz = context.clock_hz as f64;
     let counts = seen.counts;
-    let over = |cycles: u64| (cycles > 0).then(|| 1.0 / cycles as f64);
-    let rates = context
-        .counters
-        .iter()
-        .zip(&seen.rates)
-        .map(|(signal, rates)| {
-            let per_cycle = over(counts.kept_cycles).map(|one| rates.grown as f64 * one);
-            Rate {
-                signal: signal.name.clone(),
-                how: signal.how.clone(),
-                per_second: per_cycle.map(|rate| rate * hz),
-                per_cycle,
-                all_per_second: over(counts.cycles).map(|one| rates.all_grown as f64 * one * hz),
-                kept: Distribution::of(&rates.kept, hz),
-                all: Distribution::of(&rates.all, hz),
-                cells: per_second(&rates.kept, hz),
-            }
-        })
-        .collect();
     let pairs = counts.kept + counts.disagreed + counts.preempted;
     let by_tag = (T > 0).then(|| by_tag(seen, context.tags, hz));
     let mut notices = notices::of(seen, &context);
@@ -99,18 +80,11 @@ pub(crate) fn report<const N: usize, const T: usize>(
             all: counts.impossible,
             kept: counts.impossible_kept,
         }),
-        rates,
+        rates: rates(seen, context.counters, hz),
         ratio: ratio(seen),
-        ratios: (N > 1).then(|| Ratios {
-            kept: Distribution::of(&seen.ratios.kept, 1.0),
-            without: seen.ratios.without,
-            cells: seen.ratios.kept.cells(),
-        }),
+        ratios: (N > 1).then(|| ratios(seen)),
         correlation: seen.together.correlation(),
-        joint: (N > 1).then(|| {
-            let cells = seen.joint.cells().into_iter();
-            cells.map(|(x, y, n)| (x * hz, y * hz, n)).collect()
-        }),
+        joint: (N > 1).then(|| joint(seen, hz)),
         by_tag,
         periods: Distribution::of(&seen.periods, 1.0),
         reads: Distribution::of(&seen.reads, 1.0),
@@ -120,16 +94,32 @@ pub(crate) fn report<const N: usize, const T: usize>(
         effect: context.effect,
         budget: context.budget,
         raw: context.raw,
-        curves: Curves {
-            all: seen
-                .rates
-                .iter()
-                .map(|rates| per_second(&rates.all, hz))
-                .collect(),
-            periods: seen.periods.cells(),
-            reads: seen.reads.cells(),
-        },
+        curves: curves(seen, hz),
     }
+}
+
+/// By counter, over all the time and by pair of samples.
+fn rates<const N: usize, const T: usize>(
+    seen: &Analysis<N, T>,
+    counters: &[Signal],
+    hz: f64,
+) -> Vec<Rate> {
+    let over = |cycles: u64| (cycles > 0).then(|| 1.0 / cycles as f64);
+    let (kept, all) = (over(seen.counts.kept_cycles), over(seen.counts.cycles));
+    let rate = |(signal, rates): (&Signal, &Rates)| {
+        let per_cycle = kept.map(|one| rates.grown as f64 * one);
+        Rate {
+            signal: signal.name.clone(),
+            how: signal.how.clone(),
+            per_second: per_cycle.map(|rate| rate * hz),
+            per_cycle,
+            all_per_second: all.map(|one| rates.all_grown as f64 * one * hz),
+            kept: Distribution::of(&rates.kept, hz),
+            all: Distribution::of(&rates.all, hz),
+            cells: per_second(&rates.kept, hz),
+        }
+    };
+    counters.iter().zip(&seen.rates).map(rate).collect()
 }
 
 /// A histogram of rates a cycle, as rates a second and how often each came.
@@ -144,6 +134,30 @@ fn ratio<const N: usize, const T: usize>(seen: &Analysis<N, T>) -> Option<f64> {
         return None;
     };
     (second.grown > 0).then(|| first.grown as f64 / second.grown as f64)
+}
+
+/// The same by pair of samples.
+fn ratios<const N: usize, const T: usize>(seen: &Analysis<N, T>) -> Ratios {
+    Ratios {
+        kept: Distribution::of(&seen.ratios.kept, 1.0),
+        without: seen.ratios.without,
+        cells: seen.ratios.kept.cells(),
+    }
+}
+
+/// The first two counters' rates together, in counts a second.
+fn joint<const N: usize, const T: usize>(seen: &Analysis<N, T>, hz: f64) -> Vec<(f64, f64, u64)> {
+    let cells = seen.joint.cells().into_iter();
+    cells.map(|(x, y, n)| (x * hz, y * hz, n)).collect()
+}
+
+fn curves<const N: usize, const T: usize>(seen: &Analysis<N, T>, hz: f64) -> Curves {
+    let all = seen.rates.iter();
+    Curves {
+        all: all.map(|rates| per_second(&rates.all, hz)).collect(),
+        periods: seen.periods.cells(),
+        reads: seen.reads.cells(),
+    }
 }
 
 fn by_tag<const N: usize, const T: usize>(

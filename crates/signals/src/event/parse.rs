@@ -28,26 +28,200 @@ pub fn kind_of(bytes: &[u8; EVENT_BYTES]) -> u8 {
     bytes[16]
 }
 
+/// An event's bytes, with what most kinds have in the same places.
+struct Fields<'b> {
+    bytes: &'b [u8; EVENT_BYTES],
+    flag: bool,
+    small: u16,
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
+impl<'b> Fields<'b> {
+    fn of(bytes: &'b [u8; EVENT_BYTES]) -> Self {
+        Self {
+            bytes,
+            flag: bytes[17] & 1 != 0,
+            small: u16::from_ne_bytes([bytes[18], bytes[19]]),
+            x: word(bytes, 20),
+            y: word(bytes, 24),
+            z: word(bytes, 28),
+        }
+    }
+
+    /// The first two words as one number.
+    fn long(&self) -> u64 {
+        u64::from(self.x) | u64::from(self.y) << 32
+    }
+
+    /// The place in the stream, where the socket is TCP's.
+    fn stream(&self) -> Option<Sequence> {
+        self.flag.then_some(Sequence(self.y))
+    }
+}
+
+/// Threads, and what they call.
+impl Fields<'_> {
+    fn switch(&self) -> What {
+        What::Switch {
+            process: self.z,
+            state: self.small,
+            preempted: self.flag,
+            to: self.x,
+            to_process: self.y,
+        }
+    }
+
+    fn waking(&self) -> What {
+        What::Waking {
+            thread: self.x,
+            process: self.z,
+        }
+    }
+
+    fn name(&self, back: bool) -> What {
+        let bytes = self.bytes;
+        What::Name {
+            back,
+            process: self.x,
+            text: [
+                bytes[24], bytes[25], bytes[26], bytes[27], bytes[28], bytes[29], bytes[30],
+                bytes[31],
+            ],
+        }
+    }
+
+    fn syscall_in(&self) -> What {
+        What::SyscallIn {
+            number: self.small,
+            argument: self.x,
+        }
+    }
+
+    fn syscall_out(&self) -> What {
+        What::SyscallOut {
+            number: self.small,
+            result: self.x as i32,
+        }
+    }
+}
+
+/// Bytes on their way through sockets.
+impl Fields<'_> {
+    fn tcp_in(&self) -> What {
+        What::TcpIn {
+            socket: Socket(self.x),
+            end: Sequence(self.y),
+            acknowledges: Sequence(self.z),
+            bytes: self.small,
+        }
+    }
+
+    fn receive(&self) -> What {
+        What::Receive {
+            socket: Socket(self.x),
+            end: self.stream(),
+            bytes: self.z,
+            connects: self.bytes[17] & 2 != 0,
+        }
+    }
+
+    fn taken(&self) -> What {
+        What::Taken {
+            socket: Socket(self.x),
+            end: Sequence(self.y),
+            bytes: self.z,
+        }
+    }
+
+    fn send(&self) -> What {
+        What::Send {
+            socket: Socket(self.x),
+            end: self.stream(),
+            bytes: self.z,
+            held: match u32::from(self.small) {
+                abi::TL_HELD_NOT => Held::Not,
+                abi::TL_HELD_NAGLE => Held::Nagle,
+                abi::TL_HELD_CORK => Held::Cork,
+                abi::TL_HELD_WINDOW => Held::Window,
+                abi::TL_HELD_CONGESTION => Held::Congestion,
+                _ => Held::Other,
+            },
+        }
+    }
+
+    fn transmit(&self) -> What {
+        What::Transmit {
+            socket: Socket(self.x),
+            end: Sequence(self.y),
+            bytes: self.small,
+            since: self.z,
+        }
+    }
+}
+
+/// What programs tell of themselves, and probes of them.
+impl Fields<'_> {
+    /// `None`: of something that is not known here.
+    fn jvm(&self, begins: bool) -> Option<What> {
+        Some(What::Jvm {
+            what: match u32::from(self.small) {
+                abi::TL_JVM_COLLECTION => Jvm::Collection,
+                abi::TL_JVM_OPERATION => Jvm::Operation,
+                abi::TL_JVM_COLLECTOR => Jvm::Collector,
+                abi::TL_JVM_CLASS => Jvm::Class,
+                abi::TL_JVM_COMPILE => Jvm::Compile,
+                abi::TL_JVM_MONITOR => Jvm::Monitor,
+                abi::TL_JVM_START => Jvm::Start,
+                abi::TL_JVM_INITIALIZATION => Jvm::Initialization,
+                _ => return None,
+            },
+            begins,
+            name: twelve(self.bytes),
+            more: self.flag,
+        })
+    }
+
+    fn span_in(&self) -> What {
+        What::SpanIn {
+            source: self.small,
+            frame: self.long(),
+            place: self.z,
+        }
+    }
+
+    fn span_out(&self) -> What {
+        What::SpanOut {
+            source: self.small,
+            frame: self.long(),
+            returns: self.flag,
+        }
+    }
+
+    fn span(&self) -> What {
+        What::Span {
+            source: self.small,
+            ns: self.long(),
+        }
+    }
+}
+
 impl Event {
     /// Reads an event. `None`: it is of no kind that is known here.
     #[must_use]
     pub fn parse(bytes: &[u8; EVENT_BYTES]) -> Option<Self> {
-        let flag = bytes[17] & 1 != 0;
-        let small = u16::from_ne_bytes([bytes[18], bytes[19]]);
-        let (x, y, z) = (word(bytes, 20), word(bytes, 24), word(bytes, 28));
-        let stream = flag.then_some(Sequence(y));
+        let fields = Fields::of(bytes);
+        let (small, x, y) = (fields.small, fields.x, fields.y);
+        // One `match` over all kinds: whoever follows the rings jumps once for each event.
         let what = match u32::from(kind_of(bytes)) {
-            abi::TL_SWITCH => What::Switch {
-                process: z,
-                state: small,
-                preempted: flag,
-                to: x,
-                to_process: y,
-            },
-            abi::TL_WAKING => What::Waking {
-                thread: x,
-                process: z,
-            },
+            abi::TL_SWITCH => fields.switch(),
+            abi::TL_WAKING => fields.waking(),
+            abi::TL_MIGRATE => What::Migrate { thread: x, cpu: y },
+            abi::TL_IDLE => What::Idle((x != u32::MAX).then_some(x)),
+            kind @ (abi::TL_NAME_FRONT | abi::TL_NAME_BACK) => {
+                fields.name(kind == abi::TL_NAME_BACK)
+            }
             abi::TL_SOFTIRQ_IN => What::Enter(OnTop::Softirq(small)),
             abi::TL_SOFTIRQ_OUT => What::Leave(OnTop::Softirq(small)),
             abi::TL_IRQ_IN => What::Enter(OnTop::Irq(x)),
@@ -55,56 +229,18 @@ impl Event {
             abi::TL_VECTOR_IN => What::Enter(OnTop::Vector(small)),
             abi::TL_VECTOR_OUT => What::Leave(OnTop::Vector(small)),
             abi::TL_FAULT_IN => What::FaultIn {
-                address: u64::from(x) | u64::from(y) << 32,
+                address: fields.long(),
             },
             abi::TL_FAULT_OUT => What::FaultOut,
-            abi::TL_SYSCALL_IN => What::SyscallIn {
-                number: small,
-                argument: x,
-            },
-            abi::TL_SYSCALL_OUT => What::SyscallOut {
-                number: small,
-                result: x as i32,
-            },
+            abi::TL_SYSCALL_IN => fields.syscall_in(),
+            abi::TL_SYSCALL_OUT => fields.syscall_out(),
             abi::TL_PACKET_IN => What::PacketIn { bytes: x },
-            abi::TL_TCP_IN => What::TcpIn {
-                socket: Socket(x),
-                end: Sequence(y),
-                acknowledges: Sequence(z),
-                bytes: small,
-            },
+            abi::TL_TCP_IN => fields.tcp_in(),
             abi::TL_READY => What::Ready { socket: Socket(x) },
-            abi::TL_RECEIVE => What::Receive {
-                socket: Socket(x),
-                end: stream,
-                bytes: z,
-                connects: bytes[17] & 2 != 0,
-            },
-            abi::TL_TAKEN => What::Taken {
-                socket: Socket(x),
-                end: Sequence(y),
-                bytes: z,
-            },
-            abi::TL_SEND => What::Send {
-                socket: Socket(x),
-                end: stream,
-                bytes: z,
-                held: match u32::from(small) {
-                    abi::TL_HELD_NOT => Held::Not,
-                    abi::TL_HELD_NAGLE => Held::Nagle,
-                    abi::TL_HELD_CORK => Held::Cork,
-                    abi::TL_HELD_WINDOW => Held::Window,
-                    abi::TL_HELD_CONGESTION => Held::Congestion,
-                    _ => Held::Other,
-                },
-            },
-            abi::TL_TRANSMIT => What::Transmit {
-                socket: Socket(x),
-                end: Sequence(y),
-                bytes: small,
-                since: z,
-            },
-            abi::TL_IDLE => What::Idle((x != u32::MAX).then_some(x)),
+            abi::TL_RECEIVE => fields.receive(),
+            abi::TL_TAKEN => fields.taken(),
+            abi::TL_SEND => fields.send(),
+            abi::TL_TRANSMIT => fields.transmit(),
             abi::TL_BLOCK_ISSUE => What::BlockIssue {
                 request: x,
                 bytes: y,
@@ -113,46 +249,11 @@ impl Event {
                 request: x,
                 bytes: y,
             },
-            kind @ (abi::TL_NAME_FRONT | abi::TL_NAME_BACK) => What::Name {
-                back: kind == abi::TL_NAME_BACK,
-                process: x,
-                text: [
-                    bytes[24], bytes[25], bytes[26], bytes[27], bytes[28], bytes[29], bytes[30],
-                    bytes[31],
-                ],
-            },
-            kind @ (abi::TL_JVM_IN | abi::TL_JVM_OUT) => What::Jvm {
-                what: match u32::from(small) {
-                    abi::TL_JVM_COLLECTION => Jvm::Collection,
-                    abi::TL_JVM_OPERATION => Jvm::Operation,
-                    abi::TL_JVM_COLLECTOR => Jvm::Collector,
-                    abi::TL_JVM_CLASS => Jvm::Class,
-                    abi::TL_JVM_COMPILE => Jvm::Compile,
-                    abi::TL_JVM_MONITOR => Jvm::Monitor,
-                    abi::TL_JVM_START => Jvm::Start,
-                    abi::TL_JVM_INITIALIZATION => Jvm::Initialization,
-                    _ => return None,
-                },
-                begins: kind == abi::TL_JVM_IN,
-                name: twelve(bytes),
-                more: flag,
-            },
+            kind @ (abi::TL_JVM_IN | abi::TL_JVM_OUT) => fields.jvm(kind == abi::TL_JVM_IN)?,
             abi::TL_TEXT => What::Text(twelve(bytes)),
-            abi::TL_SPAN_IN => What::SpanIn {
-                source: small,
-                frame: u64::from(x) | u64::from(y) << 32,
-                place: z,
-            },
-            abi::TL_SPAN_OUT => What::SpanOut {
-                source: small,
-                frame: u64::from(x) | u64::from(y) << 32,
-                returns: flag,
-            },
-            abi::TL_SPAN => What::Span {
-                source: small,
-                ns: u64::from(x) | u64::from(y) << 32,
-            },
-            abi::TL_MIGRATE => What::Migrate { thread: x, cpu: y },
+            abi::TL_SPAN_IN => fields.span_in(),
+            abi::TL_SPAN_OUT => fields.span_out(),
+            abi::TL_SPAN => fields.span(),
             _ => return None,
         };
         Some(Self {

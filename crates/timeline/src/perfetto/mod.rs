@@ -160,17 +160,6 @@ fn events(trace: &Trace, out: &mut Out<'_, impl Write>) -> io::Result<()> {
 
 /// The kernel's own event for ours, where it has one that Perfetto draws.
 fn ftrace(trace: &Trace, cpu: u32, event: &Event) -> Option<m::FtraceEvent> {
-    let comm = |tid: u32| {
-        let name = trace
-            .about
-            .threads
-            .get(&tid)
-            .map(|thread| printable(&thread.name));
-        Some(match tid {
-            0 => format!("swapper/{cpu}"),
-            tid => name.unwrap_or_else(|| format!("{tid}")),
-        })
-    };
     let mut made = m::FtraceEvent {
         timestamp: Some(event.at),
         pid: Some(event.tid),
@@ -178,25 +167,9 @@ fn ftrace(trace: &Trace, cpu: u32, event: &Event) -> Option<m::FtraceEvent> {
     };
     match event.what {
         What::Switch { state, to, .. } => {
-            made.sched_switch = Some(m::SchedSwitch {
-                prev_comm: comm(event.tid),
-                prev_pid: Some(event.tid as i32),
-                prev_prio: Some(PRIORITY),
-                prev_state: Some(state.into()),
-                next_comm: comm(to),
-                next_pid: Some(to as i32),
-                next_prio: Some(PRIORITY),
-            });
+            made.sched_switch = Some(switch(trace, cpu, (event.tid, state), to));
         }
-        What::Waking { thread, .. } => {
-            made.sched_waking = Some(m::SchedWaking {
-                comm: comm(thread),
-                pid: Some(thread as i32),
-                prio: Some(PRIORITY),
-                success: Some(1),
-                target_cpu: Some(cpu as i32),
-            });
-        }
+        What::Waking { thread, .. } => made.sched_waking = Some(waking(trace, cpu, thread)),
         What::Idle(state) => {
             made.cpu_idle = Some(m::CpuIdle {
                 state: Some(state.unwrap_or(u32::MAX)),
@@ -213,34 +186,70 @@ fn ftrace(trace: &Trace, cpu: u32, event: &Event) -> Option<m::FtraceEvent> {
                 vec: Some(number.into()),
             });
         }
-        What::Enter(on_top) => {
-            let (irq, name) = match on_top {
-                OnTop::Irq(number) => {
-                    let device = trace.about.interrupts.get(&number);
-                    (number, device.map(|device| printable(device)))
-                }
-                OnTop::Vector(number) | OnTop::Softirq(number) => {
-                    (VECTORS + u32::from(number), Some(vector(number)))
-                }
-            };
-            made.irq_handler_entry = Some(m::IrqEntry {
-                irq: Some(irq as i32),
-                name,
-            });
-        }
+        What::Enter(on_top) => made.irq_handler_entry = Some(irq_entry(trace, on_top)),
         What::Leave(on_top) => {
-            let irq = match on_top {
-                OnTop::Irq(number) => number,
-                OnTop::Vector(number) | OnTop::Softirq(number) => VECTORS + u32::from(number),
-            };
             made.irq_handler_exit = Some(m::IrqExit {
-                irq: Some(irq as i32),
+                irq: Some(irq(on_top) as i32),
                 ret: Some(1),
             });
         }
         _ => return None,
     }
     Some(made)
+}
+
+/// What a thread is called on this CPU. Where it is idle, that is named as the kernel names it.
+fn comm(trace: &Trace, cpu: u32, tid: u32) -> String {
+    if tid == 0 {
+        return format!("swapper/{cpu}");
+    }
+    let thread = trace.about.threads.get(&tid);
+    thread.map_or_else(|| tid.to_string(), |thread| printable(&thread.name))
+}
+
+/// A thread leaves the CPU in a state, and another one comes.
+fn switch(trace: &Trace, cpu: u32, (from, state): (u32, u16), to: u32) -> m::SchedSwitch {
+    m::SchedSwitch {
+        prev_comm: Some(comm(trace, cpu, from)),
+        prev_pid: Some(from as i32),
+        prev_prio: Some(PRIORITY),
+        prev_state: Some(state.into()),
+        next_comm: Some(comm(trace, cpu, to)),
+        next_pid: Some(to as i32),
+        next_prio: Some(PRIORITY),
+    }
+}
+
+fn waking(trace: &Trace, cpu: u32, thread: u32) -> m::SchedWaking {
+    m::SchedWaking {
+        comm: Some(comm(trace, cpu, thread)),
+        pid: Some(thread as i32),
+        prio: Some(PRIORITY),
+        success: Some(1),
+        target_cpu: Some(cpu as i32),
+    }
+}
+
+/// The number that an interrupt or a vector is shown with.
+fn irq(on_top: OnTop) -> u32 {
+    match on_top {
+        OnTop::Irq(number) => number,
+        OnTop::Vector(number) | OnTop::Softirq(number) => VECTORS + u32::from(number),
+    }
+}
+
+fn irq_entry(trace: &Trace, on_top: OnTop) -> m::IrqEntry {
+    let name = match on_top {
+        OnTop::Irq(number) => {
+            let device = trace.about.interrupts.get(&number);
+            device.map(|device| printable(device))
+        }
+        OnTop::Vector(number) | OnTop::Softirq(number) => Some(vector(number)),
+    };
+    m::IrqEntry {
+        irq: Some(irq(on_top) as i32),
+        name,
+    }
 }
 
 fn requests(stories: &[Story], trace: &Trace, out: &mut Out<'_, impl Write>) -> io::Result<()> {

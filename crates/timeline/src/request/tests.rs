@@ -1,9 +1,10 @@
-use proptest::prelude::*;
 use tailscope_signals::event::Held;
 
 use super::*;
 
+mod any;
 mod client;
+mod connections;
 
 const US: u64 = 1_000;
 const CLIENT: Socket = Socket(1);
@@ -227,59 +228,6 @@ fn a_socket_without_packets_begins_when_its_data_was_ready() {
 }
 
 #[test]
-fn a_connection_in_the_place_of_another_begins_anew() {
-    let far = 3_000_000_000;
-    let mut events = comes(100, 10, 10).to_vec();
-    events.extend([
-        receive(150, 10),
-        transmit(180, 520),
-        send(190, 520, Held::Not),
-    ]);
-    // What came in last was never received.
-    events.extend(comes(300, 30, 20));
-    events.extend(comes(900, far + 10, 10));
-    events.extend([
-        receive(950, far + 10),
-        transmit(980, far + 520),
-        send(990, far + 520, Held::Not),
-    ]);
-    let made = all(&events);
-    let times: Vec<_> = made
-        .iter()
-        .map(|r| (r.begin() / US, r.end() / US))
-        .collect();
-    assert_eq!(times, [(100, 180), (900, 980)]);
-}
-
-#[test]
-fn a_connection_whose_numbers_are_near_those_before_it_in_one_direction_loses_no_request() {
-    let mut events = Vec::new();
-    // The ends of what came in and of what was sent, of one short connection after the other.
-    for (n, (came, sent)) in [
-        (10, 520),
-        (5_000_010, 3_000_000_520),
-        (900_000_010, 2_000_000_520),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let at = 1_000 * (n as u64 + 1);
-        events.extend(comes(at, came, 10));
-        events.extend([
-            receive(at + 50, came),
-            transmit(at + 80, sent),
-            send(at + 90, sent, Held::Not),
-        ]);
-    }
-    let made = all(&events);
-    let times: Vec<_> = made
-        .iter()
-        .map(|r| (r.begin() / US, r.end() / US))
-        .collect();
-    assert_eq!(times, [(1_000, 1_080), (2_000, 2_080), (3_000, 3_080)]);
-}
-
-#[test]
 fn an_answer_counts_as_whole_after_a_silence() {
     let mut requests = Requests::default();
     let mut made = 0;
@@ -330,121 +278,12 @@ fn a_packet_that_comes_again_is_no_part_of_the_next_request() {
 }
 
 #[test]
-fn a_connection_whose_numbers_are_before_those_of_the_one_before_it_has_its_packet() {
-    let far = 1 << 25; // not so far that the socket is known to be another connection's
-    let mut events = comes(100, far, 10).to_vec();
-    events.extend([
-        receive(150, far),
-        transmit(180, 520),
-        send(190, 520, Held::Not),
-    ]);
-    events.extend(comes(400, 10, 10));
-    events.extend([
-        receive(450, 10),
-        transmit(480, 540),
-        send(490, 540, Held::Not),
-    ]);
-    let begins: Vec<u64> = all(&events).iter().map(Request::begin).collect();
-    assert_eq!(begins, [100 * US, 400 * US]);
-}
-
-#[test]
 fn an_answer_that_is_sent_again_left_when_it_left_first() {
     let mut events = comes(100, 10, 10).to_vec();
     events.extend([receive(150, 10), send(160, 520, Held::Not)]);
     // Given to TCP alone, and lost once on its way from the device.
     events.extend([transmit(180, 520), transmit(200_000, 520)]);
     assert_eq!(all(&events)[0].end(), 180 * US);
-}
-
-#[test]
-fn a_packet_that_made_its_connection_is_known_by_when_it_left_its_client() {
-    // TCP tells nothing of its arrival: there is no established connection yet.
-    let [leaves, packet, _, ready, softirq] = comes(100, 10, 10);
-    let events = [
-        leaves,
-        packet,
-        ready,
-        softirq,
-        receive(5_150, 10),
-        transmit(5_180, 520),
-        send(5_190, 520, Held::Not),
-    ];
-    let request = all(&events).remove(0);
-    assert_eq!((request.begin(), request.end()), (100 * US, 5_180 * US));
-    assert_eq!(request.arrival.and_then(|a| a.ready), Some(103 * US));
-}
-
-#[test]
-fn one_servers_answer_is_not_taken_for_the_packet_of_anothers_client() {
-    const ANOTHER: Socket = Socket(3);
-    let on = |socket, (at, tid, what): (u64, u32, What)| {
-        let what = match what {
-            What::Receive {
-                end,
-                bytes,
-                connects,
-                ..
-            } => What::Receive {
-                socket,
-                end,
-                bytes,
-                connects,
-            },
-            What::Transmit {
-                end, bytes, since, ..
-            } => What::Transmit {
-                socket,
-                end,
-                bytes,
-                since,
-            },
-            What::TcpIn {
-                end,
-                acknowledges,
-                bytes,
-                ..
-            } => What::TcpIn {
-                socket,
-                end,
-                acknowledges,
-                bytes,
-            },
-            What::Send {
-                end, bytes, held, ..
-            } => What::Send {
-                socket,
-                end,
-                bytes,
-                held,
-            },
-            other => other,
-        };
-        (at, tid, what)
-    };
-    let mut events = comes(100, 10, 10).to_vec();
-    events.extend([
-        receive(150, 10),
-        transmit(180, 520),
-        send(190, 520, Held::Not),
-    ]);
-    // Of clients on other machines no packet leaves here, and one has the answer's number by chance.
-    for (at, end) in [(300, 100), (90_000, 520)] {
-        let came = comes(at, end, 10);
-        events.extend(came[1..].iter().map(|event| on(ANOTHER, *event)));
-        let answer = [
-            receive(at + 50, end),
-            transmit(at + 80, 900 + end),
-            send(at + 90, 900 + end, Held::Not),
-        ];
-        events.extend(answer.map(|event| on(ANOTHER, event)));
-    }
-    let times: Vec<_> = all(&events)
-        .iter()
-        .map(|r| (r.socket, r.begin() / US))
-        .filter(|(socket, _)| *socket == ANOTHER)
-        .collect();
-    assert_eq!(times, [(ANOTHER, 301), (ANOTHER, 90_001)]);
 }
 
 /// A request, whose answer goes on after these silences, in µs, while a recorder looks on.
@@ -493,65 +332,4 @@ fn a_request_is_the_same_after_it_was_written_and_read() {
         serde_json::from_str::<Request>(&text).expect("read"),
         request
     );
-}
-
-fn any_what() -> impl Strategy<Value = What> {
-    let socket = (0u32..3).prop_map(Socket);
-    let end = (0u32..200).prop_map(Sequence);
-    let stream = proptest::option::of((0u32..200).prop_map(Sequence));
-    prop_oneof![
-        Just(What::PacketIn { bytes: 1 }),
-        Just(What::Leave(OnTop::Softirq(3))),
-        (socket.clone(), end.clone(), 0u16..5).prop_map(|(socket, end, bytes)| What::TcpIn {
-            socket,
-            end,
-            acknowledges: Sequence(0),
-            bytes
-        }),
-        socket.clone().prop_map(|socket| What::Ready { socket }),
-        (socket.clone(), stream.clone()).prop_map(|(socket, end)| What::Receive {
-            socket,
-            end,
-            bytes: 1,
-            connects: false
-        }),
-        (socket.clone(), stream).prop_map(|(socket, end)| What::Send {
-            socket,
-            end,
-            bytes: 1,
-            held: Held::Other
-        }),
-        (socket.clone(), end.clone()).prop_map(|(socket, end)| What::Taken {
-            socket,
-            end,
-            bytes: 1
-        }),
-        (socket, end, 0u32..100).prop_map(|(socket, end, since)| What::Transmit {
-            socket,
-            end,
-            bytes: 1,
-            since
-        }),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn whatever_comes_a_requests_moments_are_in_order(
-        events in proptest::collection::vec((0u64..100_000, any_what()), 0..300)
-    ) {
-        let mut at = 0;
-        let events: Vec<_> = events
-            .into_iter()
-            .map(|(later, what)| {
-                at += later;
-                (at, 7, what)
-            })
-            .collect();
-        for request in all(&events) {
-            prop_assert!(request.begin() <= request.received);
-            prop_assert!(request.received <= request.end());
-            prop_assert!(!request.sends.is_empty());
-        }
-    }
 }

@@ -1,12 +1,16 @@
 //! The load generator against servers whose behaviour is known.
 
+mod servers;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::net::SocketAddr;
+use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
+
+use servers::{Memcached, answer_http, answer_memcached, server};
 
 fn lab(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailscope-lab"));
@@ -32,95 +36,6 @@ fn report(output: &Output) -> Value {
     serde_json::from_str(text.lines().last().expect("a report")).expect("JSON")
 }
 
-/// Serves each connection with `serve` on a thread of its own.
-fn server(serve: impl Fn(TcpStream) + Send + Copy + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            stream.set_nodelay(true).expect("a TCP socket");
-            thread::spawn(move || serve(stream));
-        }
-    });
-    address
-}
-
-/// Answers every line of a get with a miss, every set with STORED, after `before` ran.
-fn answer_memcached(mut stream: TcpStream, mut before: impl FnMut(u64)) {
-    let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
-    let mut gets = 0;
-    while let Some(Ok(line)) = lines.next() {
-        let answer: &[u8] = if line.starts_with("set ") {
-            lines.next();
-            b"STORED\r\n"
-        } else {
-            gets += 1;
-            before(gets);
-            b"END\r\n"
-        };
-        if stream.write_all(answer).is_err() {
-            return;
-        }
-    }
-}
-
-/// Nobody has this port at this moment.
-fn free_address() -> SocketAddr {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    free.local_addr().expect("bound")
-}
-
-/// A memcached that ends with the test.
-struct Memcached(Child, SocketAddr);
-
-impl Memcached {
-    /// None, with the reason printed, where it is not installed.
-    fn start() -> Option<Self> {
-        // Between our finding a free port and its taking it somebody else can: then another one.
-        (0..10).find_map(|_| Self::start_at(free_address()))
-    }
-
-    /// None: it is not installed, which is printed, or the port is taken.
-    fn start_at(address: SocketAddr) -> Option<Self> {
-        let child = Command::new("memcached")
-            .args([
-                "-u",
-                "nobody",
-                "-l",
-                "127.0.0.1",
-                "-t",
-                "1",
-                "-p",
-                &address.port().to_string(),
-            ])
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(child) = child else {
-            eprintln!("skipped: memcached is not installed");
-            return None;
-        };
-        let mut server = Self(child, address);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < deadline, "memcached does not listen");
-            if server.0.try_wait().expect("our child").is_some() {
-                return None;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        // Somebody else may serve that port, and ours have ended for it.
-        let is_ours = server.0.try_wait().expect("our child").is_none();
-        is_ours.then_some(server)
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_real_memcached_answers_at_the_rate_asked_for() {
     let Some(memcached) = Memcached::start() else {
@@ -136,7 +51,7 @@ fn a_real_memcached_answers_at_the_rate_asked_for() {
         "--set-ratio",
         "0.1",
     ];
-    let output = load("--memcached", memcached.1, &args);
+    let output = load("--memcached", memcached.address, &args);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report = report(&output);
     let rate = report["rate"].as_f64().expect("a number");
@@ -162,7 +77,7 @@ fn a_closed_loop_reports_its_intervals() {
         "--report-every",
         "100ms",
     ];
-    let output = load("--memcached", memcached.1, &args);
+    let output = load("--memcached", memcached.address, &args);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let lines: Vec<Value> = String::from_utf8_lossy(&output.stdout)
         .lines()
@@ -291,22 +206,6 @@ fn http_goes_on_when_the_server_closes_now_and_then() {
         (&0.into(), &0.into())
     );
     assert!(report["count"].as_u64() > Some(350));
-}
-
-/// Answers each request of a connection with `answer`, after a pause.
-fn answer_http(stream: TcpStream, answer: &str, pause: Duration, requests: usize) {
-    let mut writer = stream.try_clone().expect("a descriptor");
-    let mut left = requests;
-    for line in BufReader::new(stream).lines().map_while(Result::ok) {
-        if !line.is_empty() {
-            continue;
-        }
-        thread::sleep(pause);
-        left -= 1;
-        if writer.write_all(answer.as_bytes()).is_err() || left == 0 {
-            return;
-        }
-    }
 }
 
 #[test]
