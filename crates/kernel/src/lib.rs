@@ -10,8 +10,8 @@
 //! # Time off the CPU
 //!
 //! `src/bpf/sched.h` charges it. A runnable thread that leaves its CPU is `preempted`. For a thread
-//! that blocks, the first match decides: stopped, contended kernel lock, I/O wait, memory stall
-//! (`reclaim`), system call (`syscalls.rs`). Outside system calls, as in a page fault, an
+//! that blocks, the first match decides (`blocked.h`): stopped, contended kernel lock, I/O wait,
+//! memory stall (`reclaim`), system call (`syscalls.rs`). Outside system calls, as in a page fault, an
 //! uninterruptible block is `io`.
 //!
 //! The wakeup charges the block and starts `runqueue`. The switch-in charges the wait in three
