@@ -1,4 +1,4 @@
-//! What a picture of a request's CPUs shows. `picture.rs` makes it.
+//! What a picture of a request's CPUs shows; [`picture`](crate::picture()) makes it.
 
 use std::collections::BTreeMap;
 
