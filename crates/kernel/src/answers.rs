@@ -62,8 +62,8 @@ impl Answers {
         run(&self.listeners).map_err(watch_error::kernel("find listening sockets"))
     }
 
-    /// Finishes the answers after which nothing has come on their connection: for two seconds, or with
-    /// `all`, whenever they were. `each` gets their rows.
+    /// Finishes the answers after which nothing has come on their connection: for two seconds, or
+    /// with `all`, whenever they were. `each` gets their rows.
     pub(crate) fn finish(
         &mut self,
         object: &Object,

@@ -11,8 +11,8 @@
 //!
 //! `src/bpf/sched.h` charges it. A runnable thread that leaves its CPU is `preempted`. For a thread
 //! that blocks, the first match decides (`blocked.h`): stopped, contended kernel lock, I/O wait,
-//! memory stall (`reclaim`), system call (`syscalls.rs`). Outside system calls, as in a page fault, an
-//! uninterruptible block is `io`.
+//! memory stall (`reclaim`), system call (`syscalls.rs`). Outside system calls, as in a page fault,
+//! an uninterruptible block is `io`.
 //!
 //! The wakeup charges the block and starts `runqueue`. The switch-in charges the wait in three
 //! parts: `throttled`, softirqs that ran in ksoftirqd, and the rest as `runqueue` or `preempted`.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Blocked: what a thread waits for when it can't go on, and who lets it go on. To blame for a lock, a
- * message or a signal is the waker.
+ * Blocked: what a thread waits for when it can't go on, and who lets it go on. To blame for a lock,
+ * a message or a signal is the waker.
  */
 #ifndef TAILSCOPE_BLOCKED_H
 #define TAILSCOPE_BLOCKED_H

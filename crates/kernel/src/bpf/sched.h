@@ -8,8 +8,8 @@
  * `sched_waking` rather than `sched_wakeup`, because the wait for a CPU begins when the waker
  * decides, not when the other CPU has taken the interrupt. Kernels >= 5.18 (prev_state).
  *
- * To blame for a wait for the CPU is who ran there most of the time (run_history.h). What a block is
- * put down to, and to whom, is in blocked.h.
+ * To blame for a wait for the CPU is who ran there most of the time (run_history.h). What a block
+ * is put down to, and to whom, is in blocked.h.
  */
 #ifndef TAILSCOPE_SCHED_H
 #define TAILSCOPE_SCHED_H

@@ -1,5 +1,5 @@
-//! What a process has mapped: its programs and libraries with their symbols and lines, and its table
-//! of places.
+//! What a process has mapped: programs and libraries with their symbols and lines, and its table of
+//! places.
 
 mod code;
 pub(crate) mod lines;
