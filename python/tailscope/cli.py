@@ -127,6 +127,14 @@ def parser() -> argparse.ArgumentParser:
         help="what reads the rows: duckdb (the default), spark://HOST:PORT, sc://HOST:PORT (Spark "
         "Connect), spark://local or clickhouse://HOST:PORT",
     )
+    add_method(found)
+    found.add_argument("-q", "--quiet", action="store_true", help="print no diagnostics on stderr")
+    found.add_argument("--version", action="version", version=f"tailscope {__version__}")
+    return found
+
+
+def add_method(found: argparse.ArgumentParser) -> None:
+    """The options of the impact values."""
     usual = VarMRI()
     method = found.add_argument_group("impact values (the defaults are those of VarMRI)")
     method.add_argument(
@@ -156,9 +164,6 @@ def parser() -> argparse.ArgumentParser:
         help="fit any straight line (pearson, the default), or one through the origin, as in the "
         "paper; through the origin, values that hardly vary are always proportional",
     )
-    found.add_argument("-q", "--quiet", action="store_true", help="print no diagnostics on stderr")
-    found.add_argument("--version", action="version", version=f"tailscope {__version__}")
-    return found
 
 
 def causes(text: str) -> tuple[str, ...]:

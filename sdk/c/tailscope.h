@@ -682,6 +682,32 @@ static inline void ts__count(struct ts__process *p, struct ts_meter *m)
 		m->open--;
 }
 
+/* The shares of the causes that have come to something since the span began: returns how many, and
+ * adds their bits to `causes`. */
+static inline __attribute__((always_inline)) ts_u32 ts__shares(const ts_span *span,
+							       const struct ts_meter *m,
+							       struct ts_share *shares,
+							       ts_u16 *causes)
+{
+	ts_u32 i, count = 0;
+
+	for (i = 0; i < TS_CAUSES; i++) {
+		ts_u64 ns = m->totals.ns[i] - span->totals.ns[i];
+		ts_u32 n = m->totals.n[i] - span->totals.n[i];
+
+		if (!ns && !n)
+			continue;
+		*causes = (ts_u16)(*causes | 1u << i);
+		shares[count].ns = ns;
+		shares[count].n = n;
+		shares[count].who = 0;
+		if (n && (TS_BLAMED_CAUSES & 1u << i))
+			shares[count].who = ts_blamed(&m->recent[i], m->totals.n[i], n);
+		shares[count++].reserved = 0;
+	}
+	return count;
+}
+
 TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 flags)
 {
 	struct ts__process *p = &ts__process;
@@ -691,7 +717,7 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	const struct ts_keeping *keeping;
 	struct ts__counted counted;
 	struct ts_row *row;
-	ts_u32 seq, i, count, place;
+	ts_u32 seq, count, place;
 	ts_u16 cpu, causes, code;
 	ts_u64 end;
 	ts_u8 number;
@@ -728,21 +754,7 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 		causes = 0;
 		count = 0;
 		if (seq != span->seq)
-			for (i = 0; i < TS_CAUSES; i++) {
-				ts_u64 ns = m->totals.ns[i] - span->totals.ns[i];
-				ts_u32 n = m->totals.n[i] - span->totals.n[i];
-
-				if (!ns && !n)
-					continue;
-				causes = (ts_u16)(causes | 1u << i);
-				shares[count].ns = ns;
-				shares[count].n = n;
-				shares[count].who = 0;
-				if (n && (TS_BLAMED_CAUSES & 1u << i))
-					shares[count].who =
-					    ts_blamed(&m->recent[i], m->totals.n[i], n);
-				shares[count++].reserved = 0;
-			}
+			count = ts__shares(span, m, shares, &causes);
 		__asm__ volatile("" ::: "memory");
 	} while (__builtin_expect(*(volatile ts_u32 *)&m->seq != seq, 0));
 	ts__count(p, m);

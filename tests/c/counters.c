@@ -98,6 +98,12 @@ static void time_since_the_last_switch_counts(void)
 	CHECK(ts__share_of(&begin, 100000, &end, 310000) == (11000ull << 32) / 14000);
 }
 
+/* Where perf maps a page of one counter. */
+union mapped {
+	struct perf_event_mmap_page page;
+	char space[4096];
+};
+
 #ifdef __x86_64__
 static ts_u64 registers[8];
 static volatile int reads;
@@ -124,12 +130,28 @@ static void play_the_cpu(int signal, siginfo_t *info, void *context)
 	}
 }
 
+/* Counters of one group on these pages, whose registers are about to overflow. */
+static void begin_counting(struct ts__counters *c, union mapped *pages, unsigned count)
+{
+	memset(c, 0, sizeof(*c));
+	c->pages = pages[0].space;
+	c->page_bytes = sizeof(pages[0]);
+	c->count = count;
+	c->turn = 2;
+	c->unused = ts__unused(48);
+	c->head.group = 7;
+	c->head.known = (ts_u16)((1u << count) - 1);
+	c->own[0] = 11;
+	for (unsigned i = 0; i < count; i++) {
+		pages[i].page.index = i + 1;
+		registers[i] = 0xfffffffffff0;
+		pages[i].page.offset = 1000;
+	}
+}
+
 static void a_row_has_what_was_counted(void)
 {
-	static union {
-		struct perf_event_mmap_page page;
-		char space[4096];
-	} pages[3];
+	static union mapped pages[3];
 	struct sigaction play;
 	struct ts__counters c;
 	struct ts__counted begin, end;
@@ -143,20 +165,7 @@ static void a_row_has_what_was_counted(void)
 	play.sa_sigaction = play_the_cpu;
 	play.sa_flags = SA_SIGINFO;
 	sigaction(SIGSEGV, &play, NULL);
-	memset(&c, 0, sizeof(c));
-	c.pages = pages[0].space;
-	c.page_bytes = sizeof(pages[0]);
-	c.count = 3;
-	c.turn = 2;
-	c.unused = ts__unused(48);
-	c.head.group = 7;
-	c.head.known = 7;
-	c.own[0] = 11;
-	for (size_t i = 0; i < COUNT(pages); i++) {
-		pages[i].page.index = (ts_u32)i + 1;
-		registers[i] = 0xfffffffffff0; /* about to overflow */
-		pages[i].page.offset = 1000;
-	}
+	begin_counting(&c, pages, COUNT(pages));
 	ts__read_counters(&c, &begin, NULL);
 	begin.turn = c.turn;
 	CHECK(begin.known == 7 && begin.value[0] == 1000 - 16 && reads == 3);
@@ -220,10 +229,7 @@ static void take_others(int signal)
 /* Where user space may not read counters (or no longer may), a reading faults for real. */
 static void a_reading_that_faults_counts_nothing(void)
 {
-	static union {
-		struct perf_event_mmap_page page;
-		char space[4096];
-	} made;
+	static union mapped made;
 #ifdef __x86_64__
 	const int fault = SIGSEGV;
 #else

@@ -8,7 +8,7 @@ use std::thread;
 use tailscope_trace::CauseSet;
 
 use crate::config::Config;
-use crate::otlp::{self, Counts, trust};
+use crate::otlp::{self, Counts};
 
 /// The text of a configuration.
 pub fn config(text: &str) {
@@ -29,7 +29,7 @@ pub fn collector_answer(bytes: &[u8]) {
     );
     let config = Config::parse(&text).unwrap_or_else(|(_, why)| panic!("{why}"));
     let otlp = config.otlp.expect("it has a collector");
-    let tls = trust::tls(&otlp).expect("none is needed");
+    let tls = otlp::tls(&otlp).expect("none is needed");
     thread::scope(|scope| {
         scope.spawn(|| {
             let Ok((mut stream, _)) = listener.accept() else {

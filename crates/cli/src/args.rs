@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use tailscope_record::SpanSource;
-use tailscope_record::quantity::{
-    parse_byte_rate, parse_duration, parse_percentile, parse_probability,
-};
+use tailscope_record::quantity::{parse_byte_rate, parse_duration};
 
 use crate::observe::Observe;
+use crate::subject::Subject;
 use crate::timeline::Timeline;
 use crate::top::Top;
 
@@ -130,38 +128,6 @@ pub struct Record {
     /// Print no progress line and no summary
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// Which processes, and which of their spans.
-#[derive(Debug, ClapArgs)]
-pub struct Subject {
-    /// Process to record, with all its threads and children (repeatable)
-    #[arg(short, long = "pid", value_name = "PID")]
-    pub pids: Vec<u32>,
-
-    /// What a span is; see below (repeatable)
-    #[arg(long = "span", value_name = "SOURCE")]
-    pub spans: Vec<SpanSource>,
-
-    /// Meter only this share of the requests, chosen when they start: 1%, 0.01
-    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
-    pub sample: f64,
-
-    /// Keep this share of the metered spans, chosen when they end [default: 100%, with --tail 1%]
-    #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
-    pub keep: Option<f64>,
-
-    /// Keep all spans slower than this percentile of the latest spans of their kind: p99, p99.9
-    #[arg(long, value_name = "PERCENTILE", value_parser = parse_percentile)]
-    pub tail: Option<f64>,
-
-    /// Record only the named processes, not their children
-    #[arg(long)]
-    pub no_children: bool,
-
-    /// Command to start and record
-    #[arg(last = true, value_name = "CMD")]
-    pub command: Vec<OsString>,
 }
 
 /// Record for weeks, as a service.

@@ -1,5 +1,6 @@
-//! What is recorded: the arguments that `record` and `top` share, and the recording from its begin
-//! to its end.
+//! A recording of `record` or `top`, from its begin to its end.
+
+mod args;
 
 use std::collections::HashSet;
 use std::env;
@@ -19,8 +20,8 @@ use tailscope_signals::counters::Pmus;
 use tailscope_signals::patience::Patience;
 use tailscope_signals::sdk_files::Mapped;
 
-use crate::args::Subject;
 use crate::failure::Failure;
+pub use args::Subject;
 
 /// A flag that a signal sets: end properly.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {

@@ -9,10 +9,11 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
 use rustix::time::{ClockId, clock_gettime};
 use tailscope_signals::row::Row;
 
-use crate::load::{Kernel, LoadError, kernel, program};
+use crate::load_error::{LoadError, kernel};
+use crate::object::{map_of, program};
 use crate::process_events::{self, Ring};
 use crate::shared::{self, Plain};
-use crate::watch::{WatchError, map_of};
+use crate::watch_error::{self, WatchError};
 
 /// After so long without a send or a receive an answer counts as complete. One that goes on later is
 /// counted as [`Uncovered::continued`](crate::Uncovered::continued).
@@ -58,7 +59,39 @@ impl Answers {
 
     /// Learns on which ports and addresses the watched processes listen.
     pub(crate) fn take_in_listeners(&self) -> Result<(), WatchError> {
-        run(&self.listeners).map_err(crate::watch::kernel("find listening sockets"))
+        run(&self.listeners).map_err(watch_error::kernel("find listening sockets"))
+    }
+
+    /// Finishes the answers after which nothing has come on their connection: for two seconds, or
+    /// with `all`, whenever they were. `each` gets their rows.
+    pub(crate) fn finish(
+        &mut self,
+        object: &Object,
+        all: bool,
+        mut each: impl FnMut(&Row),
+    ) -> Result<(), WatchError> {
+        let before = if all {
+            u64::MAX
+        } else {
+            let now = clock_gettime(ClockId::Monotonic);
+            let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+            now.saturating_sub(COMPLETE_AFTER).as_nanos() as u64
+        };
+        let refused = || watch_error::kernel("find complete answers");
+        let asked = shared::late { before, left: 0 };
+        let mut most = u64::MAX;
+        loop {
+            map_of(object, ".bss.late")
+                .update(&0u32.to_ne_bytes(), asked.as_bytes(), MapFlags::ANY)
+                .map_err(refused())?;
+            run(&self.finish).map_err(refused())?;
+            self.drain(&mut each);
+            let left = left(object);
+            if left == 0 || left >= most {
+                return Ok(());
+            }
+            most = left; // the ring was full: there is room again
+        }
     }
 }
 
@@ -73,45 +106,6 @@ fn left(object: &Object) -> u64 {
     let bytes = map_of(object, ".bss.late").lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bytes = bytes.ok().flatten().unwrap_or_default();
     shared::late::from_bytes(&bytes).map_or(0, |late| late.left)
-}
-
-impl Kernel {
-    /// Finishes the answers after which nothing has come on their connection: for
-    /// two seconds, or with `all`, whenever they were. `each` gets their rows.
-    ///
-    /// # Errors
-    /// The kernel refused to run the iterator.
-    pub fn finish_answers(
-        &mut self,
-        all: bool,
-        mut each: impl FnMut(&Row),
-    ) -> Result<(), WatchError> {
-        let Some(answers) = &mut self.answers else {
-            return Ok(());
-        };
-        let before = if all {
-            u64::MAX
-        } else {
-            let now = clock_gettime(ClockId::Monotonic);
-            let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
-            now.saturating_sub(COMPLETE_AFTER).as_nanos() as u64
-        };
-        let refused = || crate::watch::kernel("find complete answers");
-        let asked = shared::late { before, left: 0 };
-        let mut most = u64::MAX;
-        loop {
-            map_of(&self.object, ".bss.late")
-                .update(&0u32.to_ne_bytes(), asked.as_bytes(), MapFlags::ANY)
-                .map_err(refused())?;
-            run(&answers.finish).map_err(refused())?;
-            answers.drain(&mut each);
-            let left = left(&self.object);
-            if left == 0 || left >= most {
-                return Ok(());
-            }
-            most = left; // the ring was full: there is room again
-        }
-    }
 }
 
 /// Switches the programs on that this file runs.

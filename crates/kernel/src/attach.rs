@@ -2,7 +2,8 @@
 
 use libbpf_rs::{Link, Object};
 
-use crate::load::{LoadError, kernel, program};
+use crate::load_error::{LoadError, kernel};
+use crate::object::program;
 use crate::select::FaultHook;
 use crate::{Measurement, Mechanisms, fault_events};
 

@@ -20,8 +20,8 @@ use tailscope_signals::abi;
 
 use crate::load::Kernel;
 use crate::mechanism::Measurement;
+use crate::object::map_of;
 use crate::shared::{self, Plain};
-use crate::watch::map_of;
 
 const ROUNDS: usize = 64;
 /// Rounds that must have told something.

@@ -3,7 +3,7 @@
 use libbpf_rs::OpenObject;
 use tailscope_signals::ring::Rings;
 
-use crate::load::{LoadError, kernel};
+use crate::load_error::{LoadError, kernel};
 use crate::shared::{self, Plain};
 use crate::syscalls;
 

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use libbpf_rs::{Link, Object, ProgramMut};
 use perf_event_open_sys as perf;
 
-use crate::load::{LoadError, kernel, program};
+use crate::load_error::{LoadError, kernel};
+use crate::object::program;
 
 /// Attaches an object's programs for it: to the exceptions' tracepoints, and to the events.
 pub(crate) fn attach(object: &mut Object) -> Result<Vec<Link>, LoadError> {

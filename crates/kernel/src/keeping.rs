@@ -1,12 +1,12 @@
 //! Telling the programs which rows to write.
 
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, Object};
 use tailscope_signals::abi;
 use tailscope_signals::keeping::Keeping;
 
-use crate::load::{Kernel, LoadError, kernel};
+use crate::load_error::{LoadError, kernel};
+use crate::object::map_of;
 use crate::shared;
-use crate::watch::map_of;
 
 /// Where the spans of a row come from, as the programs number it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,20 +36,23 @@ impl Keepings {
         self.0[at..at + 8].copy_from_slice(&words.always_from.to_ne_bytes());
         self.0[at + 8..at + 16].copy_from_slice(&words.others.to_ne_bytes());
     }
-}
 
-impl Kernel {
-    /// From now on keeps of the spans of this source what is told; times in ns.
-    pub fn keep(&mut self, source: Source, keeping: Keeping) -> Result<(), LoadError> {
-        self.keepings.set(
+    /// From now on keeps of the spans of this source what is told.
+    pub(crate) fn keep(
+        &mut self,
+        object: &Object,
+        source: Source,
+        keeping: Keeping,
+    ) -> Result<(), LoadError> {
+        self.set(
             match source {
                 Source::Sockets => shared::SOCKET_SOURCE as u8,
                 Source::Probes(place) => place,
             },
             keeping,
         );
-        map_of(&self.object, ".bss.keepings")
-            .update(&0u32.to_ne_bytes(), &self.keepings.0, MapFlags::ANY)
+        map_of(object, ".bss.keepings")
+            .update(&0u32.to_ne_bytes(), &self.0, MapFlags::ANY)
             .map_err(kernel("configure which rows to write"))
     }
 }

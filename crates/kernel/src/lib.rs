@@ -10,9 +10,9 @@
 //! # Time off the CPU
 //!
 //! `src/bpf/sched.h` charges it. A runnable thread that leaves its CPU is `preempted`. For a thread
-//! that blocks, the first match decides: stopped, contended kernel lock, I/O wait, memory stall
-//! (`reclaim`), system call (`syscalls.rs`). Outside system calls, as in a page fault, an
-//! uninterruptible block is `io`.
+//! that blocks, the first match decides (`blocked.h`): stopped, contended kernel lock, I/O wait,
+//! memory stall (`reclaim`), system call (`syscalls.rs`). Outside system calls, as in a page fault,
+//! an uninterruptible block is `io`.
 //!
 //! The wakeup charges the block and starts `runqueue`. The switch-in charges the wait in three
 //! parts: `throttled`, softirqs that ran in ksoftirqd, and the rest as `runqueue` or `preempted`.
@@ -27,9 +27,12 @@ mod config;
 mod fault_events;
 mod keeping;
 mod load;
+mod load_error;
 mod losses;
 mod mechanism;
 mod meter_maps;
+mod object;
+mod open;
 mod pid_namespace;
 mod privilege;
 mod probes;
@@ -43,20 +46,21 @@ mod socket_hooks;
 mod syscalls;
 pub mod timeline;
 mod watch;
+mod watch_error;
+mod watched;
 
 pub use blame::{Names, softirq, vector};
 pub use config::{Config, SocketSpans};
 pub use keeping::Source;
-pub use load::{Ended, Kernel, LoadError};
+pub use load::{Ended, Kernel};
+pub use load_error::{LoadError, Missing, NamespaceError};
 pub use losses::{Losses, Uncovered};
 pub use mechanism::{Measurement, Mechanism, Mechanisms};
-pub use pid_namespace::{NamespaceError, PidNamespace};
-pub use privilege::{
-    Also, Missing, drop_capabilities, drop_capabilities_but_reading, missing_capabilities,
-};
+pub use pid_namespace::PidNamespace;
+pub use privilege::{Also, drop_capabilities, drop_capabilities_but_reading, missing_capabilities};
 pub use probes::{Edge, MAX_PROBE_SOURCES, Probe, ProbeError, Spot};
 pub use process_events::Event;
 pub use running::{Running, Thread};
 pub use sdk::SdkPrograms;
 pub use sdk_files::SdkFileError;
-pub use watch::WatchError;
+pub use watch_error::WatchError;

@@ -1,13 +1,10 @@
 //! Loading: what this kernel has decides which programs run.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use libbpf_rs::btf::Btf;
-use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use tailscope_signals::abi;
+use tailscope_signals::keeping::Keeping;
 use tailscope_signals::ring::Rings;
 use tailscope_signals::row::Row;
 
@@ -15,135 +12,41 @@ use crate::answers::{self, Answers};
 use crate::attach::attach;
 use crate::blame::Names;
 use crate::config::{configure, ring_bytes};
-use crate::keeping::Keepings;
+use crate::keeping::{Keepings, Source};
+use crate::load_error::{LoadError, kernel};
 use crate::losses::{self, Losses, Uncovered};
-use crate::meter_maps::MeterMaps;
-use crate::pid_namespace::{self, NamespaceError, Numbers, PidNamespace, user_namespace_refuses};
-use crate::privilege::{Missing, missing_capabilities};
-use crate::probes::{self, Uprobes};
+use crate::meter_maps::{MeterMaps, new_meters, place_meters};
+use crate::object::{map_of, program};
+use crate::open::{Opened, open};
+use crate::pid_namespace::Numbers;
+use crate::probes::{self, Probe, ProbeError, Uprobes};
 use crate::process_events::{self, Event, Ring};
 use crate::sdk_files::SdkFiles;
 use crate::select::{autoload, choose_fault_hook, fentry_refused, select};
 use crate::socket_hooks::choose_socket_hooks;
-use crate::watch::{Watched, map_of, new_meters, place_meters};
+use crate::watch_error::WatchError;
+use crate::watched::Watched;
 use crate::{Config, Mechanisms, shared};
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tailscope.bpf.o"));
-
-/// This machine, or this person, can't.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A privilege is missing.
-    #[error("can't {}: {} missing", purposes(.0), names(.0))]
-    Privilege(Vec<Missing>),
-    /// The capabilities that there are count only inside a user namespace.
-    #[error(
-        "can't load eBPF programs: this process is in a user namespace, where not even root may do \
-         so; run it in the initial user namespace: on the host, or in a container without one \
-         (docker run --privileged --userns=host, podman as root)"
-    )]
-    UserNamespace,
-    /// Processes can't be named by their numbers.
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    /// The kernel does not describe its own types.
-    #[error(
-        "can't load eBPF programs: this kernel has no type information at /sys/kernel/btf/vmlinux; \
-         use a kernel with CONFIG_DEBUG_INFO_BTF"
-    )]
-    NoBtf,
-    /// A hook without which nothing can be measured is not there.
-    #[error("can't measure: this kernel has no tracepoint {0}; use Linux 6.1 or newer")]
-    NoTracepoint(&'static str),
-    /// The kernel rejected the programs.
-    #[error("can't {what}: {source}")]
-    Kernel {
-        /// What was tried.
-        what: &'static str,
-        /// What libbpf said.
-        source: libbpf_rs::Error,
-    },
-    /// A system call failed.
-    #[error("can't {what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-}
-
-fn names(missing: &[Missing]) -> String {
-    missing
-        .iter()
-        .map(|m| m.name)
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-fn purposes(missing: &[Missing]) -> String {
-    missing
-        .iter()
-        .map(|m| m.purpose)
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-pub(crate) fn kernel(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
-    move |source| LoadError::Kernel { what, source }
-}
-
-/// Programs that are not loaded yet, on a machine and for a user that may load them.
-pub(crate) struct Opened {
-    pub(crate) btf: Btf<'static>,
-    pub(crate) object: OpenObject,
-    /// How many CPUs there may ever be.
-    pub(crate) cpus: usize,
-    /// The level of our PID namespace, which the programs know.
-    pub(crate) level: u32,
-}
-
-/// Reads programs, after it has made sure that they can be loaded.
-pub(crate) fn open(programs: &'static [u8]) -> Result<Opened, LoadError> {
-    quiet();
-    if user_namespace_refuses() {
-        return Err(LoadError::UserNamespace);
-    }
-    let missing = missing_capabilities();
-    if !missing.is_empty() {
-        return Err(LoadError::Privilege(missing));
-    }
-    let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
-    let namespace = PidNamespace::here()?.config()?;
-    let mut object = ObjectBuilder::default()
-        .open_memory(programs)
-        .map_err(kernel("read the programs"))?;
-    pid_namespace::configure(&mut object, &namespace)?;
-    Ok(Opened {
-        btf,
-        object,
-        level: namespace.level,
-        cpus: libbpf_rs::num_possible_cpus().map_err(kernel("count the CPUs"))?,
-    })
-}
 
 /// The loaded programs, and everything in the kernel that belongs to them.
 pub struct Kernel {
     // Links first: dropped in this order, the programs stop before their maps go.
     pub(crate) sdk_files: SdkFiles,
-    pub(crate) probe_links: Vec<Link>,
+    probe_links: Vec<Link>,
     _links: Vec<Link>,
     pub(crate) take_in: Link,
     pub(crate) numbers: Numbers,
     rows: Option<Rings>,
     pub(crate) answers: Option<Answers>,
     probe_rows: Option<ProbeRows>,
-    pub(crate) uprobes: Uprobes,
+    uprobes: Uprobes,
     events: Ring<Event>,
     pub(crate) watched: Watched,
     pub(crate) sdk_meters: MeterMaps,
     pub(crate) own_meters: Vec<MapHandle>,
-    pub(crate) keepings: Keepings,
+    keepings: Keepings,
     pub(crate) mechanisms: Mechanisms,
     pub(crate) object: Object,
 }
@@ -305,23 +208,41 @@ impl Kernel {
         losses::counted(&self.object).events
     }
 
+    /// Finishes the answers after which nothing has come on their connection: for
+    /// two seconds, or with `all`, whenever they were. `each` gets their rows.
+    ///
+    /// # Errors
+    /// The kernel refused to run the iterator.
+    pub fn finish_answers(&mut self, all: bool, each: impl FnMut(&Row)) -> Result<(), WatchError> {
+        match &mut self.answers {
+            Some(answers) => answers.finish(&self.object, all, each),
+            None => Ok(()),
+        }
+    }
+
+    /// From now on keeps of the spans of this source what is told; times in ns.
+    pub fn keep(&mut self, source: Source, keeping: Keeping) -> Result<(), LoadError> {
+        self.keepings.keep(&self.object, source, keeping)
+    }
+
+    /// Attaches to a probe, in every process that has the file mapped now or later. Only in those
+    /// that are watched does it begin or end spans; the others pay the kernel's own cost of it.
+    pub fn attach_probe(&mut self, probe: &Probe) -> Result<(), ProbeError> {
+        let links = probes::attach(&mut self.object, self.uprobes, probe)?;
+        self.probe_links.extend(links);
+        Ok(())
+    }
+
+    /// Detaches from all probes, in the opposite order: a begin whose end is no longer seen would be taken for one
+    /// that was given up.
+    pub fn detach_probes(&mut self) {
+        while self.probe_links.pop().is_some() {}
+    }
+
     /// The meters of threads that only the kernel meters.
     #[must_use]
     pub fn own_meters(&self) -> &[MapHandle] {
         &self.own_meters
-    }
-}
-
-/// Has libbpf say nothing unless it is asked to.
-fn quiet() {
-    libbpf_rs::set_print(Some((PrintLevel::Debug, log)));
-}
-
-/// libbpf reports much that is no problem, such as a hook that is not there. TAILSCOPE_LIBBPF_LOG=1
-/// shows it.
-fn log(_: PrintLevel, text: String) {
-    if std::env::var_os("TAILSCOPE_LIBBPF_LOG").is_some() {
-        eprint!("{text}");
     }
 }
 
@@ -341,11 +262,4 @@ fn furnish(object: &Object) -> Result<Vec<MapHandle>, LoadError> {
         own.push(meters);
     }
     Ok(own)
-}
-
-pub(crate) fn program<'o>(object: &'o mut Object, name: &str) -> ProgramMut<'o> {
-    object
-        .progs_mut()
-        .find(|program| program.name() == name)
-        .unwrap_or_else(|| unreachable!("the object has no program {name}: see src/bpf"))
 }

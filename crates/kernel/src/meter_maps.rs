@@ -10,9 +10,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use libbpf_rs::{Error, MapCore, MapFlags, MapHandle, Object, Result};
+use libbpf_rs::libbpf_sys::bpf_map_create_opts;
+use libbpf_rs::{Error, MapCore, MapFlags, MapHandle, MapType, Object, Result};
+use tailscope_signals::abi;
 
-use crate::watch::{WatchError, kernel, map_of, new_meters};
+use crate::object::map_of;
+use crate::watch_error::{WatchError, kernel};
 
 /// Maps that are ready for processes that come at once.
 const SPARES: usize = 4;
@@ -186,4 +189,29 @@ fn place(places: &MapHandle, index: u32) -> Result<MapHandle> {
     let fd = meters.as_fd().as_raw_fd().to_ne_bytes();
     places.update(&index.to_ne_bytes(), &fd, MapFlags::ANY)?;
     Ok(meters)
+}
+
+/// A map of meters like those the programs were compiled for.
+pub(crate) fn new_meters() -> Result<MapHandle> {
+    let options = bpf_map_create_opts {
+        sz: size_of::<bpf_map_create_opts>() as libbpf_rs::libbpf_sys::size_t,
+        map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    MapHandle::create(
+        MapType::Array,
+        Some("ts_meters"),
+        4,
+        size_of::<abi::ts_meter>() as u32,
+        abi::TS_METERS,
+        &options,
+    )
+}
+
+pub(crate) fn place_meters(object: &Object, index: u32, meters: &MapHandle) -> Result<()> {
+    map_of(object, "meters").update(
+        &index.to_ne_bytes(),
+        &meters.as_fd().as_raw_fd().to_ne_bytes(),
+        MapFlags::ANY,
+    )
 }

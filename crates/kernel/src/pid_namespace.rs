@@ -9,26 +9,16 @@ use std::os::unix::fs::MetadataExt;
 
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder, OpenObject, ProgramInput};
 
-use crate::load::{LoadError, kernel, program};
+use crate::load_error::{LoadError, NamespaceError, kernel};
+use crate::object::program;
 use crate::shared::{self, Plain};
+use crate::watch_error::{self, WatchError};
 
 static OWN_LEVEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/own_level.bpf.o"));
 
 /// Inodes of the initial namespaces (PROC_PID_INIT_INO and PROC_USER_INIT_INO of the kernel).
 const INITIAL_PID: u64 = 0xEFFF_FFFC;
 const INITIAL_USER: u64 = 0xEFFF_FFFD;
-
-/// Processes can't be named by their numbers here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NamespaceError {
-    /// `/proc` and system calls number processes differently.
-    #[error(
-        "/proc shows another PID namespace, so its process ids are not valid here; mount this \
-         namespace's own /proc (mount -t proc proc /proc, unshare --mount-proc), or run in the \
-         namespace that /proc shows (nsenter --pid, docker run --pid=host)"
-    )]
-    OtherProc,
-}
 
 /// Which PID namespace this process is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +147,14 @@ impl Numbers {
             .filter_map(shared::process_numbers::from_bytes)
             .find_map(|of| (of.shown == shown).then_some(of.kernel)))
     }
+}
+
+/// The number by which the programs know a process. `None`: it has ended.
+pub(crate) fn kernels_number(numbers: &Numbers, pid: u32) -> Result<Option<u32>, WatchError> {
+    let number = numbers.kernels(pid);
+    number.map_err(watch_error::kernel(
+        "find the process in the initial PID namespace",
+    ))
 }
 
 #[cfg(test)]

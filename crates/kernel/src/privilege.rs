@@ -4,17 +4,8 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
 };
 
-use crate::LoadError;
+use crate::load_error::{LoadError, Missing};
 use crate::probes::uprobes_need_admin;
-
-/// A capability that is not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
-    /// Its name, as `capabilities(7)` has it.
-    pub name: &'static str,
-    /// What for.
-    pub purpose: &'static str,
-}
 
 /// The capabilities that recording needs and this process lacks.
 #[must_use]

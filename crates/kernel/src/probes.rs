@@ -9,9 +9,8 @@ use libbpf_rs::{
     UprobeMultiOpts, UprobeOpts, UsdtOpts,
 };
 
-use crate::load::{Kernel, program};
+use crate::object::{map_of, program};
 use crate::select::{PROBES, autoload};
-use crate::watch::map_of;
 use crate::{Config, Measurement, Mechanisms, shared};
 
 /// How many sources of spans can have probes at a time.
@@ -302,22 +301,6 @@ pub(crate) fn attach(
         file: probe.file.clone(),
         why: reason(&e),
     })
-}
-
-impl Kernel {
-    /// Attaches to a probe, in every process that has the file mapped now or later. Only in those
-    /// that are watched does it begin or end spans; the others pay the kernel's own cost of it.
-    pub fn attach_probe(&mut self, probe: &Probe) -> Result<(), ProbeError> {
-        let links = attach(&mut self.object, self.uprobes, probe)?;
-        self.probe_links.extend(links);
-        Ok(())
-    }
-
-    /// Detaches from all probes, in the opposite order: a begin whose end is no longer seen would be taken for one
-    /// that was given up.
-    pub fn detach_probes(&mut self) {
-        while self.probe_links.pop().is_some() {}
-    }
 }
 
 /// The name that an argument gave, by the number in a row. `None`: there were too many.

@@ -4,9 +4,10 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::{Link, Object};
 
-use crate::load::{LoadError, kernel, open};
+use crate::load_error::{LoadError, kernel};
+use crate::object::map_of;
+use crate::open::open;
 use crate::shared;
-use crate::watch::map_of;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/running.bpf.o"));
 

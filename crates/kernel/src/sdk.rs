@@ -7,10 +7,11 @@ use libbpf_rs::{MapCore, MapFlags, Object};
 use tailscope_signals::sdk_files::{FileId, SdkFile};
 
 use crate::meter_maps::MeterMaps;
-use crate::pid_namespace::Numbers;
+use crate::object::map_of;
+use crate::pid_namespace::{Numbers, kernels_number};
 use crate::sdk_files::{SdkFileError, SdkFiles};
 use crate::shared::{self, Plain};
-use crate::watch::{WatchError, kernels_number, map_of};
+use crate::watch_error::WatchError;
 
 /// The part of loaded programs that processes with the SDK meet.
 pub struct SdkPrograms<'k> {

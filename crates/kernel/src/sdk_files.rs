@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use libbpf_rs::{Link, Object, UprobeMultiOpts, UprobeOpts};
 use tailscope_signals::sdk_files::{FileId, SdkFile, SdkProbe};
 
-use crate::load::program;
+use crate::object::program;
 use crate::privilege::lacks_admin_for_uprobes;
 
 /// In so many files at a time: each place takes a descriptor and some memory of the kernel's.

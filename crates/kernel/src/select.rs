@@ -3,7 +3,8 @@
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{ObjectBuilder, OpenObject};
 
-use crate::load::{LoadError, program};
+use crate::load_error::LoadError;
+use crate::object::program;
 use crate::{Config, Measurement, Mechanisms};
 
 pub(crate) static PROBES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/probe.bpf.o"));

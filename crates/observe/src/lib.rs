@@ -17,6 +17,7 @@ mod dte;
 mod effect;
 mod histogram;
 mod joint;
+mod mapped;
 mod name;
 mod options;
 mod pace;

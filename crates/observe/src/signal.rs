@@ -12,8 +12,8 @@ use tailscope_signals::counters::ThreadCounter;
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::Word;
 
+use crate::mapped::{Functions, Places, method};
 use crate::process::Owner;
-use crate::resolve::{Functions, Places, method};
 
 /// What a signal's value is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
 };
@@ -12,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tailscope_signals::owner;
-use tailscope_signals::sdk_files::SdkFile;
 
 use crate::allowance::Allowance;
+pub use crate::inspected::Answer;
 use crate::inspected::Inspected;
 
 /// The most processes that wait to be searched. Others are refused and asked for again later.
@@ -28,17 +27,6 @@ const MOST_USERS: usize = 4096;
 /// For how long the recorder waits for answers: a share of all time, and so much at once.
 const WAIT_SHARE: f64 = 0.02;
 const WAIT_AT_ONCE: Duration = Duration::from_millis(100);
-
-/// What was found in a process.
-#[derive(Debug)]
-pub struct Answer {
-    /// The process.
-    pub pid: u32,
-    /// The files with the SDK that it has mapped.
-    pub files: Vec<SdkFile>,
-    /// Files that can't be read, and why. Each is reported once.
-    pub unread: Vec<(PathBuf, io::Error)>,
-}
 
 /// The thread. It ends some time after this is dropped: nothing waits for a file that hangs.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tailscope_signals::sdk_files::{CodeFile, FileId, SdkFile, SdkProbe, code_files, probes_in};
-
-use crate::finder::Answer;
 
 /// The most files that are remembered.
 const MOST_FILES: usize = 16_384;
@@ -69,6 +69,17 @@ impl Inspection {
         let settled = self.version == *version || self.at.elapsed() < READ_AGAIN;
         settled && matches!(self.found, Found::NoSdk)
     }
+}
+
+/// What was found in a process.
+#[derive(Debug)]
+pub struct Answer {
+    /// The process.
+    pub pid: u32,
+    /// The files with the SDK that it has mapped.
+    pub files: Vec<SdkFile>,
+    /// Files that can't be read, and why. Each is reported once.
+    pub unread: Vec<(PathBuf, io::Error)>,
 }
 
 /// The files that were searched for the SDK.

@@ -2,6 +2,7 @@
 
 mod cycles;
 mod gap;
+mod pair;
 mod pairs;
 
 use std::time::Duration;
@@ -9,7 +10,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 pub use cycles::{After, Cycles, settle, step};
-use pairs::{Pair, Pairs};
+use pair::Pair;
+use pairs::Pairs;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of the kernel's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

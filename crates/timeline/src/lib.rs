@@ -29,8 +29,10 @@ mod window;
 pub use about::{About, Part, Reason, Thread};
 pub use flight::{Figures, Flight, FlightError, Notice, Options, SpanProbes, ask_for_window};
 pub use pause::Pause;
-pub use picture::{Interval, Lane, Picture, picture};
+pub use picture::picture;
 pub use request::Request;
 pub use slow::Slow;
-pub use story::{Cause, Gap, JvmMeanwhile, Kind, Stage, Stories, Story, ms, tell};
+pub use story::{
+    Cause, Gap, Interval, JvmMeanwhile, Kind, Lane, Picture, Stage, Stories, Story, ms, tell,
+};
 pub use trace::{Trace, TraceError};

@@ -6,10 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use tailscope_signals::event::{Event, OnTop, What};
 
-use crate::story::{Story, on_top_name};
+use crate::story::{Interval, Lane, Picture, Story, on_top_name};
 use crate::trace::Trace;
 
 /// The picture starts before the request, and ends after it, by its length divided by this.
@@ -21,39 +20,6 @@ const MOST_INTERVALS: usize = 20_000;
 const MOST_WAKE_UPS: usize = 1000;
 /// More lanes than this are more than anybody scrolls through.
 const MOST_CPUS: usize = 1024;
-
-/// An interval: its start in ns after the request's start, its length in ns, and what was there.
-pub type Interval<T> = (i64, u64, T);
-
-/// What a picture shows. Times are in ns after the request's start, below 0 for before.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Picture {
-    /// Where the picture starts.
-    pub from_ns: i64,
-    /// Where it ends.
-    pub to_ns: i64,
-    /// The threads that the story follows.
-    pub threads: Vec<u32>,
-    /// The CPUs, by their number.
-    pub cpus: Vec<Lane>,
-    /// Wake-ups of the story's threads: when, on which CPU, when the thread ran, and on which CPU.
-    pub wake_ups: Vec<(i64, u32, i64, u32)>,
-    /// The names of the threads in `cpus`.
-    pub names: BTreeMap<u32, String>,
-    /// Intervals and wake-ups that are left out: too short to be seen, or too many.
-    pub left_out: u64,
-}
-
-/// One CPU.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Lane {
-    /// Its number.
-    pub cpu: u32,
-    /// The threads that it ran. Between them it was idle.
-    pub threads: Vec<Interval<u32>>,
-    /// What ran on top of them, such as softirqs.
-    pub on_top: Vec<Interval<String>>,
-}
 
 /// The picture of a story of this trace.
 #[must_use]

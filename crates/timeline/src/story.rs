@@ -13,6 +13,7 @@ mod gaps;
 mod jvm;
 mod losses;
 mod naming;
+mod picture;
 mod teller;
 
 use serde::Serialize;
@@ -20,7 +21,6 @@ use tailscope_kernel::{softirq, vector};
 use tailscope_signals::event::OnTop;
 
 use crate::pause::Pause;
-use crate::picture::Picture;
 use crate::probed::Probed;
 use crate::request::{Request, Requests};
 use crate::trace::Trace;
@@ -28,6 +28,7 @@ use crate::track::{Spans, Tracks};
 use crate::watched::Watched;
 use answers::Answers;
 pub use jvm::JvmMeanwhile;
+pub use picture::{Interval, Lane, Picture};
 use teller::Teller;
 
 /// Which part of a request's way a gap belongs to.

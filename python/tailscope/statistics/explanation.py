@@ -15,7 +15,7 @@ from tailscope.engines.draw import load_if_few
 from tailscope.engines.grid import Distribution, last_quantile, lower_edge, tail_quantiles
 from tailscope.engines.measure import Worst
 from tailscope.engines.overview import look_over, walls_by_span
-from tailscope.engines.spans import spans_named
+from tailscope.engines.spans import Spans, spans_named
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.provenance import Provenance, provenance
 from tailscope.quantity import Interval, duration, percent
@@ -26,7 +26,7 @@ from tailscope.statistics.counter_impact import CounterImpact, Frequency, freque
 from tailscope.statistics.counterfactual import Baseline, Counterfactual, curve
 from tailscope.statistics.coverage import Coverage, covered
 from tailscope.statistics.disagreement import disagreements
-from tailscope.statistics.ranking import Cause, flat, rank_all, start
+from tailscope.statistics.ranking import Cause, Ranking, flat, rank_all, start
 from tailscope.statistics.replay import Queued, with_queue
 from tailscope.statistics.rules import Pair
 from tailscope.statistics.segments import Segments, cut, segments_dict
@@ -57,6 +57,11 @@ class Together:
     again: Interval
     #: The part of the saving that is the cache penalty of these causes.
     cold_ns: float = 0.0
+
+    @classmethod
+    def of(cls, causes: Sequence[str], found: Counterfactual) -> Together:
+        """What was found with these causes fixed."""
+        return cls(tuple(causes), found.predicted, found.saving, found.again, found.cold_ns)
 
 
 @dataclass(frozen=True)
@@ -204,25 +209,16 @@ def explain(
         chosen = choose(overview, span)
         totals = [total for total in overview.totals if total.span == chosen]
         spans = spans_named(engine, table, overview, ledger, chosen)
-        spans = load_if_few(spans, sum(total.rows for total in totals))
-        baseline = start(spans, target, seed)
-        whole = baseline.whole
-        floor = whole.bin_at(max(0.0, float(1 - TAIL * target.beyond)))
-        spans = with_subset(spans, sum(total.rows for total in totals), baseline, floor, seed)
-        spans = with_queue(spans, baseline.walls, seed)
-        queued = spans.queued if isinstance(spans.queued, Queued) else None
-        spans = with_tail(spans, floor)
-        by_span = {chosen: whole}
+        rows = sum(total.rows for total in totals)
+        spans, baseline = prepared(spans, rows, target, seed)
+        by_span = {chosen: baseline.whole}
         if len({total.span for total in overview.totals}) > 1:
             by_span |= walls_by_span(engine, table)
         base = of_ledger(compared, chosen, target, seed) if compared else Base.for_target(target)
         ranking = rank_all(spans, baseline, target, seed, method, base)
         fixed = counterfactual.at_once(spans, baseline, ranking.remedies, without)
-        found, remedies = list(ranking.causes), ranking.remedies
-        curves = {"": whole} | {
-            " + ".join(names): curve(spans, baseline, remedies.fix(names))
-            for names in worth_drawing(found, ranking.together)
-        }
+        curves = distributions(spans, baseline, ranking)
+        whole = baseline.whole
         floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
         worst = measure.worst(spans, int(lower_edge(floor)), WORST)
         coverage = covered(engine, table, overview, ledger, [(chosen, baseline.target.ns)])
@@ -232,10 +228,7 @@ def explain(
     names = [name_line(overview, name, walls, target) for name, walls in by_span.items()]
     names.sort(key=lambda line: line.spans, reverse=True)
     mine = next(line for line in names if line.name == chosen)
-    composition = ranking.composition
-    tail_mean, band_mean = composition.means(composition.wall)
-    if not base.is_median:
-        band_mean = sum(cause.median_mean_ns for cause in found)
+    tail_mean, band_mean = means(ranking, base)
     return Explanation(
         target=target,
         span=mine,
@@ -244,50 +237,72 @@ def explain(
         tail_mean_ns=tail_mean,
         median_mean_ns=band_mean,
         base=base,
-        causes=tuple(found),
-        together=tuple(
-            Together(names, one.predicted, one.saving, one.again, one.cold_ns)
-            for names, one in ranking.together
-        ),
-        without=(
-            Together(tuple(without), fixed.predicted, fixed.saving, fixed.again, fixed.cold_ns)
-            if without
-            else None
-        ),
+        causes=ranking.causes,
+        together=tuple(Together.of(names, one) for names, one in ranking.together),
+        without=Together.of(without, fixed) if without else None,
         shares=ranking.shares,
         counters=ranking.counters,
         frequency=ranking.frequency,
         pairs=ranking.pairs,
-        disagreements=disagreements(found, ranking.pairs, baseline.target.ns),
-        never=tuple(
-            name
-            for name in ledger.stored_causes
-            if name not in spans.active and not ledger.is_null(name)
-        ),
+        disagreements=disagreements(list(ranking.causes), ranking.pairs, baseline.target.ns),
+        never=never_seen(ledger, spans),
         others=tuple(line for line in names if line.name != chosen),
-        classes=composition.classes(),
-        timeline=composition.timeline(),
+        classes=ranking.composition.classes(),
+        timeline=ranking.composition.timeline(),
         first_ns=min(total.first_ns for total in totals),
         seconds=length_s(totals),
         blocks=spans.blocks,
         block_s=spans.block_s,
         run_length=baseline.draws.run,
-        replayed_share=queued.share if queued else 0.0,
+        replayed_share=spans.queued.share if isinstance(spans.queued, Queued) else 0.0,
         method=method,
         worst=worst,
         segments=segments,
         curves=curves,
         provenance=provenance(ledger, overview),
-        notes=(
-            *remarks(mine, target, baseline),
-            *(drawn(queued) if queued else [TOO_MANY] if spans.replayable else []),
-        ),
+        notes=(*remarks(mine, target, baseline), *on_queues(spans)),
         coverage=coverage,
     )
 
 
+def prepared(spans: Spans, rows: int, target: Target, seed: int) -> tuple[Spans, Baseline]:
+    """The spans of one name, which are so many rows, with those kept apart that are asked for again
+    and again; and the target percentile as it is."""
+    spans = load_if_few(spans, rows)
+    baseline = start(spans, target, seed)
+    floor = baseline.whole.bin_at(max(0.0, float(1 - TAIL * target.beyond)))
+    spans = with_subset(spans, rows, baseline, floor, seed)
+    spans = with_queue(spans, baseline.walls, seed)
+    return with_tail(spans, floor), baseline
+
+
+def means(ranking: Ranking, base: Base) -> tuple[float, float]:
+    """The mean wall time of the spans that are explained, and of those they are compared with."""
+    tail, band = ranking.composition.means(ranking.composition.wall)
+    if not base.is_median:
+        band = sum(cause.median_mean_ns for cause in ranking.causes)
+    return tail, band
+
+
+def never_seen(ledger: Ledger, spans: Spans) -> tuple[str, ...]:
+    """The causes that were measured and took no time in any span."""
+    return tuple(
+        name
+        for name in ledger.stored_causes
+        if name not in spans.active and not ledger.is_null(name)
+    )
+
+
+def distributions(spans: Spans, baseline: Baseline, ranking: Ranking) -> dict[str, Distribution]:
+    """Of wall time: as measured (key ""), and with the top causes fixed ("lock", "lock + io")."""
+    return {"": baseline.whole} | {
+        " + ".join(names): curve(spans, baseline, ranking.remedies.fix(names))
+        for names in worth_drawing(ranking.causes, ranking.together)
+    }
+
+
 def worth_drawing(
-    found: list[Cause], together: Sequence[tuple[tuple[str, ...], Counterfactual]]
+    found: Sequence[Cause], together: Sequence[tuple[tuple[str, ...], Counterfactual]]
 ) -> list[tuple[str, ...]]:
     """The top causes and the largest set of them: what would be left gets a curve."""
     top = [(cause.name,) for cause in found[:CURVES] if cause.saving.ns > 0]
@@ -301,6 +316,14 @@ TOO_MANY = (
 )
 #: From which part of the spans that waited on it is said that their queue was cut.
 WORTH_SAYING = 0.01
+
+
+def on_queues(spans: Spans) -> Iterator[str]:
+    """How far the queue behind a cause was replayed, where requests can be."""
+    if isinstance(spans.queued, Queued):
+        yield from drawn(spans.queued)
+    elif spans.replayable:
+        yield TOO_MANY
 
 
 def drawn(queued: Queued) -> Iterator[str]:

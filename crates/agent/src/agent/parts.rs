@@ -110,7 +110,7 @@ pub(super) fn exporter(
     let Some(wanted) = &config.otlp else {
         return Ok(None);
     };
-    let tls = otlp::trust::tls(wanted)?;
+    let tls = otlp::tls(wanted)?;
     Exporter::start(wanted, tls, recorder.measured(), Arc::clone(counts))
         .map(Some)
         .map_err(system("start a thread"))

@@ -25,6 +25,16 @@ use ureq::tls::TlsConfig;
 
 use crate::config::Otlp;
 use sender::Collector;
+use trust::TrustError;
+
+/// How connections to this collector are made.
+pub(crate) fn tls(collector: &Otlp) -> Result<TlsConfig, TrustError> {
+    let ca_file = collector.ca_file.as_ref();
+    trust::tls(
+        collector.is_encrypted(),
+        ca_file.map(|file| file.get_ref().as_path()),
+    )
+}
 
 /// A kept row on its way.
 #[derive(Debug, Clone)]
@@ -275,7 +285,7 @@ mod tests {
             timeout: Duration::from_millis(500),
         };
         let counts = Arc::default();
-        let tls = trust::tls(&config).expect("there is none");
+        let tls = tls(&config).expect("there is none");
         let exporter = Exporter::start(&config, tls, CauseSet::default(), Arc::clone(&counts))
             .expect("it starts");
         let mut tap = exporter.tap().expect("it takes rows");

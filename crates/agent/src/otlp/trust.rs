@@ -7,8 +7,6 @@ use std::sync::Arc;
 use rustls::{CertificateError, RootCertStore};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use crate::config::Otlp;
-
 /// There is nobody to trust.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
@@ -36,11 +34,12 @@ pub enum TrustError {
     System(String),
 }
 
-/// How connections to this collector are made.
-pub(crate) fn tls(collector: &Otlp) -> Result<TlsConfig, TrustError> {
-    let roots = match &collector.ca_file {
-        _ if !collector.is_encrypted() => Vec::new(),
-        Some(path) => of_file(path.as_ref())?,
+/// How connections are made. A certificate must be signed by somebody in `ca_file`; without one, by
+/// somebody whom the system trusts.
+pub(super) fn tls(is_encrypted: bool, ca_file: Option<&Path>) -> Result<TlsConfig, TrustError> {
+    let roots = match ca_file {
+        _ if !is_encrypted => Vec::new(),
+        Some(path) => of_file(path)?,
         None => of_system()?,
     };
     Ok(TlsConfig::builder()

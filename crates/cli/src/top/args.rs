@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use tailscope_record::quantity::parse_duration;
 
 use super::view::Column;
-use crate::args::Subject;
+use crate::subject::Subject;
 
 /// Show live how long spans take, and what makes the slow ones slow.
 ///

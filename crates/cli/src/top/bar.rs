@@ -3,6 +3,8 @@
 use tailscope_record::Makeup;
 use tailscope_trace::Cause;
 
+use super::line::{Ink, Line};
+
 /// A part of a span's time: a cause, or `None` for what the span ran itself.
 pub type Part = Option<Cause>;
 
@@ -101,6 +103,14 @@ pub fn columns(makeup: &Makeup, width: usize) -> Vec<(Part, usize)> {
     }
     columns.retain(|(_, n)| *n > 0);
     columns
+}
+
+/// Adds a bar.
+pub fn draw(line: &mut Line, makeup: &Makeup, width: usize) {
+    for (part, columns) in columns(makeup, width) {
+        let text = letter(part).to_string().repeat(columns);
+        line.push(text, Ink::Part(part));
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::bar;
 use super::line::{Ink, Line, Room, pad, right};
-use super::picture::{draw_bar, quantile_texts, rate_text};
 use super::snapshot::{Figures, mean};
+use super::text::{quantile_texts, rate_text};
 use super::view::View;
 use crate::units::count;
 
@@ -57,7 +57,7 @@ fn line_of_p99(view: &View, name: &str, room: &Room) -> Line {
 fn table(view: &View, figures: &Figures, room: &Room) -> Vec<Line> {
     let least = room.glyphs("≥ p99", ">= p99");
     let mut bar_line = Line::plain(format!("  spans {least}  "));
-    draw_bar(&mut bar_line, &figures.tail, room.width.saturating_sub(18));
+    bar::draw(&mut bar_line, &figures.tail, room.width.saturating_sub(18));
     let mut lines = vec![
         bar_line,
         Line::new(

@@ -13,6 +13,7 @@ mod snapshot;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod text;
 mod view;
 
 use std::env;

@@ -8,6 +8,7 @@ use super::bar;
 use super::detail;
 use super::line::{Ink, Line, Room, fit, pad, right};
 use super::snapshot::{Figures, Kind, Period};
+use super::text::{quantile_texts, rate_text};
 use super::view::{Column, Page, View};
 use crate::units::count;
 
@@ -171,7 +172,7 @@ fn row(view: &View, kind: &Kind, mark: bool, layout: &Layout, room: &Room) -> Li
         }
     }
     let mut line = Line::new(text + "  ", ink);
-    draw_bar(&mut line, makeup(view, figures), layout.bar);
+    bar::draw(&mut line, makeup(view, figures), layout.bar);
     line
 }
 
@@ -181,36 +182,6 @@ pub fn makeup<'f>(view: &View, figures: &'f Figures) -> &'f Makeup {
         &figures.tail
     } else {
         &figures.all
-    }
-}
-
-/// p50, p99 and p99.9; with a ~ where so few spans are known that it is just the slowest one.
-pub fn quantile_texts(figures: &Figures, room: &Room) -> [String; 3] {
-    let Some(quantiles) = figures.quantiles else {
-        return ["-".into(), "-".into(), "-".into()];
-    };
-    let enough = [2, 100, 1000];
-    std::array::from_fn(|place| {
-        let few = figures.spans < enough[place];
-        let time = room.time(quantiles[place] as f64);
-        format!("{}{time}", if few { "~" } else { "" })
-    })
-}
-
-/// Spans a second, one digit behind the point where there are few.
-pub fn rate_text(rate: f64) -> String {
-    if rate > 0.0 && rate < 9.95 {
-        format!("{rate:.1}")
-    } else {
-        count(rate.round() as u64)
-    }
-}
-
-/// Adds a bar.
-pub fn draw_bar(line: &mut Line, makeup: &Makeup, width: usize) {
-    for (part, columns) in bar::columns(makeup, width) {
-        let text = bar::letter(part).to_string().repeat(columns);
-        line.push(text, Ink::Part(part));
     }
 }
 

@@ -8,84 +8,15 @@
  * `sched_waking` rather than `sched_wakeup`, because the wait for a CPU begins when the waker
  * decides, not when the other CPU has taken the interrupt. Kernels >= 5.18 (prev_state).
  *
- * To blame for a wait for the CPU is who ran there most of the time (run_history.h); for a lock, a
- * message or a signal it is the waker.
+ * To blame for a wait for the CPU is who ran there most of the time (run_history.h). What a block
+ * is put down to, and to whom, is in blocked.h.
  */
 #ifndef TAILSCOPE_SCHED_H
 #define TAILSCOPE_SCHED_H
 
+#include "blocked.h"
 #include "meters.h"
 #include "run_history.h"
-
-#define TASK_UNINTERRUPTIBLE 2
-#define TASK_STOPPED 4
-#define TASK_TRACED 8
-#define TASK_FROZEN 0x8000 /* by the freezer of cgroup v1; Linux >= 6.1 */
-#define S_IFMT 0170000
-#define S_IFSOCK 0140000
-#define S_IFREG 0100000
-#define S_IFBLK 0060000
-
-/* read(2) and write(2) block on what their descriptor is. */
-static __noinline __u32 cause_of_file(struct task_struct *task, __u32 fd)
-{
-	struct fdtable *fdt = task->files->fdt;
-	struct file *file = NULL;
-	__u16 mode;
-
-	if (fd >= fdt->max_fds || bpf_probe_read_kernel(&file, sizeof(file), fdt->fd + fd) || !file)
-		return TS_SLEEP;
-	mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
-	if (mode == S_IFSOCK)
-		return TS_NETWORK;
-	return mode == S_IFREG || mode == S_IFBLK ? TS_IO : TS_SLEEP;
-}
-
-/* Who keeps the thread from running, if it is stopped: enum stop. */
-static __always_inline __u32 stop_of(struct task_struct *task, __u32 state)
-{
-	if (state & TASK_TRACED)
-		return STOP_TRACER;
-	if (state & TASK_STOPPED)
-		return STOP_SIGNAL;
-	if (state & TASK_FROZEN)
-		return STOP_FREEZER;
-	if (bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD(task, frozen))
-		return STOP_FREEZER;
-	return 0;
-}
-
-static __always_inline __u32 cause_of_block(struct task_struct *task, struct thread *t, __u32 state)
-{
-	struct pt_regs___task *regs;
-	long nr;
-
-	t->stop = stop_of(task, state);
-	if (t->stop)
-		return TS_STOPPED;
-	if (t->contended)
-		return TS_LOCK;
-	if (BPF_CORE_READ_BITFIELD(task, in_iowait))
-		return TS_IO;
-	if (bpf_core_field_exists(task->in_memstall) && BPF_CORE_READ_BITFIELD(task, in_memstall))
-		return TS_RECLAIM;
-	regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
-	nr = SYSCALL_NR(regs);
-	if (nr < 0 || nr >= SYSCALLS) /* from an exception: a page that has to be read */
-		return state & TASK_UNINTERRUPTIBLE ? TS_IO : TS_SLEEP;
-	switch (config.syscall_kind[nr] & KIND_MASK) {
-	case KIND_LOCK:
-		return TS_LOCK;
-	case KIND_NETWORK:
-		return TS_NETWORK;
-	case KIND_IO:
-		return TS_IO;
-	case KIND_FILE:
-		return cause_of_file(task, SYSCALL_ARG0(regs));
-	default:
-		return TS_SLEEP;
-	}
-}
 
 static __always_inline __u64 throttled_clock(struct task_struct *task)
 {
@@ -280,98 +211,6 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-/*
- * Who lets this thread go on, which waits for a lock. Interrupts wake by timeout: on a CPU where a
- * watched thread runs, the stack of levels tells one. Elsewhere nothing does (the kernel's own count
- * is in no table of symbols on some), so there a waker is believed if it is in a system call for
- * locks, or lets a lock of the kernel go, which has no timeouts.
- */
-static __always_inline __u16 releaser(const struct thread *t)
-{
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct pt_regs___task *regs;
-	long nr;
-
-	if (!current->pid)
-		return WHO_INTERRUPT;
-	if (this_cpu()->map)
-		return this_cpu()->depth ? WHO_INTERRUPT : number_of_thread(current);
-	if (t->contended)
-		return number_of_thread(current);
-	regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
-	nr = SYSCALL_NR(regs);
-	if (nr < 0 || nr >= SYSCALLS || (config.syscall_kind[nr] & KIND_MASK) != KIND_LOCK)
-		return WHO_NOBODY;
-	return number_of_thread(current);
-}
-
-/*
- * Who lets this thread go on, which waits for a message, a signal or a timeout. Packets over the
- * loopback device are handled in their sender's system call, so a thread in a call that can wake is
- * believed: now and then it is one that packets from outside have interrupted there.
- */
-static __always_inline __u16 waker(bool data)
-{
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct pt_regs___task *regs;
-	long nr;
-
-	if (current->pid) {
-		regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
-		nr = SYSCALL_NR(regs);
-		if (nr >= 0 && nr < SYSCALLS && config.syscall_kind[nr] & KIND_WAKES)
-			return number_of_thread(current);
-	}
-	return data ? WHO_PACKETS : WHO_INTERRUPT;
-}
-
-/* Whether it matters who ends a wait of this thread: not where no span can be open. */
-static __always_inline bool blames_waker(const struct thread *t, const struct ts_meter *m)
-{
-	return has_open(m) || config.probes || t->map >= FIRST_SDK_MAP;
-}
-
-/* Who stopped the thread that now goes on. */
-static __always_inline __u16 stopper(struct task_struct *p, const struct thread *t)
-{
-	struct process *process;
-	__u32 tgid = p->tgid;
-
-	if (t->stop == STOP_TRACER)
-		return number_of_thread(p->parent); /* who traces takes the parent's place */
-	if (t->stop == STOP_FREEZER)
-		return WHO_FREEZER;
-	process = bpf_map_lookup_elem(&processes, &tgid);
-	return process ? process->stopper : WHO_NOBODY;
-}
-
-/* Puts down the block that this waking ends. */
-static __always_inline void charge_block(struct task_struct *p, const struct thread *t,
-					 struct ts_meter *m, __u64 ns)
-{
-	struct cpu *cpu = this_cpu();
-	bool data = cpu->data;
-
-	cpu->data = 0;
-	/* Each by its own: the cause is then a constant. */
-	if (m->pending == TS_LOCK)
-		charge_to(m, TS_LOCK, ns, releaser(t));
-	else if (m->pending == TS_STOPPED)
-		charge_to(m, TS_STOPPED, ns, stopper(p, t));
-	else if (m->pending == TS_NETWORK && blames_waker(t, m))
-		charge_to(m, TS_NETWORK, ns, waker(data));
-	else if (m->pending == TS_SLEEP && blames_waker(t, m))
-		charge_to(m, TS_SLEEP, ns, waker(data));
-	else
-		charge(m, m->pending, ns);
-}
-
-static __always_inline bool is_blocked(const struct ts_meter *m)
-{
-	return (m->pending >= TS_LOCK && m->pending <= TS_SLEEP) || m->pending == TS_STOPPED ||
-	       m->pending == TS_RECLAIM;
-}
-
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *p)
 {
@@ -390,55 +229,6 @@ int BPF_PROG(on_waking, struct task_struct *p)
 		charge_block(p, t, m, now - m->since_ns);
 		wait_begins(p, t, m, TS_RUNQUEUE, now);
 	}
-	return 0;
-}
-
-/* Signals that stop are remembered with their sender, until the process goes on. */
-#define SIGSTOP 19
-#define SIGTTOU 22 /* and what lies between: SIGTSTP, SIGTTIN */
-
-SEC("tp_btf/signal_generate")
-int BPF_PROG(on_signal, int signal, void *info, struct task_struct *task)
-{
-	struct process *process;
-	__u32 tgid;
-
-	if (signal < SIGSTOP || signal > SIGTTOU || !is_watched(task->tgid))
-		return 0;
-	tgid = task->tgid;
-	process = bpf_map_lookup_elem(&processes, &tgid);
-	if (process)
-		process->stopper = number_of_thread(bpf_get_current_task_btf());
-	return 0;
-}
-
-/* In-kernel locks that sleep (mutex, rwsem, …), Linux >= 5.19: without these two the block
- * counts by its system call. Spinning stays with `running`. */
-#define LCB_F_SPIN 1
-
-SEC("tp_btf/contention_begin")
-int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
-{
-	struct thread *t;
-
-	if (!this_cpu()->map || flags & LCB_F_SPIN)
-		return 0;
-	t = thread_of(bpf_get_current_task_btf());
-	if (t)
-		t->contended = 1;
-	return 0;
-}
-
-SEC("tp_btf/contention_end")
-int BPF_PROG(on_contention_end, void *lock, int ret)
-{
-	struct thread *t;
-
-	if (!this_cpu()->map)
-		return 0;
-	t = thread_of(bpf_get_current_task_btf());
-	if (t)
-		t->contended = 0;
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "interrupts.h"
 #include "faults.h"
 #include "sockets.h"
+#include "connections.h"
 #include "probes.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -7,7 +7,7 @@ use libbpf_rs::{ErrorKind, Link, UsdtOpts};
 use tailscope_signals::event::abi;
 
 use super::Events;
-use crate::load::program;
+use crate::object::program;
 use crate::shared;
 
 /// Any process that maps the library: which are watched the program decides.

@@ -7,7 +7,8 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 use tailscope_signals::abi;
 use tailscope_signals::view::View;
 
-use super::{Functions, Places, ResolveError, Wanted, maps};
+use super::{ResolveError, Wanted};
+use crate::mapped::{Functions, Places, maps};
 use crate::signal::{Names, Reader, Role, Signal};
 
 /// What the kernel calls the mapping.

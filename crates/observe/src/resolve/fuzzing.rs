@@ -2,7 +2,8 @@
 
 use std::fs::File;
 
-use super::{hsperf, lines, symbol};
+use super::hsperf;
+use crate::mapped::{lines, symbol};
 
 /// HotSpot's counters.
 pub fn hsperfdata(bytes: &[u8]) {

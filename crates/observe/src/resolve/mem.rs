@@ -6,28 +6,16 @@ use std::sync::Arc;
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::View;
 
-use super::maps::{self, Mapped};
-use super::symbol::{self, Symbol, Symbols};
 use super::{ResolveError, Wanted};
+use crate::mapped::maps::{self, Mapped, PAGE};
+use crate::mapped::symbol::{self, Symbol, Symbols};
 use crate::signal::{Names, Reader, Signal};
-
-const PAGE: u64 = 4096;
 
 /// Where the variable is in the process, and how long it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     address: u64,
     width: usize,
-}
-
-/// How far the addresses of a file's mapping are from the file's own.
-pub(super) fn bias(first: &Mapped, symbols: &Symbols) -> Option<u64> {
-    let page_of = |n: u64| n & !(PAGE - 1);
-    symbols
-        .loaded
-        .iter()
-        .find(|segment| page_of(segment.offset) == page_of(first.offset))
-        .map(|segment| first.start.wrapping_sub(page_of(segment.address)))
 }
 
 /// How many bytes are read of a variable at an offset into it: all of a number, of anything longer
@@ -85,7 +73,7 @@ fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mappe
                     variable.size
                 )));
             };
-            let Some(bias) = bias(first, &variables) else {
+            let Some(bias) = symbol::bias(first, &variables) else {
                 return Err(wanted.none(format!("the load address of {} is not clear", first.path)));
             };
             let address = variable.address.wrapping_add(bias).wrapping_add(offset);

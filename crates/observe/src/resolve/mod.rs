@@ -1,25 +1,16 @@
 //! From the name of a signal to where it is in memory.
 
 mod channel;
-mod code;
 mod counter;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod hsperf;
 mod kernel;
-mod lines;
-mod maps;
 mod mem;
-mod places;
-mod symbol;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-
-pub use code::Functions;
-pub use places::Places;
-pub(crate) use places::method;
 
 use tailscope_signals::nearest::nearest;
 use tailscope_signals::patience::Patience;

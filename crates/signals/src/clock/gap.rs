@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::pairs::Pair;
+use super::pair::Pair;
 
 /// So many are known. A length with more of them in it keeps the earliest.
 const MOST: usize = 64;

@@ -7,20 +7,23 @@ use std::path::{Path, PathBuf};
 use tailscope_signals::debug_file::DebugFile;
 use tailscope_signals::rooted;
 
+/// How long a page is: what is mapped begins with one.
+pub(crate) const PAGE: u64 = 4096;
+
 /// One mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mapped {
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct Mapped {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     /// It may be executed.
-    pub(super) code: bool,
+    pub(crate) code: bool,
     /// Others that have mapped the same see what is written.
-    pub(super) shared: bool,
+    pub(crate) shared: bool,
     /// Where in the file it begins.
-    pub(super) offset: u64,
-    pub(super) inode: u64,
+    pub(crate) offset: u64,
+    pub(crate) inode: u64,
     /// The file's name, with what the kernel puts behind it if it was removed.
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 impl Mapped {
@@ -52,7 +55,7 @@ impl Mapped {
     /// Opens the file that is mapped, even where its name leads elsewhere by now. Following the
     /// kernel's own link to it asks for an administrator's powers; without them it has to be open
     /// in the process, or still have its name.
-    pub(super) fn open(&self, pid: u32) -> io::Result<File> {
+    pub(crate) fn open(&self, pid: u32) -> io::Result<File> {
         let link = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end);
         rooted::follow(Path::new(&link))
             .or_else(|_| self.open_descriptor(pid))
@@ -72,7 +75,7 @@ impl Mapped {
     }
 
     /// The separate file with the debug symbols of this one, which was opened.
-    pub(super) fn debug_file(&self, pid: u32, program: &File) -> DebugFile {
+    pub(crate) fn debug_file(&self, pid: u32, program: &File) -> DebugFile {
         let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         DebugFile::of(program, Path::new(path), &root).unwrap_or_default()
@@ -94,7 +97,7 @@ impl Mapped {
 }
 
 /// Whether a mapping's name is that of a file in memory, as a C string of the header has it.
-pub(super) fn is_memory_file(path: &str, name: &[u8]) -> bool {
+pub(crate) fn is_memory_file(path: &str, name: &[u8]) -> bool {
     path.strip_prefix("/memfd:").is_some_and(|rest| {
         let rest = rest.strip_suffix(" (deleted)").unwrap_or(rest);
         name.strip_suffix(b"\0") == Some(rest.as_bytes())
@@ -102,7 +105,7 @@ pub(super) fn is_memory_file(path: &str, name: &[u8]) -> bool {
 }
 
 /// All of them, by address.
-pub(super) fn read(pid: u32) -> io::Result<Vec<Mapped>> {
+pub(crate) fn read(pid: u32) -> io::Result<Vec<Mapped>> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     Ok(text.lines().filter_map(Mapped::parse).collect())
 }

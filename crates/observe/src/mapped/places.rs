@@ -16,7 +16,7 @@ pub struct Places(File);
 
 impl Places {
     /// The process's; `None`: it has none.
-    pub(super) fn of(pid: u32) -> io::Result<Option<Self>> {
+    pub(crate) fn of(pid: u32) -> io::Result<Option<Self>> {
         let maps = maps::read(pid)?;
         let table = maps
             .iter()

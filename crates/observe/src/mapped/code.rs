@@ -6,10 +6,8 @@ use std::io;
 use tailscope_signals::debug_file::DebugFile;
 
 use super::lines::Lines;
-use super::maps::Mapped;
-use super::mem::bias;
-use super::symbol::Symbols;
-use super::{maps, symbol};
+use super::maps::{self, Mapped};
+use super::symbol::{self, Symbols};
 
 /// The functions of a process, as it has them mapped now.
 #[derive(Debug, Default)]
@@ -66,7 +64,7 @@ impl Stripped {
 
 impl Functions {
     /// Of all files whose code it has mapped, as far as they have symbols.
-    pub(super) fn of(pid: u32) -> io::Result<Self> {
+    pub(crate) fn of(pid: u32) -> io::Result<Self> {
         let maps = maps::read(pid)?;
         let mut files = Vec::new();
         let mut found = Self::default();
@@ -85,7 +83,7 @@ impl Functions {
             let Ok(symbols) = symbol::functions(&opened) else {
                 continue;
             };
-            if let Some(bias) = bias(first, &symbols) {
+            if let Some(bias) = symbol::bias(first, &symbols) {
                 found.take(pid, mapped, opened, symbols, bias);
             }
         }

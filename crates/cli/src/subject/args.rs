@@ -1,0 +1,39 @@
+//! The arguments that `record` and `top` share.
+
+use std::ffi::OsString;
+
+use clap::Args as ClapArgs;
+use tailscope_record::SpanSource;
+use tailscope_record::quantity::{parse_percentile, parse_probability};
+
+/// Which processes, and which of their spans.
+#[derive(Debug, ClapArgs)]
+pub struct Subject {
+    /// Process to record, with all its threads and children (repeatable)
+    #[arg(short, long = "pid", value_name = "PID")]
+    pub pids: Vec<u32>,
+
+    /// What a span is; see below (repeatable)
+    #[arg(long = "span", value_name = "SOURCE")]
+    pub spans: Vec<SpanSource>,
+
+    /// Meter only this share of the requests, chosen when they start: 1%, 0.01
+    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
+    pub sample: f64,
+
+    /// Keep this share of the metered spans, chosen when they end [default: 100%, with --tail 1%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
+    pub keep: Option<f64>,
+
+    /// Keep all spans slower than this percentile of the latest spans of their kind: p99, p99.9
+    #[arg(long, value_name = "PERCENTILE", value_parser = parse_percentile)]
+    pub tail: Option<f64>,
+
+    /// Record only the named processes, not their children
+    #[arg(long)]
+    pub no_children: bool,
+
+    /// Command to start and record
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
