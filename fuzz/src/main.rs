@@ -12,13 +12,18 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tailscope_agent::fuzzing as agent;
 use tailscope_observe::resolve::fuzzing as observe;
-use tailscope_record::fuzzing as record;
 use tailscope_signals::keeping::{Keeping, Kept};
 use tailscope_signals::meters::{self, Meters};
-use tailscope_sdk_server::region::Region;
 use tailscope_signals::row::Row;
-use tailscope_signals::sdk_files::SdkFile;
+use tailscope_sdk_server::region::Region;
+use tailscope_symbols::elf::Elf;
+use tailscope_symbols::lines::Lines;
+use tailscope_symbols::sdk::SdkFile;
+use tailscope_symbols::{cxx, table, usdt};
 use tailscope_timeline::{Trace, perfetto, picture, tell};
+
+/// Addresses that are looked up in each program.
+const ADDRESSES: [u64; 5] = [0, 0x1000, 0x1129, 0x1139, u64::MAX];
 
 /// The input that is fuzzed in this process.
 static TARGET: OnceLock<fn(&[u8])> = OnceLock::new();
@@ -101,8 +106,21 @@ fn row(bytes: &[u8]) {
 
 fn elf(bytes: &[u8]) {
     let _ = SdkFile::read(file_of(bytes), PathBuf::from("fuzz"));
-    record::program(&file_of(bytes));
-    observe::program(file_of(bytes));
+    let file = file_of(bytes);
+    let _ = table::variables(&file);
+    for function in table::functions(&file).unwrap_or_default().all {
+        let _ = (cxx::plain_name(&function.name), cxx::signature(&function.name));
+    }
+    let _ = table::offsets(&file, &ADDRESSES);
+    if let Ok(elf) = Elf::of(&file)
+        && let Ok(notes) = usdt::notes(&elf)
+    {
+        let _ = usdt::places(&elf, &notes.iter().collect::<Vec<_>>());
+    }
+    let lines = Lines::of(file);
+    for address in ADDRESSES {
+        let _ = lines.find(address);
+    }
 }
 
 fn window(bytes: &[u8]) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tailscope_record::{Policy, SpanSource, WantedError, wanted_events};
-use tailscope_signals::counters::{Event, Pmus};
+use tailscope_counters::{Event, Pmus};
 use toml::Spanned;
 
 use crate::choice::Rule;

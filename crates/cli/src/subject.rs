@@ -16,9 +16,9 @@ use tailscope_record::{
     Aim, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
     RecordError, Recorder, SpanSource, wanted_events,
 };
-use tailscope_signals::counters::Pmus;
+use tailscope_counters::Pmus;
 use tailscope_signals::patience::Patience;
-use tailscope_signals::sdk_files::Mapped;
+use tailscope_process::MappedSizes;
 
 use crate::failure::Failure;
 pub use args::Subject;
@@ -200,7 +200,7 @@ fn sources(
 ) -> Result<Vec<SpanSource>> {
     if args.spans.is_empty() {
         let patience = patience_with(processes);
-        let mut mapped = Mapped::default();
+        let mut mapped = MappedSizes::default();
         let mut maps_sdk = || {
             let mut all = processes.iter();
             all.any(|process| mapped.have_changed(process.pid) && process.has_sdk())

@@ -1,6 +1,5 @@
 //! Probes in programs: USDT notes and functions, where spans of unprepared programs begin and end.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +7,7 @@ use libbpf_rs::{
     ErrorKind, Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramAttachType,
     UprobeMultiOpts, UprobeOpts, UsdtOpts,
 };
+use tailscope_process::maps;
 
 use crate::object::{map_of, program};
 use crate::select::{PROBES, autoload};
@@ -195,18 +195,10 @@ fn attach_to_ourselves(name: &str) -> libbpf_rs::Result<()> {
 /// Where in our own file a function is: the mapping that holds it says.
 fn own_code() -> io::Result<u64> {
     let address = own_code as *const () as u64;
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    fs::read_to_string("/proc/self/maps")?
-        .lines()
-        .find_map(|line| {
-            let mut fields = line.split_whitespace();
-            let (from, to) = fields.next()?.split_once('-')?;
-            let offset = fields.nth(1)?;
-            let (from, to) = (number(from)?, number(to)?);
-            (from..to)
-                .contains(&address)
-                .then(|| Some(address - from + number(offset)?))?
-        })
+    maps::own()?
+        .iter()
+        .find(|mapping| mapping.addresses().contains(&address))
+        .map(|mapping| address - mapping.start + mapping.offset)
         .ok_or_else(|| io::Error::other("our own code is in none of our mappings"))
 }
 
@@ -314,6 +306,8 @@ pub(crate) fn text(object: &Object, number: u16) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

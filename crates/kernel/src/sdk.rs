@@ -4,7 +4,8 @@
 use std::os::fd::BorrowedFd;
 
 use libbpf_rs::{MapCore, MapFlags, Object};
-use tailscope_signals::sdk_files::{FileId, SdkFile};
+use tailscope_process::owner::FileId;
+use tailscope_symbols::sdk::SdkFile;
 
 use crate::meter_maps::MeterMaps;
 use crate::object::map_of;

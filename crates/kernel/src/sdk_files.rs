@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use libbpf_rs::{Link, Object, UprobeMultiOpts, UprobeOpts};
-use tailscope_signals::sdk_files::{FileId, SdkFile, SdkProbe};
+use tailscope_process::owner::FileId;
+use tailscope_symbols::sdk::{SdkFile, SdkProbe};
 
 use crate::object::program;
 use crate::privilege::lacks_admin_for_uprobes;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tailscope_signals::nearest::nearest;
+use tailscope_symbols::nearest::nearest;
 use tailscope_trace::Cause;
 
 /// Which signal is meant.

@@ -10,7 +10,7 @@ use std::thread;
 
 use serde::Serialize;
 use tailscope_signals::clock::{self, Cycles};
-use tailscope_signals::counters::known;
+use tailscope_counters::known;
 use tailscope_signals::view::{View, WrittenWord};
 
 use crate::analysis::Analysis;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tailscope_kernel::{Running, Thread};
 use tailscope_signals::clock::{self, After};
-use tailscope_signals::counters::ThreadCounter;
+use tailscope_counters::ThreadCounter;
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::Word;
 

@@ -1,19 +1,21 @@
 //! From what `--span` says to probes that the kernel can attach to.
 //!
 //! This happens before any BPF program is loaded. `locate.rs` opens the file as the recorded
-//! process sees it, and keeps it open, so a replaced file stays the same one. `elf.rs` finds USDT
-//! notes. `symbols.rs` finds functions, also through a separate debug file.
+//! process sees it, and keeps it open, so a replaced file stays the same one. `symbols.rs` finds
+//! functions, also through a separate debug file.
 
+use std::io;
 use std::path::Path;
 
 use tailscope_kernel::{Edge, Probe, Spot};
+use tailscope_symbols::elf::Elf;
+use tailscope_symbols::nearest::nearest;
+use tailscope_symbols::usdt::{self, Note};
 
 use crate::Process;
-use crate::elf::{self, Note};
 use crate::locate::{Located, locate};
 use crate::probe::{Ends, Point, ProbeSource};
 use crate::symbols::offsets_of;
-use tailscope_signals::nearest::nearest;
 
 /// A source's probes, found in the files that they are in.
 #[derive(Debug)]
@@ -98,7 +100,7 @@ fn probes_in(source: u8, ends: &Ends, file: &Located) -> Result<Vec<Probe>, Stri
             begin,
             end,
         } => {
-            let note = |point: &Point| usdt(file, provider, &point.symbol);
+            let note = |point: &Point| usdt_spot(file, provider, &point.symbol);
             vec![
                 probe(Edge::End, end, note(end)?),
                 probe(Edge::Begin, begin, note(begin)?),
@@ -117,17 +119,17 @@ fn probes_in(source: u8, ends: &Ends, file: &Located) -> Result<Vec<Probe>, Stri
     })
 }
 
-fn usdt(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
+fn usdt_spot(file: &Located, provider: &str, name: &str) -> Result<Spot, String> {
     let shown = file.shown.display();
-    let notes = elf::notes(&file.file).map_err(|e| format!("can't read {shown}: {e}"))?;
+    let unread = |e: io::Error| format!("can't read {shown}: {e}");
+    let elf = Elf::of(&file.file).map_err(unread)?;
+    let notes = usdt::notes(&elf).map_err(unread)?;
     let wanted: Vec<&Note> = notes
         .iter()
         .filter(|note| note.provider == provider && note.name == name)
         .collect();
     if !wanted.is_empty() {
-        let places = elf::places(&file.file, &wanted)
-            .map_err(|e| format!("can't read {shown}: {e}"))?
-            .unwrap_or_default();
+        let places = usdt::places(&elf, &wanted).unwrap_or_default();
         return Ok(Spot::Usdt {
             provider: provider.to_owned(),
             name: name.to_owned(),

@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use tailscope_signals::abi;
-use tailscope_signals::counters::{Event, Pmus, Refusal, can_count};
+use tailscope_counters::{Event, Pmus, Refusal, can_count};
 use tailscope_signals::row;
 use tailscope_trace::{Counter, Counts, Rung};
 

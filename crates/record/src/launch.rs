@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use tailscope_signals::sdk_files;
+use tailscope_symbols::sdk;
 
 /// A command that was started by us.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Launched {
     /// Whether that program has the SDK in it.
     #[must_use]
     pub fn has_sdk(&self) -> bool {
-        sdk_files::has_sdk(&self.program).unwrap_or(false)
+        sdk::has_sdk(&self.program).unwrap_or(false)
     }
 
     /// Lets it run.

@@ -10,10 +10,6 @@ mod aim;
 mod book;
 mod convert;
 mod counting;
-mod cxx;
-mod elf;
-#[cfg(fuzzing)]
-pub mod fuzzing;
 mod hooks;
 mod keeping;
 mod launch;

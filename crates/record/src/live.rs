@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailscope_signals::owner;
+use tailscope_process::owner;
 use tailscope_trace::{SpanName, SpanRow};
 
 use crate::tally::Tally;

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tailscope_signals::rooted;
+use tailscope_process::rooted;
 
 use crate::Process;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tailscope_kernel::{LoadError, WatchError};
 use tailscope_sdk_server::sockets::ServeError;
-use tailscope_signals::counters::Event;
+use tailscope_counters::Event;
 use tailscope_trace::Existing;
 
 use crate::keeping::Policy;

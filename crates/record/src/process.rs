@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use tailscope_signals::sdk_files::{self, CodeFile, SdkFile, code_mappings};
+use tailscope_process::maps::{self, CodeFile};
+use tailscope_symbols::sdk::SdkFile;
 
 /// A process that can be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,10 +132,10 @@ impl Process {
 
     /// The files whose code it has mapped, by their names in its own files.
     pub(crate) fn mapped_paths(&self) -> io::Result<Vec<PathBuf>> {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
-        let mut paths: Vec<PathBuf> = code_mappings(&maps)
-            .filter(|(_, path)| !path.ends_with(DELETED))
-            .map(|(_, path)| PathBuf::from(path))
+        let mut paths: Vec<PathBuf> = maps::code(self.pid)?
+            .iter()
+            .filter(|mapping| !mapping.is_deleted())
+            .map(|mapping| mapping.name().to_owned())
             .collect();
         paths.sort_unstable();
         paths.dedup();
@@ -143,24 +144,18 @@ impl Process {
 
     /// Those of them whose names lead elsewhere by now, each with a path that leads to it still.
     pub(crate) fn deleted_files(&self) -> io::Result<HashMap<PathBuf, PathBuf>> {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
-        Ok(code_mappings(&maps)
-            .filter_map(|(range, path)| {
-                let handle = format!("/proc/{}/map_files/{range}", self.pid);
-                let path = path.strip_suffix(DELETED)?;
-                Some((PathBuf::from(path), PathBuf::from(handle)))
-            })
+        Ok(maps::code(self.pid)?
+            .iter()
+            .filter(|mapping| mapping.is_deleted())
+            .map(|mapping| (mapping.name().to_owned(), mapping.link(self.pid)))
             .collect())
     }
 
     /// The files whose code it has mapped.
     pub fn code_files(&self) -> io::Result<Vec<CodeFile>> {
-        sdk_files::code_files(self.pid)
+        maps::code_files(self.pid)
     }
 }
-
-/// What the kernel puts behind the name of a mapped file that was removed or replaced.
-const DELETED: &str = " (deleted)";
 
 fn all_processes() -> Vec<u32> {
     fs::read_dir("/proc")

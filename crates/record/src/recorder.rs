@@ -18,7 +18,7 @@ use tailscope_sdk_server::sockets::Sockets;
 use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Clock, own_cpu_ns};
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::sdk_files::Mapped;
+use tailscope_process::MappedSizes;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName};
 
 use crate::book::{Book, Tap, Weights};
@@ -43,7 +43,7 @@ pub struct Recorder {
     kernel: Kernel,
     sdk: Option<Server<SpanName>>,
     aims: Vec<Aim>,
-    mapped: Mapped,
+    mapped: MappedSizes,
     clock: Clock,
     steal: Option<StealClock>,
     book: Book,
@@ -107,7 +107,7 @@ impl Recorder {
         let mut recorder = Self {
             kernel,
             sdk,
-            mapped: Mapped::default(),
+            mapped: MappedSizes::default(),
             clock,
             steal,
             cpu_at_start,

@@ -2,11 +2,12 @@
 
 use std::io;
 
-use crate::cxx;
-use crate::elf::{self, Function};
+use tailscope_symbols::cxx;
+use tailscope_symbols::debug_file::DebugFile;
+use tailscope_symbols::nearest::nearest;
+use tailscope_symbols::table::{self, Symbol};
+
 use crate::locate::Located;
-use tailscope_signals::debug_file::DebugFile;
-use tailscope_signals::nearest::nearest;
 
 /// The offsets of all functions of this name, as it is in the file or as C++'s authors wrote it: one,
 /// but for local functions of several files.
@@ -14,13 +15,13 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
     let shown = located.shown.display();
     let unread = |e: io::Error| format!("can't read {shown}: {e}");
     let wanted = |symbol: &str| symbol == name || cxx::is_called(symbol, name);
-    let own = elf::functions(&located.file, wanted).map_err(unread)?;
+    let own = table::functions_named(&located.file, wanted).map_err(unread)?;
     let mut functions = own.all;
     let mut searched = DebugFile::default();
     if own.stripped && named(&functions, name).is_empty() {
         searched = DebugFile::of(&located.file, &located.shown, &located.root).map_err(unread)?;
         if let Some(debug) = &searched.found {
-            functions.extend(elf::functions(debug, wanted).map_err(unread)?.all);
+            functions.extend(table::functions_named(debug, wanted).map_err(unread)?.all);
         }
     }
     let mut addresses: Vec<u64> = Vec::new();
@@ -29,7 +30,7 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
         return Err(text);
     }
     for function in found {
-        if function.chooses {
+        if function.is_chooser() {
             return Err(format!(
                 "'{name}' in {shown} is an IFUNC, which selects a function when the program starts; \
                  name the function that this machine selects"
@@ -39,7 +40,7 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
     }
     addresses.sort_unstable();
     addresses.dedup();
-    let offsets: Vec<u64> = elf::offsets(&located.file, &addresses)
+    let offsets: Vec<u64> = table::offsets(&located.file, &addresses)
         .map_err(unread)?
         .into_iter()
         .flatten()
@@ -51,8 +52,8 @@ pub(crate) fn offsets_of(located: &Located, name: &str) -> Result<Vec<u64>, Stri
 }
 
 /// The functions whose symbol this is, else those that C++'s authors call so.
-fn named<'f>(functions: &'f [Function], name: &str) -> Vec<&'f Function> {
-    let of = |is_it: &dyn Fn(&str) -> bool| -> Vec<&'f Function> {
+fn named<'f>(functions: &'f [Symbol], name: &str) -> Vec<&'f Symbol> {
+    let of = |is_it: &dyn Fn(&str) -> bool| -> Vec<&'f Symbol> {
         functions.iter().filter(|f| is_it(&f.name)).collect()
     };
     let plain = of(&|symbol| symbol == name);
@@ -65,7 +66,7 @@ fn named<'f>(functions: &'f [Function], name: &str) -> Vec<&'f Function> {
 
 /// What is asked back where a name is that of different functions: overloads, or methods of
 /// different classes.
-fn ambiguous(located: &Located, name: &str, found: &[&Function]) -> Option<String> {
+fn ambiguous(located: &Located, name: &str, found: &[&Symbol]) -> Option<String> {
     const SHOWN: usize = 6;
     let mut symbols: Vec<(String, &str)> = found
         .iter()
@@ -91,7 +92,7 @@ fn ambiguous(located: &Located, name: &str, found: &[&Function]) -> Option<Strin
     Some(text)
 }
 
-fn unknown(located: &Located, name: &str, functions: &[Function], searched: &DebugFile) -> String {
+fn unknown(located: &Located, name: &str, functions: &[Symbol], searched: &DebugFile) -> String {
     let mut text = format!("no function '{name}' in {}", located.shown.display());
     let plain: Vec<String> = functions
         .iter()

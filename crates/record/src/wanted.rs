@@ -1,6 +1,6 @@
 //! The hardware events that a recording is asked for.
 
-use tailscope_signals::counters::{Event, EventError, Pmus};
+use tailscope_counters::{Event, EventError, Pmus};
 use tailscope_trace::is_taken;
 
 /// Every pair of so many events meets about once in ten minutes where four fit at a time.

@@ -8,7 +8,7 @@ use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
 use tailscope_signals::keeping::Keeping;
 use tailscope_signals::meters::Meters;
-use tailscope_signals::owner;
+use tailscope_process::owner;
 use tailscope_signals::row::Row;
 
 use crate::region::{Region, RegionLoss};

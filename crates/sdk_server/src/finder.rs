@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use tailscope_signals::owner;
+use tailscope_process::owner;
 
 use crate::allowance::Allowance;
 pub use crate::inspected::Answer;

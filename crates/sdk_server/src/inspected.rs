@@ -8,7 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tailscope_signals::sdk_files::{CodeFile, FileId, SdkFile, SdkProbe, code_files, probes_in};
+use tailscope_process::maps::{CodeFile, code_files};
+use tailscope_process::owner::FileId;
+use tailscope_symbols::sdk::{SdkFile, SdkProbe, probes_in};
 
 /// The most files that are remembered.
 const MOST_FILES: usize = 16_384;

@@ -10,9 +10,10 @@ use tailscope_kernel::SdkPrograms;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::owner;
-use tailscope_signals::rooted;
-use tailscope_signals::sdk_files::{SdkFile, program_of};
+use tailscope_process::owner;
+use tailscope_process::rooted;
+use tailscope_process::owner::program_of;
+use tailscope_symbols::sdk::SdkFile;
 
 use crate::admission::Admission;
 use crate::client::{Client, Sink};

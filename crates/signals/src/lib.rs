@@ -7,25 +7,16 @@
 
 pub mod abi;
 pub mod clock;
-pub mod counters;
 pub mod cut_short;
-pub mod debug_file;
-pub mod elf;
 pub mod event;
 pub mod event_ring;
 pub mod keeping;
+pub mod little_endian;
 pub mod mapping;
 pub mod meters;
-pub mod nearest;
-pub mod owner;
 pub mod patience;
 pub mod preempted;
 pub mod remote;
 pub mod ring;
-pub mod rooted;
 pub mod row;
-pub mod sdk_files;
-pub mod usdt;
 pub mod view;
-
-mod little_endian;

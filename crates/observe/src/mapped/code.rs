@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::io;
 
-use tailscope_signals::debug_file::DebugFile;
-
-use super::lines::Lines;
-use super::maps::{self, Mapped};
-use super::symbol::{self, Symbols};
+use tailscope_process::maps::{self, Mapping};
+use tailscope_symbols::debug_file::DebugFile;
+use tailscope_symbols::lines::Lines;
+use tailscope_symbols::table::{self, Symbols};
 
 /// The functions of a process, as it has them mapped now.
 #[derive(Debug, Default)]
@@ -42,7 +41,7 @@ struct Function {
 }
 
 impl Stripped {
-    fn of(mapped: &Mapped, debug: &DebugFile) -> Self {
+    fn of(mapped: &Mapping, debug: &DebugFile) -> Self {
         let places = match debug.tried.as_slice() {
             [] => ", and the file does not name them".to_owned(),
             [first, rest @ ..] => format!(
@@ -68,22 +67,22 @@ impl Functions {
         let maps = maps::read(pid)?;
         let mut files = Vec::new();
         let mut found = Self::default();
-        for mapped in maps.iter().filter(|m| m.code && m.path.starts_with('/')) {
-            let file = (mapped.inode, &mapped.path);
+        for mapped in maps.iter().filter(|m| m.code && m.has_path()) {
+            let file = (mapped.file, &mapped.path);
             if files.contains(&file) {
                 continue;
             }
             files.push(file);
             // Its first mapping tells where it was loaded.
-            let first = maps.iter().find(|m| (m.inode, &m.path) == file);
+            let first = maps.iter().find(|m| (m.file, &m.path) == file);
             let first = first.unwrap_or(mapped);
             let Ok(opened) = mapped.open(pid) else {
                 continue;
             };
-            let Ok(symbols) = symbol::functions(&opened) else {
+            let Ok(symbols) = table::functions(&opened) else {
                 continue;
             };
-            if let Some(bias) = symbol::bias(first, &symbols) {
+            if let Some(bias) = symbols.bias(first) {
                 found.take(pid, mapped, opened, symbols, bias);
             }
         }
@@ -94,11 +93,11 @@ impl Functions {
     }
 
     /// Takes those of one file in, with what its separate file of debug symbols has.
-    fn take(&mut self, pid: u32, mapped: &Mapped, opened: File, own: Symbols, bias: u64) {
+    fn take(&mut self, pid: u32, mapped: &Mapping, opened: File, own: Symbols, bias: u64) {
         let mut symbols = own.all;
         let mut lines = opened;
         if own.stripped || !own.has_lines {
-            let debug = mapped.debug_file(pid, &lines);
+            let debug = DebugFile::of_mapped(pid, mapped, &lines);
             self.notices.extend(debug.refused.iter().map(|refused| {
                 format!(
                     "{} belongs to another build than {}; its names and lines are not used",
@@ -108,7 +107,7 @@ impl Functions {
             }));
             match debug.found {
                 Some(file) => {
-                    let more = symbol::functions(&file).unwrap_or_default();
+                    let more = table::functions(&file).unwrap_or_default();
                     symbols.extend(more.all);
                     lines = file;
                 }

@@ -2,10 +2,7 @@
 //! places.
 
 mod code;
-pub(crate) mod lines;
-pub(crate) mod maps;
 mod places;
-pub(crate) mod symbol;
 
 pub use code::Functions;
 pub use places::Places;

@@ -5,9 +5,8 @@ use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::unix::fs::FileExt;
 
+use tailscope_process::maps;
 use tailscope_signals::abi;
-
-use super::maps;
 
 /// The table. It is looked into when a name is wanted, as the process goes on writing it, and stays
 /// readable when the process has ended.
@@ -20,7 +19,7 @@ impl Places {
         let maps = maps::read(pid)?;
         let table = maps
             .iter()
-            .find(|m| m.shared && maps::is_memory_file(&m.path, abi::TS_PLACES_FILE));
+            .find(|m| m.shared && m.is_memory_file(abi::TS_PLACES_FILE));
         let Some(table) = table else { return Ok(None) };
         let places = Self(table.open(pid)?);
         let magic = places.word(offset_of!(abi::ts_places, magic));

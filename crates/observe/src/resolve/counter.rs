@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use tailscope_signals::counters::{Event, EventError, Pmus, ThreadCounter};
+use tailscope_counters::{Event, EventError, Pmus, ThreadCounter};
 
 use super::{ResolveError, Wanted};
 use crate::signal::{Names, Reader, Role, Signal};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tailscope_signals::view::View;
-use tailscope_signals::{owner, rooted};
+use tailscope_process::{owner, rooted};
 
 use super::{ResolveError, Wanted};
 use crate::signal::{Names, Reader, Role, Signal};

@@ -3,13 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
+use tailscope_process::maps::{self, Mapping};
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::View;
+use tailscope_symbols::debug_file::DebugFile;
+use tailscope_symbols::table::{self, Symbol, Symbols};
 
 use super::{ResolveError, Wanted};
-use crate::mapped::maps::{self, Mapped, PAGE};
-use crate::mapped::symbol::{self, Symbol, Symbols};
 use crate::signal::{Names, Reader, Signal};
+
+const PAGE: u64 = 4096;
 
 /// Where the variable is in the process, and how long it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,36 +36,36 @@ fn width(variable: &Symbol, offset: u64) -> Option<usize> {
 }
 
 /// The variables of a program or library, and those that only its debug symbols name.
-fn variables_of(pid: u32, mapped: &Mapped) -> io::Result<Symbols> {
+fn variables_of(pid: u32, mapped: &Mapping) -> io::Result<Symbols> {
     let file = mapped.open(pid)?;
-    let mut variables = symbol::variables(&file)?;
+    let mut variables = table::variables(&file)?;
     if variables.stripped
-        && let Some(debug) = mapped.debug_file(pid, &file).found
+        && let Some(debug) = DebugFile::of_mapped(pid, mapped, &file).found
     {
-        variables.all.extend(symbol::variables(&debug)?.all);
+        variables.all.extend(table::variables(&debug)?.all);
         variables.stripped = false;
     }
     Ok(variables)
 }
 
-fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mapped>), ResolveError> {
+fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mapping>), ResolveError> {
     let pid = wanted.owner.pid;
     let maps = maps::read(pid).map_err(wanted.system("read what it has mapped"))?;
     let mut names = Vec::new();
     let mut stripped = Vec::new();
     let mut seen = Vec::new();
     // The program itself comes first in most maps, and its variables before those of libraries.
-    for first in maps.iter().filter(|m| m.path.starts_with('/') && !m.shared) {
-        if seen.contains(&(first.inode, &first.path)) {
+    for first in maps.iter().filter(|m| m.has_path() && !m.shared) {
+        if seen.contains(&(first.file, &first.path)) {
             continue;
         }
-        seen.push((first.inode, &first.path));
+        seen.push((first.file, &first.path));
         let Ok(variables) = variables_of(pid, first) else {
             continue; // no program: fonts, archives, locales
         };
         let named = |v: &&Symbol| v.name == symbol;
         if let Some(variable) = variables.all.iter().find(named) {
-            if variable.of_threads {
+            if variable.is_thread_local() {
                 return Err(wanted.none(format!(
                     "{symbol} is thread-local, so it has no single address"
                 )));
@@ -73,7 +76,7 @@ fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mappe
                     variable.size
                 )));
             };
-            let Some(bias) = symbol::bias(first, &variables) else {
+            let Some(bias) = variables.bias(first) else {
                 return Err(wanted.none(format!("the load address of {} is not clear", first.path)));
             };
             let address = variable.address.wrapping_add(bias).wrapping_add(offset);
@@ -98,7 +101,7 @@ pub(super) fn resolve(wanted: &Wanted, symbol: &str, offset: u64) -> Result<Sign
     let (place, maps) = place(wanted, symbol, offset)?;
     let inside = maps
         .iter()
-        .find(|m| (m.start..m.end).contains(&place.address))
+        .find(|m| m.addresses().contains(&place.address))
         .ok_or_else(|| wanted.none(format!("{symbol} is not mapped")))?;
     let (how, reader) = if inside.shared {
         let at = place.address - inside.start + inside.offset;
@@ -128,6 +131,8 @@ pub(super) fn resolve(wanted: &Wanted, symbol: &str, offset: u64) -> Result<Sign
 
 #[cfg(test)]
 mod tests {
+    use tailscope_symbols::elf::STT_OBJECT;
+
     use super::*;
 
     fn variable(address: u64, size: u64) -> Symbol {
@@ -135,7 +140,7 @@ mod tests {
             name: "v".into(),
             address,
             size,
-            of_threads: false,
+            kind: STT_OBJECT,
         }
     }
 

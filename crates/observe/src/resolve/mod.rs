@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailscope_signals::nearest::nearest;
+use tailscope_symbols::nearest::nearest;
 use tailscope_signals::patience::Patience;
 
 use crate::name::Name;

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use tailscope_kernel::Event;
 use tailscope_sdk_server::sockets::Sockets;
-use tailscope_signals::owner::start_of;
+use tailscope_process::owner::start_of;
 
 use super::Recorder;
 use crate::Process;

@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use tailscope_kernel::timeline::{Events, Listening};
-use tailscope_signals::elf::Elf;
-use tailscope_signals::sdk_files::{CodeFile, code_files};
-use tailscope_signals::usdt;
+use tailscope_symbols::elf::Elf;
+use tailscope_process::maps::{CodeFile, code_files};
+use tailscope_symbols::usdt;
 
 /// A process maps the library some time after its begin: it is looked at so many times, and from
 /// then on at every so many looks, as it may become another program.

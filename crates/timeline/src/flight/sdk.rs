@@ -18,7 +18,7 @@ use tailscope_signals::clock::{Cycles, Monotonic};
 use tailscope_signals::event::Event;
 use tailscope_signals::event_ring::EventRings;
 use tailscope_signals::keeping::Keeping;
-use tailscope_signals::sdk_files::{FileId, version_of};
+use tailscope_process::owner::{FileId, version_of};
 
 use spans::Spans;
 

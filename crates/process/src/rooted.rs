@@ -27,6 +27,22 @@ pub struct FileKey {
     pub inode: u64,
 }
 
+impl FileKey {
+    /// Whether this is that file.
+    pub(crate) fn is_of(self, file: &File) -> io::Result<bool> {
+        let about = fstat(file)?;
+        match fstatfs(file)?.f_type as i64 {
+            // With several layers, the upper half of an inode's number may say which.
+            OVERLAYFS => Ok(about.st_ino as u32 == self.inode as u32),
+            BTRFS => Ok(about.st_ino == self.inode),
+            _ => {
+                let device = (major(about.st_dev), minor(about.st_dev));
+                Ok(about.st_ino == self.inode && device == self.device)
+            }
+        }
+    }
+}
+
 /// Opens a regular file as a process with this root sees it: links do not lead out of the root.
 pub fn open(root: &Path, path: &Path) -> io::Result<File> {
     let root = openat(
@@ -68,37 +84,6 @@ pub fn follow(path: &Path) -> io::Result<File> {
     )?)
 }
 
-/// Opens the file that a process has mapped in `range` of its addresses (as in `/proc/PID/maps`).
-///
-/// The kernel's own link leads to that very file, and takes `CAP_SYS_ADMIN` or
-/// `CAP_CHECKPOINT_RESTORE`. Without them the path is followed, and the file there is refused if it
-/// is another one.
-pub fn open_mapped(pid: u32, range: &str, path: &Path, key: FileKey) -> io::Result<File> {
-    let link = format!("/proc/{pid}/map_files/{range}");
-    if let Ok(file) = follow(Path::new(&link)) {
-        return Ok(file);
-    }
-    let file = open(Path::new(&format!("/proc/{pid}/root")), path)?;
-    if is_mapped_as(&file, key)? {
-        Ok(file)
-    } else {
-        Err(io::Error::other("another file has taken its place"))
-    }
-}
-
-fn is_mapped_as(file: &File, key: FileKey) -> io::Result<bool> {
-    let about = fstat(file)?;
-    match fstatfs(file)?.f_type as i64 {
-        // With several layers, the upper half of an inode's number may say which.
-        OVERLAYFS => Ok(about.st_ino as u32 == key.inode as u32),
-        BTRFS => Ok(about.st_ino == key.inode),
-        _ => {
-            let device = (major(about.st_dev), minor(about.st_dev));
-            Ok(about.st_ino == key.inode && device == key.device)
-        }
-    }
-}
-
 /// Opens for reading what is held by `O_PATH`, if it is a regular file.
 fn open_regular(place: OwnedFd) -> io::Result<File> {
     if FileType::from_raw_mode(fstat(&place)?.st_mode) != FileType::RegularFile {
@@ -111,7 +96,7 @@ fn open_regular(place: OwnedFd) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -142,24 +127,5 @@ mod tests {
         }
         let error = open(root.path(), Path::new("/fifo")).expect_err("a FIFO");
         assert!(error.to_string().contains("regular"), "{error}");
-    }
-
-    #[test]
-    fn a_file_in_the_place_of_the_mapped_one_is_another() {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        let about = file.as_file().metadata().expect("its own");
-        let key = FileKey {
-            device: (major(about.dev()), minor(about.dev())),
-            inode: about.ino(),
-        };
-        let other = FileKey {
-            inode: key.inode + 1,
-            ..key
-        };
-        assert!(is_mapped_as(file.as_file(), key).expect("looked at"));
-        assert!(!is_mapped_as(file.as_file(), other).expect("looked at"));
-        let us = std::process::id();
-        assert!(open_mapped(us, "1-2", file.path(), key).is_ok());
-        assert!(open_mapped(us, "1-2", file.path(), other).is_err());
     }
 }

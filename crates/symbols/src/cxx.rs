@@ -4,13 +4,13 @@ use cpp_demangle::{DemangleOptions, Symbol};
 
 /// `THD::query` of `_ZN3THD5queryEv`; `None` for what is no C++, and for a compiler's own splinters
 /// of a function (`….cold`, `….part.0`).
-pub(crate) fn plain_name(symbol: &str) -> Option<String> {
+pub fn plain_name(symbol: &str) -> Option<String> {
     let options = DemangleOptions::new().no_params().no_return_type();
     demangled(symbol, &options)
 }
 
 /// The same with its parameters, which tell functions of one name apart.
-pub(crate) fn signature(symbol: &str) -> Option<String> {
+pub fn signature(symbol: &str) -> Option<String> {
     demangled(symbol, &DemangleOptions::new())
 }
 
@@ -25,7 +25,7 @@ fn demangled(symbol: &str, options: &DemangleOptions) -> Option<String> {
 }
 
 /// Whether the symbol is of a function that a person calls `name`: `query`, `THD::query`.
-pub(crate) fn is_called(symbol: &str, name: &str) -> bool {
+pub fn is_called(symbol: &str, name: &str) -> bool {
     // Its last part stands as it is in what the compiler made of it: few symbols go on from here.
     let last = name.rsplit("::").next().unwrap_or(name);
     symbol.contains(last)

@@ -1,8 +1,9 @@
 //! From the name of an event to what the kernel is told of it.
 
-use super::generic;
-use super::pmu::{Field, Pmu, Pmus, Word};
-use crate::abi;
+use tailscope_signals::abi;
+
+use crate::generic;
+use crate::pmu::{Field, Pmu, Pmus, Word};
 
 /// `PERF_TYPE_RAW`.
 const RAW: u32 = 4;

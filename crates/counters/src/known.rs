@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::page::{Count, between};
-use super::{Counter, Event, Pmus, Refusal, can_count};
+use crate::page::{Count, between};
+use crate::{Counter, Event, Pmus, Refusal, can_count};
 
 /// What the loop executes; the readings around it add less than a hundred.
 pub const INSTRUCTIONS: u64 = 1_000_000;

@@ -13,8 +13,7 @@ use std::os::unix::fs::FileExt;
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::{Note, NoteIterator};
-
-use crate::little_endian::{u16_at, u32_at, u64_at};
+use tailscope_signals::little_endian::{u16_at, u32_at, u64_at};
 
 /// A note's section.
 pub const SHT_NOTE: u32 = 7;

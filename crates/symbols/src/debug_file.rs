@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use object::LittleEndian;
 use object::elf::{ELF_NOTE_GNU, NT_GNU_BUILD_ID};
+use tailscope_process::maps::Mapping;
+use tailscope_process::rooted;
 
 use crate::elf::{self, Elf, SHT_NOTE};
-use crate::rooted;
 
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Bytes of a section of notes, or of the one that names the debug file.
@@ -37,6 +38,13 @@ pub struct DebugFile {
 }
 
 impl DebugFile {
+    /// Of a file that a process has mapped, and that was opened; nothing if it can't be read.
+    #[must_use]
+    pub fn of_mapped(pid: u32, mapped: &Mapping, program: &File) -> Self {
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        Self::of(program, mapped.name(), &root).unwrap_or_default()
+    }
+
     /// Of a program: `path` is its own as a process whose root is `root` sees it.
     pub fn of(program: &File, path: &Path, root: &Path) -> io::Result<Self> {
         let identity = Identity::of(program)?;

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::Event;
-use super::open::{Refusal, in_user_space, open};
+use crate::Event;
+use crate::open::{Refusal, in_user_space, open};
 
 /// An event that counts what one thread of any process executes in user space.
 #[derive(Debug)]

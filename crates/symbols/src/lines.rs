@@ -21,7 +21,7 @@ const MOST_IN_FILE: u64 = 1 << 30;
 type Reader = EndianArcSlice<LittleEndian>;
 
 /// Of one file. It is read when the first line is asked for, so when the observation is over.
-pub(crate) struct Lines {
+pub struct Lines {
     file: File,
     read: OnceLock<Option<Mutex<Context<Reader>>>>,
 }
@@ -35,7 +35,7 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    pub(crate) fn of(file: File) -> Self {
+    pub fn of(file: File) -> Self {
         Self {
             file,
             read: OnceLock::new(),
@@ -44,7 +44,7 @@ impl Lines {
 
     /// `FILE:LINE` of the instruction at an address, in the file's own numbering; `None`: the file
     /// does not tell.
-    pub(crate) fn find(&self, address: u64) -> Option<String> {
+    pub fn find(&self, address: u64) -> Option<String> {
         let read = self.read.get_or_init(|| read(&self.file).map(Mutex::new));
         let context = read.as_ref()?.lock().ok()?;
         // The library looks between it and the next one, which the last of all has not.

@@ -2,8 +2,9 @@
 
 use std::io;
 
+use tailscope_signals::little_endian::u64_at;
+
 use crate::elf::{self, Elf, SHT_NOTE};
-use crate::little_endian::u64_at;
 
 /// A note takes some 80 bytes, and the program with the most probes, a JVM, has some thousand.
 const MOST_BYTES: u64 = 16 << 20;
@@ -197,6 +198,14 @@ fn described(bytes: &[u8]) -> Option<Note> {
         base: u64_at(bytes, 8),
         semaphore: u64_at(bytes, 16),
     })
+}
+
+/// Where in the file those notes' instructions are, each with where its semaphore is (0: it has none).
+/// `None`: one of them is not loaded from it.
+#[must_use]
+pub fn places(elf: &Elf<'_>, notes: &[&Note]) -> Option<Vec<(u64, u64)>> {
+    let place = |note: &&Note| spot(elf, note).map(|spot| (spot.offset, spot.semaphore));
+    notes.iter().map(place).collect()
 }
 
 #[cfg(test)]

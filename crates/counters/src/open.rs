@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, compiler_fence};
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::perf_event_mmap_page as Page;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use tailscope_signals::abi;
 
-use super::page::{Reading, extended};
-use super::register;
-use crate::abi;
+use crate::page::{Reading, extended};
+use crate::register;
 
 /// Why an event can't be counted here.
 #[derive(Debug, thiserror::Error)]

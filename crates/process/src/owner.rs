@@ -1,6 +1,8 @@
-//! Whose a process is, and since when it runs.
+//! Whose a process is, since when it runs, and which program.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// The real user id of a process; `None`: it is gone. The owner of its folder in `/proc` is root where it
 /// may not be dumped, whoever runs it.
@@ -19,6 +21,26 @@ pub fn start_of(pid: u32) -> Option<u64> {
     // Its name may hold blanks and brackets; the start is the 20th field behind it.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Device and inode, as `stat` has them.
+pub type FileId = (u64, u64);
+
+/// Which file is at a path, and when it was last written; `None`: none is.
+#[must_use]
+pub fn version_of(file: &Path) -> Option<(FileId, i64, i64)> {
+    let about = fs::metadata(file).ok()?;
+    Some((
+        (about.dev(), about.ino()),
+        about.mtime(),
+        about.mtime_nsec(),
+    ))
+}
+
+/// The file of the program that a process runs; `None`: it is gone.
+#[must_use]
+pub fn program_of(pid: u32) -> Option<FileId> {
+    version_of(Path::new(&format!("/proc/{pid}/exe"))).map(|(id, ..)| id)
 }
 
 #[cfg(test)]
