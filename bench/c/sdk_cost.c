@@ -164,7 +164,7 @@ static const char *recorder_state(void)
 		return "none";
 	if (!ts__process.epoch || ts__thread.epoch != ts__process.epoch)
 		return "not attached";
-	return ts__process.region->keeping[0].others ? "not kept" : "kept";
+	return ts__process.region->retention[0].others ? "not kept" : "kept";
 }
 
 static void report(uint64_t rounds)

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tailscope_agent::fuzzing as agent;
 use tailscope_observe::resolve::fuzzing as observe;
-use tailscope_signals::keeping::{Keeping, Kept};
+use tailscope_signals::retention::{Retention, Kept};
 use tailscope_signals::meters::{self, Meters};
 use tailscope_signals::row::Row;
 use tailscope_sdk_server::region::Region;
@@ -20,7 +20,7 @@ use tailscope_symbols::elf::Elf;
 use tailscope_symbols::lines::Lines;
 use tailscope_symbols::sdk::SdkFile;
 use tailscope_symbols::{cxx, table, usdt};
-use tailscope_timeline::{Trace, perfetto, picture, tell};
+use tailscope_timeline::{Trace, perfetto, picture, analyze};
 
 /// Addresses that are looked up in each program.
 const ADDRESSES: [u64; 5] = [0, 0x1000, 0x1129, 0x1139, u64::MAX];
@@ -75,11 +75,11 @@ fn region(bytes: &[u8]) {
     let Some((words, rest)) = bytes.split_first() else {
         return;
     };
-    let keeping = Keeping {
+    let retention = Retention {
         always_from: None,
         others: Kept::ALWAYS,
     };
-    let mut region = Region::create(1 << 32, keeping).expect("memory");
+    let mut region = Region::create(1 << 32, retention).expect("memory");
     let (words, rows) = rest.split_at(rest.len().min(usize::from(*words) * 8));
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     METERS.with(|meters| {
@@ -127,7 +127,7 @@ fn window(bytes: &[u8]) {
     let path = folder().join("window.timeline");
     fs::write(&path, bytes).expect("written");
     if let Ok(trace) = Trace::open(&path) {
-        let told = tell(&trace, None, 10);
+        let told = analyze(&trace, None, 10);
         for story in told.stories.iter().take(2) {
             let _ = picture(&trace, story);
         }

@@ -336,18 +336,18 @@ TS__ONE int ts__reach(void)
 /* Receives the recorder's answer. Returns 0 and two descriptors, or an errno and none. */
 TS__ONE int ts__receive(int s, int fds[2])
 {
-	struct ts_welcome welcome;
+	struct ts_answer answer;
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(2 * sizeof(int))];
 	} control;
-	struct iovec part = {&welcome, sizeof(welcome)};
+	struct iovec part = {&answer, sizeof(answer)};
 	struct msghdr message;
 	struct cmsghdr *c;
 	size_t came = 0;
 	int e = EPROTO;
 
-	memset(&welcome, 0, sizeof(welcome));
+	memset(&answer, 0, sizeof(answer));
 	memset(&message, 0, sizeof(message));
 	message.msg_iov = &part;
 	message.msg_iovlen = 1;
@@ -361,10 +361,10 @@ TS__ONE int ts__receive(int s, int fds[2])
 		came = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		memcpy(fds, CMSG_DATA(c), came * sizeof(int));
 	}
-	if (welcome.magic == TS_MAGIC && welcome.status == TS_NOT_WATCHED)
+	if (answer.magic == TS_MAGIC && answer.status == TS_NOT_WATCHED)
 		e = ESRCH;
-	else if (welcome.magic == TS_MAGIC && welcome.abi == TS_ABI &&
-		 welcome.status == TS_WELCOME && came == 2)
+	else if (answer.magic == TS_MAGIC && answer.abi == TS_ABI &&
+		 answer.status == TS_ACCEPTED && came == 2)
 		return 0;
 	while (came) /* at each further try there would be more */
 		close(fds[--came]);
@@ -522,7 +522,7 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
 
 /* The recorder has not been heard of for a while. Returns whether it still lives; if it does
  * not, the next begin looks for another. */
-TS__ONE __attribute__((noinline, cold)) int ts__recorder_lives(ts_u64 now)
+TS__ONE __attribute__((noinline, cold)) int ts__recorder_is_alive(ts_u64 now)
 {
 	struct ts__process *p = &ts__process;
 	int saved = errno, lives;
@@ -579,7 +579,7 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 			 * check below for ever. */
 			if (__builtin_expect((m->spans & 0xfff) == 0, 0) &&
 			    ts__cycles() - p->region->heartbeat > p->region->heartbeat_overdue)
-				ts__recorder_lives(ts__cycles());
+				ts__recorder_is_alive(ts__cycles());
 			return;
 		}
 		m->open++;
@@ -599,7 +599,7 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 				     p->region->heartbeat_overdue ||
 				 (long long)(span->begin - p->region->heartbeat) < 0,
 			     1) ||
-	    ts__recorder_lives(span->begin)) {
+	    ts__recorder_is_alive(span->begin)) {
 		span->meter = m;
 		/* Last, and first in the end: what lies between is the span's own. */
 		if (__builtin_expect(t->counters.count != 0, 0)) {
@@ -714,7 +714,7 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	struct ts__thread *t = &ts__thread;
 	struct ts_meter *m = span->meter;
 	struct ts_share shares[TS_CAUSES];
-	const struct ts_keeping *keeping;
+	const struct ts_retention *retention;
 	struct ts__counted counted;
 	struct ts_row *row;
 	ts_u32 seq, count, place;
@@ -736,11 +736,11 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 		return; /* begun under another recorder, or before a fork */
 	place = (ts_u32)((uintptr_t)span->name >> 2 & 15);
 	number = t->names[place] == span->name ? t->numbers[place] : ts__number(t, span->name);
-	keeping = &p->region->keeping[number];
-	code = (ts_u16)keeping->others;
+	retention = &p->region->retention[number];
+	code = (ts_u16)retention->others;
 	if (__builtin_expect(code != 0, 0)) {
-		if (keeping->always_from != ~0ull &&
-		    ts__cycles_end(&cpu) - span->begin >= keeping->always_from) {
+		if (retention->always_from != ~0ull &&
+		    ts__cycles_end(&cpu) - span->begin >= retention->always_from) {
 			code = 0;
 		} else if (ts__random(t) >= TS_KEEP_PROBABILITY(code)) {
 			ts__count(p, m); /* not kept: nothing more has to be read */

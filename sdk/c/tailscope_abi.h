@@ -219,7 +219,7 @@ struct ts_counts {
  * all if `others` is 0. A row carries the code that it was drawn with, so the recorder may
  * change both words at any time, one after the other, and every row's weight stays right.
  */
-struct ts_keeping {
+struct ts_retention {
 	ts_u64 always_from; /* wall time in the row's unit; all ones: never */
 	ts_u64 others;	    /* a code of 16 bits */
 };
@@ -289,7 +289,7 @@ struct ts_region {
 	ts_u64 unnamed;		  /* rows whose name found no place */
 	ts_u32 chunk_state[TS_CHUNKS];
 	struct ts_name names[TS_NAMES];
-	struct ts_keeping keeping[TS_NAMES + 1]; /* by name; the last for spans without one */
+	struct ts_retention retention[TS_NAMES + 1]; /* by name; the last for spans without one */
 	struct ts_counting counting;
 	ts_u8 tail[64];
 };
@@ -300,14 +300,14 @@ struct ts_region {
 
 /* The recorder's answer to a process that connects, with two descriptors: the meters' map and
  * the region. */
-struct ts_welcome {
+struct ts_answer {
 	ts_u64 magic;
 	ts_u32 abi;
 	ts_u32 status; /* 0, or why not */
 };
 
 enum {
-	TS_WELCOME = 0,
+	TS_ACCEPTED = 0,
 	TS_NOT_WATCHED = 1,
 	TS_NO_ROOM = 2,
 };

@@ -33,19 +33,19 @@ static int descriptors(void)
 
 static void send_answer(int s, ts_u32 abi, ts_u32 status, int count)
 {
-	struct ts_welcome welcome;
+	struct ts_answer answer;
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(2 * sizeof(int))];
 	} control;
-	struct iovec part = {&welcome, sizeof(welcome)};
+	struct iovec part = {&answer, sizeof(answer)};
 	struct msghdr message;
 	int fds[2] = {0, 1};
 
-	memset(&welcome, 0, sizeof(welcome));
-	welcome.magic = TS_MAGIC;
-	welcome.abi = abi;
-	welcome.status = status;
+	memset(&answer, 0, sizeof(answer));
+	answer.magic = TS_MAGIC;
+	answer.abi = abi;
+	answer.status = status;
 	memset(&message, 0, sizeof(message));
 	message.msg_iov = &part;
 	message.msg_iovlen = 1;
@@ -60,7 +60,7 @@ static void send_answer(int s, ts_u32 abi, ts_u32 status, int count)
 		c->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
 		memcpy(CMSG_DATA(c), fds, (size_t)count * sizeof(int));
 	}
-	expect(sendmsg(s, &message, 0) == (ssize_t)sizeof(welcome), "the answer is sent");
+	expect(sendmsg(s, &message, 0) == (ssize_t)sizeof(answer), "the answer is sent");
 }
 
 static int answered(ts_u32 abi, ts_u32 status, int count, int fds[2])
@@ -80,14 +80,14 @@ int main(void)
 	int before = descriptors(), fds[2];
 
 	for (int i = 0; i < 3; i++) {
-		expect(answered(TS_ABI + 1, TS_WELCOME, 2, fds) == EPROTO, "another version");
+		expect(answered(TS_ABI + 1, TS_ACCEPTED, 2, fds) == EPROTO, "another version");
 		expect(answered(TS_ABI, TS_NOT_WATCHED, 2, fds) == ESRCH, "not watched");
 		expect(answered(TS_ABI, TS_NO_ROOM, 2, fds) == EPROTO, "no room");
-		expect(answered(TS_ABI, TS_WELCOME, 0, fds) == EPROTO, "no descriptors");
-		expect(answered(TS_ABI, TS_WELCOME, 1, fds) == EPROTO, "one descriptor");
+		expect(answered(TS_ABI, TS_ACCEPTED, 0, fds) == EPROTO, "no descriptors");
+		expect(answered(TS_ABI, TS_ACCEPTED, 1, fds) == EPROTO, "one descriptor");
 	}
 	expect(descriptors() == before, "bad answers leave no descriptors");
-	expect(answered(TS_ABI, TS_WELCOME, 2, fds) == 0, "a good answer");
+	expect(answered(TS_ABI, TS_ACCEPTED, 2, fds) == 0, "a good answer");
 	expect(descriptors() == before + 2, "both descriptors");
 	return failures != 0;
 }

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ABI = ROOT / "sdk" / "java" / "src" / "tailscope" / "Abi.java"
 CONSTANT = re.compile(r"static final (\w+) (\w+) = (.+?);(?: // (.+))?$", re.MULTILINE)
 
-#: Java's side of `ts_blamed`'s and the keeping's arithmetic, for every value that can be.
+#: Java's side of `ts_blamed`'s and retention's arithmetic, for every value that can be.
 ARITHMETIC = """
     for (int cause = 0; cause < TS_CAUSES; cause++)
         if (TS_BLAMED_CAUSES & 1u << cause)

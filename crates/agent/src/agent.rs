@@ -33,7 +33,7 @@ use parts::{allow_descriptors, begin_now, exporter, listener, recorder, scrape};
 use report::Counted;
 
 /// How often it looks at the ledger, the clock and the disk.
-const TEND_EVERY: Duration = Duration::from_secs(1);
+const ROUTINE_EVERY: Duration = Duration::from_secs(1);
 /// How often it looks at all processes, for those that took another name since they started.
 const SEARCH_EVERY: Duration = Duration::from_secs(60);
 
@@ -66,7 +66,7 @@ pub struct Agent {
     chosen: Vec<u32>,
     began: Instant,
     /// The next ledger is being begun, for this reason.
-    turning: Option<Reason>,
+    rotating: Option<Reason>,
     not_before: Option<Instant>,
     holding: Holding,
     shrinking: bool,
@@ -107,7 +107,7 @@ impl Agent {
         let written = Arc::default();
         let ledger_worker = LedgerWorker::start(archive, Arc::clone(&waker), Arc::clone(&written))
             .map_err(system("start a thread"))?;
-        recorder.turn(begin_now(&ledger_worker, &recorder, &mut Vec::new())?);
+        recorder.rotate(begin_now(&ledger_worker, &recorder, &mut Vec::new())?);
         let scrape = scrape(listener, &scrape_requests)?;
         let exported = Arc::default();
         let exporter = exporter(&config, &recorder, &exported)?;
@@ -128,7 +128,7 @@ impl Agent {
             waker,
             chosen: Vec::new(),
             began: Instant::now(),
-            turning: None,
+            rotating: None,
             not_before: None,
             holding: Holding::default(),
             shrinking: false,
@@ -141,7 +141,7 @@ impl Agent {
         agent.search()?;
         agent.shrink();
         agent.tell();
-        agent.greet();
+        agent.announce();
         Ok(agent)
     }
 
@@ -151,7 +151,7 @@ impl Agent {
         figures.configure(metrics.listen.is_some(), metrics.pid);
     }
 
-    fn greet(&self) {
+    fn announce(&self) {
         let folder = self.config.ledger.folder.as_ref().display();
         (self.say)(&format!(
             "recording {} of {} processes to {folder}",
@@ -185,26 +185,26 @@ impl Agent {
     /// its lost rows are counted, and it tries again.
     pub fn run(mut self, orders: &Orders) -> Result<(), AgentError> {
         notify("READY=1");
-        let (mut tended, mut searched) = (Instant::now(), Instant::now());
+        let (mut routine_at, mut searched) = (Instant::now(), Instant::now());
         while !orders.stop.load(Ordering::Relaxed) {
             let wake = Arc::clone(&self.waker);
-            self.by_process.lock().turn(Instant::now());
+            self.by_process.lock().advance(Instant::now());
             match self.recorder.round(Some(wake.as_fd())) {
                 Err(RecordError::Ledger(e)) => self.failed_to_write(&e.to_string()),
                 Err(e @ RecordError::Watch(_)) => (self.say)(&e.to_string()),
                 done => done?,
             }
             self.waker.clear();
-            self.meet()?;
-            self.take_up();
+            self.adopt()?;
+            self.poll_ledger_worker();
             let scrape_requests = Arc::clone(&self.scrape_requests);
             scrape_requests.answer(|| self.figures().render());
             if orders.reload.swap(false, Ordering::Relaxed) {
                 self.reload()?;
             }
-            if tended.elapsed() >= TEND_EVERY {
-                tended = Instant::now();
-                self.tend();
+            if routine_at.elapsed() >= ROUTINE_EVERY {
+                routine_at = Instant::now();
+                self.routine();
                 let missed = self.recorder.missed_process_events()?;
                 if missed || searched.elapsed() >= SEARCH_EVERY {
                     searched = Instant::now();

@@ -69,12 +69,12 @@ impl ByProcess {
             *self = Self::default();
         }
         (self.wanted, self.pid) = (wanted, pid);
-        self.look_again();
+        self.refresh();
     }
 
     /// Looks at all processes again: they may have other names and ports by now, or the recorder
     /// another numbering of names.
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         self.known.clear();
         self.identities.clear();
     }
@@ -88,8 +88,8 @@ impl ByProcess {
     }
 
     /// Lets time pass.
-    pub(crate) fn turn(&mut self, now: Instant) {
-        self.live.turn(now);
+    pub(crate) fn advance(&mut self, now: Instant) {
+        self.live.advance(now);
     }
 
     fn enter(&mut self, row: &SpanRow, name: &str) {
@@ -178,7 +178,7 @@ mod tests {
     fn wanted(pid: bool) -> ByProcess {
         let mut all = ByProcess::default();
         all.configure(true, pid);
-        all.turn(Instant::now());
+        all.advance(Instant::now());
         all
     }
 

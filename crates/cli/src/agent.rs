@@ -33,7 +33,7 @@ pub fn run(args: &args::Agent) -> Result<ExitCode> {
 fn agent_failure(error: AgentError) -> Error {
     match error {
         AgentError::Record(e) => subject::failure(e),
-        e @ (AgentError::Config(_) | AgentError::Aim(_)) => Failure::usage(e),
+        e @ (AgentError::Config(_) | AgentError::Unresolved(_)) => Failure::usage(e),
         e => Failure::machine(e),
     }
 }

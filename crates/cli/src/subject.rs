@@ -13,7 +13,7 @@ use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tailscope_kernel::{LoadError, PidNamespace, missing_capabilities};
 use tailscope_record::{
-    Aim, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
+    ResolvedProbes, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
     RecordError, Recorder, SpanSource, wanted_events,
 };
 use tailscope_counters::Pmus;
@@ -61,7 +61,7 @@ impl Session {
                  tailscope.h and use --span sdk",
             ));
         }
-        let aims = aims(&spans, &processes, launched.as_ref())?;
+        let resolved = resolve_probes(&spans, &processes, launched.as_ref())?;
         let options = Options {
             spans: spans.clone(),
             sample: args.sample,
@@ -80,7 +80,7 @@ impl Session {
             ledger,
             command: env::args().collect(),
         };
-        let mut recorder = Recorder::start(&options, aims).map_err(failure)?;
+        let mut recorder = Recorder::start(&options, resolved).map_err(failure)?;
         watch_all(&processes, &args.pids, args.no_children, |process| {
             recorder.watch(process).map_err(failure)
         })?;
@@ -155,7 +155,7 @@ pub fn targets(
 }
 
 /// How often descendants are looked for that were made before their parents were watched.
-const LOOKS: usize = 3;
+const SEARCHES: usize = 3;
 
 /// Watches these processes, of which `-p` names `roots`. Nobody followed them while the kernel's
 /// programs were loaded, so what they made meanwhile is looked for too.
@@ -167,7 +167,7 @@ pub fn watch_all(
 ) -> Result<()> {
     processes.iter().try_for_each(&mut watch)?;
     let mut known: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
-    for _ in 0..if no_children { 0 } else { LOOKS } {
+    for _ in 0..if no_children { 0 } else { SEARCHES } {
         let of_root = |pid: &u32| Process { pid: *pid }.descendants();
         let mut new: Vec<Process> = roots.iter().flat_map(of_root).collect();
         new.retain(|process| known.insert(process.pid));
@@ -225,20 +225,20 @@ fn patience_with(processes: &[Process]) -> Patience {
 }
 
 /// Finds the probes of those sources that have some.
-pub fn aims(
+pub fn resolve_probes(
     spans: &[SpanSource],
     processes: &[Process],
     launched: Option<&Launched>,
-) -> Result<Vec<Aim>> {
+) -> Result<Vec<ResolvedProbes>> {
     let patience = patience_with(processes);
     let program = launched.map(Launched::program);
     SpanSource::probes(spans)
         .enumerate()
         .map(|(number, source)| {
             let number = u8::try_from(number)?;
-            let mut taken = Aim::take(number, source, processes, program);
+            let mut taken = ResolvedProbes::find(number, source, processes, program);
             while taken.is_err() && patience.once_more() {
-                taken = Aim::take(number, source, processes, program);
+                taken = ResolvedProbes::find(number, source, processes, program);
             }
             taken.map_err(Failure::usage)
         })

@@ -25,7 +25,7 @@ mod blame;
 mod calibrate;
 mod config;
 mod fault_events;
-mod keeping;
+mod retention;
 mod load;
 mod load_error;
 mod losses;
@@ -51,7 +51,7 @@ mod watched;
 
 pub use blame::{Names, softirq, vector};
 pub use config::{Config, SocketSpans};
-pub use keeping::Source;
+pub use retention::Source;
 pub use load::{Ended, Kernel};
 pub use load_error::{LoadError, Missing, NamespaceError};
 pub use losses::{Losses, Uncovered};

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use tailscope_signals::abi;
-use tailscope_signals::keeping::Keeping;
+use tailscope_signals::retention::Retention;
 use tailscope_signals::ring::Rings;
 use tailscope_signals::row::Row;
 
@@ -12,7 +12,7 @@ use crate::answers::{self, Answers};
 use crate::attach::attach;
 use crate::blame::Names;
 use crate::config::{configure, ring_bytes};
-use crate::keeping::{Keepings, Source};
+use crate::retention::{Retentions, Source};
 use crate::load_error::{LoadError, kernel};
 use crate::losses::{self, Losses, Uncovered};
 use crate::meter_maps::{MeterMaps, new_meters, place_meters};
@@ -46,7 +46,7 @@ pub struct Kernel {
     pub(crate) watched: Watched,
     pub(crate) sdk_meters: MeterMaps,
     pub(crate) own_meters: Vec<MapHandle>,
-    keepings: Keepings,
+    retentions: Retentions,
     pub(crate) mechanisms: Mechanisms,
     pub(crate) object: Object,
 }
@@ -149,7 +149,7 @@ impl Kernel {
             watched,
             sdk_meters: MeterMaps::new(shared::FIRST_SDK_MAP..shared::MAX_METER_MAPS),
             own_meters,
-            keepings: Keepings::all(),
+            retentions: Retentions::all(),
             mechanisms,
             object,
         };
@@ -221,8 +221,8 @@ impl Kernel {
     }
 
     /// From now on keeps of the spans of this source what is told; times in ns.
-    pub fn keep(&mut self, source: Source, keeping: Keeping) -> Result<(), LoadError> {
-        self.keepings.keep(&self.object, source, keeping)
+    pub fn keep(&mut self, source: Source, retention: Retention) -> Result<(), LoadError> {
+        self.retentions.keep(&self.object, source, retention)
     }
 
     /// Attaches to a probe, in every process that has the file mapped now or later. Only in those

@@ -10,7 +10,7 @@
 // A test gives a symbol its own name, which counts as unsafe.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
-mod ahead;
+mod prefetch;
 mod analysis;
 mod budget;
 mod dte;

@@ -19,7 +19,7 @@ const ROWS: usize = 8_192;
 /// Buffers: two million samples, two seconds at a million a second.
 const BUFFERS: usize = 256;
 /// How often the writer looks.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_EVERY: Duration = Duration::from_millis(2);
 /// While no buffer is free, the observer looks only so often for one.
 const ASK_EVERY: u64 = 64;
 
@@ -197,7 +197,7 @@ impl Drain {
                     buffer.clear();
                     let _ = self.empty.try_send(buffer);
                 }
-                Err(TryRecvError::Empty) => thread::sleep(LOOK),
+                Err(TryRecvError::Empty) => thread::sleep(POLL_EVERY),
                 Err(TryRecvError::Disconnected) => break,
             }
         }

@@ -22,7 +22,7 @@ use crate::report::{Context, Report, report};
 use crate::sampler::{self, Readers, Sample, Sink};
 use crate::signal::{Any, Read, Reader, Signal};
 /// Whether the application's end is looked for, and how the run goes is told, so often.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 const TELL: Duration = Duration::from_secs(1);
 
 /// Observes, until its time is over, it is told to stop, or a process ends.
@@ -194,7 +194,7 @@ impl Run<'_> {
         loop {
             // A process that ends can't be read a little before its end is told.
             let unreadable = self.failed.load(Relaxed);
-            let share = LOOK / owners.len().max(1) as u32;
+            let share = POLL_EVERY / owners.len().max(1) as u32;
             if owners.is_empty() {
                 thread::sleep(share);
             }

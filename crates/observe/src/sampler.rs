@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tailscope_signals::clock::{self, Cycles};
 use tailscope_signals::preempted::Preemption;
 
-use crate::ahead::Ahead;
+use crate::prefetch::Prefetch;
 use crate::dte::Tolerance;
 use crate::pace::Pace;
 use crate::signal::Read;
@@ -74,14 +74,14 @@ impl Usual {
 /// way while the clock is read, which takes 26 cycles on an EPYC. Before the fence that is of no use there.
 /// The loads come after the reading by their addresses, which takes 8 cycles less than a second fence.
 #[inline(always)]
-fn read<R: Read, const N: usize>(counters: &[R; N], ahead: &mut Ahead<N>) -> (u64, [u64; N], u64) {
-    let fetched = ahead.fetch(counters);
+fn read<R: Read, const N: usize>(counters: &[R; N], prefetch: &mut Prefetch<N>) -> (u64, [u64; N], u64) {
+    let fetched = prefetch.fetch(counters);
     clock::settle();
     counters.iter().for_each(Read::ask);
     let (start, after) = Cycles::before_loads();
     let values = std::array::from_fn(|i| counters[i].read_after(after));
     let end = Cycles::after_loads();
-    ahead.learn(fetched, &values);
+    prefetch.learn(fetched, &values);
     (start.0, values, end.0)
 }
 
@@ -99,13 +99,13 @@ fn read<R: Read, const N: usize>(counters: &[R; N], ahead: &mut Ahead<N>) -> (u6
 fn sample<R: Read, const N: usize, const T: usize>(
     readers: &Readers<R, N, T>,
     usual: Usual,
-    ahead: &mut Ahead<N>,
+    prefetch: &mut Prefetch<N>,
     watch: Option<&Preemption>,
 ) -> Sample<N, T> {
-    let (mut start, mut counters, mut end) = read(&readers.counters, ahead);
-    let again = !ahead.is_vain() && usual.is_exceeded(start, end);
+    let (mut start, mut counters, mut end) = read(&readers.counters, prefetch);
+    let again = !prefetch.is_vain() && usual.is_exceeded(start, end);
     if again {
-        (start, counters, end) = read(&readers.counters, ahead);
+        (start, counters, end) = read(&readers.counters, prefetch);
     }
     Sample {
         start,
@@ -150,12 +150,12 @@ pub fn run<R: Read, const N: usize, const T: usize>(
         tolerance,
         last: None,
     };
-    let mut ahead = Ahead::default();
+    let mut prefetch = Prefetch::default();
     loop {
         if pace.every() > 0 {
             wait(pace, until, watch);
         }
-        let sample = sample(readers, usual, &mut ahead, watch);
+        let sample = sample(readers, usual, &mut prefetch, watch);
         usual.last = Some((sample.start, sample.end.wrapping_sub(sample.start)));
         pace.took(sample.start);
         sink.take(&sample);

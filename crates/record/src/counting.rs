@@ -15,7 +15,7 @@ use tailscope_signals::row;
 use tailscope_trace::{Counter, Counts, Rung};
 
 /// How long a group's turn is.
-const TURN: Duration = Duration::from_secs(1);
+const SWITCH_EVERY: Duration = Duration::from_secs(1);
 
 /// The events of a recording, by their columns.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Counting {
     groups: Vec<Vec<u8>>,
     /// The groups whose turn is still to come in this round, the next one last.
     round: Vec<usize>,
-    turned: Instant,
+    switched: Instant,
 }
 
 impl Counting {
@@ -66,7 +66,7 @@ impl Counting {
             refused,
             groups,
             round: Vec::new(),
-            turned: Instant::now(),
+            switched: Instant::now(),
         }
     }
 
@@ -76,11 +76,11 @@ impl Counting {
     }
 
     /// The group whose turn begins now, if a turn does: always where it never did.
-    pub(crate) fn turn(&mut self, now: Instant, first: bool) -> Option<(u16, Vec<abi::ts_event>)> {
-        if !first && (self.groups.len() < 2 || now.duration_since(self.turned) < TURN) {
+    pub(crate) fn switch_group(&mut self, now: Instant, first: bool) -> Option<(u16, Vec<abi::ts_event>)> {
+        if !first && (self.groups.len() < 2 || now.duration_since(self.switched) < SWITCH_EVERY) {
             return None;
         }
-        self.turned = now;
+        self.switched = now;
         if self.round.is_empty() {
             self.round = (0..self.groups.len()).collect();
             fastrand::shuffle(&mut self.round);
@@ -137,7 +137,7 @@ impl Counting {
             rung: self.counts().then(|| {
                 let taking_turns = match self.groups.len() {
                     1 => String::new(),
-                    groups => format!(", {groups} groups, switched every {} s", TURN.as_secs()),
+                    groups => format!(", {groups} groups, switched every {} s", SWITCH_EVERY.as_secs()),
                 };
                 format!("{READ_BY} at start and end, {together} events at a time{taking_turns}")
             }),
@@ -224,8 +224,8 @@ mod tests {
             for _ in 0..3 {
                 let seen: HashSet<u16> = (0..counting.groups.len())
                     .map(|_| {
-                        now += TURN;
-                        counting.turn(now, true).expect("a turn").0
+                        now += SWITCH_EVERY;
+                        counting.switch_group(now, true).expect("a group").0
                     })
                     .collect();
                 prop_assert_eq!(seen.len(), counting.groups.len());
@@ -250,9 +250,9 @@ mod tests {
     fn events_that_fit_take_no_turns() {
         let mut counting = Counting::plan(events(4), crowded(4));
         let begin = Instant::now();
-        let (group, told) = counting.turn(begin, true).expect("a turn");
+        let (group, told) = counting.switch_group(begin, true).expect("a group");
         assert_eq!((group, told.len()), (0, 4));
-        assert!(counting.turn(begin + 10 * TURN, false).is_none());
+        assert!(counting.switch_group(begin + 10 * SWITCH_EVERY, false).is_none());
         assert!(
             counting
                 .rung()
@@ -267,9 +267,9 @@ mod tests {
         let mut counting = Counting::plan(events(6), crowded(4));
         assert_eq!(counting.groups.len(), 3);
         let begin = Instant::now();
-        assert!(counting.turn(begin, true).is_some());
-        assert!(counting.turn(begin + TURN / 2, false).is_none());
-        assert!(counting.turn(begin + TURN, false).is_some());
+        assert!(counting.switch_group(begin, true).is_some());
+        assert!(counting.switch_group(begin + SWITCH_EVERY / 2, false).is_none());
+        assert!(counting.switch_group(begin + SWITCH_EVERY, false).is_some());
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
         let refuse = |_: &[_]| Err(Refusal::Kernel(io::Error::from_raw_os_error(2)));
         let mut counting = Counting::plan(events(2), refuse);
         assert!(!counting.counts());
-        assert!(counting.turn(Instant::now(), true).is_none());
+        assert!(counting.switch_group(Instant::now(), true).is_none());
         assert!(counting.columns().iter().all(|column| !column.counted));
         let rung = counting.rung();
         assert_eq!(rung.rung, None);

@@ -2,21 +2,21 @@
 
 use tailscope_kernel::{Kernel, Measurement, Mechanisms, SocketSpans};
 
-use crate::Aim;
+use crate::ResolvedProbes;
 use crate::options::RecordError;
 
 /// Attaches to all probes, if this kernel can.
-pub(crate) fn attach_probes(kernel: &mut Kernel, aims: &[Aim]) -> Result<(), RecordError> {
-    for aim in aims {
+pub(crate) fn attach_probes(kernel: &mut Kernel, resolved: &[ResolvedProbes]) -> Result<(), RecordError> {
+    for probes in resolved {
         let failed = |why| RecordError::Source {
-            source_name: aim.source.to_string(),
+            source_name: probes.source.to_string(),
             why,
         };
         let uprobes = kernel.mechanisms().get(Measurement::Uprobe);
         if let Some(missing) = uprobes.filter(|uprobes| uprobes.hook.is_none()) {
             return Err(failed(missing.why.clone()));
         }
-        for probe in &aim.probes {
+        for probe in &probes.probes {
             kernel
                 .attach_probe(probe)
                 .map_err(|e| failed(e.to_string()))?;

@@ -6,12 +6,12 @@
 
 #![forbid(unsafe_code)]
 
-mod aim;
-mod book;
+mod resolved;
+mod pipeline;
 mod convert;
 mod counting;
 mod hooks;
-mod keeping;
+mod retention;
 mod launch;
 mod live;
 mod locate;
@@ -32,10 +32,10 @@ mod symbols;
 mod tally;
 mod wanted;
 
-pub use aim::{Aim, AimError};
-pub use book::Tap;
+pub use resolved::{ResolvedProbes, UnresolvedError};
+pub use pipeline::Tap;
 pub use counting::{READ_BY as COUNTED_BY, rung_here as counters_rung};
-pub use keeping::Policy;
+pub use retention::Policy;
 pub use launch::{LaunchError, Launched, Prints};
 pub use live::{Kind, Live};
 pub use machine::{describe as describe_machine, max_resident_bytes};
@@ -46,5 +46,5 @@ pub use process::{Process, ProcessError};
 pub use recorder::{Closing, NextLedger, Recorder};
 pub use source::{SourceError, SpanSource};
 pub use steal::StealClock;
-pub use tally::{Makeup, Tally};
+pub use tally::{Breakdown, Tally};
 pub use wanted::{WantedError, wanted_events};

@@ -38,7 +38,7 @@ pub struct Live {
     /// Kinds that are counted as `(other)`.
     folded: usize,
     began: Option<Instant>,
-    turned: Option<Instant>,
+    advanced: Option<Instant>,
     /// The slice that rows are entered into, and how many of the others were, up to all.
     now: usize,
     full: u32,
@@ -62,7 +62,7 @@ impl Live {
         let user = self.user_of(row.pid as u32);
         let kind = match self.by_name.get(&(user, row.span)) {
             Some(kind) => *kind,
-            None => self.meet(user, row.span, || name(row.span)),
+            None => self.adopt(user, row.span, || name(row.span)),
         };
         self.kinds[usize::from(kind)].enter(row, self.now);
     }
@@ -78,7 +78,7 @@ impl Live {
 
     /// A place for a new kind. Where there is none, the user who has the most kinds gives one up, or gets
     /// none: whose names are few keeps them all, whatever others do.
-    fn meet(&mut self, user: u32, span: SpanName, name: impl FnOnce() -> Arc<str>) -> u8 {
+    fn adopt(&mut self, user: u32, span: SpanName, name: impl FnOnce() -> Arc<str>) -> u8 {
         let place = if self.kinds.len() < MOST_KINDS {
             self.kinds.push(Kind::new(name(), user));
             self.kinds.len() - 1
@@ -127,14 +127,14 @@ impl Live {
     }
 
     /// Lets time pass: to be called at every look, before its rows.
-    pub fn turn(&mut self, now: Instant) {
-        let (_, turned) = (
+    pub fn advance(&mut self, now: Instant) {
+        let (_, advanced) = (
             self.began.get_or_insert(now),
-            self.turned.get_or_insert(now),
+            self.advanced.get_or_insert(now),
         );
         let mut passed = 0;
-        while now.saturating_duration_since(*turned) >= SLICE {
-            *turned += SLICE;
+        while now.saturating_duration_since(*advanced) >= SLICE {
+            *advanced += SLICE;
             passed += 1;
             if passed <= SLICES {
                 self.now = (self.now + 1) % SLICES;
@@ -159,8 +159,8 @@ impl Live {
     /// How long the last seconds are that [`Kind::recent`] counts.
     #[must_use]
     pub fn window(&self, now: Instant) -> Duration {
-        self.turned.map_or(Duration::ZERO, |turned| {
-            SLICE * self.full + now.saturating_duration_since(turned)
+        self.advanced.map_or(Duration::ZERO, |advanced| {
+            SLICE * self.full + now.saturating_duration_since(advanced)
         })
     }
 
@@ -266,7 +266,7 @@ mod tests {
         fn new() -> Self {
             let start = Instant::now();
             let mut live = Live::default();
-            live.turn(start);
+            live.advance(start);
             Self {
                 live,
                 names: Names::default(),
@@ -293,12 +293,12 @@ mod tests {
     fn kinds_are_apart_and_what_is_old_is_let_go() {
         let mut stage = Stage::new();
         for second in 0..20 {
-            stage.live.turn(stage.at(f64::from(second)));
+            stage.live.advance(stage.at(f64::from(second)));
             stage.enter("get", 1000 * i64::from(second + 1), 1.0);
             stage.enter("set", 7, 2.0);
         }
         let now = stage.at(19.5);
-        stage.live.turn(now);
+        stage.live.advance(now);
         let [get, set] = stage.live.kinds() else {
             panic!("two kinds: {:?}", stage.live.kinds().len());
         };
@@ -317,7 +317,7 @@ mod tests {
     fn a_long_pause_empties_the_last_seconds() {
         let mut stage = Stage::new();
         stage.enter("get", 1000, 1.0);
-        stage.live.turn(stage.at(3601.0));
+        stage.live.advance(stage.at(3601.0));
         assert_eq!(stage.live.kinds()[0].recent().spans(), 0);
         assert_eq!(stage.live.kinds()[0].total().spans(), 1);
         assert_eq!(stage.live.window(stage.at(3601.0)), Duration::from_secs(9));

@@ -9,7 +9,7 @@ use tailscope_sdk_server::sockets::ServeError;
 use tailscope_counters::Event;
 use tailscope_trace::Existing;
 
-use crate::keeping::Policy;
+use crate::retention::Policy;
 use crate::{Live, SpanSource};
 
 /// What to record.
@@ -50,7 +50,7 @@ pub struct Place {
 /// Who hears of a recording while it goes on.
 pub trait Listener {
     /// After each look, twenty times a second or more: what the spans so far were like.
-    fn look(&mut self, live: &Live) {
+    fn show(&mut self, live: &Live) {
         let _ = live;
     }
 

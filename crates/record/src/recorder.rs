@@ -3,10 +3,10 @@
 mod counts;
 mod events;
 mod lifecycle;
-mod look;
-mod turn;
+mod poll;
+mod rotate;
 
-pub use turn::{Closing, NextLedger};
+pub use rotate::{Closing, NextLedger};
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -17,21 +17,21 @@ use tailscope_kernel::{Also, Config, Kernel, SocketSpans, drop_capabilities};
 use tailscope_sdk_server::sockets::Sockets;
 use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Clock, own_cpu_ns};
-use tailscope_signals::keeping::Keeping;
+use tailscope_signals::retention::Retention;
 use tailscope_process::MappedSizes;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName};
 
-use crate::book::{Book, Tap, Weights};
+use crate::pipeline::{RowPipeline, Tap, Weights};
 use crate::counting::Counting;
 use crate::hooks::{attach_probes, check_sockets};
-use crate::keeping::{Flow, Keeper, row_bytes};
+use crate::retention::{Flow, TailSampler, row_bytes};
 use crate::metadata::{measured, metadata};
 use crate::notices::Notices;
 use crate::options::{End, Listener, Options, Place, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
-use crate::{Aim, Live, Policy, SpanSource, StealClock};
-use turn::Sums;
+use crate::{ResolvedProbes, Live, Policy, SpanSource, StealClock};
+use rotate::Sums;
 
 /// How often it decides anew what to keep.
 const STEER_EVERY: Duration = Duration::from_millis(200);
@@ -42,11 +42,11 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 pub struct Recorder {
     kernel: Kernel,
     sdk: Option<Server<SpanName>>,
-    aims: Vec<Aim>,
+    resolved: Vec<ResolvedProbes>,
     mapped: MappedSizes,
     clock: Clock,
     steal: Option<StealClock>,
-    book: Book,
+    pipeline: RowPipeline,
     processes: HashSet<u32>,
     /// When they began, in the kernel's ticks, as far as that was asked: a number is used again.
     starts: HashMap<u32, u64>,
@@ -61,7 +61,7 @@ pub struct Recorder {
     programs: Vec<u32>,
     lost_process_events: u64,
     pace: Pace,
-    looked: Instant,
+    polled: Instant,
     steered: Instant,
     refreshed: Instant,
     /// What was counted until the present ledger began.
@@ -72,19 +72,19 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Loads the programs and begins the ledger. Nobody is recorded yet. `aims`: the probes of
+    /// Loads the programs and begins the ledger. Nobody is recorded yet. `resolved`: the probes of
     /// those sources that have some.
     ///
     /// From here on the calling thread, and those that it starts, have only the capabilities that a
     /// running recorder needs.
-    pub fn start(options: &Options, aims: Vec<Aim>) -> Result<Self, RecordError> {
-        let keeper = Keeper::new(options.keep);
+    pub fn start(options: &Options, resolved: Vec<ResolvedProbes>) -> Result<Self, RecordError> {
+        let sampler = TailSampler::new(options.keep);
         let cpu_at_start = own_cpu_ns();
-        let config = config(options, !aims.is_empty());
+        let config = config(options, !resolved.is_empty());
         let (sample, sockets) = (config.sample, config.sockets);
         let mut kernel = Kernel::load(&config)?;
         check_sockets(sockets, kernel.mechanisms())?;
-        attach_probes(&mut kernel, &aims)?;
+        attach_probes(&mut kernel, &resolved)?;
         let wants_sdk = options.spans.contains(&SpanSource::Sdk);
         let sdk_sockets = wants_sdk.then(|| Sockets::open(options.takes_over));
         let sdk_sockets = sdk_sockets.transpose()?;
@@ -102,7 +102,7 @@ impl Recorder {
         ];
         drop_capabilities(also)?;
         let sdk = sdk_sockets
-            .map(|sockets| Server::start(sockets, Execs::Reported, sample, keeper.of_unknown()));
+            .map(|sockets| Server::start(sockets, Execs::Reported, sample, sampler.of_unknown()));
         let sdk = sdk.transpose().map_err(RecordError::Thread)?;
         let mut recorder = Self {
             kernel,
@@ -111,12 +111,12 @@ impl Recorder {
             clock,
             steal,
             cpu_at_start,
-            book: book(options, &config, output, keeper, counting),
+            pipeline: pipeline(options, &config, output, sampler, counting),
             processes: HashSet::new(),
             starts: HashMap::new(),
             started: Instant::now(),
-            notices: Notices::of(aims.iter().flat_map(Aim::notices)),
-            aims,
+            notices: Notices::of(resolved.iter().flat_map(ResolvedProbes::notices)),
+            resolved,
             sample: options.sample,
             measured,
             metadata,
@@ -124,7 +124,7 @@ impl Recorder {
             programs: Vec::new(),
             lost_process_events: 0,
             pace: Pace::default(),
-            looked: Instant::now(),
+            polled: Instant::now(),
             steered: Instant::now(),
             refreshed: Instant::now(),
             before: Sums::default(),
@@ -143,17 +143,17 @@ impl Recorder {
 
     /// Tells all who write rows which.
     fn tell_what_to_keep(&mut self) -> Result<(), RecordError> {
-        for (source, keeping) in self.book.keepings() {
-            self.kernel.keep(source, keeping)?;
+        for (source, retention) in self.pipeline.retentions() {
+            self.kernel.keep(source, retention)?;
         }
         if let Some(sdk) = &self.sdk {
             let hz = u128::from(self.clock.hz());
             let cycles = |ns: u64| (u128::from(ns) * hz / 1_000_000_000) as u64;
             sdk.keep(|name| {
-                let keeping = self.book.keeper.of(name);
-                Keeping {
-                    always_from: keeping.always_from.map(cycles),
-                    ..keeping
+                let retention = self.pipeline.sampler.of(name);
+                Retention {
+                    always_from: retention.always_from.map(cycles),
+                    ..retention
                 }
             });
         }
@@ -162,17 +162,17 @@ impl Recorder {
 
     /// Decides anew what to keep, from what came since the last time.
     fn steer(&mut self) -> Result<(), RecordError> {
-        if !self.book.keeper.steers() {
+        if !self.pipeline.sampler.steers() {
             return Ok(());
         }
         let flow = Flow {
             at: Instant::now(),
             spans: self.metered(),
-            rows: self.book.rows,
+            rows: self.pipeline.rows,
         };
-        let sealed = self.book.output.totals();
+        let sealed = self.pipeline.output.totals();
         let row_bytes = row_bytes(sealed.rows, sealed.bytes).or(self.row_bytes);
-        self.book.keeper.steer(flow, row_bytes);
+        self.pipeline.sampler.steer(flow, row_bytes);
         self.tell_what_to_keep()
     }
 
@@ -187,7 +187,7 @@ impl Recorder {
         let mut told = Instant::now();
         loop {
             self.round(None)?;
-            listener.look(&self.book.live);
+            listener.show(&self.pipeline.live);
             if told.elapsed() >= TELL_EVERY || self.notices.any() {
                 told = Instant::now();
                 let notices = self.take_notices();
@@ -206,8 +206,8 @@ impl Recorder {
     }
 
     /// Says once of each file with probes that another has taken its place.
-    fn look_for_replaced_files(&mut self) {
-        for file in self.aims.iter_mut().flat_map(|aim| &mut aim.files) {
+    fn check_for_replaced_files(&mut self) {
+        for file in self.resolved.iter_mut().flat_map(|probes| &mut probes.files) {
             if !file.replaced && file.is_replaced_now() {
                 file.replaced = true;
                 self.notices.say(format!(
@@ -227,12 +227,12 @@ impl Recorder {
     /// so may the caller.
     pub fn round(&mut self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         self.wait(wake)?;
-        let before = self.book.rows;
+        let before = self.pipeline.rows;
         self.clock.refine();
-        let looked = self.look();
+        let polled = self.poll();
         let now = Instant::now();
-        self.pace.follow(self.book.rows - before, now - self.looked);
-        self.looked = now;
+        self.pace.follow(self.pipeline.rows - before, now - self.polled);
+        self.polled = now;
         if self.steered.elapsed() >= STEER_EVERY {
             self.steered = Instant::now();
             self.steer()?;
@@ -240,13 +240,13 @@ impl Recorder {
         if self.refreshed.elapsed() >= TELL_EVERY {
             self.refreshed = Instant::now();
             self.search_for_libraries();
-            self.look_for_replaced_files();
+            self.check_for_replaced_files();
             self.report_refusals();
             self.sdk.iter_mut().for_each(Server::drop_closed);
             self.finish_answers(false)?;
         }
-        self.turn_counters();
-        looked
+        self.switch_counters();
+        polled
     }
 
     /// Enters the rows of answers that are complete because nothing has come after them, or of `all`.
@@ -255,8 +255,8 @@ impl Recorder {
         self.kernel
             .finish_answers(all, |row| rows.push(row.clone()))?;
         let (_, names) = self.kernel.ended();
-        let mut page = self.book.open(&mut self.clock, self.steal.as_ref(), &names);
-        rows.iter().for_each(|row| page.enter_socket(row));
+        let mut batch = self.pipeline.open(&mut self.clock, self.steal.as_ref(), &names);
+        rows.iter().for_each(|row| batch.enter_socket(row));
         Ok(())
     }
 
@@ -279,12 +279,12 @@ impl Recorder {
     /// The statistics so far.
     #[must_use]
     pub fn live(&self) -> &Live {
-        &self.book.live
+        &self.pipeline.live
     }
 
     /// Has somebody else get every row too.
     pub fn tap(&mut self, tap: Option<Tap>) {
-        self.book.tap = tap;
+        self.pipeline.tap = tap;
     }
 
     /// Keeps other rows from now on.
@@ -292,9 +292,9 @@ impl Recorder {
         self.metadata.keep = policy.others;
         self.metadata.tail = policy.tail;
         self.metadata.budget = policy.budget;
-        self.book.keeper = Keeper::new(policy);
+        self.pipeline.sampler = TailSampler::new(policy);
         if let Some(sdk) = &mut self.sdk {
-            sdk.keep_unknown(self.book.keeper.of_unknown());
+            sdk.keep_unknown(self.pipeline.sampler.of_unknown());
         }
         self.tell_what_to_keep()
     }
@@ -344,15 +344,15 @@ fn output(
     Ok(Output::Ledger(Box::new(ledger)))
 }
 
-/// The book of rows that go there. It knows what spans are called by their sources, and how many
+/// The pipeline of rows that go there. It knows what spans are called by their sources, and how many
 /// each metered one stands for.
-fn book(
+fn pipeline(
     options: &Options,
     config: &Config,
     output: Output,
-    keeper: Keeper,
+    sampler: TailSampler,
     counting: Counting,
-) -> Book {
+) -> RowPipeline {
     let name = match config.sockets {
         Some(SocketSpans::FromReceive) => SpanSource::RecvSend.span_name(),
         _ => SpanSource::ReadySend.span_name(),
@@ -365,5 +365,5 @@ fn book(
         sdk: 1.0 / options.sample,
         probe: 1.0 / options.sample,
     };
-    Book::new(output, &name, &probe_names, weights, keeper, counting)
+    RowPipeline::new(output, &name, &probe_names, weights, sampler, counting)
 }

@@ -18,13 +18,13 @@ const CELL_BITS: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct Tally {
     counts: Histogram<u64>,
-    cells: Vec<Option<Box<Makeup>>>,
+    cells: Vec<Option<Box<Breakdown>>>,
     rows: u64,
 }
 
 /// What the time of some spans is made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Makeup {
+pub struct Breakdown {
     /// Spans.
     pub spans: f64,
     /// Their wall times together, in ns.
@@ -58,9 +58,9 @@ impl Tally {
         self.counts
             .add(&other.counts)
             .expect("a histogram that grows takes what another took");
-        for (place, makeup) in other.cells.iter().enumerate() {
-            if let Some(makeup) = makeup {
-                self.cell(place).add(makeup, 1.0);
+        for (place, breakdown) in other.cells.iter().enumerate() {
+            if let Some(breakdown) = breakdown {
+                self.cell(place).add(breakdown, 1.0);
             }
         }
         self.rows += other.rows;
@@ -72,7 +72,7 @@ impl Tally {
         self.rows = 0;
     }
 
-    fn cell(&mut self, place: usize) -> &mut Makeup {
+    fn cell(&mut self, place: usize) -> &mut Breakdown {
         if self.cells.len() <= place {
             self.cells.resize(place + 1, None);
         }
@@ -106,15 +106,15 @@ impl Tally {
 
     /// What all spans are made of.
     #[must_use]
-    pub fn whole(&self) -> Makeup {
+    pub fn whole(&self) -> Breakdown {
         self.sum(0, 1.0)
     }
 
     /// What the spans are made of that took at least as long as the quantile.
     #[must_use]
-    pub fn tail(&self, q: f64) -> Makeup {
+    pub fn tail(&self, q: f64) -> Breakdown {
         let Some(quantile) = self.quantile(q) else {
-            return Makeup::default();
+            return Breakdown::default();
         };
         let from = self.counts.lowest_equivalent(quantile);
         let cell = cell_of(from);
@@ -125,18 +125,18 @@ impl Tally {
     }
 
     /// The cells from one on, of which the first counts in part.
-    fn sum(&self, from: usize, part: f64) -> Makeup {
-        let mut sum = Makeup::default();
-        for (place, makeup) in self.cells.iter().enumerate().skip(from) {
-            if let Some(makeup) = makeup {
-                sum.add(makeup, if place == from { part } else { 1.0 });
+    fn sum(&self, from: usize, part: f64) -> Breakdown {
+        let mut sum = Breakdown::default();
+        for (place, breakdown) in self.cells.iter().enumerate().skip(from) {
+            if let Some(breakdown) = breakdown {
+                sum.add(breakdown, if place == from { part } else { 1.0 });
             }
         }
         sum
     }
 }
 
-impl Makeup {
+impl Breakdown {
     fn enter(&mut self, row: &SpanRow) {
         self.spans += row.weight;
         self.wall_ns += row.weight * row.wall_ns as f64;
@@ -274,6 +274,6 @@ mod tests {
     #[test]
     fn nothing_has_no_quantile_and_no_tail() {
         assert_eq!(Tally::default().quantile(0.5), None);
-        assert_eq!(Tally::default().tail(0.99), Makeup::default());
+        assert_eq!(Tally::default().tail(0.99), Breakdown::default());
     }
 }

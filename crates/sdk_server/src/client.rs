@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use tailscope_kernel::SdkPrograms;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
-use tailscope_signals::keeping::Keeping;
+use tailscope_signals::retention::Retention;
 use tailscope_signals::meters::Meters;
 use tailscope_process::owner;
 use tailscope_signals::row::Row;
@@ -48,9 +48,9 @@ impl<N: Copy> Client<N> {
         pid: u32,
         programs: &mut SdkPrograms<'_>,
         sample: u64,
-        keeping: Keeping,
+        retention: Retention,
     ) -> io::Result<Self> {
-        let region = Region::create(sample, keeping)?;
+        let region = Region::create(sample, retention)?;
         let meters = programs.give_meters(pid).map_err(io::Error::other)?;
         Ok(Self {
             region,
@@ -89,7 +89,7 @@ impl<N: Copy> Client<N> {
     }
 
     /// Sets which rows it writes.
-    pub(crate) fn keep(&self, of: impl Fn(N) -> Keeping) {
+    pub(crate) fn keep(&self, of: impl Fn(N) -> Retention) {
         for (number, name) in (0..=u8::MAX).zip(&self.names) {
             if let Some(name) = name {
                 self.region.keep(number, of(*name));

@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
-use tailscope_signals::keeping::{Keeping, Kept};
+use tailscope_signals::retention::{Retention, Kept};
 use tailscope_signals::mapping::Mapping;
 use tailscope_signals::meters::Meters;
 use tailscope_signals::row::Row;
@@ -55,7 +55,7 @@ pub struct RegionLoss {
 impl Region {
     /// Makes a region in which spans are metered with probability `sample`, of 2^32, and rows of
     /// all names kept as told.
-    pub fn create(sample: u64, keeping: Keeping) -> io::Result<Self> {
+    pub fn create(sample: u64, retention: Retention) -> io::Result<Self> {
         let len = abi::TS_REGION_HEAD as usize + CHUNKS * CHUNK;
         let file = memfd_create("tailscope", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
@@ -75,7 +75,7 @@ impl Region {
             .u32(offset_of!(abi::ts_region, abi))
             .store(abi::TS_ABI, Relaxed);
         region.word(offset_of!(abi::ts_region, sample), sample);
-        (0..=u8::MAX).for_each(|number| region.keep(number, keeping));
+        (0..=u8::MAX).for_each(|number| region.keep(number, retention));
         region.word(offset_of!(abi::ts_region, magic), abi::TS_MAGIC);
         Ok(region)
     }
@@ -85,16 +85,16 @@ impl Region {
     }
 
     /// From now on keeps of the spans with this number what is told; times in cycles.
-    pub fn keep(&self, number: u8, keeping: Keeping) {
-        let at = offset_of!(abi::ts_region, keeping)
-            + usize::from(number) * size_of::<abi::ts_keeping>();
-        let words = abi::ts_keeping::from(keeping);
-        self.hand_out(keeping.others); // first: the process may draw with it at once
+    pub fn keep(&self, number: u8, retention: Retention) {
+        let at = offset_of!(abi::ts_region, retention)
+            + usize::from(number) * size_of::<abi::ts_retention>();
+        let words = abi::ts_retention::from(retention);
+        self.hand_out(retention.others); // first: the process may draw with it at once
         self.word(
-            at + offset_of!(abi::ts_keeping, always_from),
+            at + offset_of!(abi::ts_retention, always_from),
             words.always_from,
         );
-        self.word(at + offset_of!(abi::ts_keeping, others), words.others);
+        self.word(at + offset_of!(abi::ts_retention, others), words.others);
     }
 
     fn hand_out(&self, kept: Kept) {
@@ -305,11 +305,11 @@ mod tests {
     #[test]
     fn rows_are_taken_only_with_probabilities_that_were_handed_out() {
         let few = Kept::nearest(0.01);
-        let keeping = Keeping {
+        let retention = Retention {
             always_from: None,
             others: few,
         };
-        let mut region = Region::create(1 << 32, keeping).expect("memory");
+        let mut region = Region::create(1 << 32, retention).expect("memory");
         let file = memfd_create("meters", MemfdFlags::CLOEXEC).expect("memory");
         ftruncate(
             &file,
@@ -326,9 +326,9 @@ mod tests {
         assert_eq!(region.loss().malformed, 2);
         region.keep(
             7,
-            Keeping {
+            Retention {
                 others: Kept::nearest(0.02),
-                ..keeping
+                ..retention
             },
         );
         forge(&region, Kept::nearest(0.02));

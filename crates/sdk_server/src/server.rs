@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tailscope_kernel::SdkPrograms;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
-use tailscope_signals::keeping::Keeping;
+use tailscope_signals::retention::Retention;
 use tailscope_process::owner;
 use tailscope_process::rooted;
 use tailscope_process::owner::program_of;
@@ -69,7 +69,7 @@ pub struct Server<N> {
     execs: Execs,
     sample: u64,
     /// Which rows are kept of a name that is not known yet. Times in cycles.
-    unknown: Keeping,
+    unknown: Retention,
     /// The group of events that is counted now, and its number.
     counted: (u16, Vec<abi::ts_event>),
     /// Of processes that have ended.
@@ -88,7 +88,7 @@ impl<N: Copy> Server<N> {
         sockets: Sockets,
         execs: Execs,
         sample: u64,
-        unknown: Keeping,
+        unknown: Retention,
     ) -> io::Result<Self> {
         Ok(Self {
             sockets,
@@ -314,15 +314,15 @@ impl<N: Copy> Server<N> {
     }
 
     /// Sets which rows all processes write, by name. Times in cycles.
-    pub fn keep(&self, of: impl Fn(N) -> Keeping) {
+    pub fn keep(&self, of: impl Fn(N) -> Retention) {
         for client in self.clients.values() {
             client.keep(&of);
         }
     }
 
     /// The same for names that are not known yet, of processes that connect from now on.
-    pub fn keep_unknown(&mut self, keeping: Keeping) {
-        self.unknown = keeping;
+    pub fn keep_unknown(&mut self, retention: Retention) {
+        self.unknown = retention;
     }
 
     /// Takes what all processes have written.

@@ -220,7 +220,7 @@ impl ConnectionRequest {
 
     /// Sends the map of its meters and its region. Fails if the process has closed it meanwhile.
     pub fn grant(self, meters: BorrowedFd<'_>, region: BorrowedFd<'_>) -> io::Result<Connection> {
-        answer(&self.connection, abi::TS_WELCOME, &[meters, region])?;
+        answer(&self.connection, abi::TS_ACCEPTED, &[meters, region])?;
         Ok(Connection(self.connection))
     }
 

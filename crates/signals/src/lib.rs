@@ -10,7 +10,7 @@ pub mod clock;
 pub mod cut_short;
 pub mod event;
 pub mod event_ring;
-pub mod keeping;
+pub mod retention;
 pub mod little_endian;
 pub mod mapping;
 pub mod meters;

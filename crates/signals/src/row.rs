@@ -7,7 +7,7 @@ use std::mem::{offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::abi;
-use crate::keeping::Kept;
+use crate::retention::Kept;
 use crate::little_endian::{u16_at, u32_at, u64_at};
 
 /// How many causes the kernel meters.

@@ -202,7 +202,7 @@ impl Flight {
 
     /// Whether any process that was named, or a child of it, still lives.
     #[must_use]
-    pub fn anybody_lives(&self) -> bool {
+    pub fn any_is_alive(&self) -> bool {
         !self.events.watched().is_empty()
     }
 
@@ -252,7 +252,7 @@ impl Flight {
     }
 
     /// Looks at what is new. To be called some twenty times a second.
-    pub fn turn(&mut self) -> Vec<Notice> {
+    pub fn poll(&mut self) -> Vec<Notice> {
         let mut notices = Vec::new();
         if let Some(sdk) = &mut self.sdk {
             sdk.answer(&mut self.events);
@@ -269,10 +269,10 @@ impl Flight {
             self.count_gaps(now);
             let rings = filled(&self.rings, self.sdk.as_ref());
             let bytes = self.ring_bytes();
-            notices.extend(self.holding.look(now, &rings, bytes));
+            notices.extend(self.holding.check(now, &rings, bytes));
             notices.extend(
                 self.jvms
-                    .look(&mut self.events)
+                    .poll(&mut self.events)
                     .into_iter()
                     .map(Notice::Note),
             );

@@ -22,7 +22,7 @@ mod request;
 mod slow;
 mod story;
 mod trace;
-mod track;
+mod thread_timeline;
 mod watched;
 mod window;
 
@@ -33,6 +33,6 @@ pub use picture::picture;
 pub use request::Request;
 pub use slow::Slow;
 pub use story::{
-    Cause, Gap, Interval, JvmMeanwhile, Kind, Lane, Picture, Stage, Stories, Story, ms, tell,
+    Cause, Gap, Interval, JvmMeanwhile, Kind, Lane, Picture, Stage, Stories, Story, ms, analyze,
 };
 pub use trace::{Trace, TraceError};

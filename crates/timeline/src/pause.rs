@@ -56,7 +56,7 @@ impl Pauses {
                 name,
                 more,
             } => {
-                let naming = self.turn(event, what, begins, name, process);
+                let naming = self.switch(event, what, begins, name, process);
                 if more {
                     self.naming.insert(event.tid, naming);
                 }
@@ -73,7 +73,7 @@ impl Pauses {
         }
     }
 
-    fn turn(
+    fn switch(
         &mut self,
         event: &Event,
         what: Jvm,

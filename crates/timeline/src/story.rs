@@ -14,7 +14,7 @@ mod jvm;
 mod losses;
 mod naming;
 mod picture;
-mod teller;
+mod critical_path;
 
 use serde::Serialize;
 use tailscope_kernel::{softirq, vector};
@@ -24,12 +24,12 @@ use crate::pause::Pause;
 use crate::probed::Probed;
 use crate::request::{Request, Requests};
 use crate::trace::Trace;
-use crate::track::{Spans, Tracks};
+use crate::thread_timeline::{Spans, ThreadTimelines};
 use crate::watched::Watched;
 use answers::Answers;
 pub use jvm::JvmMeanwhile;
 pub use picture::{Interval, Lane, Picture};
-use teller::Teller;
+use critical_path::CriticalPath;
 
 /// Which part of a request's way a gap belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -202,11 +202,11 @@ const ONE_IN: usize = 100;
 /// Tells the stories of a trace's slow requests. `None` for what is slow: what was when it was
 /// recorded, else the slowest hundredth.
 #[must_use]
-pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
+pub fn analyze(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
     let Followed {
         requests,
         earlier,
-        tracks,
+        timelines,
         choice,
     } = follow(trace, slower_ns, most);
     let told = chosen(&requests, choice);
@@ -228,13 +228,13 @@ pub fn tell(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
         whole_from_ns: trace.about.whole_from_ns(),
         to_ns: trace.about.to_ns,
         losses: losses::of_all(trace),
-        pauses: tracks.pauses().all().to_vec(),
+        pauses: timelines.pauses().all().to_vec(),
         stories: told
             .iter()
             .map(|request| {
-                Teller {
+                CriticalPath {
                     trace,
-                    tracks: &tracks,
+                    timelines: &timelines,
                     answers: &answers,
                 }
                 .story(request)
@@ -259,7 +259,7 @@ pub(crate) struct Followed {
     pub(crate) requests: Vec<Request>,
     /// How many an earlier window tells of.
     earlier: u64,
-    pub(crate) tracks: Tracks,
+    pub(crate) timelines: ThreadTimelines,
     pub(crate) choice: Choice,
 }
 
@@ -321,15 +321,15 @@ pub(crate) fn follow(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Foll
                 .chain(client)
         })
         .collect();
-    let mut tracks = Tracks::new(spans, watched.processes(), &threads);
+    let mut timelines = ThreadTimelines::new(spans, watched.processes(), &threads);
     for (cpu, event) in trace.events() {
-        tracks.take(cpu, &event);
+        timelines.take(cpu, &event);
     }
-    tracks.finish(trace.about.to_ns);
+    timelines.finish(trace.about.to_ns);
     Followed {
         requests,
         earlier,
-        tracks,
+        timelines,
         choice,
     }
 }

@@ -102,7 +102,7 @@ impl Cause {
 
     /// Whether the ledger says who is to blame for it, in the column `<name>_by`.
     #[must_use]
-    pub const fn has_culprits(self) -> bool {
+    pub const fn blames(self) -> bool {
         matches!(
             self,
             Cause::Runqueue

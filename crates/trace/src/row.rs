@@ -32,7 +32,7 @@ impl Counts {
     }
 }
 
-/// The name of a span or of a culprit, as an index into the name table of the writer that interned it
+/// The name of a span or of a blamed thread, as an index into the name table of the writer that interned it
 /// ([`LedgerWriter::intern`](crate::LedgerWriter::intern)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpanName(pub(crate) u32);
@@ -70,7 +70,7 @@ pub struct SpanRow {
     /// How many times each cause struck, likewise.
     pub cause_n: [u32; Cause::COUNT],
     /// Who is to blame for the largest part of each, likewise; only where
-    /// [`Cause::has_culprits`]. Written where the cause struck.
+    /// [`Cause::blames`]. Written where the cause struck.
     pub cause_by: [Option<SpanName>; Cause::COUNT],
     /// How many other requests the span's thread began or answered while this one was open.
     pub others: u32,

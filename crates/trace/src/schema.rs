@@ -43,7 +43,7 @@ impl Column {
             .chain(
                 Cause::ALL
                     .into_iter()
-                    .filter(|cause| cause.has_culprits())
+                    .filter(|cause| cause.blames())
                     .map(CauseBy),
             )
             .chain([Others])

@@ -22,7 +22,7 @@ pub enum AgentError {
     Record(#[from] RecordError),
     /// The probes of `spans`.
     #[error(transparent)]
-    Aim(#[from] tailscope_record::AimError),
+    Unresolved(#[from] tailscope_record::UnresolvedError),
     /// The first ledger.
     #[error("can't start a ledger: {0}")]
     Begin(String),

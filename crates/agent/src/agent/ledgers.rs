@@ -16,7 +16,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 impl Agent {
     /// What is due about once a second.
-    pub(super) fn tend(&mut self) {
+    pub(super) fn routine(&mut self) {
         self.tell();
         self.by_process.lock().keep(self.recorder.processes());
         if let (Some(why), Some(otlp)) = (self.exported.take_trouble(), &self.config.otlp) {
@@ -37,7 +37,7 @@ impl Agent {
             step_ns: self.recorder.clock_step_ns(),
         };
         if let Some(reason) = rotation.due(&present) {
-            self.turn(reason);
+            self.rotate(reason);
         }
         if present.bytes != std::mem::replace(&mut self.shrunk_at, present.bytes) {
             self.shrink();
@@ -45,10 +45,10 @@ impl Agent {
     }
 
     /// Has the next ledger begun. The present one goes on until that is done.
-    pub(super) fn turn(&mut self, reason: Reason) {
+    pub(super) fn rotate(&mut self, reason: Reason) {
         let too_early = self.not_before.is_some_and(|at| Instant::now() < at);
-        if self.turning.is_none() && !too_early {
-            self.turning = Some(reason);
+        if self.rotating.is_none() && !too_early {
+            self.rotating = Some(reason);
             let next = Box::new(self.recorder.next_ledger());
             self.ledger_worker.give(Job::Begin(next));
         }
@@ -62,26 +62,26 @@ impl Agent {
     }
 
     /// Handles what the ledger worker has done.
-    pub(super) fn take_up(&mut self) {
+    pub(super) fn poll_ledger_worker(&mut self) {
         let done: Vec<Done> = self.ledger_worker.done().collect();
         for done in done {
-            self.take_up_one(done);
+            self.ledger_done(done);
         }
     }
 
-    pub(super) fn take_up_one(&mut self, done: Done) {
+    pub(super) fn ledger_done(&mut self, done: Done) {
         match done {
             Done::Begun(Ok(ledger)) => {
-                if let Some(reason) = self.turning.take() {
+                if let Some(reason) = self.rotating.take() {
                     self.counts.turns[reason.index()] += 1;
                 }
                 self.began = Instant::now();
-                if let Some(closing) = self.recorder.turn(*ledger) {
+                if let Some(closing) = self.recorder.rotate(*ledger) {
                     self.ledger_worker.give(Job::Seal(Box::new(closing)));
                 }
             }
             Done::Begun(Err(why)) => {
-                self.turning = None;
+                self.rotating = None;
                 self.not_before = Some(Instant::now() + AGAIN_AFTER);
                 self.failed_to_write(&format!("can't start the next ledger: {why}"));
             }
@@ -103,9 +103,9 @@ impl Agent {
 
     /// Waits until the ledger worker has done all that it was given, in the present folder.
     pub(super) fn settle(&mut self) {
-        while self.turning.is_some() || self.shrinking {
+        while self.rotating.is_some() || self.shrinking {
             match self.ledger_worker.wait() {
-                Some(done) => self.take_up_one(done),
+                Some(done) => self.ledger_done(done),
                 None => return,
             }
         }

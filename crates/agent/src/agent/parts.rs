@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tailscope_record::{Aim, Options, Process, Recorder, SpanSource};
+use tailscope_record::{ResolvedProbes, Options, Process, Recorder, SpanSource};
 use tailscope_trace::LedgerWriter;
 
 use super::{AgentError, system};
@@ -25,9 +25,9 @@ pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, Ag
         })
         .map(|pid| Process { pid })
         .collect();
-    let aims = SpanSource::probes(&spans)
+    let resolved = SpanSource::probes(&spans)
         .enumerate()
-        .map(|(number, source)| Aim::take(number as u8, source, &here, None))
+        .map(|(number, source)| ResolvedProbes::find(number as u8, source, &here, None))
         .collect::<Result<_, _>>()?;
     let options = Options {
         spans,
@@ -41,7 +41,7 @@ pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, Ag
         ledger: None,
         command: std::env::args().collect(),
     };
-    let mut recorder = Recorder::start(&options, aims)?;
+    let mut recorder = Recorder::start(&options, resolved)?;
     for exe in config.process.iter().filter_map(|rule| rule.as_ref().exe()) {
         recorder.attach_sdk(exe);
     }

@@ -8,7 +8,7 @@ use crate::config::Config;
 
 impl Agent {
     /// Programs that started: those that are chosen are watched before they have done much.
-    pub(super) fn meet(&mut self) -> Result<(), AgentError> {
+    pub(super) fn adopt(&mut self) -> Result<(), AgentError> {
         for pid in self.recorder.take_programs() {
             if choose(&mut self.recorder, &self.config, &self.say, pid)? {
                 self.chosen.push(pid);
@@ -21,7 +21,7 @@ impl Agent {
     pub(super) fn search(&mut self) -> Result<(), AgentError> {
         let watched = self.recorder.processes();
         self.chosen.retain(|pid| watched.contains(pid));
-        self.by_process.lock().look_again();
+        self.by_process.lock().refresh();
         let found = choose_all(&mut self.recorder, &self.config, &self.say)?;
         self.chosen.extend(found);
         Ok(())

@@ -40,7 +40,7 @@ impl Agent {
                 self.counts.last_refused = false;
                 (self.say)(&format!("{how}: {}", self.path.display()));
                 self.search()?;
-                self.greet();
+                self.announce();
             }
             // By then the recorder has no ledger any more.
             Err(e @ AgentError::Begin(_)) => return Err(e),
@@ -95,18 +95,18 @@ impl Agent {
             self.settle();
             self.ledger_worker.give(Job::Move(archive));
         }
-        let other_keeping = self.config.record.policy() != new.record.policy();
+        let other_retention = self.config.record.policy() != new.record.policy();
         self.config = new;
         self.ask_by_process();
         match successor {
             Some((next, chosen)) => self.succeed(next, chosen)?,
             None => {
-                if other_keeping {
+                if other_retention {
                     self.recorder.keep(self.config.record.policy())?;
                 }
                 // A ledger says how it was kept, and where it lies.
-                if other_keeping || moves {
-                    self.turn(Reason::Reload);
+                if other_retention || moves {
+                    self.rotate(Reason::Reload);
                 }
             }
         }
@@ -178,9 +178,9 @@ impl Agent {
         self.settle();
         let mut others = Vec::new();
         let ledger = begin_now(&self.ledger_worker, &next, &mut others)?;
-        others.into_iter().for_each(|done| self.take_up_one(done));
+        others.into_iter().for_each(|done| self.ledger_done(done));
         self.chosen = chosen;
-        next.turn(ledger);
+        next.rotate(ledger);
         let twice = Counted::of(&next);
         let closing = self.recorder.end_ledger();
         if let Some(closing) = closing {
@@ -188,7 +188,7 @@ impl Agent {
         }
         self.recorder.tap(None);
         // The next one numbers names differently.
-        self.by_process.lock().look_again();
+        self.by_process.lock().refresh();
         let before = Counted::of(&std::mem::replace(&mut self.recorder, next));
         self.counts.before.add(before);
         self.counts.before.take_away(&twice);

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use signal_hook::consts::SIGUSR1;
-use tailscope_record::{Aim, Launched, Prints, SpanSource};
+use tailscope_record::{ResolvedProbes, Launched, Prints, SpanSource};
 use tailscope_timeline::{
     Figures, Flight, FlightError, Notice, Options, Reason, SpanProbes, Trace, TraceError,
-    ask_for_window, perfetto, picture, tell,
+    ask_for_window, perfetto, picture, analyze,
 };
 
 use crate::failure::Failure;
 use crate::page::{self, PageWriter};
 use crate::streams::{print, save, say};
-use crate::subject::{aims, launch, load_failure, stop_on_signals, targets, watch_all};
+use crate::subject::{launch, load_failure, resolve_probes, stop_on_signals, targets, watch_all};
 use crate::units::{bytes, count, time};
 use args::{Dump, Page, Perfetto, WithWindow};
 
@@ -29,7 +29,7 @@ pub use args::Timeline;
 /// The most that verifiers let a CPU's ring be, in bytes.
 const MOST_A_CPU: u64 = 512 << 20;
 /// How often the rings are looked at.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Records, or tells of what was recorded.
 pub fn run(args: Timeline) -> Result<ExitCode> {
@@ -52,7 +52,7 @@ fn open(path: &std::path::Path) -> Result<Trace> {
 
 fn draw_page(args: &Page) -> Result<ExitCode> {
     let trace = open(&args.trace)?;
-    let mut told = tell(&trace, None, args.number as usize);
+    let mut told = analyze(&trace, None, args.number as usize);
     told.stories
         .drain(..told.stories.len().min(args.number as usize - 1));
     let Some(story) = told.stories.first_mut() else {
@@ -104,8 +104,8 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     let processes = targets(&args.pids, &args.command, args.no_children, "watch")?;
     SpanSource::check(&args.spans).map_err(Failure::usage)?;
     let mut launched = launch(&args.command, Prints::Through)?;
-    let aims = aims(&args.spans, &processes, launched.as_ref())?;
-    let mut flight = Flight::begin(options(args, &aims, launched.is_some())).map_err(failure)?;
+    let resolved = resolve_probes(&args.spans, &processes, launched.as_ref())?;
+    let mut flight = Flight::begin(options(args, &resolved, launched.is_some())).map_err(failure)?;
     for limit in flight.limits() {
         say!("tailscope: {limit}");
     }
@@ -140,7 +140,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
 }
 
-fn options(args: &Timeline, aims: &[Aim], ends_command: bool) -> Options {
+fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool) -> Options {
     let on_sockets = [SpanSource::RecvSend, SpanSource::ReadySend];
     Options {
         keep: args.keep,
@@ -154,11 +154,11 @@ fn options(args: &Timeline, aims: &[Aim], ends_command: bool) -> Options {
         perfetto: args.perfetto,
         control: args.control.clone(),
         sockets: args.spans.is_empty() || on_sockets.iter().any(|of| args.spans.contains(of)),
-        spans: aims
+        spans: resolved
             .iter()
-            .map(|aim| SpanProbes {
-                name: aim.span_name(),
-                probes: aim.probes().to_vec(),
+            .map(|probes| SpanProbes {
+                name: probes.span_name(),
+                probes: probes.probes().to_vec(),
             })
             .collect(),
         sdk: args.spans.contains(&SpanSource::Sdk),
@@ -176,16 +176,16 @@ fn follow(
 ) -> Result<()> {
     let end = args.duration.map(|duration| Instant::now() + duration);
     while !stop.load(Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-        flight.wait(LOOK);
+        flight.wait(POLL_EVERY);
         if asked.swap(false, Relaxed) {
             flight.ask();
         }
-        let notices = flight.turn();
+        let notices = flight.poll();
         tell_notices(&notices, args);
         if let Some(launched) = &mut launched {
             launched.ended()?;
         }
-        if !flight.anybody_lives() {
+        if !flight.any_is_alive() {
             if !args.quiet {
                 say!("every process has ended");
             }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tailscope_timeline::{Gap, Stories, Story, ms, picture, tell};
+use tailscope_timeline::{Gap, Stories, Story, ms, picture, analyze};
 
 use super::args::TellStory;
 use crate::page::Report;
@@ -19,7 +19,7 @@ const PICTURES: usize = 20;
 /// Tells.
 pub fn run(args: &TellStory) -> Result<ExitCode> {
     let trace = super::open(&args.trace)?;
-    let mut told = tell(&trace, args.slower, args.count);
+    let mut told = analyze(&trace, args.slower, args.count);
     if args.json {
         for story in told.stories.iter_mut().take(PICTURES) {
             story.picture = Some(picture(&trace, story));

@@ -1,6 +1,6 @@
 //! Bars whose parts are letters, so that they are read without colours too.
 
-use tailscope_record::Makeup;
+use tailscope_record::Breakdown;
 use tailscope_trace::Cause;
 
 use super::line::{Ink, Line};
@@ -71,17 +71,17 @@ pub fn letter(part: Part) -> char {
 }
 
 /// The sum of a part, in ns.
-pub fn sum_ns(makeup: &Makeup, part: Part) -> f64 {
+pub fn sum_ns(breakdown: &Breakdown, part: Part) -> f64 {
     part.map_or_else(
-        || makeup.running_ns(),
-        |cause| makeup.cause_ns[cause.index()],
+        || breakdown.running_ns(),
+        |cause| breakdown.cause_ns[cause.index()],
     )
 }
 
 /// How many of `width` columns each part gets, by largest remainders; parts without any are left
 /// out. Nothing where there is no time.
-pub fn columns(makeup: &Makeup, width: usize) -> Vec<(Part, usize)> {
-    let sums: Vec<_> = parts().map(|part| (part, sum_ns(makeup, part))).collect();
+pub fn columns(breakdown: &Breakdown, width: usize) -> Vec<(Part, usize)> {
+    let sums: Vec<_> = parts().map(|part| (part, sum_ns(breakdown, part))).collect();
     let all: f64 = sums.iter().map(|(_, ns)| ns).sum();
     if all <= 0.0 {
         return Vec::new();
@@ -106,8 +106,8 @@ pub fn columns(makeup: &Makeup, width: usize) -> Vec<(Part, usize)> {
 }
 
 /// Adds a bar.
-pub fn draw(line: &mut Line, makeup: &Makeup, width: usize) {
-    for (part, columns) in columns(makeup, width) {
+pub fn draw(line: &mut Line, breakdown: &Breakdown, width: usize) {
+    for (part, columns) in columns(breakdown, width) {
         let text = letter(part).to_string().repeat(columns);
         line.push(text, Ink::Part(part));
     }
@@ -136,11 +136,11 @@ mod tests {
         ) {
             let wall_ns = ns.iter().sum::<f64>() + running;
             prop_assume!(wall_ns > 0.0);
-            let makeup = Makeup { spans: 1.0, wall_ns, cause_ns: ns };
-            let columns = columns(&makeup, width);
+            let breakdown = Breakdown { spans: 1.0, wall_ns, cause_ns: ns };
+            let columns = columns(&breakdown, width);
             prop_assert_eq!(columns.iter().map(|(_, n)| n).sum::<usize>(), width);
             for (part, n) in columns {
-                let exact = sum_ns(&makeup, part) / wall_ns * width as f64;
+                let exact = sum_ns(&breakdown, part) / wall_ns * width as f64;
                 prop_assert!((n as f64 - exact).abs() < 1.0 + 1e-6);
             }
         }

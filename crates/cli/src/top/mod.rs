@@ -210,7 +210,7 @@ fn print_text(view: &View, room: &Room, again: bool) -> io::Result<()> {
 }
 
 impl Listener for Watch {
-    fn look(&mut self, live: &Live) {
+    fn show(&mut self, live: &Live) {
         if self.last_look {
             self.latest = Snapshot::take(live);
             return;

@@ -1,6 +1,6 @@
 //! From the view to lines of text: the same on a terminal and in a pipe.
 
-use tailscope_record::Makeup;
+use tailscope_record::Breakdown;
 use tailscope_trace::Cause;
 use unicode_width::UnicodeWidthStr;
 
@@ -172,12 +172,12 @@ fn row(view: &View, kind: &Kind, mark: bool, layout: &Layout, room: &Room) -> Li
         }
     }
     let mut line = Line::new(text + "  ", ink);
-    bar::draw(&mut line, makeup(view, figures), layout.bar);
+    bar::draw(&mut line, breakdown(view, figures), layout.bar);
     line
 }
 
 /// What the bars are of.
-pub fn makeup<'f>(view: &View, figures: &'f Figures) -> &'f Makeup {
+pub fn breakdown<'f>(view: &View, figures: &'f Figures) -> &'f Breakdown {
     if view.tail {
         &figures.tail
     } else {
@@ -244,7 +244,7 @@ fn legend(view: &View, room: &Room) -> Vec<Line> {
     let layout = Layout::of(&view.kinds(), room);
     let mut shown: Vec<(Option<Cause>, usize)> = bar::parts().map(|part| (part, 0)).collect();
     for kind in view.kinds() {
-        for (part, columns) in bar::columns(makeup(view, kind.of(view.period)), layout.bar) {
+        for (part, columns) in bar::columns(breakdown(view, kind.of(view.period)), layout.bar) {
             if let Some(known) = shown.iter_mut().find(|(known, _)| *known == part) {
                 known.1 += columns;
             }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tailscope_record::{Live, Makeup, Tally};
+use tailscope_record::{Live, Breakdown, Tally};
 use tailscope_trace::{Cause, CauseSet};
 
 use crate::console::in_one_line;
@@ -46,9 +46,9 @@ pub struct Figures {
     /// p50, p99 and p99.9 in ns; `None` without spans.
     pub quantiles: Option<[u64; 3]>,
     /// All spans.
-    pub all: Makeup,
+    pub all: Breakdown,
     /// Those at or above p99.
-    pub tail: Makeup,
+    pub tail: Breakdown,
 }
 
 impl Figures {
@@ -80,34 +80,34 @@ impl Figures {
             "p50_ns": p50,
             "p99_ns": p99,
             "p999_ns": p999,
-            "all": makeup_json(&self.all, measured),
-            "tail": makeup_json(&self.tail, measured),
+            "all": breakdown_json(&self.all, measured),
+            "tail": breakdown_json(&self.tail, measured),
         })
     }
 }
 
-fn makeup_json(makeup: &Makeup, measured: CauseSet) -> Value {
+fn breakdown_json(breakdown: &Breakdown, measured: CauseSet) -> Value {
     let mut means: Map<String, Value> = Cause::ALL
         .iter()
         .map(|cause| {
-            let sum_ns = makeup.cause_ns[cause.index()];
-            let mean = measured.contains(*cause).then(|| mean(sum_ns, makeup));
+            let sum_ns = breakdown.cause_ns[cause.index()];
+            let mean = measured.contains(*cause).then(|| mean(sum_ns, breakdown));
             (format!("{cause}_ns"), mean.into())
         })
         .collect();
     means.insert(
         "running_ns".into(),
-        mean(makeup.running_ns(), makeup).into(),
+        mean(breakdown.running_ns(), breakdown).into(),
     );
-    means.insert("wall_ns".into(), mean(makeup.wall_ns, makeup).into());
-    means.insert("spans".into(), makeup.spans.into());
+    means.insert("wall_ns".into(), mean(breakdown.wall_ns, breakdown).into());
+    means.insert("spans".into(), breakdown.spans.into());
     Value::Object(means)
 }
 
 /// What a sum is of one span, in ns.
-pub fn mean(sum_ns: f64, makeup: &Makeup) -> f64 {
-    if makeup.spans > 0.0 {
-        sum_ns / makeup.spans
+pub fn mean(sum_ns: f64, breakdown: &Breakdown) -> f64 {
+    if breakdown.spans > 0.0 {
+        sum_ns / breakdown.spans
     } else {
         0.0
     }
@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn what_is_not_measured_here_is_null_for_machines() {
         let figures = Figures {
-            all: Makeup {
+            all: Breakdown {
                 spans: 2.0,
                 wall_ns: 10.0,
-                ..Makeup::default()
+                ..Breakdown::default()
             },
             ..Figures::default()
         };

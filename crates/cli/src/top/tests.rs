@@ -1,7 +1,7 @@
 //! Pictures as they are seen, and what keys do to them.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use tailscope_record::Makeup;
+use tailscope_record::Breakdown;
 use tailscope_trace::{Cause, CauseSet};
 use unicode_width::UnicodeWidthStr;
 
@@ -10,16 +10,16 @@ use super::picture::picture;
 use super::snapshot::{Figures, Kind, Snapshot};
 use super::view::{Column, Page, View, Wish};
 
-fn makeup(spans: f64, wall_ns: f64, causes: &[(Cause, f64)]) -> Makeup {
-    let mut makeup = Makeup {
+fn breakdown(spans: f64, wall_ns: f64, causes: &[(Cause, f64)]) -> Breakdown {
+    let mut breakdown = Breakdown {
         spans,
         wall_ns: spans * wall_ns,
-        ..Makeup::default()
+        ..Breakdown::default()
     };
     for (cause, ns) in causes {
-        makeup.cause_ns[cause.index()] = spans * ns;
+        breakdown.cause_ns[cause.index()] = spans * ns;
     }
-    makeup
+    breakdown
 }
 
 fn kind(name: &str, rate: f64, quantiles: [u64; 3], causes: &[(Cause, f64)]) -> Kind {
@@ -32,8 +32,8 @@ fn kind(name: &str, rate: f64, quantiles: [u64; 3], causes: &[(Cause, f64)]) -> 
         spans: spans as u64,
         rate,
         quantiles: Some(quantiles),
-        all: makeup(spans, quantiles[0] as f64, &few),
-        tail: makeup(spans / 100.0, quantiles[1] as f64 * 1.2, causes),
+        all: breakdown(spans, quantiles[0] as f64, &few),
+        tail: breakdown(spans / 100.0, quantiles[1] as f64 * 1.2, causes),
     };
     Kind {
         name: name.into(),

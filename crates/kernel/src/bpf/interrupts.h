@@ -67,7 +67,7 @@ SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq_entry, unsigned int vector)
 {
 	if (!this_cpu()->map)
-		this_lately()->softirqs[kind_of_softirq(vector)]++;
+		this_run_history()->softirqs[kind_of_softirq(vector)]++;
 	return push();
 }
 

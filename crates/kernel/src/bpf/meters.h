@@ -23,7 +23,7 @@
 SEC(".rodata.config") const volatile struct config config = {};
 SEC(".bss.lost") struct lost lost = {};
 SEC(".bss.uncovered") struct uncovered uncovered = {};
-SEC(".bss.keepings") struct ts_keeping keepings[SOURCES] = {};
+SEC(".bss.retentions") struct ts_retention retentions[SOURCES] = {};
 
 /* --- who is watched ----------------------------------------------------------------------- */
 
@@ -38,7 +38,7 @@ struct {
 } processes SEC(".maps");
 
 /* One time off the CPU: blocked from `out` to `woken`, then waiting until `in`. */
-struct away {
+struct off_cpu {
 	__u64 out;
 	__u64 woken;
 	__u64 in;
@@ -50,7 +50,7 @@ struct away {
 	__u32 idle; /* no request was open on the thread when it blocked */
 };
 
-#define AWAYS 4 /* a power of two */
+#define OFF_CPU_INTERVALS 4 /* a power of two */
 
 /* Whose connection it is. */
 struct peer {
@@ -87,9 +87,9 @@ struct thread {
 	__u64 reclaim_mark;
 	__u32 contended; /* inside a wait for a kernel lock */
 	__u32 stop;	 /* enum stop, while it is stopped */
-	__u32 aways;	 /* how many times it was off the CPU */
-	struct away now; /* the time off the CPU that goes on */
-	struct away last[AWAYS];
+	__u32 off_cpu_count;	 /* how many times it was off the CPU */
+	struct off_cpu now; /* the time off the CPU that goes on */
+	struct off_cpu last[OFF_CPU_INTERVALS];
 	struct served served[SERVED]; /* each shorter than the one before it */
 };
 
@@ -241,7 +241,7 @@ static __always_inline bool chosen(__u64 probability)
 /* Whether the row of a span that took so long is written; `kept` is the code that it then carries. */
 static __always_inline bool keeps(__u32 source, __u64 wall, __u16 *kept)
 {
-	const volatile struct ts_keeping *k = &keepings[source & (SOURCES - 1)];
+	const volatile struct ts_retention *k = &retentions[source & (SOURCES - 1)];
 	__u64 code = k->others, always_from = k->always_from;
 
 	*kept = 0;

@@ -311,7 +311,7 @@ static __always_inline void give_back(struct reading *r, __u32 cause, __u64 ns)
 
 /* Blocked until somebody gives it something to do, and nothing was: a wait of the thread's, not of
  * the request that came meanwhile. */
-static __always_inline bool was_idle(const struct away *a, __u64 from)
+static __always_inline bool was_idle(const struct off_cpu *a, __u64 from)
 {
 	return a->idle && a->out <= from &&
 	       (a->blocked == TS_LOCK || a->blocked == TS_NETWORK || a->blocked == TS_SLEEP);
@@ -321,7 +321,7 @@ static __always_inline bool was_idle(const struct away *a, __u64 from)
  * Moves the begin back to `from`, when the data was ready or the handshake ended. The thread's times
  * off the CPU since then count with their causes; for the rest it was on the CPU with other work, or
  * waited to be given this one: that, with the interrupts in it, is `queue`, or `accept` for a
- * connection that was not accepted when its data came. A wait that began more than AWAYS switches
+ * connection that was not accepted when its data came. A wait that began more than OFF_CPU_INTERVALS switches
  * ago counts likewise. Of a thread that has had its CPU since then, nothing has to be known.
  */
 static __always_inline void begin_earlier(struct request *r, const struct cpu *cpu, __u64 from,
@@ -333,8 +333,8 @@ static __always_inline void begin_earlier(struct request *r, const struct cpu *c
 	r->since = from;
 	if (cpu->in > from || cpu->served_until > from)
 		t = thread_of(bpf_get_current_task_btf());
-	for (int i = 1; t && i <= AWAYS; i++) {
-		struct away *a = &t->last[(t->aways - i) & (AWAYS - 1)];
+	for (int i = 1; t && i <= OFF_CPU_INTERVALS; i++) {
+		struct off_cpu *a = &t->last[(t->off_cpu_count - i) & (OFF_CPU_INTERVALS - 1)];
 		__u64 since, wait, throttled, deferred;
 
 		if (a->in <= from)

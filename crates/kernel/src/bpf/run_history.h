@@ -13,7 +13,7 @@
 
 #include "blame.h"
 
-#define STINTS 4 /* a power of two */
+#define ON_CPU_INTERVALS 4 /* a power of two */
 #define PF_KTHREAD 0x00200000
 #define KSOFTIRQ 0x71726974666f736bull /* "ksoftirq", as little-endian bytes */
 #define NET_RX 3
@@ -23,7 +23,7 @@
 enum softirq_kind { SOFTIRQ_NET, SOFTIRQ_TIMER, SOFTIRQ_OTHER, SOFTIRQ_KINDS };
 
 /* One time that a thread had a CPU. */
-struct stint {
+struct on_cpu {
 	__u64 task;
 	__u64 ns;
 	__u64 end;
@@ -31,21 +31,21 @@ struct stint {
 	__u32 softirqs; /* of ksoftirqd: the cause that it stands for; else 0 */
 };
 
-struct lately {
+struct run_history {
 	__u32 count;
-	__u32 softirqs[SOFTIRQ_KINDS]; /* that nobody who is watched was under, in this stint */
-	struct stint last[STINTS];
+	__u32 softirqs[SOFTIRQ_KINDS]; /* that nobody who is watched was under, in this interval */
+	struct on_cpu last[ON_CPU_INTERVALS];
 } __attribute__((aligned(64)));
 
-SEC(".bss.lately") struct lately lately[MAX_CPUS] = {};
+SEC(".bss.run_history") struct run_history run_history[MAX_CPUS] = {};
 
-static __always_inline struct lately *this_lately(void)
+static __always_inline struct run_history *this_run_history(void)
 {
-	return &lately[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+	return &run_history[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
 }
 
 /* How long a thread that now leaves its CPU has run there. */
-static __always_inline __u64 stint(struct task_struct *task)
+static __always_inline __u64 on_cpu_ns(struct task_struct *task)
 {
 	return task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime;
 }
@@ -66,7 +66,7 @@ static __always_inline __u32 kind_of_softirq(unsigned int vector)
 
 /* What ksoftirqd's time went to, as far as counts tell: a poll for packets may take hundreds of
  * them, what else is handled between two polls is short. */
-static __always_inline __u32 cause_of_most(const struct lately *l)
+static __always_inline __u32 cause_of_most(const struct run_history *l)
 {
 	__u32 net = l->softirqs[SOFTIRQ_NET], timer = l->softirqs[SOFTIRQ_TIMER];
 	__u32 other = l->softirqs[SOFTIRQ_OTHER];
@@ -82,15 +82,15 @@ static __always_inline bool is_ksoftirqd(const struct task_struct *task)
 }
 
 /* A thread leaves this CPU. The idle thread's clock stands still, and nobody waits behind it. */
-static __always_inline void stint_ends(struct task_struct *prev)
+static __always_inline void on_cpu_ends(struct task_struct *prev)
 {
-	struct lately *l = this_lately();
-	struct stint *s;
+	struct run_history *l = this_run_history();
+	struct on_cpu *s;
 
 	if (prev->pid) {
-		s = &l->last[l->count++ & (STINTS - 1)];
+		s = &l->last[l->count++ & (ON_CPU_INTERVALS - 1)];
 		s->task = (__u64)prev;
-		s->ns = stint(prev);
+		s->ns = on_cpu_ns(prev);
 		s->end = prev->se.exec_start;
 		s->pid = prev->pid;
 		s->softirqs = is_ksoftirqd(prev) ? cause_of_most(l) : 0;
@@ -98,8 +98,8 @@ static __always_inline void stint_ends(struct task_struct *prev)
 	l->softirqs[SOFTIRQ_NET] = l->softirqs[SOFTIRQ_TIMER] = l->softirqs[SOFTIRQ_OTHER] = 0;
 }
 
-/* The number of who had that stint; it may be gone since, and another be in its place. */
-static __noinline __u16 number_of_stint(const struct stint *s)
+/* The number of who had that interval; it may be gone since, and another be in its place. */
+static __noinline __u16 number_of(const struct on_cpu *s)
 {
 	struct task_struct *task = (struct task_struct *)s->task, *leader;
 	__u64 name[4] = {};
@@ -122,19 +122,19 @@ struct waited {
 
 /*
  * What `next` waited behind, so long until now, when `prev` leaves the CPU to it. Of a wait behind
- * more than STINTS others only the last are known.
+ * more than ON_CPU_INTERVALS others only the last are known.
  */
 static __noinline void look_back(struct waited *found, const struct task_struct *next,
 				 struct task_struct *prev, __u64 wait)
 {
-	struct lately *l = this_lately();
+	struct run_history *l = this_run_history();
 	__u64 longest = 0, now = next->se.exec_start;
-	const struct stint *most = NULL;
+	const struct on_cpu *most = NULL;
 
 	found->deferred = 0;
 	found->softirqs = 0;
-	for (int i = 1; i <= STINTS; i++) {
-		const struct stint *s = &l->last[(l->count - i) & (STINTS - 1)];
+	for (int i = 1; i <= ON_CPU_INTERVALS; i++) {
+		const struct on_cpu *s = &l->last[(l->count - i) & (ON_CPU_INTERVALS - 1)];
 		__u64 ago = now - s->end, had = s->ns;
 
 		if (!s->task || ago >= wait)
@@ -154,7 +154,7 @@ static __noinline void look_back(struct waited *found, const struct task_struct 
 	if (!most || most->task == (__u64)prev)
 		found->who = number_of_thread(prev);
 	else
-		found->who = number_of_stint(most);
+		found->who = number_of(most);
 }
 
 #endif

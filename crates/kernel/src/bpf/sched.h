@@ -108,7 +108,7 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 	t->now.throttled = throttled;
 	t->now.deferred = behind.deferred;
 	t->now.softirqs = behind.softirqs;
-	t->last[t->aways++ & (AWAYS - 1)] = t->now;
+	t->last[t->off_cpu_count++ & (OFF_CPU_INTERVALS - 1)] = t->now;
 }
 
 /*
@@ -119,7 +119,7 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 static __always_inline void settle_unseen(struct task_struct *task, struct thread *t,
 					  struct ts_meter *m, __u64 now)
 {
-	__u64 ran = stint(task);
+	__u64 ran = on_cpu_ns(task);
 	__u64 away = now - m->since_ns;
 
 	__sync_fetch_and_add(&lost.switches, 1);
@@ -197,7 +197,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	struct cpu *cpu;
 	__u64 now;
 
-	stint_ends(prev);
+	on_cpu_ends(prev);
 	if (!leaves && !enters)
 		return 0;
 	cpu = this_cpu();

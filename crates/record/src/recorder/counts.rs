@@ -20,13 +20,13 @@ impl Recorder {
     /// How it goes.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let total = self.book.live.total();
+        let total = self.pipeline.live.total();
         Progress {
             elapsed: self.started.elapsed(),
-            rows: self.book.rows,
+            rows: self.pipeline.rows,
             p50_ns: total.quantile(0.5),
             p99_ns: total.quantile(0.99),
-            bytes: self.book.output.totals().bytes,
+            bytes: self.pipeline.output.totals().bytes,
             lost: self.lost().values().sum(),
             not_rows: self.not_rows(),
         }
@@ -35,13 +35,13 @@ impl Recorder {
     /// Rows so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
-        self.book.rows
+        self.pipeline.rows
     }
 
     /// What of the present ledger is on disk.
     #[must_use]
     pub fn sealed(&self) -> Totals {
-        self.book.output.totals()
+        self.pipeline.output.totals()
     }
 
     /// Rows and measurements that were lost so far, by the place that lost them.
@@ -72,7 +72,7 @@ impl Recorder {
     #[must_use]
     pub fn adjusted(&self) -> Counts {
         named([
-            ("overdrawn", self.book.overdrawn),
+            ("overdrawn", self.pipeline.overdrawn),
             ("switches", self.kernel.losses().switches),
         ])
     }

@@ -10,24 +10,24 @@ const EACCES: i32 = 13;
 impl Recorder {
     /// The first turn; says so if nothing can be counted.
     pub(super) fn begin_counting(&mut self) {
-        let counting = &mut self.book.counting;
+        let counting = &mut self.pipeline.counting;
         let why = counting.rung().why;
         if !why.is_empty() {
             self.notices
                 .say(format!("hardware counters are null in the ledger: {why}"));
         }
         if let (Some(sdk), Some((group, events))) =
-            (&mut self.sdk, counting.turn(Instant::now(), true))
+            (&mut self.sdk, counting.switch_group(Instant::now(), true))
         {
             sdk.count(group, events);
         }
     }
 
     /// The next turn, if it is time.
-    pub(super) fn turn_counters(&mut self) {
+    pub(super) fn switch_counters(&mut self) {
         if let (Some(sdk), Some((group, events))) = (
             &mut self.sdk,
-            self.book.counting.turn(Instant::now(), false),
+            self.pipeline.counting.switch_group(Instant::now(), false),
         ) {
             sdk.count(group, events);
         }

@@ -157,8 +157,8 @@ impl Recorder {
     pub(super) fn forget_client(&mut self, pid: u32) {
         if let Some(sdk) = &mut self.sdk {
             let names = self.kernel.names();
-            let mut page = self.book.open(&mut self.clock, self.steal.as_ref(), &names);
-            if sdk.forget(pid, &mut page) {
+            let mut batch = self.pipeline.open(&mut self.clock, self.steal.as_ref(), &names);
+            if sdk.forget(pid, &mut batch) {
                 self.kernel.sdk().take_back_meters(pid);
             }
         }

@@ -124,7 +124,7 @@ impl Control {
     }
 
     /// Looks who asks. True: somebody wants a window that is not being written yet.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn poll(&mut self) -> bool {
         while let Ok((stream, _)) = self.listener.accept() {
             let user = socket_peercred(&stream).map(|peer| peer.uid);
             let may = user.is_ok_and(|user| user.is_root() || user == geteuid());
@@ -234,7 +234,7 @@ mod tests {
     /// Looks until somebody asks.
     fn asked(control: &mut Control) {
         let begin = Instant::now();
-        while !control.look() {
+        while !control.poll() {
             assert!(begin.elapsed() < Duration::from_secs(20), "nobody asks");
             thread::sleep(Duration::from_millis(1));
         }
@@ -279,7 +279,7 @@ mod tests {
         let mut stream = UnixStream::connect(&path).expect("connects");
         stream.write_all(&[b'x'; 64]).expect("takes it");
         // It is there already, so that one look takes it in and refuses it.
-        assert!(!control.look());
+        assert!(!control.poll());
         assert!(control.askers.is_empty());
         let mut text = [0; 64];
         let length = stream.read(&mut text).unwrap_or_default();

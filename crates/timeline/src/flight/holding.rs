@@ -54,7 +54,7 @@ impl Holding {
     }
 
     /// To be called about once a second; earlier than that it waits for more. Warns again only where it became half of what it was.
-    pub(super) fn look(&mut self, now: u64, rings: &[Filled], bytes: u64) -> Option<Notice> {
+    pub(super) fn check(&mut self, now: u64, rings: &[Filled], bytes: u64) -> Option<Notice> {
         if now - self.at < LEAST_NS {
             return None;
         }
@@ -113,7 +113,7 @@ mod tests {
             .map(|(at, rate)| {
                 rings[0].head += 1;
                 rings[1].head += rate;
-                let notice = holding.look(at * SECOND, &rings, 64_000)?;
+                let notice = holding.check(at * SECOND, &rings, 64_000)?;
                 let Notice::Holds { held_ns, .. } = notice else {
                     panic!("{notice:?}")
                 };
@@ -147,7 +147,7 @@ mod tests {
     fn it_says_how_much_memory_would_hold_what_is_asked_for() {
         let ring = |head| Filled { head, slots: 1000 };
         let mut holding = Holding::new(0, &[ring(0), ring(0)], 10 * SECOND);
-        let notice = holding.look(SECOND, &[ring(10), ring(250)], 64_000);
+        let notice = holding.check(SECOND, &[ring(10), ring(250)], 64_000);
         let wanted = Notice::Holds {
             held_ns: 4 * SECOND,
             keep_ns: 10 * SECOND,

@@ -27,7 +27,7 @@ pub(super) struct Jvms {
 impl Jvms {
     /// Looks at the watched processes, and listens to those that are JVMs. To be called about once
     /// a second. What is worth telling is in words.
-    pub(super) fn look(&mut self, events: &mut Events) -> Vec<String> {
+    pub(super) fn poll(&mut self, events: &mut Events) -> Vec<String> {
         let watched = events.watched();
         self.looks.retain(|pid, _| watched.contains(pid));
         let mut told = Vec::new();

@@ -17,7 +17,7 @@ use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Cycles, Monotonic};
 use tailscope_signals::event::Event;
 use tailscope_signals::event_ring::EventRings;
-use tailscope_signals::keeping::Keeping;
+use tailscope_signals::retention::Retention;
 use tailscope_process::owner::{FileId, version_of};
 
 use spans::Spans;
@@ -48,7 +48,7 @@ impl Sdk {
         };
         let ring = EventRings::ours(slots).map_err(failed("memory for spans"))?;
         Ok(Self {
-            server: Server::start(sockets, Execs::Unreported, ALL, Keeping::ALL)
+            server: Server::start(sockets, Execs::Unreported, ALL, Retention::ALL)
                 .map_err(failed("a thread"))?,
             spans: Spans::new(ring, names),
             programs: HashMap::new(),

@@ -88,7 +88,7 @@ pub fn write(trace: &Trace, to: &mut impl Write) -> io::Result<()> {
     let mut out = Out { to };
     names(trace, &mut out)?;
     events(trace, &mut out)?;
-    let told = story::tell(trace, None, MOST_STORIES);
+    let told = story::analyze(trace, None, MOST_STORIES);
     requests(&told.stories, trace, &mut out)?;
     pauses(trace, &told.pauses, &mut out)?;
     losses(trace, &told.losses, &mut out)

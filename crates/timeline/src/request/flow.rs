@@ -76,7 +76,7 @@ impl Open {
     }
 
     /// Hands it on as it is, and keeps it: more may come of it.
-    fn tell(&mut self, socket: Socket) -> Option<Request> {
+    fn request(&mut self, socket: Socket) -> Option<Request> {
         let request = self.clone().done(socket)?;
         self.told = true;
         self.amends = Some(request.latency());
@@ -204,7 +204,7 @@ impl Flow {
             if open.sent_again.is_none() {
                 open.sent_again = Some(silence);
                 if std::mem::take(&mut open.told) {
-                    return open.tell(socket);
+                    return open.request(socket);
                 }
             }
             return None;
@@ -258,7 +258,7 @@ impl Flow {
         let mut ended = None;
         if let Some(open) = self.open.take() {
             if open.sends.is_empty() {
-                // The rest of a request that came in pieces.
+                // The rest of a request that came in intervals.
                 self.open = Some(Open {
                     bytes: open.bytes + u64::from(bytes),
                     ..open
@@ -318,7 +318,7 @@ impl Flow {
                 || (open.left.is_some() && before(UNTAKEN_NS, sent))
         };
         let rests = self.open.as_mut().filter(rests);
-        whole.extend(rests.and_then(|open| open.tell(socket)));
+        whole.extend(rests.and_then(|open| open.request(socket)));
         whole
     }
 }

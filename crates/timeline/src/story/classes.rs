@@ -2,47 +2,47 @@
 
 use std::collections::HashMap;
 
-use crate::track::{Piece, Tracks};
+use crate::thread_timeline::{Interval, ThreadTimelines};
 
 /// Of one request, from the receive until its thread was done.
 pub(super) struct Classes<'t> {
-    tracks: &'t Tracks,
+    timelines: &'t ThreadTimelines,
     from: u64,
     to: u64,
     by_thread: HashMap<u32, Vec<(u64, u64)>>,
 }
 
 impl<'t> Classes<'t> {
-    pub(super) fn new(tracks: &'t Tracks, from: u64, to: u64) -> Self {
+    pub(super) fn new(timelines: &'t ThreadTimelines, from: u64, to: u64) -> Self {
         let by_thread = HashMap::new();
         Self {
-            tracks,
+            timelines,
             from,
             to,
             by_thread,
         }
     }
 
-    /// The parts of a piece, and whether the thread was at classes in each.
-    pub(super) fn cut(&mut self, piece: Piece) -> Vec<(Piece, bool)> {
+    /// The parts of a interval, and whether the thread was at classes in each.
+    pub(super) fn cut(&mut self, interval: Interval) -> Vec<(Interval, bool)> {
         let of = self
             .by_thread
-            .entry(piece.tid)
-            .or_insert_with(|| self.tracks.at_classes(piece.tid, self.from, self.to));
+            .entry(interval.tid)
+            .or_insert_with(|| self.timelines.at_classes(interval.tid, self.from, self.to));
         let mut cut = Vec::new();
-        let mut at = piece.from;
+        let mut at = interval.from;
         for (begin, end) in of {
-            let (begin, end) = ((*begin).clamp(at, piece.to), (*end).clamp(at, piece.to));
+            let (begin, end) = ((*begin).clamp(at, interval.to), (*end).clamp(at, interval.to));
             for (from, to, at_classes) in [(at, begin, false), (begin, end, true)] {
                 if to > from {
-                    cut.push((Piece { from, to, ..piece }, at_classes));
+                    cut.push((Interval { from, to, ..interval }, at_classes));
                 }
             }
             at = end;
         }
-        if at < piece.to {
+        if at < interval.to {
             let from = at;
-            cut.push((Piece { from, ..piece }, false));
+            cut.push((Interval { from, ..interval }, false));
         }
         cut
     }

@@ -1,7 +1,7 @@
 //! A request's gaps, as they are put together.
 
 use super::{Gap, Kind, Stage};
-use crate::track::Piece;
+use crate::thread_timeline::Interval;
 
 /// Gaps that lie end to end.
 pub(super) struct Gaps {
@@ -25,9 +25,9 @@ impl Gaps {
         self.at
     }
 
-    /// A piece of a thread, which begins where the gap before it ended.
-    pub(super) fn piece(&mut self, piece: &Piece, stage: Stage, kind: Kind, name: String) {
-        self.push(piece.to, stage, kind, name, piece.tid);
+    /// An interval of a thread, which begins where the gap before it ended.
+    pub(super) fn interval(&mut self, interval: &Interval, stage: Stage, kind: Kind, name: String) {
+        self.push(interval.to, stage, kind, name, interval.tid);
     }
 
     pub(super) fn push(&mut self, to: u64, stage: Stage, kind: Kind, name: String, tid: u32) {

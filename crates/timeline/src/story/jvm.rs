@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Gap;
 use crate::trace::Trace;
-use crate::track::Tracks;
+use crate::thread_timeline::ThreadTimelines;
 
 /// What a JVM did during a request, on all its threads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -77,18 +77,18 @@ impl JvmMeanwhile {
     /// Of all JVMs whose threads are in these gaps of a request, and that did anything.
     pub(super) fn of(
         trace: &Trace,
-        tracks: &Tracks,
+        timelines: &ThreadTimelines,
         gaps: &[Gap],
         from: u64,
         to: u64,
     ) -> Vec<Self> {
         let processes: BTreeSet<u32> = gaps
             .iter()
-            .filter_map(|gap| tracks.process(gap.tid))
+            .filter_map(|gap| timelines.process(gap.tid))
             .collect();
         let all = processes.into_iter().map(|process| {
-            let (classes_loaded, classes_initialized) = tracks.classes().counts(process, from, to);
-            let of = |tid| tracks.process(tid) == Some(process);
+            let (classes_loaded, classes_initialized) = timelines.classes().counts(process, from, to);
+            let of = |tid| timelines.process(tid) == Some(process);
             let started = trace.about.started.get(&process);
             Self {
                 process,
@@ -96,7 +96,7 @@ impl JvmMeanwhile {
                 age_ns: started.map(|at| from.saturating_sub(*at)),
                 classes_loaded,
                 classes_initialized,
-                methods_compiled: tracks.compilations().count(from, to, of),
+                methods_compiled: timelines.compilations().count(from, to, of),
             }
         });
         all.filter(|jvm| jvm.classes_loaded + jvm.classes_initialized + jvm.methods_compiled > 0)

@@ -20,7 +20,7 @@ const OURS: u32 = 2;
 const OTHER: u32 = 3;
 
 fn one(events: &[Raw]) -> Story {
-    let told = tell(&trace(events, |_| ()), None, 10);
+    let told = analyze(&trace(events, |_| ()), None, 10);
     assert_eq!(told.stories.len(), 1, "{told:?}");
     check(&told.stories[0]);
     told.stories.into_iter().next().expect("one")
@@ -338,7 +338,7 @@ fn a_wait_for_the_cpu_that_a_collection_has_is_told_with_it() {
         let trace = trace(&events, |about| {
             about["watched"] = serde_json::json!([SERVER, 60]);
         });
-        assert_eq!(tell(&trace, None, 1).stories[0].sentence, sentence);
+        assert_eq!(analyze(&trace, None, 1).stories[0].sentence, sentence);
     }
 }
 

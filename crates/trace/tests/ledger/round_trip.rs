@@ -28,7 +28,7 @@ fn round_trip(rows: &[(usize, SpanRow)], measured: CauseSet, sealing: Sealing) {
         .iter()
         .map(|(name, row)| SpanRow {
             span: names[*name],
-            cause_by: row.cause_ns.map(|ns| culprit(ns, &names)),
+            cause_by: row.cause_ns.map(|ns| blamed(ns, &names)),
             ..row.clone()
         })
         .collect();
@@ -55,7 +55,7 @@ fn round_trip(rows: &[(usize, SpanRow)], measured: CauseSet, sealing: Sealing) {
 }
 
 /// Somebody for most times, no time's always the same.
-fn culprit(ns: i64, names: &[SpanName]) -> Option<SpanName> {
+fn blamed(ns: i64, names: &[SpanName]) -> Option<SpanName> {
     names.get(ns.rem_euclid(5) as usize).copied()
 }
 

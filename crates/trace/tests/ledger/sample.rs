@@ -170,12 +170,12 @@ static COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
         "start_ns", "span", "id", "pid", "tid", "cpu", "wall_ns", "weight",
     ];
     let causes = Cause::ALL.map(|cause| [format!("{cause}_ns"), format!("{cause}_n")]);
-    let culprits = Cause::ALL.into_iter().filter(|cause| cause.has_culprits());
+    let blaming = Cause::ALL.into_iter().filter(|cause| cause.blames());
     first
         .into_iter()
         .map(str::to_owned)
         .chain(causes.into_iter().flatten())
-        .chain(culprits.map(|cause| format!("{cause}_by")))
+        .chain(blaming.map(|cause| format!("{cause}_by")))
         .chain(["others".to_owned()])
         .collect()
 });
@@ -203,7 +203,7 @@ pub fn assert_same(
         expected.push(of(pushed.cause_ns[cause.index()]));
         expected.push(of(pushed.cause_n[cause.index()].into()));
     }
-    for cause in Cause::ALL.into_iter().filter(|c| c.has_culprits()) {
+    for cause in Cause::ALL.into_iter().filter(|c| c.blames()) {
         let at = cause.index();
         let struck = pushed.cause_ns[at] != 0 || pushed.cause_n[at] != 0;
         let by = pushed.cause_by[at].filter(|_| struck && measured.contains(cause));

@@ -75,7 +75,7 @@ final class Abi {
     static final int REGION_LOST = 40; // offsetof(struct ts_region, lost)
     static final int REGION_CHUNK_STATE = 56; // offsetof(struct ts_region, chunk_state)
     static final int REGION_NAMES = 8248; // offsetof(struct ts_region, names)
-    static final int REGION_KEEPING = 24568; // offsetof(struct ts_region, keeping)
+    static final int REGION_RETENTION = 24568; // offsetof(struct ts_region, retention)
     static final int REGION_COUNTING = 28664; // offsetof(struct ts_region, counting)
 
     static final int CHUNKS = 2048; // TS_CHUNKS
@@ -94,15 +94,15 @@ final class Abi {
     static final int NAME_LONGEST = 59; // TS_NAME_BYTES - 5
     static final int NAME_BUSY = -1; // (int)TS_NAME_BUSY
 
-    static final int KEEPING_BYTES = 16; // sizeof(struct ts_keeping)
-    static final int KEEPING_ALWAYS_FROM = 0; // offsetof(struct ts_keeping, always_from)
-    static final int KEEPING_OTHERS = 8; // offsetof(struct ts_keeping, others)
+    static final int RETENTION_BYTES = 16; // sizeof(struct ts_retention)
+    static final int RETENTION_ALWAYS_FROM = 0; // offsetof(struct ts_retention, always_from)
+    static final int RETENTION_OTHERS = 8; // offsetof(struct ts_retention, others)
 
-    static final int WELCOME_BYTES = 16; // sizeof(struct ts_welcome)
-    static final int WELCOME_MAGIC = 0; // offsetof(struct ts_welcome, magic)
-    static final int WELCOME_ABI = 8; // offsetof(struct ts_welcome, abi)
-    static final int WELCOME_STATUS = 12; // offsetof(struct ts_welcome, status)
-    static final int WELCOME = 0; // TS_WELCOME
+    static final int ANSWER_BYTES = 16; // sizeof(struct ts_answer)
+    static final int ANSWER_MAGIC = 0; // offsetof(struct ts_answer, magic)
+    static final int ANSWER_ABI = 8; // offsetof(struct ts_answer, abi)
+    static final int ANSWER_STATUS = 12; // offsetof(struct ts_answer, status)
+    static final int ACCEPTED = 0; // TS_ACCEPTED
     static final int NOT_WATCHED = 1; // TS_NOT_WATCHED
 
     static final String CHANNEL_FILE = "tailscope-channels"; // TS_CHANNEL_FILE
@@ -131,7 +131,7 @@ final class Abi {
 
     static final String SOCKET = "/run/tailscope/sdk.sock"; // TS_SOCKET
 
-    /** The part of 2^32 that a code of {@code ts_keeping.others} stands for. */
+    /** The part of 2^32 that a code of {@code ts_retention.others} stands for. */
     static long keepProbability(int code) {
         return (long) (code & 2047) << (code >> 11 & 31);
     }

@@ -188,12 +188,12 @@ final class Metered {
 
     /** The code that the row carries; negative: none is written. */
     private int kept(Reading reading, int number) {
-        long keeping = Recorder.region() + Abi.REGION_KEEPING + (long) number * Abi.KEEPING_BYTES;
-        int code = (int) Memory.getLongOpaque(keeping + Abi.KEEPING_OTHERS) & 0xffff;
+        long retention = Recorder.region() + Abi.REGION_RETENTION + (long) number * Abi.RETENTION_BYTES;
+        int code = (int) Memory.getLongOpaque(retention + Abi.RETENTION_OTHERS) & 0xffff;
         if (code == 0) {
             return 0;
         }
-        long alwaysFrom = Memory.getLongOpaque(keeping + Abi.KEEPING_ALWAYS_FROM);
+        long alwaysFrom = Memory.getLongOpaque(retention + Abi.RETENTION_ALWAYS_FROM);
         if (alwaysFrom != NEVER) {
             long wall = Probe.cyclesAfterWork(cpu) - reading.begin;
             if (Long.compareUnsigned(wall, alwaysFrom) >= 0) {

@@ -168,18 +168,18 @@ final class Recorder {
         int connection = reach();
         boolean isGood = false;
         try {
-            Libc.Packet packet = Libc.receive(connection, Abi.WELCOME_BYTES);
-            ByteBuffer welcome = ByteBuffer.wrap(packet.bytes()).order(ByteOrder.LITTLE_ENDIAN);
-            int status = welcome.getInt(Abi.WELCOME_STATUS);
+            Libc.Packet packet = Libc.receive(connection, Abi.ANSWER_BYTES);
+            ByteBuffer answer = ByteBuffer.wrap(packet.bytes()).order(ByteOrder.LITTLE_ENDIAN);
+            int status = answer.getInt(Abi.ANSWER_STATUS);
             if (status == Abi.NOT_WATCHED) {
-                throw new Libc.Failure("welcome", Libc.Failure.ESRCH);
+                throw new Libc.Failure("answer", Libc.Failure.ESRCH);
             }
-            isGood = status == Abi.WELCOME && packet.files() != null
-                && welcome.getLong(Abi.WELCOME_MAGIC) == Abi.MAGIC
-                && welcome.getInt(Abi.WELCOME_ABI) == Abi.ABI;
+            isGood = status == Abi.ACCEPTED && packet.files() != null
+                && answer.getLong(Abi.ANSWER_MAGIC) == Abi.MAGIC
+                && answer.getInt(Abi.ANSWER_ABI) == Abi.ABI;
             if (!isGood) {
                 packet.discard();
-                throw new Libc.Failure("welcome", Libc.Failure.EPROTO);
+                throw new Libc.Failure("answer", Libc.Failure.EPROTO);
             }
             socket = connection; // its end tells of the recorder's: kept until then
             return packet.files();

@@ -56,7 +56,7 @@ pub(super) const CHUNK_FREE: u32 = 0;
 pub(super) const CHUNK_OWNED: u32 = 1;
 pub(super) const CHUNK_FULL: u32 = 2;
 
-pub(super) const WELCOME: u32 = 0;
+pub(super) const ACCEPTED: u32 = 0;
 pub(super) const NOT_WATCHED: u32 = 1;
 pub(super) const ROW_HAS_ID: u8 = 1;
 pub(super) const ROW_HAS_COUNTS: u8 = 2;
@@ -165,7 +165,7 @@ pub(super) struct Name {
 }
 
 #[repr(C)]
-pub(super) struct Keeping {
+pub(super) struct Retention {
     pub always_from: AtomicU64,
     pub others: AtomicU64,
 }
@@ -207,14 +207,14 @@ pub(super) struct Region {
     pub unnamed: AtomicU64,
     pub chunk_state: [AtomicU32; CHUNKS as usize],
     pub names: [Name; NAMES as usize],
-    pub keeping: [Keeping; NAMES as usize + 1],
+    pub retention: [Retention; NAMES as usize + 1],
     pub counting: Counting,
     pub tail: [AtomicU8; 64],
 }
 
 #[repr(C)]
 #[derive(Default)]
-pub(super) struct Welcome {
+pub(super) struct Answer {
     pub magic: u64,
     pub abi: u32,
     pub status: u32,

@@ -27,17 +27,17 @@ fn the_layout_is_that_of_the_header() {
     same!(abi::Episode, header::ts_episode: ns, n, who);
     same!(abi::Row, header::ts_row: begin, wall, id, pid, tid, causes, cpu, name, flags, queue_ns,
         kept);
-    same!(abi::Keeping, header::ts_keeping: always_from, others);
+    same!(abi::Retention, header::ts_retention: always_from, others);
     same!(abi::Share, header::ts_share: ns, n, who);
     same!(abi::Counts, header::ts_counts: group, known);
     same!(abi::Counting, header::ts_counting: group, count, event, refused);
     same!(abi::Chunk, header::ts_chunk: used, tid, rows);
     same!(abi::Name, header::ts_name: length, text);
     same!(abi::Region, header::ts_region: magic, abi, turn, sample, heartbeat, heartbeat_overdue,
-        lost, unnamed, chunk_state, names, keeping, counting);
+        lost, unnamed, chunk_state, names, retention, counting);
     same!(abi::Channel, header::ts_channel: value, kind, reserved, name);
     same!(abi::Channels, header::ts_channels: magic, taken, slot);
-    same!(abi::Welcome, header::ts_welcome: magic, abi, status);
+    same!(abi::Answer, header::ts_answer: magic, abi, status);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn the_numbers_are_those_of_the_header() {
         ]
     );
     assert_eq!(
-        [abi::WELCOME, abi::NOT_WATCHED],
-        [header::TS_WELCOME, header::TS_NOT_WATCHED]
+        [abi::ACCEPTED, abi::NOT_WATCHED],
+        [header::TS_ACCEPTED, header::TS_NOT_WATCHED]
     );
 }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use super::abi::{self, Meter, Region, Welcome};
+use super::abi::{self, Meter, Region, Answer};
 use super::clock::cycles;
 use super::probe::tell;
 use super::sys::{self, AfterFork, Errno, KeptErrno};
@@ -165,7 +165,7 @@ impl Process {
             Err(e) if e != sys::EAGAIN => sys::connect(path, patience_ms())?,
             reached => reached?,
         };
-        let mut bytes = [0; size_of::<Welcome>()];
+        let mut bytes = [0; size_of::<Answer>()];
         let fds = sys::receive(&socket, &mut bytes)?;
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let magic = u64::from(word(0)) | u64::from(word(4)) << 32;
@@ -173,7 +173,7 @@ impl Process {
         if status == abi::NOT_WATCHED {
             return Err(sys::ESRCH);
         }
-        if (magic, abi, status) != (abi::MAGIC, abi::ABI, abi::WELCOME) {
+        if (magic, abi, status) != (abi::MAGIC, abi::ABI, abi::ACCEPTED) {
             return Err(sys::EPROTO);
         }
         let fds = fds.ok_or(sys::EPROTO)?;
@@ -266,7 +266,7 @@ impl Process {
     /// The recorder has not been heard of for a while: whether it still lives. If it does not, the
     /// next begin looks for another.
     #[cold]
-    pub(crate) fn recorder_lives(&self, now: u64) -> bool {
+    pub(crate) fn recorder_is_alive(&self, now: u64) -> bool {
         if now < self.check_after.load(Relaxed) {
             return true;
         }

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use super::abi::{self, CAUSES, Episode, Keeping, Meter, Region, Row, Share};
+use super::abi::{self, CAUSES, Episode, Retention, Meter, Region, Row, Share};
 use super::clock::{cycles, cycles_after_work};
 use super::counters::Counted;
 use super::names::number;
@@ -27,7 +27,7 @@ fn is_selected(process: &Process, thread: &Thread, meter: &Meter) -> bool {
         meter.spans.store(spans, Relaxed);
         // A recorder's end may not go unnoticed for ever by spans that are not selected.
         if spans & 0xfff == 0 && process.is_silent(cycles()) {
-            process.recorder_lives(cycles());
+            process.recorder_is_alive(cycles());
         }
         return false;
     }
@@ -61,7 +61,7 @@ fn read_meter(meter: &Meter, seen: &Seen) {
 fn see(process: &Process, thread: &Thread, meter: &Meter, seen: &Seen, is_near: bool) -> bool {
     read_meter(meter, seen);
     let begin = seen.begin.get();
-    if process.is_silent(begin) && !process.recorder_lives(begin) {
+    if process.is_silent(begin) && !process.recorder_is_alive(begin) {
         return false;
     }
     if is_near && thread.counters.are_read() {
@@ -117,12 +117,12 @@ fn count(meter: &Meter, sample: u64) {
 }
 
 /// The code that the row of a span that ends now carries; `None` if none is written.
-fn kept(keeping: &Keeping, thread: &Thread, begin: u64) -> Option<u16> {
-    let code = keeping.others.load(Relaxed) as u16;
+fn kept(retention: &Retention, thread: &Thread, begin: u64) -> Option<u16> {
+    let code = retention.others.load(Relaxed) as u16;
     if code == 0 {
         return Some(0);
     }
-    let always_from = keeping.always_from.load(Relaxed);
+    let always_from = retention.always_from.load(Relaxed);
     let is_tail = || cycles_after_work().0.wrapping_sub(begin) >= always_from;
     if always_from != u64::MAX && is_tail() {
         return Some(0);
@@ -246,7 +246,7 @@ fn subtract(
     let (region, begin): (&Region, u64) = (process.region(), seen.begin.get());
     let sample = region.sample.load(Relaxed);
     let number = number(process, thread, name);
-    let Some(kept) = kept(&region.keeping[usize::from(number)], thread, begin) else {
+    let Some(kept) = kept(&region.retention[usize::from(number)], thread, begin) else {
         count(meter, sample);
         return;
     };

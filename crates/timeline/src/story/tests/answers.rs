@@ -45,7 +45,7 @@ fn asking(meanwhile: &[Raw]) -> Vec<Raw> {
 #[test]
 fn what_another_watched_server_was_asked_for_is_told_where_it_happened() {
     let events = asking(&[switch(1, 150, SERVER, 1, 0)]);
-    let told = tell(&trace(&events, |_| ()), None, 10);
+    let told = analyze(&trace(&events, |_| ()), None, 10);
     told.stories.iter().for_each(check);
     let sentences: Vec<_> = told.stories.iter().map(|s| s.sentence.as_str()).collect();
     assert_eq!(
@@ -82,7 +82,7 @@ fn what_a_thread_did_while_an_answer_was_to_come_held_up_nothing() {
         switch(1, 4_000, HOG, 0, SERVER),
         switch(1, 4_050, SERVER, 1, 0),
     ]);
-    let told = tell(&trace(&events, |_| ()), None, 10);
+    let told = analyze(&trace(&events, |_| ()), None, 10);
     told.stories.iter().for_each(check);
     let sentence = told.stories.first().map(|story| story.sentence.as_str());
     let leads = Some("5.00 ms of 5.25 ms: server/helper: page faults");

@@ -38,7 +38,7 @@ proptest! {
     fn whatever_a_trace_holds_the_gaps_sum_to_the_latency(
         events in proptest::collection::vec(any_event(), 0..400)
     ) {
-        let told = tell(&trace(&events, |_| ()), Some(0), 1000);
+        let told = analyze(&trace(&events, |_| ()), Some(0), 1000);
         for story in &told.stories {
             check(story);
         }

@@ -170,7 +170,7 @@ fn what_runs_while_its_young_jvm_compiles_is_running_and_the_sentence_says_how_y
     let events = request(elsewhere.chain([known]));
     let told = |started: serde_json::Value| {
         let trace = trace(&events, |about| about["started"] = started);
-        tell(&trace, None, 10).stories.remove(0)
+        analyze(&trace, None, 10).stories.remove(0)
     };
     let story = told(serde_json::json!({"7": 0}));
     assert_eq!(
@@ -199,6 +199,6 @@ fn a_server_that_has_ended_when_the_window_is_written_is_told_of_as_any_other() 
         call(7930, SERVER, abi::TL_SYSCALL_OUT, libc::SYS_futex),
     ]));
     let trace = trace(&events, |about| about["watched"] = serde_json::json!([]));
-    let story = tell(&trace, None, 10).stories.remove(0);
+    let story = analyze(&trace, None, 10).stories.remove(0);
     assert_eq!(story.causes[0].kind, Kind::ClassLoading, "{story:?}");
 }

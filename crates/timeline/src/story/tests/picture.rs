@@ -21,7 +21,7 @@ fn behind_a_hog() -> Vec<Raw> {
 #[test]
 fn lanes_show_who_had_each_cpu_and_an_arrow_shows_the_wake_up() {
     let trace = trace(&behind_a_hog(), |_| ());
-    let told = tell(&trace, None, 1);
+    let told = analyze(&trace, None, 1);
     let seen = picture(&trace, &told.stories[0]);
     // A twenty-fifth of 6.05 ms on both sides, as far as the trace's clock goes back.
     assert_eq!(
@@ -66,7 +66,7 @@ fn intervals_too_short_to_be_seen_are_left_out_and_counted() {
     }
     events.sort_by_key(|event| event.us);
     let trace = trace(&events, |_| ());
-    let told = tell(&trace, None, 1);
+    let told = analyze(&trace, None, 1);
     let seen = picture(&trace, &told.stories[0]);
     let bars = seen.cpus[1].threads.len();
     assert!(bars < 1100, "{bars}");
@@ -82,7 +82,7 @@ proptest! {
         events in proptest::collection::vec(super::any::any_event(), 0..300)
     ) {
         let trace = trace(&events, |_| ());
-        for story in &tell(&trace, Some(0), 100).stories {
+        for story in &analyze(&trace, Some(0), 100).stories {
             let seen = picture(&trace, story);
             for lane in &seen.cpus {
                 let bars = lane.threads.iter().map(|bar| (bar.0, bar.1));

@@ -13,7 +13,7 @@ fn a_story_says_what_the_trace_lost_in_it_and_where() {
     let gap = |from: u64, to: u64| serde_json::json!([{"from_ns": from * US, "to_ns": to * US, "events": 3}]);
     let losses = |change: &dyn Fn(&mut serde_json::Value)| {
         let trace = trace(&events, change);
-        tell(&trace, None, 10).stories.remove(0).losses
+        analyze(&trace, None, 10).stories.remove(0).losses
     };
     assert!(losses(&|about| about["gaps"] = gap(200_000, 300_000)).is_empty());
     assert_eq!(
@@ -61,7 +61,7 @@ fn a_window_tells_of_the_request_that_it_was_written_for_wherever_that_began() {
                 about["slow_request"] = serde_json::to_value(&slow).expect("written");
             }
         });
-        tell(&trace, None, 10)
+        analyze(&trace, None, 10)
     };
     assert_eq!(told(false).slow, 0);
     let told = told(true);
@@ -77,7 +77,7 @@ fn a_window_tells_of_the_request_that_it_was_written_for_wherever_that_began() {
         about["from_ns"] = (3_100 * US).into();
         about["slow_request"] = serde_json::to_value(&slow).expect("written");
     });
-    let told = tell(&later, Some(3_000 * US), 10);
+    let told = analyze(&later, Some(3_000 * US), 10);
     assert_eq!(
         told.stories[0].losses,
         ["it started 0.003 s before the window; earlier events are missing"]
@@ -87,7 +87,7 @@ fn a_window_tells_of_the_request_that_it_was_written_for_wherever_that_began() {
     let both = trace(&two(), |about| {
         about["slow_request"] = serde_json::to_value(&slow).expect("written");
     });
-    assert_eq!(tell(&both, None, 10).requests, 2);
+    assert_eq!(analyze(&both, None, 10).requests, 2);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_request_of_an_earlier_window_is_not_told_of_again() {
             about["told_until_ns"] = (until * US).into();
             about["slow_ns"] = (50 * US).into();
         });
-        let told = tell(&trace, None, 10);
+        let told = analyze(&trace, None, 10);
         (told.requests, told.slow, told.in_earlier_windows)
     };
     assert_eq!(told(0), (2, 2, 0));

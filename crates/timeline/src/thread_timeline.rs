@@ -1,9 +1,9 @@
-//! What threads did, as pieces of time without holes: a thread runs, has something on top of it,
-//! waits for a CPU, or is blocked, and each event that changes this ends a piece.
+//! What threads did, as intervals of time without holes: a thread runs, has something on top of it,
+//! waits for a CPU, or is blocked, and each event that changes this ends a interval.
 
 mod account;
 mod cpu;
-mod piece;
+mod interval;
 mod spans;
 
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use crate::compilation::Compilations;
 use crate::monitor::Monitors;
 use crate::pause::Pauses;
 use cpu::Cpu;
-pub use piece::{Doing, Piece, Waker};
+pub use interval::{ThreadState, Interval, Waker};
 pub use spans::Spans;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,13 +46,13 @@ struct Thread {
     placing: Option<u32>,
     call: Option<u16>,
     fault: bool,
-    pieces: Vec<Piece>,
+    intervals: Vec<Interval>,
     turns: Vec<(u64, Socket)>,
 }
 
 /// Follows threads through events that come in the order of their time.
 #[derive(Debug)]
-pub struct Tracks {
+pub struct ThreadTimelines {
     spans: Spans,
     processes: HashSet<u32>,
     threads: HashMap<u32, Thread>,
@@ -64,11 +64,11 @@ pub struct Tracks {
     compilations: Compilations,
 }
 
-impl Tracks {
+impl ThreadTimelines {
     /// Keeps what the threads of these processes, and these threads, do in these spans.
     #[must_use]
     pub fn new(spans: Spans, processes: HashSet<u32>, threads: &[u32]) -> Self {
-        let mut tracks = Self {
+        let mut timelines = Self {
             spans,
             processes,
             threads: HashMap::new(),
@@ -80,9 +80,9 @@ impl Tracks {
             compilations: Compilations::default(),
         };
         for &tid in threads {
-            tracks.threads.insert(tid, Thread::default());
+            timelines.threads.insert(tid, Thread::default());
         }
-        tracks
+        timelines
     }
 
     /// Takes the next event, of a CPU.
@@ -153,7 +153,7 @@ impl Tracks {
     fn switch(&mut self, number: u32, (from, leaves): (u32, State), to: u32, now: u64) {
         let cpu = self.cpus.entry(number).or_default();
         cpu.switch(from, to, now);
-        self.turn(from, now, |_| leaves);
+        self.switch(from, now, |_| leaves);
         self.change(from, |thread| thread.queue = Some(number));
         // Nobody has woken it since the trace began, so it could run all along.
         self.change(to, |thread| {
@@ -161,7 +161,7 @@ impl Tracks {
                 thread.state = State::Off { preempted: false };
             }
         });
-        self.turn(to, now, |_| State::On { cpu: number });
+        self.switch(to, now, |_| State::On { cpu: number });
         self.change(to, |thread| thread.queue = Some(number));
     }
 
@@ -180,7 +180,7 @@ impl Tracks {
             if let State::Blocked { by: who } = &mut woken.state {
                 *who = by;
             }
-            self.turn(thread, now, |_| State::Off { preempted: false });
+            self.switch(thread, now, |_| State::Off { preempted: false });
             self.change(thread, |woken| woken.placing = Some(number));
         }
     }
@@ -201,7 +201,7 @@ impl Tracks {
         };
         let placed = thread.placing.take() == Some(number) && now - thread.since <= PLACED_NS;
         if matches!(thread.state, State::Off { .. }) && !placed {
-            self.turn(tid, now, |state| state);
+            self.switch(tid, now, |state| state);
         }
         self.change(tid, |thread| thread.queue = Some(to));
     }
@@ -219,30 +219,30 @@ impl Tracks {
         }
     }
 
-    /// Ends a piece of the thread that this CPU is with, whose state stays.
+    /// Ends an interval of the thread that this CPU is with, whose state stays.
     fn cut(&mut self, cpu: u32, tid: u32, now: u64) {
         // That it is here is told by whatever it does, before the first switch too.
-        self.turn(tid, now, |state| match state {
+        self.switch(tid, now, |state| match state {
             State::Unknown => State::On { cpu },
             state => state,
         });
         self.cpus.entry(cpu).or_default().seen(tid, now);
     }
 
-    /// Ends a piece, and changes the state.
-    fn turn(&mut self, tid: u32, now: u64, next: impl FnOnce(State) -> State) {
+    /// Ends a interval, and changes the state.
+    fn switch(&mut self, tid: u32, now: u64, next: impl FnOnce(State) -> State) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
         let after = next(thread.state);
-        let doing = match thread.state {
-            State::Unknown => Doing::Unknown,
+        let state = match thread.state {
+            State::Unknown => ThreadState::Unknown,
             State::On { cpu } => {
                 // At a switch nothing is on top of anybody any more.
                 match self.cpus.get(&cpu).and_then(Cpu::top) {
-                    Some(on_top) => Doing::Interrupted(on_top),
-                    None if thread.fault => Doing::Fault,
-                    None => Doing::Running,
+                    Some(on_top) => ThreadState::Interrupted(on_top),
+                    None if thread.fault => ThreadState::Fault,
+                    None => ThreadState::Running,
                 }
             }
             State::Off { preempted } => {
@@ -250,7 +250,7 @@ impl Tracks {
                     State::On { cpu } => Some(cpu),
                     _ => thread.queue,
                 };
-                Doing::Waiting {
+                ThreadState::Waiting {
                     cpu: cpu.unwrap_or_default(),
                     behind: cpu
                         .and_then(|cpu| self.cpus.get(&cpu))
@@ -258,17 +258,17 @@ impl Tracks {
                     preempted,
                 }
             }
-            State::Blocked { by } => Doing::Blocked {
+            State::Blocked { by } => ThreadState::Blocked {
                 fault: thread.fault,
                 by,
             },
         };
         if now > thread.since && self.spans.touch(thread.since, now) {
-            thread.pieces.push(Piece {
+            thread.intervals.push(Interval {
                 from: thread.since,
                 to: now,
                 tid,
-                doing,
+                state,
                 call: thread.call,
             });
         }
@@ -276,11 +276,11 @@ impl Tracks {
         thread.state = after;
     }
 
-    /// Ends all pieces: the trace is over.
+    /// Ends all intervals: the trace is over.
     pub fn finish(&mut self, now: u64) {
         let all: Vec<u32> = self.threads.keys().copied().collect();
         for tid in all {
-            self.turn(tid, now, |state| state);
+            self.switch(tid, now, |state| state);
         }
     }
 }

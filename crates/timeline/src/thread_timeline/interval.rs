@@ -1,4 +1,4 @@
-//! A piece of a thread's time.
+//! An interval of a thread's time.
 
 use tailscope_signals::event::OnTop;
 
@@ -15,7 +15,7 @@ pub enum Waker {
 
 /// What a thread did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Doing {
+pub enum ThreadState {
     /// Its own instructions, or the kernel's for it.
     Running,
     /// Something ran on top of it.
@@ -43,9 +43,9 @@ pub enum Doing {
     Unknown,
 }
 
-/// A piece of a thread's time.
+/// An interval of a thread's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct Interval {
     /// From when, in ns.
     pub from: u64,
     /// Until when.
@@ -53,7 +53,7 @@ pub struct Piece {
     /// The thread.
     pub tid: u32,
     /// What it did.
-    pub doing: Doing,
+    pub state: ThreadState,
     /// The system call that it was in.
     pub call: Option<u16>,
 }

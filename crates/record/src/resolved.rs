@@ -19,7 +19,7 @@ use crate::symbols::offsets_of;
 
 /// A source's probes, found in the files that they are in.
 #[derive(Debug)]
-pub struct Aim {
+pub struct ResolvedProbes {
     /// As it was asked for.
     pub(crate) source: ProbeSource,
     pub(crate) files: Vec<Located>,
@@ -30,12 +30,12 @@ pub struct Aim {
 /// A source's probes are not where it says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--span {source_text}: {why}")]
-pub struct AimError {
+pub struct UnresolvedError {
     source_text: String,
     why: String,
 }
 
-impl Aim {
+impl ResolvedProbes {
     /// Finds the probes of the source with this number. `launched`: the program of the command
     /// that is about to start.
     pub fn take(
@@ -43,8 +43,8 @@ impl Aim {
         source: &ProbeSource,
         processes: &[Process],
         launched: Option<&Path>,
-    ) -> Result<Self, AimError> {
-        let failed = |why| AimError {
+    ) -> Result<Self, UnresolvedError> {
+        let failed = |why| UnresolvedError {
             source_text: source.to_string(),
             why,
         };

@@ -1,4 +1,4 @@
-//! Tells one request: its gaps, from the moments that it has and the pieces of its threads.
+//! Tells one request: its gaps, from the moments that it has and the intervals of its threads.
 
 use tailscope_signals::event::Held;
 
@@ -8,7 +8,7 @@ use super::gaps::Gaps;
 use super::{Cause, Gap, JvmMeanwhile, Kind, Stage, Story, losses, ms};
 use crate::request::{Delivery, Request};
 use crate::trace::Trace;
-use crate::track::{Doing, Piece, Tracks, Waker};
+use crate::thread_timeline::{ThreadState, Interval, ThreadTimelines, Waker};
 
 /// Most steps from thread to thread: a way that is longer is not followed.
 const MOST_HOPS: usize = 64;
@@ -16,9 +16,9 @@ const MOST_HOPS: usize = 64;
 /// So many servers that ask each other are followed.
 const MOST_SERVERS: usize = 8;
 
-pub(super) struct Teller<'t> {
+pub(super) struct CriticalPath<'t> {
     pub(super) trace: &'t Trace,
-    pub(super) tracks: &'t Tracks,
+    pub(super) timelines: &'t ThreadTimelines,
     pub(super) answers: &'t Answers<'t>,
 }
 
@@ -27,14 +27,14 @@ fn held(why: Held) -> Option<&'static str> {
     match why {
         Held::Not => None,
         Held::Nagle => Some("kept back by TCP (Nagle) until the client acknowledged"),
-        Held::Cork => Some("kept back by TCP until a piece was full (TCP_CORK)"),
+        Held::Cork => Some("kept back by TCP until a interval was full (TCP_CORK)"),
         Held::Window => Some("kept back by TCP: the client's receive window was full"),
         Held::Congestion => Some("kept back by TCP: the congestion window was full"),
         Held::Other => Some("kept back by TCP (pacing or a full device queue)"),
     }
 }
 
-impl Teller<'_> {
+impl CriticalPath<'_> {
     pub(super) fn story(&self, request: &Request) -> Story {
         let begin = request.begin();
         let mut merged: Vec<Gap> = Vec::new();
@@ -62,12 +62,12 @@ impl Teller<'_> {
             }
         }
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
-        let jvms = JvmMeanwhile::of(self.trace, self.tracks, &merged, begin, request.end());
+        let jvms = JvmMeanwhile::of(self.trace, self.timelines, &merged, begin, request.end());
         let sentence = causes.first().map_or_else(String::new, |cause| {
             let ran = merged
                 .iter()
                 .find(|gap| gap.kind == Kind::Running && gap.name == cause.name);
-            let process = ran.and_then(|gap| self.tracks.process(gap.tid));
+            let process = ran.and_then(|gap| self.timelines.process(gap.tid));
             let jvm = jvms.iter().find(|jvm| Some(jvm.process) == process);
             format!(
                 "{} of {}: {}{}",
@@ -125,20 +125,20 @@ impl Teller<'_> {
         let done = sent.at.min(left);
         // What it did for others until here, and for this request from here on.
         let busy = self
-            .tracks
+            .timelines
             .busy_until(request.tid, request.socket, ready, request.received)
             .unwrap_or(ready);
         for (from, to, other) in [(ready, busy, true), (busy, request.received, false)] {
-            let pieces = self.tracks.pieces(request.tid, from, to);
-            let name = |piece: Piece| vec![(piece, self.name(&piece, other))];
-            self.threads(&pieces, Stage::Pickup, servers, &mut gaps, name);
+            let intervals = self.timelines.intervals(request.tid, from, to);
+            let name = |interval: Interval| vec![(interval, self.name(&interval, other))];
+            self.threads(&intervals, Stage::Pickup, servers, &mut gaps, name);
         }
-        let mut classes = Classes::new(self.tracks, request.received, done);
-        let name = |piece: Piece| {
-            let cut = classes.cut(piece).into_iter();
-            let named = cut.map(|(piece, at_classes)| {
-                let name = at_classes.then(|| self.at_classes(&piece)).flatten();
-                (piece, name.unwrap_or_else(|| self.name(&piece, false)))
+        let mut classes = Classes::new(self.timelines, request.received, done);
+        let name = |interval: Interval| {
+            let cut = classes.cut(interval).into_iter();
+            let named = cut.map(|(interval, at_classes)| {
+                let name = at_classes.then(|| self.at_classes(&interval)).flatten();
+                (interval, name.unwrap_or_else(|| self.name(&interval, false)))
             });
             named.collect()
         };
@@ -158,28 +158,28 @@ impl Teller<'_> {
         gaps.all
     }
 
-    /// What threads did, each piece by the parts and names that `name` gives it. Where one waited for the
+    /// What threads did, each interval by the parts and names that `name` gives it. Where one waited for the
     /// answer of another watched server, what happened there, from the moment when it was asked.
     fn threads(
         &self,
-        pieces: &[Piece],
+        intervals: &[Interval],
         stage: Stage,
         servers: usize,
         gaps: &mut Gaps,
-        mut name: impl FnMut(Piece) -> Vec<(Piece, (Kind, String))>,
+        mut name: impl FnMut(Interval) -> Vec<(Interval, (Kind, String))>,
     ) {
-        let mut tell = |piece: Piece, gaps: &mut Gaps| {
-            for (piece, (kind, name)) in name(piece) {
-                gaps.piece(&piece, stage, kind, name);
+        let mut tell = |interval: Interval, gaps: &mut Gaps| {
+            for (interval, (kind, name)) in name(interval) {
+                gaps.interval(&interval, stage, kind, name);
             }
         };
-        let mut awaited = self.awaited(pieces, servers).into_iter().peekable();
-        for &piece in pieces {
+        let mut awaited = self.awaited(intervals, servers).into_iter().peekable();
+        for &interval in intervals {
             while let Some((asked, ready, request)) =
-                awaited.next_if(|(asked, ..)| *asked < piece.to)
+                awaited.next_if(|(asked, ..)| *asked < interval.to)
             {
-                if asked > piece.from {
-                    tell(Piece { to: asked, ..piece }, gaps);
+                if asked > interval.from {
+                    tell(Interval { to: asked, ..interval }, gaps);
                 }
                 let server = self.trace.thread(request.tid);
                 for gap in self.gaps(request, servers + 1) {
@@ -188,22 +188,22 @@ impl Teller<'_> {
                     gaps.push(to, stage, gap.kind, name, gap.tid);
                 }
             }
-            tell(piece, gaps);
+            tell(interval, gaps);
         }
     }
 
     /// The answers of other watched servers that the request hung on: backwards from the end, as
     /// whatever its threads did while one was still to come held up nothing. When each was asked for
     /// and when it was there, in their order.
-    fn awaited(&self, pieces: &[Piece], servers: usize) -> Vec<(u64, u64, &Request)> {
+    fn awaited(&self, intervals: &[Interval], servers: usize) -> Vec<(u64, u64, &Request)> {
         let mut found = Vec::new();
         let mut until = u64::MAX;
-        for piece in pieces.iter().rev().filter(|_| servers < MOST_SERVERS) {
-            let waits = matches!(piece.doing, Doing::Blocked { fault: false, .. });
-            if !waits || piece.to > until || self.pause(piece).is_some() {
+        for interval in intervals.iter().rev().filter(|_| servers < MOST_SERVERS) {
+            let waits = matches!(interval.state, ThreadState::Blocked { fault: false, .. });
+            if !waits || interval.to > until || self.pause(interval).is_some() {
                 continue;
             }
-            let answer = self.answers.awaited(piece.tid, piece.from, piece.to);
+            let answer = self.answers.awaited(interval.tid, interval.from, interval.to);
             if let Some((ready, request)) = answer {
                 until = request.begin();
                 found.push((until, ready, request));
@@ -227,42 +227,42 @@ impl Teller<'_> {
 
     /// What a thread of the client did from here on.
     fn client(&self, tid: u32, stage: Stage, to: u64, gaps: &mut Gaps) {
-        for piece in self.tracks.pieces(tid, gaps.at, to) {
-            let (kind, name) = self.name(&piece, false);
-            gaps.piece(&piece, stage, kind, format!("the client: {name}"));
+        for interval in self.timelines.intervals(tid, gaps.at, to) {
+            let (kind, name) = self.name(&interval, false);
+            gaps.interval(&interval, stage, kind, format!("the client: {name}"));
         }
     }
 
     /// What happened between the receive and `done`, on the thread that received; where another
     /// one answered, backwards from the answer, from each wait to the thread that ended it.
-    fn way(&self, request: &Request, done: u64) -> Vec<Piece> {
+    fn way(&self, request: &Request, done: u64) -> Vec<Interval> {
         let received = request.received.min(done);
         if request.last_send().tid == request.tid {
-            return self.tracks.pieces(request.tid, received, done);
+            return self.timelines.intervals(request.tid, received, done);
         }
-        let mut way: Vec<Piece> = Vec::new();
+        let mut way: Vec<Interval> = Vec::new();
         let (mut tid, mut until) = (request.last_send().tid, done);
         for _ in 0..MOST_HOPS {
-            let pieces = self.tracks.pieces(tid, received, until);
-            let hop = pieces.iter().rposition(|piece| {
+            let intervals = self.timelines.intervals(tid, received, until);
+            let hop = intervals.iter().rposition(|interval| {
                 tid != request.tid
                     && matches!(
-                        piece.doing,
-                        Doing::Blocked { by: Waker::Thread(by), .. }
-                            if by != 0 && (by == request.tid || self.tracks.process(by).is_some())
+                        interval.state,
+                        ThreadState::Blocked { by: Waker::Thread(by), .. }
+                            if by != 0 && (by == request.tid || self.timelines.process(by).is_some())
                     )
             });
             let Some(hop) = hop else {
-                way.extend(pieces.into_iter().rev());
+                way.extend(intervals.into_iter().rev());
                 until = received;
                 break;
             };
-            way.extend(pieces[hop + 1..].iter().rev());
-            until = pieces[hop].to;
-            if let Doing::Blocked {
+            way.extend(intervals[hop + 1..].iter().rev());
+            until = intervals[hop].to;
+            if let ThreadState::Blocked {
                 by: Waker::Thread(by),
                 ..
-            } = pieces[hop].doing
+            } = intervals[hop].state
             {
                 tid = by;
             }
@@ -271,7 +271,7 @@ impl Teller<'_> {
             }
         }
         if until > received {
-            way.extend(self.tracks.pieces(tid, received, until).into_iter().rev());
+            way.extend(self.timelines.intervals(tid, received, until).into_iter().rev());
         }
         way.reverse();
         way

@@ -1,8 +1,8 @@
-//! The account of what was followed: pieces of a thread's time, and what it was at in them.
+//! The account of what was followed: intervals of a thread's time, and what it was at in them.
 
 use tailscope_signals::event::Socket;
 
-use super::{Doing, Piece, Tracks};
+use super::{ThreadState, Interval, ThreadTimelines};
 use crate::classes::Classes;
 use crate::compilation::Compilations;
 use crate::monitor::Monitors;
@@ -15,7 +15,7 @@ use crate::pause::Pauses;
 /// less than is true.
 const BURST_NS: u64 = 300_000;
 
-impl Tracks {
+impl ThreadTimelines {
     /// When JVMs stood still.
     #[must_use]
     pub fn pauses(&self) -> &Pauses {
@@ -65,40 +65,40 @@ impl Tracks {
 
     /// So long did a thread itself run, its page faults included; what is not known counts.
     fn ran(&self, tid: u32, from: u64, to: u64) -> u64 {
-        let own = |doing| matches!(doing, Doing::Running | Doing::Fault | Doing::Unknown);
-        let pieces = self.pieces(tid, from, to);
-        let of = pieces.iter().filter(|piece| own(piece.doing));
-        of.map(|piece| piece.to - piece.from).sum()
+        let own = |state| matches!(state, ThreadState::Running | ThreadState::Fault | ThreadState::Unknown);
+        let intervals = self.intervals(tid, from, to);
+        let of = intervals.iter().filter(|interval| own(interval.state));
+        of.map(|interval| interval.to - interval.from).sum()
     }
 
     /// What a thread did from `from` to `to`, without holes.
     #[must_use]
-    pub fn pieces(&self, tid: u32, from: u64, to: u64) -> Vec<Piece> {
+    pub fn intervals(&self, tid: u32, from: u64, to: u64) -> Vec<Interval> {
         let all = self
             .threads
             .get(&tid)
-            .map_or(&[][..], |thread| &thread.pieces);
-        let first = all.partition_point(|piece| piece.to <= from);
-        let mut cut: Vec<Piece> = Vec::new();
-        let unknown = |from, to| Piece {
+            .map_or(&[][..], |thread| &thread.intervals);
+        let first = all.partition_point(|interval| interval.to <= from);
+        let mut cut: Vec<Interval> = Vec::new();
+        let unknown = |from, to| Interval {
             from,
             to,
             tid,
-            doing: Doing::Unknown,
+            state: ThreadState::Unknown,
             call: None,
         };
         let mut at = from;
-        for piece in all[first..].iter().take_while(|piece| piece.from < to) {
-            if piece.from > at {
-                cut.push(unknown(at, piece.from));
+        for interval in all[first..].iter().take_while(|interval| interval.from < to) {
+            if interval.from > at {
+                cut.push(unknown(at, interval.from));
             }
-            let piece = Piece {
-                from: piece.from.max(at),
-                to: piece.to.min(to),
-                ..*piece
+            let interval = Interval {
+                from: interval.from.max(at),
+                to: interval.to.min(to),
+                ..*interval
             };
-            at = piece.to;
-            cut.push(piece);
+            at = interval.to;
+            cut.push(interval);
         }
         if at < to {
             cut.push(unknown(at, to));

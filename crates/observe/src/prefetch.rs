@@ -18,15 +18,15 @@ const LONGEST: u32 = 256;
 
 /// Of each counter, for how many samples in a row the fetch was in vain, or was left out for that.
 #[derive(Debug, Clone, Copy)]
-pub struct Ahead<const N: usize>([u32; N]);
+pub struct Prefetch<const N: usize>([u32; N]);
 
-impl<const N: usize> Default for Ahead<N> {
+impl<const N: usize> Default for Prefetch<N> {
     fn default() -> Self {
         Self([0; N])
     }
 }
 
-impl<const N: usize> Ahead<N> {
+impl<const N: usize> Prefetch<N> {
     #[inline(always)]
     fn is_due(&self, counter: usize) -> bool {
         let vain = self.0[counter];
@@ -99,49 +99,49 @@ mod tests {
     }
 
     /// Takes samples; how many of them fetched the counter's line.
-    fn sampled(ahead: &mut Ahead<1>, counter: &[Written; 1], samples: u32) -> u32 {
+    fn sampled(prefetch: &mut Prefetch<1>, counter: &[Written; 1], samples: u32) -> u32 {
         let before = counter[0].fetched.get();
         for _ in 0..samples {
-            let fetched = ahead.fetch(counter);
-            ahead.learn(fetched, &[counter[0].read()]);
+            let fetched = prefetch.fetch(counter);
+            prefetch.learn(fetched, &[counter[0].read()]);
         }
         counter[0].fetched.get() - before
     }
 
     #[test]
     fn what_is_written_without_a_rest_is_soon_fetched_no_more() {
-        let (mut ahead, counter) = (Ahead::default(), [Written::default()]);
-        assert_eq!(sampled(&mut ahead, &counter, ENOUGH), ENOUGH);
-        assert!(ahead.is_vain());
+        let (mut prefetch, counter) = (Prefetch::default(), [Written::default()]);
+        assert_eq!(sampled(&mut prefetch, &counter, ENOUGH), ENOUGH);
+        assert!(prefetch.is_vain());
         // At 8, 16, 32, 64, 128, 256, 512, and then each 256.
-        assert_eq!(sampled(&mut ahead, &counter, 10_000 - ENOUGH), 6 + 38);
-        assert!(ahead.is_vain());
+        assert_eq!(sampled(&mut prefetch, &counter, 10_000 - ENOUGH), 6 + 38);
+        assert!(prefetch.is_vain());
     }
 
     #[test]
     fn one_fetch_of_use_brings_all_back() {
-        let (mut ahead, counter) = (Ahead::default(), [Written::default()]);
-        sampled(&mut ahead, &counter, 10_000);
+        let (mut prefetch, counter) = (Prefetch::default(), [Written::default()]);
+        sampled(&mut prefetch, &counter, 10_000);
         counter[0].rests.set(true);
-        assert!(sampled(&mut ahead, &counter, LONGEST) > 0 && !ahead.is_vain());
-        assert_eq!(sampled(&mut ahead, &counter, 1_000), 1_000);
+        assert!(sampled(&mut prefetch, &counter, LONGEST) > 0 && !prefetch.is_vain());
+        assert_eq!(sampled(&mut prefetch, &counter, 1_000), 1_000);
     }
 
     #[test]
     fn after_a_short_burst_it_is_tried_soon() {
-        let (mut ahead, counter) = (Ahead::default(), [Written::default()]);
-        sampled(&mut ahead, &counter, 20);
+        let (mut prefetch, counter) = (Prefetch::default(), [Written::default()]);
+        sampled(&mut prefetch, &counter, 20);
         counter[0].rests.set(true);
-        sampled(&mut ahead, &counter, 20);
-        assert!(!ahead.is_vain());
+        sampled(&mut prefetch, &counter, 20);
+        assert!(!prefetch.is_vain());
     }
 
     #[test]
     fn a_counter_that_is_not_fetched_is_never_in_vain() {
-        let mut ahead = Ahead::<2>::default();
+        let mut prefetch = Prefetch::<2>::default();
         for value in 0..100 {
-            ahead.learn([None, Some(value)], &[value, value + 1]);
+            prefetch.learn([None, Some(value)], &[value, value + 1]);
         }
-        assert!(ahead.is_due(0) && !ahead.is_vain());
+        assert!(prefetch.is_due(0) && !prefetch.is_vain());
     }
 }

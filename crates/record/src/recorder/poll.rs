@@ -49,7 +49,7 @@ impl Recorder {
         }
     }
 
-    pub(super) fn look(&mut self) -> Result<(), RecordError> {
+    pub(super) fn poll(&mut self) -> Result<(), RecordError> {
         let requests = self.sdk.as_mut().map(Server::accept).unwrap_or_default();
         self.drain_process_events();
         self.answer(requests);
@@ -59,14 +59,14 @@ impl Recorder {
             steal.tick(self.pace.is_idle());
         }
         let (mut ended, names) = self.kernel.ended();
-        let mut page = self.book.open(&mut self.clock, self.steal.as_ref(), &names);
-        ended.sockets(|row| page.enter_socket(row));
-        ended.probes(|row| page.enter_probe(row));
+        let mut batch = self.pipeline.open(&mut self.clock, self.steal.as_ref(), &names);
+        ended.sockets(|row| batch.enter_socket(row));
+        ended.probes(|row| batch.enter_probe(row));
         if let Some(sdk) = &mut self.sdk {
-            sdk.drain(&mut page);
+            sdk.drain(&mut batch);
         }
-        let ticked = self.book.output.tick(Instant::now());
-        match self.book.trouble.take() {
+        let ticked = self.pipeline.output.tick(Instant::now());
+        match self.pipeline.trouble.take() {
             Some(e) => Err(e.into()),
             None => Ok(ticked?),
         }

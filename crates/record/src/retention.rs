@@ -7,13 +7,13 @@
 //!
 //! The recorder decides every 200 ms. The quantile is that of the weighted rows of the last 10 to
 //! 20 seconds. Under a budget, at most half of it goes to the tail. The result is two words for
-//! each kind of span (`struct ts_keeping`), sent to the kernel's programs and the SDK's processes.
+//! each kind of span (`struct ts_retention`), sent to the kernel's programs and the SDK's processes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use tailscope_signals::keeping::{Keeping, Kept};
+use tailscope_signals::retention::{Retention, Kept};
 use tailscope_trace::SpanName;
 
 /// What to keep.
@@ -43,7 +43,7 @@ impl Policy {
 /// The tail that a budget is half spent on where no `tail` is asked for.
 const USUAL_TAIL: f64 = 0.99;
 /// The latest spans are those of one to two of these.
-const TURN: Duration = Duration::from_secs(10);
+const STEER_EVERY: Duration = Duration::from_secs(10);
 /// So many spans beyond the quantile make a tail. Until then all of a kind are kept.
 const ENOUGH: f64 = 10.0;
 /// A day; what is longer counts as a day.
@@ -87,10 +87,10 @@ pub(crate) struct Flow {
 }
 
 /// Decides anew several times a second.
-pub(crate) struct Keeper {
+pub(crate) struct TailSampler {
     policy: Policy,
     kinds: HashMap<SpanName, Walls>,
-    turned: Instant,
+    steered: Instant,
     last: Option<Flow>,
     /// Less than 1 while more was written than was planned: the tail had grown since.
     trim: f64,
@@ -100,12 +100,12 @@ pub(crate) struct Keeper {
     others: Kept,
 }
 
-impl Keeper {
+impl TailSampler {
     pub(crate) fn new(policy: Policy) -> Self {
         Self {
             policy,
             kinds: HashMap::new(),
-            turned: Instant::now(),
+            steered: Instant::now(),
             last: None,
             trim: 1.0,
             short: false,
@@ -130,8 +130,8 @@ impl Keeper {
 
     /// Looks at what came since the last time. `row_bytes`: what a row took on disk so far.
     pub(crate) fn steer(&mut self, flow: Flow, row_bytes: Option<f64>) {
-        if flow.at.duration_since(self.turned) >= TURN {
-            self.turned = flow.at;
+        if flow.at.duration_since(self.steered) >= STEER_EVERY {
+            self.steered = flow.at;
             for walls in self.kinds.values_mut() {
                 std::mem::swap(&mut walls.now, &mut walls.before);
                 walls.now.reset();
@@ -175,9 +175,9 @@ impl Keeper {
     }
 
     /// What is kept of this kind from now on; times in ns.
-    pub(crate) fn of(&self, kind: SpanName) -> Keeping {
+    pub(crate) fn of(&self, kind: SpanName) -> Retention {
         let walls = || self.kinds.get(&kind);
-        Keeping {
+        Retention {
             // Of a kind too rare to have a tail, all: that is little.
             always_from: self
                 .tail
@@ -187,8 +187,8 @@ impl Keeper {
     }
 
     /// What is kept of kinds that nothing is known of.
-    pub(crate) fn of_unknown(&self) -> Keeping {
-        Keeping {
+    pub(crate) fn of_unknown(&self) -> Retention {
+        Retention {
             always_from: self.tail.map(|_| 0),
             others: self.others,
         }
@@ -210,65 +210,65 @@ mod tests {
 
     #[test]
     fn without_a_tail_only_chance_keeps() {
-        let keeper = Keeper::new(Policy {
+        let sampler = TailSampler::new(Policy {
             others: 0.25,
             ..Policy::ALL
         });
-        assert!(!keeper.steers());
-        assert_eq!(keeper.of(kind()).always_from, None);
-        assert_eq!(keeper.of(kind()).others.probability(), 0.25);
+        assert!(!sampler.steers());
+        assert_eq!(sampler.of(kind()).always_from, None);
+        assert_eq!(sampler.of(kind()).others.probability(), 0.25);
     }
 
     #[test]
     fn the_tail_is_what_lies_beyond_the_quantile_by_weight() {
-        let mut keeper = Keeper::new(Policy {
+        let mut sampler = TailSampler::new(Policy {
             others: 0.01,
             tail: Some(0.99),
             budget: None,
         });
-        assert_eq!(keeper.of(kind()).always_from, Some(0), "nothing known: all");
+        assert_eq!(sampler.of(kind()).always_from, Some(0), "nothing known: all");
         for _ in 0..99 {
-            keeper.add(kind(), 1_000, 100.0);
+            sampler.add(kind(), 1_000, 100.0);
         }
         for _ in 0..100 {
-            keeper.add(kind(), 1_000_000, 1.0);
+            sampler.add(kind(), 1_000_000, 1.0);
         }
-        let from = keeper.of(kind()).always_from.expect("a tail");
+        let from = sampler.of(kind()).always_from.expect("a tail");
         assert!((990..=1_010).contains(&from), "{from}");
         for _ in 0..100 {
-            keeper.add(kind(), 1_000_000, 1.0);
+            sampler.add(kind(), 1_000_000, 1.0);
         }
-        let from = keeper.of(kind()).always_from.expect("a tail");
+        let from = sampler.of(kind()).always_from.expect("a tail");
         assert!((990_000..=1_010_000).contains(&from), "{from}");
     }
 
     #[test]
     fn the_latest_spans_make_the_tail() {
-        let mut keeper = Keeper::new(Policy {
+        let mut sampler = TailSampler::new(Policy {
             others: 0.01,
             tail: Some(0.99),
             budget: None,
         });
         let start = Instant::now();
         let flow = |turn: u32| Flow {
-            at: start + TURN * turn + Duration::from_secs(1),
+            at: start + STEER_EVERY * turn + Duration::from_secs(1),
             spans: 0,
             rows: 0,
         };
         for (turn, wall) in [(1, 1_000_000), (2, 1_000), (3, 1_000)] {
-            (0..2_000).for_each(|_| keeper.add(kind(), wall, 1.0));
-            keeper.steer(flow(turn), None);
+            (0..2_000).for_each(|_| sampler.add(kind(), wall, 1.0));
+            sampler.steer(flow(turn), None);
         }
-        let from = keeper.of(kind()).always_from.expect("a tail");
+        let from = sampler.of(kind()).always_from.expect("a tail");
         assert!(from < 1_100, "{from}");
     }
 
     /// Runs a recording of a steady load under a budget; gives the rows of the last second.
     fn run(policy: Policy, spans_per_second: f64, seconds: u32) -> f64 {
-        let mut keeper = Keeper::new(policy);
+        let mut sampler = TailSampler::new(policy);
         let (start, mut rows, mut last) = (Instant::now(), 0.0, 0.0);
         for second in 0..=seconds {
-            keeper.steer(
+            sampler.steer(
                 Flow {
                     at: start + Duration::from_secs(second.into()),
                     spans: (spans_per_second * f64::from(second)) as u64,
@@ -276,8 +276,8 @@ mod tests {
                 },
                 Some(10.0),
             );
-            let tail = keeper.tail.map_or(0.0, |q| 1.0 - q);
-            last = spans_per_second * (tail + (1.0 - tail) * keeper.others.probability());
+            let tail = sampler.tail.map_or(0.0, |q| 1.0 - q);
+            last = spans_per_second * (tail + (1.0 - tail) * sampler.others.probability());
             rows += last;
         }
         last
@@ -301,12 +301,12 @@ mod tests {
 
     #[test]
     fn half_of_a_tight_budget_is_for_the_tail() {
-        let mut keeper = Keeper::new(Policy {
+        let mut sampler = TailSampler::new(Policy {
             budget: Some(1),
             ..Policy::ALL
         });
-        keeper.share_out(0.001);
-        assert!((keeper.tail.expect("a tail") - 0.9995).abs() < 1e-9);
-        assert!((keeper.others.probability() - 0.0005).abs() < 1e-5);
+        sampler.share_out(0.001);
+        assert!((sampler.tail.expect("a tail") - 0.9995).abs() < 1e-9);
+        assert!((sampler.others.probability() - 0.0005).abs() < 1e-5);
     }
 }

@@ -2,7 +2,7 @@
 
 use libbpf_rs::{MapCore, MapFlags, Object};
 use tailscope_signals::abi;
-use tailscope_signals::keeping::Keeping;
+use tailscope_signals::retention::Retention;
 
 use crate::load_error::{LoadError, kernel};
 use crate::object::map_of;
@@ -19,19 +19,19 @@ pub enum Source {
 
 /// What the programs are told, source by source.
 #[derive(Debug)]
-pub(crate) struct Keepings(Vec<u8>);
+pub(crate) struct Retentions(Vec<u8>);
 
-const WORDS: usize = size_of::<abi::ts_keeping>();
+const WORDS: usize = size_of::<abi::ts_retention>();
 
-impl Keepings {
+impl Retentions {
     pub(crate) fn all() -> Self {
-        let mut keepings = Self(vec![0; shared::SOURCES as usize * WORDS]);
-        (0..=u8::MAX).for_each(|number| keepings.set(number, Keeping::ALL));
-        keepings
+        let mut retentions = Self(vec![0; shared::SOURCES as usize * WORDS]);
+        (0..=u8::MAX).for_each(|number| retentions.set(number, Retention::ALL));
+        retentions
     }
 
-    fn set(&mut self, number: u8, keeping: Keeping) {
-        let words = abi::ts_keeping::from(keeping);
+    fn set(&mut self, number: u8, retention: Retention) {
+        let words = abi::ts_retention::from(retention);
         let at = usize::from(number) * WORDS;
         self.0[at..at + 8].copy_from_slice(&words.always_from.to_ne_bytes());
         self.0[at + 8..at + 16].copy_from_slice(&words.others.to_ne_bytes());
@@ -42,16 +42,16 @@ impl Keepings {
         &mut self,
         object: &Object,
         source: Source,
-        keeping: Keeping,
+        retention: Retention,
     ) -> Result<(), LoadError> {
         self.set(
             match source {
                 Source::Sockets => shared::SOCKET_SOURCE as u8,
                 Source::Probes(place) => place,
             },
-            keeping,
+            retention,
         );
-        map_of(object, ".bss.keepings")
+        map_of(object, ".bss.retentions")
             .update(&0u32.to_ne_bytes(), &self.0, MapFlags::ANY)
             .map_err(kernel("configure which rows to write"))
     }

@@ -9,7 +9,7 @@ use tailscope_trace::{
 };
 
 use super::Recorder;
-use crate::keeping::row_bytes;
+use crate::retention::row_bytes;
 use crate::machine;
 use crate::options::{Listener, Progress, RecordError};
 
@@ -25,7 +25,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// How many spans ended until the present ledger ends, by the count from before its last look.
+    /// How many spans ended until the present ledger ends, by the count from before its last poll.
     ///
     /// Spans end meanwhile, and their rows are in this ledger though that count lacks them. A row
     /// that was taken is a span that was seen, so those belong to this ledger too, and the next
@@ -101,26 +101,26 @@ impl Recorder {
 
     /// Goes on in another ledger, with no row between. Its times are those of the wall clock as it
     /// is now. What was counted goes to the one that ends, if there is one.
-    pub fn turn(&mut self, next: LedgerWriter) -> Option<Closing> {
-        let closing = if self.book.output.is_ledger() {
+    pub fn rotate(&mut self, next: LedgerWriter) -> Option<Closing> {
+        let closing = if self.pipeline.output.is_ledger() {
             let closing = self.end_ledger();
             self.clock.restart();
             closing
         } else {
-            // Another recorder may have what came so far: up to the last moment, so the look comes last.
+            // Another recorder may have what came so far: up to the last moment, so the poll comes last.
             self.sum_up(self.seen());
             self.clock.restart();
-            self.look_aloud();
-            self.before.rows = self.book.rows;
+            self.poll_and_report();
+            self.before.rows = self.pipeline.rows;
             None
         };
-        self.book.output.begin(next);
+        self.pipeline.output.begin(next);
         closing
     }
 
-    /// Takes what came since the last look; what goes wrong is a notice.
-    fn look_aloud(&mut self) {
-        if let Err(e) = self.look() {
+    /// Takes what came since the last poll; what goes wrong is a notice.
+    fn poll_and_report(&mut self) {
+        if let Err(e) = self.poll() {
             self.notices.say(e.to_string());
         }
     }
@@ -128,30 +128,30 @@ impl Recorder {
     /// Ends the ledger: rows from now on go nowhere.
     pub fn end_ledger(&mut self) -> Option<Closing> {
         let seen = self.seen();
-        self.look_aloud();
-        let sealed = self.book.output.totals();
+        self.poll_and_report();
+        let sealed = self.pipeline.output.totals();
         self.row_bytes = row_bytes(sealed.rows, sealed.bytes).or(self.row_bytes);
-        let ledger = self.book.output.end();
+        let ledger = self.pipeline.output.end();
         let summary = self.sum_up(seen);
         ledger.map(|ledger| Closing { ledger, summary })
     }
 
     /// Ends the recording: takes what is left, seals it, and writes down what was lost and what
-    /// it cost. `listener` hears of that last look too.
+    /// it cost. `listener` hears of that last poll too.
     pub fn finish(mut self, listener: &mut impl Listener) -> Result<Progress, RecordError> {
         self.kernel.sdk().detach_all();
         self.kernel.detach_probes();
         let finished = self.finish_answers(true);
-        let looked = self.look();
-        listener.look(&self.book.live);
+        let polled = self.poll();
+        listener.show(&self.pipeline.live);
         let progress = self.progress();
         let summary = self.sum_up(self.seen());
         let Self {
-            kernel, sdk, book, ..
+            kernel, sdk, pipeline, ..
         } = self;
         drop((sdk, kernel));
-        let totals = book.output.finish(summary)?;
-        looked?;
+        let totals = pipeline.output.finish(summary)?;
+        polled?;
         finished?;
         Ok(Progress {
             bytes: totals.bytes,
@@ -159,11 +159,11 @@ impl Recorder {
         })
     }
 
-    /// What was counted since the present ledger began; `seen` is of before its last look.
+    /// What was counted since the present ledger began; `seen` is of before its last poll.
     fn sum_up(&mut self, seen: u64) -> Summary {
         let now = Sums {
-            seen: self.before.seen_until(seen, self.book.rows),
-            rows: self.book.rows,
+            seen: self.before.seen_until(seen, self.pipeline.rows),
+            rows: self.pipeline.rows,
             lost: self.lost(),
             uncovered: self.uncovered(),
             adjusted: self.adjusted(),

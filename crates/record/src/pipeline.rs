@@ -7,20 +7,20 @@ use tailscope_kernel::{Names, Source};
 use tailscope_sdk_server::Sink;
 use tailscope_signals::abi;
 use tailscope_signals::clock::{Clock, Cycles};
-use tailscope_signals::keeping::Keeping;
+use tailscope_signals::retention::Retention;
 use tailscope_signals::row::{Behind, Row};
 use tailscope_trace::{Cause, Error, SpanName, SpanRow};
 
 use crate::StealClock;
 use crate::convert::{Context, Unit, cause_of, convert, running_ns};
 use crate::counting::Counting;
-use crate::keeping::Keeper;
+use crate::retention::TailSampler;
 use crate::live::Live;
 use crate::output::Output;
 use crate::sdk_names::SdkNames;
 
 /// Where rows go, and their running figures.
-pub(crate) struct Book {
+pub(crate) struct RowPipeline {
     pub(crate) output: Output,
     pub(crate) live: Live,
     /// Rows entered.
@@ -38,7 +38,7 @@ pub(crate) struct Book {
     behind: HashMap<String, SpanName>,
     sdk_names: SdkNames,
     weights: Weights,
-    pub(crate) keeper: Keeper,
+    pub(crate) sampler: TailSampler,
     pub(crate) counting: Counting,
     /// The first thing that went wrong with the ledger since somebody asked.
     pub(crate) trouble: Option<Error>,
@@ -95,7 +95,7 @@ pub(crate) struct Weights {
     pub(crate) probe: f64,
 }
 
-impl Book {
+impl RowPipeline {
     /// `socket_span`: the name of spans that come from sockets; `probe_spans`: of those that come
     /// from probes, source by source.
     pub(crate) fn new(
@@ -103,7 +103,7 @@ impl Book {
         socket_span: &str,
         probe_spans: &[String],
         weights: Weights,
-        keeper: Keeper,
+        sampler: TailSampler,
         counting: Counting,
     ) -> Self {
         let mut intern = |name: &str| output.intern(name, MOST_NAMES, OTHER_NAMES);
@@ -121,7 +121,7 @@ impl Book {
             behind: HashMap::new(),
             sdk_names: SdkNames::default(),
             weights,
-            keeper,
+            sampler,
             counting,
             trouble: None,
             tap: None,
@@ -148,12 +148,12 @@ impl Book {
     }
 
     /// What is kept of each source of the kernel's programs.
-    pub(crate) fn keepings(&self) -> impl Iterator<Item = (Source, Keeping)> {
+    pub(crate) fn retentions(&self) -> impl Iterator<Item = (Source, Retention)> {
         let probes = self.probe_spans.iter().enumerate();
         let of_probes = probes.map(|(place, kind)| (Source::Probes(place as u8), *kind));
         std::iter::once((Source::Sockets, self.socket_span))
             .chain(of_probes)
-            .map(|(source, kind)| (source, self.keeper.of(kind)))
+            .map(|(source, kind)| (source, self.sampler.of(kind)))
     }
 
     /// Opens it for the rows of one look.
@@ -162,10 +162,10 @@ impl Book {
         clock: &'b mut Clock,
         steal: Option<&'b StealClock>,
         names: &'b Names<'b>,
-    ) -> Page<'b> {
-        self.live.turn(Instant::now());
-        Page {
-            book: self,
+    ) -> Batch<'b> {
+        self.live.advance(Instant::now());
+        Batch {
+            pipeline: self,
             clock,
             steal,
             names,
@@ -173,18 +173,18 @@ impl Book {
     }
 }
 
-/// The rows of one look. What fails is the book's trouble.
-pub(crate) struct Page<'b> {
-    book: &'b mut Book,
+/// The rows of one look. What fails is the pipeline's trouble.
+pub(crate) struct Batch<'b> {
+    pipeline: &'b mut RowPipeline,
     clock: &'b mut Clock,
     steal: Option<&'b StealClock>,
     names: &'b Names<'b>,
 }
 
-impl Page<'_> {
+impl Batch<'_> {
     /// A row from a socket.
     pub(crate) fn enter_socket(&mut self, row: &Row) {
-        let (span, weight) = (self.book.socket_span, self.book.weights.socket);
+        let (span, weight) = (self.pipeline.socket_span, self.pipeline.weights.socket);
         self.write(
             row,
             span,
@@ -200,23 +200,23 @@ impl Page<'_> {
     /// A row from a probe.
     pub(crate) fn enter_probe(&mut self, row: &Row) {
         let names = self.names;
-        let book = &mut *self.book;
-        let Some(&kind) = book.probe_spans.get(usize::from(row.name)) else {
+        let pipeline = &mut *self.pipeline;
+        let Some(&kind) = pipeline.probe_spans.get(usize::from(row.name)) else {
             return; // of a source that there is not
         };
         let span = match row.text {
             0 => kind,
-            number => match book.texts.get(&number) {
+            number => match pipeline.texts.get(&number) {
                 Some(name) => *name,
                 None => {
                     let text = names.text(number);
-                    let name = book.intern(text.as_deref().unwrap_or(OTHER_NAMES));
-                    book.texts.insert(number, name);
+                    let name = pipeline.intern(text.as_deref().unwrap_or(OTHER_NAMES));
+                    pipeline.texts.insert(number, name);
                     name
                 }
             },
         };
-        let weight = book.weights.probe;
+        let weight = pipeline.weights.probe;
         self.write(
             row,
             kind,
@@ -229,7 +229,7 @@ impl Page<'_> {
         );
     }
 
-    /// `kind` is what its keeping is decided by: its name, or its source's.
+    /// `kind` is what its retention is decided by: its name, or its source's.
     fn write(&mut self, row: &Row, kind: SpanName, mut context: Context) {
         context.weight /= row.kept.probability();
         let (mut span, overdrawn) = convert(row, self.clock, context);
@@ -240,18 +240,18 @@ impl Page<'_> {
         }
         self.blame(row, &mut span);
         if let Some(counts) = &row.counts {
-            span.counts = self.book.counting.of_row(counts);
+            span.counts = self.pipeline.counting.of_row(counts);
         }
-        self.book.overdrawn += u64::from(overdrawn.is_some());
-        self.book.rows += 1;
-        self.book.keeper.add(kind, span.wall_ns, span.weight);
-        let Book {
+        self.pipeline.overdrawn += u64::from(overdrawn.is_some());
+        self.pipeline.rows += 1;
+        self.pipeline.sampler.add(kind, span.wall_ns, span.weight);
+        let RowPipeline {
             live,
             output,
             tap,
             trouble,
             ..
-        } = &mut *self.book;
+        } = &mut *self.pipeline;
         live.enter(&span, |name| output.name(name));
         if let Some(tap) = tap {
             tap(&span, &output.name(span.span));
@@ -264,37 +264,37 @@ impl Page<'_> {
     /// Names who is to blame. A process may have written any number: what nobody has yet is
     /// looked for again.
     fn blame(&mut self, row: &Row, span: &mut SpanRow) {
-        let (book, names) = (&mut *self.book, self.names);
+        let (pipeline, names) = (&mut *self.pipeline, self.names);
         for (metered, &who) in row.who.iter().enumerate() {
             let cause = cause_of(metered).index();
             if who != 0 && span.cause_ns[cause] > 0 {
-                span.cause_by[cause] = book.blamed.get(&who).copied().or_else(|| {
-                    let name = book.intern(&names.blamed(who)?);
-                    book.blamed.insert(who, name);
+                span.cause_by[cause] = pipeline.blamed.get(&who).copied().or_else(|| {
+                    let name = pipeline.intern(&names.blamed(who)?);
+                    pipeline.blamed.insert(who, name);
                     Some(name)
                 });
             }
         }
         if row.request.tcp_ns > 0 {
-            let why = book.intern(why_held(row.request.tcp_why));
+            let why = pipeline.intern(why_held(row.request.tcp_why));
             span.cause_by[Cause::Tcp.index()] = Some(why);
         }
         if let Some(behind) = row.request.behind {
-            span.cause_by[Cause::Queue.index()] = Some(book.name_of(behind));
+            span.cause_by[Cause::Queue.index()] = Some(pipeline.name_of(behind));
         }
     }
 }
 
-impl Sink for Page<'_> {
+impl Sink for Batch<'_> {
     type Name = SpanName;
 
     fn name(&mut self, user: u32, text: Option<String>) -> SpanName {
-        let text = self.book.sdk_names.allowed(user, text);
-        self.book.intern(&text)
+        let text = self.pipeline.sdk_names.allowed(user, text);
+        self.pipeline.intern(&text)
     }
 
     fn row(&mut self, pid: u32, span: SpanName, row: &Row) {
-        let weight = self.book.weights.sdk;
+        let weight = self.pipeline.weights.sdk;
         self.clock.reach(Cycles(row.begin.wrapping_add(row.wall)));
         self.write(
             row,

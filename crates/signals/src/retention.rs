@@ -1,4 +1,4 @@
-//! Which rows are kept, as the recorder tells it to whoever writes them: `struct ts_keeping`.
+//! Which rows are kept, as the recorder tells it to whoever writes them: `struct ts_retention`.
 
 use crate::abi;
 
@@ -55,14 +55,14 @@ impl Kept {
 
 /// What is kept of one kind of span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keeping {
+pub struct Retention {
     /// All that took this or longer, in the unit of the rows' times; `None`: no span for that.
     pub always_from: Option<u64>,
     /// And of the others this part.
     pub others: Kept,
 }
 
-impl Keeping {
+impl Retention {
     /// Every row.
     pub const ALL: Self = Self {
         always_from: None,
@@ -70,11 +70,11 @@ impl Keeping {
     };
 }
 
-impl From<Keeping> for abi::ts_keeping {
-    fn from(keeping: Keeping) -> Self {
+impl From<Retention> for abi::ts_retention {
+    fn from(retention: Retention) -> Self {
         Self {
-            always_from: keeping.always_from.unwrap_or(u64::MAX),
-            others: keeping.others.code().into(),
+            always_from: retention.always_from.unwrap_or(u64::MAX),
+            others: retention.others.code().into(),
         }
     }
 }
