@@ -54,10 +54,11 @@ fn main() {
                 "#include \"../../sdk/c/tailscope_abi.h\"\n",
                 "#include \"src/bpf/shared.h\"\n",
                 "#include \"src/bpf/timeline.h\"\n",
+                "#include \"src/bpf/watched_table.h\"\n",
                 "#include \"src/bpf/pid_namespace_config.h\"\n",
             ),
         )
-        .allowlist_file("(.*/)?src/bpf/(shared|timeline|pid_namespace_config).h")
+        .allowlist_file("(.*/)?src/bpf/(shared|timeline|pid_namespace_config|watched_table).h")
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .layout_tests(false)

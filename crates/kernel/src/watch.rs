@@ -35,7 +35,7 @@ impl Kernel {
                 MapFlags::NO_EXIST,
             )
             .map_err(|_| WatchError::TooMany)?;
-        self.watched.add(number, 1);
+        self.watched.add(number);
         // Reading the iterator runs its program over all tasks; it has no text to give.
         let mut text = Vec::new();
         Iter::new(&self.take_in)
@@ -55,7 +55,7 @@ impl Kernel {
                 .delete(&number.to_ne_bytes())
                 .is_ok()
         {
-            self.watched.add(number, -1);
+            self.watched.remove(number);
         }
         self.sdk_meters.take_back(pid);
     }

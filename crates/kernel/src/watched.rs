@@ -1,22 +1,25 @@
-//! The counts by which the programs rule out nearly all processes that are not watched.
+//! The table by which the programs rule out nearly all processes that are not watched
+//! (`bpf/watched_table.h`).
 
 use std::io;
+use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use libbpf_rs::Object;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::load_error::LoadError;
 use crate::object::map_of;
-use crate::shared;
+use crate::shared::{WATCHED_BUCKETS, watched_table};
 
-/// The counts of watched processes by the low bits of their id, shared with the programs.
+/// The table, shared with the programs.
 #[derive(Debug)]
-pub(crate) struct Watched(std::ptr::NonNull<std::sync::atomic::AtomicU32>);
+pub(crate) struct Watched(NonNull<AtomicU32>);
 
 impl Watched {
-    const BYTES: usize = shared::WATCHED_BUCKETS as usize * 4;
-
     /// The table of loaded programs.
     pub(crate) fn of(object: &Object) -> Result<Self, LoadError> {
         Self::map(map_of(object, ".bss.watched").as_fd()).map_err(|source| LoadError::System {
@@ -30,30 +33,44 @@ impl Watched {
         let at = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
-                Self::BYTES,
+                size_of::<watched_table>(),
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED,
                 map,
                 0,
             )?
         };
-        std::ptr::NonNull::new(at.cast())
+        NonNull::new(at.cast())
             .map(Self)
             .ok_or_else(|| io::Error::other("mapped at null"))
     }
 
-    pub(crate) fn add(&self, pid: u32, by: i32) {
-        let bucket = (pid % shared::WATCHED_BUCKETS) as usize;
-        // SAFETY: `bucket` is inside the mapping, which lives as long as `self`; the programs
-        // change the words only by atomic additions, and so do we.
-        let word = unsafe { self.0.add(bucket).as_ref() };
-        word.fetch_add(by as u32, std::sync::atomic::Ordering::Relaxed);
+    /// One more of these numbers is watched.
+    pub(crate) fn add(&self, pid: u32) {
+        self.word(offset_of!(watched_table, count), pid)
+            .fetch_add(1, Relaxed);
+    }
+
+    /// This one is watched no more.
+    pub(crate) fn remove(&self, pid: u32) {
+        let last = self.word(offset_of!(watched_table, last), pid);
+        let _ = last.compare_exchange(pid, 0, Relaxed, Relaxed); // else it is another's
+        self.word(offset_of!(watched_table, count), pid)
+            .fetch_sub(1, Relaxed);
+    }
+
+    /// The word of a process in one of the table's arrays.
+    fn word(&self, array: usize, pid: u32) -> &AtomicU32 {
+        let at = array / size_of::<u32>() + (pid % WATCHED_BUCKETS) as usize;
+        // SAFETY: `at` is inside the mapping, which lives as long as `self`; everybody changes the
+        // words only as a whole.
+        unsafe { self.0.add(at).as_ref() }
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; `add` lends no reference out.
-        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), Self::BYTES) };
+        // SAFETY: mapped by `map` with this length; references live no longer than `self`.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<watched_table>()) };
     }
 }

@@ -181,7 +181,7 @@ int BPF_PROG(on_signal, int signal, void *info, struct task_struct *task)
 	struct process *process;
 	__u32 tgid;
 
-	if (signal < SIGSTOP || signal > SIGTTOU || !is_watched(task->tgid))
+	if (signal < SIGSTOP || signal > SIGTTOU || !may_be_watched(task->tgid))
 		return 0;
 	tgid = task->tgid;
 	process = bpf_map_lookup_elem(&processes, &tgid);

@@ -85,7 +85,7 @@ int take_in_listeners(struct bpf_iter__task_file *ctx)
 	struct sock *sk;
 	__u32 tgid;
 
-	if (!task || !file || !is_watched(task->tgid))
+	if (!task || !file || !may_be_watched(task->tgid))
 		return 0;
 	tgid = task->tgid;
 	if (!bpf_map_lookup_elem(&processes, &tgid))

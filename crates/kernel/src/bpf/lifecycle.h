@@ -58,7 +58,7 @@ int take_in_threads(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	tgid = task->tgid;
-	if (is_watched(tgid) && bpf_map_lookup_elem(&processes, &tgid))
+	if (is_watched(tgid))
 		begin_thread(task, TS_UNKNOWN);
 	return 0;
 }
@@ -88,16 +88,15 @@ int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 	__u32 tgid = task->tgid, from = parent->tgid;
 	struct process fresh = {};
 
-	if (!is_watched(from) || !bpf_map_lookup_elem(&processes, &from))
+	if (!is_watched(from))
 		return 0;
 	if (tgid != from) {
 		if (!config.follow_children)
 			return 0;
-		if (bpf_map_update_elem(&processes, &tgid, &fresh, BPF_ANY)) {
+		if (!watch(tgid, &fresh)) {
 			__sync_fetch_and_add(&lost.processes, 1);
 			return 0;
 		}
-		__sync_fetch_and_add(&watched[tgid & (WATCHED_BUCKETS - 1)], 1);
 		report(EVENT_CHILD, shown_pid(task), shown_pid(parent));
 	}
 	begin_thread(task, TS_UNKNOWN);
@@ -111,7 +110,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 	struct process *p;
 	struct thread *t;
 
-	p = is_watched(tgid) ? bpf_map_lookup_elem(&processes, &tgid) : NULL;
+	p = may_be_watched(tgid) ? bpf_map_lookup_elem(&processes, &tgid) : NULL;
 	if (!p) {
 		__u32 shown = config.tell_programs ? shown_pid(task) : PID_OUTSIDE;
 
@@ -136,17 +135,15 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	__u32 tgid = task->tgid;
 	struct thread *t;
 
-	if (!is_watched(tgid))
+	if (!may_be_watched(tgid))
 		return 0;
 	t = thread_of(task);
 	if (t) {
 		this_cpu()->map = 0;
 		end_thread(t);
 	}
-	if (task->signal->live.counter == 0 && !bpf_map_delete_elem(&processes, &tgid)) {
-		__sync_fetch_and_add(&watched[tgid & (WATCHED_BUCKETS - 1)], -1);
+	if (task->signal->live.counter == 0 && unwatch(tgid))
 		report(EVENT_EXIT, shown_pid(task), 0);
-	}
 	return 0;
 }
 
@@ -164,7 +161,7 @@ int on_sdk_thread(struct pt_regs *ctx)
 	struct ts_meter *m;
 	long slot;
 
-	if (!is_watched(tgid) || !sdk_slot(ctx, &slot))
+	if (!may_be_watched(tgid) || !sdk_slot(ctx, &slot))
 		return 0;
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (!p)

@@ -18,24 +18,13 @@
 #include "meter_map.h"
 #include "pid_namespace.h"
 #include "shared.h"
+#include "watched.h"
 
 /* Sections of their own, so that the loader finds each by its name. */
 SEC(".rodata.config") const volatile struct config config = {};
 SEC(".bss.lost") struct lost lost = {};
 SEC(".bss.uncovered") struct uncovered uncovered = {};
 SEC(".bss.retentions") struct ts_retention retentions[SOURCES] = {};
-
-/* --- who is watched ----------------------------------------------------------------------- */
-
-/* Counts of watched processes by the low bits of their id: one load rules out all others. */
-SEC(".bss.watched") __u32 watched[WATCHED_BUCKETS] = {};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_PROCESSES);
-	__type(key, __u32); /* tgid */
-	__type(value, struct process);
-} processes SEC(".maps");
 
 /* One time off the CPU: blocked from `out` to `woken`, then waiting until `in`. */
 struct off_cpu {
@@ -137,11 +126,6 @@ SEC(".bss.cpus") struct cpu cpus[MAX_CPUS] = {};
 static __always_inline struct cpu *this_cpu(void)
 {
 	return &cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
-}
-
-static __always_inline bool is_watched(__u32 tgid)
-{
-	return watched[tgid & (WATCHED_BUCKETS - 1)];
 }
 
 static __always_inline struct ts_meter *meter_at(__u32 map, __u32 slot)

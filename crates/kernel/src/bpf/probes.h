@@ -307,7 +307,7 @@ int BPF_PROG(on_exec_in_span, struct task_struct *task)
 {
 	struct thread *t;
 
-	if (!is_watched(task->tgid))
+	if (!may_be_watched(task->tgid))
 		return 0;
 	t = thread_of(task);
 	if (t)

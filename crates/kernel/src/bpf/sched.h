@@ -136,7 +136,7 @@ static __always_inline struct ts_meter *current_meter(struct cpu *cpu)
 	if (cpu->map)
 		return meter_at(cpu->map, cpu->slot);
 	task = bpf_get_current_task_btf();
-	if (!is_watched(task->tgid))
+	if (!may_be_watched(task->tgid))
 		return NULL;
 	t = thread_of(task);
 	m = t ? meter_at(t->map, t->slot) : NULL;
@@ -193,7 +193,7 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
-	bool leaves = is_watched(prev->tgid), enters = is_watched(next->tgid);
+	bool leaves = may_be_watched(prev->tgid), enters = may_be_watched(next->tgid);
 	struct cpu *cpu;
 	__u64 now;
 
@@ -218,7 +218,7 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	struct ts_meter *m;
 	__u64 now;
 
-	if (!is_watched(p->tgid))
+	if (!may_be_watched(p->tgid))
 		return 0;
 	t = thread_of(p);
 	m = t ? meter_at(t->map, t->slot) : NULL;

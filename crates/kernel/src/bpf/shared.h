@@ -6,8 +6,6 @@
 #define MAX_CPUS 1024
 #define RUNNING_SEEN (1ull << 63)
 #define NESTING 3
-#define WATCHED_BUCKETS 16384
-#define MAX_PROCESSES 4096
 #define MAX_METER_MAPS 256
 /* The first outer slots are ours: OWN_MAPS maps of TS_METERS slots. Slot 0 of the outer map
  * stays empty, so that map 0 can mean "nobody". */

@@ -29,14 +29,12 @@ SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 {
 	__u32 tgid = shown_pid(task), from = process_here();
-	__u8 yes = 1;
+	struct process fresh = {1};
 
 	if (tgid == from || !config.follow_children || !is_watched(from))
 		return 0;
-	if (bpf_map_update_elem(&processes, &tgid, &yes, BPF_NOEXIST))
+	if (!watch(tgid, &fresh))
 		__sync_fetch_and_add(&lost.processes, 1);
-	else
-		__sync_fetch_and_add(&watched[tgid & (TL_BUCKETS - 1)], 1);
 	return 0;
 }
 
@@ -46,7 +44,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	write_name(task);
 	end_claim(task);
 	if (!task->signal->live.counter)
-		forget(shown_pid(task));
+		unwatch(shown_pid(task));
 	return 0;
 }
 
@@ -201,7 +199,7 @@ int BPF_PROG(on_syscall_entry, struct pt_regs *registers, long number)
 	__u32 tgid = ids >> 32;
 	bool ours = is_watched(tgid);
 
-	if (!ours && !clients[tgid & (TL_BUCKETS - 1)])
+	if (!ours && !clients[tgid & (WATCHED_BUCKETS - 1)])
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (sends(number)) {

@@ -6,9 +6,7 @@
 #include <linux/types.h>
 
 #define TL_MAX_CPUS 1024
-#define TL_MAX_PROCESSES 4096
 #define TL_MAX_SDK 1024	 /* processes */
-#define TL_BUCKETS 16384 /* a power of two */
 
 /*
  * The remainder of a division by the number of chunks, without a division: the fraction of

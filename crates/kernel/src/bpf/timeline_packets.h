@@ -11,7 +11,7 @@
 #include <bpf/bpf_endian.h>
 
 /* Processes that received from a watched one, by the low bits of their id. */
-SEC(".bss.clients") __u8 clients[TL_BUCKETS] = {};
+SEC(".bss.clients") __u8 clients[WATCHED_BUCKETS] = {};
 
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(on_packet, struct sk_buff *skb)
@@ -91,7 +91,7 @@ int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 	} else if (!ours) {
 		return 0;
 	}
-	client = &clients[ids >> 32 & (TL_BUCKETS - 1)];
+	client = &clients[ids >> 32 & (WATCHED_BUCKETS - 1)];
 	if (!ours && !*client)
 		*client = 1;
 	if (tcp)

@@ -133,44 +133,12 @@ static __always_inline __u32 process_here(void)
 
 /* --- who is watched ----------------------------------------------------------------------- */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TL_MAX_PROCESSES);
-	__type(key, __u32);
-	__type(value, __u8);
-} processes SEC(".maps");
+/* Nothing but that it is watched. */
+struct process {
+	__u8 is_watched;
+};
 
-/* Counts of watched processes by the low bits of their id: one load rules out most others. */
-SEC(".bss.watched") __u32 watched[TL_BUCKETS] = {};
-
-/* Of those of a bucket the one that was last found in the table: most have one, and to look it up in
- * the table is a call. It goes with its process. */
-SEC(".bss.found") __u32 found[TL_BUCKETS] = {};
-
-static __always_inline bool is_watched(__u32 tgid)
-{
-	__u32 bucket = tgid & (TL_BUCKETS - 1);
-
-	if (!watched[bucket])
-		return false;
-	if (found[bucket] == tgid)
-		return true;
-	if (!bpf_map_lookup_elem(&processes, &tgid))
-		return false;
-	found[bucket] = tgid;
-	return true;
-}
-
-static __always_inline void forget(__u32 tgid)
-{
-	__u32 bucket = tgid & (TL_BUCKETS - 1);
-
-	if (bpf_map_delete_elem(&processes, &tgid))
-		return;
-	if (found[bucket] == tgid)
-		found[bucket] = 0;
-	__sync_fetch_and_add(&watched[bucket], -1);
-}
+#include "watched.h"
 
 static __always_inline bool watched_here(void)
 {

@@ -73,8 +73,6 @@ const TRACEPOINTS: &[Tracepoint] = &[
 ];
 
 // One type maps both tables of the watched.
-const _: () = assert!(shared::TL_BUCKETS == shared::WATCHED_BUCKETS);
-
 /// Whether a process's or thread's number in an event is of one that our PID namespace does not
 /// show. It tells that one from others, and nobody else knows it.
 #[must_use]
@@ -186,7 +184,7 @@ impl Events {
             map_of(&self.object, "processes").update(&pid.to_ne_bytes(), &[1], MapFlags::NO_EXIST);
         match placed {
             Ok(()) => {
-                self.watched.add(pid, 1);
+                self.watched.add(pid);
                 true
             }
             Err(e) => e.kind() == libbpf_rs::ErrorKind::AlreadyExists,
@@ -210,7 +208,7 @@ impl Events {
             .delete(&pid.to_ne_bytes())
             .is_ok()
         {
-            self.watched.add(pid, -1);
+            self.watched.remove(pid);
         }
     }
 
