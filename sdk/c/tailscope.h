@@ -363,8 +363,8 @@ TS__ONE int ts__receive(int s, int fds[2])
 	}
 	if (answer.magic == TS_MAGIC && answer.status == TS_NOT_WATCHED)
 		e = ESRCH;
-	else if (answer.magic == TS_MAGIC && answer.abi == TS_ABI &&
-		 answer.status == TS_ACCEPTED && came == 2)
+	else if (answer.magic == TS_MAGIC && answer.abi == TS_ABI && answer.status == TS_ACCEPTED &&
+		 came == 2)
 		return 0;
 	while (came) /* at each further try there would be more */
 		close(fds[--came]);
@@ -684,10 +684,8 @@ static inline void ts__count(struct ts__process *p, struct ts_meter *m)
 
 /* The shares of the causes that have come to something since the span began: returns how many, and
  * adds their bits to `causes`. */
-static inline __attribute__((always_inline)) ts_u32 ts__shares(const ts_span *span,
-							       const struct ts_meter *m,
-							       struct ts_share *shares,
-							       ts_u16 *causes)
+static inline __attribute__((always_inline)) ts_u32
+ts__shares(const ts_span *span, const struct ts_meter *m, struct ts_share *shares, ts_u16 *causes)
 {
 	ts_u32 i, count = 0;
 

@@ -9,8 +9,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tailscope_record::{Policy, SpanSource, WantedError, wanted_events};
 use tailscope_counters::{Event, Pmus};
+use tailscope_record::{Policy, SpanSource, WantedError, wanted_events};
 use toml::Spanned;
 
 use crate::choice::Rule;

@@ -11,14 +11,14 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tailscope_kernel::{LoadError, PidNamespace, missing_capabilities};
-use tailscope_record::{
-    ResolvedProbes, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
-    RecordError, Recorder, SpanSource, wanted_events,
-};
 use tailscope_counters::Pmus;
-use tailscope_signals::patience::Patience;
+use tailscope_kernel::{LoadError, PidNamespace, missing_capabilities};
 use tailscope_process::MappedSizes;
+use tailscope_record::{
+    LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
+    RecordError, Recorder, ResolvedProbes, SpanSource, wanted_events,
+};
+use tailscope_signals::patience::Patience;
 
 use crate::failure::Failure;
 pub use args::Subject;

@@ -10,7 +10,6 @@
 // A test gives a symbol its own name, which counts as unsafe.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
-mod prefetch;
 mod analysis;
 mod budget;
 mod dte;
@@ -23,6 +22,7 @@ mod options;
 mod pace;
 pub mod placement;
 mod plan;
+mod prefetch;
 mod process;
 mod raw;
 pub mod report;

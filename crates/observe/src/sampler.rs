@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use tailscope_signals::clock::{self, Cycles};
 use tailscope_signals::preempted::Preemption;
 
-use crate::prefetch::Prefetch;
 use crate::dte::Tolerance;
 use crate::pace::Pace;
+use crate::prefetch::Prefetch;
 use crate::signal::Read;
 
 /// Cycles of a period from which waiting leaves the core's resources to its other hardware thread.
@@ -74,7 +74,10 @@ impl Usual {
 /// way while the clock is read, which takes 26 cycles on an EPYC. Before the fence that is of no use there.
 /// The loads come after the reading by their addresses, which takes 8 cycles less than a second fence.
 #[inline(always)]
-fn read<R: Read, const N: usize>(counters: &[R; N], prefetch: &mut Prefetch<N>) -> (u64, [u64; N], u64) {
+fn read<R: Read, const N: usize>(
+    counters: &[R; N],
+    prefetch: &mut Prefetch<N>,
+) -> (u64, [u64; N], u64) {
     let fetched = prefetch.fetch(counters);
     clock::settle();
     counters.iter().for_each(Read::ask);

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use serde::Serialize;
-use tailscope_signals::clock::{self, Cycles};
 use tailscope_counters::known;
+use tailscope_signals::clock::{self, Cycles};
 use tailscope_signals::view::{View, WrittenWord};
 
 use crate::analysis::Analysis;

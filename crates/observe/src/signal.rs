@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use tailscope_counters::ThreadCounter;
 use tailscope_kernel::{Running, Thread};
 use tailscope_signals::clock::{self, After};
-use tailscope_counters::ThreadCounter;
 use tailscope_signals::remote::Remote;
 use tailscope_signals::view::Word;
 

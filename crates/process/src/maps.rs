@@ -206,7 +206,11 @@ pub fn own() -> io::Result<Vec<Mapping>> {
 pub fn code(pid: u32) -> io::Result<Vec<Mapping>> {
     // Most mappings are data: their lines are not taken apart.
     let text = text_of(pid)?;
-    let may_run = |line: &&str| line.split(' ').nth(1).is_some_and(|mode| mode.contains('x'));
+    let may_run = |line: &&str| {
+        line.split(' ')
+            .nth(1)
+            .is_some_and(|mode| mode.contains('x'))
+    };
     let mappings = text.lines().filter(may_run).filter_map(Mapping::parse);
     Ok(mappings.filter(Mapping::has_path).collect())
 }
@@ -319,7 +323,11 @@ mod tests {
         let name = format!("tailscope-test-{}", std::process::id());
         let file = File::from(memfd_create(name.as_str(), MemfdFlags::CLOEXEC).expect("made"));
         let mapping = mapping_of(&format!("/memfd:{name} (deleted)"), &file);
-        assert!(mapping.open(std::process::id()).is_ok(), "{}", file.as_raw_fd());
+        assert!(
+            mapping.open(std::process::id()).is_ok(),
+            "{}",
+            file.as_raw_fd()
+        );
         drop(file);
         assert!(mapping.open(std::process::id()).is_err());
     }

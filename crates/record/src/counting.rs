@@ -9,8 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-use tailscope_signals::abi;
 use tailscope_counters::{Event, Pmus, Refusal, can_count};
+use tailscope_signals::abi;
 use tailscope_signals::row;
 use tailscope_trace::{Counter, Counts, Rung};
 
@@ -76,7 +76,11 @@ impl Counting {
     }
 
     /// The group whose turn begins now, if a turn does: always where it never did.
-    pub(crate) fn switch_group(&mut self, now: Instant, first: bool) -> Option<(u16, Vec<abi::ts_event>)> {
+    pub(crate) fn switch_group(
+        &mut self,
+        now: Instant,
+        first: bool,
+    ) -> Option<(u16, Vec<abi::ts_event>)> {
         if !first && (self.groups.len() < 2 || now.duration_since(self.switched) < SWITCH_EVERY) {
             return None;
         }
@@ -137,7 +141,10 @@ impl Counting {
             rung: self.counts().then(|| {
                 let taking_turns = match self.groups.len() {
                     1 => String::new(),
-                    groups => format!(", {groups} groups, switched every {} s", SWITCH_EVERY.as_secs()),
+                    groups => format!(
+                        ", {groups} groups, switched every {} s",
+                        SWITCH_EVERY.as_secs()
+                    ),
                 };
                 format!("{READ_BY} at start and end, {together} events at a time{taking_turns}")
             }),
@@ -252,7 +259,11 @@ mod tests {
         let begin = Instant::now();
         let (group, told) = counting.switch_group(begin, true).expect("a group");
         assert_eq!((group, told.len()), (0, 4));
-        assert!(counting.switch_group(begin + 10 * SWITCH_EVERY, false).is_none());
+        assert!(
+            counting
+                .switch_group(begin + 10 * SWITCH_EVERY, false)
+                .is_none()
+        );
         assert!(
             counting
                 .rung()
@@ -268,7 +279,11 @@ mod tests {
         assert_eq!(counting.groups.len(), 3);
         let begin = Instant::now();
         assert!(counting.switch_group(begin, true).is_some());
-        assert!(counting.switch_group(begin + SWITCH_EVERY / 2, false).is_none());
+        assert!(
+            counting
+                .switch_group(begin + SWITCH_EVERY / 2, false)
+                .is_none()
+        );
         assert!(counting.switch_group(begin + SWITCH_EVERY, false).is_some());
     }
 

@@ -6,7 +6,10 @@ use crate::ResolvedProbes;
 use crate::options::RecordError;
 
 /// Attaches to all probes, if this kernel can.
-pub(crate) fn attach_probes(kernel: &mut Kernel, resolved: &[ResolvedProbes]) -> Result<(), RecordError> {
+pub(crate) fn attach_probes(
+    kernel: &mut Kernel,
+    resolved: &[ResolvedProbes],
+) -> Result<(), RecordError> {
     for probes in resolved {
         let failed = |why| RecordError::Source {
             source_name: probes.source.to_string(),

@@ -6,12 +6,9 @@
 
 #![forbid(unsafe_code)]
 
-mod resolved;
-mod pipeline;
 mod convert;
 mod counting;
 mod hooks;
-mod retention;
 mod launch;
 mod live;
 mod locate;
@@ -21,10 +18,13 @@ mod notices;
 mod options;
 mod output;
 mod pace;
+mod pipeline;
 mod probe;
 mod process;
 pub mod quantity;
 mod recorder;
+mod resolved;
+mod retention;
 mod sdk_names;
 mod source;
 mod steal;
@@ -32,18 +32,18 @@ mod symbols;
 mod tally;
 mod wanted;
 
-pub use resolved::{ResolvedProbes, UnresolvedError};
-pub use pipeline::Tap;
 pub use counting::{READ_BY as COUNTED_BY, rung_here as counters_rung};
-pub use retention::Policy;
 pub use launch::{LaunchError, Launched, Prints};
 pub use live::{Kind, Live};
 pub use machine::{describe as describe_machine, max_resident_bytes};
 pub use notices::Notices;
 pub use options::{End, Listener, Options, Place, Progress, RecordError};
+pub use pipeline::Tap;
 pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};
 pub use process::{Process, ProcessError};
 pub use recorder::{Closing, NextLedger, Recorder};
+pub use resolved::{ResolvedProbes, UnresolvedError};
+pub use retention::Policy;
 pub use source::{SourceError, SpanSource};
 pub use steal::StealClock;
 pub use tally::{Breakdown, Tally};

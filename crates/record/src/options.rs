@@ -4,9 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tailscope_counters::Event;
 use tailscope_kernel::{LoadError, WatchError};
 use tailscope_sdk_server::sockets::ServeError;
-use tailscope_counters::Event;
 use tailscope_trace::Existing;
 
 use crate::retention::Policy;

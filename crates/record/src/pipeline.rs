@@ -14,9 +14,9 @@ use tailscope_trace::{Cause, Error, SpanName, SpanRow};
 use crate::StealClock;
 use crate::convert::{Context, Unit, cause_of, convert, running_ns};
 use crate::counting::Counting;
-use crate::retention::TailSampler;
 use crate::live::Live;
 use crate::output::Output;
+use crate::retention::TailSampler;
 use crate::sdk_names::SdkNames;
 
 /// Where rows go, and their running figures.

@@ -14,23 +14,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::{Also, Config, Kernel, SocketSpans, drop_capabilities};
+use tailscope_process::MappedSizes;
 use tailscope_sdk_server::sockets::Sockets;
 use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Clock, own_cpu_ns};
 use tailscope_signals::retention::Retention;
-use tailscope_process::MappedSizes;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName};
 
-use crate::pipeline::{RowPipeline, Tap, Weights};
 use crate::counting::Counting;
 use crate::hooks::{attach_probes, check_sockets};
-use crate::retention::{Flow, TailSampler, row_bytes};
 use crate::metadata::{measured, metadata};
 use crate::notices::Notices;
 use crate::options::{End, Listener, Options, Place, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
-use crate::{ResolvedProbes, Live, Policy, SpanSource, StealClock};
+use crate::pipeline::{RowPipeline, Tap, Weights};
+use crate::retention::{Flow, TailSampler, row_bytes};
+use crate::{Live, Policy, ResolvedProbes, SpanSource, StealClock};
 use rotate::Sums;
 
 /// How often it decides anew what to keep.
@@ -207,7 +207,11 @@ impl Recorder {
 
     /// Says once of each file with probes that another has taken its place.
     fn check_for_replaced_files(&mut self) {
-        for file in self.resolved.iter_mut().flat_map(|probes| &mut probes.files) {
+        for file in self
+            .resolved
+            .iter_mut()
+            .flat_map(|probes| &mut probes.files)
+        {
             if !file.replaced && file.is_replaced_now() {
                 file.replaced = true;
                 self.notices.say(format!(
@@ -231,7 +235,8 @@ impl Recorder {
         self.clock.refine();
         let polled = self.poll();
         let now = Instant::now();
-        self.pace.follow(self.pipeline.rows - before, now - self.polled);
+        self.pace
+            .follow(self.pipeline.rows - before, now - self.polled);
         self.polled = now;
         if self.steered.elapsed() >= STEER_EVERY {
             self.steered = Instant::now();
@@ -255,7 +260,9 @@ impl Recorder {
         self.kernel
             .finish_answers(all, |row| rows.push(row.clone()))?;
         let (_, names) = self.kernel.ended();
-        let mut batch = self.pipeline.open(&mut self.clock, self.steal.as_ref(), &names);
+        let mut batch = self
+            .pipeline
+            .open(&mut self.clock, self.steal.as_ref(), &names);
         rows.iter().for_each(|row| batch.enter_socket(row));
         Ok(())
     }

@@ -38,7 +38,7 @@ pub struct UnresolvedError {
 impl ResolvedProbes {
     /// Finds the probes of the source with this number. `launched`: the program of the command
     /// that is about to start.
-    pub fn take(
+    pub fn find(
         number: u8,
         source: &ProbeSource,
         processes: &[Process],

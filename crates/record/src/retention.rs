@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use tailscope_signals::retention::{Retention, Kept};
+use tailscope_signals::retention::{Kept, Retention};
 use tailscope_trace::SpanName;
 
 /// What to keep.
@@ -226,7 +226,11 @@ mod tests {
             tail: Some(0.99),
             budget: None,
         });
-        assert_eq!(sampler.of(kind()).always_from, Some(0), "nothing known: all");
+        assert_eq!(
+            sampler.of(kind()).always_from,
+            Some(0),
+            "nothing known: all"
+        );
         for _ in 0..99 {
             sampler.add(kind(), 1_000, 100.0);
         }

@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tailscope_kernel::SdkPrograms;
+use tailscope_process::owner;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
-use tailscope_signals::retention::Retention;
 use tailscope_signals::meters::Meters;
-use tailscope_process::owner;
+use tailscope_signals::retention::Retention;
 use tailscope_signals::row::Row;
 
 use crate::region::{Region, RegionLoss};

@@ -17,9 +17,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
-use tailscope_signals::retention::{Retention, Kept};
 use tailscope_signals::mapping::Mapping;
 use tailscope_signals::meters::Meters;
+use tailscope_signals::retention::{Kept, Retention};
 use tailscope_signals::row::Row;
 
 const CHUNK: usize = abi::TS_CHUNK_BYTES as usize;

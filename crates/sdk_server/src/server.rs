@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::SdkPrograms;
+use tailscope_process::owner;
+use tailscope_process::owner::program_of;
+use tailscope_process::rooted;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
 use tailscope_signals::retention::Retention;
-use tailscope_process::owner;
-use tailscope_process::rooted;
-use tailscope_process::owner::program_of;
 use tailscope_symbols::sdk::SdkFile;
 
 use crate::admission::Admission;

@@ -7,8 +7,8 @@ use std::mem::{offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::abi;
-use crate::retention::Kept;
 use crate::little_endian::{u16_at, u32_at, u64_at};
+use crate::retention::Kept;
 
 /// How many causes the kernel meters.
 pub const CAUSES: usize = abi::TS_CAUSES as usize;

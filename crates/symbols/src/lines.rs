@@ -35,6 +35,8 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
+    /// Of a program, or of its separate debug file. Nothing is read yet.
+    #[must_use]
     pub fn of(file: File) -> Self {
         Self {
             file,

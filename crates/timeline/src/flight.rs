@@ -281,7 +281,7 @@ impl Flight {
                 notices.extend(notes.into_iter().map(Notice::Note));
             }
         }
-        if self.control.as_mut().is_some_and(Control::look) {
+        if self.control.as_mut().is_some_and(Control::poll) {
             self.ask();
         }
         self.trigger(now);

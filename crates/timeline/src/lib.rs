@@ -21,8 +21,8 @@ mod probed;
 mod request;
 mod slow;
 mod story;
-mod trace;
 mod thread_timeline;
+mod trace;
 mod watched;
 mod window;
 
@@ -33,6 +33,6 @@ pub use picture::picture;
 pub use request::Request;
 pub use slow::Slow;
 pub use story::{
-    Cause, Gap, Interval, JvmMeanwhile, Kind, Lane, Picture, Stage, Stories, Story, ms, analyze,
+    Cause, Gap, Interval, JvmMeanwhile, Kind, Lane, Picture, Stage, Stories, Story, analyze, ms,
 };
 pub use trace::{Trace, TraceError};

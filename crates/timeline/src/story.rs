@@ -9,12 +9,12 @@
 
 mod answers;
 mod classes;
+mod critical_path;
 mod gaps;
 mod jvm;
 mod losses;
 mod naming;
 mod picture;
-mod critical_path;
 
 use serde::Serialize;
 use tailscope_kernel::{softirq, vector};
@@ -23,13 +23,13 @@ use tailscope_signals::event::OnTop;
 use crate::pause::Pause;
 use crate::probed::Probed;
 use crate::request::{Request, Requests};
-use crate::trace::Trace;
 use crate::thread_timeline::{Spans, ThreadTimelines};
+use crate::trace::Trace;
 use crate::watched::Watched;
 use answers::Answers;
+use critical_path::CriticalPath;
 pub use jvm::JvmMeanwhile;
 pub use picture::{Interval, Lane, Picture};
-use critical_path::CriticalPath;
 
 /// Which part of a request's way a gap belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -15,7 +15,7 @@ use crate::compilation::Compilations;
 use crate::monitor::Monitors;
 use crate::pause::Pauses;
 use cpu::Cpu;
-pub use interval::{ThreadState, Interval, Waker};
+pub use interval::{Interval, ThreadState, Waker};
 pub use spans::Spans;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -153,7 +153,7 @@ impl ThreadTimelines {
     fn switch(&mut self, number: u32, (from, leaves): (u32, State), to: u32, now: u64) {
         let cpu = self.cpus.entry(number).or_default();
         cpu.switch(from, to, now);
-        self.switch(from, now, |_| leaves);
+        self.enter(from, now, |_| leaves);
         self.change(from, |thread| thread.queue = Some(number));
         // Nobody has woken it since the trace began, so it could run all along.
         self.change(to, |thread| {
@@ -161,7 +161,7 @@ impl ThreadTimelines {
                 thread.state = State::Off { preempted: false };
             }
         });
-        self.switch(to, now, |_| State::On { cpu: number });
+        self.enter(to, now, |_| State::On { cpu: number });
         self.change(to, |thread| thread.queue = Some(number));
     }
 
@@ -180,7 +180,7 @@ impl ThreadTimelines {
             if let State::Blocked { by: who } = &mut woken.state {
                 *who = by;
             }
-            self.switch(thread, now, |_| State::Off { preempted: false });
+            self.enter(thread, now, |_| State::Off { preempted: false });
             self.change(thread, |woken| woken.placing = Some(number));
         }
     }
@@ -201,7 +201,7 @@ impl ThreadTimelines {
         };
         let placed = thread.placing.take() == Some(number) && now - thread.since <= PLACED_NS;
         if matches!(thread.state, State::Off { .. }) && !placed {
-            self.switch(tid, now, |state| state);
+            self.enter(tid, now, |state| state);
         }
         self.change(tid, |thread| thread.queue = Some(to));
     }
@@ -222,7 +222,7 @@ impl ThreadTimelines {
     /// Ends an interval of the thread that this CPU is with, whose state stays.
     fn cut(&mut self, cpu: u32, tid: u32, now: u64) {
         // That it is here is told by whatever it does, before the first switch too.
-        self.switch(tid, now, |state| match state {
+        self.enter(tid, now, |state| match state {
             State::Unknown => State::On { cpu },
             state => state,
         });
@@ -230,7 +230,7 @@ impl ThreadTimelines {
     }
 
     /// Ends a interval, and changes the state.
-    fn switch(&mut self, tid: u32, now: u64, next: impl FnOnce(State) -> State) {
+    fn enter(&mut self, tid: u32, now: u64, next: impl FnOnce(State) -> State) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -280,7 +280,7 @@ impl ThreadTimelines {
     pub fn finish(&mut self, now: u64) {
         let all: Vec<u32> = self.threads.keys().copied().collect();
         for tid in all {
-            self.switch(tid, now, |state| state);
+            self.enter(tid, now, |state| state);
         }
     }
 }

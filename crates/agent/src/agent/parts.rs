@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tailscope_record::{ResolvedProbes, Options, Process, Recorder, SpanSource};
+use tailscope_record::{Options, Process, Recorder, ResolvedProbes, SpanSource};
 use tailscope_trace::LedgerWriter;
 
 use super::{AgentError, system};

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use signal_hook::consts::SIGUSR1;
-use tailscope_record::{ResolvedProbes, Launched, Prints, SpanSource};
+use tailscope_record::{Launched, Prints, ResolvedProbes, SpanSource};
 use tailscope_timeline::{
-    Figures, Flight, FlightError, Notice, Options, Reason, SpanProbes, Trace, TraceError,
-    ask_for_window, perfetto, picture, analyze,
+    Figures, Flight, FlightError, Notice, Options, Reason, SpanProbes, Trace, TraceError, analyze,
+    ask_for_window, perfetto, picture,
 };
 
 use crate::failure::Failure;
@@ -105,7 +105,8 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     SpanSource::check(&args.spans).map_err(Failure::usage)?;
     let mut launched = launch(&args.command, Prints::Through)?;
     let resolved = resolve_probes(&args.spans, &processes, launched.as_ref())?;
-    let mut flight = Flight::begin(options(args, &resolved, launched.is_some())).map_err(failure)?;
+    let mut flight =
+        Flight::begin(options(args, &resolved, launched.is_some())).map_err(failure)?;
     for limit in flight.limits() {
         say!("tailscope: {limit}");
     }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tailscope_timeline::{Gap, Stories, Story, ms, picture, analyze};
+use tailscope_timeline::{Gap, Stories, Story, analyze, ms, picture};
 
 use super::args::TellStory;
 use crate::page::Report;

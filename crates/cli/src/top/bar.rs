@@ -81,7 +81,9 @@ pub fn sum_ns(breakdown: &Breakdown, part: Part) -> f64 {
 /// How many of `width` columns each part gets, by largest remainders; parts without any are left
 /// out. Nothing where there is no time.
 pub fn columns(breakdown: &Breakdown, width: usize) -> Vec<(Part, usize)> {
-    let sums: Vec<_> = parts().map(|part| (part, sum_ns(breakdown, part))).collect();
+    let sums: Vec<_> = parts()
+        .map(|part| (part, sum_ns(breakdown, part)))
+        .collect();
     let all: f64 = sums.iter().map(|(_, ns)| ns).sum();
     if all <= 0.0 {
         return Vec::new();

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tailscope_record::{Live, Breakdown, Tally};
+use tailscope_record::{Breakdown, Live, Tally};
 use tailscope_trace::{Cause, CauseSet};
 
 use crate::console::in_one_line;

@@ -74,10 +74,10 @@ struct thread {
 	__u64 throttled;
 	__u64 reclaim_since; /* like the fault's */
 	__u64 reclaim_mark;
-	__u32 contended; /* inside a wait for a kernel lock */
-	__u32 stop;	 /* enum stop, while it is stopped */
-	__u32 off_cpu_count;	 /* how many times it was off the CPU */
-	struct off_cpu now; /* the time off the CPU that goes on */
+	__u32 contended;     /* inside a wait for a kernel lock */
+	__u32 stop;	     /* enum stop, while it is stopped */
+	__u32 off_cpu_count; /* how many times it was off the CPU */
+	struct off_cpu now;  /* the time off the CPU that goes on */
 	struct off_cpu last[OFF_CPU_INTERVALS];
 	struct served served[SERVED]; /* each shorter than the one before it */
 };

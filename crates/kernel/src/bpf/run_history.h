@@ -99,7 +99,7 @@ static __always_inline void on_cpu_ends(struct task_struct *prev)
 }
 
 /* The number of who had that interval; it may be gone since, and another be in its place. */
-static __noinline __u16 number_of(const struct on_cpu *s)
+static __noinline __u16 number_of_on_cpu(const struct on_cpu *s)
 {
 	struct task_struct *task = (struct task_struct *)s->task, *leader;
 	__u64 name[4] = {};
@@ -154,7 +154,7 @@ static __noinline void look_back(struct waited *found, const struct task_struct 
 	if (!most || most->task == (__u64)prev)
 		found->who = number_of_thread(prev);
 	else
-		found->who = number_of(most);
+		found->who = number_of_on_cpu(most);
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include <linux/types.h>
 
 #define TL_MAX_CPUS 1024
-#define TL_MAX_SDK 1024	 /* processes */
+#define TL_MAX_SDK 1024 /* processes */
 
 /*
  * The remainder of a division by the number of chunks, without a division: the fraction of

@@ -10,7 +10,8 @@
 
 /* By the low bits of processes' ids. */
 struct watched_table {
-	__u32 count[WATCHED_BUCKETS]; /* how many of them are watched: 0 rules out nearly all others */
+	__u32 count
+	    [WATCHED_BUCKETS]; /* how many of them are watched: 0 rules out nearly all others */
 	/* The one that was last found in the table of processes: most buckets have one, and to look it up
 	 * there is a call. It goes with its process. */
 	__u32 last[WATCHED_BUCKETS];

@@ -88,7 +88,10 @@ pub(super) fn resolve(wanted: &Wanted, name: &str) -> Result<Signal, ResolveErro
     let maps = maps::read(pid).map_err(wanted.system("read what it has mapped"))?;
     let mut names = Vec::new();
     let mut any = false;
-    for mapped in maps.iter().filter(|m| m.shared && m.is_memory_file(abi::TS_CHANNEL_FILE)) {
+    for mapped in maps
+        .iter()
+        .filter(|m| m.shared && m.is_memory_file(abi::TS_CHANNEL_FILE))
+    {
         any = true;
         let file = mapped
             .open(pid)

@@ -11,8 +11,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tailscope_signals::view::View;
 use tailscope_process::{owner, rooted};
+use tailscope_signals::view::View;
 
 use super::{ResolveError, Wanted};
 use crate::signal::{Names, Reader, Role, Signal};

@@ -48,7 +48,11 @@ fn variables_of(pid: u32, mapped: &Mapping) -> io::Result<Symbols> {
     Ok(variables)
 }
 
-fn place(wanted: &Wanted, symbol: &str, offset: u64) -> Result<(Place, Vec<Mapping>), ResolveError> {
+fn place(
+    wanted: &Wanted,
+    symbol: &str,
+    offset: u64,
+) -> Result<(Place, Vec<Mapping>), ResolveError> {
     let pid = wanted.owner.pid;
     let maps = maps::read(pid).map_err(wanted.system("read what it has mapped"))?;
     let mut names = Vec::new();

@@ -12,8 +12,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailscope_symbols::nearest::nearest;
 use tailscope_signals::patience::Patience;
+use tailscope_symbols::nearest::nearest;
 
 use crate::name::Name;
 use crate::process::{Fate, Owner};

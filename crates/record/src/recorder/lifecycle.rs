@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use tailscope_kernel::Event;
-use tailscope_sdk_server::sockets::Sockets;
 use tailscope_process::owner::start_of;
+use tailscope_sdk_server::sockets::Sockets;
 
 use super::Recorder;
 use crate::Process;
@@ -157,7 +157,9 @@ impl Recorder {
     pub(super) fn forget_client(&mut self, pid: u32) {
         if let Some(sdk) = &mut self.sdk {
             let names = self.kernel.names();
-            let mut batch = self.pipeline.open(&mut self.clock, self.steal.as_ref(), &names);
+            let mut batch = self
+                .pipeline
+                .open(&mut self.clock, self.steal.as_ref(), &names);
             if sdk.forget(pid, &mut batch) {
                 self.kernel.sdk().take_back_meters(pid);
             }

@@ -59,7 +59,9 @@ impl Recorder {
             steal.tick(self.pace.is_idle());
         }
         let (mut ended, names) = self.kernel.ended();
-        let mut batch = self.pipeline.open(&mut self.clock, self.steal.as_ref(), &names);
+        let mut batch = self
+            .pipeline
+            .open(&mut self.clock, self.steal.as_ref(), &names);
         ended.sockets(|row| batch.enter_socket(row));
         ended.probes(|row| batch.enter_probe(row));
         if let Some(sdk) = &mut self.sdk {

@@ -9,9 +9,9 @@ use tailscope_trace::{
 };
 
 use super::Recorder;
-use crate::retention::row_bytes;
 use crate::machine;
 use crate::options::{Listener, Progress, RecordError};
+use crate::retention::row_bytes;
 
 /// What was counted from the begin of the recording until some moment.
 #[derive(Debug, Clone, Default)]
@@ -147,7 +147,10 @@ impl Recorder {
         let progress = self.progress();
         let summary = self.sum_up(self.seen());
         let Self {
-            kernel, sdk, pipeline, ..
+            kernel,
+            sdk,
+            pipeline,
+            ..
         } = self;
         drop((sdk, kernel));
         let totals = pipeline.output.finish(summary)?;

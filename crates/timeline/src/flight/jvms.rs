@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use tailscope_kernel::timeline::{Events, Listening};
-use tailscope_symbols::elf::Elf;
 use tailscope_process::maps::{CodeFile, code_files};
+use tailscope_symbols::elf::Elf;
 use tailscope_symbols::usdt;
 
 /// A process maps the library some time after its begin: it is looked at so many times, and from

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tailscope_kernel::timeline::Events;
+use tailscope_process::owner::{FileId, version_of};
 use tailscope_sdk_server::sockets::{ServeError, Sockets};
 use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Cycles, Monotonic};
 use tailscope_signals::event::Event;
 use tailscope_signals::event_ring::EventRings;
 use tailscope_signals::retention::Retention;
-use tailscope_process::owner::{FileId, version_of};
 
 use spans::Spans;
 

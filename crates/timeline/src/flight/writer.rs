@@ -76,7 +76,7 @@ impl Writer {
             used: 0,
             number: 0,
             full: false,
-            analyze,
+            tell,
         };
         let thread = std::thread::Builder::new()
             .name("windows".into())

@@ -32,10 +32,20 @@ impl<'t> Classes<'t> {
         let mut cut = Vec::new();
         let mut at = interval.from;
         for (begin, end) in of {
-            let (begin, end) = ((*begin).clamp(at, interval.to), (*end).clamp(at, interval.to));
+            let (begin, end) = (
+                (*begin).clamp(at, interval.to),
+                (*end).clamp(at, interval.to),
+            );
             for (from, to, at_classes) in [(at, begin, false), (begin, end, true)] {
                 if to > from {
-                    cut.push((Interval { from, to, ..interval }, at_classes));
+                    cut.push((
+                        Interval {
+                            from,
+                            to,
+                            ..interval
+                        },
+                        at_classes,
+                    ));
                 }
             }
             at = end;

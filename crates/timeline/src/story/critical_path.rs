@@ -7,8 +7,8 @@ use super::classes::Classes;
 use super::gaps::Gaps;
 use super::{Cause, Gap, JvmMeanwhile, Kind, Stage, Story, losses, ms};
 use crate::request::{Delivery, Request};
+use crate::thread_timeline::{Interval, ThreadState, ThreadTimelines, Waker};
 use crate::trace::Trace;
-use crate::thread_timeline::{ThreadState, Interval, ThreadTimelines, Waker};
 
 /// Most steps from thread to thread: a way that is longer is not followed.
 const MOST_HOPS: usize = 64;
@@ -138,7 +138,10 @@ impl CriticalPath<'_> {
             let cut = classes.cut(interval).into_iter();
             let named = cut.map(|(interval, at_classes)| {
                 let name = at_classes.then(|| self.at_classes(&interval)).flatten();
-                (interval, name.unwrap_or_else(|| self.name(&interval, false)))
+                (
+                    interval,
+                    name.unwrap_or_else(|| self.name(&interval, false)),
+                )
             });
             named.collect()
         };
@@ -179,7 +182,13 @@ impl CriticalPath<'_> {
                 awaited.next_if(|(asked, ..)| *asked < interval.to)
             {
                 if asked > interval.from {
-                    tell(Interval { to: asked, ..interval }, gaps);
+                    tell(
+                        Interval {
+                            to: asked,
+                            ..interval
+                        },
+                        gaps,
+                    );
                 }
                 let server = self.trace.thread(request.tid);
                 for gap in self.gaps(request, servers + 1) {
@@ -203,7 +212,9 @@ impl CriticalPath<'_> {
             if !waits || interval.to > until || self.pause(interval).is_some() {
                 continue;
             }
-            let answer = self.answers.awaited(interval.tid, interval.from, interval.to);
+            let answer = self
+                .answers
+                .awaited(interval.tid, interval.from, interval.to);
             if let Some((ready, request)) = answer {
                 until = request.begin();
                 found.push((until, ready, request));
@@ -271,7 +282,12 @@ impl CriticalPath<'_> {
             }
         }
         if until > received {
-            way.extend(self.timelines.intervals(tid, received, until).into_iter().rev());
+            way.extend(
+                self.timelines
+                    .intervals(tid, received, until)
+                    .into_iter()
+                    .rev(),
+            );
         }
         way.reverse();
         way

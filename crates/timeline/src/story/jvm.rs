@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::Gap;
-use crate::trace::Trace;
 use crate::thread_timeline::ThreadTimelines;
+use crate::trace::Trace;
 
 /// What a JVM did during a request, on all its threads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -87,7 +87,8 @@ impl JvmMeanwhile {
             .filter_map(|gap| timelines.process(gap.tid))
             .collect();
         let all = processes.into_iter().map(|process| {
-            let (classes_loaded, classes_initialized) = timelines.classes().counts(process, from, to);
+            let (classes_loaded, classes_initialized) =
+                timelines.classes().counts(process, from, to);
             let of = |tid| timelines.process(tid) == Some(process);
             let started = trace.about.started.get(&process);
             Self {

@@ -6,7 +6,7 @@ use super::critical_path::CriticalPath;
 use super::{Kind, on_top_name};
 use crate::calls;
 use crate::pause::Pause;
-use crate::thread_timeline::{ThreadState, Interval, Waker};
+use crate::thread_timeline::{Interval, ThreadState, Waker};
 
 /// So long before and after a wait another thread may have been at the classes that it waited for, in ns.
 const AROUND_NS: u64 = 1_000_000_000;
@@ -44,10 +44,15 @@ impl CriticalPath<'_> {
                     return (Kind::ClassLoading, name);
                 }
                 if let Some(class) = self.monitor(interval) {
-                    let name = format!("waiting for a monitor of {class}{}", self.until(by, interval));
+                    let name = format!(
+                        "waiting for a monitor of {class}{}",
+                        self.until(by, interval)
+                    );
                     return (Kind::JvmMonitor, name);
                 }
-                let call = interval.call.map_or_else(|| "the kernel".into(), calls::name);
+                let call = interval
+                    .call
+                    .map_or_else(|| "the kernel".into(), calls::name);
                 let until = self.until(by, interval);
                 (Kind::Blocked, format!("blocked in {call}{until}"))
             }
@@ -122,8 +127,14 @@ impl CriticalPath<'_> {
     /// Whether a thread was in page faults most of the time of a interval.
     fn faulted(&self, tid: u32, interval: &Interval) -> bool {
         let intervals = self.timelines.intervals(tid, interval.from, interval.to);
-        let faults = intervals.iter().filter(|interval| interval.state == ThreadState::Fault);
-        faults.map(|interval| interval.to - interval.from).sum::<u64>() * 2 >= interval.to - interval.from
+        let faults = intervals
+            .iter()
+            .filter(|interval| interval.state == ThreadState::Fault);
+        faults
+            .map(|interval| interval.to - interval.from)
+            .sum::<u64>()
+            * 2
+            >= interval.to - interval.from
     }
 
     /// Whether two threads are of one process that is watched.
@@ -149,7 +160,9 @@ impl CriticalPath<'_> {
 
     /// Whether a thread compiled methods most of the time of a interval.
     fn compiles(&self, tid: u32, interval: &Interval) -> bool {
-        self.timelines.compilations().over(tid, interval.from, interval.to)
+        self.timelines
+            .compilations()
+            .over(tid, interval.from, interval.to)
     }
 
     /// The class of the monitor that a thread waited for, on a futex.
@@ -170,7 +183,9 @@ impl CriticalPath<'_> {
     /// The pause of a thread's JVM that covers most of a interval.
     fn pause_of(&self, tid: u32, interval: &Interval) -> Option<&Pause> {
         let process = self.timelines.process(tid)?;
-        self.timelines.pauses().over(process, interval.from, interval.to)
+        self.timelines
+            .pauses()
+            .over(process, interval.from, interval.to)
     }
 
     fn on_top(&self, on_top: OnTop) -> (Kind, String) {

@@ -2,7 +2,7 @@
 
 use tailscope_signals::event::Socket;
 
-use super::{ThreadState, Interval, ThreadTimelines};
+use super::{Interval, ThreadState, ThreadTimelines};
 use crate::classes::Classes;
 use crate::compilation::Compilations;
 use crate::monitor::Monitors;
@@ -65,7 +65,12 @@ impl ThreadTimelines {
 
     /// So long did a thread itself run, its page faults included; what is not known counts.
     fn ran(&self, tid: u32, from: u64, to: u64) -> u64 {
-        let own = |state| matches!(state, ThreadState::Running | ThreadState::Fault | ThreadState::Unknown);
+        let own = |state| {
+            matches!(
+                state,
+                ThreadState::Running | ThreadState::Fault | ThreadState::Unknown
+            )
+        };
         let intervals = self.intervals(tid, from, to);
         let of = intervals.iter().filter(|interval| own(interval.state));
         of.map(|interval| interval.to - interval.from).sum()
@@ -88,7 +93,10 @@ impl ThreadTimelines {
             call: None,
         };
         let mut at = from;
-        for interval in all[first..].iter().take_while(|interval| interval.from < to) {
+        for interval in all[first..]
+            .iter()
+            .take_while(|interval| interval.from < to)
+        {
             if interval.from > at {
                 cut.push(unknown(at, interval.from));
             }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use super::abi::{self, Meter, Region, Answer};
+use super::abi::{self, Answer, Meter, Region};
 use super::clock::cycles;
 use super::probe::tell;
 use super::sys::{self, AfterFork, Errno, KeptErrno};

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use super::abi::{self, CAUSES, Episode, Retention, Meter, Region, Row, Share};
+use super::abi::{self, CAUSES, Episode, Meter, Region, Retention, Row, Share};
 use super::clock::{cycles, cycles_after_work};
 use super::counters::Counted;
 use super::names::number;
