@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import tailscope
-from conftest import Make
+from conftest import Make, rewrite
 from explain_synthetic import START_NS
 from tailscope.engines.sample import Sample
 from tailscope.present import explain_page, text
@@ -65,6 +65,24 @@ def test_running_that_strikes_leave_cold_goes_with_them(make: Make, name: str) -
     assert found.without is not None
     assert found.without.predicted.ns == line.predicted.ns
     assert found.curves[name].value_at(0.99) == pytest.approx(truth, rel=0.05)
+
+
+@pytest.mark.parametrize("by", ["(idle)", "neighbour"])
+def test_a_slow_machine_s_wake_ups_leave_nothing_cold(make: Make, by: str) -> None:
+    # All takes twice as long in each other second: the span, and the idle CPU's waking up before.
+    rng = np.random.default_rng(5)
+    start_ns = times(rng)
+    slower = 1 + (start_ns // 1_000_000_000) % 2
+    running = (rng.lognormal(np.log(150_000), 0.2, ROWS) * slower).astype(np.int64)
+    waits = (rng.normal(3_000, 200, ROWS) * slower).astype(np.int64)
+    columns = {"start_ns": start_ns, "wall_ns": running + waits, "runqueue_ns": waits}
+    ledger = rewrite(
+        make(**columns), f"SELECT * EXCLUDE (row), '{by}' AS runqueue_by FROM {{rows}}"
+    )
+    found = explanation.explain(tailscope.open(ledger), parse("p99"), None, seed=1)
+    # Nothing in the rows tells the machine's speed from what another thread leaves behind.
+    assert (cause(found, "runqueue").cold_ns > 0) == (by == "neighbour")
+    assert (found.causes[0].name == "running") == (by == "(idle)")
 
 
 def test_what_strikes_leave_cold_is_not_running_s_too(make: Make) -> None:

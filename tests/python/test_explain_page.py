@@ -18,8 +18,8 @@ from tailscope.cli import main
 from tailscope.engines.grid import STEPS, Distribution, last_quantile, tail_quantiles
 from tailscope.errors import TailscopeError
 from tailscope.present.charts import points
-from tailscope.present.pages import draw
 from tailscope.present.explain_page import page
+from tailscope.present.pages import draw
 from tailscope.statistics.explanation import Explanation
 
 

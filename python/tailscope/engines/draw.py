@@ -116,6 +116,7 @@ def fetched(spans: Spans, chosen: Table, *, events: bool = False) -> Sample:
         chosen.select(
             *("wall_ns", "weight"),
             moment=spans.moment,
+            woke_idle=spans.woke_idle.cast("int64"),
             **{name: spans.table[column(name)] for name in names},
             **{f"{name}_n": spans.table[f"{name}_n"] for name in counted},
         )
@@ -140,6 +141,7 @@ def fetched(spans: Spans, chosen: Table, *, events: bool = False) -> Sample:
         rows=len(order),
         block=whole("moment") >> spans.power,
         events={name: whole(f"{name}_n") for name in counted},
+        woke_idle=whole("woke_idle").astype(bool),
     )
 
 

@@ -30,6 +30,8 @@ class Sample:
     block: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     #: How many events each cause had, where that is known.
     events: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    #: The rows that waited for an idle CPU to wake up, and for no other thread; nothing: none.
+    woke_idle: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @property
     def is_all(self) -> bool:
@@ -58,6 +60,7 @@ class Sample:
             known={name: known[chosen] for name, known in self.known.items()},
             block=self.block[chosen],
             events={name: events[chosen] for name, events in self.events.items()},
+            woke_idle=self.woke_idle[chosen] if len(self.woke_idle) else self.woke_idle,
         )
 
     def where_known(self, causes: Sequence[str]) -> NDArray[np.bool_]:

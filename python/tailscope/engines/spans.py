@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import ibis
 
 from tailscope.engines.engine import Engine, filled
-from tailscope.ledger.causes import QUEUE, RUNNING
+from tailscope.ledger.causes import IDLE, QUEUE, RUNNING, RUNQUEUE
 from tailscope.ledger.counters import is_counter
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.totals import Overview, Total
 
 if TYPE_CHECKING:
-    from ibis.expr.types import FloatingScalar, IntegerValue, Table
+    from ibis.expr.types import BooleanValue, FloatingScalar, IntegerValue, Table
 
     from tailscope.engines.sample import Sample
 
@@ -105,6 +105,14 @@ class Spans:
         for name in self.active:
             rest = rest - self.value(name)
         return ibis.greatest(rest, 0)
+
+    @property
+    def woke_idle(self) -> BooleanValue:
+        """Whether a span waited for an idle CPU to wake up, and for no other thread."""
+        by = f"{RUNQUEUE}_by"
+        if by not in blame_columns(self):
+            return ibis.literal(False)
+        return (self.table[by] == IDLE).fill_null(False)
 
     def nullable(self, causes: Sequence[str]) -> tuple[str, ...]:
         """Those of some causes that are null in some rows."""

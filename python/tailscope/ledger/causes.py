@@ -6,6 +6,8 @@ from __future__ import annotations
 RUNNING = "running"
 #: How long a request's data lay ready while its thread did other work.
 QUEUE = "queue"
+#: Waiting for a CPU, and whom the recorder blames where the CPU was idle and had to wake up.
+RUNQUEUE, IDLE = "runqueue", "(idle)"
 
 #: Order and names are those of docs/reference/schema.md ("Causes"). The words finish the sentence
 #: "3.6 ms of it is runqueue: …".

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from tailscope.ledger.causes import IDLE
 from tailscope.statistics.blame import Blame
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ BOUND = ("ksoftirqd/", "migration/", "cpuhp/", "rcuc/", "irq_work/", "idle_injec
 
 def cpu_taken(who: str) -> str:
     """A thread waits for a CPU: `who` ran instead."""
-    if who == "(idle)":
+    if who == IDLE:
         return "the CPU woke up slowly: limit idle states (cpupower idle-set -D 10)"
     if who.startswith(BOUND):
         return f"{who} is bound to its CPU: run the server on others (taskset)"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tailscope.ledger.causes import BLAMED
+from tailscope.ledger.causes import BLAMED, IDLE
 from tailscope.quantity import percent
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ VERB = {
 }
 #: The recorder's names for those who are no thread and no interrupt.
 IN_WORDS = {
-    "(idle)": "an idle CPU waking up",
+    IDLE: "an idle CPU waking up",
     "(interrupt)": "a timeout",
     "(other)": "threads of too many names",
     "(cgroup freezer)": "the cgroup freezer",

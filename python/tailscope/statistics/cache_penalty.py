@@ -22,6 +22,8 @@ That compares like with like only where being struck has nothing to do with what
   out of the comparison, and gain no more than the longest that were in it.
 - A wait for the CPU before a span's work begins can't depend on that work. A wait after a block
   can: who blocks more often waits more often, and works more. Spans that blocked are left out.
+- While an idle CPU wakes up, nobody has it. That wait is longer wherever the machine is slower, and
+  so is everything else: it says nothing of caches, and is no strike.
 - A quota that is used up in nearly every period strikes as regularly as a clock, whatever the span
   does that runs at that moment. One that is used up now and then may be so by the very spans that
   do most: that says nothing.
@@ -44,7 +46,7 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.ledger.causes import RUNNING
+from tailscope.ledger.causes import RUNNING, RUNQUEUE
 from tailscope.statistics.bootstrap import Draws
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ ON_TOP = ("preempted", "irq", "softirq_net", "softirq_timer", "softirq_other")
 #: numbers at random do, whose variance is their mean.
 BY_CLOCK, REGULAR = "throttled", 0.5
 #: The cause that strikes before a span's work begins, unless the span blocked.
-BEFORE = "runqueue"
+BEFORE = RUNQUEUE
 BLOCKED = ("lock", "io", "network", "sleep", "stopped", "reclaim")
 #: A span with this has no `running` of its own.
 MOVED = "unknown"
@@ -104,6 +106,7 @@ class CachePenalty:
         gained = ibis.greatest(ibis.cases(*reversed(branches), else_=0), 0)
         struck = spans.value(self.cause) > self.above_ns
         if self.cause == BEFORE:
+            struck = struck & ~spans.woke_idle
             for name in BLOCKED:
                 if name in spans.active:
                     struck = struck & (spans.value(name) == 0)
@@ -117,7 +120,7 @@ class CachePenalty:
         shorter = running < self.runs[0]
         struck = (rows.values[self.cause] > self.above_ns) & ~shorter
         if self.cause == BEFORE:
-            struck &= ~blocked(rows)
+            struck &= ~blocked(rows) & ~woke_idle(rows)
         return np.where(struck, gained, 0).astype(np.int64)
 
 
@@ -144,6 +147,11 @@ def blocked(rows: Sample) -> NDArray[np.bool_]:
     return found
 
 
+def woke_idle(rows: Sample) -> NDArray[np.bool_]:
+    """The rows of spans that waited for an idle CPU to wake up."""
+    return rows.woke_idle if len(rows.woke_idle) else np.zeros(len(rows.wall), dtype=bool)
+
+
 def cache_penalty(rows: Sample, cause: str, above_ns: int, draws: Draws) -> CachePenalty | None:
     """The penalty in the spans that have more of a cause than so many ns; None: nothing."""
     if any(name in rows.known for name in rows.causes):
@@ -152,6 +160,7 @@ def cache_penalty(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cach
     running, weight = rows.values[RUNNING].astype(np.float64), rows.weight.copy()
     met = rows.values[cause] > above_ns
     if cause == BEFORE:
+        met &= ~woke_idle(rows)
         fit = ~blocked(rows)
     elif above_ns == 0 and strikes_of_its_own(cause, rows.block[met], draws):
         fit = is_comparable(running, weight, met)

@@ -325,7 +325,12 @@ def read(spans: Spans, from_bin: int, windows: TimeWindows | None) -> dict[str, 
     causes = {name: table[column(name)] for name in spans.active}
     causes |= {events_column(name): table[events_column(name)] for name in dosed(spans)}
     return spans.engine.run(
-        chosen.select("start_ns", "wall_ns", *THREAD, moment=spans.moment, **causes)
+        chosen.select(
+            *("start_ns", "wall_ns", *THREAD),
+            moment=spans.moment,
+            woke_idle=spans.woke_idle.cast("int64"),
+            **causes,
+        )
     )
 
 
@@ -365,5 +370,6 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
             name: filled(found[events_column(name)])[order].astype(np.int64)
             for name in dosed(spans)
         },
+        woke_idle=filled(found["woke_idle"])[order].astype(bool),
     )
     return Answers(rows, start[order], first, opened, np.arange(len(wall)))
