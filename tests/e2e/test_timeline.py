@@ -16,7 +16,7 @@ from rig import bpf, installed
 from rig.java import java
 from rig.processes import AS_NOBODY, NOBODY, Started, undisturbed
 from rig.servers import Server, fault, kvserver, load, memcached
-from rig.timeline import Story, Timeline, drawn, leading, share_of_others, stories
+from rig.timeline import Story, Timeline, drawn, leading, ran, share_of, share_of_others, stories
 from rig.waiting import until
 
 MEASURED, OTHER = 1, 0
@@ -55,13 +55,17 @@ def test_a_neighbour_on_memcacheds_cpu_leads_the_stories_and_perfetto_can_draw_i
     ):
         recorder = watch(timeline, server, "--slow", "2ms", "--perfetto")
         until(lambda: "slow-0001.timeline" in recorder.err, "a slow request was seen", 40)
-        told = told_of(recorder, 20, "-n", 50)
+        told = told_of(recorder, 40, "-n", 50)
         recorder.stop().clean()
     windows = recorder.windows()
     assert windows[0].stem == "slow-0001"
-    firsts = leading(told)
+    # A virtual CPU that stands still makes slow requests too: those are not the neighbour's.
+    taken = ran(windows[-1], MEASURED, "tailscope-lab")
+    struck = [story for story in told["stories"] if share_of(taken, story) > 0.6]
+    assert len(struck) >= 20, (len(struck), leading(told))
+    firsts = leading({"stories": struck})
     behind = ("waiting_for_cpu", f"waiting for CPU {MEASURED} behind tailscope-lab")
-    assert firsts[behind] >= 0.9 * len(told["stories"]), firsts
+    assert firsts[behind] >= 0.9 * len(struck), firsts
     assert sum(story["from_packet"] for story in told["stories"]) >= 0.9 * len(told["stories"])
     # A picture of it: CPUs' lanes, and a lane for each slow request with a sentence on it.
     packets = drawn(windows[0])
@@ -122,10 +126,8 @@ def test_memory_that_is_touched_first_is_a_story_of_page_faults(timeline: Begin)
 
 def collecting_share(story: Story, told: dict[str, Any]) -> float:
     """Which share of a request's time its JVM was collecting, by the JVM's own probes."""
-    begin, end = story["begin_ns"], story["begin_ns"] + story["latency_ns"]
-    collections = (pause for pause in told["pauses"] if pause["collection"])
-    overlaps = (min(end, p["to_ns"]) - max(begin, p["from_ns"]) for p in collections)
-    return sum(max(0, ns) for ns in overlaps) / story["latency_ns"]
+    collections = [pause for pause in told["pauses"] if pause["collection"]]
+    return share_of([(pause["from_ns"], pause["to_ns"]) for pause in collections], story)
 
 
 def test_a_collection_of_the_jvm_is_named_for_its_collector(timeline: Begin) -> None:

@@ -76,6 +76,12 @@ def check_gaps(story: Story) -> None:
     assert first["ns"] == sum(g["ns"] for g in story["gaps"] if g["name"] == first["name"])
 
 
+def share_of(times: list[tuple[int, int]], story: Story) -> float:
+    """Which share of a request lies in these times (from and to, in ns)."""
+    begin, end = story["begin_ns"], story["begin_ns"] + story["latency_ns"]
+    return sum(max(0, min(end, b) - max(begin, a)) for a, b in times) / story["latency_ns"]
+
+
 def share_of_others(story: Story) -> float:
     """Which share of a request's time went to others that had its CPU, or stopped its JVM."""
     others = ("waiting_for_cpu", "wake_up", "jvm_pause")
@@ -96,6 +102,21 @@ def drawn(window: Path) -> list[Any]:
     strange = {name for packet in trace.packet for name in unknown(packet, "packet")}
     assert not strange, strange
     return list(trace.packet)
+
+
+def ran(window: Path, cpu: int, name: str) -> list[tuple[int, int]]:
+    """When threads of a name had a CPU (from and to, in ns), as the picture beside a window says."""
+    found, since = [], None
+    for packet in drawn(window):
+        if not packet.HasField("ftrace_events") or packet.ftrace_events.cpu != cpu:
+            continue
+        for event in packet.ftrace_events.event:
+            if not event.HasField("sched_switch"):
+                continue
+            if since is not None:
+                found.append((since, event.timestamp))
+            since = event.timestamp if event.sched_switch.next_comm == name else None
+    return found
 
 
 def unknown(message: Message, path: str) -> Iterator[str]:
