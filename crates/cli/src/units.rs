@@ -36,6 +36,16 @@ pub fn count(n: u64) -> String {
     text
 }
 
+/// A rate in counts a second: `812 /s`, `1.23 M/s`.
+pub fn rate(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e9 => format!("{:.3} G/s", r / 1e9),
+        r if r >= 1e6 => format!("{:.3} M/s", r / 1e6),
+        r if r >= 1e3 => format!("{:.3} k/s", r / 1e3),
+        r => format!("{r:.3} /s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::text::rate;
+use crate::units::rate;
 
 /// Columns and rows of the text; what lies further out is in those at the ends.
 const MOST_GROUPS: usize = 8;

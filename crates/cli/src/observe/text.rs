@@ -7,20 +7,10 @@ use tailscope_observe::report::{ByTag, Distribution, Effect, Rate, Ratios, Value
 use tailscope_observe::self_test::{Cost, Counters, SelfTest};
 
 use super::joint;
-use crate::units::{bytes, count};
+use crate::units::{bytes, count, rate};
 
 /// Values of tags that are shown; `--json` has more.
 const SHOWN: usize = 12;
-
-/// A rate in counts a second: `812 /s`, `1.23 M/s`.
-pub fn rate(per_second: f64) -> String {
-    match per_second {
-        r if r >= 1e9 => format!("{:.3} G/s", r / 1e9),
-        r if r >= 1e6 => format!("{:.3} M/s", r / 1e6),
-        r if r >= 1e3 => format!("{:.3} k/s", r / 1e3),
-        r => format!("{r:.3} /s"),
-    }
-}
 
 fn optional(value: Option<f64>, shown: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), shown)

@@ -2,41 +2,18 @@
 
 use std::collections::HashMap;
 
+use super::context::Context;
 use super::{
     ByTag, Curves, Distribution, Function, Gaps, Impossible, Rate, Ratios, Report, Slice, Value,
-    Written, notices,
+    notices,
 };
 use crate::analysis::{Analysis, Rates};
-use crate::dte::Tolerance;
-use crate::effect::Effect;
 use crate::histogram::Histogram;
-use crate::placement::Placement;
 use crate::signal::Signal;
 use crate::tags::Seen;
 
 /// So many values of the tags are told; the rest together.
 const TOLD_VALUES: usize = 50;
-
-/// What a report says that the samples don't.
-#[derive(Debug)]
-pub(crate) struct Context<'r> {
-    pub(crate) counters: &'r [Signal],
-    pub(crate) tags: &'r [Signal],
-    pub(crate) placement: &'r Placement,
-    pub(crate) clock_hz: u64,
-    pub(crate) seconds: f64,
-    pub(crate) end: String,
-    pub(crate) period: Option<u64>,
-    pub(crate) preemption_noticed: bool,
-    /// It sleeps between samples.
-    pub(crate) sleeps: bool,
-    pub(crate) tolerance: Tolerance,
-    pub(crate) most: Option<f64>,
-    pub(crate) progress: String,
-    pub(crate) effect: Option<Effect>,
-    pub(crate) budget: Option<f64>,
-    pub(crate) raw: Option<Written>,
-}
 
 /// Puts both together.
 pub(crate) fn report<const N: usize, const T: usize>(

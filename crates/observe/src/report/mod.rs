@@ -1,6 +1,7 @@
 //! What a run saw, what it dropped and what it cost. `docs/reference/observe.md` says each field's
 //! meaning.
 
+mod context;
 mod make;
 mod notices;
 
@@ -9,7 +10,8 @@ use serde::Serialize;
 pub use crate::effect::Effect;
 use crate::histogram::Histogram;
 pub use crate::raw::Written;
-pub(crate) use make::{Context, report};
+pub(crate) use context::Context;
+pub(crate) use make::report;
 
 /// Numbers of one kind: how they are distributed.
 #[derive(Debug, Clone, Serialize)]

@@ -1,7 +1,7 @@
 //! What should be known before the figures are believed.
 
 use super::ByTag;
-use super::make::Context;
+use super::context::Context;
 use crate::analysis::Analysis;
 use crate::signal::Signal;
 
