@@ -105,7 +105,7 @@ def drawn(window: Path) -> list[Any]:
 
 
 def ran(window: Path, cpu: int, name: str) -> list[tuple[int, int]]:
-    """When threads of a name had a CPU (from and to, in ns), as the picture beside a window says."""
+    """When threads of a name had a CPU (from, to; ns), as the picture beside a window says."""
     found, since = [], None
     for packet in drawn(window):
         if not packet.HasField("ftrace_events") or packet.ftrace_events.cpu != cpu:
