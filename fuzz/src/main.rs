@@ -12,15 +12,15 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tailscope_agent::fuzzing as agent;
 use tailscope_observe::resolve::fuzzing as observe;
-use tailscope_signals::retention::{Retention, Kept};
-use tailscope_signals::meters::{self, Meters};
-use tailscope_signals::row::Row;
 use tailscope_sdk_server::region::Region;
+use tailscope_signals::meters::{self, Meters};
+use tailscope_signals::retention::{Kept, Retention};
+use tailscope_signals::row::Row;
 use tailscope_symbols::elf::Elf;
 use tailscope_symbols::lines::Lines;
 use tailscope_symbols::sdk::SdkFile;
 use tailscope_symbols::{cxx, table, usdt};
-use tailscope_timeline::{Trace, perfetto, picture, analyze};
+use tailscope_timeline::{Trace, analyze, perfetto, picture};
 
 /// Addresses that are looked up in each program.
 const ADDRESSES: [u64; 5] = [0, 0x1000, 0x1129, 0x1139, u64::MAX];
@@ -109,7 +109,10 @@ fn elf(bytes: &[u8]) {
     let file = file_of(bytes);
     let _ = table::variables(&file);
     for function in table::functions(&file).unwrap_or_default().all {
-        let _ = (cxx::plain_name(&function.name), cxx::signature(&function.name));
+        let _ = (
+            cxx::plain_name(&function.name),
+            cxx::signature(&function.name),
+        );
     }
     let _ = table::offsets(&file, &ADDRESSES);
     if let Ok(elf) = Elf::of(&file)
