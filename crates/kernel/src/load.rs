@@ -220,7 +220,7 @@ impl Kernel {
         }
     }
 
-    /// From now on keeps of the spans of this source what is told; times in ns.
+    /// Sets which spans of this source are kept from now on; times in ns.
     pub fn keep(&mut self, source: Source, retention: Retention) -> Result<(), LoadError> {
         self.retentions.keep(&self.object, source, retention)
     }

@@ -37,7 +37,7 @@ impl Retentions {
         self.0[at + 8..at + 16].copy_from_slice(&words.others.to_ne_bytes());
     }
 
-    /// From now on keeps of the spans of this source what is told.
+    /// Sets which spans of this source are kept from now on.
     pub(crate) fn keep(
         &mut self,
         object: &Object,

@@ -11,7 +11,7 @@ use crate::rooted::{self, FileKey};
 
 /// What the kernel puts behind the name of a mapped file that was removed or replaced.
 const DELETED: &str = " (deleted)";
-/// Of one process so many files are looked at; a browser maps some 300.
+/// The most files that are read of one process; a browser maps some 300.
 const MOST_FILES: usize = 4096;
 
 /// One mapping: `5600-5700 r-xp 00001000 08:01 4711 /bin/true`.

@@ -173,7 +173,7 @@ impl RowPipeline {
     }
 }
 
-/// The rows of one look. What fails is the pipeline's trouble.
+/// The rows of one poll. What fails is kept as the pipeline's error.
 pub(crate) struct Batch<'b> {
     pipeline: &'b mut RowPipeline,
     clock: &'b mut Clock,

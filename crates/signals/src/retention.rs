@@ -1,4 +1,4 @@
-//! Which rows are kept, as the recorder tells it to whoever writes them: `struct ts_retention`.
+//! Which rows are kept, as the recorder tells those who write them: `struct ts_retention`.
 
 use crate::abi;
 

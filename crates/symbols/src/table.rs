@@ -9,10 +9,10 @@ use crate::elf::{Elf, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT, STT_TLS, Segment};
 
 /// Memory that all symbols of one file may take. A file can claim any number of them.
 const MOST_BYTES: usize = 256 << 20;
-/// Of functions that are not asked for, so many bytes of names are kept, to suggest one that is
-/// like what was asked for.
+/// The most bytes of names that are kept of functions that nobody asked for: they are suggested
+/// where a name is misspelt.
 const MOST_NAME_BYTES: usize = 16 << 20;
-/// So many functions can be asked for at a time.
+/// The most functions that can be asked for at a time.
 const MOST_WANTED: usize = 65_536;
 /// Segments lie on pages of this many bytes.
 const PAGE: u64 = 4096;

@@ -1,5 +1,5 @@
 //! What threads did, as intervals of time without holes: a thread runs, has something on top of it,
-//! waits for a CPU, or is blocked, and each event that changes this ends a interval.
+//! waits for a CPU, or is blocked, and each event that changes this ends an interval.
 
 mod account;
 mod cpu;
@@ -229,7 +229,7 @@ impl ThreadTimelines {
         self.cpus.entry(cpu).or_default().seen(tid, now);
     }
 
-    /// Ends a interval, and changes the state.
+    /// Ends an interval, and changes the state.
     fn enter(&mut self, tid: u32, now: u64, next: impl FnOnce(State) -> State) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;

@@ -213,7 +213,7 @@ impl Event {
     pub fn parse(bytes: &[u8; EVENT_BYTES]) -> Option<Self> {
         let fields = Fields::of(bytes);
         let (small, x, y) = (fields.small, fields.x, fields.y);
-        // One `match` over all kinds: whoever follows the rings jumps once for each event.
+        // One `match` over all kinds: each event costs one jump.
         let what = match u32::from(kind_of(bytes)) {
             abi::TL_SWITCH => fields.switch(),
             abi::TL_WAKING => fields.waking(),

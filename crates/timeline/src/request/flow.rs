@@ -258,7 +258,7 @@ impl Flow {
         let mut ended = None;
         if let Some(open) = self.open.take() {
             if open.sends.is_empty() {
-                // The rest of a request that came in intervals.
+                // The rest of a request that came in pieces.
                 self.open = Some(Open {
                     bytes: open.bytes + u64::from(bytes),
                     ..open

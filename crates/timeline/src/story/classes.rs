@@ -23,7 +23,7 @@ impl<'t> Classes<'t> {
         }
     }
 
-    /// The parts of a interval, and whether the thread was at classes in each.
+    /// The parts of an interval, and whether the thread was at classes in each.
     pub(super) fn cut(&mut self, interval: Interval) -> Vec<(Interval, bool)> {
         let of = self
             .by_thread

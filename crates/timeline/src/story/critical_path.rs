@@ -27,7 +27,7 @@ fn held(why: Held) -> Option<&'static str> {
     match why {
         Held::Not => None,
         Held::Nagle => Some("kept back by TCP (Nagle) until the client acknowledged"),
-        Held::Cork => Some("kept back by TCP until a interval was full (TCP_CORK)"),
+        Held::Cork => Some("kept back by TCP until an interval was full (TCP_CORK)"),
         Held::Window => Some("kept back by TCP: the client's receive window was full"),
         Held::Congestion => Some("kept back by TCP: the congestion window was full"),
         Held::Other => Some("kept back by TCP (pacing or a full device queue)"),

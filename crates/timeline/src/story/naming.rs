@@ -21,7 +21,7 @@ fn waits_on_a_futex(interval: &Interval) -> bool {
 }
 
 impl CriticalPath<'_> {
-    /// What a thread did in a interval; `other`: before it came to this request.
+    /// What a thread did in an interval; `other`: before it came to this request.
     pub(super) fn name(&self, interval: &Interval, other: bool) -> (Kind, String) {
         match interval.state {
             ThreadState::Running if other => (Kind::Busy, "busy with other requests".into()),
@@ -113,7 +113,7 @@ impl CriticalPath<'_> {
         (waits && self.was_at_classes(by, interval)).then(name)
     }
 
-    /// Whether a thread was at classes most of the time of a interval.
+    /// Whether a thread was at classes most of the time of an interval.
     fn was_at_classes(&self, tid: u32, interval: &Interval) -> bool {
         let (from, to) = (interval.from, interval.to);
         let (before, behind) = (from.saturating_sub(AROUND_NS), to + AROUND_NS);
@@ -124,7 +124,7 @@ impl CriticalPath<'_> {
         within.sum::<u64>() * 2 >= to - from
     }
 
-    /// Whether a thread was in page faults most of the time of a interval.
+    /// Whether a thread was in page faults most of the time of an interval.
     fn faulted(&self, tid: u32, interval: &Interval) -> bool {
         let intervals = self.timelines.intervals(tid, interval.from, interval.to);
         let faults = intervals
@@ -158,7 +158,7 @@ impl CriticalPath<'_> {
         }
     }
 
-    /// Whether a thread compiled methods most of the time of a interval.
+    /// Whether a thread compiled methods most of the time of an interval.
     fn compiles(&self, tid: u32, interval: &Interval) -> bool {
         self.timelines
             .compilations()
@@ -180,7 +180,7 @@ impl CriticalPath<'_> {
             .flatten()
     }
 
-    /// The pause of a thread's JVM that covers most of a interval.
+    /// The pause of a thread's JVM that covers most of an interval.
     fn pause_of(&self, tid: u32, interval: &Interval) -> Option<&Pause> {
         let process = self.timelines.process(tid)?;
         self.timelines
