@@ -40,20 +40,14 @@ pub struct Args {
     pub command: Command,
 }
 
-/// What to do.
+/// What to do. Help comes from each command's own arguments: a comment here would replace it.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Record spans and where their time went, into a ledger
     Record(Record),
-    /// Record for weeks, as a service: rotation, quota, Prometheus, OpenTelemetry
     Agent(Agent),
-    /// Show live how long spans take, and what makes the slow ones slow
     Top(Top),
-    /// Keep the last seconds of system events in memory; write them when a request is slow
     Timeline(Timeline),
-    /// Sample a program's counters from another CPU, every few cycles to microseconds
     Observe(Observe),
-    /// Show what this machine can measure, what it can't, and why
     Doctor(Doctor),
     /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]
@@ -130,7 +124,7 @@ pub struct Record {
     pub quiet: bool,
 }
 
-/// Record for weeks, as a service.
+/// Record for weeks, as a service: rotation, quota, Prometheus, OpenTelemetry.
 ///
 /// A configuration file selects the processes, the folder for ledgers, and the limits
 /// (docs/how-to/run-the-agent.md). SIGHUP reloads the file. SIGTERM and SIGINT end the agent and keep its ledgers.
