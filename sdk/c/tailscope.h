@@ -133,7 +133,7 @@ TS__ONE TS__OWN_PAGE volatile union ts__semaphore tailscope_semaphore = {0};
 struct ts__process {
 	int locked;
 	int fork_handled; /* the first one's is for both */
-	ts_u64 epoch; /* 0: not attached */
+	ts_u64 epoch;	  /* 0: not attached */
 	ts_u64 next_epoch;
 	struct ts_region *region;
 	struct ts_meter *meters;
@@ -553,8 +553,7 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(ts_u32 which)
 
 /* The recorder has not been heard of for a while. Returns whether it still lives; if it does
  * not, the next begin looks for another. */
-TS__ONE __attribute__((noinline, cold)) int ts__recorder_is_alive(struct ts__process *p,
-								 ts_u64 now)
+TS__ONE __attribute__((noinline, cold)) int ts__recorder_is_alive(struct ts__process *p, ts_u64 now)
 {
 	int saved = errno, lives;
 
@@ -627,7 +626,7 @@ static inline __attribute__((always_inline)) int ts__begin_for(ts_u32 which, str
 	} while (__builtin_expect(*(volatile ts_u32 *)&m->seq != seq, 0));
 	seen->seq = seq;
 	if (__builtin_expect((ts_u64)(seen->begin - p->region->heartbeat) >=
-					 p->region->heartbeat_overdue &&
+				     p->region->heartbeat_overdue &&
 				 (long long)(seen->begin - p->region->heartbeat) >= 0,
 			     0) &&
 	    !ts__recorder_is_alive(p, seen->begin))
@@ -699,7 +698,7 @@ TS__ONE __attribute__((noinline)) ts_u8 ts__number(struct ts_region *r, struct t
 
 /* Hands over the full chunk and takes a free one. Returns 0 if there is none. */
 TS__ONE __attribute__((noinline)) int ts__next_chunk(const struct ts__process *p,
-							struct ts__thread *t)
+						     struct ts__thread *t)
 {
 	struct ts_region *r = p->region;
 	ts_u32 slot = (ts_u32)(t->meter - p->meters), i;
@@ -741,9 +740,10 @@ static inline void ts__count(struct ts__process *p, struct ts_meter *m)
 
 /* The shares of the causes that have come to something since the span began: returns how many, and
  * adds their bits to `causes`. */
-static inline __attribute__((always_inline)) ts_u32
-ts__shares(const struct ts__seen *seen, const struct ts_meter *m, struct ts_share *shares,
-	   ts_u16 *causes)
+static inline __attribute__((always_inline)) ts_u32 ts__shares(const struct ts__seen *seen,
+							       const struct ts_meter *m,
+							       struct ts_share *shares,
+							       ts_u16 *causes)
 {
 	ts_u32 i, count = 0;
 
@@ -815,7 +815,8 @@ ts__end_for(ts_u32 which, struct ts__seen *seen, const char *name, ts_u64 id, ts
 		__asm__ volatile("" ::: "memory");
 	} while (__builtin_expect(*(volatile ts_u32 *)&m->seq != seq, 0));
 	ts__count(p, m);
-	if ((!t->chunk || t->used + TS_SDK_ROW_MAX > sizeof(t->chunk->rows)) && !ts__next_chunk(p, t))
+	if ((!t->chunk || t->used + TS_SDK_ROW_MAX > sizeof(t->chunk->rows)) &&
+	    !ts__next_chunk(p, t))
 		return;
 	row = (struct ts_row *)(void *)(t->chunk->rows + t->used);
 	row->begin = seen->begin;
@@ -838,7 +839,7 @@ ts__end_for(ts_u32 which, struct ts__seen *seen, const char *name, ts_u64 id, ts
 
 /* For all recorders that meter it, in the other order than at the begin. */
 TS__ONE __attribute__((noinline)) void ts__end_all(ts_span *span, ts_u32 metered, ts_u64 id,
-						     ts_u8 flags)
+						   ts_u8 flags)
 {
 	ts_u32 inner = metered & 1 && span->seen[0].counted.turn ? 0 : 1, i;
 

@@ -41,7 +41,8 @@ TS__ONE __attribute__((noinline, cold)) void ts__recorder_left(ts_u32 which)
 	int saved = errno;
 
 	ts__stop_counting(p, &ts__thread[which]);
-	if ((__atomic_fetch_add(&p->left, 1, __ATOMIC_RELAXED) & 0x3ff) != 0 || !ts__lock(&p->locked))
+	if ((__atomic_fetch_add(&p->left, 1, __ATOMIC_RELAXED) & 0x3ff) != 0 ||
+	    !ts__lock(&p->locked))
 		return;
 	for (slot = 0; p->counters && slot < TS_METERS; slot++) {
 		ts_u32 tid = __atomic_load_n(&p->counting[slot], __ATOMIC_RELAXED);

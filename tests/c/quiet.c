@@ -45,8 +45,8 @@ static int run_spans(void)
 	if (outer.metered)
 		return 12;
 	/* Everything behind the first word is untouched. */
-	return memcmp((unsigned char *)&outer + sizeof(outer.metered), before + sizeof(outer.metered),
-		      sizeof(outer) - sizeof(outer.metered))
+	return memcmp((unsigned char *)&outer + sizeof(outer.metered),
+		      before + sizeof(outer.metered), sizeof(outer) - sizeof(outer.metered))
 		   ? 13
 		   : 0;
 #endif

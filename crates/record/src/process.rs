@@ -121,7 +121,12 @@ impl Process {
             .unwrap_or_default()
             .iter()
             .filter_map(|file| file.open().ok())
-            .any(|file| matches!(SdkFile::read(file, PathBuf::new(), Address::First), Ok(Some(_))))
+            .any(|file| {
+                matches!(
+                    SdkFile::read(file, PathBuf::new(), Address::First),
+                    Ok(Some(_))
+                )
+            })
     }
 
     /// The root of the files that it sees.

@@ -24,5 +24,5 @@ mod problems;
 mod server;
 
 pub use client::Sink;
-pub use tailscope_symbols::sdk::Address;
 pub use server::{Execs, Losses, Server};
+pub use tailscope_symbols::sdk::Address;

@@ -349,11 +349,17 @@ mod tests {
         let base = folder.path().join("sdk.sock");
         let open = || Sockets::open_at_one(&base, None);
         let (first, second) = (open().expect("free"), open().expect("free"));
-        assert_eq!((first.address(), first.path()), (Address::First, base.clone()));
+        assert_eq!(
+            (first.address(), first.path()),
+            (Address::First, base.clone())
+        );
         assert_eq!(second.address(), Address::Second);
         assert_eq!(second.path(), folder.path().join("sdk.sock.second"));
         let error = open().expect_err("both are taken");
-        assert!(matches!(&error, ServeError::Taken(path) if *path == base), "{error}");
+        assert!(
+            matches!(&error, ServeError::Taken(path) if *path == base),
+            "{error}"
+        );
         drop(first);
         assert_eq!(open().expect("free again").address(), Address::First);
         drop(second);
@@ -368,7 +374,10 @@ mod tests {
         let next = Sockets::open_at_one(&base, Some(before.address()));
         let mut next = next.expect("beside the one before");
         next.take_over().expect("renamed");
-        assert_eq!((next.address(), next.path()), (Address::Second, before.path()));
+        assert_eq!(
+            (next.address(), next.path()),
+            (Address::Second, before.path())
+        );
         drop(before);
         assert!(next.path().exists(), "it is not the one before's any more");
     }

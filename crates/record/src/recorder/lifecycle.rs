@@ -142,7 +142,11 @@ impl Recorder {
                 }
                 Event::Refused { pid, errno } => {
                     let error = io::Error::from_raw_os_error(errno);
-                    let path = self.sdk.as_ref().map(Server::socket_path).unwrap_or_default();
+                    let path = self
+                        .sdk
+                        .as_ref()
+                        .map(Server::socket_path)
+                        .unwrap_or_default();
                     self.notices.say(format!(
                         "process {pid} can't reach the recorder at {}: {error}; its SDK spans are not recorded",
                         path.display()

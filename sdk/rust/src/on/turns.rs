@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 use super::abi::{self, COUNTERS};
 use super::perf::{self, Event};
 use super::process::{Process, process};
+use super::rows::{begin, begin_second};
 use super::sys::{self, AfterFork, Errno, KeptErrno};
 use super::thread::{Thread, with_thread};
-use super::rows::{begin, begin_second};
 use super::{guard, probe};
 use crate::Span;
 
