@@ -160,11 +160,11 @@ static void measure(uint64_t rounds, uint64_t pause_us)
 
 static const char *recorder_state(void)
 {
-	if (!tailscope_semaphore.part.recorders)
+	if (!tailscope_semaphore.part[0].recorders)
 		return "none";
-	if (!ts__process.epoch || ts__thread.epoch != ts__process.epoch)
+	if (!ts__process[0].epoch || ts__thread[0].epoch != ts__process[0].epoch)
 		return "not attached";
-	return ts__process.region->retention[0].others ? "not kept" : "kept";
+	return ts__process[0].region->retention[0].others ? "not kept" : "kept";
 }
 
 static void report(uint64_t rounds)

@@ -18,7 +18,7 @@ use tailscope_signals::retention::{Kept, Retention};
 use tailscope_signals::row::Row;
 use tailscope_symbols::elf::Elf;
 use tailscope_symbols::lines::Lines;
-use tailscope_symbols::sdk::SdkFile;
+use tailscope_symbols::sdk::{Address, SdkFile};
 use tailscope_symbols::{cxx, table, usdt};
 use tailscope_timeline::{Trace, analyze, perfetto, picture};
 
@@ -105,7 +105,7 @@ fn row(bytes: &[u8]) {
 }
 
 fn elf(bytes: &[u8]) {
-    let _ = SdkFile::read(file_of(bytes), PathBuf::from("fuzz"));
+    let _ = SdkFile::read(file_of(bytes), PathBuf::from("fuzz"), Address::Second);
     let file = file_of(bytes);
     let _ = table::variables(&file);
     for function in table::functions(&file).unwrap_or_default().all {

@@ -20,6 +20,10 @@
  * TS_SOCKET; with a dot and the user's id, if there is one) and gets two pieces of shared memory: the meters and the region for rows. Each
  * thread claims a meter and tells the kernel, through the probe, which one.
  *
+ * Two recorders may listen at a time. The second has all of this for itself: the probe
+ * tailscope:thread_second with its own semaphore, the socket with TS_SECOND after its path, meters
+ * and a region. Neither knows of the other, and each begin and end works for one after the other.
+ *
  * Limits: in a signal handler a thread's first begin may go unmetered; a child made by clone() without
  * fork()'s handlers must not use spans that were open in its parent.
  */
@@ -89,26 +93,33 @@ extern "C" {
 
 #include "tailscope_counters.h"
 
-typedef struct {
-	struct ts_meter *meter; /* NULL: this span is not metered */
-	const char *name;
+/* What a begin read for one recorder. */
+struct ts__seen {
+	struct ts_meter *meter;
 	ts_u64 epoch; /* of the attachment that `meter` belongs to */
 	ts_u64 begin;
 	ts_u32 seq;
 	struct ts_totals totals;
 	struct ts__counted counted;
+};
+
+typedef struct {
+	ts_u32 metered; /* bit i: for recorder i; 0: this span is not metered */
+	const char *name;
+	struct ts__seen seen[TS_RECORDERS];
 } ts_span;
 
-/* Whether there is anything to do. Both halves are looked at in one load. */
+/* Whether there is anything to do. All is looked at in one load. */
 union ts__semaphore {
-	ts_u32 any;
+	ts_u64 any;
+	ts_u32 of[TS_RECORDERS]; /* both halves of one recorder */
 	struct {
-		/* How many recorders listen: the kernel's number, raised and lowered through
-		 * the probe. */
+		/* Whether the recorder listens: the kernel's number, raised and lowered through
+		 * its probe. */
 		unsigned short recorders;
 		/* Ours: threads count events, and must stop when the recorder has gone. */
 		unsigned short counting;
-	} part;
+	} part[TS_RECORDERS];
 };
 
 /* On a page of its own, because lld maps the page on which two kinds of data meet twice, and the
@@ -118,10 +129,11 @@ TS__ONE TS__OWN_PAGE volatile union ts__semaphore tailscope_semaphore = {0};
 
 /* --- from here to the end of the block: not for callers ---------------------------------- */
 
+/* What the process shares with one recorder. */
 struct ts__process {
 	int locked;
-	int fork_handled;
-	ts_u64 epoch; /* 0: not attached */
+	int fork_handled; /* the first one's is for both */
+	ts_u64 epoch;	  /* 0: not attached */
 	ts_u64 next_epoch;
 	struct ts_region *region;
 	struct ts_meter *meters;
@@ -138,6 +150,7 @@ struct ts__process {
 	ino_t socket_ino;
 };
 
+/* The same of a thread. */
 struct ts__thread {
 	ts_u64 epoch; /* of the process's attachment that the rest belongs to */
 	struct ts_meter *meter;
@@ -151,12 +164,17 @@ struct ts__thread {
 	struct ts__counters counters;
 };
 
-TS__ONE struct ts__process ts__process = {0,	0, 0, 0, NULL, NULL, NULL, NULL, 0,
-					  NULL, 0, 0, 0, 0,    -1,   0,	   0};
-TS__ONE TS__THREAD_LOCAL struct ts__thread ts__thread = {
-    0, NULL, NULL, 0, 0, 0, 0, {NULL}, {0}, {NULL, 0, 0, 0, 0, 0, 0, {0, 0, {0, 0}}, {0}}};
+/* By recorder, as all that follows: the first, which most spans have alone, and the second. */
+TS__ONE struct ts__process ts__process[TS_RECORDERS] = {
+    {0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, -1, 0, 0},
+    {0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, -1, 0, 0}};
+TS__ONE TS__THREAD_LOCAL struct ts__thread ts__thread[TS_RECORDERS] = {
+    {0, NULL, NULL, 0, 0, 0, 0, {NULL}, {0}, {NULL, 0, 0, 0, 0, 0, 0, {0, 0, {0, 0}}, {0}}}};
 
 #define TS__COUNTER_PAGES ((size_t)TS_METERS * TS_COUNTERS)
+
+static inline int ts__lock(int *locked);
+static inline void ts__unlock(int *locked);
 
 #include "tailscope_guard.h"
 #include "tailscope_turns.h"
@@ -189,8 +207,8 @@ static inline ts_u64 ts__cycles_end(ts_u16 *cpu)
 #endif
 }
 
-/* The probe that the recorder attaches to: a nop, and a note that says where it is. */
-#define TS__PROBE(slot)                                                                          \
+/* The probe that a recorder attaches to: a nop, and a note that says where it is. */
+#define TS__PROBE(name, semaphore, slot)                                                         \
 	__asm__ volatile("990: nop\n"                                                            \
 			 ".pushsection .note.stapsdt,\"?\",\"note\"\n"                           \
 			 ".balign 4\n"                                                           \
@@ -199,9 +217,9 @@ static inline ts_u64 ts__cycles_end(ts_u16 *cpu)
 			 "992: .balign 4\n"                                                      \
 			 "993: .8byte 990b\n"                                                    \
 			 ".8byte _.stapsdt.base\n"                                               \
-			 ".8byte tailscope_semaphore\n"                                          \
+			 ".8byte " semaphore "\n"                                                \
 			 ".asciz \"tailscope\"\n"                                                \
-			 ".asciz \"thread\"\n"                                                   \
+			 ".asciz \"" name "\"\n"                                                 \
 			 ".asciz \"-8@%[arg]\"\n"                                                \
 			 "994: .balign 4\n"                                                      \
 			 ".popsection\n"                                                         \
@@ -215,20 +233,23 @@ static inline ts_u64 ts__cycles_end(ts_u16 *cpu)
 			 ".endif\n" ::[arg] "r"((long)(slot))                                    \
 			 : "memory")
 
-TS__ONE __attribute__((noinline)) void ts__tell(long slot)
+TS__ONE __attribute__((noinline)) void ts__tell(ts_u32 which, long slot)
 {
-	TS__PROBE(slot);
+	if (which)
+		TS__PROBE("thread_second", "tailscope_semaphore+4", slot);
+	else
+		TS__PROBE("thread", "tailscope_semaphore", slot);
 }
 
 /* Attaching is rare and short. A thread that waits longer than it should goes unmetered, so a
  * signal handler that interrupts its own thread here can't hang it. */
-static inline int ts__lock(struct ts__process *p)
+static inline int ts__lock(int *locked)
 {
 	int tries, unlocked;
 
 	for (tries = 0; tries < 5000; tries++) {
 		unlocked = 0;
-		if (__atomic_compare_exchange_n(&p->locked, &unlocked, 1, 0, __ATOMIC_ACQUIRE,
+		if (__atomic_compare_exchange_n(locked, &unlocked, 1, 0, __ATOMIC_ACQUIRE,
 						__ATOMIC_RELAXED))
 			return 1;
 		usleep(50);
@@ -236,30 +257,35 @@ static inline int ts__lock(struct ts__process *p)
 	return 0;
 }
 
-static inline void ts__unlock(struct ts__process *p)
+static inline void ts__unlock(int *locked)
 {
-	__atomic_store_n(&p->locked, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(locked, 0, __ATOMIC_RELEASE);
 }
 
 /* In a child: nothing of the parent's attachment holds. Its mappings are the parent's too. */
 TS__ONE void ts__after_fork(void)
 {
-	struct ts__process *p = &ts__process;
+	ts_u32 which;
 
-	memset(&ts__thread, 0, sizeof(ts__thread));
-	p->locked = 0;
-	p->epoch = 0;
-	p->retry_after = p->retry_wait = 0;
-	if (p->reserved)
-		mmap(p->reserved, TS_METERS_BYTES + TS_REGION_BYTES, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	if (p->counters) { /* of perf's own pages a child has none */
-		munmap(p->counters, TS__COUNTER_PAGES * p->page_bytes);
-		munmap(p->counting, TS_METERS * sizeof(*p->counting));
-		p->counters = NULL;
+	memset(ts__thread, 0, sizeof(ts__thread));
+	ts__guard.locked = 0;
+	for (which = 0; which < TS_RECORDERS; which++) {
+		struct ts__process *p = &ts__process[which];
+
+		p->locked = 0;
+		p->epoch = 0;
+		p->retry_after = p->retry_wait = 0;
+		if (p->reserved)
+			mmap(p->reserved, TS_METERS_BYTES + TS_REGION_BYTES, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+		if (p->counters) { /* of perf's own pages a child has none */
+			munmap(p->counters, TS__COUNTER_PAGES * p->page_bytes);
+			munmap(p->counting, TS_METERS * sizeof(*p->counting));
+			p->counters = NULL;
+		}
+		tailscope_semaphore.part[which].counting = 0;
+		p->socket = -1; /* the parent's: left open rather than closed under it */
 	}
-	tailscope_semaphore.part.counting = 0;
-	p->socket = -1; /* the parent's: left open rather than closed under it */
 }
 
 static inline void ts__close_socket(struct ts__process *p)
@@ -321,16 +347,20 @@ TS__ONE int ts__dial(const char *path)
 
 /* Connects to the socket at which only this user is served, else to everybody's: at that others can
  * keep us waiting. Returns a descriptor, or -errno. */
-TS__ONE int ts__reach(void)
+TS__ONE int ts__reach(ts_u32 which)
 {
-	const char *path = getenv("TAILSCOPE_SOCKET");
-	char own[sizeof(((struct sockaddr_un *)0)->sun_path)];
-	int s = -ENOENT;
+	const char *path = getenv("TAILSCOPE_SOCKET"), *second = which ? TS_SECOND : "";
+	char at[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	int s = -ENOENT, room = (int)sizeof(at);
 
 	path = path ? path : TS_SOCKET;
-	if (snprintf(own, sizeof(own), "%s.%lu", path, (unsigned long)geteuid()) < (int)sizeof(own))
-		s = ts__dial(own);
-	return s < 0 && s != -EAGAIN ? ts__dial(path) : s;
+	if (snprintf(at, sizeof(at), "%s%s.%lu", path, second, (unsigned long)geteuid()) < room)
+		s = ts__dial(at);
+	if (s >= 0 || s == -EAGAIN)
+		return s;
+	if (snprintf(at, sizeof(at), "%s%s", path, second) >= room)
+		return -ENAMETOOLONG;
+	return ts__dial(at);
 }
 
 /* Receives the recorder's answer. Returns 0 and two descriptors, or an errno and none. */
@@ -372,10 +402,11 @@ TS__ONE int ts__receive(int s, int fds[2])
 }
 
 /* Connects, and takes the two descriptors. Returns 0 or an errno. */
-TS__ONE int ts__connect(struct ts__process *p, int fds[2])
+TS__ONE int ts__connect(ts_u32 which, int fds[2])
 {
+	struct ts__process *p = &ts__process[which];
 	struct stat st;
-	int s = ts__reach(), e;
+	int s = ts__reach(which), e;
 
 	if (s < 0)
 		return -s;
@@ -418,8 +449,10 @@ TS__ONE int ts__map(struct ts__process *p, const int fds[2])
 }
 
 /* Claims a meter for this thread and tells the kernel. Returns 0 or an errno. */
-TS__ONE int ts__claim(struct ts__process *p, struct ts__thread *t)
+TS__ONE int ts__claim(ts_u32 which)
 {
+	struct ts__process *p = &ts__process[which];
+	struct ts__thread *t = &ts__thread[which];
 	ts_u32 self = (ts_u32)syscall(SYS_gettid), slot, mine = TS_METERS;
 
 	/* Another module of this program may have claimed one for this thread already. */
@@ -442,7 +475,7 @@ TS__ONE int ts__claim(struct ts__process *p, struct ts__thread *t)
 	}
 	if (mine == TS_METERS)
 		return ENOSPC;
-	ts__tell((long)mine);
+	ts__tell(which, (long)mine);
 	if (!__atomic_load_n(&p->meters[mine].kernel_tid, __ATOMIC_ACQUIRE)) {
 		__atomic_store_n(&p->meters[mine].tid, 0, __ATOMIC_RELEASE);
 		return ESRCH; /* nobody listened */
@@ -459,36 +492,34 @@ static inline int ts__hung_up(struct ts__process *p)
 }
 
 /* Attaches the process if it is not, and the thread. Returns whether this thread is metered. */
-TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
+TS__ONE __attribute__((noinline, cold)) int ts__attach(ts_u32 which)
 {
-	struct ts__process *p = &ts__process;
-	struct ts__thread *t = &ts__thread;
+	struct ts__process *p = &ts__process[which];
+	struct ts__thread *t = &ts__thread[which];
 	ts_u64 now = ts__cycles();
 	int saved = errno, fds[2], e = 0;
 
 	ts__stop_counting(p, t);
-	if (now < __atomic_load_n(&p->retry_after, __ATOMIC_RELAXED) || !ts__lock(p)) {
+	if (now < __atomic_load_n(&p->retry_after, __ATOMIC_RELAXED) || !ts__lock(&p->locked)) {
 		errno = saved;
 		return 0;
 	}
 	/* Of threads that waited for one that failed, each would only fail again, and put all off for
 	 * longer. */
 	if (now < __atomic_load_n(&p->retry_after, __ATOMIC_RELAXED)) {
-		ts__unlock(p);
+		ts__unlock(&p->locked);
 		errno = saved;
 		return 0;
 	}
-	if (!p->fork_handled) {
+	if (!__atomic_exchange_n(&ts__process[0].fork_handled, 1, __ATOMIC_RELAXED))
 		pthread_atfork(NULL, NULL, ts__after_fork);
-		p->fork_handled = 1;
-	}
 	/* A thread that has just begun has no span that could have noticed the recorder's end. */
 	if (p->epoch && (long long)(now - p->region->heartbeat) > 0 &&
 	    now - p->region->heartbeat >= p->region->heartbeat_overdue && ts__hung_up(p))
 		__atomic_store_n(&p->epoch, 0, __ATOMIC_RELEASE);
 	if (!p->epoch) {
 		ts__close_socket(p);
-		e = ts__connect(p, fds);
+		e = ts__connect(which, fds);
 		if (!e) {
 			e = ts__map(p, fds);
 			close(fds[0]);
@@ -501,13 +532,13 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
 	}
 	if (!e) {
 		memset(t, 0, sizeof(*t));
-		e = ts__claim(p, t);
+		e = ts__claim(which);
 		t->epoch = e ? 0 : p->epoch;
 		t->random = (now ^ ((ts_u64)(uintptr_t)t << 16)) | 1;
 	}
 	if (e) {
 		if (e != ESRCH)
-			ts__tell(-(long)e);
+			ts__tell(which, -(long)e);
 		p->retry_wait = p->retry_wait ? p->retry_wait * 2 : TS__RETRY_FIRST;
 		if (p->retry_wait > TS__RETRY_LAST)
 			p->retry_wait = TS__RETRY_LAST;
@@ -515,21 +546,20 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(void)
 	} else {
 		p->retry_wait = 0;
 	}
-	ts__unlock(p);
+	ts__unlock(&p->locked);
 	errno = saved;
 	return !e;
 }
 
 /* The recorder has not been heard of for a while. Returns whether it still lives; if it does
  * not, the next begin looks for another. */
-TS__ONE __attribute__((noinline, cold)) int ts__recorder_is_alive(ts_u64 now)
+TS__ONE __attribute__((noinline, cold)) int ts__recorder_is_alive(struct ts__process *p, ts_u64 now)
 {
-	struct ts__process *p = &ts__process;
 	int saved = errno, lives;
 
 	if (now < __atomic_load_n(&p->check_after, __ATOMIC_RELAXED))
 		return 1;
-	if (!ts__lock(p))
+	if (!ts__lock(&p->locked))
 		return 1;
 	lives = p->epoch && !ts__hung_up(p);
 	if (!lives)
@@ -537,7 +567,7 @@ TS__ONE __attribute__((noinline, cold)) int ts__recorder_is_alive(ts_u64 now)
 	else
 		__atomic_store_n(&p->check_after, now + p->region->heartbeat_overdue,
 				 __ATOMIC_RELAXED);
-	ts__unlock(p);
+	ts__unlock(&p->locked);
 	errno = saved;
 	return lives;
 }
@@ -553,25 +583,26 @@ static inline ts_u32 ts__random(struct ts__thread *t)
 	return (ts_u32)(t->random >> 32);
 }
 
-TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name)
+/* Begins a span for one recorder, if that meters it. Returns whether it does. */
+static inline __attribute__((always_inline)) int ts__begin_for(ts_u32 which, struct ts__seen *seen)
 {
-	struct ts__process *p = &ts__process;
-	struct ts__thread *t = &ts__thread;
+	struct ts__process *p = &ts__process[which];
+	struct ts__thread *t = &ts__thread[which];
 	struct ts_meter *m;
 	ts_u32 seq;
 
 	TS__ONCE(t);
-	if (__builtin_expect(!tailscope_semaphore.part.recorders, 0)) {
-		ts__recorder_left();
-		return;
+	if (__builtin_expect(!tailscope_semaphore.part[which].recorders, 0)) {
+		ts__recorder_left(which);
+		return 0;
 	}
 	if (__builtin_expect(
 		t->epoch == 0 || t->epoch != __atomic_load_n(&p->epoch, __ATOMIC_ACQUIRE), 0) &&
-	    !ts__attach())
-		return;
+	    !ts__attach(which))
+		return 0;
 	m = t->meter;
 	if (__builtin_expect(*(volatile ts_u32 *)&p->region->turn != t->counters.turn, 0))
-		ts__take_turn(p, t);
+		ts__take_turn(which);
 	if (__builtin_expect(p->region->sample <= 0xffffffffu, 0) && !t->counters.calibrating) {
 		if (ts__random(t) >= p->region->sample) {
 			m->spans++;
@@ -579,40 +610,64 @@ TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name
 			 * check below for ever. */
 			if (__builtin_expect((m->spans & 0xfff) == 0, 0) &&
 			    ts__cycles() - p->region->heartbeat > p->region->heartbeat_overdue)
-				ts__recorder_is_alive(ts__cycles());
-			return;
+				ts__recorder_is_alive(p, ts__cycles());
+			return 0;
 		}
 		m->open++;
 	}
-	span->name = name;
-	span->epoch = t->epoch;
-	span->counted.turn = 0;
+	seen->epoch = t->epoch;
+	seen->counted.turn = 0;
 	do { /* again, if an interrupt or a switch came in between */
 		seq = *(volatile ts_u32 *)&m->seq;
 		__asm__ volatile("" ::: "memory");
-		span->begin = ts__cycles();
-		memcpy(&span->totals, &m->totals, sizeof(span->totals));
+		seen->begin = ts__cycles();
+		memcpy(&seen->totals, &m->totals, sizeof(seen->totals));
 		__asm__ volatile("" ::: "memory");
 	} while (__builtin_expect(*(volatile ts_u32 *)&m->seq != seq, 0));
-	span->seq = seq;
-	if (__builtin_expect((ts_u64)(span->begin - p->region->heartbeat) <
-				     p->region->heartbeat_overdue ||
-				 (long long)(span->begin - p->region->heartbeat) < 0,
-			     1) ||
-	    ts__recorder_is_alive(span->begin)) {
-		span->meter = m;
-		/* Last, and first in the end: what lies between is the span's own. */
-		if (__builtin_expect(t->counters.count != 0, 0)) {
-			span->counted.turn = t->counters.turn;
-			ts__read_counters(&t->counters, &span->counted, NULL);
-		}
+	seen->seq = seq;
+	if (__builtin_expect((ts_u64)(seen->begin - p->region->heartbeat) >=
+				     p->region->heartbeat_overdue &&
+				 (long long)(seen->begin - p->region->heartbeat) >= 0,
+			     0) &&
+	    !ts__recorder_is_alive(p, seen->begin))
+		return 0;
+	seen->meter = m;
+	/* Last, and first in the end: what lies between is the span's own. */
+	if (__builtin_expect(t->counters.count != 0, 0)) {
+		seen->counted.turn = t->counters.turn;
+		ts__read_counters(&t->counters, &seen->counted, NULL);
+	}
+	return 1;
+}
+
+/* The same for those recorders of `wanted`, a bit each, that listen. One whose events are counted
+ * comes last, and first in the end: the other's work is no part of what the span counts. */
+TS__ONE __attribute__((noinline)) void ts__begin_all(ts_span *span, ts_u32 wanted)
+{
+	ts_u32 inner = ts__thread[0].counters.count ? 0 : 1, i;
+
+	for (i = 0; i < TS_RECORDERS; i++) {
+		ts_u32 which = i ? inner : !inner;
+
+		if (wanted >> which & 1 && tailscope_semaphore.of[which] &&
+		    ts__begin_for(which, &span->seen[which]))
+			span->metered |= 1u << which;
 	}
 }
 
-/* The number of a name in this region; TS_NAMES if there is no room. */
-TS__ONE __attribute__((noinline)) ts_u8 ts__number(struct ts__thread *t, const char *name)
+TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name)
 {
-	struct ts_region *r = ts__process.region;
+	span->name = name;
+	if (__builtin_expect(tailscope_semaphore.of[1] != 0, 0))
+		ts__begin_all(span, ~0u);
+	else if (ts__begin_for(0, &span->seen[0]))
+		span->metered = 1;
+}
+
+/* The number of a name in this region; TS_NAMES if there is no room. */
+TS__ONE __attribute__((noinline)) ts_u8 ts__number(struct ts_region *r, struct ts__thread *t,
+						   const char *name)
+{
 	size_t length = strlen(name), i;
 	unsigned place = (unsigned)((uintptr_t)name >> 2 & 15);
 	unsigned patience;
@@ -642,10 +697,11 @@ TS__ONE __attribute__((noinline)) ts_u8 ts__number(struct ts__thread *t, const c
 }
 
 /* Hands over the full chunk and takes a free one. Returns 0 if there is none. */
-TS__ONE __attribute__((noinline)) int ts__next_chunk(struct ts__thread *t)
+TS__ONE __attribute__((noinline)) int ts__next_chunk(const struct ts__process *p,
+						     struct ts__thread *t)
 {
-	struct ts_region *r = ts__process.region;
-	ts_u32 slot = (ts_u32)(t->meter - ts__process.meters), i;
+	struct ts_region *r = p->region;
+	ts_u32 slot = (ts_u32)(t->meter - p->meters), i;
 
 	if (t->chunk)
 		__atomic_store_n(&r->chunk_state[t->chunk_index], TS_CHUNK_FULL, __ATOMIC_RELEASE);
@@ -684,14 +740,16 @@ static inline void ts__count(struct ts__process *p, struct ts_meter *m)
 
 /* The shares of the causes that have come to something since the span began: returns how many, and
  * adds their bits to `causes`. */
-static inline __attribute__((always_inline)) ts_u32
-ts__shares(const ts_span *span, const struct ts_meter *m, struct ts_share *shares, ts_u16 *causes)
+static inline __attribute__((always_inline)) ts_u32 ts__shares(const struct ts__seen *seen,
+							       const struct ts_meter *m,
+							       struct ts_share *shares,
+							       ts_u16 *causes)
 {
 	ts_u32 i, count = 0;
 
 	for (i = 0; i < TS_CAUSES; i++) {
-		ts_u64 ns = m->totals.ns[i] - span->totals.ns[i];
-		ts_u32 n = m->totals.n[i] - span->totals.n[i];
+		ts_u64 ns = m->totals.ns[i] - seen->totals.ns[i];
+		ts_u32 n = m->totals.n[i] - seen->totals.n[i];
 
 		if (!ns && !n)
 			continue;
@@ -706,11 +764,13 @@ ts__shares(const ts_span *span, const struct ts_meter *m, struct ts_share *share
 	return count;
 }
 
-TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 flags)
+/* Ends a span for one recorder. */
+static inline __attribute__((always_inline)) void
+ts__end_for(ts_u32 which, struct ts__seen *seen, const char *name, ts_u64 id, ts_u8 flags)
 {
-	struct ts__process *p = &ts__process;
-	struct ts__thread *t = &ts__thread;
-	struct ts_meter *m = span->meter;
+	struct ts__process *p = &ts__process[which];
+	struct ts__thread *t = &ts__thread[which];
+	struct ts_meter *m = seen->meter;
 	struct ts_share shares[TS_CAUSES];
 	const struct ts_retention *retention;
 	struct ts__counted counted;
@@ -721,24 +781,23 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 	ts_u8 number;
 
 	TS__ONCE(t);
-	if (__builtin_expect(span->counted.turn != 0, 0)) {
-		ts__read_counters(&t->counters, &counted, &span->counted);
+	if (__builtin_expect(seen->counted.turn != 0, 0)) {
+		ts__read_counters(&t->counters, &counted, &seen->counted);
 		if (__builtin_expect(flags & TS__CALIBRATES, 0)) {
-			ts__calibrate(&t->counters, &span->counted, &counted);
+			ts__calibrate(&t->counters, &seen->counted, &counted);
 			return;
 		}
 		flags |= TS_ROW_HAS_COUNTS;
 	}
-	span->meter = NULL;
-	if (__builtin_expect(t->epoch != span->epoch || t->epoch != p->epoch, 0))
+	if (__builtin_expect(t->epoch != seen->epoch || t->epoch != p->epoch, 0))
 		return; /* begun under another recorder, or before a fork */
-	place = (ts_u32)((uintptr_t)span->name >> 2 & 15);
-	number = t->names[place] == span->name ? t->numbers[place] : ts__number(t, span->name);
+	place = (ts_u32)((uintptr_t)name >> 2 & 15);
+	number = t->names[place] == name ? t->numbers[place] : ts__number(p->region, t, name);
 	retention = &p->region->retention[number];
 	code = (ts_u16)retention->others;
 	if (__builtin_expect(code != 0, 0)) {
 		if (retention->always_from != ~0ull &&
-		    ts__cycles_end(&cpu) - span->begin >= retention->always_from) {
+		    ts__cycles_end(&cpu) - seen->begin >= retention->always_from) {
 			code = 0;
 		} else if (ts__random(t) >= TS_KEEP_PROBABILITY(code)) {
 			ts__count(p, m); /* not kept: nothing more has to be read */
@@ -751,16 +810,17 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 		end = ts__cycles_end(&cpu);
 		causes = 0;
 		count = 0;
-		if (seq != span->seq)
-			count = ts__shares(span, m, shares, &causes);
+		if (seq != seen->seq)
+			count = ts__shares(seen, m, shares, &causes);
 		__asm__ volatile("" ::: "memory");
 	} while (__builtin_expect(*(volatile ts_u32 *)&m->seq != seq, 0));
 	ts__count(p, m);
-	if ((!t->chunk || t->used + TS_SDK_ROW_MAX > sizeof(t->chunk->rows)) && !ts__next_chunk(t))
+	if ((!t->chunk || t->used + TS_SDK_ROW_MAX > sizeof(t->chunk->rows)) &&
+	    !ts__next_chunk(p, t))
 		return;
 	row = (struct ts_row *)(void *)(t->chunk->rows + t->used);
-	row->begin = span->begin;
-	row->wall = end - span->begin;
+	row->begin = seen->begin;
+	row->wall = end - seen->begin;
 	row->id = id;
 	row->causes = causes;
 	row->cpu = cpu;
@@ -772,9 +832,36 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 		memcpy(row + 1, shares, count * sizeof(shares[0]));
 	t->used += (ts_u32)(sizeof(*row) + count * sizeof(shares[0]));
 	if (__builtin_expect(flags & TS_ROW_HAS_COUNTS, 0))
-		t->used += ts__write_counts(&t->counters, &span->counted, span->begin, &counted,
+		t->used += ts__write_counts(&t->counters, &seen->counted, seen->begin, &counted,
 					    end, t->chunk->rows + t->used);
 	__atomic_store_n(&t->chunk->used, t->used, __ATOMIC_RELEASE);
+}
+
+/* For all recorders that meter it, in the other order than at the begin. */
+TS__ONE __attribute__((noinline)) void ts__end_all(ts_span *span, ts_u32 metered, ts_u64 id,
+						   ts_u8 flags)
+{
+	ts_u32 inner = metered & 1 && span->seen[0].counted.turn ? 0 : 1, i;
+
+	for (i = 0; i < TS_RECORDERS; i++) {
+		ts_u32 which = i ? !inner : inner;
+		struct ts__seen *seen = &span->seen[which];
+
+		/* What measures the counters is no span of who has none. */
+		if (metered >> which & 1 && !(flags & TS__CALIBRATES && !seen->counted.turn))
+			ts__end_for(which, seen, span->name, id, flags);
+	}
+}
+
+TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 flags)
+{
+	ts_u32 metered = span->metered;
+
+	span->metered = 0;
+	if (__builtin_expect(metered == 1, 1))
+		ts__end_for(0, &span->seen[0], span->name, id, flags);
+	else
+		ts__end_all(span, metered, id, flags);
 }
 
 /* --- the calls ------------------------------------------------------------------------------ */
@@ -782,7 +869,7 @@ TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 f
 /* Begins a span of this thread. `name` must outlive the program's spans: a literal. */
 static inline void ts_span_begin(ts_span *span, const char *name)
 {
-	span->meter = NULL;
+	span->metered = 0;
 	if (__builtin_expect(tailscope_semaphore.any != 0, 0))
 		ts__begin(span, name);
 }
@@ -790,14 +877,14 @@ static inline void ts_span_begin(ts_span *span, const char *name)
 /* Ends it, on the thread that began it. */
 static inline void ts_span_end(ts_span *span)
 {
-	if (__builtin_expect(span->meter != NULL, 0))
+	if (__builtin_expect(span->metered != 0, 0))
 		ts__end(span, 0, 0);
 }
 
 /* Ends it and says which request it was part of: spans with one id are one request. */
 static inline void ts_span_end_id(ts_span *span, int64_t id)
 {
-	if (__builtin_expect(span->meter != NULL, 0))
+	if (__builtin_expect(span->metered != 0, 0))
 		ts__end(span, (ts_u64)id, TS_ROW_HAS_ID);
 }
 

@@ -314,6 +314,11 @@ enum {
 
 #define TS_SOCKET "/run/tailscope/sdk.sock"
 
+/* How many recorders may listen at a time. The second one's socket has this after the path of the
+ * first one's, and it listens to the probe tailscope:thread_second. */
+#define TS_RECORDERS 2u
+#define TS_SECOND ".second"
+
 /*
  * Channels: numbers that a process keeps up to date for an observer (`tailscope observe`), each in a
  * cache line of its own, in a file in memory that the process makes and seals against shrinking.

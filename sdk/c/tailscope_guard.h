@@ -19,6 +19,7 @@
 struct ts__guard {
 	struct sigaction before; /* what other faults are for */
 	int set;
+	int locked;
 };
 
 TS__ONE struct ts__guard ts__guard;
@@ -29,10 +30,30 @@ TS__ONE struct ts__guard ts__guard;
 #define TS__FAULT SIGILL
 #endif
 
+/* Takes away the counters that this thread is reading; returns whether there are any. */
+static inline int ts__take_away(void)
+{
+	ts_u32 which;
+	int took = 0;
+
+	for (which = 0; which < TS_RECORDERS; which++) {
+		struct ts__counters *c = &ts__thread[which].counters;
+
+		if (!c->reading)
+			continue;
+		took = 1;
+		/* What is open ends without values, what begins has none. */
+		c->count = c->head.known = 0;
+		if (ts__process[which].epoch)
+			__atomic_store_n(&ts__process[which].region->counting.refused, EOPNOTSUPP,
+					 __ATOMIC_RELAXED);
+	}
+	return took;
+}
+
 /* If it is a reading of this thread's counters that faulted: goes on after it, without any. */
 static inline int ts__pass_over(ucontext_t *context)
 {
-	struct ts__counters *c;
 	int length;
 
 #ifdef __x86_64__
@@ -51,13 +72,8 @@ static inline int ts__pass_over(ucontext_t *context)
 		return 0;
 	length = 4;
 #endif
-	c = &ts__thread.counters;
-	if (!c->reading)
+	if (!ts__take_away())
 		return 0;
-	c->count = c->head.known = 0; /* what is open ends without values, what begins has none */
-	if (ts__process.epoch)
-		__atomic_store_n(&ts__process.region->counting.refused, EOPNOTSUPP,
-				 __ATOMIC_RELAXED);
 #ifdef __x86_64__
 	*at += length;
 #else
@@ -93,30 +109,39 @@ TS__ONE void ts__on_fault(int number, siginfo_t *info, void *context)
 	}
 }
 
-/* From now on a reading may fault; under the lock. */
+/* From now on a reading may fault. */
 static inline void ts__set_guard(void)
 {
 	struct sigaction ours;
 
-	if (ts__guard.set || sigaction(TS__FAULT, NULL, &ts__guard.before))
+	if (!ts__lock(&ts__guard.locked))
 		return;
-	/* The handler of before is called as if it were its own signal: same mask, same flags. */
-	ours = ts__guard.before;
-	ours.sa_flags = (ours.sa_flags & ~SA_RESETHAND) | SA_SIGINFO | SA_ONSTACK;
-	ours.sa_sigaction = ts__on_fault;
-	ts__guard.set = !sigaction(TS__FAULT, &ours, NULL);
+	if (!ts__guard.set && !sigaction(TS__FAULT, NULL, &ts__guard.before)) {
+		/* The handler of before is called as if it were its own signal: same mask, same
+		 * flags. */
+		ours = ts__guard.before;
+		ours.sa_flags = (ours.sa_flags & ~SA_RESETHAND) | SA_SIGINFO | SA_ONSTACK;
+		ours.sa_sigaction = ts__on_fault;
+		ts__guard.set = !sigaction(TS__FAULT, &ours, NULL);
+	}
+	ts__unlock(&ts__guard.locked);
 }
 
-/* No thread counts any more. If the program has put a handler of its own on top, ours stays below. */
+/* No thread counts any more for one recorder. If none does for the other, the guard goes; but if the
+ * program has put a handler of its own on top, ours stays below. */
 static inline void ts__lift_guard(void)
 {
 	struct sigaction now;
 
-	if (!ts__guard.set || sigaction(TS__FAULT, NULL, &now) || !(now.sa_flags & SA_SIGINFO) ||
-	    now.sa_sigaction != ts__on_fault)
+	if (!ts__lock(&ts__guard.locked))
 		return;
-	sigaction(TS__FAULT, &ts__guard.before, NULL);
-	ts__guard.set = 0;
+	if (ts__guard.set && !tailscope_semaphore.part[0].counting &&
+	    !tailscope_semaphore.part[1].counting && !sigaction(TS__FAULT, NULL, &now) &&
+	    now.sa_flags & SA_SIGINFO && now.sa_sigaction == ts__on_fault) {
+		sigaction(TS__FAULT, &ts__guard.before, NULL);
+		ts__guard.set = 0;
+	}
+	ts__unlock(&ts__guard.locked);
 }
 
 #undef TS__FAULT

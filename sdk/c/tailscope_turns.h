@@ -9,9 +9,8 @@
 /* A flag of an end that is no row's: it measures what spans count of themselves. */
 #define TS__CALIBRATES 64
 
-static inline int ts__lock(struct ts__process *p);
-static inline void ts__unlock(struct ts__process *p);
 TS__ONE __attribute__((noinline)) void ts__begin(ts_span *span, const char *name);
+TS__ONE __attribute__((noinline)) void ts__begin_all(ts_span *span, ts_u32 wanted);
 TS__ONE __attribute__((noinline)) void ts__end(ts_span *span, ts_u64 id, ts_u8 flags);
 
 /* This thread counts nothing any more. */
@@ -35,14 +34,15 @@ TS__ONE void ts__stop_counting(struct ts__process *p, struct ts__thread *t)
  * The recorder has gone while threads counted. Each stops at its next begin; those that have ended
  * are looked for now and then. When none is left, a begin is a load and a branch again.
  */
-TS__ONE __attribute__((noinline, cold)) void ts__recorder_left(void)
+TS__ONE __attribute__((noinline, cold)) void ts__recorder_left(ts_u32 which)
 {
-	struct ts__process *p = &ts__process;
+	struct ts__process *p = &ts__process[which];
 	ts_u32 slot, left = 0;
 	int saved = errno;
 
-	ts__stop_counting(p, &ts__thread);
-	if ((__atomic_fetch_add(&p->left, 1, __ATOMIC_RELAXED) & 0x3ff) != 0 || !ts__lock(p))
+	ts__stop_counting(p, &ts__thread[which]);
+	if ((__atomic_fetch_add(&p->left, 1, __ATOMIC_RELAXED) & 0x3ff) != 0 ||
+	    !ts__lock(&p->locked))
 		return;
 	for (slot = 0; p->counters && slot < TS_METERS; slot++) {
 		ts_u32 tid = __atomic_load_n(&p->counting[slot], __ATOMIC_RELAXED);
@@ -55,17 +55,18 @@ TS__ONE __attribute__((noinline, cold)) void ts__recorder_left(void)
 			p->counting[slot] = 0; /* its pages are replaced by whoever is next there */
 	}
 	if (!left) {
-		tailscope_semaphore.part.counting = 0;
+		tailscope_semaphore.part[which].counting = 0;
 		ts__lift_guard();
 	}
-	ts__unlock(p);
+	ts__unlock(&p->locked);
 	errno = saved;
 }
 
 /* Counts this group on this thread from now on; under the lock. Returns 0 or an errno. */
-static inline int ts__count_group(struct ts__process *p, struct ts__thread *t,
-				  const struct ts_counting *wanted, ts_u32 count)
+static inline int ts__count_group(ts_u32 which, const struct ts_counting *wanted, ts_u32 count)
 {
+	struct ts__process *p = &ts__process[which];
+	struct ts__thread *t = &ts__thread[which];
 	ts_u32 slot = (ts_u32)(t->meter - p->meters);
 	char *at;
 	int e;
@@ -85,7 +86,7 @@ static inline int ts__count_group(struct ts__process *p, struct ts__thread *t,
 	}
 	at = p->counters + (size_t)slot * TS_COUNTERS * p->page_bytes;
 	ts__empty_pages(at, TS_COUNTERS * p->page_bytes); /* of a thread that was here before */
-	tailscope_semaphore.part.counting = 1;
+	tailscope_semaphore.part[which].counting = 1;
 	p->left = 0;
 	e = ts__open_group(wanted, count, at, p->page_bytes);
 	if (e) {
@@ -104,38 +105,49 @@ static inline int ts__count_group(struct ts__process *p, struct ts__thread *t,
 	return 0;
 }
 
-/* The recorder has chosen other events, or none. */
-TS__ONE __attribute__((noinline, cold)) void ts__take_turn(struct ts__process *p,
-							   struct ts__thread *t)
+/* Begins and ends an empty span for one recorder, as others begin and end. */
+static inline void ts__measure_counters(ts_u32 which)
 {
+	ts_span own;
+
+	own.metered = 0;
+	own.name = "";
+	if (!which && !tailscope_semaphore.of[1])
+		ts__begin(&own, "");
+	else
+		ts__begin_all(&own, 1u << which);
+	if (own.metered)
+		ts__end(&own, 0, TS__CALIBRATES);
+}
+
+/* The recorder has chosen other events, or none. */
+TS__ONE __attribute__((noinline, cold)) void ts__take_turn(ts_u32 which)
+{
+	struct ts__process *p = &ts__process[which];
+	struct ts__thread *t = &ts__thread[which];
 	struct ts__counters *c = &t->counters;
 	ts_u32 turn = __atomic_load_n(&p->region->turn, __ATOMIC_ACQUIRE), count, i;
 	struct ts_counting wanted;
 	int saved = errno, e = 0;
-	ts_span own;
 
 	memcpy(&wanted, &p->region->counting, sizeof(wanted));
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	if (turn & 1 || __atomic_load_n(&p->region->turn, __ATOMIC_RELAXED) != turn || c->reading ||
-	    !ts__lock(p))
+	    !ts__lock(&p->locked))
 		return; /* not now: the next span sees it */
 	ts__stop_counting(p, t);
 	c->turn = turn;
 	count = wanted.count < TS_COUNTERS ? wanted.count : TS_COUNTERS;
 	if (turn && count)
-		e = ts__count_group(p, t, &wanted, count);
+		e = ts__count_group(which, &wanted, count);
 	if (e)
 		__atomic_store_n(&p->region->counting.refused, (ts_u32)e, __ATOMIC_RELAXED);
-	ts__unlock(p);
+	ts__unlock(&p->locked);
 	/* Empty spans: what they count, all spans count. */
 	memset(c->own, 0xff, sizeof(c->own));
 	c->calibrating = 1;
-	for (i = 0; i < 4 && c->count; i++) {
-		own.meter = NULL;
-		ts__begin(&own, "");
-		if (own.meter)
-			ts__end(&own, 0, TS__CALIBRATES);
-	}
+	for (i = 0; i < 4 && c->count; i++)
+		ts__measure_counters(which);
 	c->calibrating = 0;
 	for (i = 0; i < TS_COUNTERS; i++)
 		if (!~c->own[i])

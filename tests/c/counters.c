@@ -235,7 +235,7 @@ static void a_reading_that_faults_counts_nothing(void)
 #else
 	const int fault = SIGILL;
 #endif
-	struct ts__counters *c = &ts__thread.counters;
+	struct ts__counters *c = &ts__thread[0].counters;
 	struct ts__counted begin, end;
 	struct sigaction mine, now;
 	struct ts_counts head;

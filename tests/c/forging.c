@@ -52,14 +52,14 @@ int main(int argc, char **argv)
 
 	printf("ready\n");
 	fflush(stdout);
-	for (tries = 0; !ts__process.region; tries++) {
+	for (tries = 0; !ts__process[0].region; tries++) {
 		if (tries > 100 * seconds)
 			return 1;
 		make_spans();
 		nanosleep(&pause, NULL);
 	}
 	make_spans();
-	forge(ts__process.region);
+	forge(ts__process[0].region);
 	printf("forged\n");
 	fflush(stdout);
 	sleep(seconds);

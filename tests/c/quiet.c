@@ -42,11 +42,11 @@ static int run_spans(void)
 #ifdef TAILSCOPE_DISABLED
 	return memcmp(&outer, before, sizeof(outer)) ? 11 : 0;
 #else
-	if (outer.meter)
+	if (outer.metered)
 		return 12;
 	/* Everything behind the first word is untouched. */
-	return memcmp((unsigned char *)&outer + sizeof(outer.meter), before + sizeof(outer.meter),
-		      sizeof(outer) - sizeof(outer.meter))
+	return memcmp((unsigned char *)&outer + sizeof(outer.metered),
+		      before + sizeof(outer.metered), sizeof(outer) - sizeof(outer.metered))
 		   ? 13
 		   : 0;
 #endif

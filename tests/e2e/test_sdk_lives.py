@@ -101,17 +101,6 @@ def test_a_recorder_that_is_killed_is_followed_by_another(
     assert loop.stop().code == 0
 
 
-def test_two_recorders_at_one_socket_are_told_apart(record: Record, run: Run) -> None:
-    loop = run("loopbench", "--seconds", 600, "--think-us", 50)
-    first = record("-p", loop.pid, "--span", "sdk").ready()
-    second = record("-p", loop.pid, "--span", "sdk", name="second").wait()
-    assert second.code == 3
-    assert "another recorder" in second.err and "TAILSCOPE_SOCKET" in second.err
-    first.serves(loop)
-    first.interrupt().clean()
-    assert ledger.count(first.ledger) > 100
-
-
 def test_a_fork_in_mid_span_harms_neither_parent_nor_child(
     record: Record, program: Program
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Begin, Record
+from conftest import Begin
 from rig import installed, slewing
 from rig.java import java
-from rig.processes import Started
 from rig.servers import kvserver, load
 from rig.timeline import about, drawn, stories
 from rig.waiting import until
@@ -172,13 +170,3 @@ def test_spans_lie_where_they_were_while_the_kernels_clock_is_slewed(
     assert right >= 0.98 * len(off), sorted(off)[-len(off) // 40 :]
     # And the window says that the clocks were found apart: by up to 50 us, at 20 looks a second.
     assert about(window)["sdk_clock_off_ns"] > 5_000
-
-
-def test_one_recorder_alone_can_serve_programs(timeline: Begin, record: Record) -> None:
-    with kvserver() as server:
-        record("-p", server.pid, "--span", "sdk").ready()
-        command = [installed.tailscope(), "timeline", "-p", server.pid, "--span", "sdk"]
-        with Started(command, env=os.environ) as second:
-            ended = second.wait()
-    assert ended.code == 3
-    assert "another recorder serves the SDK" in ended.err

@@ -18,13 +18,13 @@ public final class SpanCost {
     private static int sink;
 
     private static String state() {
-        if (!Probe.isHeard()) {
+        if (!Probe.isHeard(0)) {
             return "none";
         }
-        if (Recorder.epoch() == 0 || !isMetered()) {
+        if (Recorder.FIRST.epoch() == 0 || !isMetered()) {
             return "not attached";
         }
-        long others = Recorder.region() + Abi.REGION_KEEPING + Abi.KEEPING_OTHERS;
+        long others = Recorder.FIRST.region() + Abi.REGION_RETENTION + Abi.RETENTION_OTHERS;
         return Memory.getLongOpaque(others) == 0 ? "kept" : "not kept";
     }
 

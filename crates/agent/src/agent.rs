@@ -103,7 +103,7 @@ impl Agent {
         let passed = passed_listener();
         // Before the recorder, which drops the right to a port below 1024.
         let listener = listener(&config, passed.as_ref())?;
-        let mut recorder = recorder(&config, false)?;
+        let mut recorder = recorder(&config, None)?;
         let written = Arc::default();
         let ledger_worker = LedgerWorker::start(archive, Arc::clone(&waker), Arc::clone(&written))
             .map_err(system("start a thread"))?;

@@ -75,7 +75,7 @@ impl Session {
             counters,
             children: !args.no_children,
             tell_programs: false,
-            takes_over: false,
+            takes_over: None,
             ends_command: launched.is_some(),
             ledger,
             command: env::args().collect(),

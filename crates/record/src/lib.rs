@@ -46,5 +46,6 @@ pub use resolved::{ResolvedProbes, UnresolvedError};
 pub use retention::Policy;
 pub use source::{SourceError, SpanSource};
 pub use steal::StealClock;
+pub use tailscope_sdk_server::Address as SdkAddress;
 pub use tally::{Breakdown, Tally};
 pub use wanted::{WantedError, wanted_events};

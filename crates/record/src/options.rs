@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tailscope_counters::Event;
 use tailscope_kernel::{LoadError, WatchError};
+use tailscope_sdk_server::Address;
 use tailscope_sdk_server::sockets::ServeError;
 use tailscope_trace::Existing;
 
@@ -27,9 +28,9 @@ pub struct Options {
     pub children: bool,
     /// Whether it tells of every program that starts on this machine, so that it can be watched.
     pub tell_programs: bool,
-    /// Whether a recorder of this same process serves the SDK's socket until this one
-    /// [takes over](crate::Recorder::take_over).
-    pub takes_over: bool,
+    /// Where a recorder of this same process listens to the SDK until this one
+    /// [takes over](crate::Recorder::take_over); `None`: nowhere.
+    pub takes_over: Option<Address>,
     /// Whether the caller started a command and ends it: it then keeps the right to send signals.
     pub ends_command: bool,
     /// Where the ledger is written; `None`: no row is written at all.

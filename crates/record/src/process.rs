@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use tailscope_process::maps::{self, CodeFile};
-use tailscope_symbols::sdk::SdkFile;
+use tailscope_symbols::sdk::{Address, SdkFile};
 
 /// A process that can be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +121,12 @@ impl Process {
             .unwrap_or_default()
             .iter()
             .filter_map(|file| file.open().ok())
-            .any(|file| matches!(SdkFile::read(file, PathBuf::new()), Ok(Some(_))))
+            .any(|file| {
+                matches!(
+                    SdkFile::read(file, PathBuf::new(), Address::First),
+                    Ok(Some(_))
+                )
+            })
     }
 
     /// The root of the files that it sees.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tailscope_process::owner;
+use tailscope_symbols::sdk::Address;
 
 use crate::allowance::Allowance;
 pub use crate::inspected::Answer;
@@ -40,14 +41,14 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// Starts it.
-    pub fn start() -> io::Result<Self> {
+    /// Starts it, for a recorder that listens at this address.
+    pub fn start(address: Address) -> io::Result<Self> {
         let (asks, asked) = sync_channel(QUEUE);
         let (answer, answers) = channel();
         thread::Builder::new()
             .name("sdk-files".into())
             .spawn(move || {
-                let mut worker = Worker::default();
+                let mut worker = Worker::new(address);
                 while let Some(asked_for) = worker.next(&asked) {
                     if answer.send(worker.search(asked_for)).is_err() {
                         return;
@@ -119,7 +120,7 @@ struct AskedFor {
 }
 
 /// The thread's side.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Worker {
     inspected: Inspected,
     /// The CPU time of this thread that each user's processes may take.
@@ -129,6 +130,14 @@ struct Worker {
 }
 
 impl Worker {
+    fn new(address: Address) -> Self {
+        Self {
+            inspected: Inspected::new(address),
+            users: HashMap::new(),
+            deferred: VecDeque::new(),
+        }
+    }
+
     /// The next process to search. `None`: the finder was dropped.
     fn next(&mut self, asked: &Receiver<u32>) -> Option<AskedFor> {
         loop {
@@ -191,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_process_without_the_sdk_has_no_files_and_is_searched_again_if_asked_meanwhile() {
-        let mut finder = Finder::start().expect("a thread");
+        let mut finder = Finder::start(Address::First).expect("a thread");
         let us = std::process::id();
         assert!(finder.search(us) && finder.search(us));
         let mut answers = Vec::new();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tailscope_process::maps::{CodeFile, code_files};
 use tailscope_process::owner::FileId;
-use tailscope_symbols::sdk::{SdkFile, SdkProbe, probes_in};
+use tailscope_symbols::sdk::{Address, SdkFile, SdkProbe, probes_in};
 
 /// The most files that are remembered.
 const MOST_FILES: usize = 16_384;
@@ -82,23 +82,36 @@ pub struct Answer {
     pub files: Vec<SdkFile>,
     /// Files that can't be read, and why. Each is reported once.
     pub unread: Vec<(PathBuf, io::Error)>,
+    /// Files whose SDK serves another recorder alone.
+    pub for_another: Vec<PathBuf>,
 }
 
 /// The files that were searched for the SDK.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inspected {
+    /// At which the recorder listens.
+    address: Address,
     files: HashMap<FileId, Inspection>,
     /// Files that could not be read, and were reported.
     reported: HashSet<FileId>,
 }
 
 impl Inspected {
+    pub(crate) fn new(address: Address) -> Self {
+        Self {
+            address,
+            files: HashMap::new(),
+            reported: HashSet::new(),
+        }
+    }
+
     /// Searches the files whose code a process has mapped.
     pub(crate) fn search(&mut self, pid: u32) -> Answer {
         let mut answer = Answer {
             pid,
             files: Vec::new(),
             unread: Vec::new(),
+            for_another: Vec::new(),
         };
         for mapped in code_files(pid).unwrap_or_default() {
             // Most files are known to have none, which one call tells.
@@ -136,7 +149,12 @@ impl Inspected {
                 return;
             }
         }
-        let probes = probes_in(&file);
+        let probes = probes_in(&file).map(|probes| {
+            if self.address != Address::First && probes.are_for_one() {
+                answer.for_another.push(mapped.path().to_owned());
+            }
+            probes.at(self.address)
+        });
         let found = Found::of(probes.as_deref().unwrap_or_default());
         self.remember(id, version, found);
         match probes {

@@ -25,3 +25,4 @@ mod server;
 
 pub use client::Sink;
 pub use server::{Execs, Losses, Server};
+pub use tailscope_symbols::sdk::Address;

@@ -30,6 +30,15 @@ impl Problems {
         ));
     }
 
+    /// A file whose SDK serves another recorder.
+    pub(crate) fn add_for_another(&mut self, file: &Path) {
+        self.add(format!(
+            "the SDK in {} is older and serves one recorder at a time, which is another one: \
+             build the program with a newer SDK, or stop the other recorder; its SDK spans are missing",
+            file.display()
+        ));
+    }
+
     pub(crate) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.waiting)
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::SdkPrograms;
@@ -13,7 +13,7 @@ use tailscope_process::rooted;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
 use tailscope_signals::retention::Retention;
-use tailscope_symbols::sdk::SdkFile;
+use tailscope_symbols::sdk::{Address, SdkFile};
 
 use crate::admission::Admission;
 use crate::client::{Client, Sink};
@@ -91,8 +91,8 @@ impl<N: Copy> Server<N> {
         unknown: Retention,
     ) -> io::Result<Self> {
         Ok(Self {
+            finder: Finder::start(sockets.address())?,
             sockets,
-            finder: Finder::start()?,
             clients: HashMap::new(),
             waiting: Vec::new(),
             admission: Admission::default(),
@@ -104,6 +104,18 @@ impl<N: Copy> Server<N> {
             past_spans: 0,
             problems: Problems::default(),
         })
+    }
+
+    /// At which of the addresses it listens.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.sockets.address()
+    }
+
+    /// The path of the socket for everybody.
+    #[must_use]
+    pub fn socket_path(&self) -> PathBuf {
+        self.sockets.path()
     }
 
     /// See [`Sockets::take_over`].
@@ -150,7 +162,8 @@ impl<N: Copy> Server<N> {
     /// Attaches to the SDK in a program file, before a process runs it. Problems with the file are
     /// reported.
     pub fn attach_program(&mut self, file: &Path, programs: &mut SdkPrograms<'_>) {
-        match rooted::follow(file).and_then(|held| SdkFile::read(held, file.to_owned())) {
+        let read = |held| SdkFile::read(held, file.to_owned(), self.sockets.address());
+        match rooted::follow(file).and_then(read) {
             Ok(Some(found)) => self.attach(&found, 0, programs),
             Ok(None) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {} // no process runs it yet
@@ -174,6 +187,9 @@ impl<N: Copy> Server<N> {
             }
             for (path, why) in &answer.unread {
                 self.problems.add_unread(path, why);
+            }
+            for path in &answer.for_another {
+                self.problems.add_for_another(path);
             }
         }
     }

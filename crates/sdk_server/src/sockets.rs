@@ -1,5 +1,8 @@
 //! The sockets at which processes with the SDK connect, and the connection requests.
 //!
+//! Two recorders can listen at a time, each with sockets of its own. The one that starts first takes the first
+//! [`Address`], the other one the second.
+//!
 //! One socket is for everybody. Each user whose processes are watched has another, to which nobody
 //! else may connect. A flood at the first one does not keep that user's programs waiting.
 
@@ -10,7 +13,7 @@ use std::env;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +21,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use tailscope_signals::abi;
+use tailscope_symbols::sdk::Address;
 
 use listener::Listener;
 
@@ -39,9 +43,9 @@ const AT_ONCE: Timespec = Timespec {
 /// The socket can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Somebody else serves it.
+    /// Others serve it at all addresses.
     #[error(
-        "another recorder serves the SDK at {0}: stop it, or set TAILSCOPE_SOCKET to another path here and for the programs"
+        "two other recorders serve the SDK at {0}, which is the most: stop one of them, or set TAILSCOPE_SOCKET to another path here and for the programs"
     )]
     Taken(PathBuf),
     /// A file of another kind is there.
@@ -71,6 +75,9 @@ pub enum Refusal {
 /// The sockets at which a recorder listens.
 #[derive(Debug)]
 pub struct Sockets {
+    /// The path of the socket for everybody at the first address.
+    base: PathBuf,
+    address: Address,
     everybody: Listener,
     /// By user id. `None`: the system refused to make it.
     users: BTreeMap<u32, Option<Listener>>,
@@ -79,24 +86,57 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// The path of the socket for everybody: `$TAILSCOPE_SOCKET`, or `TS_SOCKET` of the C header. The path
-    /// of a user's socket has a dot and the user's id added.
-    #[must_use]
-    pub fn path() -> PathBuf {
-        env::var_os("TAILSCOPE_SOCKET").map_or_else(
-            || PathBuf::from(String::from_utf8_lossy(abi::TS_SOCKET).trim_end_matches('\0')),
-            PathBuf::from,
-        )
+    /// Binds the socket for everybody, at the first address that no other recorder has. `takes_over`:
+    /// another recorder of this process listens at this one until the new one
+    /// [takes over](Self::take_over). Until then nobody connects here.
+    ///
+    /// # Errors
+    /// Other recorders have all addresses, or the system refuses.
+    pub fn open(takes_over: Option<Address>) -> Result<Self, ServeError> {
+        let said = env::var_os("TAILSCOPE_SOCKET").map(PathBuf::from);
+        let base = said.unwrap_or_else(|| PathBuf::from(text(abi::TS_SOCKET)));
+        Self::open_at_one(&base, takes_over)
     }
 
-    /// Binds the socket for everybody. `takes_over`: another recorder of this process serves it until this
-    /// one [takes over](Self::take_over). Until then nobody connects here.
-    pub fn open(takes_over: bool) -> Result<Self, ServeError> {
+    fn open_at_one(base: &Path, takes_over: Option<Address>) -> Result<Self, ServeError> {
+        if let Some(address) = takes_over {
+            return Self::open_at(base, address, true);
+        }
+        match Self::open_at(base, Address::First, false) {
+            Err(ServeError::Taken(first)) => match Self::open_at(base, Address::Second, false) {
+                Err(ServeError::Taken(_)) => Err(ServeError::Taken(first)),
+                opened => opened,
+            },
+            opened => opened,
+        }
+    }
+
+    fn open_at(base: &Path, address: Address, takes_over: bool) -> Result<Self, ServeError> {
         Ok(Self {
-            everybody: Listener::open(Self::path(), takes_over, MOST_AT_ONCE)?,
+            base: base.to_owned(),
+            address,
+            everybody: Listener::open(path_at(base, address), takes_over, MOST_AT_ONCE)?,
             users: BTreeMap::new(),
             takes_over,
         })
+    }
+
+    /// At which of the addresses they are.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// The path of the socket for everybody. The path of a user's socket has a dot and the user's id added.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        path_at(&self.base, self.address)
+    }
+
+    fn path_of(&self, user: u32) -> PathBuf {
+        let mut path = self.path();
+        path.as_mut_os_string().push(format!(".{user}"));
+        path
     }
 
     /// Opens a socket to which only this user may connect, if there is none yet. If the system refuses, the
@@ -105,7 +145,7 @@ impl Sockets {
         if self.users.len() >= MOST_USERS || self.users.contains_key(&user) {
             return;
         }
-        let listener = Listener::open(path_of(user), self.takes_over, MOST_OF_USER).ok();
+        let listener = Listener::open(self.path_of(user), self.takes_over, MOST_OF_USER).ok();
         let listener = listener.filter(|listener| listener.admit_only(user).is_ok());
         self.users.insert(user, listener);
     }
@@ -113,14 +153,12 @@ impl Sockets {
     /// Puts these sockets in the place of the other recorder's. If that fails for the socket for everybody,
     /// the other recorder goes on. A user whose socket can't be moved uses the one for everybody.
     pub fn take_over(&mut self) -> Result<(), ServeError> {
-        self.everybody.move_to(Self::path())?;
+        self.everybody.move_to(self.path())?;
         self.takes_over = false;
-        for (&user, listener) in &mut self.users {
-            if let Some(moved) = listener
-                && moved.move_to(path_of(user)).is_err()
-            {
-                *listener = None;
-            }
+        for (user, listener) in std::mem::take(&mut self.users) {
+            let path = self.path_of(user);
+            let moved = listener.and_then(|mut of| of.move_to(path).is_ok().then_some(of));
+            self.users.insert(user, moved);
         }
         Ok(())
     }
@@ -167,9 +205,17 @@ impl Sockets {
     }
 }
 
-fn path_of(user: u32) -> PathBuf {
-    let mut path = Sockets::path();
-    path.as_mut_os_string().push(format!(".{user}"));
+/// A text of the C header.
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.trim_end_matches('\0').to_owned()
+}
+
+fn path_at(base: &Path, address: Address) -> PathBuf {
+    let mut path = base.to_owned();
+    if address == Address::Second {
+        path.as_mut_os_string().push(text(abi::TS_SECOND));
+    }
     path
 }
 
@@ -291,4 +337,48 @@ fn answer(connection: &OwnedFd, status: u32, fds: &[BorrowedFd<'_>]) -> io::Resu
         SendFlags::NOSIGNAL,
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_recorders_listen_and_a_third_is_refused_until_one_ends() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let base = folder.path().join("sdk.sock");
+        let open = || Sockets::open_at_one(&base, None);
+        let (first, second) = (open().expect("free"), open().expect("free"));
+        assert_eq!(
+            (first.address(), first.path()),
+            (Address::First, base.clone())
+        );
+        assert_eq!(second.address(), Address::Second);
+        assert_eq!(second.path(), folder.path().join("sdk.sock.second"));
+        let error = open().expect_err("both are taken");
+        assert!(
+            matches!(&error, ServeError::Taken(path) if *path == base),
+            "{error}"
+        );
+        drop(first);
+        assert_eq!(open().expect("free again").address(), Address::First);
+        drop(second);
+    }
+
+    #[test]
+    fn a_recorder_takes_over_the_address_of_the_one_before() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let base = folder.path().join("sdk.sock");
+        let _first = Sockets::open_at_one(&base, None).expect("free");
+        let before = Sockets::open_at_one(&base, None).expect("free");
+        let next = Sockets::open_at_one(&base, Some(before.address()));
+        let mut next = next.expect("beside the one before");
+        next.take_over().expect("renamed");
+        assert_eq!(
+            (next.address(), next.path()),
+            (Address::Second, before.path())
+        );
+        drop(before);
+        assert!(next.path().exists(), "it is not the one before's any more");
+    }
 }

@@ -107,7 +107,7 @@ impl Flight {
             events.attach_probe(probe)?;
         }
         let names = options.spans.iter().map(|span| span.name.clone()).collect();
-        let sockets = for_spans.map(|_| Sockets::open(false)).transpose()?;
+        let sockets = for_spans.map(|_| Sockets::open(None)).transpose()?;
         // Before the first thread, and after all that is opened by its name.
         // A JVM or a program with the SDK may start later.
         let also = [

@@ -23,6 +23,9 @@
 //! meters, and the region for rows. It is what `tailscope.h` does, so parts of a program in C and in
 //! Rust get along.
 //!
+//! Two recorders may listen at a time. The second has all of this for itself: the probe
+//! `tailscope:thread_second`, the socket with `.second` after its path, meters and a region.
+//!
 //! With `tailscope record --counters …` spans count hardware events, read in user space. A `Span` only says where
 //! its thread keeps what the begin saw, so it may be moved about. Of more than 16 open spans of a thread the
 //! later ones count nothing.
@@ -68,8 +71,10 @@ use on as recorder;
 #[must_use = "a span that is not held ends at once"]
 #[derive(Debug)]
 pub struct Span {
-    /// `None`: it is not metered, or has ended.
+    /// What its begin read for the first recorder; `None`: it is not metered, or has ended.
     reading: Option<recorder::Reading>,
+    /// The same for the second.
+    second: Option<recorder::Reading>,
     name: &'static str,
     /// Its thread's meter is read again at its end.
     not_send: PhantomData<*const ()>,
@@ -79,13 +84,16 @@ impl Span {
     /// Begins a span of this thread.
     #[inline]
     pub fn begin(name: &'static str) -> Self {
-        let reading = if recorder::is_heard() {
-            recorder::begin()
+        let [reading, second] = if !recorder::is_heard() {
+            [None, None]
+        } else if !recorder::is_heard_by(1) {
+            [recorder::begin(), None]
         } else {
-            None
+            recorder::begin_both()
         };
         Self {
             reading,
+            second,
             name,
             not_send: PhantomData,
         }
@@ -94,7 +102,7 @@ impl Span {
     /// Whether it is recorded: a recorder listens and has selected it.
     #[must_use]
     pub fn is_metered(&self) -> bool {
-        self.reading.is_some()
+        self.reading.is_some() || self.second.is_some()
     }
 
     /// Ends it now, as dropping it does.
@@ -106,8 +114,15 @@ impl Span {
     /// Ends it and says which request it was part of: spans with one id are one request.
     #[inline]
     pub fn end_with_id(mut self, id: i64) {
-        if let Some(reading) = self.reading.take() {
-            recorder::end(reading, self.name, Some(id));
+        self.finish(Some(id));
+    }
+
+    #[inline(always)]
+    fn finish(&mut self, id: Option<i64>) {
+        match [self.reading.take(), self.second.take()] {
+            [None, None] => {}
+            [Some(reading), None] => recorder::end(reading, self.name, id),
+            both => recorder::end_both(both, self.name, id),
         }
     }
 }
@@ -115,9 +130,7 @@ impl Span {
 impl Drop for Span {
     #[inline]
     fn drop(&mut self) {
-        if let Some(reading) = self.reading.take() {
-            recorder::end(reading, self.name, None);
-        }
+        self.finish(None);
     }
 }
 

@@ -10,14 +10,27 @@ pub(crate) fn is_heard() -> bool {
 }
 
 #[inline(always)]
+pub(crate) fn is_heard_by(_which: usize) -> bool {
+    false
+}
+
+#[inline(always)]
 pub(crate) fn begin() -> Option<Reading> {
     None
+}
+
+#[inline(always)]
+pub(crate) fn begin_both() -> [Option<Reading>; 2] {
+    [None, None]
 }
 
 #[inline(always)]
 pub(crate) fn end(reading: Reading, _name: &'static str, _id: Option<i64>) {
     match reading {}
 }
+
+#[inline(always)]
+pub(crate) fn end_both(_readings: [Option<Reading>; 2], _name: &'static str, _id: Option<i64>) {}
 
 /// What a channel's value would mean.
 #[derive(Debug, Clone, Copy)]

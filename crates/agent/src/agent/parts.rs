@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tailscope_record::{Options, Process, Recorder, ResolvedProbes, SpanSource};
+use tailscope_record::{Options, Process, Recorder, ResolvedProbes, SdkAddress, SpanSource};
 use tailscope_trace::LedgerWriter;
 
 use super::{AgentError, system};
@@ -15,8 +15,12 @@ use crate::otlp::{self, Exporter};
 use crate::scrape::Scrape;
 use crate::scrape_requests::ScrapeRequests;
 
-/// A recorder for this configuration, which writes nowhere yet.
-pub(super) fn recorder(config: &Config, takes_over: bool) -> Result<Recorder, AgentError> {
+/// A recorder for this configuration, which writes nowhere yet. `takes_over`: where the one before
+/// listens to the SDK.
+pub(super) fn recorder(
+    config: &Config,
+    takes_over: Option<SdkAddress>,
+) -> Result<Recorder, AgentError> {
     let spans = config.record.sources();
     let here: Vec<Process> = everybody()
         .filter(|pid| {

@@ -69,7 +69,7 @@ impl Agent {
             None
         };
         let mut successor = if self.needs_other_programs(&new) {
-            let mut next = recorder(&new, true)?;
+            let mut next = recorder(&new, self.recorder.sdk_address())?;
             let chosen = choose_all(&mut next, &new, &self.say)?;
             Some((next, chosen))
         } else {

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use tailscope_kernel::Event;
 use tailscope_process::owner::start_of;
-use tailscope_sdk_server::sockets::Sockets;
+use tailscope_sdk_server::{Address, Server};
 
 use super::Recorder;
 use crate::Process;
@@ -49,6 +49,12 @@ impl Recorder {
             Some(sdk) => Ok(sdk.take_over()?),
             None => Ok(()),
         }
+    }
+
+    /// At which address it listens to the SDK; `None`: it does not.
+    #[must_use]
+    pub fn sdk_address(&self) -> Option<Address> {
+        self.sdk.as_ref().map(Server::address)
     }
 
     /// Attaches to the SDK in a program file, before a process runs it or while it does. If the file can't
@@ -136,7 +142,11 @@ impl Recorder {
                 }
                 Event::Refused { pid, errno } => {
                     let error = io::Error::from_raw_os_error(errno);
-                    let path = Sockets::path();
+                    let path = self
+                        .sdk
+                        .as_ref()
+                        .map(Server::socket_path)
+                        .unwrap_or_default();
                     self.notices.say(format!(
                         "process {pid} can't reach the recorder at {}: {error}; its SDK spans are not recorded",
                         path.display()

@@ -166,7 +166,10 @@ fn listen_at(path: &Path, takes_over: bool) -> Result<OwnedFd, ServeError> {
         Err(e) => return Err(system(e)),
     }
     let listener = socket()?;
-    bind(&listener, &address).map_err(|e| system(e.into()))?;
+    bind(&listener, &address).map_err(|e| match e {
+        Errno::ADDRINUSE => ServeError::Taken(path.to_owned()), // somebody came in between
+        e => system(e.into()),
+    })?;
     allow_everybody(path).map_err(system)?;
     listen(&listener, BACKLOG).map_err(|e| system(e.into()))?;
     Ok(listener)

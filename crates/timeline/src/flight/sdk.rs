@@ -151,7 +151,7 @@ impl Sdk {
         self.refused.insert(pid).then(|| {
             format!(
                 "process {pid} can't reach the recorder at {}: {}; its SDK spans are not recorded",
-                Sockets::path().display(),
+                self.server.socket_path().display(),
                 io::Error::from_raw_os_error(errno)
             )
         })

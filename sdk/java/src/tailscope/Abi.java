@@ -130,6 +130,8 @@ final class Abi {
     static final int PLACE_LONGEST = 511; // TS_PLACE_NAME - 1
 
     static final String SOCKET = "/run/tailscope/sdk.sock"; // TS_SOCKET
+    static final int RECORDERS = 2; // TS_RECORDERS
+    static final String SECOND = ".second"; // TS_SECOND
 
     /** The part of 2^32 that a code of {@code ts_retention.others} stands for. */
     static long keepProbability(int code) {

@@ -37,6 +37,7 @@ final class Counters {
     /** Empty spans of this process, about: threads count them as they like. */
     private static int emptySpans;
 
+    private final Recorder recorder;
     private long pages;
     private int count;
     private int group;
@@ -51,6 +52,10 @@ final class Counters {
     /** What a begin and an end count of themselves, of each counter. */
     private final long[] own = new long[Abi.COUNTERS];
     private final Counted end = new Counted();
+
+    Counters(Recorder recorder) {
+        this.recorder = recorder;
+    }
 
     private static MethodHandle beginAndEndHandle() {
         try {
@@ -156,7 +161,7 @@ final class Counters {
             // What is open ends without values, what begins has none.
             now.forget();
             count = 0;
-            Turns.refused(Libc.Failure.EOPNOTSUPP);
+            recorder.turns().refused(Libc.Failure.EOPNOTSUPP);
         }
     }
 

@@ -4,12 +4,13 @@ package tailscope;
 /**
  * The three functions that Java has no word for, as machine code: {@code cycles()}, the cycle
  * counter; {@code cyclesAfterWork(int *cpu)}, the same at a span's end, with the CPU; and {@code
- * tell(long)}, which begins with the nop that the recorder's probe goes on.
+ * tell(long)}, which begins with the nop that a recorder's probe goes on, once for each recorder.
  */
 final class Machine {
     static final int CYCLES = 0;
     static final int CYCLES_AFTER_WORK = 32;
     static final int TELL = 64;
+    static final int BYTES = 32; // of each
 
     /** The processor as ELF numbers it. */
     final int elfNumber;
@@ -26,10 +27,11 @@ final class Machine {
         this.elfNumber = elfNumber;
         this.argument = argument;
         this.cpuUnless = cpuUnless;
-        code = new byte[TELL + 32];
-        for (int f = 0; f < functions.length; f++) {
-            for (int i = 0; i < functions[f].length; i++) {
-                code[f * 32 + i] = (byte) functions[f][i];
+        code = new byte[TELL + Abi.RECORDERS * BYTES];
+        for (int at = 0; at < code.length; at += BYTES) {
+            int[] function = functions[Math.min(at, TELL) / BYTES];
+            for (int i = 0; i < function.length; i++) {
+                code[at + i] = (byte) function[i];
             }
         }
     }

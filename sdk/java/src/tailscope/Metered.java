@@ -11,7 +11,8 @@ import java.util.Arrays;
  * readings.
  */
 final class Metered {
-    private static final ThreadLocal<Metered> OF_THREAD = ThreadLocal.withInitial(Metered::new);
+    private static final ThreadLocal<Metered> OF_THREAD =
+        ThreadLocal.withInitial(() -> new Metered(Recorder.FIRST));
     private static final long ALWAYS = 1L << 32; // probabilities are of 2^32: from here on always
     private static final long NEVER = -1;
     private static final int NAMES_KNOWN = 16;
@@ -19,6 +20,11 @@ final class Metered {
     private static final int ROWS_LOST_UNSEEN = 255; // looking for a chunk costs more than a row
 
     private final Thread thread = Thread.currentThread();
+    /** For which recorder all this is, and its region. */
+    private final Recorder recorder;
+    private final long region;
+    /** The same thread for the second recorder; null until that listens. */
+    private Metered second;
     /** Of the attachment that the rest belongs to; 0: of none. */
     private long epoch;
     private long meter;
@@ -33,7 +39,7 @@ final class Metered {
     private final int[] numbers = new int[NAMES_KNOWN];
     private Reading[] free = new Reading[8];
     private int freeCount;
-    private final Counters counters = new Counters();
+    private final Counters counters;
     /**
      * Memory of this thread's own: where the CPU's number is left, and a row while no chunk has
      * room.
@@ -42,9 +48,28 @@ final class Metered {
     private final long cpu = own.address();
     private final long spareRow = own.address() + 8;
 
-    /** The one of this thread, which is not a virtual one. */
+    private Metered(Recorder recorder) {
+        this.recorder = recorder;
+        region = recorder.region();
+        counters = new Counters(recorder);
+    }
+
+    /** The one of this thread for the first recorder. The thread is not a virtual one. */
     static Metered current() {
         return OF_THREAD.get();
+    }
+
+    /** The one of this thread for the second. */
+    Metered second() {
+        if (second == null) {
+            second = new Metered(Recorder.SECOND);
+        }
+        return second;
+    }
+
+    /** Whether this thread counts events. */
+    boolean counts() {
+        return counters.areRead();
     }
 
     boolean isCurrent() {
@@ -53,7 +78,7 @@ final class Metered {
 
     void forget() {
         epoch = 0;
-        Turns.stop(counters);
+        recorder.turns().stop(counters);
         totals = null;
         chunk = 0;
         skip = 0;
@@ -74,12 +99,23 @@ final class Metered {
         return random >>> 32;
     }
 
-    /** Begins a span; null: it is not metered. */
-    Reading begin(String name) {
-        if ((epoch == 0 || epoch != Recorder.epoch()) && !Recorder.attach(this)) {
+    /** Begins a span, if the recorder listens; null: it is not metered. */
+    Reading beginIfHeard(String name) {
+        if (!Probe.isOfUse(recorder.which())) {
             return null;
         }
-        long region = Recorder.region();
+        if (!Probe.isHeard(recorder.which())) {
+            recorderLeft();
+            return null;
+        }
+        return begin(name);
+    }
+
+    /** Begins a span; null: it is not metered. */
+    Reading begin(String name) {
+        if ((epoch == 0 || epoch != recorder.epoch()) && !recorder.attach(this)) {
+            return null;
+        }
         long sample = Memory.getLongOpaque(region + Abi.REGION_SAMPLE);
         if (Long.compareUnsigned(sample, ALWAYS) < 0 && !counters.areCalibrating()) {
             if (random() >= sample) {
@@ -96,7 +132,7 @@ final class Metered {
         reading.name = name;
         reading.epoch = epoch;
         totals = reading.take(meter, totals);
-        if (Recorder.isSilent(reading.begin) && !Recorder.lives(reading.begin)) {
+        if (recorder.isSilent(reading.begin) && !recorder.lives(reading.begin)) {
             giveBack(reading);
             return null;
         }
@@ -111,7 +147,7 @@ final class Metered {
             return;
         }
         if (isNewTurn) {
-            Turns.take(counters, meter);
+            recorder.turns().take(counters, meter);
         }
         if (counters.areRead()) {
             counters.calibrate(this, isNewTurn);
@@ -120,7 +156,7 @@ final class Metered {
 
     /** The recorder has gone while threads counted. */
     void recorderLeft() {
-        Turns.recorderLeft(counters);
+        recorder.turns().recorderLeft(counters);
     }
 
     private void passOver() {
@@ -129,8 +165,8 @@ final class Metered {
         // A recorder's end may not go unnoticed for ever by spans that are not selected.
         if ((spans & 0xfff) == 0) {
             long now = Probe.cycles();
-            if (Recorder.isSilent(now)) {
-                Recorder.lives(now);
+            if (recorder.isSilent(now)) {
+                recorder.lives(now);
             }
         }
     }
@@ -144,7 +180,7 @@ final class Metered {
         reading.turn++;
         if (isCounted && counters.areCalibrating()) {
             counters.takeLeast(reading.counted());
-        } else if (epoch == reading.epoch && epoch == Recorder.epoch()) {
+        } else if (epoch == reading.epoch && epoch == recorder.epoch()) {
             finish(reading, id, isCounted ? flags | Abi.ROW_HAS_COUNTS : flags);
         } // else it was begun under another recorder
         giveBack(reading);
@@ -188,7 +224,7 @@ final class Metered {
 
     /** The code that the row carries; negative: none is written. */
     private int kept(Reading reading, int number) {
-        long retention = Recorder.region() + Abi.REGION_RETENTION + (long) number * Abi.RETENTION_BYTES;
+        long retention = region + Abi.REGION_RETENTION + (long) number * Abi.RETENTION_BYTES;
         int code = (int) Memory.getLongOpaque(retention + Abi.RETENTION_OTHERS) & 0xffff;
         if (code == 0) {
             return 0;
@@ -206,7 +242,7 @@ final class Metered {
     /** A span ended, kept or not. */
     private void count() {
         Memory.setLong(meter + Abi.METER_SPANS, Memory.getLong(meter + Abi.METER_SPANS) + 1);
-        long sample = Memory.getLongOpaque(Recorder.region() + Abi.REGION_SAMPLE);
+        long sample = Memory.getLongOpaque(region + Abi.REGION_SAMPLE);
         int open = Memory.getInt(meter + Abi.METER_OPEN);
         if (Long.compareUnsigned(sample, ALWAYS) < 0 && open > 0) {
             Memory.setInt(meter + Abi.METER_OPEN, open - 1);
@@ -215,18 +251,18 @@ final class Metered {
 
     /** Hands over the full chunk and takes a free one. Returns false if there is none. */
     private boolean nextChunk() {
-        long states = Recorder.region() + Abi.REGION_CHUNK_STATE;
+        long states = region + Abi.REGION_CHUNK_STATE;
         if (chunk != 0) {
             Memory.setIntRelease(states + 4L * chunkIndex, Abi.CHUNK_FULL);
         }
         chunk = 0;
         if (skip == 0) {
-            int owned = Abi.CHUNK_OWNED | Recorder.slot(meter) << 8;
+            int owned = Abi.CHUNK_OWNED | recorder.slot(meter) << 8;
             for (int i = 0; i < Abi.CHUNKS; i++) {
                 long state = states + 4L * i;
                 if (Memory.getIntOpaque(state) == Abi.CHUNK_FREE
                     && Memory.compareAndSetInt(state, Abi.CHUNK_FREE, owned)) {
-                    chunk = Recorder.chunk(i);
+                    chunk = recorder.chunk(i);
                     int tid = Memory.getInt(meter + Abi.METER_KERNEL_TID);
                     Memory.setInt(chunk + Abi.CHUNK_TID, tid);
                     chunkIndex = i;
@@ -238,7 +274,7 @@ final class Metered {
         } else {
             skip--;
         }
-        Memory.addLong(Recorder.region() + Abi.REGION_LOST, 1);
+        Memory.addLong(region + Abi.REGION_LOST, 1);
         return false;
     }
 
@@ -259,14 +295,14 @@ final class Metered {
         return numbers[place];
     }
 
-    private static int lookUp(String name) {
+    private int lookUp(String name) {
         byte[] text = name.getBytes(StandardCharsets.UTF_8);
         int length = Math.min(text.length, Abi.NAME_LONGEST);
         while (length > 0 && length < text.length && (text[length] & 0xc0) == 0x80) {
             length--; // not in the middle of a letter
         }
         for (int number = 0; length > 0 && number < Abi.NAMES; number++) {
-            long entry = Recorder.region() + Abi.REGION_NAMES + (long) number * Abi.NAME_BYTES;
+            long entry = region + Abi.REGION_NAMES + (long) number * Abi.NAME_BYTES;
             int have = Memory.getIntAcquire(entry + Abi.NAME_LENGTH);
             if (have == 0 && Memory.compareAndSetInt(entry + Abi.NAME_LENGTH, 0, Abi.NAME_BUSY)) {
                 Memory.copyIn(text, length, entry + Abi.NAME_TEXT);

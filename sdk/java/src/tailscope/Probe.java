@@ -10,7 +10,8 @@ import java.lang.invoke.MethodHandle;
 /**
  * How the recorder and this process find each other: the probe {@code tailscope:thread}, in a file
  * in memory that the recorder finds among what the process has mapped, and its semaphore, which the
- * kernel raises while a recorder listens. Beside it the cycle counter.
+ * kernel raises while a recorder listens. A second recorder has the probe {@code
+ * tailscope:thread_second} with a semaphore of its own. Beside them the cycle counter.
  */
 final class Probe {
     /** The recorder knows the file by this (crates/record/src/process.rs). */
@@ -21,6 +22,7 @@ final class Probe {
     private static final MethodHandle CYCLES;
     private static final MethodHandle CYCLES_AFTER_WORK;
     private static final MethodHandle TELL;
+    private static final MethodHandle TELL_SECOND;
 
     static {
         if (MACHINE == null) {
@@ -42,7 +44,9 @@ final class Probe {
             code, Machine.CYCLES, FunctionDescriptor.of(ValueLayout.JAVA_LONG), isShort);
         CYCLES_AFTER_WORK = function(code, Machine.CYCLES_AFTER_WORK,
             FunctionDescriptor.of(ValueLayout.JAVA_LONG, ValueLayout.JAVA_LONG), isShort);
-        TELL = function(code, Machine.TELL, FunctionDescriptor.ofVoid(ValueLayout.JAVA_LONG));
+        FunctionDescriptor telling = FunctionDescriptor.ofVoid(ValueLayout.JAVA_LONG);
+        TELL = function(code, Machine.TELL, telling);
+        TELL_SECOND = function(code, Machine.TELL + Machine.BYTES, telling);
     }
 
     private static MethodHandle function(
@@ -53,17 +57,23 @@ final class Probe {
 
     /** Whether a recorder listens, or has gone while threads counted. */
     static boolean isOfUse() {
-        return Memory.getIntOpaque(SEMAPHORE) != 0;
+        return Memory.getLongOpaque(SEMAPHORE) != 0;
+    }
+
+    /** The same of one recorder. */
+    static boolean isOfUse(int which) {
+        return Memory.getIntOpaque(SEMAPHORE + which * Integer.BYTES) != 0;
     }
 
     /** Whether a thread counts: the other half of the semaphore's word, which is this process's. */
-    static void setCounting(boolean isOne) {
-        Memory.setShortOpaque(SEMAPHORE + Short.BYTES, isOne ? 1 : 0);
+    static void setCounting(int which, boolean isOne) {
+        long half = SEMAPHORE + which * Integer.BYTES + Short.BYTES;
+        Memory.setShortOpaque(half, isOne ? 1 : 0);
     }
 
-    /** Whether a recorder listens. */
-    static boolean isHeard() {
-        return Memory.getShortOpaque(SEMAPHORE) != 0;
+    /** Whether that recorder listens. */
+    static boolean isHeard(int which) {
+        return Memory.getShortOpaque(SEMAPHORE + which * Integer.BYTES) != 0;
     }
 
     /** The cycle counter. */
@@ -92,9 +102,13 @@ final class Probe {
     /**
      * Tells the kernel which slot this thread claimed, or, negative, the errno of what went wrong.
      */
-    static void tell(long slot) {
+    static void tell(int which, long slot) {
         try {
-            TELL.invokeExact(slot);
+            if (which == 0) {
+                TELL.invokeExact(slot);
+            } else {
+                TELL_SECOND.invokeExact(slot);
+            }
         } catch (Throwable e) {
             throw new IllegalStateException(e);
         }

@@ -8,9 +8,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 
 /**
- * The program file that the recorder finds in this process: an ELF image of two pages. The first is
- * code, the second begins with the probe's semaphore. A note of SystemTap's form (owner "stapsdt",
- * type 3) says where both are, as the macro TS__PROBE of tailscope.h does in C.
+ * The program file that recorders find in this process: an ELF image of two pages. The first is
+ * code, the second begins with the probes' semaphores. Notes of SystemTap's form (owner "stapsdt",
+ * type 3) say where both are, as the macro TS__PROBE of tailscope.h does in C.
  */
 final class ProbeFile {
     static final int PAGE = 65536; // as large as Linux has them on these processors
@@ -40,12 +40,15 @@ final class ProbeFile {
     }
 
     private byte[] write(Machine machine) {
-        byte[] note = note(machine);
-        file.put(CODE, machine.code).put(NOTES, note);
+        ByteArrayOutputStream notes = new ByteArrayOutputStream();
+        for (int which = 0; which < Abi.RECORDERS; which++) {
+            notes.writeBytes(note(machine, which));
+        }
+        file.put(CODE, machine.code).put(NOTES, notes.toByteArray());
         section("", 0, 0, 0, 0);
         section(".text", 1, 6, CODE, machine.code.length); // PROGBITS; allocated, executable
-        section(".note.stapsdt", 7, 0, NOTES, note.length); // NOTE
-        section(".probes", 1, 3, SEMAPHORE, 2); // PROGBITS; allocated, writable
+        section(".note.stapsdt", 7, 0, NOTES, notes.size()); // NOTE
+        section(".probes", 1, 3, SEMAPHORE, Abi.RECORDERS * Integer.BYTES); // PROGBITS; allocated, writable
         int ofNames = sections;
         // The last: its own name is among them, so they are whole only after it.
         section(".shstrtab", 3, 0, NAMES, names.size() + ".shstrtab".length() + 1); // STRTAB
@@ -81,15 +84,17 @@ final class ProbeFile {
         names.writeBytes((name + "\0").getBytes(StandardCharsets.US_ASCII));
     }
 
-    private static byte[] note(Machine machine) {
+    private static byte[] note(Machine machine, int which) {
         byte[] owner = "stapsdt\0".getBytes(StandardCharsets.US_ASCII);
-        String text = "tailscope\0thread\0" + machine.argument + "\0";
+        String name = which == 0 ? "thread" : "thread_second";
+        String text = "tailscope\0" + name + "\0" + machine.argument + "\0";
         byte[] strings = text.getBytes(StandardCharsets.US_ASCII);
         int described = 3 * Long.BYTES + strings.length;
         ByteBuffer note = ByteBuffer.allocate(12 + owner.length + (described + 3 & ~3));
         note.order(ByteOrder.LITTLE_ENDIAN);
         note.putInt(owner.length).putInt(described).putInt(3).put(owner);
-        note.putLong(CODE + Machine.TELL).putLong(0).putLong(SEMAPHORE).put(strings);
+        note.putLong(CODE + Machine.TELL + which * Machine.BYTES).putLong(0);
+        note.putLong(SEMAPHORE + which * Integer.BYTES).put(strings);
         return note.array();
     }
 

@@ -10,62 +10,77 @@ import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * What this process shares with a recorder, and how it comes to that: attaching, as tailscope.h
- * does.
+ * does. Two recorders may listen at a time; the process attaches to each for itself.
  */
 final class Recorder {
+    static final Recorder FIRST = new Recorder(0);
+    static final Recorder SECOND = new Recorder(1);
+
     private static final long METERS_BYTES = (long) Abi.METERS * Abi.METER_BYTES;
-    /** Addresses for the meters and the region, once and for all recorders to come. */
-    private static final long METERS;
-    private static final long REGION;
-
-    static {
-        try {
-            METERS = Libc.reserve(METERS_BYTES + Abi.REGION_BYTES);
-        } catch (Libc.Failure e) {
-            throw new UnsupportedOperationException(e);
-        }
-        REGION = METERS + METERS_BYTES;
-    }
-
     private static final long RETRY_FIRST = 1L << 28; // cycles: about 0.1 s
     private static final long RETRY_LAST = 1L << 37; // about a minute
     private static final long TELL_EVERY = 1L << 32; // about a second
 
+    /** For both: a span in what attaching to one calls may attach to the other. */
     private static final ReentrantLock LOCK = new ReentrantLock();
     /** Of the present attachment; 0: not attached. None is used twice. */
-    private static volatile long epoch;
-    private static volatile long retryAfter;
-    private static volatile long checkAfter;
-    private static long lastEpoch;
-    private static long retryWait;
-    private static int socket = -1;
-    private static volatile long tellAfter;
+    private volatile long epoch;
+    private volatile long retryAfter;
+    private volatile long checkAfter;
+    private long lastEpoch;
+    private long retryWait;
+    private int socket = -1;
+    private volatile long tellAfter;
+    private final int which;
+    /** Addresses for the meters and the region, once and for all recorders to come. */
+    private final long meters;
+    private final long region;
+    private final Turns turns = new Turns(this);
 
-    static long epoch() {
+    private Recorder(int which) {
+        this.which = which;
+        try {
+            meters = Libc.reserve(METERS_BYTES + Abi.REGION_BYTES);
+        } catch (Libc.Failure e) {
+            throw new UnsupportedOperationException(e);
+        }
+        region = meters + METERS_BYTES;
+    }
+
+    int which() {
+        return which;
+    }
+
+    /** Which events threads count for it. */
+    Turns turns() {
+        return turns;
+    }
+
+    long epoch() {
         return epoch;
     }
 
     /** The region for rows. Only while attached. */
-    static long region() {
-        return REGION;
+    long region() {
+        return region;
     }
 
     /** The meter with this number. Only while attached. */
-    static long meter(int slot) {
-        return METERS + (long) slot * Abi.METER_BYTES;
+    long meter(int slot) {
+        return meters + (long) slot * Abi.METER_BYTES;
     }
 
-    static int slot(long meter) {
-        return (int) ((meter - METERS) / Abi.METER_BYTES);
+    int slot(long meter) {
+        return (int) ((meter - meters) / Abi.METER_BYTES);
     }
 
-    static long chunk(int index) {
-        return REGION + Abi.REGION_HEAD + (long) index * Abi.CHUNK_BYTES;
+    long chunk(int index) {
+        return region + Abi.REGION_HEAD + (long) index * Abi.CHUNK_BYTES;
     }
 
-    private static String path() {
+    private String path() {
         String path = System.getenv("TAILSCOPE_SOCKET");
-        return path == null ? Abi.SOCKET : path;
+        return (path == null ? Abi.SOCKET : path) + (which == 0 ? "" : Abi.SECOND);
     }
 
     /**
@@ -82,11 +97,17 @@ final class Recorder {
         }
     }
 
+    /** Makes this process known to the recorders that are there already. */
+    static void knock() {
+        FIRST.knockHere();
+        SECOND.knockHere();
+    }
+
     /**
      * Makes itself known to a recorder that is there already: the one that starts a JVM can't know
      * that a jar in it will map the probe, and would find it only a second later.
      */
-    static void knock() {
+    private void knockHere() {
         if (Files.exists(Path.of(path()))) {
             LOCK.lock();
             try {
@@ -102,7 +123,7 @@ final class Recorder {
     /**
      * Attaches the process if it is not, and this thread. Returns whether the thread is metered.
      */
-    static boolean attach(Metered thread) {
+    boolean attach(Metered thread) {
         long now = Probe.cycles();
         // A span in what attaching itself calls would attach again.
         if (now < retryAfter || LOCK.isHeldByCurrentThread()) {
@@ -121,7 +142,7 @@ final class Recorder {
             return true;
         } catch (Libc.Failure e) {
             if (e.errno != Libc.Failure.ESRCH) {
-                Probe.tell(-e.errno);
+                Probe.tell(which, -e.errno);
             }
             retryWait = Math.min(Math.max(retryWait * 2, RETRY_FIRST), RETRY_LAST);
             retryAfter = now + retryWait;
@@ -131,7 +152,7 @@ final class Recorder {
         }
     }
 
-    private static void attachProcess(long now) throws Libc.Failure {
+    private void attachProcess(long now) throws Libc.Failure {
         // A thread that has just begun has no span that could have noticed the recorder's end.
         if (epoch != 0 && !(isSilent(now) && hasHungUp())) {
             return;
@@ -150,7 +171,7 @@ final class Recorder {
      * Connects to the socket at which only this user is served, else to everybody's: at that others
      * can keep us waiting.
      */
-    private static int reach() throws Libc.Failure {
+    private int reach() throws Libc.Failure {
         String everybodys = path();
         String own = everybodys + "." + Integer.toUnsignedString(Libc.user());
         try {
@@ -164,7 +185,7 @@ final class Recorder {
     }
 
     /** Connects, and takes the descriptors of the meters and of the region. */
-    private static int[] connect() throws Libc.Failure {
+    private int[] connect() throws Libc.Failure {
         int connection = reach();
         boolean isGood = false;
         try {
@@ -190,22 +211,22 @@ final class Recorder {
         }
     }
 
-    private static void map(int[] files) throws Libc.Failure {
+    private void map(int[] files) throws Libc.Failure {
         try {
-            Libc.mapOver(METERS, METERS_BYTES, files[0]);
-            Libc.mapOver(REGION, Abi.REGION_BYTES, files[1]);
+            Libc.mapOver(meters, METERS_BYTES, files[0]);
+            Libc.mapOver(region, Abi.REGION_BYTES, files[1]);
         } finally {
             Libc.close(files[0]);
             Libc.close(files[1]);
         }
-        if (Memory.getLong(REGION + Abi.REGION_MAGIC) != Abi.MAGIC
-            || Memory.getInt(REGION + Abi.REGION_ABI) != Abi.ABI) {
+        if (Memory.getLong(region + Abi.REGION_MAGIC) != Abi.MAGIC
+            || Memory.getInt(region + Abi.REGION_ABI) != Abi.ABI) {
             throw new Libc.Failure("region", Libc.Failure.EPROTO);
         }
     }
 
     /** Claims a meter for this thread and tells the kernel which. */
-    private static long claim() throws Libc.Failure {
+    private long claim() throws Libc.Failure {
         int self = Libc.threadId();
         int mine = -1;
         // A part of this process in another language may have claimed one for this thread already.
@@ -225,7 +246,7 @@ final class Recorder {
         if (mine < 0) {
             throw new Libc.Failure("claim a meter", Libc.Failure.ENOSPC);
         }
-        Probe.tell(mine);
+        Probe.tell(which, mine);
         if (Memory.getIntAcquire(meter(mine) + Abi.METER_KERNEL_TID) == 0) {
             Memory.setIntRelease(meter(mine) + Abi.METER_TID, 0);
             throw new Libc.Failure("claim a meter", Libc.Failure.ESRCH); // nobody listened
@@ -234,25 +255,25 @@ final class Recorder {
     }
 
     /** Whether at {@code now} the recorder was not heard of for longer than it said it might be. */
-    static boolean isSilent(long now) {
-        long since = now - Memory.getLongOpaque(REGION + Abi.REGION_HEARTBEAT);
+    boolean isSilent(long now) {
+        long since = now - Memory.getLongOpaque(region + Abi.REGION_HEARTBEAT);
         // A heartbeat may be from a moment after `now`.
-        return since > 0 && since >= Memory.getLongOpaque(REGION + Abi.REGION_OVERDUE);
+        return since > 0 && since >= Memory.getLongOpaque(region + Abi.REGION_OVERDUE);
     }
 
-    private static boolean hasHungUp() {
+    private boolean hasHungUp() {
         return socket < 0 || !Libc.isQuiet(socket);
     }
 
     /** It is silent: whether it still lives. If it does not, the next begin looks for another. */
-    static boolean lives(long now) {
+    boolean lives(long now) {
         if (now < checkAfter || !LOCK.tryLock()) {
             return true;
         }
         try {
             boolean lives = epoch != 0 && !hasHungUp();
             if (lives) {
-                checkAfter = now + Memory.getLongOpaque(REGION + Abi.REGION_OVERDUE);
+                checkAfter = now + Memory.getLongOpaque(region + Abi.REGION_OVERDUE);
             } else {
                 epoch = 0;
             }
@@ -266,13 +287,11 @@ final class Recorder {
      * Has the recorder say that this process begins spans on virtual threads. Not at each: it is a
      * trap.
      */
-    static void tellOfVirtual() {
-        long now = Probe.cycles();
-        if (now >= tellAfter) {
+    void tellOfVirtual() {
+        long now = Probe.isHeard(which) ? Probe.cycles() : 0;
+        if (now != 0 && now >= tellAfter) {
             tellAfter = now + TELL_EVERY;
-            Probe.tell(-Libc.Failure.EOPNOTSUPP);
+            Probe.tell(which, -Libc.Failure.EOPNOTSUPP);
         }
     }
-
-    private Recorder() {}
 }

@@ -8,18 +8,29 @@ package tailscope;
  */
 public final class Span implements AutoCloseable {
     /** One that is not metered. */
-    static final Span NONE = new Span(null, 0);
+    static final Span NONE = new Span(null, 0, null);
 
     private final Reading reading;
     private final long turn;
+    /** For the other recorder; null: there is none, or it does not meter the span. */
+    private final Span other;
 
-    private Span(Reading reading, long turn) {
+    private Span(Reading reading, long turn, Span other) {
         this.reading = reading;
         this.turn = turn;
+        this.other = other;
     }
 
     static Span of(Reading reading) {
-        return reading == null ? NONE : new Span(reading, reading.turn);
+        return reading == null ? NONE : new Span(reading, reading.turn, null);
+    }
+
+    /** For two recorders: {@code inner} was begun last, and ends first. */
+    static Span of(Reading inner, Reading outer) {
+        if (inner == null || outer == null) {
+            return of(inner == null ? outer : inner);
+        }
+        return new Span(inner, inner.turn, of(outer));
     }
 
     /** Whether it is recorded: a recorder listens and has selected it. */
@@ -51,6 +62,9 @@ public final class Span implements AutoCloseable {
         Metered thread = reading.thread;
         if (thread.isCurrent() && reading.turn == turn) {
             thread.end(reading, id, flags);
+        }
+        if (other != null) {
+            other.end(id, flags);
         }
     }
 }

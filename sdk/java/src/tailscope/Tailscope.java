@@ -26,7 +26,7 @@ public final class Tailscope {
 
     private static String start() {
         try {
-            Probe.isHeard();
+            Probe.isOfUse();
             Recorder.knock();
             return null;
         } catch (Throwable e) {
@@ -47,17 +47,31 @@ public final class Tailscope {
 
     private static Span metered(String name) {
         if (Thread.currentThread().isVirtual()) {
-            if (Probe.isHeard()) {
-                Recorder.tellOfVirtual();
-            }
+            Recorder.FIRST.tellOfVirtual();
+            Recorder.SECOND.tellOfVirtual();
             return Span.NONE;
         }
         Metered thread = Metered.current();
-        if (!Probe.isHeard()) {
+        if (Probe.isOfUse(1)) {
+            return forBoth(thread, name);
+        }
+        if (!Probe.isHeard(0)) {
             thread.recorderLeft();
             return Span.NONE;
         }
         return Span.of(thread.begin(name));
+    }
+
+    /**
+     * For the recorders that listen. One whose events are counted comes last, and first in the end:
+     * the other's work is no part of what the span counts.
+     */
+    private static Span forBoth(Metered first, String name) {
+        Metered second = first.second();
+        boolean isFirstInner = first.counts();
+        Reading outer = (isFirstInner ? second : first).beginIfHeard(name);
+        Reading inner = (isFirstInner ? first : second).beginIfHeard(name);
+        return Span.of(inner, outer);
     }
 
     /** Why spans can't be recorded in this process; null if they can, once there is a recorder. */

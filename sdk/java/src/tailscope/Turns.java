@@ -14,15 +14,21 @@ final class Turns {
     private static final int LOOK_EVERY = 1024;
 
     private static final ReentrantLock LOCK = new ReentrantLock();
+
+    private final Recorder recorder;
     /** Where pages are, by meter; 0: no thread has counted yet. */
-    private static long first;
+    private long first;
     /** Who counts there. */
-    private static final Thread[] COUNTING = new Thread[Abi.METERS];
-    private static int left;
+    private final Thread[] counting = new Thread[Abi.METERS];
+    private int left;
+
+    Turns(Recorder recorder) {
+        this.recorder = recorder;
+    }
 
     /** The recorder has chosen other events, or none. */
-    static void take(Counters counters, long meter) {
-        long region = Recorder.region();
+    void take(Counters counters, long meter) {
+        long region = recorder.region();
         int turn = Memory.getIntAcquire(region + Abi.REGION_TURN);
         int count = Math.min(
             Memory.getInt(region + Abi.REGION_COUNTING + Abi.COUNTING_COUNT), Abi.COUNTERS);
@@ -42,7 +48,7 @@ final class Turns {
             stopCounting(counters);
             counters.pass(turn);
             if (turn != 0 && events.length > 0) {
-                count(counters, events, group, turn, Recorder.slot(meter));
+                count(counters, events, group, turn, recorder.slot(meter));
             }
         } catch (Libc.Failure e) {
             refused(e.errno);
@@ -60,7 +66,7 @@ final class Turns {
     }
 
     /** Counts this group on this thread from now on; under the lock. */
-    private static void count(
+    private void count(
         Counters counters, Perf.Event[] events, int group, int turn, int slot)
         throws Libc.Failure {
         Registers.check();
@@ -69,7 +75,7 @@ final class Turns {
         }
         long at = first + slot * GROUP_BYTES;
         Libc.empty(at, GROUP_BYTES); // of a thread that was here before
-        Probe.setCounting(true);
+        Probe.setCounting(recorder.which(), true);
         left = 0;
         try {
             Perf.open(events, at);
@@ -77,22 +83,22 @@ final class Turns {
             Libc.empty(at, GROUP_BYTES);
             throw e;
         }
-        COUNTING[slot] = Thread.currentThread();
+        counting[slot] = Thread.currentThread();
         counters.take(at, group, events.length, turn);
     }
 
     /** This thread counts nothing any more; under the lock. */
-    private static void stopCounting(Counters counters) throws Libc.Failure {
+    private void stopCounting(Counters counters) throws Libc.Failure {
         long pages = counters.pages();
         counters.forget();
         if (pages != 0) {
-            COUNTING[(int) ((pages - first) / GROUP_BYTES)] = null;
+            counting[(int) ((pages - first) / GROUP_BYTES)] = null;
             Libc.empty(pages, GROUP_BYTES);
         }
     }
 
     /** Begins anew: this thread counts nothing. */
-    static void stop(Counters counters) {
+    void stop(Counters counters) {
         LOCK.lock();
         try {
             stopCounting(counters);
@@ -107,7 +113,7 @@ final class Turns {
      * The recorder has gone while threads counted. Each stops at its next begin; those that have
      * ended are looked for now and then. When none is left, a begin is a load and a branch again.
      */
-    static void recorderLeft(Counters counters) {
+    void recorderLeft(Counters counters) {
         if (!LOCK.tryLock()) {
             return;
         }
@@ -117,15 +123,15 @@ final class Turns {
                 return;
             }
             boolean isOneLeft = false;
-            for (int slot = 0; slot < COUNTING.length; slot++) {
-                if (COUNTING[slot] != null && !COUNTING[slot].isAlive()) {
+            for (int slot = 0; slot < counting.length; slot++) {
+                if (counting[slot] != null && !counting[slot].isAlive()) {
                     Libc.empty(first + slot * GROUP_BYTES, GROUP_BYTES);
-                    COUNTING[slot] = null;
+                    counting[slot] = null;
                 }
-                isOneLeft |= COUNTING[slot] != null;
+                isOneLeft |= counting[slot] != null;
             }
             if (!isOneLeft) {
-                Probe.setCounting(false);
+                Probe.setCounting(recorder.which(), false);
             }
         } catch (Libc.Failure e) {
             // As above.
@@ -135,12 +141,10 @@ final class Turns {
     }
 
     /** Has the recorder say why a thread does not count. */
-    static void refused(int errno) {
-        if (Recorder.epoch() != 0) {
-            long counting = Recorder.region() + Abi.REGION_COUNTING;
-            Memory.setIntRelease(counting + Abi.COUNTING_REFUSED, errno);
+    void refused(int errno) {
+        if (recorder.epoch() != 0) {
+            long asked = recorder.region() + Abi.REGION_COUNTING;
+            Memory.setIntRelease(asked + Abi.COUNTING_REFUSED, errno);
         }
     }
-
-    private Turns() {}
 }

@@ -20,6 +20,8 @@ pub(super) const REGION_HEAD: usize = 32768;
 pub(super) const REGION_BYTES: usize = REGION_HEAD + CHUNKS as usize * CHUNK_BYTES;
 pub(super) const METERS_BYTES: usize = METERS as usize * size_of::<Meter>();
 pub(super) const SOCKET: &str = "/run/tailscope/sdk.sock";
+pub(super) const RECORDERS: usize = 2;
+pub(super) const SECOND: &str = ".second";
 
 pub(super) const CHANNELS_MAGIC: u64 = 0x316e_6e61_6863;
 pub(super) const CHANNEL_SLOTS: usize = 255;

@@ -10,11 +10,13 @@ use core::cell::UnsafeCell;
 use core::mem::{transmute, zeroed};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use libc::{SIG_DFL, SIG_IGN, c_int, c_void, raise, sigaction, siginfo_t, ucontext_t};
 
-use super::process::process;
+use super::abi::RECORDERS;
+use super::probe::is_counting;
+use super::process::{lock, make_process, process};
 use super::sys::EOPNOTSUPP;
 use super::thread::with_thread;
 
@@ -30,7 +32,7 @@ const UNHANDLED: sigaction = unsafe { zeroed() };
 /// What other faults are for.
 struct Before(UnsafeCell<sigaction>);
 
-// SAFETY: written under the process's lock while the handler, its only reader, is not in place.
+// SAFETY: written under a lock while the handler, its only reader, is not in place.
 unsafe impl Sync for Before {}
 
 static BEFORE: Before = Before(UnsafeCell::new(UNHANDLED));
@@ -86,22 +88,32 @@ unsafe fn pass_over(context: *mut c_void) -> bool {
     let Some(length) = (unsafe { reading(*at) }) else {
         return false;
     };
-    let is_ours = with_thread(|thread| {
-        let is_reading = thread.counters.is_reading.load(Relaxed);
-        if is_reading {
-            // What is open ends without values, what begins has none.
-            thread.counters.pass();
-        }
-        is_reading
-    });
+    let is_ours = take_away();
     if is_ours {
-        if let Some(process) = process().filter(|process| process.epoch.load(Relaxed) != 0) {
-            let refused = &process.region().counting.refused;
-            refused.store(EOPNOTSUPP.0 as u32, Relaxed);
-        }
         *at += length;
     }
     is_ours
+}
+
+/// Takes away the counters that this thread is reading; returns whether there are any.
+fn take_away() -> bool {
+    let take = |which: usize| {
+        let is_reading = with_thread(which, |thread| {
+            let is_reading = thread.counters.is_reading.load(Relaxed);
+            if is_reading {
+                // What is open ends without values, what begins has none.
+                thread.counters.pass();
+            }
+            is_reading
+        });
+        let process = process(which).filter(|process| process.epoch.load(Relaxed) != 0);
+        if is_reading && let Some(process) = process {
+            let refused = &process.region().counting.refused;
+            refused.store(EOPNOTSUPP.0 as u32, Relaxed);
+        }
+        is_reading
+    };
+    (0..RECORDERS).fold(false, |took, which| take(which) || took)
 }
 
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -143,8 +155,21 @@ fn ours() -> usize {
     on_fault as Handler as usize
 }
 
-/// From now on a reading may fault; under the lock.
+/// Runs it while no other thread sets or lifts the handler.
+fn alone(run: impl FnOnce()) {
+    let Ok(process) = make_process(0) else { return };
+    if lock(&process.guard_locked) {
+        run();
+        process.guard_locked.store(0, Release);
+    }
+}
+
+/// From now on a reading may fault.
 pub(super) fn set() {
+    alone(install);
+}
+
+fn install() {
     let mut before = UNHANDLED;
     // SAFETY: asks only.
     if IS_SET.load(Relaxed) || unsafe { sigaction(FAULT, null(), &mut before) } != 0 {
@@ -165,8 +190,17 @@ pub(super) fn set() {
     );
 }
 
-/// No thread counts any more; under the lock. If the program has put a handler of its own on top, ours stays below.
+/// No thread counts any more for one recorder. If none does for the other, the handler goes. But if the program
+/// has put a handler of its own on top, ours stays below.
 pub(super) fn lift() {
+    alone(|| {
+        if !is_counting() {
+            remove();
+        }
+    });
+}
+
+fn remove() {
     let mut now = UNHANDLED;
     // SAFETY: asks only.
     let is_known = unsafe { sigaction(FAULT, null(), &mut now) } == 0;

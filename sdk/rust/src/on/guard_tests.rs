@@ -26,7 +26,7 @@ fn a_reading_that_faults_counts_nothing_and_other_faults_go_where_they_went() {
     assert_eq!(unsafe { sigaction(FAULT, &mine, &mut was) }, 0);
     set();
     let counted = Counted::new();
-    with_thread(|thread| {
+    with_thread(0, |thread| {
         // SAFETY: one page, which outlives its use here.
         unsafe { thread.counters.take((&raw const page).cast(), 4096, 7, 1) };
         thread.counters.turn.set(2);

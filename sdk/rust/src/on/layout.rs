@@ -81,6 +81,11 @@ fn the_numbers_are_those_of_the_header() {
         abi::SOCKET.as_bytes(),
         &header::TS_SOCKET[..abi::SOCKET.len()]
     );
+    assert_eq!(abi::RECORDERS, header::TS_RECORDERS as usize);
+    assert_eq!(
+        abi::SECOND.as_bytes(),
+        &header::TS_SECOND[..abi::SECOND.len()]
+    );
     assert_eq!(
         [abi::CHUNK_FREE, abi::CHUNK_OWNED, abi::CHUNK_FULL],
         [

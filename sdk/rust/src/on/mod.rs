@@ -17,6 +17,6 @@ mod thread;
 mod turns;
 
 pub(crate) use channels::{Kind, open_channel};
-pub(crate) use probe::is_heard;
-pub(crate) use rows::{begin, end};
+pub(crate) use probe::{is_heard, is_heard_by};
+pub(crate) use rows::{begin, begin_both, end, end_both};
 pub(crate) use thread::Reading;

@@ -84,7 +84,7 @@ fn a_register_that_wraps_loses_nothing_until_half_of_its_range_is_over() {
         [48, 64, 0].map(|bits| page(bits, 0, 0).unused()),
         [16, 0, 0]
     );
-    with_thread(|thread| {
+    with_thread(0, |thread| {
         thread.forget(88172645463325252);
         let any = || thread.random() << 32 | thread.random();
         for _ in 0..100_000 {

@@ -1,6 +1,7 @@
-//! Attaching: what this process, and each thread of it, shares with the recorder.
+//! Attaching: what this process, and each thread of it, shares with a recorder. Two recorders may listen at a
+//! time; the process attaches to each for itself, and `which` says to which of them.
 //!
-//! What a process knows lies in one page that is all zeros in its children, so that a child, however
+//! What a process knows of a recorder lies in one page that is all zeros in its children, so that a child, however
 //! it was made, begins like a program that has just started.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -9,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use super::abi::{self, Answer, Meter, Region};
+use super::abi::{self, Answer, Meter, RECORDERS, Region};
 use super::clock::cycles;
 use super::probe::tell;
 use super::sys::{self, AfterFork, Errno, KeptErrno};
@@ -53,28 +54,44 @@ pub(crate) struct Process {
     counting: AtomicPtr<AtomicU32>,
     /// Begins since the recorder left while threads counted.
     pub(crate) left: AtomicU32,
+    /// The first one's is held while the handler of faults is set or lifted, for both.
+    pub(crate) guard_locked: AtomicU32,
 }
 
-static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+static PROCESSES: [AtomicPtr<Process>; RECORDERS] =
+    [const { AtomicPtr::new(null_mut()) }; RECORDERS];
 static EPOCHS: AtomicU64 = AtomicU64::new(0);
 
-/// This process's page, once one was made.
+/// This process's page for a recorder, once one was made.
 #[inline(always)]
-pub(crate) fn process() -> Option<&'static Process> {
+pub(crate) fn process(which: usize) -> Option<&'static Process> {
     // SAFETY: null, or the page that `make_process` put there, which is never unmapped.
-    unsafe { PROCESS.load(Acquire).as_ref() }
+    unsafe { PROCESSES[which].load(Acquire).as_ref() }
 }
 
-fn make_process() -> Result<&'static Process, Errno> {
-    if let Some(process) = process() {
+pub(crate) fn make_process(which: usize) -> Result<&'static Process, Errno> {
+    if let Some(process) = process(which) {
         return Ok(process);
     }
     let page = sys::map_private(PAGE)?;
     // SAFETY: the page that was just made.
     unsafe { sys::after_fork(page, PAGE, AfterFork::Zeros) }?;
     // Where another thread was first, a page is left over, once.
-    let _ = PROCESS.compare_exchange(null_mut(), page.cast(), AcqRel, Acquire);
-    process().ok_or(sys::EPROTO)
+    let _ = PROCESSES[which].compare_exchange(null_mut(), page.cast(), AcqRel, Acquire);
+    process(which).ok_or(sys::EPROTO)
+}
+
+/// Attaching is rare and short. A thread that waits longer than it should goes unmetered, so a
+/// signal handler that interrupts its own thread here can't hang it.
+pub(crate) fn lock(locked: &AtomicU32) -> bool {
+    for _ in 0..5000 {
+        let free = locked.compare_exchange(0, 1, Acquire, Relaxed);
+        if free.is_ok() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    false
 }
 
 impl Process {
@@ -125,17 +142,8 @@ impl Process {
         self.counting.store(threads, Release);
     }
 
-    /// Attaching is rare and short. A thread that waits longer than it should goes unmetered, so a
-    /// signal handler that interrupts its own thread here can't hang it.
     pub(crate) fn lock(&self) -> bool {
-        for _ in 0..5000 {
-            let free = self.locked.compare_exchange(0, 1, Acquire, Relaxed);
-            if free.is_ok() {
-                return true;
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        false
+        lock(&self.locked)
     }
 
     pub(crate) fn unlock(&self) {
@@ -154,11 +162,13 @@ impl Process {
         }
     }
 
-    fn connect(&self) -> Result<[sys::Fd; 2], Errno> {
+    fn connect(&self, which: usize) -> Result<[sys::Fd; 2], Errno> {
         let path = std::env::var_os("TAILSCOPE_SOCKET");
         let path = path
             .as_ref()
             .map_or(abi::SOCKET.as_bytes(), |p| p.as_bytes());
+        let second = if which == 0 { "" } else { abi::SECOND };
+        let path = &[path, second.as_bytes()].concat()[..];
         // At everybody's socket others can keep us waiting, so this user's comes first.
         let own = [path, format!(".{}", sys::effective_user()).as_bytes()].concat();
         let socket = match sys::connect(&own, patience_ms()) {
@@ -219,7 +229,7 @@ impl Process {
         !socket.is_some_and(|fd| sys::is_quiet(fd as i32))
     }
 
-    fn attach_process(&self, now: u64) -> Result<(), Errno> {
+    fn attach_process(&self, which: usize, now: u64) -> Result<(), Errno> {
         if self.epoch.load(Relaxed) != 0 {
             // A thread that has just begun has no span that could have noticed.
             if !(self.is_silent(now) && self.has_hung_up()) {
@@ -228,7 +238,7 @@ impl Process {
             self.epoch.store(0, Release);
         }
         self.close_socket();
-        let fds = self.connect()?;
+        let fds = self.connect(which)?;
         self.map(&fds)?;
         self.check_after.store(0, Relaxed);
         self.epoch.store(EPOCHS.fetch_add(1, Relaxed) + 1, Release);
@@ -236,7 +246,7 @@ impl Process {
     }
 
     /// Claims a meter for this thread and tells the kernel.
-    fn claim(&self, thread: &Thread) -> Result<(), Errno> {
+    fn claim(&self, which: usize, thread: &Thread) -> Result<(), Errno> {
         let me = sys::thread_id();
         let meters = self.meters();
         // Another module of this program may have claimed one for this thread already.
@@ -253,7 +263,7 @@ impl Process {
         let slot = mine
             .or_else(|| meters.iter().position(claimed))
             .ok_or(sys::ENOSPC)?;
-        tell(slot as i64);
+        tell(which, slot as i64);
         let meter = &meters[slot];
         if meter.kernel_tid.load(Acquire) == 0 {
             meter.tid.store(0, Release);
@@ -289,9 +299,9 @@ impl Process {
 /// Attaches the process if it is not, and this thread. Returns whether the thread is metered now.
 #[cold]
 #[inline(never)]
-pub(crate) fn attach(thread: &Thread) -> bool {
+pub(crate) fn attach(which: usize, thread: &Thread) -> bool {
     let now = cycles();
-    let Ok(process) = make_process() else {
+    let Ok(process) = make_process(which) else {
         return false;
     };
     stop_counting(process, thread);
@@ -308,9 +318,9 @@ pub(crate) fn attach(thread: &Thread) -> bool {
         process.unlock();
         return false;
     }
-    let attached = process.attach_process(now).and_then(|()| {
+    let attached = process.attach_process(which, now).and_then(|()| {
         thread.forget(now ^ (&raw const *thread as u64) << 16);
-        process.claim(thread)?;
+        process.claim(which, thread)?;
         thread.epoch.set(process.epoch.load(Relaxed));
         Ok(())
     });
@@ -318,7 +328,7 @@ pub(crate) fn attach(thread: &Thread) -> bool {
         Ok(()) => process.retry_wait.store(0, Relaxed),
         Err(errno) => {
             if errno != sys::ESRCH {
-                tell(-i64::from(errno.0));
+                tell(which, -i64::from(errno.0));
             }
             let wait = (process.retry_wait.load(Relaxed) * 2).clamp(RETRY_FIRST, RETRY_LAST);
             process.retry_wait.store(wait, Relaxed);
@@ -340,9 +350,9 @@ mod tests {
         // SAFETY: this thread's own number.
         let errno = || unsafe { &mut *libc::__errno_location() };
         *errno() = libc::EDOM;
-        assert!(!with_thread(attach));
+        assert!(!with_thread(1, |thread| attach(1, thread)));
         assert_eq!(*errno(), libc::EDOM);
-        let retried_after = process().expect("a page").retry_after.load(Relaxed);
+        let retried_after = process(1).expect("a page").retry_after.load(Relaxed);
         assert_ne!(retried_after, 0, "it has tried");
     }
 }

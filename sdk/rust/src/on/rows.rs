@@ -3,11 +3,11 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use super::abi::{self, CAUSES, Episode, Meter, Region, Retention, Row, Share};
+use super::abi::{self, CAUSES, Episode, Meter, RECORDERS, Region, Retention, Row, Share};
 use super::clock::{cycles, cycles_after_work};
 use super::counters::Counted;
 use super::names::number;
-use super::probe::has_recorder;
+use super::probe::{is_heard_by, listens};
 use super::process::{Process, attach, process};
 use super::thread::{Reading, Seen, Thread, with_thread};
 use super::turns::{recorder_left, take_turn};
@@ -74,21 +74,47 @@ fn see(process: &Process, thread: &Thread, meter: &Meter, seen: &Seen, is_near: 
     true
 }
 
-/// Reads this thread's meter; `None`: this span is not metered.
+/// Reads this thread's meter for the first recorder; `None`: it does not meter this span.
 #[inline(never)]
 pub(crate) fn begin() -> Option<Reading> {
-    if !has_recorder() {
-        recorder_left();
+    begin_for(0)
+}
+
+/// The same for the second.
+#[inline(never)]
+pub(super) fn begin_second() -> Option<Reading> {
+    begin_for(1)
+}
+
+/// The same for those that listen. One whose events are counted comes last, and first in the end: the other's
+/// work is no part of what the span counts.
+#[cold]
+#[inline(never)]
+pub(crate) fn begin_both() -> [Option<Reading>; RECORDERS] {
+    let first = || is_heard_by(0).then(begin).flatten();
+    let second = || is_heard_by(1).then(begin_second).flatten();
+    if with_thread(0, |thread| thread.counters.are_read()) {
+        let second = second();
+        [first(), second]
+    } else {
+        [first(), second()]
+    }
+}
+
+#[inline(always)]
+fn begin_for(which: usize) -> Option<Reading> {
+    if !listens(which) {
+        recorder_left(which);
         return None;
     }
-    with_thread(|thread| {
-        let epoch = process().map_or(0, |process| process.epoch.load(Acquire));
-        if (epoch == 0 || epoch != thread.epoch.get()) && !attach(thread) {
+    with_thread(which, |thread| {
+        let epoch = process(which).map_or(0, |process| process.epoch.load(Acquire));
+        if (epoch == 0 || epoch != thread.epoch.get()) && !attach(which, thread) {
             return None;
         }
-        let (process, meter) = (process()?, thread.meter.get()?);
+        let (process, meter) = (process(which)?, thread.meter.get()?);
         if process.region().turn.load(Relaxed) != thread.counters.turn.get() {
-            take_turn(process, thread);
+            take_turn(which, process, thread);
         }
         if !is_selected(process, thread, meter) {
             return None;
@@ -196,11 +222,53 @@ fn gains(meter: &Meter, seen: &Seen) -> Gains {
     }
 }
 
-/// Ends a span that this thread began.
+/// Ends a span that this thread began for the first recorder.
 #[inline(never)]
 pub(crate) fn end(reading: Reading, name: &'static str, id: Option<i64>) {
-    with_thread(|thread| {
-        let Some(process) = process() else { return };
+    end_for(0, reading, name, id);
+}
+
+/// The same for the second.
+#[inline(never)]
+fn end_second(reading: Reading, name: &'static str, id: Option<i64>) {
+    end_for(1, reading, name, id);
+}
+
+/// The same for all that meter it, in the other order than at the begin.
+#[cold]
+#[inline(never)]
+pub(crate) fn end_both(
+    [first, second]: [Option<Reading>; RECORDERS],
+    name: &'static str,
+    id: Option<i64>,
+) {
+    let counts = |seen: &Seen| seen.counted.turn.get() != 0;
+    let counts = |reading| with_thread(0, |thread| thread.with_seen(reading, counts));
+    let end_first = || {
+        if let Some(reading) = first {
+            end(reading, name, id);
+        }
+    };
+    let end_other = || {
+        if let Some(reading) = second {
+            end_second(reading, name, id);
+        }
+    };
+    if first.and_then(counts) == Some(true) {
+        end_first();
+        end_other();
+    } else {
+        end_other();
+        end_first();
+    }
+}
+
+#[inline(always)]
+fn end_for(which: usize, reading: Reading, name: &'static str, id: Option<i64>) {
+    with_thread(which, |thread| {
+        let Some(process) = process(which) else {
+            return;
+        };
         let ended = thread.with_seen(reading, |seen| {
             // Else it was begun under another recorder, or before a fork.
             if process.epoch.load(Acquire) == thread.epoch.get() {

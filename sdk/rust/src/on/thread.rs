@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use std::rc::Rc;
 
-use super::abi::{CAUSES, Chunk, Meter};
+use super::abi::{CAUSES, Chunk, Meter, RECORDERS};
 use super::counters::{Counted, Counters};
 
 /// What a begin saw.
@@ -58,7 +58,7 @@ struct More {
     free: Vec<u32>,
 }
 
-/// What a thread knows of its attachment; never freed, as the kernel takes the meter back itself.
+/// What a thread knows of its attachment to one recorder; never freed, as the kernel takes the meter back itself.
 pub(crate) struct Thread {
     pub(super) epoch: Cell<u64>,
     pub(super) meter: Cell<Option<&'static Meter>>,
@@ -79,8 +79,28 @@ pub(crate) struct Thread {
 
 // All zeros, so that a thread that is never recorded touches none of it.
 thread_local! {
-    static THREAD: Thread = const {
-        Thread {
+    static THREADS: [Thread; RECORDERS] = const { [const { Thread::nothing() }; RECORDERS] };
+}
+
+thread_local! {
+    static MORE: RefCell<More> = RefCell::default();
+}
+
+static OWNERS: AtomicU32 = AtomicU32::new(1);
+
+/// Runs it with this thread's part for one recorder.
+#[inline(always)]
+pub(crate) fn with_thread<T>(which: usize, run: impl FnOnce(&Thread) -> T) -> T {
+    let threads = THREADS.with(core::ptr::from_ref);
+    // SAFETY: they have no destructor, so they stay until the thread is no more. Passing `run` on would have it
+    // compiled apart from its caller.
+    let threads = unsafe { &*threads };
+    run(&threads[which])
+}
+
+impl Thread {
+    const fn nothing() -> Self {
+        Self {
             epoch: Cell::new(0),
             meter: Cell::new(None),
             chunk: Cell::new(None),
@@ -93,25 +113,8 @@ thread_local! {
             taken: Cell::new(0),
             seen: [const { Seen::nothing() }; PLACES as usize],
         }
-    };
-}
+    }
 
-thread_local! {
-    static MORE: RefCell<More> = RefCell::default();
-}
-
-static OWNERS: AtomicU32 = AtomicU32::new(1);
-
-/// Runs it with this thread's part.
-#[inline(always)]
-pub(crate) fn with_thread<T>(run: impl FnOnce(&Thread) -> T) -> T {
-    let thread = THREAD.with(core::ptr::from_ref);
-    // SAFETY: it has no destructor, so it stays until the thread is no more. Passing `run` on would have it
-    // compiled apart from its caller.
-    run(unsafe { &*thread })
-}
-
-impl Thread {
     /// xorshift64 (Marsaglia 2003), its upper half.
     pub(super) fn random(&self) -> u64 {
         let mut x = self.random.get();
@@ -218,16 +221,16 @@ mod tests {
     use super::{PLACES, Reading, Seen, with_thread};
 
     fn open() -> Reading {
-        with_thread(|thread| thread.open()).expect("the thread has begun")
+        with_thread(0, |thread| thread.open()).expect("the thread has begun")
     }
 
     fn with_seen<T>(reading: Reading, run: impl FnOnce(&Seen) -> T) -> Option<T> {
-        with_thread(|thread| thread.with_seen(reading, run))
+        with_thread(0, |thread| thread.with_seen(reading, run))
     }
 
     #[test]
     fn spans_have_places_of_their_own_in_whatever_order_they_end() {
-        with_thread(|thread| {
+        with_thread(0, |thread| {
             assert!(thread.open().is_none());
             thread.forget(1);
         });
@@ -240,7 +243,7 @@ mod tests {
         }
         for at in [PLACES + 1, 5] {
             let ended = open.remove(at as usize);
-            with_thread(|thread| thread.close(ended));
+            with_thread(0, |thread| thread.close(ended));
         }
         assert_eq!(self::open().place, 5);
         assert_eq!(self::open().place, PLACES + 1);
@@ -249,16 +252,16 @@ mod tests {
 
     #[test]
     fn a_span_of_another_thread_is_no_span_of_this_one() {
-        with_thread(|thread| thread.forget(1));
+        with_thread(0, |thread| thread.forget(1));
         let other = std::thread::spawn(|| {
-            with_thread(|thread| thread.forget(1));
+            with_thread(0, |thread| thread.forget(1));
             open()
         });
         let other = other.join().expect("it ends");
         let own = open();
         assert!(with_seen(own, |_| ()).is_some());
         assert!(with_seen(other, |_| ()).is_none());
-        with_thread(|thread| thread.forget(1)); // another recorder
+        with_thread(0, |thread| thread.forget(1)); // another recorder
         assert!(with_seen(own, |_| ()).is_none());
     }
 }

@@ -3,10 +3,12 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, fence};
+use std::marker::PhantomData;
 
 use super::abi::{self, COUNTERS};
 use super::perf::{self, Event};
 use super::process::{Process, process};
+use super::rows::{begin, begin_second};
 use super::sys::{self, AfterFork, Errno, KeptErrno};
 use super::thread::{Thread, with_thread};
 use super::{guard, probe};
@@ -70,12 +72,12 @@ pub(super) fn stop_counting(process: &Process, thread: &Thread) {
 /// looked for now and then. When none is left, a begin is a load and a branch again.
 #[cold]
 #[inline(never)]
-pub(super) fn recorder_left() {
+pub(super) fn recorder_left(which: usize) {
     let _kept = KeptErrno::here();
-    let Some(process) = process() else {
-        return probe::set_counting(false);
+    let Some(process) = process(which) else {
+        return probe::set_counting(which, false);
     };
-    with_thread(|thread| stop_counting(process, thread));
+    with_thread(which, |thread| stop_counting(process, thread));
     if !process
         .left
         .fetch_add(1, Relaxed)
@@ -95,7 +97,7 @@ pub(super) fn recorder_left() {
         }
     }
     if !is_one_left {
-        probe::set_counting(false);
+        probe::set_counting(which, false);
         guard::lift();
     }
     process.unlock();
@@ -120,7 +122,12 @@ fn make_room(process: &Process) -> Result<(*mut u8, &'static [AtomicU32]), Errno
 }
 
 /// Counts this group on this thread from now on; under the lock.
-fn count_group(process: &Process, thread: &Thread, wanted: &Wanted) -> Result<(), Errno> {
+fn count_group(
+    which: usize,
+    process: &Process,
+    thread: &Thread,
+    wanted: &Wanted,
+) -> Result<(), Errno> {
     let meter = thread.meter.get().ok_or(sys::ESRCH)?;
     let slot = process.slot(meter);
     let (first, threads) = make_room(process)?;
@@ -131,7 +138,7 @@ fn count_group(process: &Process, thread: &Thread, wanted: &Wanted) -> Result<()
     let opened = unsafe {
         let at = first.add(slot as usize * bytes);
         sys::empty(at, bytes)?;
-        probe::set_counting(true);
+        probe::set_counting(which, true);
         process.left.store(0, Relaxed);
         perf::open_group(&wanted.events[..wanted.count], at, page_bytes)
             .map(|()| at)
@@ -149,10 +156,25 @@ fn count_group(process: &Process, thread: &Thread, wanted: &Wanted) -> Result<()
     Ok(())
 }
 
+/// An empty span for one recorder alone.
+#[inline(always)]
+fn empty_span(which: usize) -> Span {
+    let (reading, second) = match which {
+        0 => (begin(), None),
+        _ => (None, begin_second()),
+    };
+    Span {
+        reading,
+        second,
+        name: "",
+        not_send: PhantomData,
+    }
+}
+
 /// The recorder has chosen other events, or none.
 #[cold]
 #[inline(never)]
-pub(super) fn take_turn(process: &Process, thread: &Thread) {
+pub(super) fn take_turn(which: usize, process: &Process, thread: &Thread) {
     let _kept = KeptErrno::here();
     let (region, counters) = (process.region(), &thread.counters);
     let turn = region.turn.load(Acquire);
@@ -166,12 +188,12 @@ pub(super) fn take_turn(process: &Process, thread: &Thread) {
     counters.turn.set(turn);
     if turn != 0
         && wanted.count > 0
-        && let Err(errno) = count_group(process, thread, &wanted)
+        && let Err(errno) = count_group(which, process, thread, &wanted)
     {
         region.counting.refused.store(errno.0 as u32, Relaxed);
     }
     process.unlock();
     if counters.are_read() {
-        counters.calibrate(|| Span::begin("").end());
+        counters.calibrate(|| empty_span(which).end());
     }
 }
