@@ -113,7 +113,7 @@ fn take_away() -> bool {
         }
         is_reading
     };
-    (0..RECORDERS).fold(false, |took, which| take(which) || took)
+    std::array::from_fn::<_, RECORDERS, _>(take).contains(&true)
 }
 
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
