@@ -138,18 +138,21 @@ def above_empty(b: Bench, pids: tuple[int, int], case: Case, load: Load, args: N
 
 
 def compared(b: Bench, case: Case, args: Namespace) -> str:
-    """Both builds in turns: what a request costs by each, and by how much they differ."""
-    builds = {"base": args.base, "this build": b.tailscope}
-    found: dict[str, list[float]] = {name: [] for name in builds}
-    with under_load(b, case, args.connections) as (server, load):
-        bystander = b.start(["sleep", "infinity"])
-        for _ in range(max(3, args.pairs // 4)):
-            for name, build in builds.items():
-                b.tailscope = build
+    """Both builds in turns: what a request costs by each, and by how much they differ.
+
+    Each round has a server of its own: where its memory lies makes a difference, too.
+    """
+    builds = [("base", args.base), ("this build", b.tailscope)]
+    found: dict[str, list[float]] = {name: [] for name, _ in builds}
+    for _ in range(max(3, args.pairs // 2)):
+        builds.reverse()
+        with under_load(b, case, args.connections) as (server, load):
+            bystander = b.start(["sleep", "infinity"])
+            for name, b.tailscope in builds:
                 pids = (server.pid, bystander.pid)
                 found[name].append(above_empty(b, pids, case, load, args))
-        b.end(bystander)
-    more = [new - old for old, new in zip(*found.values(), strict=True)]
+            b.end(bystander)
+    more = [new - old for old, new in zip(found["base"], found["this build"], strict=True)]
     rows = [(name, spread(values).text(0)) for name, values in (*found.items(), ("more", more))]
     return table(("build", "ns a request above empty programs"), rows)
 

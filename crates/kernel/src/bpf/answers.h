@@ -11,6 +11,8 @@
 #include "requests.h"
 #include "rings.h"
 
+_Static_assert(TS_CAUSES % 2 == 0, "counts of causes are compared in pairs");
+
 /* Rows that are finished outside of their thread, perhaps in an interrupt: the rings of the CPUs
  * have one producer. */
 struct {
@@ -23,32 +25,42 @@ struct {
 
 SEC(".bss.late") struct late late = {};
 
+/* Adds the request's share of a cause to its row, if it had any. */
+static __always_inline void note_share(struct request *r, const struct ts_meter *m, int cause)
+{
+	__u32 n = m->totals.n[cause] - r->begin.n[cause];
+	struct ts_share *share = &r->share[r->shares & CAUSES_MASK];
+
+	if (!n) /* then it got no time either */
+		return;
+	share->ns = m->totals.ns[cause] - r->begin.ns[cause];
+	share->n = n;
+	share->who = 0;
+	if (TS_BLAMED_CAUSES & 1u << cause)
+		share->who = blamed_in(&m->recent[cause], m->totals.n[cause], n);
+	r->shares++;
+	r->causes |= 1u << cause;
+}
+
 /* The row so far, with the causes up to this send. */
 static __always_inline void note_answer(struct request *r, const struct ts_meter *m, __u64 now)
 {
+	const __u64 *pairs = (const __u64 *)m->totals.n, *pairs_begin = (__u64 *)r->begin.n;
 	__u64 self = shown_ids();
-	__u32 causes = 0, shares = 0, begun = m->begun - r->begun, spans = m->spans - r->spans;
+	__u32 begun = m->begun - r->begun, spans = m->spans - r->spans;
 
+	r->shares = 0;
+	r->causes = 0;
 #pragma unroll
-	for (int i = 0; i < TS_CAUSES; i++) {
-		__u32 n = m->totals.n[i] - r->begin.n[i];
-
-		if (!n) /* then it got no time either */
+	for (int i = 0; i < TS_CAUSES / 2; i++) { /* most causes struck no request */
+		if (likely(pairs[i] == pairs_begin[i]))
 			continue;
-		r->share[shares & CAUSES_MASK].ns = m->totals.ns[i] - r->begin.ns[i];
-		r->share[shares & CAUSES_MASK].n = n;
-		r->share[shares & CAUSES_MASK].who = 0;
-		if (TS_BLAMED_CAUSES & 1u << i)
-			r->share[shares & CAUSES_MASK].who =
-			    blamed_in(&m->recent[i], m->totals.n[i], n);
-		shares++;
-		causes |= 1u << i;
+		note_share(r, m, 2 * i);
+		note_share(r, m, 2 * i + 1);
 	}
-	r->shares = shares;
 	r->ended = now;
 	r->pid = self >> 32;
 	r->tid = self;
-	r->causes = causes;
 	r->cpu = bpf_get_smp_processor_id();
 	r->others = begun > spans ? begun : spans;
 	r->answers++;
@@ -77,12 +89,31 @@ static __always_inline void note_answer_elsewhere(struct request *r, __u64 now)
 	r->answers++;
 }
 
+/* Copies what few requests have behind their shares. */
+static __noinline int copy_special(struct ts_row *row, struct ts_request *more,
+				   const struct request *r, __u64 tcp_ns)
+{
+	row->flags = TS_ROW_HAS_REQUEST;
+	__builtin_memset(more, 0, sizeof(*more));
+	if (r->is_special) {
+		more->accept_ns = r->special.accept_ns;
+		more->unknown_ns = r->special.unknown_ns;
+		more->blocked_ns = r->special.blocked_ns;
+		more->family = r->special.peer.family;
+		more->port = r->special.peer.port;
+		__builtin_memcpy(more->address, r->special.peer.address, sizeof(more->address));
+	}
+	more->others = r->others;
+	more->tcp_ns = tcp_ns;
+	more->tcp_why = tcp_ns ? r->held : TS_HELD_NOT;
+	return 0;
+}
+
 /* Copies the row, with the time that TCP added; returns its length. */
 static __always_inline __u64 copy_row(struct ts_row *row, const struct request *r, __u64 tcp_ns,
 				      __u16 kept)
 {
 	struct ts_share *share = (struct ts_share *)(row + 1);
-	struct ts_request *more;
 	__u32 shares = r->shares;
 
 	__builtin_memset(row, 0, sizeof(*row));
@@ -99,23 +130,10 @@ static __always_inline __u64 copy_row(struct ts_row *row, const struct request *
 			break;
 		share[i] = r->share[i];
 	}
-	if (!tcp_ns && !r->is_special && !r->others)
+	if (likely(!tcp_ns && !r->is_special && !r->others))
 		return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share);
-	row->flags = TS_ROW_HAS_REQUEST;
-	more = (struct ts_request *)(share + (shares & CAUSES_MASK));
-	__builtin_memset(more, 0, sizeof(*more));
-	if (r->is_special) {
-		more->accept_ns = r->special.accept_ns;
-		more->unknown_ns = r->special.unknown_ns;
-		more->blocked_ns = r->special.blocked_ns;
-		more->family = r->special.peer.family;
-		more->port = r->special.peer.port;
-		__builtin_memcpy(more->address, r->special.peer.address, sizeof(more->address));
-	}
-	more->others = r->others;
-	more->tcp_ns = tcp_ns;
-	more->tcp_why = tcp_ns ? r->held : TS_HELD_NOT;
-	return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share) + sizeof(*more);
+	copy_special(row, (struct ts_request *)(share + (shares & CAUSES_MASK)), r, tcp_ns);
+	return sizeof(*row) + (shares & CAUSES_MASK) * sizeof(*share) + sizeof(struct ts_request);
 }
 
 static __always_inline __u64 tcp_time(const struct request *r)
@@ -132,12 +150,12 @@ static __always_inline void finish(struct request *r)
 	struct ts_row *row;
 	__u16 kept;
 
-	if (r->protocol == PROTOCOL_TLS)
+	if (unlikely(r->protocol == PROTOCOL_TLS))
 		__sync_fetch_and_add(&uncovered.encrypted, 1);
-	if (keeps(SOCKET_SOURCE, r->ended - r->since + tcp_ns, &kept)) {
+	if (likely(keeps(SOCKET_SOURCE, r->ended - r->since + tcp_ns, &kept))) {
 		ring = bpf_map_lookup_elem(&rows, &cpu);
 		row = ring ? next_row(ring, &head) : NULL;
-		if (row)
+		if (likely(row))
 			publish(ring, head + copy_row(row, r, tcp_ns, kept));
 		else
 			__sync_fetch_and_add(&lost.rows, 1);
@@ -145,6 +163,13 @@ static __always_inline void finish(struct request *r)
 	r->answers++; /* for one who is just copying it */
 	barrier();
 	forget(r);
+}
+
+/* The same for the ways that few receives and sends go. */
+static __noinline int finish_rarely(struct request *r)
+{
+	finish(r);
+	return 0;
 }
 
 /* The same from anywhere; false if there was no room. */

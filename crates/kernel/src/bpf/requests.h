@@ -87,9 +87,11 @@ struct request {
 	struct ts_share share[CAUSES_MASK + 1];
 	__u64 sent; /* where TCP keeps data back: when it had passed it on; 0: not known */
 
+	__u64 reserved[3];
+	struct reading begin; /* its counts are a line, and its times are two */
 	struct special special;
-	struct reading begin;
 };
+_Static_assert((__builtin_offsetof(struct request, begin) + 8) % 64 == 0, "see above");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -193,22 +195,27 @@ static __always_inline void discount_here(struct request *r, struct ts_meter *m)
 }
 
 /* The request no longer is one of those that its thread has open. That may run elsewhere. */
-static __always_inline void discount(struct request *r)
+static __noinline int discount_open(struct request *r)
 {
 	struct ts_meter *m;
 
-	if (!r->counted)
-		return;
 	r->counted = 0;
 	m = meter_at(r->map, r->slot);
 	if (!m)
-		return;
+		return 0;
 	if (!sampling()) {
 		if (requests_open(m) > 0)
 			__sync_fetch_and_add(&m->gone, 1);
 	} else if (m->open) {
 		__sync_fetch_and_add(&m->open, -1);
 	}
+	return 0;
+}
+
+static __always_inline void discount(struct request *r)
+{
+	if (unlikely(r->counted))
+		discount_open(r);
 }
 
 /* What is said of this request beside its row. */
@@ -331,7 +338,7 @@ static __always_inline void begin_earlier(struct request *r, const struct cpu *c
 	__u64 off = 0, rest;
 
 	r->since = from;
-	if (cpu->in > from || cpu->served_until > from)
+	if (unlikely(cpu->in > from || cpu->served_until > from))
 		t = thread_of(bpf_get_current_task_btf());
 	for (int i = 1; t && i <= OFF_CPU_INTERVALS; i++) {
 		struct off_cpu *a = &t->last[(t->off_cpu_count - i) & (OFF_CPU_INTERVALS - 1)];
@@ -356,11 +363,11 @@ static __always_inline void begin_earlier(struct request *r, const struct cpu *c
 		off += wait;
 	}
 	rest = now - from > off ? now - from - off : 0;
-	if (unaccepted) {
+	if (unlikely(unaccepted)) {
 		special(r)->accept_ns = rest;
 	} else {
 		r->queue_ns = rest;
-		if (rest >= BLAMED_FROM_NS && cpu->served_until > from)
+		if (unlikely(rest >= BLAMED_FROM_NS && cpu->served_until > from))
 			blame_queue(r, t, from);
 	}
 }

@@ -39,6 +39,22 @@ static __always_inline struct ts_row *next_row(struct ts_ring *ring, __u64 *begi
 	return (struct ts_row *)((__u8 *)ring + TS_RING_HEAD + at);
 }
 
+/*
+ * Stores to where the next row will be: its lines, which the recorder's CPU may have, are fetched
+ * while the task goes on. Else the program that writes the row waits for them.
+ */
+static __always_inline void fetch_next_row(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct ts_ring *ring = bpf_map_lookup_elem(&rows, &cpu);
+	__u64 head, *row = ring ? (__u64 *)next_row(ring, &head) : NULL;
+
+	if (!row)
+		return;
+	*(volatile __u64 *)row = 0;
+	*(volatile __u64 *)(row + 8) = 0;
+}
+
 /* Lets the recorder see what was written, up to `head`. */
 static __always_inline void publish(struct ts_ring *ring, __u64 head)
 {

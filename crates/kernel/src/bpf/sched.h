@@ -133,7 +133,7 @@ static __always_inline struct ts_meter *current_meter(struct cpu *cpu)
 	struct ts_meter *m;
 	struct thread *t;
 
-	if (cpu->map)
+	if (likely(cpu->map))
 		return meter_at(cpu->map, cpu->slot);
 	task = bpf_get_current_task_btf();
 	if (!may_be_watched(task->tgid))

@@ -63,7 +63,7 @@ static __always_inline int data_ready(struct sock *sk)
 
 	this_cpu()->data = 1;
 	r = request_of(sk);
-	if (!r) {
+	if (unlikely(!r)) {
 		if (unix_count && sk->__sk_common.skc_family == AF_UNIX)
 			first_data(sk);
 		return 0;
@@ -71,9 +71,9 @@ static __always_inline int data_ready(struct sock *sk)
 	if (r->ready || r->is_client)
 		return 0;
 	r->ready = bpf_ktime_get_ns();
-	if (r->established && !sk->sk_socket)
+	if (unlikely(r->established) && !sk->sk_socket)
 		r->unaccepted = 1;
-	if (r->held)
+	if (unlikely(r->held))
 		note_sent(r, sk, r->ready);
 	return 0;
 }
@@ -90,24 +90,23 @@ int BPF_PROG(on_readable, struct sock *sk)
 	return data_ready(sk);
 }
 
-/* A request begins with this receive. */
+/* A request begins with this receive, at `now`. Its meter has been read. */
 static __always_inline void begin_request(struct request *r, struct ts_meter *m,
-					  const struct cpu *cpu)
+					  const struct cpu *cpu, __u64 now)
 {
-	__u64 now = bpf_ktime_get_ns(), from = r->ready;
+	__u64 from = r->ready;
 	bool unaccepted = r->unaccepted;
 
-	read_meter(&r->begin, m);
 	r->since = now;
 	r->begun = ++m->begun;
 	r->spans = m->spans;
 	r->counted = 1;
 	r->late = 0;
-	if (sampling()) /* else `begun` counts it */
+	if (unlikely(sampling())) /* else `begun` counts it */
 		__sync_fetch_and_add(&m->open, 1);
 	r->queue_ns = 0;
 	r->is_special = r->elsewhere = 0;
-	if (unaccepted)
+	if (unlikely(unaccepted))
 		from = r->established;
 	r->received = now;
 	if (config.from_ready && from && from < now)
@@ -116,7 +115,7 @@ static __always_inline void begin_request(struct request *r, struct ts_meter *m,
 
 /* Another thread receives the rest of a request that came in pieces. It has waited for this one since
  * the begin. */
-static __always_inline void move_request(struct request *r, struct ts_meter *m)
+static __noinline int move_request(struct request *r, struct ts_meter *m)
 {
 	__u64 now = bpf_ktime_get_ns();
 
@@ -129,6 +128,7 @@ static __always_inline void move_request(struct request *r, struct ts_meter *m)
 		__sync_fetch_and_add(&m->open, 1);
 	else
 		__sync_fetch_and_add(&m->gone, -1);
+	return 0;
 }
 
 /* A receive that brought nothing: nothing was there, or the peer has ended its side. */
@@ -140,7 +140,7 @@ static __always_inline void receive_nothing(struct sock *sk, int length)
 		return;
 	r->ready = 0;
 	if (r->answered)
-		finish(r);
+		finish_rarely(r);
 	else
 		give_up(r);
 }
@@ -151,23 +151,25 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 	struct request *r = NULL;
 	bool selected = true, moves = false, counts;
 	struct ts_meter *m;
+	__u64 now;
+	__u32 seq;
 
 	if (flags & 2 /* MSG_PEEK */)
 		return 0;
 	m = current_meter(cpu);
 	if (!m)
 		return 0;
-	if (length <= 0) {
+	if (unlikely(length <= 0)) {
 		receive_nothing(sk, length);
 		return 0;
 	}
-	if (sampling()) {
+	if (unlikely(sampling())) {
 		struct sampler *s = this_sampler();
 
 		if (m->open)
 			r = request_of(sk);
 		if (r && r->answered)
-			finish(r);
+			finish_rarely(r);
 		if (s->passed == (__u64)sk)
 			selected = false;
 		else
@@ -175,42 +177,51 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 		if (!selected && !config.from_ready)
 			return 0;
 	}
+	/* First the clock, which waits for all that is still being fetched from memory. */
+	seq = *(volatile __u32 *)&m->seq;
+	now = bpf_ktime_get_ns();
 	if (!r)
 		r = request_of(sk);
-	if (!r) {
+	if (unlikely(!r)) {
 		r = serves(sk) ? new_request(sk) : NULL;
 		if (!r)
 			return 0;
 	}
-	if (r->is_client)
+	if (unlikely(r->is_client))
 		return 0;
-	if (r->answered)
+	if (likely(r->answered))
 		finish(r);
-	if (r->protocol == PROTOCOL_HTTP2) {
+	if (unlikely(r->protocol == PROTOCOL_HTTP2)) {
 		__sync_fetch_and_add(&uncovered.multiplexed, 1);
 		return 0;
 	}
-	if (!is_reader(r, cpu)) { /* another thread than last time */
+	if (unlikely(!is_reader(r, cpu))) { /* another thread than last time */
 		moves = r->since;
 		discount(r);
 		r->map = cpu->map;
 		r->slot = cpu->slot;
 	}
 	/* Else it is the rest of a request that came in pieces, or one passed over. */
-	if (moves)
+	if (unlikely(moves)) {
 		move_request(r, m);
-	else if (!r->since && selected)
-		begin_request(r, m, cpu);
-	else if (r->since && sk->sk_protocol == IPPROTO_UDP) /* a datagram is a whole one */
+	} else if (likely(!r->since && selected)) {
+		if (unlikely(*(volatile __u32 *)&m->seq != seq))
+			now = bpf_ktime_get_ns(); /* what came in between is no part of it */
+		read_meter(&r->begin, m);
+		begin_request(r, m, cpu, now);
+	} else if (r->since && sk->sk_protocol == IPPROTO_UDP) {
+		/* a datagram is a whole one */
 		__sync_fetch_and_add(&uncovered.pipelined, 1);
+	}
 	r->ready = 0;
 	r->unaccepted = 0;
 	/* What is shorter than two requests is one: most receives need no look. */
 	counts = !(m->begun % PEEK_EVERY) && length >= 2 * (int)r->shortest;
-	if (!r->protocol || counts)
+	if (unlikely(!r->protocol || counts))
 		peek(r, length, counts);
 	if (length < (int)r->shortest)
 		r->shortest = length;
+	fetch_next_row();
 	return 0;
 }
 
@@ -256,7 +267,7 @@ static __always_inline int send(struct sock *sk, int length)
 	m = current_meter(cpu);
 	if (!m)
 		return 0;
-	if (sampling()) {
+	if (unlikely(sampling())) {
 		struct sampler *s = this_sampler();
 
 		if (s->passed == (__u64)sk)
@@ -264,24 +275,23 @@ static __always_inline int send(struct sock *sk, int length)
 		if (!m->open)
 			return 0;
 	}
-	/* First the clock, which waits for all that is still being fetched from memory. */
-	seq = *(volatile __u32 *)&m->seq;
+	seq = *(volatile __u32 *)&m->seq; /* the clock first, as in `receive` */
 	now = bpf_ktime_get_ns();
 	r = request_of(sk);
 	if (!r)
 		return 0;
-	if (!r->since) {
+	if (unlikely(!r->since)) {
 		send_later(r, now);
 		return 0;
 	}
-	if (is_reader(r, cpu) && !r->elsewhere) {
+	if (likely(is_reader(r, cpu) && !r->elsewhere)) {
 		if (*(volatile __u32 *)&m->seq != seq)
 			now = bpf_ktime_get_ns(); /* what came in between is part of it */
 		note_answer(r, m, now);
 	} else {
 		note_answer_elsewhere(r, now);
 	}
-	if (!r->answered) {
+	if (likely(!r->answered)) {
 		r->answered = 1;
 		m->spans++;
 		if (sampling()) /* then it stays among those for which the thread is metered */
@@ -291,15 +301,15 @@ static __always_inline int send(struct sock *sk, int length)
 		else
 			discount(r);
 	}
-	if (now - r->received >= BLAMED_FROM_NS && config.from_ready)
+	if (unlikely(now - r->received >= BLAMED_FROM_NS && config.from_ready))
 		remember_served(thread_of(bpf_get_current_task_btf()), sk, r->received, now);
 	tcp = bpf_skc_to_tcp_sock(sk);
-	if (tcp) {
+	if (likely(tcp)) {
 		r->held = tcp_held(tcp);
-		if (r->held)
+		if (unlikely(r->held))
 			r->sent = 0;
 	} else { /* nothing tells the end of such a connection */
-		finish(r);
+		finish_rarely(r);
 		r->late = 1;
 	}
 	return 0;

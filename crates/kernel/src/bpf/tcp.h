@@ -40,7 +40,7 @@ static __always_inline __u16 tcp_held(struct tcp_sock *tcp)
 	__u32 unsent = tcp->write_seq - tcp->snd_nxt;
 	__u8 nonagle;
 
-	if ((__s32)unsent <= 0)
+	if (likely((__s32)unsent <= 0))
 		return TS_HELD_NOT;
 	if ((__s32)(tcp->write_seq - (tcp->snd_una + tcp->snd_wnd)) > 0)
 		return TS_HELD_WINDOW;

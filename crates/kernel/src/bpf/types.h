@@ -11,6 +11,10 @@
 #include <asm/ptrace.h>
 #include <stdbool.h>
 
+/* Which way a hot program mostly goes: the compiler keeps that way's instructions together. */
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
 #define CORE __attribute__((preserve_access_index))
 
 struct list_head;
