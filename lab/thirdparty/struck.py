@@ -121,7 +121,7 @@ class RegisteredRedis(RedisPipelined):
         self.process = self.run(*command, *where, env=os.environ | library)
 
     def load(self, mode: str, seconds: float) -> Client:
-        options = ("--rate", self.RATE, "--connections", 1, "--keys", 1000, "--batch", 250)
+        options = ("--rate", self.RATE, "--connections", 1, "--keys", 1000, "--batch", 1000)
         words = client.offer("redis", f"127.0.0.1:{self.port}", seconds, *options)
         return client.run({"mget": words}, seconds)
 
