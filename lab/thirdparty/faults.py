@@ -101,12 +101,12 @@ def frozen(case: Case) -> Iterator[None]:
 
 
 @contextmanager
-def traced(case: Case, *how: object) -> Iterator[None]:
-    """strace on all threads."""
+def traced(case: Case, *how: object, before: tuple[str, ...] = BEFORE_OTHERS) -> Iterator[None]:
+    """strace on all threads, started by the command `before` it."""
     said = case.folder / "strace"
     options = ("-f", "-o", said, *how)
     attach = [word for pid in case.pids for word in ("-p", str(pid))]
-    command = [*BEFORE_OTHERS, built.path("strace"), *(str(word) for word in options), *attach]
+    command = [*before, built.path("strace"), *(str(word) for word in options), *attach]
     tracer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         until(lambda: tracer.poll() is not None or is_traced(case.pids[0]), "strace is attached")
@@ -128,8 +128,14 @@ def held_by_tracer(case: Case) -> AbstractContextManager[None]:
 
 
 def every_call_traced(case: Case) -> AbstractContextManager[None]:
-    """strace as people use it: every system call stops twice."""
-    return traced(case)
+    """strace as people use it: every system call stops twice.
+
+    It shares a CPU with the server. From another CPU, each of the two has to wake the other's CPU,
+    which is a wait for a CPU, and on some virtual machines longer than the stop itself.
+    """
+    for pid in case.pids:
+        subprocess.run(["taskset", "-acp", "1", str(pid)], check=True, stdout=subprocess.DEVNULL)
+    return traced(case, before=("taskset", "-c", "1"))
 
 
 def in_itself(_: Case) -> AbstractContextManager[None]:

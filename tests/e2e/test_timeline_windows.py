@@ -73,7 +73,7 @@ def test_the_memory_that_was_granted_is_used_and_how_long_it_holds_is_said(timel
         memcached(MEASURED) as server,
         load(server, "--closed-loop", "-d", "60s", "--cpu", OTHER),
     ):
-        recorder = timeline("-p", server.pid, "--keep", "10s", "--memory", "12MB")
+        recorder = timeline("-p", server.pid, "--keep", "1s", "--memory", "12MB")
         until(lambda: "the memory holds" in recorder.err, "it is said", 20)
 
         def full() -> dict[str, Any] | None:
@@ -84,10 +84,10 @@ def test_the_memory_that_was_granted_is_used_and_how_long_it_holds_is_said(timel
         told = until(full, "a ring was written over", 30)
         recorder.stop().clean()
     first = recorder.err.splitlines()[0]
-    assert "keeping the last 10.00 s in 11.9 MB" in first or "in 12.0 MB" in first, first
+    assert "keeping the last 1.00 s in 11.9 MB" in first or "in 12.0 MB" in first, first
     # Again where the rate became twice as high.
     warnings = [line for line in recorder.err.splitlines() if "the memory holds" in line]
-    assert all("of the requested 10.00 s; use --memory" in line for line in warnings), warnings
+    assert all("of the requested 1.00 s; use --memory" in line for line in warnings), warnings
     # The fuller ring is in it as a whole, as far as it was not written over meanwhile.
     most = max(part["events"] for part in told["parts"])
     cpus = len(told["parts"])
