@@ -4,8 +4,8 @@
  *
  * Three readers share this one description: the BPF programs (crates/kernel), the SDK
  * (tailscope.h) and Rust (crates/signals, generated from here). Everything is plain memory,
- * little-endian, naturally aligned. A change of layout changes TS_ABI. What is added where an older
- * side has zeros that it neither reads nor writes is none: it does without, and all else goes on.
+ * little-endian, naturally aligned. A change of layout changes TS_ABI. A use of reserved bytes is not
+ * one: an older side leaves them 0, and works without the addition.
  */
 #ifndef TAILSCOPE_ABI_H
 #define TAILSCOPE_ABI_H
@@ -25,8 +25,8 @@ typedef __u64 ts_u64;
 
 #define TS_ABI 4u
 
-/* The causes that the kernel meters. The first twelve numbers are those of
- * docs/reference/schema.md; the ledger's for the others are in crates/record/src/convert.rs. */
+/* The causes that the kernel meters. The ledger has numbers of its own for them: `Cause::METERED` in
+ * crates/trace/src/cause.rs. */
 enum ts_cause {
 	TS_RUNQUEUE = 0,
 	TS_PREEMPTED = 1,
@@ -59,9 +59,9 @@ struct ts_totals {
 };
 
 /*
- * Who is to blame: for the causes that blame a thread or an interrupt, the latest large episodes with who is to blame
- * of each, by a number that the recorder knows a name for. `n` is the low half of the cause's
- * count with this episode, so how far back it is, needs no clock. Of two episodes the longer is
+ * Who is to blame: the latest large episodes of each cause that blames a thread or an interrupt.
+ * `who` is a number, which the recorder maps to a name. `n` is the low half of the cause's count
+ * with this episode: it shows how far back the episode is, without a clock. Of two episodes the longer is
  * the earlier, and empty ones (ns == 0) are last: the first that lies within a span is the
  * largest that the span met, unless more than TS_EPISODES ever smaller ones have followed it.
  */
@@ -103,8 +103,8 @@ struct ts_meter {
 	ts_u64 spans;	   /* how many spans ended here, kept or not; never reset */
 	ts_u32 answered;   /* of those that began: answered by this thread, */
 	ts_u32 gone;	   /* and no longer open without that */
-	ts_u64 reserved[5];
-	struct ts_recent recent[TS_RECENTS]; /* from a cache line's begin on */
+	ts_u64 reserved[5];		     /* `recent` starts at a cache line */
+	struct ts_recent recent[TS_RECENTS];
 } __attribute__((aligned(64)));
 
 /* Whose the largest of a cause's `n` latest episodes was, if `count` is how many there were so

@@ -4,7 +4,6 @@
 //! A row does not store `running`: it is the wall time less all causes. If the causes exceed the
 //! wall time, the largest cause is cut, and `ledger.json` counts the row as `overdrawn`.
 
-use tailscope_signals::abi;
 use tailscope_signals::clock::{Clock, Cycles, Monotonic};
 use tailscope_signals::row::{CAUSES, Row};
 use tailscope_trace::{Cause, SpanName, SpanRow};
@@ -31,15 +30,8 @@ pub(crate) struct Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overdrawn(pub(crate) i64);
 
-/// The ledger's cause for a number that the kernel's programs meter by: the same, but for those
-/// that came later.
-pub(crate) fn cause_of(metered: usize) -> Cause {
-    match metered as u32 {
-        abi::TS_STOPPED => Cause::Stopped,
-        abi::TS_RECLAIM => Cause::Reclaim,
-        _ => Cause::ALL[metered],
-    }
-}
+// A cause that was added to the meters needs its place in the ledger's list.
+const _: () = assert!(Cause::METERED.len() == CAUSES);
 
 /// Makes the ledger's row. Where the causes exceed the wall time (an interrupt between two reads
 /// of the clock), the largest gives way, and the excess is told.
@@ -71,7 +63,7 @@ pub(crate) fn convert(row: &Row, clock: &Clock, context: Context) -> (SpanRow, O
         ..SpanRow::default()
     };
     for metered in 0..CAUSES {
-        let cause = cause_of(metered).index();
+        let cause = Cause::METERED[metered].index();
         span.cause_ns[cause] = signed(row.ns[metered]).min(wall_ns);
         span.cause_n[cause] = row.n[metered];
     }

@@ -12,7 +12,7 @@ use tailscope_signals::row::{Behind, Row};
 use tailscope_trace::{Cause, Error, SpanName, SpanRow};
 
 use crate::StealClock;
-use crate::convert::{Context, Unit, cause_of, convert, running_ns};
+use crate::convert::{Context, Unit, convert, running_ns};
 use crate::counting::Counting;
 use crate::live::Live;
 use crate::output::Output;
@@ -266,7 +266,7 @@ impl Batch<'_> {
     fn blame(&mut self, row: &Row, span: &mut SpanRow) {
         let (pipeline, names) = (&mut *self.pipeline, self.names);
         for (metered, &who) in row.who.iter().enumerate() {
-            let cause = cause_of(metered).index();
+            let cause = Cause::METERED[metered].index();
             if who != 0 && span.cause_ns[cause] > 0 {
                 span.cause_by[cause] = pipeline.blamed.get(&who).copied().or_else(|| {
                     let name = pipeline.intern(&names.blamed(who)?);

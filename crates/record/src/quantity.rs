@@ -46,7 +46,7 @@ pub fn parse_probability(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a percentile: `p99`, `99.9%`; between 0 and 100, neither of both.
+/// Reads a percentile: `p99`, `99.9%`; above 0 and below 100.
 pub fn parse_percentile(text: &str) -> Result<f64, String> {
     let wrong = || format!("'{text}' is not a percentile; write p99 or p99.9");
     let number = text.strip_prefix('p').unwrap_or(text);

@@ -74,6 +74,25 @@ impl Cause {
         Cause::Unknown,
     ];
 
+    /// The causes that a thread's meter has: `METERED[n]` has the meter's number `n`
+    /// (`enum ts_cause` in `sdk/c/tailscope_abi.h`).
+    pub const METERED: [Cause; 14] = [
+        Cause::Runqueue,
+        Cause::Preempted,
+        Cause::Throttled,
+        Cause::Lock,
+        Cause::Io,
+        Cause::Network,
+        Cause::Sleep,
+        Cause::Irq,
+        Cause::SoftirqNet,
+        Cause::SoftirqTimer,
+        Cause::SoftirqOther,
+        Cause::Fault,
+        Cause::Stopped,
+        Cause::Reclaim,
+    ];
+
     /// The name as in the ledger's columns, `<name>_ns` and `<name>_n`.
     #[must_use]
     pub const fn name(self) -> &'static str {

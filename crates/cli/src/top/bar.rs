@@ -44,7 +44,7 @@ pub fn meaning(part: Part) -> &'static str {
     }
 }
 
-/// The letter of a part; of two that differ only in their case there are none.
+/// The letter of a part. No two differ only in case.
 pub fn letter(part: Part) -> char {
     match part {
         Some(Cause::Runqueue) => 'R',

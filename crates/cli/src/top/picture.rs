@@ -25,7 +25,7 @@ pub fn picture(view: &View, room: &Room) -> Vec<Line> {
     lines.extend(match view.page {
         Page::List => list(view, room, body),
         Page::Detail => detail::page(view, room),
-        Page::Help => help(),
+        Page::Help => help(view, body),
     });
     if let Some(body) = body {
         lines.resize(1 + body, Line::default());
@@ -223,7 +223,7 @@ fn foot(view: &View, room: &Room) -> Vec<Line> {
             "space freeze",
             "w all time",
         ],
-        Page::Help => &["q quit", "? back"],
+        Page::Help => &["q quit", "? back", "up/down scroll"],
     };
     let mut text = String::new();
     if view.page == Page::List && !view.filter.is_empty() {
@@ -270,7 +270,8 @@ fn legend(view: &View, room: &Room) -> Vec<Line> {
     lines
 }
 
-fn help() -> Vec<Line> {
+/// What keys and letters mean: from the line that was chosen, or the last lines that fill the screen.
+fn help(view: &View, room: Option<usize>) -> Vec<Line> {
     let keys = [
         "  up down  select a kind     enter  its causes     < > s  sort     r  reverse",
         "  /  filter kinds by name    esc  all kinds        space  freeze   c  colours",
@@ -287,5 +288,7 @@ fn help() -> Vec<Line> {
         );
         line
     });
-    keys.map(Line::plain).into_iter().chain(parts).collect()
+    let mut lines: Vec<_> = keys.map(Line::plain).into_iter().chain(parts).collect();
+    let hidden = lines.len().saturating_sub(room.unwrap_or(lines.len()));
+    lines.split_off(view.help_from.min(hidden))
 }

@@ -146,6 +146,17 @@ fn the_other_pages() {
 }
 
 #[test]
+fn the_whole_help_can_be_read_on_a_small_screen() {
+    let mut view = view();
+    press(&mut view, "?");
+    assert!(!screen(&view, &room(80, 24)).contains("the span's own instructions"));
+    press(&mut view, "jjjjjjjjjjjjjjjjjjjjjjjjjjjjjj");
+    assert!(screen(&view, &room(80, 24)).contains("the span's own instructions"));
+    press(&mut view, "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkk");
+    assert!(screen(&view, &room(80, 24)).contains("select a kind"));
+}
+
+#[test]
 fn an_ascii_locale_gets_ascii_alone() {
     let mut view = view();
     for keys in ["", "\n", "?"] {

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tailscope_trace::CauseSet;
 
+use super::bar;
 use super::snapshot::{Figures, Kind, Period, Snapshot};
 
 /// So many pictures back goes the line of a kind's p99.
@@ -68,6 +69,8 @@ pub struct View {
     pub lost: u64,
     pub notice: String,
     pub page: Page,
+    /// The first line of the help that is shown, where not all of it fits.
+    pub help_from: usize,
     pub sort: Column,
     pub reversed: bool,
     pub filter: String,
@@ -92,6 +95,7 @@ impl View {
             lost: 0,
             notice: String::new(),
             page: Page::List,
+            help_from: 0,
             sort,
             reversed: false,
             filter,
@@ -164,6 +168,16 @@ impl View {
         }
     }
 
+    /// Up and down: through the kinds, or through the help.
+    fn go(&mut self, by: isize) {
+        if self.page == Page::Help {
+            let last = bar::parts().count();
+            self.help_from = self.help_from.saturating_add_signed(by).min(last);
+        } else {
+            self.choose(by);
+        }
+    }
+
     /// A key was pressed.
     pub fn press(&mut self, key: KeyEvent) -> Wish {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
@@ -186,12 +200,12 @@ impl View {
                 self.choose(0);
                 self.page = Page::Detail;
             }
-            KeyCode::Up | KeyCode::Char('k') => self.choose(-1),
-            KeyCode::Down | KeyCode::Char('j') => self.choose(1),
-            KeyCode::PageUp => self.choose(-10),
-            KeyCode::PageDown => self.choose(10),
-            KeyCode::Home => self.choose(-1000),
-            KeyCode::End => self.choose(1000),
+            KeyCode::Up | KeyCode::Char('k') => self.go(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.go(1),
+            KeyCode::PageUp => self.go(-10),
+            KeyCode::PageDown => self.go(10),
+            KeyCode::Home => self.go(-1000),
+            KeyCode::End => self.go(1000),
             KeyCode::Char('s' | '>') | KeyCode::Right => self.sort = self.sort.moved(1),
             KeyCode::Char('<') | KeyCode::Left => {
                 self.sort = self.sort.moved(Column::ALL.len() - 1)

@@ -80,10 +80,10 @@ static __always_inline __u32 cause_of_block(struct task_struct *task, struct thr
 }
 
 /*
- * Who lets this thread go on, which waits for a lock. Interrupts wake by timeout: on a CPU where a
- * watched thread runs, the stack of levels tells one. Elsewhere nothing does (the kernel's own count
- * is in no table of symbols on some), so there a waker is believed if it is in a system call for
- * locks, or lets a lock of the kernel go, which has no timeouts.
+ * Who lets this thread go on, which waits for a lock. A timer's interrupt can wake it too. On a CPU
+ * with a watched thread, the shadow stack shows an interrupt. On others nothing does (some kernels do
+ * not export their own count), so there a waker counts if it is in a system call for locks, or
+ * releases a lock of the kernel, which has no timeouts.
  */
 static __always_inline __u16 releaser(const struct thread *t)
 {

@@ -89,6 +89,8 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+_Static_assert(__builtin_offsetof(struct ts_meter, recent) % 64 == 0, "adapt `reserved`");
+
 /* --- meters --------------------------------------------------------------------------------- */
 
 struct {

@@ -31,8 +31,8 @@ enum protocol {
 	PROTOCOL_TLS,
 };
 
-/* What the causes of a meter had come to at a begin. The counts first: most of them are all that an
- * answer looks at. */
+/* What the causes of a meter had come to at a begin. Counts come first: if a cause's count did not
+ * change, an answer never reads its time. */
 struct reading {
 	__u32 n[CAUSES_MASK + 1];
 	__u64 ns[CAUSES_MASK + 1];

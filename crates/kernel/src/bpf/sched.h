@@ -98,7 +98,7 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 		if (behind.deferred)
 			charge_deferred(m, behind.softirqs, behind.deferred);
 	}
-	/* Each by its own, as the verifier of Linux 6.1 forgets that it is one of two. */
+	/* Two calls with a constant cause: the verifier of Linux 6.1 loses the bound of a variable. */
 	if (m->pending == TS_PREEMPTED)
 		charge_to(m, TS_PREEMPTED, wait - behind.deferred, behind.who);
 	else

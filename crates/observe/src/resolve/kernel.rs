@@ -8,9 +8,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tailscope_kernel::{Config, Kernel, Running};
-use tailscope_signals::meters::Meters;
+use tailscope_signals::meters::{self, Meters};
 use tailscope_signals::view::View;
-use tailscope_signals::{abi, meters};
 use tailscope_trace::Cause;
 
 use super::{ResolveError, Wanted};
@@ -66,7 +65,7 @@ impl Programs {
         tid: u32,
         cause: Cause,
     ) -> Result<Signal, ResolveError> {
-        let Some(place) = place_in_meter(cause) else {
+        let Some(place) = Cause::METERED.iter().position(|one| *one == cause) else {
             return Err(wanted.none(format!("{cause} is not metered by the kernel")));
         };
         let pid = wanted.owner.pid;
@@ -99,15 +98,5 @@ impl Programs {
             });
         }
         Err(wanted.none(format!("process {pid} has no thread {tid}")))
-    }
-}
-
-/// The number by which a thread's meter keeps a cause; `None` for one that is no thread's.
-fn place_in_meter(cause: Cause) -> Option<usize> {
-    match cause {
-        Cause::Stopped => Some(abi::TS_STOPPED as usize),
-        Cause::Reclaim => Some(abi::TS_RECLAIM as usize),
-        Cause::Steal | Cause::Queue | Cause::Tcp | Cause::Accept | Cause::Unknown => None,
-        _ => Some(cause.index()),
     }
 }
