@@ -56,10 +56,15 @@ impl Budget {
 
     /// Drops steps that have left the window, and returns the one of now.
     fn step(&mut self, now: Instant) -> &mut Step {
+        let age = |step: &Step| now.saturating_duration_since(step.start);
+        // A step may be a mixture: its requests leave with the first of them, its extra requests
+        // with the last.
+        for step in self.steps.iter_mut().take_while(|step| age(step) >= WINDOW) {
+            self.requests -= std::mem::take(&mut step.requests);
+        }
         while let Some(first) = self.steps.front()
-            && now.saturating_duration_since(first.start) >= WINDOW
+            && age(first) >= WINDOW + STEP
         {
-            self.requests -= first.requests;
             self.extra -= first.extra;
             self.steps.pop_front();
         }

@@ -90,7 +90,7 @@ fn options(args: &Guard) -> Result<Options> {
         listen: args.listen.clone(),
         replicas: args.replicas.clone(),
         budget: args.budget,
-        quantile: args.hedge_at / 100.0,
+        quantile: args.hedge_at,
         concurrency: args.concurrency,
         timeout: args.timeout,
         dry_run: args.dry_run,
@@ -112,7 +112,7 @@ fn introduce(
         say!(
             "tailscope: so hazards of the replicas are not seen; slow requests are sent once more \
              at p{}",
-            args.hedge_at
+            args.hedge_at * 100.0
         );
     }
     if options.replicas.len() == 1 {

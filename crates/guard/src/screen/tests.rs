@@ -6,6 +6,7 @@ use super::*;
 /// What hyper gets of these bytes, which arrive in pieces of this size; and whether an error came.
 fn through(bytes: &[u8], piece: usize) -> (Vec<u8>, bool) {
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .expect("a runtime");
     runtime.block_on(async {

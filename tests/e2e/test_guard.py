@@ -1,0 +1,435 @@
+"""`tailscope guard`: clients do not see that a replica pauses, and nothing is executed twice."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from rig.guard import Guard, Replica, ask
+from rig.processes import NOBODY
+from rig.waiting import until
+
+Start = Callable[..., Guard]
+
+SLOW = "/slow?ms=400"
+
+
+@pytest.fixture
+def pair(folder: Path) -> Iterator[tuple[Replica, Replica]]:
+    """Two replicas. Both are ended."""
+    with ExitStack() as stack:
+        made = []
+        for name in ("first", "second"):
+            made.append(Replica(folder, name))
+            stack.callback(made[-1].end)
+        yield made[0], made[1]
+
+
+@pytest.fixture
+def guard(recordable: None, pair: tuple[Replica, Replica]) -> Iterator[Start]:
+    """Starts guards in front of the pair. All are ended."""
+    with ExitStack() as stack:
+
+        def start(*options: object, under: tuple[str, ...] = ()) -> Guard:
+            return stack.enter_context(Guard(pair, *options, under=under))
+
+        yield start
+
+
+@pytest.fixture
+def unwatched(pair: tuple[Replica, Replica]) -> Iterator[Start]:
+    """The same, also where no kernel programs can be loaded."""
+    with ExitStack() as stack:
+
+        def start(*options: object, under: tuple[str, ...] = ()) -> Guard:
+            return stack.enter_context(Guard(pair, *options, under=under))
+
+        yield start
+
+
+def both_have_one(guard: Guard, path: str, pool: ThreadPoolExecutor) -> list:
+    """Two requests, one at each replica."""
+    answers = [pool.submit(guard.get, path) for _ in range(2)]
+    until(lambda: guard.outstanding() == [1, 1], "each replica has a request")
+    return answers
+
+
+def is_well(guard: Guard) -> bool:
+    """Whether guard sends requests to both."""
+    return not any(one["hazards"] or one["down"] for one in guard.status()["replicas"])
+
+
+def test_requests_that_a_stop_caught_are_answered_by_the_other_replica(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    first, second = pair
+    started = guard("--budget", "100%")
+    with ThreadPoolExecutor() as pool:
+        answers = both_have_one(started, SLOW, pool)
+        first.freeze()
+        # It stays stopped: whoever waits for it would wait for ever.
+        assert [answer.result() for answer in answers] == [(200, "second")] * 2
+        assert [started.get()[1] for _ in range(20)] == ["second"] * 20
+    status = started.status()
+    assert status["hedges"]["stopped"] == 1
+    assert status["counts"]["hedges_won"] == 1
+    assert status["replicas"][0]["hazards"] == ["stopped"]
+    assert status["counts"]["steered"] >= 20
+    (hedge,) = status["latest_hedges"] or [{"trigger": "stopped", "to": second.address}]
+    assert (hedge["trigger"], hedge["to"]) == ("stopped", second.address)
+    first.thaw()
+    until(lambda: not started.status()["replicas"][0]["hazards"], "the hazard is over")
+    until(lambda: "first" in {started.get()[1] for _ in range(2)}, "it is asked again")
+
+
+def test_an_exhausted_budget_leaves_the_original_alone(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard("--budget", "0")
+    with ThreadPoolExecutor() as pool:
+        answers = both_have_one(started, SLOW, pool)
+        pair[0].freeze()
+        until(lambda: started.count("hedges_over_budget") == 1, "the budget is asked")
+        pair[0].thaw()
+        assert {answer.result() for answer in answers} == {(200, "first"), (200, "second")}
+    assert sum(started.status()["hedges"].values()) == 0
+
+
+def test_a_fast_failure_does_not_beat_a_good_answer_that_is_on_its_way(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    first, second = pair
+    started = guard("--budget", "100%")
+    second.freeze()
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(started.get, "/mixed")
+        until(lambda: started.outstanding() == [1, 0], "the first has it")
+        second.thaw()
+        until(lambda: not started.status()["replicas"][1]["hazards"], "the second goes on")
+        first.freeze()
+        until(lambda: second.executed() == ["GET /mixed"], "the second has it too")
+        until(lambda: started.outstanding() == [1, 0], "and has answered with 500")
+        first.thaw()
+        assert answer.result() == (200, "first")
+
+
+def test_where_all_replicas_are_stopped_requests_wait_for_the_first_that_goes_on(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard("--budget", "100%")
+    for replica in pair:
+        replica.freeze()
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(started.get) for _ in range(4)]
+        until(lambda: sum(started.outstanding()) == 4, "all are sent")
+        pair[1].thaw()
+        assert [answer.result() for answer in answers] == [(200, "second")] * 4
+
+
+def test_a_client_that_leaves_cancels_its_request(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard("--budget", "0")
+    pair[0].freeze()
+    pair[1].freeze()
+    client = started.connect()
+    client.request("GET", "/")
+    until(lambda: sum(started.outstanding()) == 1, "it is sent")
+    client.close()
+    until(lambda: sum(started.outstanding()) == 0, "it is cancelled")
+
+
+def test_a_dry_run_counts_and_does_nothing(guard: Start, pair: tuple[Replica, Replica]) -> None:
+    started = guard("--dry-run", "--budget", "100%")
+    with ThreadPoolExecutor() as pool:
+        answers = both_have_one(started, SLOW, pool)
+        pair[0].freeze()
+        until(lambda: started.count("hedges_dry") == 1, "it is counted")
+        pair[0].thaw()
+        assert {answer.result() for answer in answers} == {(200, "first"), (200, "second")}
+    assert sum(len(replica.executed()) for replica in pair) == 2
+
+
+def test_without_capabilities_slow_requests_are_hedged_at_a_percentile_and_guard_says_so(
+    unwatched: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = unwatched("--budget", "100%", under=NOBODY)
+    assert "CAP_BPF" in started.err
+    assert "sent once more at p95" in started.err
+    connection = started.connect()
+    for _ in range(200):
+        assert ask(connection, "GET", "/")[0] == 200
+    pair[0].freeze()
+    for _ in range(10):
+        assert ask(connection, "GET", "/") == (200, "second")
+    assert started.status()["hedges"]["percentile"] > 0
+
+
+def test_no_get_fails_while_replicas_are_killed(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard()
+    over = threading.Event()
+
+    def client() -> list[tuple[int, str]]:
+        connection, wrong = started.connect(), []
+        while not over.is_set():
+            answer = ask(connection, "GET", "/slow?ms=5")
+            if answer[0] != 200:
+                wrong.append(answer)
+        return wrong
+
+    with ThreadPoolExecutor() as pool:
+        clients = [pool.submit(client) for _ in range(6)]
+        for _ in range(3):
+            for replica in pair:
+                before = started.count("requests")
+                replica.kill()
+                until(lambda before=before: started.count("requests") > before + 20, "load goes on")
+                replica.start()
+                until(lambda: is_well(started), "both can be asked")
+        over.set()
+        assert [wrong for answer in clients for wrong in answer.result()] == []
+
+
+def test_no_post_is_executed_twice_and_no_answered_one_is_lost(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard("--budget", "100%")
+    over = threading.Event()
+
+    def client(number: int) -> tuple[set[str], set[str]]:
+        """What was answered, and what was not."""
+        connection, answered, failed = started.connect(), set(), set()
+        for i in range(100_000):
+            if over.is_set():
+                break
+            name = f"{number}-{i}"
+            status, body = ask(connection, "POST", "/", name)
+            assert (status, body) == (200, name) or status == 502
+            (answered if status == 200 else failed).add(name)
+        return answered, failed
+
+    with ThreadPoolExecutor() as pool:
+        clients = [pool.submit(client, number) for number in range(6)]
+        for _ in range(2):
+            for replica in pair:
+                for strike in (replica.freeze, replica.thaw, replica.kill, replica.start):
+                    before = started.count("requests")
+                    strike()
+                    until(lambda b=before: started.count("requests") > b + 20, "load goes on")
+                until(lambda: is_well(started), "both can be asked")
+        over.set()
+        results = [answer.result() for answer in clients]
+    executed = Counter(line for replica in pair for line in replica.executed())
+    assert max(executed.values()) == 1
+    answered = {f"POST {name}" for done, _ in results for name in done}
+    assert len(answered) > 100
+    assert answered <= set(executed)
+
+
+#: Each of these would be read in two ways, or is no request.
+MALFORMED = [
+    b"GET / HTTP/1.1\nHost: a\n\n",
+    b"GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n",
+    b"GET / HTTP/1.1\r\n X: a\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX\t: y\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /  HTTP/1.1\r\nHost: a\r\n\r\n",
+    b" GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET\t/\tHTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
+    b"GET / x HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /\r\n\r\n",
+    b"GET / HTTP/0.9\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.2\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+    b"GET / http/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.10\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/11\r\nHost: a\r\n\r\n",
+    b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"G(T / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"G\0T / HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /\0 HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /#x HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x0bb\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: \x7f\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\n: y\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX y\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX[0]: y\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX\xe9: y\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -3\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x3\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3a\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3 3\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\nabc",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length\0: 3\r\n\r\nabc",
+    b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.0\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    b'POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n',
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 3\r\n\r\nabc",
+    b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 40_000 + b"\r\n\r\n",
+    b"GET /" + b"y" * 40_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"",
+]
+
+
+def test_requests_that_can_be_read_in_two_ways_are_refused_and_not_forwarded(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard()
+    smuggled = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+    for request in MALFORMED:
+        answer = started.raw(request + (smuggled if request else b""))
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), (request[:80], answer[:200])
+        assert answer.count(b"HTTP/1.1") <= 1, (request[:80], answer)
+    assert [replica.executed() for replica in pair] == [[], []]
+    assert started.count("requests") == 0
+    assert len(MALFORMED) >= 60
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"5\nhello\r\n0\r\n\r\n",
+        b"5\r\nhelloX\r\n0\r\n\r\n",
+        b"5\r\nhello\n0\r\n\r\n",
+        b"0x5\r\nhello\r\n0\r\n\r\n",
+        b"-1\r\n\r\n",
+        b"fffffffffffffffff\r\nhello\r\n0\r\n\r\n",
+    ],
+)
+def test_a_malformed_body_is_never_executed(
+    guard: Start, pair: tuple[Replica, Replica], body: bytes
+) -> None:
+    started = guard()
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = started.raw(head + body + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 502")), answer
+    assert started.get()[0] == 200
+    executed = [line for replica in pair for line in replica.executed()]
+    assert executed == ["GET /"]
+
+
+def test_streams_upgrades_and_bodies_pass_through(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard()
+    # A stream: its first part arrives while the second has not been sent.
+    streaming = started.connect()
+    streaming.request("GET", "/stream")
+    answer = streaming.getresponse()
+    assert answer.read(5) == b"first"
+    for replica in pair:
+        direct = http.client.HTTPConnection("127.0.0.1", replica.port, timeout=60)
+        assert ask(direct, "GET", "/go")[0] == 200
+    assert answer.read() == b"second"
+    # Another protocol, of which the first bytes come before it is granted.
+    with socket.create_connection(("127.0.0.1", started.port), timeout=60) as client:
+        head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+        client.sendall(head + b"abc\n")
+        file = client.makefile("rb")
+        lines = [line.rstrip() for line in iter(file.readline, b"\r\n")]
+        assert lines[0].startswith(b"HTTP/1.1 101")
+        assert file.readline() == b"cba\n"
+        client.sendall(b"xyz\n")
+        assert file.readline() == b"zyx\n"
+        file.close()
+    # A large body with a length, one in chunks, and one for which the client asks first.
+    connection = started.connect()
+    large = "x" * 3_000_000
+    assert ask(connection, "POST", "/", large) == (200, large)
+    connection.request("PUT", "/", iter([b"one", b"two"]), encode_chunked=True)
+    assert connection.getresponse().read() == b"onetwo"
+    request = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", started.port), timeout=60) as client:
+        client.sendall(request)
+        assert client.recv(100).startswith(b"HTTP/1.1 100")
+        client.sendall(b"ok")
+        assert client.makefile("rb").read(12) == b"HTTP/1.1 200"
+    # Many requests at once on one connection, in their order.
+    with socket.create_connection(("127.0.0.1", started.port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
+        got = b""
+        while got.count(b"HTTP/1.1 200") < 3:
+            part = client.recv(65536)
+            assert part, got
+            got += part
+
+
+def test_headers_of_the_connection_are_not_forwarded(guard: Start) -> None:
+    started = guard()
+    connection = started.connect()
+    connection.request("GET", "/headers", headers={"Connection": "X-Own", "X-Own": "1", "X-All": "2"})
+    lines = connection.getresponse().read().decode().lower().splitlines()
+    names = {line.partition(":")[0] for line in lines if line}
+    assert names == {"host", "accept-encoding", "x-all", "x-forwarded-for"}
+    assert "x-forwarded-for: 127.0.0.1" in lines
+
+
+def test_requests_wait_in_guard_where_replicas_have_enough(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard("--concurrency", 1, "--budget", "0")
+    with ThreadPoolExecutor(max_workers=6) as pool:
+        answers = [pool.submit(started.get, "/slow?ms=100") for _ in range(6)]
+        seen = []
+        while not all(answer.done() for answer in answers):
+            seen.append(max(started.outstanding()))
+            time.sleep(0.005)
+        assert {answer.result()[0] for answer in answers} == {200}
+    assert max(seen) == 1
+
+
+def test_metrics_and_status_say_what_was_done(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard("--threads", 2)
+    for _ in range(10):
+        started.get()
+    connection = http.client.HTTPConnection("127.0.0.1", started.admin, timeout=60)
+    status, metrics = ask(connection, "GET", "/metrics")
+    assert status == 200
+    assert "tailscope_guard_requests_total 10" in metrics.splitlines()
+    assert f'tailscope_guard_hazard_active{{replica="{pair[0].address}",kind="stopped"}} 0' in metrics
+    ended = started.stop()
+    assert ended.code == 0, ended
