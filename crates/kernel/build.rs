@@ -60,7 +60,9 @@ fn main() {
                 "#include \"src/bpf/pid_namespace_config.h\"\n",
             ),
         )
-        .allowlist_file("(.*/)?src/bpf/(shared|timeline|hazard|pid_namespace_config|watched_table).h")
+        .allowlist_file(
+            "(.*/)?src/bpf/(shared|timeline|hazard|pid_namespace_config|watched_table).h",
+        )
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .layout_tests(false)

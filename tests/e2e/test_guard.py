@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import json
+import signal
 import socket
 import threading
 import time
@@ -13,8 +15,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from rig.guard import Guard, Replica, ask
-from rig.processes import NOBODY
+from rig import installed
+from rig.guard import Guard, JavaReplica, Replica, ask
+from rig.malformed import MALFORMED
+from rig.processes import NOBODY, Started
 from rig.waiting import until
 
 Start = Callable[..., Guard]
@@ -236,83 +240,6 @@ def test_no_post_is_executed_twice_and_no_answered_one_is_lost(
     assert answered <= set(executed)
 
 
-#: Each of these would be read in two ways, or is no request.
-MALFORMED = [
-    b"GET / HTTP/1.1\nHost: a\n\n",
-    b"GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n",
-    b"GET / HTTP/1.1\r\n X: a\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX\t: y\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
-    b"GET / HTTP/1.1\r\n\r\n",
-    b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET /  HTTP/1.1\r\nHost: a\r\n\r\n",
-    b" GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET\t/\tHTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
-    b"GET / x HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET /\r\n\r\n",
-    b"GET / HTTP/0.9\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/1.2\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
-    b"GET / http/1.1\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/1.10\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/11\r\nHost: a\r\n\r\n",
-    b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"G(T / HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"G\0T / HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET /\0 HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET /#x HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x0bb\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX: \x7f\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\n: y\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX y\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX[0]: y\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX\xe9: y\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -3\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x3\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3a\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3 3\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\nabc",
-    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length\0: 3\r\n\r\nabc",
-    b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.0\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
-    b'POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n',
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
-    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 3\r\n\r\nabc",
-    b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 40_000 + b"\r\n\r\n",
-    b"GET /" + b"y" * 40_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 200 + b"\r\n",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    b"",
-]
-
-
 def test_requests_that_can_be_read_in_two_ways_are_refused_and_not_forwarded(
     guard: Start, pair: tuple[Replica, Replica]
 ) -> None:
@@ -399,7 +326,9 @@ def test_streams_upgrades_and_bodies_pass_through(
 def test_headers_of_the_connection_are_not_forwarded(guard: Start) -> None:
     started = guard()
     connection = started.connect()
-    connection.request("GET", "/headers", headers={"Connection": "X-Own", "X-Own": "1", "X-All": "2"})
+    connection.request(
+        "GET", "/headers", headers={"Connection": "X-Own", "X-Own": "1", "X-All": "2"}
+    )
     lines = connection.getresponse().read().decode().lower().splitlines()
     names = {line.partition(":")[0] for line in lines if line}
     assert names == {"host", "accept-encoding", "x-all", "x-forwarded-for"}
@@ -420,9 +349,7 @@ def test_requests_wait_in_guard_where_replicas_have_enough(
     assert max(seen) == 1
 
 
-def test_metrics_and_status_say_what_was_done(
-    guard: Start, pair: tuple[Replica, Replica]
-) -> None:
+def test_metrics_and_status_say_what_was_done(guard: Start, pair: tuple[Replica, Replica]) -> None:
     started = guard("--threads", 2)
     for _ in range(10):
         started.get()
@@ -430,6 +357,111 @@ def test_metrics_and_status_say_what_was_done(
     status, metrics = ask(connection, "GET", "/metrics")
     assert status == 200
     assert "tailscope_guard_requests_total 10" in metrics.splitlines()
-    assert f'tailscope_guard_hazard_active{{replica="{pair[0].address}",kind="stopped"}} 0' in metrics
+    assert (
+        f'tailscope_guard_hazard_active{{replica="{pair[0].address}",kind="stopped"}} 0' in metrics
+    )
     ended = started.stop()
     assert ended.code == 0, ended
+
+
+def test_requests_that_a_collection_caught_are_answered_by_the_other_jvm(
+    recordable: None, folder: Path
+) -> None:
+    over = threading.Event()
+    with ExitStack() as stack:
+        pair = []
+        for name in ("first", "second"):
+            pair.append(JavaReplica(folder, name))
+            stack.callback(pair[-1].end)
+        started = stack.enter_context(Guard(pair, "--budget", "100%"))
+
+        def client() -> set[tuple[int, str]]:
+            connection, seen = started.connect(), set()
+            while not over.is_set():
+                seen.add(ask(connection, "GET", "/"))
+            return seen
+
+        def hedged() -> bool:
+            for replica in pair:
+                replica.collect()
+            return started.status()["hedges"]["collection"] > 0
+
+        pool = stack.enter_context(ThreadPoolExecutor())
+        stack.callback(over.set)
+        clients = [pool.submit(client) for _ in range(4)]
+        until(hedged, "a collection catches a request")
+        over.set()
+        answers = {answer for seen in clients for answer in seen.result()}
+        assert answers == {(200, "first"), (200, "second")}
+        status = started.status()
+        assert [replica["signals"] for replica in status["replicas"]] == ["jvm", "jvm"]
+        assert status["counts"]["hedges_won"] > 0
+
+
+def hazards(*arguments: object, under: tuple[str, ...] = ()) -> Started:
+    """`guard hazards` that has begun."""
+    command = [*under, installed.tailscope(), "guard", "hazards", "--json", *arguments]
+    started = Started(command)
+    until(lambda: '"watch"' in started.out or not started.runs, "it watches")
+    return started
+
+
+def lines(started: Started) -> list[tuple[str, str]]:
+    """Hazard and edge of each line."""
+    told = [json.loads(line) for line in started.out.splitlines()]
+    return [(line["hazard"], line["edge"]) for line in told if line["kind"] == "hazard"]
+
+
+def test_the_hazards_of_a_jvm_are_shown_with_their_lengths(recordable: None, folder: Path) -> None:
+    jvm = JavaReplica(folder, "jvm")
+    with hazards("-p", jvm.process.pid) as started:
+        jvm.collect()
+        jvm.freeze()
+        jvm.thaw()
+        until(lambda: ("stopped", "end") in lines(started), "the stop is over")
+        jvm.kill()
+        assert started.wait().code == 0
+        told = lines(started)
+        # The JVM may collect at other times too.
+        assert told.count(("collection", "begin")) == told.count(("collection", "end")) > 0
+        stops = [line for line in told if line[0] in ("stopped", "gone")]
+        assert stops == [("stopped", "begin"), ("stopped", "end"), ("gone", "begin")]
+        ends = [json.loads(line) for line in started.out.splitlines() if '"end"' in line]
+        assert all(end["lasted_ns"] > 0 for end in ends)
+        scopes = {end["hazard"]: end["scope"] for end in ends}
+        assert scopes["collection"] == scopes["stopped"] == "process"
+
+
+@pytest.mark.parametrize("under", [(), NOBODY])
+def test_stops_are_seen_with_and_without_privileges(
+    recordable: None, folder: Path, under: tuple[str, ...]
+) -> None:
+    replica = Replica(folder, "one")
+    try:
+        with hazards("-p", replica.process.pid, under=under) as started:
+            assert ("CAP_BPF" in started.err) == bool(under)
+            replica.freeze()
+            until(lambda: ("stopped", "begin") in lines(started), "the stop is seen")
+            replica.thaw()
+            until(lambda: ("stopped", "end") in lines(started), "its end is seen")
+            replica.kill()
+            assert started.wait().code == 0
+            assert lines(started)[-1] == ("gone", "begin")
+    finally:
+        replica.end()
+
+
+def test_a_quota_that_is_used_up_is_a_hazard(recordable: None) -> None:
+    lab = installed.FAULTS
+    command = [lab, "quota", "--quota-us", 20000, "--", "sh", "-c", "while :; do :; done"]
+    with Started(command) as program:
+        child = until(lambda: children(program.pid), "it has started the loop")[0]
+        with hazards("-p", child) as started:
+            until(lambda: ("throttled", "end") in lines(started), "it was throttled")
+            ended = started.stop(signal.SIGINT)
+            assert ended.code == 0
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process's main thread."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

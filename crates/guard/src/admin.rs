@@ -75,10 +75,14 @@ impl Page {
 
     fn reply(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let (status, kind, text) = match (request.method(), request.uri().path()) {
-            (&Method::GET, "/metrics") => (StatusCode::OK, "text/plain; version=0.0.4", self.metrics()),
-            (&Method::GET, "/status") => {
-                (StatusCode::OK, "application/json", format!("{:#}\n", self.status()))
+            (&Method::GET, "/metrics") => {
+                (StatusCode::OK, "text/plain; version=0.0.4", self.metrics())
             }
+            (&Method::GET, "/status") => (
+                StatusCode::OK,
+                "application/json",
+                format!("{:#}\n", self.status()),
+            ),
             _ => (
                 StatusCode::NOT_FOUND,
                 "text/plain",
@@ -103,7 +107,10 @@ impl Page {
         for trigger in Trigger::all() {
             let value = self.figures.hedges(trigger);
             let name = trigger.name();
-            let _ = writeln!(text, "tailscope_guard_hedges_total{{trigger=\"{name}\"}} {value}");
+            let _ = writeln!(
+                text,
+                "tailscope_guard_hedges_total{{trigger=\"{name}\"}} {value}"
+            );
         }
         let now = Monotonic::now();
         for (what, kind) in [
@@ -119,7 +126,10 @@ impl Page {
                     _ => replica.outstanding() as u64,
                 };
                 let address = replica.address;
-                let _ = writeln!(text, "tailscope_guard_{what}{{replica=\"{address}\"}} {value}");
+                let _ = writeln!(
+                    text,
+                    "tailscope_guard_{what}{{replica=\"{address}\"}} {value}"
+                );
             }
         }
         self.hazards(&mut text, now);
@@ -135,10 +145,17 @@ impl Page {
             let holds = board.active(i, now);
             for kind in Kind::ALL {
                 let (count, total) = board.counted(i, kind);
-                let labels = format!("{{replica=\"{}\",kind=\"{}\"}}", replica.address, kind.name());
+                let labels = format!(
+                    "{{replica=\"{}\",kind=\"{}\"}}",
+                    replica.address,
+                    kind.name()
+                );
                 let _ = writeln!(text, "tailscope_guard_hazards_total{labels} {count}");
                 let total = total as f64 / 1e9;
-                let _ = writeln!(seconds, "tailscope_guard_hazard_seconds_total{labels} {total}");
+                let _ = writeln!(
+                    seconds,
+                    "tailscope_guard_hazard_seconds_total{labels} {total}"
+                );
                 let value = u8::from(holds.has(kind));
                 let _ = writeln!(active, "tailscope_guard_hazard_active{labels} {value}");
             }
@@ -150,27 +167,37 @@ impl Page {
     fn status(&self) -> Value {
         let now = Monotonic::now();
         let board = self.fleet.board();
-        let replicas = self.fleet.replicas().iter().enumerate().map(|(i, replica)| {
-            let hazards: Vec<&str> = board.active(i, now).kinds().map(Kind::name).collect();
-            json!({
-                "address": replica.address.to_string(),
-                "pids": board.pids(i),
-                "signals": board.coverage(i),
-                "incarnation": board.words().word(i as u32).incarnation(),
-                "hazards": hazards,
-                "down": replica.is_down(now),
-                "outstanding": replica.outstanding(),
-                "requests": replica.requests.load(Relaxed),
-                "errors": replica.errors.load(Relaxed),
-            })
-        });
+        let replicas = self
+            .fleet
+            .replicas()
+            .iter()
+            .enumerate()
+            .map(|(i, replica)| {
+                let hazards: Vec<&str> = board.active(i, now).kinds().map(Kind::name).collect();
+                json!({
+                    "address": replica.address.to_string(),
+                    "pids": board.pids(i),
+                    "signals": board.coverage(i),
+                    "incarnation": board.words().word(i as u32).incarnation(),
+                    "hazards": hazards,
+                    "down": replica.is_down(now),
+                    "outstanding": replica.outstanding(),
+                    "requests": replica.requests.load(Relaxed),
+                    "errors": replica.errors.load(Relaxed),
+                })
+            });
         let counts: serde_json::Map<String, Value> = self
             .figures
             .counts()
             .map(|(name, value)| (name.to_owned(), value.into()))
             .collect();
         let hedges: serde_json::Map<String, Value> = Trigger::all()
-            .map(|trigger| (trigger.name().to_owned(), self.figures.hedges(trigger).into()))
+            .map(|trigger| {
+                (
+                    trigger.name().to_owned(),
+                    self.figures.hedges(trigger).into(),
+                )
+            })
             .collect();
         json!({
             "kind": "guard",

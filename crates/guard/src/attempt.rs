@@ -87,7 +87,11 @@ async fn finish(
     response: Response<hyper::body::Incoming>,
     whole: bool,
 ) -> Result<Reply, Failure> {
-    let is_small = response.body().size_hint().exact().is_some_and(|size| size <= WHOLE);
+    let is_small = response
+        .body()
+        .size_hint()
+        .exact()
+        .is_some_and(|size| size <= WHOLE);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS || !(whole && is_small) {
         return Ok(response.map(|incoming| {
             let pool = std::rc::Rc::clone(&worker.pool);

@@ -48,7 +48,7 @@ const LATEST: usize = 64;
 
 #[derive(Debug)]
 struct Place {
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
     coverage: Mutex<Coverage>,
     pids: Mutex<Vec<u32>>,
     counts: [AtomicU64; Kind::ALL.len()],
@@ -71,7 +71,7 @@ impl Board {
     #[must_use]
     pub fn new(words: Words, replicas: usize) -> Self {
         let place = |_| Place {
-            news: watch::Sender::new(0),
+            changes: watch::Sender::new(0),
             coverage: Mutex::new(Coverage::None),
             pids: Mutex::default(),
             counts: Default::default(),
@@ -148,20 +148,20 @@ impl Board {
 
     /// Wakes whoever waits for this replica.
     pub fn wake(&self, replica: usize) {
-        self.places[replica].news.send_modify(|n| *n += 1);
+        self.places[replica].changes.send_modify(|n| *n += 1);
         self.any.send_modify(|n| *n += 1);
     }
 
     /// Changes whenever the hazards of any replica do.
     #[must_use]
-    pub fn any(&self) -> watch::Receiver<u64> {
+    pub fn subscribe_all(&self) -> watch::Receiver<u64> {
         self.any.subscribe()
     }
 
     /// Changes whenever this replica's hazards do.
     #[must_use]
-    pub fn news(&self, replica: usize) -> watch::Receiver<u64> {
-        self.places[replica].news.subscribe()
+    pub fn subscribe(&self, replica: usize) -> watch::Receiver<u64> {
+        self.places[replica].changes.subscribe()
     }
 
     /// How much is known of it.
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_change_wakes_who_waits_for_that_replica_only() {
         let board = Board::new(Words::in_memory(2).expect("memory"), 2);
-        let (mut ours, mut other) = (board.news(0), board.news(1));
+        let (mut ours, mut other) = (board.subscribe(0), board.subscribe(1));
         board.changed(change(Kind::Stopped, 5, 5, false));
         assert!(ours.has_changed().expect("the board lives"));
         assert!(!other.has_changed().expect("the board lives"));

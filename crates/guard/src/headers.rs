@@ -14,8 +14,7 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 
 /// Whether a request asks for another protocol on its connection.
 pub fn wants_upgrade(headers: &HeaderMap) -> bool {
-    headers.contains_key(UPGRADE)
-        && words(headers).any(|word| word.eq_ignore_ascii_case("upgrade"))
+    headers.contains_key(UPGRADE) && words(headers).any(|word| word.eq_ignore_ascii_case("upgrade"))
 }
 
 fn words(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -64,7 +63,10 @@ pub fn prepare<B>(request: &mut Request<B>, client: IpAddr, keeps_upgrade: bool)
             // The target says for whom a request is; Host is only beside it.
             request.headers_mut().insert(HOST, host);
         }
-        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let path = request
+            .uri()
+            .path_and_query()
+            .map_or("/", |path| path.as_str());
         if let Ok(uri) = path.parse::<Uri>() {
             *request.uri_mut() = uri;
         }
@@ -73,7 +75,9 @@ pub fn prepare<B>(request: &mut Request<B>, client: IpAddr, keeps_upgrade: bool)
     strip(headers, keeps_upgrade);
     // Guard itself asks the client to go on.
     headers.remove(EXPECT);
-    let so_far = headers.get(&FORWARDED_FOR).and_then(|value| value.to_str().ok());
+    let so_far = headers
+        .get(&FORWARDED_FOR)
+        .and_then(|value| value.to_str().ok());
     let all = match so_far {
         Some(before) => format!("{before}, {client}"),
         None => client.to_string(),
@@ -123,7 +127,10 @@ mod tests {
 
     #[test]
     fn a_request_to_upgrade_stays_one() {
-        let lines = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+        let lines = [
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "websocket"),
+        ];
         let request = prepared(&lines, "/", true);
         assert_eq!(request.headers()["connection"], "upgrade");
         assert_eq!(request.headers()["upgrade"], "websocket");

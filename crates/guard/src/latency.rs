@@ -60,8 +60,7 @@ impl Latencies {
     fn compute(&self) -> Option<Duration> {
         let mut both = self.now.clone();
         both.add(&self.before).ok()?;
-        (both.len() >= FEWEST)
-            .then(|| Duration::from_micros(both.value_at_quantile(self.quantile)))
+        (both.len() >= FEWEST).then(|| Duration::from_micros(both.value_at_quantile(self.quantile)))
     }
 
     /// The percentile; `None`: too few samples.

@@ -42,9 +42,10 @@ fn inodes(table: &str, address: SocketAddr) -> Vec<u64> {
         let (Some(local), Some(LISTENS)) = (fields.nth(1), fields.nth(1)) else {
             continue;
         };
-        let (Some(local), Some(inode)) =
-            (parse_address(local), fields.nth(5).and_then(|f| f.parse().ok()))
-        else {
+        let (Some(local), Some(inode)) = (
+            parse_address(local),
+            fields.nth(5).and_then(|f| f.parse().ok()),
+        ) else {
             continue;
         };
         if local.port() != address.port() {
@@ -86,9 +87,12 @@ fn holds(pid: u32, sockets: &HashSet<u64>) -> bool {
         let Ok(link) = fs::read_link(entry.path()) else {
             return false;
         };
-        let inode = link
-            .to_str()
-            .and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+        let inode = link.to_str().and_then(|text| {
+            text.strip_prefix("socket:[")?
+                .strip_suffix(']')?
+                .parse()
+                .ok()
+        });
         inode.is_some_and(|inode: u64| sockets.contains(&inode))
     })
 }

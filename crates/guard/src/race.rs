@@ -196,7 +196,7 @@ impl Race<'_> {
             self.hedge = Some(Hedge::begin(trigger, name(replica), None, waited));
             return true;
         }
-        let any = worker.fleet.board().any();
+        let any = worker.fleet.board().subscribe_all();
         let Some(lease) = worker.fleet.pick_calm(replica) else {
             if self.blocked.is_none() {
                 Figures::add(&worker.figures.hedges_without_replica);
@@ -231,7 +231,9 @@ impl Race<'_> {
         let number = self.worker.hedges.get();
         self.worker.hedges.set(number + 1);
         match loser {
-            Some(loser) if number.is_multiple_of(FOLLOWED) => follow(self.worker, loser, hedge, self.start),
+            Some(loser) if number.is_multiple_of(FOLLOWED) => {
+                follow(self.worker, loser, hedge, self.start)
+            }
             _ => figures.log(hedge),
         }
     }
@@ -267,9 +269,9 @@ async fn trigger(
         let _ = any.changed().await;
     }
     let board = worker.fleet.board();
-    let mut news = board.news(replica);
+    let mut changes = board.subscribe(replica);
     loop {
-        news.mark_unchanged();
+        changes.mark_unchanged();
         let now = Monotonic::now();
         let kinds = board.active(replica, now);
         let left = board.expected_end(replica, now).saturating_sub(now.0);
@@ -288,11 +290,11 @@ async fn trigger(
             _ => Duration::MAX,
         };
         if late == Duration::MAX {
-            let _ = news.changed().await;
+            let _ = changes.changed().await;
             continue;
         }
         tokio::select! {
-            _ = news.changed() => {}
+            _ = changes.changed() => {}
             () = tokio::time::sleep(late) => return Trigger::Percentile,
         }
     }

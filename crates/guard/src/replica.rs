@@ -170,11 +170,9 @@ impl Fleet {
             if let Some(lease) = self.pick(except) {
                 return Some(lease);
             }
-            if self.best(except).is_none() {
-                return None;
-            }
+            self.best(except)?;
             // A hazard that begins or ends makes another one the best.
-            let mut any = self.board.any();
+            let mut any = self.board.subscribe_all();
             tokio::select! {
                 () = room => {}
                 _ = any.changed() => {}
@@ -213,7 +211,8 @@ impl Fleet {
             .map(|i| (self.rank(i, now), i))
             .min_by(|a, b| a.0.cmp(&b.0))
             .map(|(rank, i)| {
-                let is_full = self.concurrency > 0 && self.replicas[i].outstanding() >= self.concurrency;
+                let is_full =
+                    self.concurrency > 0 && self.replicas[i].outstanding() >= self.concurrency;
                 (rank, i, !is_full)
             })
     }
@@ -245,7 +244,11 @@ mod tests {
     }
 
     fn hazard(fleet: &Fleet, replica: usize, kind: Kind) {
-        fleet.board().words().word(replica as u32).begin(kind, Monotonic::now());
+        fleet
+            .board()
+            .words()
+            .word(replica as u32)
+            .begin(kind, Monotonic::now());
     }
 
     #[test]

@@ -19,8 +19,8 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use framing::{Chunks, Head};
 pub use framing::Refusal;
+use framing::{Chunks, Head};
 
 /// The largest head that is accepted, in bytes.
 pub const LARGEST_HEAD: usize = 32 * 1024;
@@ -62,7 +62,11 @@ impl Gate {
     pub fn decide(&self, upgrades: bool) {
         let answer = if upgrades { UPGRADED } else { STAYED };
         self.answer.store(answer, Release);
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = self
+            .waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -123,7 +127,9 @@ impl<S> Screen<S> {
                     }
                 },
                 State::Length(left) => {
-                    let part = fresh.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    let part = fresh
+                        .len()
+                        .min(usize::try_from(*left).unwrap_or(usize::MAX));
                     *left -= part as u64;
                     self.cleared += part;
                     if *left > 0 || part == 0 {
@@ -160,7 +166,10 @@ impl<S> Screen<S> {
         self.state = State::Refused;
         self.held.truncate(self.cleared);
         if !in_head {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a malformed body"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a malformed body",
+            ));
         }
         self.held.extend_from_slice(REFUSED);
         self.cleared = self.held.len();
@@ -203,7 +212,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
                     return Pin::new(&mut this.stream).poll_read(cx, into);
                 }
                 State::Undecided => {
-                    let mut waker = this.gate.waker.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut waker = this
+                        .gate
+                        .waker
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner);
                     *waker = Some(cx.waker().clone());
                     drop(waker);
                     if this.gate.answer.load(Acquire) == NO_REQUEST {

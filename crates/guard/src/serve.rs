@@ -98,12 +98,14 @@ async fn answer(
 ) -> Reply {
     Figures::add(&worker.figures.requests);
     worker.budget.borrow_mut().earn(Instant::now());
-    let upgrades = request.method() == Method::CONNECT
-        || headers::wants_upgrade(request.headers());
+    let upgrades = request.method() == Method::CONNECT || headers::wants_upgrade(request.headers());
     let is_connect = request.method() == Method::CONNECT;
     headers::prepare(&mut request, client, upgrades && !is_connect);
     let limit = worker.timeout;
-    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_safe = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
     let forwarded = async {
         let Some(lease) = pick(&worker).await else {
             return Err("no replica".to_owned());

@@ -203,8 +203,12 @@ impl Work {
             };
             let word = self.board.words().word(replica as u32);
             let states: Vec<Option<u8>> = pids.iter().map(|pid| state_of(*pid)).collect();
-            let is_stopped = states.iter().any(|state| matches!(state, Some(b'T' | b't')));
-            let is_gone = states.iter().all(|state| matches!(state, None | Some(b'Z' | b'X')));
+            let is_stopped = states
+                .iter()
+                .any(|state| matches!(state, Some(b'T' | b't')));
+            let is_gone = states
+                .iter()
+                .all(|state| matches!(state, None | Some(b'Z' | b'X')));
             for (kind, holds) in [(Kind::Stopped, is_stopped), (Kind::Gone, is_gone)] {
                 let since = word.since(kind);
                 let changes = if holds {

@@ -27,9 +27,19 @@ const EVERYBODY: i32 = -1;
 
 /// Program, probe, what it tells, whether that ends.
 const PROBES: &[(&str, &str, u32, bool)] = &[
-    ("on_collection", "gc__begin", abi::TS_HAZARD_COLLECTION, false),
+    (
+        "on_collection",
+        "gc__begin",
+        abi::TS_HAZARD_COLLECTION,
+        false,
+    ),
     ("on_collection", "gc__end", abi::TS_HAZARD_COLLECTION, true),
-    ("on_operation", "vmops__begin", abi::TS_HAZARD_SAFEPOINT, false),
+    (
+        "on_operation",
+        "vmops__begin",
+        abi::TS_HAZARD_SAFEPOINT,
+        false,
+    ),
     ("on_operation", "vmops__end", abi::TS_HAZARD_SAFEPOINT, true),
 ];
 

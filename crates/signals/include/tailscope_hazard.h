@@ -26,8 +26,9 @@ enum ts_hazard_kind {
 /* Times are CLOCK_MONOTONIC in ns. */
 struct ts_hazard {
 	__u32 mask;
-	__u32 incarnation; /* grows when the replica's first process is found, or executes a program */
-	__u32 processes;   /* that are watched for it */
+	__u32
+	    incarnation; /* grows when the replica's first process is found, or executes a program */
+	__u32 processes; /* that are watched for it */
 	__u32 spare;
 	__u64 since[TS_HAZARD_KINDS];
 };

@@ -16,6 +16,7 @@ from typing import Any
 from proof.ports import answers, free_port
 
 from rig import installed
+from rig.java import java, jcmd
 from rig.processes import Started
 from rig.waiting import until
 
@@ -30,9 +31,11 @@ class Replica:
         self.log.touch()
         self.start()
 
+    def command(self) -> list[object]:
+        return [sys.executable, SERVER, self.port, self.name, self.log]
+
     def start(self) -> None:
-        command = [sys.executable, SERVER, self.port, self.name, self.log]
-        self.process = Started(command)
+        self.process = Started(self.command())
         until(lambda: answers(self.port) or not self.process.runs, f"{self.name} serves")
         assert self.process.runs, self.process.wait()
 
@@ -59,6 +62,18 @@ class Replica:
         if self.process.runs:
             self.thaw()
         self.process.__exit__()
+
+
+class JavaReplica(Replica):
+    """A JVM, in which a full collection takes a while. It does not log."""
+
+    def command(self) -> list[object]:
+        return java("tailscope.Answering", self.port, self.name)
+
+    def collect(self) -> None:
+        """Has it collect all garbage, and waits for the end."""
+        order = jcmd(self.process.pid, "GC.run")
+        subprocess.run(order, check=True, capture_output=True, timeout=60)
 
 
 class Guard(Started):

@@ -50,7 +50,12 @@ pub struct Guard {
     pub hedge_at: f64,
 
     /// Requests that a replica gets at a time; the others wait in Guard [default: no limit]
-    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
     pub concurrency: usize,
 
     /// How long a request may take, over all attempts, until its answer begins

@@ -39,7 +39,9 @@ pub fn run(args: &Hazards) -> Result<ExitCode> {
     let until = args.duration.map(|duration| Instant::now() + duration);
     let mut gone = vec![false; args.pids.len()];
     while !stop.load(Relaxed) && until.is_none_or(|until| Instant::now() < until) {
-        let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
+        let left = until.map_or(LOOK, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
         match changes.recv_timeout(left.min(LOOK)) {
             Ok(change) => {
                 show(args, start, change)?;

@@ -53,7 +53,9 @@ fn serve(args: &Guard) -> Result<ExitCode> {
 
 fn options(args: &Guard) -> Result<Options> {
     if args.listen.is_empty() {
-        return Err(Failure::usage("nowhere to accept clients; add --listen 127.0.0.1:8080"));
+        return Err(Failure::usage(
+            "nowhere to accept clients; add --listen 127.0.0.1:8080",
+        ));
     }
     if args.replicas.is_empty() {
         return Err(Failure::usage(
@@ -122,14 +124,22 @@ fn introduce(
         let coverage = board.coverage(i);
         let what = match coverage {
             Coverage::None => "no process of this machine listens there: no signals".to_owned(),
-            known => format!("process {}: {}", pids(&board.pids(i)), hazards::words(known)),
+            known => format!(
+                "process {}: {}",
+                pids(&board.pids(i)),
+                hazards::words(known)
+            ),
         };
         if !args.quiet || coverage == Coverage::None {
             say!("replica {replica}: {what}");
         }
     }
     if !args.quiet {
-        let addresses: Vec<String> = guard.addresses().iter().map(SocketAddr::to_string).collect();
+        let addresses: Vec<String> = guard
+            .addresses()
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect();
         let mode = if options.dry_run { " (dry run)" } else { "" };
         say!("listening on {}{mode}", addresses.join(", "));
         if let Some(admin) = guard.admin() {
@@ -142,4 +152,3 @@ fn pids(pids: &[u32]) -> String {
     let all: Vec<String> = pids.iter().map(u32::to_string).collect();
     all.join(", ")
 }
-

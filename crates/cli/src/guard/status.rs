@@ -46,7 +46,7 @@ fn ask(address: SocketAddr) -> Result<Value, String> {
         .map_err(words)?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    if !head.split(' ').nth(1).is_some_and(|status| status == "200") {
+    if head.split(' ').nth(1) != Some("200") {
         return Err("it does not speak HTTP, or is another program".into());
     }
     match serde_json::from_str::<Value>(body) {
@@ -65,7 +65,9 @@ fn text(status: &Value) -> String {
         "replica", "signals", "outstanding", "requests", "errors"
     );
     for replica in list(&status["replicas"]) {
-        let mut hazards: Vec<&str> = list(&replica["hazards"]).filter_map(Value::as_str).collect();
+        let mut hazards: Vec<&str> = list(&replica["hazards"])
+            .filter_map(Value::as_str)
+            .collect();
         if replica["down"] == true {
             hazards.push("refuses connections");
         }
@@ -76,7 +78,11 @@ fn text(status: &Value) -> String {
             number(&replica["outstanding"]),
             number(&replica["requests"]),
             number(&replica["errors"]),
-            if hazards.is_empty() { "-".to_owned() } else { hazards.join(", ") },
+            if hazards.is_empty() {
+                "-".to_owned()
+            } else {
+                hazards.join(", ")
+            },
         );
     }
     text.push('\n');
@@ -88,7 +94,11 @@ fn text(status: &Value) -> String {
     }
     for (trigger, value) in status["hedges"].as_object().into_iter().flatten() {
         if value.as_u64() != Some(0) {
-            text += &format!("{:<24} {:>12}\n", format!("hedges by {trigger}"), number(value));
+            text += &format!(
+                "{:<24} {:>12}\n",
+                format!("hedges by {trigger}"),
+                number(value)
+            );
         }
     }
     text

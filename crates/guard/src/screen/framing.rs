@@ -53,7 +53,10 @@ const MOST_HEADERS: usize = 100;
 /// If any server could read it in another way, or it is longer than `largest` bytes.
 pub fn check(bytes: &[u8], largest: usize) -> Result<Option<Head>, Refusal> {
     // Empty lines before a request line: RFC 9112 allows one, and no client of today sends it.
-    if bytes.first().is_some_and(|byte| *byte == b'\r' || *byte == b'\n') {
+    if bytes
+        .first()
+        .is_some_and(|byte| *byte == b'\r' || *byte == b'\n')
+    {
         return Err(Refusal::RequestLine);
     }
     let mut lines = Lines { bytes, at: 0 };
@@ -296,7 +299,11 @@ impl Chunks {
             (At::SizeLf, b'\n') => {
                 self.digits = 0;
                 self.empty = true;
-                if self.size == 0 { At::Trailer } else { At::Data }
+                if self.size == 0 {
+                    At::Trailer
+                } else {
+                    At::Data
+                }
             }
             (At::DataCr, b'\r') => At::DataLf,
             (At::DataLf, b'\n') => At::Size,

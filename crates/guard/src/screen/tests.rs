@@ -105,7 +105,10 @@ fn good_requests_pass_unchanged_however_they_arrive() {
         let twice = [request.as_bytes(), request.as_bytes()].concat();
         for piece in [1, 3, 1000] {
             let (got, failed) = through(&twice, piece);
-            assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(&twice));
+            assert_eq!(
+                String::from_utf8_lossy(&got),
+                String::from_utf8_lossy(&twice)
+            );
             assert!(!failed, "{request:?}");
         }
     }
@@ -143,11 +146,17 @@ fn a_bad_chunk_ends_the_connection() {
 
 #[test]
 fn heads_have_a_largest_size() {
-    let request = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(LARGEST_HEAD));
+    let request = format!(
+        "GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n",
+        "y".repeat(LARGEST_HEAD)
+    );
     assert_eq!(through(request.as_bytes(), 1000).0, REFUSED);
     let endless = "GET /".to_owned() + &"y".repeat(2 * LARGEST_HEAD);
     assert_eq!(through(endless.as_bytes(), 1000).0, REFUSED);
-    let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(101));
+    let many = format!(
+        "GET / HTTP/1.1\r\nHost: a\r\n{}\r\n",
+        "X: y\r\n".repeat(101)
+    );
     assert_eq!(through(many.as_bytes(), 1000).0, REFUSED);
 }
 
@@ -155,7 +164,10 @@ fn heads_have_a_largest_size() {
 fn bytes_after_a_request_to_upgrade_wait_for_its_answer() {
     let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
     let (got, failed) = through(format!("{upgrade}GET /smuggled").as_bytes(), 1000);
-    assert_eq!((String::from_utf8_lossy(&got).as_ref(), failed), (upgrade, false));
+    assert_eq!(
+        (String::from_utf8_lossy(&got).as_ref(), failed),
+        (upgrade, false)
+    );
 }
 
 proptest! {
