@@ -323,6 +323,32 @@ def test_streams_upgrades_and_bodies_pass_through(
             got += part
 
 
+@pytest.mark.measures
+def test_an_answer_in_two_pieces_does_not_wait_for_a_delayed_acknowledgement(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard()
+
+    def seconds(connection: http.client.HTTPConnection) -> float:
+        ask(connection, "GET", "/")
+        begin = time.monotonic()
+        for _ in range(60):
+            assert ask(connection, "GET", "/nagle")[0] == 200
+        return time.monotonic() - begin
+
+    direct = seconds(http.client.HTTPConnection("127.0.0.1", pair[0].port, timeout=60))
+    assert seconds(started.connect()) < direct / 2
+
+
+def test_a_head_has_the_length_and_no_body(guard: Start) -> None:
+    connection = guard().connect()
+    for _ in range(3):
+        connection.request("HEAD", "/")
+        answer = connection.getresponse()
+        assert answer.getheader("Content-Length") in ("5", "6")
+        assert answer.read() == b""
+
+
 def test_headers_of_the_connection_are_not_forwarded(guard: Start) -> None:
     started = guard()
     connection = started.connect()

@@ -1,16 +1,20 @@
 //! One attempt: a request is sent to one replica, and its answer's head awaited.
 
+use std::pin::pin;
+
 use bytes::Bytes;
-use http_body_util::BodyExt;
-use hyper::body::Body;
+use http_body_util::{BodyExt, Collected};
+use hyper::body::{Body, Incoming};
 use hyper::{Request, Response, StatusCode};
+use tokio::task::yield_now;
 
 use crate::body::{Passing, ReplyBody, RequestBody};
+use crate::figures::Figures;
 use crate::pool::{self, Connection};
 use crate::replica::Lease;
 use crate::worker::Worker;
 
-/// Answers up to this size are taken whole before they count as good: a pause within them can then
+/// Answers up to this size are taken whole before they are passed on, so that a pause within them can
 /// still be raced.
 const WHOLE: u64 = 64 * 1024;
 
@@ -33,18 +37,17 @@ impl Failure {
     }
 }
 
-/// An answer's head, with what is needed to pass its body on.
+/// An answer's head.
 pub type Reply = Response<ReplyBody>;
 
-/// Sends a request to the replica of this lease. `whole`: a small answer is awaited to its end.
+/// Sends a request to the replica of this lease.
 pub async fn send(
     worker: &Worker,
     lease: Lease,
     mut request: Request<RequestBody>,
-    whole: bool,
 ) -> Result<Reply, Failure> {
     let replica = lease.get();
-    crate::figures::Figures::add(&replica.requests);
+    Figures::add(&replica.requests);
     loop {
         let (mut connection, is_fresh) = match worker.pool.take(lease.replica) {
             Some(connection) => (connection, false),
@@ -61,7 +64,7 @@ pub async fn send(
         match connection.sender.try_send_request(request).await {
             Ok(response) => {
                 replica.succeeded();
-                return finish(worker, lease, connection, response, whole).await;
+                return finish(worker, lease, connection, response).await;
             }
             Err(mut error) => match error.take_message() {
                 // An idle connection that the replica had closed: another one, or a new one.
@@ -71,7 +74,7 @@ pub async fn send(
                     return Err(Failure::NeverSent(Box::new(unsent), why));
                 }
                 None => {
-                    crate::figures::Figures::add(&replica.errors);
+                    Figures::add(&replica.errors);
                     let why = format!("{}: {}", replica.address, error.error());
                     return Err(Failure::Lost(why));
                 }
@@ -84,28 +87,42 @@ async fn finish(
     worker: &Worker,
     lease: Lease,
     connection: Connection,
-    response: Response<hyper::body::Incoming>,
-    whole: bool,
+    response: Response<Incoming>,
 ) -> Result<Reply, Failure> {
     let is_small = response
         .body()
         .size_hint()
         .exact()
         .is_some_and(|size| size <= WHOLE);
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS || !(whole && is_small) {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS || !is_small {
         return Ok(response.map(|incoming| {
             let pool = std::rc::Rc::clone(&worker.pool);
             ReplyBody::Passing(Box::new(Passing::new(incoming, connection, lease, pool)))
         }));
     }
     let (head, incoming) = response.into_parts();
-    let bytes: Bytes = match incoming.collect().await {
+    let bytes: Bytes = match collect(incoming, &connection).await {
         Ok(collected) => collected.to_bytes(),
         Err(e) => {
-            crate::figures::Figures::add(&lease.get().errors);
+            Figures::add(&lease.get().errors);
             return Err(Failure::Lost(format!("{}: {e}", lease.get().address)));
         }
     };
     worker.pool.put(lease.replica, connection);
     Ok(Response::from_parts(head, bytes.into()))
+}
+
+/// The whole body. What does not come with the head is hurried on.
+async fn collect(incoming: Incoming, connection: &Connection) -> hyper::Result<Collected<Bytes>> {
+    let mut collecting = pin!(incoming.collect());
+    for _ in 0..2 {
+        // The connection's task hands it on when it has its turn.
+        tokio::select! {
+            biased;
+            collected = collecting.as_mut() => return collected,
+            () = yield_now() => {}
+        }
+    }
+    connection.hurry.acknowledge();
+    collecting.await
 }

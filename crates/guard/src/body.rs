@@ -63,6 +63,8 @@ pub enum ReplyBody {
 pub struct Passing {
     incoming: Incoming,
     held: Option<(Connection, Lease)>,
+    /// Whether its rest was hurried on once.
+    hurried: bool,
     pool: Rc<Pool>,
 }
 
@@ -76,6 +78,7 @@ impl Passing {
         Self {
             incoming,
             held: Some((connection, lease)),
+            hurried: false,
             pool,
         }
     }
@@ -107,6 +110,12 @@ impl Body for ReplyBody {
                 .map_err(|never| match never {}),
             Self::Passing(passing) => {
                 let polled = Pin::new(&mut passing.incoming).poll_frame(cx);
+                if polled.is_pending()
+                    && !std::mem::replace(&mut passing.hurried, true)
+                    && let Some((connection, _)) = &passing.held
+                {
+                    connection.hurry.acknowledge();
+                }
                 if matches!(polled, Poll::Ready(None)) || passing.incoming.is_end_stream() {
                     passing.end();
                 }

@@ -23,6 +23,7 @@ mod race;
 mod replica;
 mod screen;
 mod serve;
+mod shared_stream;
 mod target;
 mod watcher;
 mod worker;

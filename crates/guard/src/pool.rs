@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::body::RequestBody;
 use crate::options::CONNECT;
+use crate::shared_stream::{Hurry, SharedStream};
 
 /// So many idle connections are kept to a replica.
 const MOST_IDLE: usize = 256;
@@ -24,6 +25,8 @@ const LONGEST_IDLE: Duration = Duration::from_secs(50);
 pub struct Connection {
     /// The way to its task.
     pub sender: SendRequest<RequestBody>,
+    /// What has an answer's rest come sooner.
+    pub hurry: Hurry,
     since: Instant,
 }
 
@@ -96,6 +99,7 @@ pub async fn connect(address: SocketAddr) -> Result<Connection, String> {
     };
     // A small request must not wait for an acknowledgement.
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    let (stream, hurry) = SharedStream::new(stream);
     let (sender, connection) = Builder::new()
         .max_buf_size(128 * 1024)
         .handshake(TokioIo::new(stream))
@@ -107,6 +111,7 @@ pub async fn connect(address: SocketAddr) -> Result<Connection, String> {
     });
     Ok(Connection {
         sender,
+        hurry,
         since: Instant::now(),
     })
 }

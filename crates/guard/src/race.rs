@@ -61,7 +61,7 @@ impl Running {
         Self {
             replica: lease.replica,
             is_hedge,
-            attempt: Box::pin(async move { send(&worker, lease, request, true).await }),
+            attempt: Box::pin(async move { send(&worker, lease, request).await }),
         }
     }
 }

@@ -175,7 +175,7 @@ async fn once(
     let mut tried = Vec::new();
     loop {
         let replica = lease.replica;
-        let (unsent, why) = match send(worker, lease, request, false).await {
+        let (unsent, why) = match send(worker, lease, request).await {
             Ok(reply) => return Ok(reply),
             Err(Failure::Lost(why)) => return Err(why),
             Err(Failure::NeverSent(unsent, why)) => (unsent, why),

@@ -4,6 +4,7 @@ It appends a line to LOG for each request that it executes: the method, and the 
 
 GET /         its name            GET /slow?ms=N    its name, N ms later
 GET /fail     500                 GET /mixed        500 from `second`, else its name after 1.5 s
+GET /nagle    its name, the head and the body in two segments, without TCP_NODELAY
 GET /stream   two chunks, the second when GET /go has come
 GET /headers  the request's headers, as lines
 POST /        its body            GET with Upgrade: echo, then whatever the client sends, reversed
@@ -12,6 +13,7 @@ POST /        its body            GET with Upgrade: echo, then whatever the clie
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -56,6 +58,14 @@ class Handler(BaseHTTPRequestHandler):
         elif url.path == "/mixed":
             time.sleep(1.5)
             self.answer(NAME.encode())
+        elif url.path == "/nagle":
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(NAME)))
+            self.end_headers()
+            self.wfile.flush()
+            self.wfile.write(NAME.encode())
+            self.wfile.flush()
         elif url.path == "/stream":
             self.stream()
         elif url.path == "/headers":
