@@ -375,6 +375,17 @@ def test_requests_wait_in_guard_where_replicas_have_enough(
     assert max(seen) == 1
 
 
+def test_threads_that_serve_have_no_capabilities(guard: Start) -> None:
+    started = guard("--threads", 2)
+    assert started.get()[0] == 200
+    held = {}
+    for task in Path(f"/proc/{started.pid}/task").iterdir():
+        lines = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
+        held.setdefault(lines["Name"], set()).add(int(lines["CapPrm"], 16))
+    assert held["guard"] == {0}
+    assert held["hazards"] != {0}
+
+
 def test_metrics_and_status_say_what_was_done(guard: Start, pair: tuple[Replica, Replica]) -> None:
     started = guard("--threads", 2)
     for _ in range(10):

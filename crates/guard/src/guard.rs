@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use tailscope_kernel::{LoadError, drop_all_capabilities};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -36,6 +37,9 @@ pub enum StartError {
     /// A thread or its runtime.
     #[error("can't start a thread: {0}")]
     Thread(io::Error),
+    /// The capabilities can't be given up.
+    #[error(transparent)]
+    Privileges(LoadError),
 }
 
 /// A guard that serves.
@@ -50,10 +54,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts to serve. `board`: what is known of the replicas, in their order.
+    /// Starts to serve. `board`: what is known of the replicas, in their order. The calling thread,
+    /// and those that serve, lose all capabilities.
     ///
     /// # Errors
-    /// If an address can't be listened on.
+    /// If an address can't be listened on, or the system refuses a thread.
     pub fn start(options: &Options, board: Arc<Board>) -> Result<Self, StartError> {
         let fleet = Arc::new(Fleet::new(
             &options.replicas,
@@ -82,6 +87,8 @@ impl Guard {
             admin_address = Some(listener.local_addr().map_err(StartError::Thread)?);
             admin_listener = Some(listener);
         }
+        // What reads foreign bytes has no need of them any more: the thread of the hazards keeps its.
+        drop_all_capabilities().map_err(StartError::Privileges)?;
         let mut guard = Self {
             stop,
             threads: Vec::new(),

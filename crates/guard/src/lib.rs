@@ -13,6 +13,8 @@ mod board;
 mod body;
 mod budget;
 mod figures;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod guard;
 mod headers;
 mod latency;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tailscope_kernel::hazard::{Hazards, SLOTS};
 use tailscope_kernel::timeline::Listening;
+use tailscope_kernel::{Also, drop_capabilities};
 use tailscope_process::maps::{CodeFile, code_files};
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::{Active, Change, Kind, Words};
@@ -137,6 +138,9 @@ impl Work {
             listens: HashSet::new(),
             say,
         };
+        if work.hazards.is_some() {
+            drop_capabilities([(Also::AttachProbes, true)]).map_err(std::io::Error::other)?;
+        }
         // Before anybody is served, so that the first request finds the words right.
         work.search();
         Ok((work, refused))

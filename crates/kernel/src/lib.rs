@@ -58,7 +58,10 @@ pub use load_error::{LoadError, Missing, NamespaceError};
 pub use losses::{Losses, Uncovered};
 pub use mechanism::{Measurement, Mechanism, Mechanisms};
 pub use pid_namespace::PidNamespace;
-pub use privilege::{Also, drop_capabilities, drop_capabilities_but_reading, missing_capabilities};
+pub use privilege::{
+    Also, drop_all_capabilities, drop_capabilities, drop_capabilities_but_reading,
+    missing_capabilities,
+};
 pub use probes::{Edge, MAX_PROBE_SOURCES, Probe, ProbeError, Spot};
 pub use process_events::Event;
 pub use retention::Source;
