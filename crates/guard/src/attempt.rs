@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 
 use crate::body::{Passing, ReplyBody, RequestBody};
 use crate::figures::Figures;
-use crate::pool::{self, Connection};
+use crate::pool::Connection;
 use crate::replica::Lease;
 use crate::worker::Worker;
 
@@ -51,7 +51,7 @@ pub async fn send(
     loop {
         let (mut connection, is_fresh) = match worker.pool.take(lease.replica) {
             Some(connection) => (connection, false),
-            None => match pool::connect(replica.address).await {
+            None => match worker.pool.connect(&lease).await {
                 Ok(connection) => (connection, true),
                 Err(why) => {
                     replica.failed();
@@ -61,14 +61,19 @@ pub async fn send(
                 }
             },
         };
-        match connection.sender.try_send_request(request).await {
+        match connection.sender.send(request).await {
             Ok(response) => {
                 replica.succeeded();
                 return finish(worker, lease, connection, response).await;
             }
             Err(mut error) => match error.take_message() {
                 // An idle connection that the replica had closed: another one, or a new one.
-                Some(unsent) if !is_fresh => request = unsent,
+                Some(unsent) if !is_fresh => {
+                    if worker.pool.is_2() {
+                        worker.pool.forget(lease.replica);
+                    }
+                    request = unsent;
+                }
                 Some(unsent) => {
                     let why = format!("{}: {}", replica.address, error.error());
                     return Err(Failure::NeverSent(Box::new(unsent), why));
@@ -101,15 +106,15 @@ async fn finish(
         }));
     }
     let (head, incoming) = response.into_parts();
-    let bytes: Bytes = match collect(incoming, &connection).await {
-        Ok(collected) => collected.to_bytes(),
+    let body = match collect(incoming, &connection).await {
+        Ok(collected) => ReplyBody::from(collected),
         Err(e) => {
             Figures::add(&lease.get().errors);
             return Err(Failure::Lost(format!("{}: {e}", lease.get().address)));
         }
     };
     worker.pool.put(lease.replica, connection);
-    Ok(Response::from_parts(head, bytes.into()))
+    Ok(Response::from_parts(head, body))
 }
 
 /// The whole body. What does not come with the head is hurried on.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Collected, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use crate::pool::{Connection, Pool};
@@ -54,6 +54,8 @@ impl Body for RequestBody {
 pub enum ReplyBody {
     /// All of it.
     Whole(Full<Bytes>),
+    /// All of it, and trailers.
+    WithTrailers(Collected<Bytes>),
     /// What the replica sends, as it comes.
     Passing(Box<Passing>),
 }
@@ -96,6 +98,15 @@ impl From<Bytes> for ReplyBody {
     }
 }
 
+impl From<Collected<Bytes>> for ReplyBody {
+    fn from(collected: Collected<Bytes>) -> Self {
+        match collected.trailers() {
+            None => collected.to_bytes().into(),
+            Some(_) => Self::WithTrailers(collected),
+        }
+    }
+}
+
 impl Body for ReplyBody {
     type Data = Bytes;
     type Error = hyper::Error;
@@ -106,6 +117,9 @@ impl Body for ReplyBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match &mut *self {
             Self::Whole(whole) => Pin::new(whole)
+                .poll_frame(cx)
+                .map_err(|never| match never {}),
+            Self::WithTrailers(collected) => Pin::new(collected)
                 .poll_frame(cx)
                 .map_err(|never| match never {}),
             Self::Passing(passing) => {
@@ -127,6 +141,7 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(whole) => whole.is_end_stream(),
+            Self::WithTrailers(collected) => collected.is_end_stream(),
             Self::Passing(passing) => passing.incoming.is_end_stream(),
         }
     }
@@ -134,6 +149,7 @@ impl Body for ReplyBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(whole) => whole.size_hint(),
+            Self::WithTrailers(collected) => collected.size_hint(),
             Self::Passing(passing) => passing.incoming.size_hint(),
         }
     }

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use hyper::{Request, Uri};
+use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme};
+use hyper::{Request, Uri, Version};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -52,9 +53,10 @@ pub fn strip(headers: &mut HeaderMap, keeps_upgrade: bool) {
     }
 }
 
-/// Makes a client's request one for a replica: its target in origin form, its headers without
-/// those of the connection, and who asks.
-pub fn prepare<B>(request: &mut Request<B>, client: IpAddr, keeps_upgrade: bool) {
+/// Makes a client's request one for a replica: its target and its headers as the replica's protocol
+/// has them, without those of the connection, and who asks. `to_2`: the replica speaks HTTP/2.
+pub fn prepare<B>(request: &mut Request<B>, client: IpAddr, keeps_upgrade: bool, to_2: bool) {
+    let takes_trailers = request.headers().get(TE).is_some_and(|te| te == "trailers");
     if request.method() != hyper::Method::CONNECT {
         let authority = request.uri().authority().map(|a| a.as_str().to_owned());
         if let Some(authority) = authority
@@ -73,6 +75,10 @@ pub fn prepare<B>(request: &mut Request<B>, client: IpAddr, keeps_upgrade: bool)
     }
     let headers = request.headers_mut();
     strip(headers, keeps_upgrade);
+    join_cookies(headers);
+    if to_2 && takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
     // Guard itself asks the client to go on.
     headers.remove(EXPECT);
     let so_far = headers
@@ -84,6 +90,38 @@ pub fn prepare<B>(request: &mut Request<B>, client: IpAddr, keeps_upgrade: bool)
     };
     if let Ok(value) = HeaderValue::from_str(&all) {
         headers.insert(FORWARDED_FOR, value);
+    }
+    if to_2 {
+        for_http2(request);
+    } else {
+        *request.version_mut() = Version::HTTP_11;
+    }
+}
+
+/// HTTP/2 has the host in the target.
+fn for_http2<B>(request: &mut Request<B>) {
+    *request.version_mut() = Version::HTTP_2;
+    let Some(host) = request.headers_mut().remove(HOST) else {
+        return;
+    };
+    let path = request.uri().path_and_query().cloned();
+    let mut parts = Parts::default();
+    parts.scheme = Some(Scheme::HTTP);
+    parts.authority = Authority::try_from(host.as_bytes()).ok();
+    parts.path_and_query = path.or_else(|| Some(PathAndQuery::from_static("/")));
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+}
+
+/// HTTP/2 may have a header for each cookie; HTTP/1.1 has one for all (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let all: Vec<HeaderValue> = headers.get_all(COOKIE).iter().cloned().collect();
+    if all.len() > 1 {
+        let parts: Vec<&[u8]> = all.iter().map(HeaderValue::as_bytes).collect();
+        if let Ok(joined) = HeaderValue::from_bytes(&parts.join(&b"; "[..])) {
+            headers.insert(COOKIE, joined);
+        }
     }
 }
 
@@ -97,7 +135,7 @@ mod tests {
             builder = builder.header(*name, *value);
         }
         let mut request = builder.body(()).expect("a request");
-        prepare(&mut request, [10, 0, 0, 1].into(), keeps_upgrade);
+        prepare(&mut request, [10, 0, 0, 1].into(), keeps_upgrade, false);
         request
     }
 
@@ -123,6 +161,23 @@ mod tests {
         let request = prepared(&[("host", "other")], "http://a.example/x", false);
         assert_eq!(request.headers()["host"], "a.example");
         assert_eq!(request.uri(), "/x");
+    }
+
+    #[test]
+    fn a_request_for_http2_has_its_host_in_the_target() {
+        let mut request = Request::builder()
+            .uri("/x?y")
+            .header("host", "a:1")
+            .header("te", "trailers")
+            .header("cookie", "b=1")
+            .header("cookie", "c=2")
+            .body(())
+            .expect("a request");
+        prepare(&mut request, [10, 0, 0, 1].into(), false, true);
+        assert_eq!(request.uri(), "http://a:1/x?y");
+        assert_eq!(request.headers()["te"], "trailers");
+        assert_eq!(request.headers()["cookie"], "b=1; c=2");
+        assert!(!request.headers().contains_key("host"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod board;
 mod body;
 mod budget;
 mod figures;
+mod first_bytes;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod guard;

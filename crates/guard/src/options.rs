@@ -10,6 +10,8 @@ pub struct Options {
     pub listen: Vec<SocketAddr>,
     /// The servers that answer.
     pub replicas: Vec<SocketAddr>,
+    /// Whether they speak HTTP/2 without TLS; otherwise HTTP/1.1.
+    pub replicas_speak_2: bool,
     /// Extra requests for each request: 0.01 for 1 %.
     pub budget: f64,
     /// At which quantile a request to a replica without signals is sent once more: 0.95 for p95.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use hyper::header::HeaderMap;
-use hyper::{Method, Request, Uri};
+use hyper::{Method, Request, Uri, Version};
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::Kind;
 use tokio::sync::watch;
@@ -31,8 +31,10 @@ const FOLLOWED: u64 = 8;
 pub struct Template {
     /// GET, HEAD or OPTIONS.
     pub method: Method,
-    /// In origin form.
+    /// As the replica's protocol has it.
     pub uri: Uri,
+    /// The replica's protocol.
+    pub version: Version,
     /// As they are sent on.
     pub headers: HeaderMap,
 }
@@ -42,6 +44,7 @@ impl Template {
         let mut request = Request::new(RequestBody::Empty);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
+        *request.version_mut() = self.version;
         *request.headers_mut() = self.headers.clone();
         request
     }

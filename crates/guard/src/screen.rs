@@ -88,12 +88,17 @@ pub struct Screen<S> {
 }
 
 impl<S> Screen<S> {
-    /// `on_refusal` is called for each request that is refused.
-    pub fn new(stream: S, on_refusal: impl Fn(Refusal) + Send + 'static) -> (Self, Arc<Gate>) {
+    /// `is_raw`: it is not HTTP/1.1, and passes unread. `on_refusal` is called for each request that is
+    /// refused.
+    pub fn new(
+        stream: S,
+        is_raw: bool,
+        on_refusal: impl Fn(Refusal) + Send + 'static,
+    ) -> (Self, Arc<Gate>) {
         let gate = Arc::new(Gate::default());
         let screen = Self {
             stream,
-            state: State::Head,
+            state: if is_raw { State::Raw } else { State::Head },
             held: Vec::new(),
             taken: 0,
             cleared: 0,

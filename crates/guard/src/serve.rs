@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,9 +12,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1::Builder;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -24,15 +25,19 @@ use tokio::time::{sleep, timeout};
 use crate::attempt::{Failure, Reply, send};
 use crate::body::{ReplyBody, RequestBody};
 use crate::figures::Figures;
+use crate::first_bytes::FirstBytes;
 use crate::headers;
 use crate::options::{GRACE, HEAD};
+use crate::pool::ThisThread;
 use crate::race::{Template, race};
 use crate::replica::Lease;
-use crate::screen::{Gate, Screen};
+use crate::screen::{Gate, LARGEST_HEAD, Screen};
 use crate::worker::Worker;
 
 /// How often a request that was never sent is tried elsewhere.
 const MOST_UNSENT: u32 = 3;
+/// Requests that one client may have at a time on a connection of HTTP/2.
+const MOST_STREAMS: u32 = 256;
 /// After an accept that failed, as when descriptors are used up.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -67,21 +72,40 @@ async fn client(
     if stream.set_nodelay(true).is_err() {
         return; // it is gone
     }
+    let Ok(Ok((stream, is_2))) = timeout(HEAD, FirstBytes::read(stream)).await else {
+        return; // it is gone, or says nothing
+    };
     let figures = Arc::clone(&worker.figures);
-    let (screen, gate) = Screen::new(stream, move |_| Figures::add(&figures.malformed));
+    let (screen, gate) = Screen::new(stream, is_2, move |_| Figures::add(&figures.malformed));
     let service = service_fn(move |request| {
         let (worker, gate) = (Rc::clone(&worker), Arc::clone(&gate));
         async move { Ok::<_, Infallible>(answer(worker, request, peer, gate).await) }
     });
-    let connection = Builder::new()
+    // What goes wrong on a connection is the client's: it is answered as far as that is possible.
+    if is_2 {
+        let connection = http2::Builder::new(ThisThread)
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_header_list_size(LARGEST_HEAD as u32)
+            .keep_alive_interval(HEAD)
+            .serve_connection(TokioIo::new(screen), service);
+        let mut connection = pin!(connection);
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = stop.changed() => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+        return;
+    }
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(128 * 1024)
         .serve_connection(TokioIo::new(screen), service)
         .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
+    let mut connection = pin!(connection);
     tokio::select! {
-        // What went wrong is the client's: it has been answered as far as that is possible.
         _ = connection.as_mut() => return,
         _ = stop.changed() => {}
     }
@@ -99,13 +123,19 @@ async fn answer(
     Figures::add(&worker.figures.requests);
     worker.budget.borrow_mut().earn(Instant::now());
     let upgrades = request.method() == Method::CONNECT || headers::wants_upgrade(request.headers());
-    let is_connect = request.method() == Method::CONNECT;
-    headers::prepare(&mut request, client, upgrades && !is_connect);
+    let (is_connect, version) = (request.method() == Method::CONNECT, request.version());
+    let to_2 = worker.pool.is_2();
+    headers::prepare(&mut request, client, upgrades && !is_connect, to_2);
     let limit = worker.timeout;
     let is_safe = matches!(
         *request.method(),
         Method::GET | Method::HEAD | Method::OPTIONS
     );
+    if upgrades && (to_2 || version == Version::HTTP_2) {
+        gate.decide(false);
+        let why = "CONNECT and Upgrade are only passed on from HTTP/1.1 to HTTP/1.1";
+        return say(StatusCode::NOT_IMPLEMENTED, why);
+    }
     let forwarded = async {
         let Some(lease) = pick(&worker).await else {
             return Err("no replica".to_owned());
@@ -118,6 +148,7 @@ async fn answer(
             let template = Template {
                 method: head.method,
                 uri: head.uri,
+                version: head.version,
                 headers: head.headers,
             };
             return race(&worker, &template, lease).await;
@@ -125,6 +156,13 @@ async fn answer(
         once(&worker, request.map(RequestBody::Stream), lease).await
     };
     let mut reply = match timeout(limit, forwarded).await {
+        Ok(Ok(reply)) if reply.status() == StatusCode::SWITCHING_PROTOCOLS && !upgrades => {
+            Figures::add(&worker.figures.failed);
+            say(
+                StatusCode::BAD_GATEWAY,
+                "the replica changed the protocol, and nobody asked",
+            )
+        }
         Ok(Ok(reply)) => reply,
         Ok(Err(why)) => {
             Figures::add(&worker.figures.failed);

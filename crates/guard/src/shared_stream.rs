@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 pub struct SharedStream(Arc<TcpStream>);
 
 /// The other side.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Hurry(Weak<TcpStream>);
 
 impl SharedStream {

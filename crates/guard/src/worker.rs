@@ -29,7 +29,7 @@ pub struct Worker {
 impl Worker {
     pub(crate) fn new(options: &Options, fleet: Arc<Fleet>, figures: Arc<Figures>) -> Rc<Self> {
         Rc::new(Self {
-            pool: Pool::new(fleet.replicas().len()),
+            pool: Pool::new(fleet.replicas().len(), options.replicas_speak_2),
             fleet,
             figures,
             budget: RefCell::new(Budget::new(options.budget)),

@@ -80,7 +80,7 @@ class Guard(Started):
     """A guard that serves."""
 
     def __init__(
-        self, replicas: Sequence[Replica], *options: object, under: Sequence[object] = ()
+        self, replicas: Sequence[Replica | Guard], *options: object, under: Sequence[object] = ()
     ) -> None:
         self.port, self.admin = free_port(), free_port()
         named = [word for replica in replicas for word in ("--replica", replica.address)]
@@ -88,6 +88,10 @@ class Guard(Started):
         super().__init__([*under, installed.tailscope(), "guard", *listen, *named, *options])
         until(lambda: "listening on" in self.err or not self.runs, "the guard listens")
         assert self.runs, self.wait()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
     def connect(self, timeout: float = 60) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)

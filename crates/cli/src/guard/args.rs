@@ -40,6 +40,10 @@ pub struct Guard {
     #[arg(long = "replica", value_name = "ADDR")]
     pub replicas: Vec<SocketAddr>,
 
+    /// The replicas speak HTTP/2 without TLS, as gRPC servers do; otherwise HTTP/1.1
+    #[arg(long)]
+    pub replicas_http2: bool,
+
     /// Extra requests, at most, as a share of all requests of the last 10 seconds: 1%, 0 for none
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_share)]
     pub budget: f64,

@@ -91,6 +91,7 @@ fn options(args: &Guard) -> Result<Options> {
     Ok(Options {
         listen: args.listen.clone(),
         replicas: args.replicas.clone(),
+        replicas_speak_2: args.replicas_http2,
         budget: args.budget,
         quantile: args.hedge_at,
         concurrency: args.concurrency,
