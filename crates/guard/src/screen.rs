@@ -19,8 +19,12 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+pub use framing::Chunks;
 pub use framing::Refusal;
-use framing::{Chunks, Head};
+#[cfg(any(test, fuzzing))]
+pub use framing::{Body, check};
+
+use framing::Head;
 
 /// The largest head that is accepted, in bytes.
 pub const LARGEST_HEAD: usize = 32 * 1024;

@@ -26,8 +26,11 @@ use tailscope_signals::hazard::{Active, Change, Kind, Words};
 use crate::board::{Board, Coverage};
 use crate::target::Target;
 
-/// Between two looks at waits for a CPU, which no event announces, and at `/proc` where it is polled.
+/// Between two looks at waits for a CPU, which no event announces: where a thread waits, and else.
+/// A request that is picked a replica for reads the word itself.
 const LOOK: Duration = Duration::from_millis(1);
+const GLANCE: Duration = Duration::from_millis(5);
+/// Between two looks at `/proc` where it is polled.
 const POLL: Duration = Duration::from_millis(5);
 /// Between two searches for processes that come and go.
 const SEARCH: Duration = Duration::from_millis(250);
@@ -160,7 +163,13 @@ impl Work {
     }
 
     fn wait(&self, wake: &OwnedFd) {
-        let pause = if self.hazards.is_some() { LOOK } else { POLL };
+        let mut replicas = 0..self.targets.len() as u32;
+        let waits = |replica| self.board.words().word(replica).since(Kind::Runqueue).0 != 0;
+        let pause = match &self.hazards {
+            None => POLL,
+            Some(_) if replicas.any(waits) => LOOK,
+            Some(_) => GLANCE,
+        };
         let pause = Timespec {
             tv_sec: 0,
             tv_nsec: pause.as_nanos() as _,
