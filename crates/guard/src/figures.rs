@@ -62,6 +62,8 @@ pub struct Hedge {
     pub won: bool,
     /// From when it came to when it was sent once more.
     pub waited_us: u64,
+    /// How old the hazard was when it was sent once more; none for a percentile.
+    pub hazard_age_us: Option<u64>,
     /// From when it came to the answer.
     pub latency_us: u64,
     /// How much longer the loser took, for a sample of them; also where it lost.
@@ -71,7 +73,13 @@ pub struct Hedge {
 impl Hedge {
     /// A hedge that begins now.
     #[must_use]
-    pub fn begin(trigger: Trigger, from: String, to: Option<String>, waited_us: u64) -> Self {
+    pub fn begin(
+        trigger: Trigger,
+        from: String,
+        to: Option<String>,
+        waited_us: u64,
+        hazard_age_us: Option<u64>,
+    ) -> Self {
         Self {
             at_unix_ns: unix_ns(),
             trigger: trigger.name(),
@@ -79,6 +87,7 @@ impl Hedge {
             to,
             won: false,
             waited_us,
+            hazard_age_us,
             latency_us: 0,
             saved_us: None,
         }

@@ -193,10 +193,17 @@ impl Race<'_> {
     fn hedge(&mut self, trigger: Trigger, replica: usize) -> bool {
         let worker = self.worker;
         let waited = self.start.elapsed().as_micros() as u64;
+        let age = match trigger {
+            Trigger::Hazard(kind) => {
+                let word = worker.fleet.board().words().word(replica as u32);
+                Some(Monotonic::now().0.saturating_sub(word.since(kind).0) / 1000)
+            }
+            Trigger::Percentile => None,
+        };
         let name = |replica: usize| worker.fleet.replicas()[replica].address.to_string();
         if worker.dry_run {
             Figures::add(&worker.figures.hedges_dry);
-            self.hedge = Some(Hedge::begin(trigger, name(replica), None, waited));
+            self.hedge = Some(Hedge::begin(trigger, name(replica), None, waited, age));
             return true;
         }
         let any = worker.fleet.board().subscribe_all();
@@ -213,7 +220,7 @@ impl Race<'_> {
         }
         worker.figures.hedged(trigger);
         let to = Some(name(lease.replica));
-        self.hedge = Some(Hedge::begin(trigger, name(replica), to, waited));
+        self.hedge = Some(Hedge::begin(trigger, name(replica), to, waited, age));
         let free = usize::from(self.running[0].is_some());
         self.running[free] = Some(Running::start(worker, self.template, lease, true));
         true
@@ -282,8 +289,11 @@ async fn trigger(
             if left >= WORTH.as_nanos() as u64 || kind == Kind::Gone {
                 return Trigger::Hazard(kind);
             }
-            // It may last longer than expected.
-            tokio::time::sleep(WORTH).await;
+            // It may last longer than expected, or another one begin.
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(WORTH) => {}
+            }
             continue;
         }
         let late = match worker.threshold() {
