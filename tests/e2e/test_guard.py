@@ -139,6 +139,38 @@ def test_where_all_replicas_are_stopped_requests_wait_for_the_first_that_goes_on
         assert [answer.result() for answer in answers] == [(200, "second")] * 4
 
 
+def test_one_deadline_holds_for_all_attempts(guard: Start, pair: tuple[Replica, Replica]) -> None:
+    started = guard("--budget", "100%", "--timeout", "300ms")
+    for replica in pair:
+        replica.freeze()
+    status, body = started.get()
+    assert (status, "within 0.3 s" in body) == (504, True)
+    assert ask(started.connect(), "POST", "/", "x")[0] == 504
+    assert started.count("timed_out") == 2
+    until(lambda: sum(started.outstanding()) == 0, "both are cancelled")
+
+
+def test_a_slow_reader_holds_the_replica_back(guard: Start) -> None:
+    started = guard()
+    size = 64 << 20
+    with socket.create_connection(("127.0.0.1", started.port), timeout=60) as client:
+        client.sendall(f"GET /large?bytes={size} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        assert client.recv(12) == b"HTTP/1.1 200"
+        before = int(Started.status(started, "VmRSS").split()[0])
+        # Nobody reads: as much as fits comes to guard, and then no more.
+        sent = [-1, -2]
+        while sent[-1] != sent[-2]:
+            time.sleep(0.05)
+            sent.append(int(Started.status(started, "VmRSS").split()[0]))
+        assert sent[-1] - before < 4096
+        left = size
+        file = client.makefile("rb")
+        while file.readline() != b"\r\n":
+            pass
+        while left:
+            left -= len(file.read(min(left, 1 << 20)))
+
+
 def test_a_client_that_leaves_cancels_its_request(
     guard: Start, pair: tuple[Replica, Replica]
 ) -> None:

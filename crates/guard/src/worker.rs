@@ -40,7 +40,7 @@ impl Worker {
         })
     }
 
-    /// A request that could be hedged was answered by the replica that got it first.
+    /// A request that can be hedged was answered after so long.
     pub(crate) fn record(&self, latency: Duration) {
         self.latencies.borrow_mut().record(latency, Instant::now());
     }

@@ -6,6 +6,7 @@ GET /         its name            GET /slow?ms=N    its name, N ms later
 GET /fail     500                 GET /mixed        500 from `second`, else its name after 1.5 s
 GET /nagle    its name, the head and the body in two segments, without TCP_NODELAY
 GET /stream   two chunks, the second when GET /go has come
+GET /large?bytes=N    as many zeroes
 GET /headers  the request's headers, as lines
 POST /        its body            GET with Upgrade: echo, then whatever the client sends, reversed
 """
@@ -68,6 +69,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
         elif url.path == "/stream":
             self.stream()
+        elif url.path == "/large":
+            self.answer(bytes(int(parse_qs(url.query)["bytes"][0])))
         elif url.path == "/headers":
             self.answer(str(self.headers).encode())
         else:

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Subcommand};
 use tailscope_record::quantity::{parse_duration, parse_percentile};
 
-/// Steer requests around a replica that pauses: a proxy for HTTP/1.1.
+/// Steer requests around a replica that pauses: a proxy for HTTP/1.1 and HTTP/2.
 ///
 /// Guard forwards each request to the replica with the fewest outstanding requests among those
 /// without a hazard. If a hazard begins while a GET, HEAD or OPTIONS waits for its answer, Guard
