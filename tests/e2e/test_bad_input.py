@@ -65,6 +65,14 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
         (["guard", "--listen", "127.0.0.1:0", "--budget", "200%"], ["between 0%", "200%"]),
         (["guard", "--listen", "127.0.0.1:0", "--budget", "many"], ["percentage", "1%"]),
         (["guard", "--listen", "127.0.0.1:0", "--hedge-at", "p100"], ["p100", "percentile"]),
+        (["guard", "--listen", "127.0.0.1:0", "--tls-cert", "x"], ["--tls-key"]),
+        (
+            [
+                *["guard", "--listen", "127.0.0.1:0", "--replica", "127.0.0.1:1"],
+                *["--admin", "none", "--tls-cert", "/no/such", "--tls-key", "/no/such"],
+            ],
+            ["can't read /no/such"],
+        ),
         (["guard", "hazards"], ["--pid"]),
         (["guard", "hazards", "-p", "4194305"], ["no process 4194305"]),
         (["guard", "hazards", "-p", "0"], ["'0'", "--pid"]),

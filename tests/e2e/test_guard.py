@@ -390,6 +390,28 @@ def test_clients_may_speak_http2_and_so_may_replicas(
     assert sum(len(replica.executed()) for replica in pair) == 4
 
 
+def test_clients_may_use_tls(guard: Start, folder: Path) -> None:
+    chain, key = folder / "chain.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", str(key)]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(chain)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    started = guard("--tls-cert", chain, "--tls-key", key)
+    for version, number in (("--http2", "2"), ("--http1.1", "1.1")):
+        url = f"https://127.0.0.1:{started.port}/"
+        command = ["curl", "-sS", "--cacert", str(chain), version, "-d", "body", url]
+        command += ["-w", " %{http_version} %{http_code}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.stdout.split() == ["body", number, "200"], done
+    # Without TLS there is no answer, and others are served all the same.
+    assert b"HTTP" not in started.raw(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    files = ("--tls-cert", key, "--tls-key", chain)
+    replica = ("--listen", "127.0.0.1:0", "--replica", "127.0.0.1:1", "--admin", "none")
+    with Started([installed.tailscope(), "guard", *replica, *files]) as refused:
+        ended = refused.wait()
+        assert (ended.code, f"no certificate in {key}" in ended.err) == (2, True), ended
+
+
 def test_a_head_has_the_length_and_no_body(guard: Start) -> None:
     connection = guard().connect()
     for _ in range(3):

@@ -11,6 +11,7 @@ use tailscope_kernel::{LoadError, drop_all_capabilities};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
+use tokio_rustls::TlsAcceptor;
 
 use crate::admin;
 use crate::board::Board;
@@ -18,6 +19,7 @@ use crate::figures::Figures;
 use crate::options::Options;
 use crate::replica::Fleet;
 use crate::serve::serve;
+use crate::tls::{TlsError, acceptor};
 use crate::worker::Worker;
 
 /// Connections that may wait to be accepted.
@@ -34,6 +36,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The certificate can't be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A thread or its runtime.
     #[error("can't start a thread: {0}")]
     Thread(io::Error),
@@ -67,6 +72,7 @@ impl Guard {
             !options.dry_run,
         ));
         let figures = Arc::new(Figures::default());
+        let tls = options.tls.as_ref().map(acceptor).transpose()?;
         let (stop, stopped) = watch::channel(false);
         let threads = options.threads.max(1);
         let mut per_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
@@ -98,6 +104,7 @@ impl Guard {
             figures,
         };
         for listeners in per_thread {
+            let listeners = (listeners, tls.clone());
             guard.spawn(options, listeners, admin_listener.take(), &stopped)?;
         }
         Ok(guard)
@@ -106,7 +113,7 @@ impl Guard {
     fn spawn(
         &mut self,
         options: &Options,
-        listeners: Vec<TcpListener>,
+        (listeners, tls): (Vec<TcpListener>, Option<TlsAcceptor>),
         admin: Option<TcpListener>,
         stopped: &watch::Receiver<bool>,
     ) -> Result<(), StartError> {
@@ -130,7 +137,7 @@ impl Guard {
                     let mut serving = tokio::task::JoinSet::new();
                     for listener in listeners.into_iter().filter_map(|l| adopt(l).ok()) {
                         let worker = std::rc::Rc::clone(&worker);
-                        serving.spawn_local(serve(worker, listener, stopped.clone()));
+                        serving.spawn_local(serve(worker, listener, tls.clone(), stopped.clone()));
                     }
                     while serving.join_next().await.is_some() {}
                 });

@@ -28,12 +28,13 @@ mod screen;
 mod serve;
 mod shared_stream;
 mod target;
+mod tls;
 mod watcher;
 mod worker;
 
 pub use board::{Board, Coverage};
 pub use guard::{Guard, StartError, raise_descriptors};
-pub use options::Options;
+pub use options::{Certificate, Options};
 pub use tailscope_signals::hazard::{Active, Change, Kind};
 pub use target::Target;
 pub use watcher::{Say, Watcher};

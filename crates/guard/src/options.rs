@@ -1,6 +1,7 @@
 //! What a guard is started with.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The choices of a running guard.
@@ -8,6 +9,8 @@ use std::time::Duration;
 pub struct Options {
     /// Where clients connect.
     pub listen: Vec<SocketAddr>,
+    /// What clients of TLS are shown; none: clients do not use TLS.
+    pub tls: Option<Certificate>,
     /// The servers that answer.
     pub replicas: Vec<SocketAddr>,
     /// Whether they speak HTTP/2 without TLS; otherwise HTTP/1.1.
@@ -26,6 +29,15 @@ pub struct Options {
     pub admin: Option<SocketAddr>,
     /// Threads that serve clients, each with connections of its own.
     pub threads: usize,
+}
+
+/// Files in PEM format.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// The certificate, and those that lead to one that clients trust.
+    pub chain: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 /// How long a connection to a replica may take to be made.

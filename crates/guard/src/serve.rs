@@ -16,11 +16,12 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use crate::attempt::{Failure, Reply, send};
 use crate::body::{ReplyBody, RequestBody};
@@ -42,7 +43,14 @@ const MOST_STREAMS: u32 = 256;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Accepts clients until `stop` changes; then those that are served have a while to finish.
-pub async fn serve(worker: Rc<Worker>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+///
+/// `tls`: what greets them, if they use TLS.
+pub async fn serve(
+    worker: Rc<Worker>,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
@@ -50,8 +58,8 @@ pub async fn serve(worker: Rc<Worker>, listener: TcpListener, mut stop: watch::R
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     Figures::add(&worker.figures.connections);
-                    let client = client(Rc::clone(&worker), stream, peer.ip(), stop.clone());
-                    clients.spawn_local(client);
+                    let (worker, tls, stop) = (Rc::clone(&worker), tls.clone(), stop.clone());
+                    clients.spawn_local(greet(worker, stream, tls, peer.ip(), stop));
                 }
                 Err(_) => sleep(PAUSE).await,
             },
@@ -63,15 +71,33 @@ pub async fn serve(worker: Rc<Worker>, listener: TcpListener, mut stop: watch::R
     let _ = timeout(GRACE, all).await;
 }
 
-async fn client(
+async fn greet(
     worker: Rc<Worker>,
     stream: TcpStream,
+    tls: Option<TlsAcceptor>,
     peer: IpAddr,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
     if stream.set_nodelay(true).is_err() {
         return; // it is gone
     }
+    // A client that says nothing, or does not speak TLS, is left without an answer.
+    match tls {
+        None => client(worker, stream, peer, stop).await,
+        Some(tls) => {
+            if let Ok(Ok(stream)) = timeout(HEAD, tls.accept(stream)).await {
+                client(worker, stream, peer, stop).await;
+            }
+        }
+    }
+}
+
+async fn client<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    worker: Rc<Worker>,
+    stream: S,
+    peer: IpAddr,
+    mut stop: watch::Receiver<bool>,
+) {
     let Ok(Ok((stream, is_2))) = timeout(HEAD, FirstBytes::read(stream)).await else {
         return; // it is gone, or says nothing
     };

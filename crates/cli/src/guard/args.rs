@@ -1,6 +1,7 @@
 //! The arguments of `tailscope guard`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -43,6 +44,14 @@ pub struct Guard {
     /// The replicas speak HTTP/2 without TLS, as gRPC servers do; otherwise HTTP/1.1
     #[arg(long)]
     pub replicas_http2: bool,
+
+    /// Clients use TLS: file with the certificate and its chain, in PEM format
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// File with the certificate's private key, in PEM format
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
 
     /// Extra requests, at most, as a share of all requests of the last 10 seconds: 1%, 0 for none
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_share)]

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Result;
-use tailscope_guard::{Board, Coverage, Options, Target, Watcher};
+use tailscope_guard::{Board, Certificate, Coverage, Options, StartError, Target, Watcher};
 use tailscope_kernel::hazard::SLOTS;
 
 pub use args::Guard;
@@ -42,7 +42,11 @@ fn serve(args: &Guard) -> Result<ExitCode> {
     let say_it = Box::new(|text: &str| say!("tailscope: {text}"));
     let (watcher, board) = Watcher::start(targets.collect(), say_it, |_, _| {})
         .map_err(|e| Failure::machine(format!("can't watch the replicas: {e}")))?;
-    let guard = tailscope_guard::Guard::start(&options, board.clone()).map_err(Failure::machine)?;
+    let guard =
+        tailscope_guard::Guard::start(&options, board.clone()).map_err(|error| match error {
+            StartError::Tls(e) => Failure::usage(e),
+            e => Failure::machine(e),
+        })?;
     introduce(args, &options, &watcher, &board, &guard);
     while !stop.load(Relaxed) {
         std::thread::sleep(LOOK);
@@ -90,6 +94,11 @@ fn options(args: &Guard) -> Result<Options> {
     };
     Ok(Options {
         listen: args.listen.clone(),
+        tls: args
+            .tls_cert
+            .clone()
+            .zip(args.tls_key.clone())
+            .map(|(chain, key)| Certificate { chain, key }),
         replicas: args.replicas.clone(),
         replicas_speak_2: args.replicas_http2,
         budget: args.budget,
