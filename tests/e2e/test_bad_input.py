@@ -73,6 +73,15 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
             ],
             ["can't read /no/such"],
         ),
+        (["guard", "--config", "/no/such.toml"], ["can't read /no/such.toml"]),
+        (["guard", "--config", "/etc/passwd"], ["/etc/passwd", "line 1"]),
+        (
+            [
+                *["guard", "--listen", "127.0.0.1:0", "--replica", "127.0.0.1:1"],
+                *["--health", "ready"],
+            ],
+            ["ready is not a path"],
+        ),
         (["guard", "hazards"], ["--pid"]),
         (["guard", "hazards", "-p", "4194305"], ["no process 4194305"]),
         (["guard", "hazards", "-p", "0"], ["'0'", "--pid"]),

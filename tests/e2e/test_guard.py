@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from proof.ports import answers, free_port
 from rig import installed
 from rig.guard import Guard, JavaReplica, Replica, ask
 from rig.malformed import MALFORMED
@@ -388,6 +389,32 @@ def test_clients_may_speak_http2_and_so_may_replicas(
                 assert body in (("body",) if more else ("first", "second")), done
                 assert (number, code) == ("2" if "2" in version else "1.1", "200")
     assert sum(len(replica.executed()) for replica in pair) == 4
+
+
+def test_a_replica_that_says_it_is_not_well_gets_no_requests(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard("--health", "/mixed?now")  # the second always says 500 there
+    until(lambda: started.status()["replicas"][1]["down"], "the check fails")
+    assert {started.get()[1] for _ in range(20)} == {"first"}
+    assert not started.status()["replicas"][0]["down"]
+
+
+def test_a_file_has_the_settings(pair: tuple[Replica, Replica], folder: Path) -> None:
+    port, config = free_port(), folder / "guard.toml"
+    replicas = "".join(f"[[replica]]\naddress = '{one.address}'\n" for one in pair)
+    config.write_text(f"listen = ['127.0.0.1:{port}']\nadmin = 'none'\n{replicas}")
+    command = [installed.tailscope(), "guard", "--config", config]
+    checked = subprocess.run([*command, "--check"], capture_output=True, text=True, timeout=60)
+    assert (checked.returncode, checked.stdout) == (0, "the settings are valid\n")
+    with Started(command) as started:
+        until(lambda: answers(port) or not started.runs, "it serves")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        assert ask(connection, "GET", "/")[0] == 200
+    config.write_text(f"listen = ['127.0.0.1:{port}']\nbudget = 'all'\n{replicas}")
+    checked = subprocess.run([*command, "--check"], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 2
+    assert "line 2" in checked.stderr and "'all' is not a percentage" in checked.stderr
 
 
 def test_clients_may_use_tls(guard: Start, folder: Path) -> None:

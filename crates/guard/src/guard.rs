@@ -3,9 +3,11 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use hyper::Uri;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use tailscope_kernel::{LoadError, drop_all_capabilities};
 use tokio::runtime::Builder;
@@ -16,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::admin;
 use crate::board::Board;
 use crate::figures::Figures;
+use crate::health;
 use crate::options::Options;
 use crate::replica::Fleet;
 use crate::serve::serve;
@@ -124,6 +127,9 @@ impl Guard {
             .map_err(StartError::Thread)?;
         let (fleet, figures) = (Arc::clone(&self.fleet), Arc::clone(&self.figures));
         let (options, stopped) = (options.clone(), stopped.clone());
+        // The first thread asks for all.
+        let path = options.health.as_ref().filter(|_| self.threads.is_empty());
+        let path: Option<Uri> = path.and_then(|path| path.parse().ok());
         let thread = std::thread::Builder::new()
             .name("guard".into())
             .spawn(move || {
@@ -134,9 +140,15 @@ impl Guard {
                     if let Some(listener) = admin.and_then(|l| adopt(l).ok()) {
                         tokio::task::spawn_local(admin::serve(page, listener));
                     }
+                    if let Some(path) = path {
+                        for replica in 0..worker.fleet.replicas().len() {
+                            let worker = Rc::clone(&worker);
+                            tokio::task::spawn_local(health::watch(worker, replica, path.clone()));
+                        }
+                    }
                     let mut serving = tokio::task::JoinSet::new();
                     for listener in listeners.into_iter().filter_map(|l| adopt(l).ok()) {
-                        let worker = std::rc::Rc::clone(&worker);
+                        let worker = Rc::clone(&worker);
                         serving.spawn_local(serve(worker, listener, tls.clone(), stopped.clone()));
                     }
                     while serving.join_next().await.is_some() {}

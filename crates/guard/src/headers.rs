@@ -99,7 +99,7 @@ pub fn prepare<B>(request: &mut Request<B>, client: IpAddr, keeps_upgrade: bool,
 }
 
 /// HTTP/2 has the host in the target.
-fn for_http2<B>(request: &mut Request<B>) {
+pub fn for_http2<B>(request: &mut Request<B>) {
     *request.version_mut() = Version::HTTP_2;
     let Some(host) = request.headers_mut().remove(HOST) else {
         return;

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::tls::{TlsError, acceptor};
+
 /// The choices of a running guard.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -19,6 +21,8 @@ pub struct Options {
     pub budget: f64,
     /// At which quantile a request to a replica without signals is sent once more: 0.95 for p95.
     pub quantile: f64,
+    /// Which path says whether a replica is well; none: nobody asks.
+    pub health: Option<String>,
     /// Requests that one replica gets at a time; 0: no limit. The others wait in guard.
     pub concurrency: usize,
     /// How long all attempts of one request may take together, up to its answer's head.
@@ -38,6 +42,16 @@ pub struct Certificate {
     pub chain: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+}
+
+impl Certificate {
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    /// Why it can't be.
+    pub fn check(&self) -> Result<(), TlsError> {
+        acceptor(self).map(drop)
+    }
 }
 
 /// How long a connection to a replica may take to be made.

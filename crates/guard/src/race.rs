@@ -40,7 +40,8 @@ pub struct Template {
 }
 
 impl Template {
-    fn request(&self) -> Request<RequestBody> {
+    /// One more request.
+    pub fn request(&self) -> Request<RequestBody> {
         let mut request = Request::new(RequestBody::Empty);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();

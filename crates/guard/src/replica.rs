@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::Kind;
@@ -23,6 +23,8 @@ pub struct Replica {
     outstanding: AtomicUsize,
     failures: AtomicU32,
     down_until: AtomicU64,
+    /// What health checks say.
+    is_well: AtomicBool,
     /// Requests that were sent to it, extra ones too.
     pub requests: AtomicU64,
     /// Connections to it that failed, and requests that it left without an answer.
@@ -36,10 +38,15 @@ impl Replica {
         self.outstanding.load(Relaxed)
     }
 
-    /// Whether no connection to it could be made a moment ago.
+    /// Whether no connection to it could be made a moment ago, or a health check failed.
     #[must_use]
     pub fn is_down(&self, now: Monotonic) -> bool {
-        self.down_until.load(Relaxed) > now.0
+        self.down_until.load(Relaxed) > now.0 || !self.is_well.load(Relaxed)
+    }
+
+    /// What a health check found.
+    pub fn set_well(&self, is_well: bool) {
+        self.is_well.store(is_well, Relaxed);
     }
 
     /// No connection could be made.
@@ -122,6 +129,7 @@ impl Fleet {
             outstanding: AtomicUsize::new(0),
             failures: AtomicU32::new(0),
             down_until: AtomicU64::new(0),
+            is_well: AtomicBool::new(true),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
         };
@@ -192,7 +200,9 @@ impl Fleet {
             .any(|i| i != replica && !self.board.active(i, now).is_empty())
     }
 
-    fn lease(self: &Arc<Self>, replica: usize) -> Lease {
+    /// A place at this replica, full or not.
+    #[must_use]
+    pub fn lease(self: &Arc<Self>, replica: usize) -> Lease {
         self.replicas[replica].outstanding.fetch_add(1, Relaxed);
         Lease {
             fleet: Arc::clone(self),

@@ -81,6 +81,7 @@ fn guard(replicas: Vec<SocketAddr>) -> Guard {
         replicas_speak_2: true,
         budget: 0.01,
         quantile: 0.95,
+        health: None,
         concurrency: 0,
         timeout: Duration::from_secs(60),
         dry_run: false,

@@ -3,7 +3,8 @@
 It appends a line to LOG for each request that it executes: the method, and the body or the path.
 
 GET /         its name            GET /slow?ms=N    its name, N ms later
-GET /fail     500                 GET /mixed        500 from `second`, else its name after 1.5 s
+GET /fail     500
+GET /mixed    500 from `second`, else its name after 1.5 s, with ?now at once
 GET /nagle    its name, the head and the body in two segments, without TCP_NODELAY
 GET /stream   two chunks, the second when GET /go has come
 GET /large?bytes=N    as many zeroes
@@ -57,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         elif url.path == "/fail" or (url.path == "/mixed" and NAME == "second"):
             self.answer(b"failed", 500)
         elif url.path == "/mixed":
-            time.sleep(1.5)
+            time.sleep(0 if url.query == "now" else 1.5)
             self.answer(NAME.encode())
         elif url.path == "/nagle":
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)

@@ -13,13 +13,14 @@ use tailscope_record::quantity::{parse_duration, parse_percentile};
 /// without a hazard. If a hazard begins while a GET, HEAD or OPTIONS waits for its answer, Guard
 /// sends that request once more, to a replica without a hazard. The first good answer wins.
 /// Other requests are sent once. SIGTERM and SIGINT let open requests finish.
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, Clone, ClapArgs)]
 #[command(
     args_conflicts_with_subcommands = true,
     arg_required_else_help = true,
     after_help = "\
 Examples:
   tailscope guard --listen 127.0.0.1:8080 --replica 127.0.0.1:8081 --replica 127.0.0.1:8082
+  tailscope guard --config guard.toml --check           is this file right?
   tailscope guard status                                what it has done so far
   tailscope guard hazards -p PID -d 10s                 what keeps a process from answering
 
@@ -32,6 +33,14 @@ pub struct Guard {
     /// What else to do
     #[command(subcommand)]
     pub with: Option<GuardCommand>,
+
+    /// File with these settings, in TOML; it replaces the options
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "replicas"])]
+    pub config: Option<PathBuf>,
+
+    /// Check the settings and the certificate, and do nothing else
+    #[arg(long)]
+    pub check: bool,
 
     /// Address to accept clients on (repeatable)
     #[arg(long, value_name = "ADDR")]
@@ -75,6 +84,11 @@ pub struct Guard {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub timeout: Duration,
 
+    /// Path that each replica is asked for once a second; while the answer is not 2xx, or takes more
+    /// than 1 s, the replica gets no requests
+    #[arg(long, value_name = "PATH")]
+    pub health: Option<String>,
+
     /// Steer and hedge nothing; count what would have been hedged
     #[arg(long)]
     pub dry_run: bool,
@@ -93,7 +107,7 @@ pub struct Guard {
 }
 
 /// What else to do.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum GuardCommand {
     /// Show what keeps processes from answering, live
     Hazards(Hazards),
@@ -102,7 +116,7 @@ pub enum GuardCommand {
 }
 
 /// Show what a running guard has done, and the state of its replicas.
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, Clone, ClapArgs)]
 pub struct Status {
     /// The address that --admin names
     #[arg(default_value = super::ADMIN)]
@@ -120,7 +134,7 @@ pub struct Status {
 /// waited 4 ms or longer for a CPU while no thread of its process got one; it is shown when it ends.
 /// Without the capabilities for eBPF programs, only stopped and gone are shown, some ms late.
 /// The command ends when all processes have ended.
-#[derive(Debug, ClapArgs)]
+#[derive(Debug, Clone, ClapArgs)]
 pub struct Hazards {
     /// Process to watch (repeatable)
     #[arg(short, long = "pid", value_name = "PID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
@@ -136,7 +150,7 @@ pub struct Hazards {
 }
 
 /// Reads a share: `1%`, `0.5%`, `0`.
-fn parse_share(text: &str) -> Result<f64, String> {
+pub fn parse_share(text: &str) -> Result<f64, String> {
     let number = match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
         None if text == "0" => Ok(0.0),

@@ -1,6 +1,7 @@
 //! `tailscope guard`.
 
 mod args;
+mod config;
 mod hazards;
 mod status;
 
@@ -17,7 +18,7 @@ pub use args::Guard;
 use args::GuardCommand;
 
 use crate::failure::Failure;
-use crate::streams::say;
+use crate::streams::{print, say};
 use crate::subject::stop_on_signals;
 
 /// Where metrics and the status are, unless --admin says otherwise.
@@ -30,12 +31,25 @@ pub fn run(args: &Guard) -> Result<ExitCode> {
     match &args.with {
         Some(GuardCommand::Hazards(hazards)) => hazards::run(hazards),
         Some(GuardCommand::Status(status)) => status::run(status),
-        None => serve(args),
+        None => {
+            let mut args = args.clone();
+            if let Some(file) = args.config.clone() {
+                config::apply(&file, &mut args)?;
+            }
+            serve(&args)
+        }
     }
 }
 
 fn serve(args: &Guard) -> Result<ExitCode> {
     let options = options(args)?;
+    if args.check {
+        if let Some(files) = &options.tls {
+            files.check().map_err(Failure::usage)?;
+        }
+        print("the settings are valid\n")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let stop = stop_on_signals()?;
     tailscope_guard::raise_descriptors();
     let targets = options.replicas.iter().copied().map(Target::Address);
@@ -103,12 +117,27 @@ fn options(args: &Guard) -> Result<Options> {
         replicas_speak_2: args.replicas_http2,
         budget: args.budget,
         quantile: args.hedge_at,
+        health: health(args)?,
         concurrency: args.concurrency,
         timeout: args.timeout,
         dry_run: args.dry_run,
         admin,
         threads: args.threads.into(),
     })
+}
+
+/// The path of the health checks.
+fn health(args: &Guard) -> Result<Option<String>> {
+    let Some(path) = &args.health else {
+        return Ok(None);
+    };
+    let is_path = path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+    if !is_path {
+        return Err(Failure::usage(format!(
+            "--health {path} is not a path; write /healthz"
+        )));
+    }
+    Ok(Some(path.clone()))
 }
 
 /// Says first what can't be known.
