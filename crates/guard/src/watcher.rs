@@ -3,7 +3,7 @@
 //!
 //! Without the kernel's programs it polls `/proc` for stopped and ended processes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +34,10 @@ const GLANCE: Duration = Duration::from_millis(5);
 const POLL: Duration = Duration::from_millis(5);
 /// Between two searches for processes that come and go.
 const SEARCH: Duration = Duration::from_millis(250);
+
+/// So many searches are made at once, and from then on one in so many.
+const EAGER: u32 = 40;
+const THEN_EVERY: u32 = 20;
 
 /// What is worth telling, in words.
 pub type Say = Box<dyn Fn(&str) + Send>;
@@ -117,6 +121,10 @@ struct Work {
     /// Libraries of JVMs that were looked at, by device and inode, and whether they have probes.
     libraries: HashSet<(u64, u64)>,
     listens: HashSet<(u64, u64)>,
+    /// By process: how often it was looked at, and whether it is a JVM with probes.
+    looks: HashMap<u32, (u32, bool)>,
+    /// By replica: searches since one of its processes was found.
+    tries: Vec<u32>,
     say: Say,
 }
 
@@ -133,12 +141,14 @@ impl Work {
         };
         let mut work = Self {
             before: vec![Active::default(); targets.len()],
+            tries: vec![0; targets.len()],
             pids: vec![Vec::new(); targets.len()],
             board: Arc::new(Board::new(words, targets.len())),
             targets,
             hazards,
             libraries: HashSet::new(),
             listens: HashSet::new(),
+            looks: HashMap::new(),
             say,
         };
         if work.hazards.is_some() {
@@ -249,56 +259,68 @@ impl Work {
     /// still so.
     fn search(&mut self) {
         for replica in 0..self.targets.len() {
-            let mut pids = std::mem::take(&mut self.pids[replica]);
-            let lives = |pid: &u32| !matches!(state_of(*pid), None | Some(b'Z' | b'X'));
-            let before = pids.clone();
-            pids.retain(lives);
-            let found = self.targets[replica].processes(&pids);
-            if !found.is_empty() {
-                pids = found;
+            let before = std::mem::take(&mut self.pids[replica]);
+            let lives = |pid: &&u32| !matches!(state_of(**pid), None | Some(b'Z' | b'X'));
+            let mut pids: Vec<u32> = before.iter().filter(lives).copied().collect();
+            let tries = &mut self.tries[replica];
+            *tries = if pids.is_empty() { *tries + 1 } else { 0 };
+            if *tries <= EAGER || tries.is_multiple_of(THEN_EVERY) {
+                pids = self.targets[replica].processes(&pids);
             }
-            let coverage = self.watch(replica, &before, &pids);
+            let coverage = self.watch(replica as u32, &before, &pids);
             self.verify_stop(replica, &pids);
             self.board.set(replica, pids.clone(), coverage);
             self.pids[replica] = pids;
         }
+        let all: HashSet<u32> = self.pids.iter().flatten().copied().collect();
+        self.looks.retain(|pid, _| all.contains(pid));
     }
 
-    fn watch(&mut self, replica: usize, before: &[u32], pids: &[u32]) -> Coverage {
-        let slot = replica as u32;
-        if self.hazards.is_none() {
-            // A new process begins without hazards.
-            for pid in pids.iter().filter(|pid| !before.contains(pid)) {
+    fn watch(&mut self, slot: u32, before: &[u32], pids: &[u32]) -> Coverage {
+        let Some(hazards) = &self.hazards else {
+            if pids.iter().any(|pid| !before.contains(pid)) {
+                // A new process begins without hazards.
                 let word = self.board.words().word(slot);
-                if !before.is_empty() || word.processes() == 0 {
-                    word.end(Kind::Gone);
-                }
+                word.end(Kind::Gone);
                 if word.processes() == 0 {
                     word.add_process();
                 }
-                let _ = pid;
             }
             return if pids.is_empty() {
                 Coverage::None
             } else {
                 Coverage::Polled
             };
+        };
+        for gone in before.iter().filter(|pid| !pids.contains(pid)) {
+            hazards.unwatch(slot, *gone);
         }
-        let mut is_java = false;
         for pid in pids {
-            if let Some(hazards) = &self.hazards {
-                for gone in before.iter().filter(|pid| !pids.contains(pid)) {
-                    hazards.unwatch(slot, *gone);
-                }
-                hazards.watch(slot, *pid);
-            }
-            is_java |= self.listen(*pid);
+            hazards.watch(slot, *pid);
         }
+        let is_java = pids
+            .iter()
+            .fold(false, |any, pid| self.is_java(*pid) || any);
         match (pids.is_empty(), is_java) {
             (true, _) => Coverage::None,
             (false, true) => Coverage::Jvm,
             (false, false) => Coverage::Kernel,
         }
+    }
+
+    /// Whether a process is a JVM with probes, to which we listen. To list what it has mapped takes a
+    /// ms, and it may map the library some time after its begin: so at first it is looked at each
+    /// time, and then now and then.
+    fn is_java(&mut self, pid: u32) -> bool {
+        let (looks, known) = self.looks.get(&pid).copied().unwrap_or_default();
+        let looks = looks + 1;
+        let is_java = if looks <= EAGER && !known || looks.is_multiple_of(THEN_EVERY) {
+            self.listen(pid)
+        } else {
+            known
+        };
+        self.looks.insert(pid, (looks, is_java));
+        is_java
     }
 
     /// Listens to the JVM of a process. True: it has one, with probes.
