@@ -417,6 +417,22 @@ def test_a_file_has_the_settings(pair: tuple[Replica, Replica], folder: Path) ->
     assert "line 2" in checked.stderr and "'all' is not a percentage" in checked.stderr
 
 
+def test_a_proxy_in_front_may_say_who_the_client_is(
+    guard: Start, pair: tuple[Replica, Replica]
+) -> None:
+    started = guard("--proxy-protocol")
+    request = b"GET /headers HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    header = b"PROXY TCP4 10.1.2.3 10.0.0.1 5000 80\r\n"
+    with socket.create_connection(("127.0.0.1", started.port), timeout=60) as client:
+        client.sendall(header + request)
+        answer = client.makefile("rb").read()
+    assert b"x-forwarded-for: 10.1.2.3\n" in answer.lower()
+    # Who does not say it is closed, and who says it unasked is malformed.
+    assert started.raw(request) == b""
+    assert guard().raw(header + request).startswith(b"HTTP/1.1 400")
+    assert sum(len(replica.executed()) for replica in pair) == 1
+
+
 def test_clients_may_use_tls(guard: Start, folder: Path) -> None:
     chain, key = folder / "chain.pem", folder / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]

@@ -23,6 +23,7 @@ mod latency;
 mod listening;
 mod options;
 mod pool;
+mod proxy_protocol;
 mod race;
 mod replica;
 mod screen;

@@ -11,6 +11,8 @@ use crate::tls::{TlsError, acceptor};
 pub struct Options {
     /// Where clients connect.
     pub listen: Vec<SocketAddr>,
+    /// Whether each client's connection begins with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
     /// What clients of TLS are shown; none: clients do not use TLS.
     pub tls: Option<Certificate>,
     /// The servers that answer.

@@ -30,6 +30,7 @@ use crate::first_bytes::FirstBytes;
 use crate::headers;
 use crate::options::{GRACE, HEAD};
 use crate::pool::ThisThread;
+use crate::proxy_protocol;
 use crate::race::{Template, race};
 use crate::replica::Lease;
 use crate::screen::{Gate, LARGEST_HEAD, Screen};
@@ -73,13 +74,22 @@ pub async fn serve(
 
 async fn greet(
     worker: Rc<Worker>,
-    stream: TcpStream,
+    mut stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    peer: IpAddr,
+    mut peer: IpAddr,
     stop: watch::Receiver<bool>,
 ) {
     if stream.set_nodelay(true).is_err() {
         return; // it is gone
+    }
+    if worker.proxy_protocol {
+        match timeout(HEAD, proxy_protocol::read(&mut stream)).await {
+            Ok(Ok(client)) => peer = client.unwrap_or(peer),
+            _ => {
+                Figures::add(&worker.figures.malformed);
+                return;
+            }
+        }
     }
     // A client that says nothing, or does not speak TLS, is left without an answer.
     match tls {

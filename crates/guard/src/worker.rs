@@ -21,6 +21,7 @@ pub struct Worker {
     pub(crate) budget: RefCell<Budget>,
     pub(crate) dry_run: bool,
     pub(crate) timeout: Duration,
+    pub(crate) proxy_protocol: bool,
     /// Extra requests so far.
     pub(crate) hedges: Cell<u64>,
     latencies: RefCell<Latencies>,
@@ -35,6 +36,7 @@ impl Worker {
             budget: RefCell::new(Budget::new(options.budget)),
             dry_run: options.dry_run,
             timeout: options.timeout,
+            proxy_protocol: options.proxy_protocol,
             hedges: Cell::new(0),
             latencies: RefCell::new(Latencies::new(options.quantile, Instant::now())),
         })

@@ -76,6 +76,7 @@ fn guard(replicas: Vec<SocketAddr>) -> Guard {
     let board = Arc::new(Board::new(words, replicas.len()));
     let options = Options {
         listen: vec!["127.0.0.1:0".parse().expect("an address")],
+        proxy_protocol: false,
         tls: None,
         replicas,
         replicas_speak_2: true,

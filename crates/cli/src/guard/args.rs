@@ -54,6 +54,11 @@ pub struct Guard {
     #[arg(long)]
     pub replicas_http2: bool,
 
+    /// Each connection begins with a header of the PROXY protocol (version 1 or 2), from a proxy in
+    /// front; others are closed
+    #[arg(long)]
+    pub proxy_protocol: bool,
+
     /// Clients use TLS: file with the certificate and its chain, in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,

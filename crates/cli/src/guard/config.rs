@@ -22,6 +22,7 @@ const MOST_BYTES: u64 = 1 << 20;
 struct Settings {
     listen: Vec<SocketAddr>,
     replica: Vec<Replica>,
+    proxy_protocol: Option<bool>,
     tls: Option<Tls>,
     replicas_http2: Option<bool>,
     #[serde(default, deserialize_with = "share")]
@@ -92,6 +93,7 @@ pub fn apply(path: &Path, args: &mut Guard) -> Result<()> {
     }
     args.threads = threads;
     args.replicas_http2 = settings.replicas_http2.unwrap_or(args.replicas_http2);
+    args.proxy_protocol = settings.proxy_protocol.unwrap_or(args.proxy_protocol);
     args.budget = settings.budget.unwrap_or(args.budget);
     args.hedge_at = settings.hedge_at.unwrap_or(args.hedge_at);
     args.concurrency = settings.concurrency.unwrap_or(args.concurrency);

@@ -108,6 +108,7 @@ fn options(args: &Guard) -> Result<Options> {
     };
     Ok(Options {
         listen: args.listen.clone(),
+        proxy_protocol: args.proxy_protocol,
         tls: args
             .tls_cert
             .clone()
