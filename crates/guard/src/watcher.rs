@@ -298,9 +298,11 @@ impl Work {
         for pid in pids {
             hazards.watch(slot, *pid);
         }
-        let is_java = pids
-            .iter()
-            .fold(false, |any, pid| self.is_java(*pid) || any);
+        // Each is looked at, whatever the first of them is.
+        let mut is_java = false;
+        for pid in pids {
+            is_java |= self.is_java(*pid);
+        }
         match (pids.is_empty(), is_java) {
             (true, _) => Coverage::None,
             (false, true) => Coverage::Jvm,
