@@ -16,7 +16,7 @@ from typing import Any
 from proof.ports import answers, free_port
 
 from rig import installed
-from rig.java import java, jcmd
+from rig.java import java
 from rig.processes import Started
 from rig.waiting import until
 
@@ -68,12 +68,13 @@ class JavaReplica(Replica):
     """A JVM, in which a full collection takes a while. It does not log."""
 
     def command(self) -> list[object]:
-        return java("tailscope.Answering", self.port, self.name)
+        return java("tailscope.Answering", self.port, self.name, 5000)
 
     def collect(self) -> None:
         """Has it collect all garbage, and waits for the end."""
-        order = jcmd(self.process.pid, "GC.run")
-        subprocess.run(order, check=True, capture_output=True, timeout=60)
+        direct = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        assert ask(direct, "GET", "/collect")[0] == 200
+        direct.close()
 
 
 class Guard(Started):
