@@ -379,7 +379,7 @@ def test_clients_may_speak_http2_and_so_may_replicas(
     guard: Start, pair: tuple[Replica, Replica]
 ) -> None:
     inner = guard()
-    with Guard([inner], "--replicas-http2") as outer:  # the other guard is its replica
+    with Guard([inner], "--replica-protocol", "http2") as outer:  # the other guard is its replica
         for version in ("--http2-prior-knowledge", "--http1.1"):
             url = f"http://127.0.0.1:{outer.port}/"
             command = ["curl", "-sS", version, "-w", " %{http_version} %{http_code}", url]

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +105,14 @@ class Guard(Started):
     def raw(self, request: bytes) -> bytes:
         """All that comes back for these bytes until the connection is closed."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as client:
-            client.sendall(request)
-            client.shutdown(socket.SHUT_WR)
             got = b""
-            try:
+            # It may close before it has read all.
+            with suppress(OSError):
+                client.sendall(request)
+                client.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionResetError):
                 while part := client.recv(65536):
                     got += part
-            except ConnectionResetError:
-                pass
             return got
 
     def status(self) -> dict[str, Any]:

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use serde::Deserialize;
 use tailscope_record::quantity::{parse_duration, parse_percentile};
 
 /// Steer requests around a replica that pauses: a proxy for HTTP/1.1 and HTTP/2.
@@ -50,9 +51,9 @@ pub struct Guard {
     #[arg(long = "replica", value_name = "ADDR")]
     pub replicas: Vec<SocketAddr>,
 
-    /// The replicas speak HTTP/2 without TLS, as gRPC servers do; otherwise HTTP/1.1
-    #[arg(long)]
-    pub replicas_http2: bool,
+    /// What the replicas speak, without TLS; http2 as gRPC servers do
+    #[arg(long, value_name = "PROTOCOL", default_value = "http1")]
+    pub replica_protocol: Protocol,
 
     /// Each connection begins with a header of the PROXY protocol (version 1 or 2), from a proxy in
     /// front; others are closed
@@ -109,6 +110,16 @@ pub struct Guard {
     /// Print only problems
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// A protocol towards replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1
+    Http1,
+    /// HTTP/2, from the first byte on
+    Http2,
 }
 
 /// What else to do.

@@ -10,7 +10,7 @@ use anyhow::Result;
 use serde::{Deserialize, Deserializer, de};
 use tailscope_record::quantity::{parse_duration, parse_percentile};
 
-use super::args::{Guard, parse_share};
+use super::args::{Guard, Protocol, parse_share};
 use crate::failure::Failure;
 
 /// Nobody writes a longer one.
@@ -24,7 +24,7 @@ struct Settings {
     replica: Vec<Replica>,
     proxy_protocol: Option<bool>,
     tls: Option<Tls>,
-    replicas_http2: Option<bool>,
+    replica_protocol: Option<Protocol>,
     #[serde(default, deserialize_with = "share")]
     budget: Option<f64>,
     #[serde(default, deserialize_with = "percentile")]
@@ -92,7 +92,7 @@ pub fn apply(path: &Path, args: &mut Guard) -> Result<()> {
         return Err(bad(format!("threads = {threads} is not in 1..=1024")));
     }
     args.threads = threads;
-    args.replicas_http2 = settings.replicas_http2.unwrap_or(args.replicas_http2);
+    args.replica_protocol = settings.replica_protocol.unwrap_or(args.replica_protocol);
     args.proxy_protocol = settings.proxy_protocol.unwrap_or(args.proxy_protocol);
     args.budget = settings.budget.unwrap_or(args.budget);
     args.hedge_at = settings.hedge_at.unwrap_or(args.hedge_at);

@@ -15,7 +15,7 @@ use tailscope_guard::{Board, Certificate, Coverage, Options, StartError, Target,
 use tailscope_kernel::hazard::SLOTS;
 
 pub use args::Guard;
-use args::GuardCommand;
+use args::{GuardCommand, Protocol};
 
 use crate::failure::Failure;
 use crate::streams::{print, say};
@@ -115,7 +115,7 @@ fn options(args: &Guard) -> Result<Options> {
             .zip(args.tls_key.clone())
             .map(|(chain, key)| Certificate { chain, key }),
         replicas: args.replicas.clone(),
-        replicas_speak_2: args.replicas_http2,
+        replicas_speak_2: args.replica_protocol == Protocol::Http2,
         budget: args.budget,
         quantile: args.hedge_at,
         health: health(args)?,
