@@ -26,6 +26,7 @@ fn main() {
         "timeline",
         "floor",
         "own_level",
+        "hazard",
     ] {
         let status = Command::new(&clang)
             .args([
@@ -55,10 +56,13 @@ fn main() {
                 "#include \"src/bpf/shared.h\"\n",
                 "#include \"src/bpf/timeline.h\"\n",
                 "#include \"src/bpf/watched_table.h\"\n",
+                "#include \"src/bpf/hazard.h\"\n",
                 "#include \"src/bpf/pid_namespace_config.h\"\n",
             ),
         )
-        .allowlist_file("(.*/)?src/bpf/(shared|timeline|pid_namespace_config|watched_table).h")
+        .allowlist_file(
+            "(.*/)?src/bpf/(shared|timeline|hazard|pid_namespace_config|watched_table).h",
+        )
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .layout_tests(false)

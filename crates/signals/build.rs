@@ -5,6 +5,11 @@ use std::path::PathBuf;
 fn main() {
     generate("../../sdk/c/tailscope_abi.h", "(ts_|TS_).*", "abi.rs");
     generate("include/tailscope_event.h", "(tl_|TL_).*", "event_abi.rs");
+    generate(
+        "include/tailscope_hazard.h",
+        "(ts_hazard|TS_HAZARD).*",
+        "hazard_abi.rs",
+    );
 }
 
 fn generate(header: &str, items: &str, into: &str) {

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tailscope_agent::fuzzing as agent;
+use tailscope_guard::fuzzing as guard;
 use tailscope_observe::resolve::fuzzing as observe;
 use tailscope_sdk_server::region::Region;
 use tailscope_signals::meters::{self, Meters};
@@ -40,6 +41,7 @@ fn chosen() -> fn(&[u8]) {
         Ok("agent-toml") => |bytes| agent::config(&String::from_utf8_lossy(bytes)),
         Ok("otlp-answer") => agent::collector_answer,
         Ok("metrics-request") => agent::metrics_request,
+        Ok("guard-request") => guard::requests,
         other => panic!("TARGET={other:?} is no target: see fuzz/run"),
     }
 }

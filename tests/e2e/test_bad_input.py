@@ -51,6 +51,40 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
         (["record", "-p", "1", "-d", "-5"], ["-5"]),
         (["record", "-p", "1", "--sample", "0"], ["share", "1%"]),
         (["record", "-p", "1", "--keep", "101%"], ["share", "101%"]),
+        (["guard", "--replica", "127.0.0.1:1"], ["nowhere to accept", "--listen"]),
+        (["guard", "--listen", "127.0.0.1:0"], ["no server", "--replica"]),
+        (["guard", "--listen", "localhost"], ["'localhost'", "--listen"]),
+        (
+            ["guard", "--listen", "127.0.0.1:9", "--replica", "127.0.0.1:9"],
+            ["forward requests to itself", "127.0.0.1:9"],
+        ),
+        (
+            ["guard", "--listen", "127.0.0.1:0", *["--replica", "127.0.0.1:1"] * 2],
+            ["named twice", "127.0.0.1:1"],
+        ),
+        (["guard", "--listen", "127.0.0.1:0", "--budget", "200%"], ["between 0%", "200%"]),
+        (["guard", "--listen", "127.0.0.1:0", "--budget", "many"], ["percentage", "1%"]),
+        (["guard", "--listen", "127.0.0.1:0", "--hedge-at", "p100"], ["p100", "percentile"]),
+        (["guard", "--listen", "127.0.0.1:0", "--tls-cert", "x"], ["--tls-key"]),
+        (
+            [
+                *["guard", "--listen", "127.0.0.1:0", "--replica", "127.0.0.1:1"],
+                *["--admin", "none", "--tls-cert", "/no/such", "--tls-key", "/no/such"],
+            ],
+            ["can't read /no/such"],
+        ),
+        (["guard", "--config", "/no/such.toml"], ["can't read /no/such.toml"]),
+        (["guard", "--config", "/etc/passwd"], ["/etc/passwd", "line 1"]),
+        (
+            [
+                *["guard", "--listen", "127.0.0.1:0", "--replica", "127.0.0.1:1"],
+                *["--health", "ready"],
+            ],
+            ["ready is not a path"],
+        ),
+        (["guard", "hazards"], ["--pid"]),
+        (["guard", "hazards", "-p", "4194305"], ["no process 4194305"]),
+        (["guard", "hazards", "-p", "0"], ["'0'", "--pid"]),
         (["record", "--", "no-such-program"], ["can't start 'no-such-program'", "PATH"]),
         (["record", "--", "/etc/passwd"], ["/etc/passwd", "not executable"]),
         (

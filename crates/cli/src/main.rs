@@ -11,6 +11,7 @@ mod doctor;
 mod external;
 mod failure;
 mod generate;
+mod guard;
 mod observe;
 mod page;
 mod record;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Agent(agent) => agent::run(&agent),
         Command::Top(top) => top::run(top),
         Command::Timeline(timeline) => timeline::run(timeline),
+        Command::Guard(guard) => guard::run(&guard),
         Command::Observe(observe) => observe::run(&observe),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) if generate::is_called(&words) => generate::run(&words),

@@ -1,6 +1,7 @@
 //! The eBPF programs that keep the meters of watched threads, and their loading.
 //!
-//! [`timeline`] loads programs of another kind, which write what happens as events.
+//! [`timeline`] loads programs of another kind, which write what happens as events. [`hazard`] loads
+//! those that keep the hazard words of replicas.
 //!
 //! The programs are in `src/bpf/`, one family a file. [`Kernel::load`] finds out what this kernel
 //! offers, takes the best mechanism for each measurement, and says which. All
@@ -25,6 +26,7 @@ mod blame;
 mod calibrate;
 mod config;
 mod fault_events;
+pub mod hazard;
 mod load;
 mod load_error;
 mod losses;
@@ -56,7 +58,10 @@ pub use load_error::{LoadError, Missing, NamespaceError};
 pub use losses::{Losses, Uncovered};
 pub use mechanism::{Measurement, Mechanism, Mechanisms};
 pub use pid_namespace::PidNamespace;
-pub use privilege::{Also, drop_capabilities, drop_capabilities_but_reading, missing_capabilities};
+pub use privilege::{
+    Also, drop_all_capabilities, drop_capabilities, drop_capabilities_but_reading,
+    missing_capabilities,
+};
 pub use probes::{Edge, MAX_PROBE_SOURCES, Probe, ProbeError, Spot};
 pub use process_events::Event;
 pub use retention::Source;

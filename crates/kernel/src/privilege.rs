@@ -115,6 +115,14 @@ pub fn drop_capabilities_but_reading() -> Result<(), LoadError> {
     drop_all_but(|have| have & CapabilitySet::DAC_READ_SEARCH)
 }
 
+/// Drops all capabilities of the calling thread, for good, and of threads that it starts later.
+///
+/// # Errors
+/// If the system refuses it.
+pub fn drop_all_capabilities() -> Result<(), LoadError> {
+    drop_all_but(|_| CapabilitySet::empty())
+}
+
 fn drop_all_but(kept: impl FnOnce(CapabilitySet) -> CapabilitySet) -> Result<(), LoadError> {
     let system = |source: rustix::io::Errno| LoadError::System {
         what: "drop the capabilities that are not needed",

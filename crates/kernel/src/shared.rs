@@ -39,5 +39,6 @@ impl Plain for blamed {}
 impl Plain for event {}
 impl Plain for tl_config {}
 impl Plain for tl_lost {}
+impl Plain for hazard_process {}
 impl Plain for pid_namespace_config {}
 impl Plain for process_numbers {}

@@ -3,13 +3,15 @@
 //!
 //! Everything here is memory that somebody else writes at the same time. The layout is described
 //! once, in `sdk/c/tailscope_abi.h` ([`abi`] is generated from it) and, for the timeline's events, in
-//! `include/tailscope_event.h`.
+//! `include/tailscope_event.h`. The word that says what keeps a server's replica from answering is in
+//! `include/tailscope_hazard.h`.
 
 pub mod abi;
 pub mod clock;
 pub mod cut_short;
 pub mod event;
 pub mod event_ring;
+pub mod hazard;
 pub mod little_endian;
 pub mod mapping;
 pub mod meters;

@@ -1,0 +1,133 @@
+//! One attempt: a request is sent to one replica, and its answer's head awaited.
+
+use std::pin::pin;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Collected};
+use hyper::body::{Body, Incoming};
+use hyper::{Request, Response, StatusCode};
+use tokio::task::yield_now;
+
+use crate::body::{Passing, ReplyBody, RequestBody};
+use crate::figures::Figures;
+use crate::pool::Connection;
+use crate::replica::Lease;
+use crate::worker::Worker;
+
+/// Answers up to this size are taken whole before they are passed on, so that a pause within them can
+/// still be raced.
+const WHOLE: u64 = 64 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// The request was certainly never sent, and is still there.
+    NeverSent(Box<Request<RequestBody>>, String),
+    /// It may have been executed.
+    Lost(String),
+}
+
+impl Failure {
+    /// In words.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match self {
+            Self::NeverSent(_, why) | Self::Lost(why) => why,
+        }
+    }
+}
+
+/// An answer's head.
+pub type Reply = Response<ReplyBody>;
+
+/// Sends a request to the replica of this lease.
+pub async fn send(
+    worker: &Worker,
+    lease: Lease,
+    mut request: Request<RequestBody>,
+) -> Result<Reply, Failure> {
+    let replica = lease.get();
+    Figures::add(&replica.requests);
+    loop {
+        let (mut connection, is_fresh) = match worker.pool.take(lease.replica) {
+            Some(connection) => (connection, false),
+            None => match worker.pool.connect(&lease).await {
+                Ok(connection) => (connection, true),
+                Err(why) => {
+                    replica.failed();
+                    worker.pool.forget(lease.replica);
+                    let why = format!("can't connect to {}: {why}", replica.address);
+                    return Err(Failure::NeverSent(Box::new(request), why));
+                }
+            },
+        };
+        match connection.sender.send(request).await {
+            Ok(response) => {
+                replica.succeeded();
+                return finish(worker, lease, connection, response).await;
+            }
+            Err(mut error) => match error.take_message() {
+                // An idle connection that the replica had closed: another one, or a new one.
+                Some(unsent) if !is_fresh => {
+                    if worker.pool.is_2() {
+                        worker.pool.forget(lease.replica);
+                    }
+                    request = unsent;
+                }
+                Some(unsent) => {
+                    let why = format!("{}: {}", replica.address, error.error());
+                    return Err(Failure::NeverSent(Box::new(unsent), why));
+                }
+                None => {
+                    Figures::add(&replica.errors);
+                    let why = format!("{}: {}", replica.address, error.error());
+                    return Err(Failure::Lost(why));
+                }
+            },
+        }
+    }
+}
+
+async fn finish(
+    worker: &Worker,
+    lease: Lease,
+    connection: Connection,
+    response: Response<Incoming>,
+) -> Result<Reply, Failure> {
+    let is_small = response
+        .body()
+        .size_hint()
+        .exact()
+        .is_some_and(|size| size <= WHOLE);
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS || !is_small {
+        return Ok(response.map(|incoming| {
+            let pool = std::rc::Rc::clone(&worker.pool);
+            ReplyBody::Passing(Box::new(Passing::new(incoming, connection, lease, pool)))
+        }));
+    }
+    let (head, incoming) = response.into_parts();
+    let body = match collect(incoming, &connection).await {
+        Ok(collected) => ReplyBody::from(collected),
+        Err(e) => {
+            Figures::add(&lease.get().errors);
+            return Err(Failure::Lost(format!("{}: {e}", lease.get().address)));
+        }
+    };
+    worker.pool.put(lease.replica, connection);
+    Ok(Response::from_parts(head, body))
+}
+
+/// The whole body. What does not come with the head is hurried on.
+async fn collect(incoming: Incoming, connection: &Connection) -> hyper::Result<Collected<Bytes>> {
+    let mut collecting = pin!(incoming.collect());
+    for _ in 0..2 {
+        // The connection's task hands it on when it has its turn.
+        tokio::select! {
+            biased;
+            collected = collecting.as_mut() => return collected,
+            () = yield_now() => {}
+        }
+    }
+    connection.hurry.acknowledge();
+    collecting.await
+}

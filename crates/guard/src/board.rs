@@ -1,0 +1,247 @@
+//! What is known of all replicas: their hazard words, and who is woken when one changes.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+use tailscope_signals::clock::Monotonic;
+use tailscope_signals::hazard::{Active, Change, Kind, Words};
+use tokio::sync::watch;
+
+/// How much is known of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Coverage {
+    /// Nothing: it is on another machine, or its processes were not found.
+    None,
+    /// `/proc` says whether it is stopped or gone, some ms later.
+    Polled,
+    /// The kernel's programs report stops, quotas, waits for a CPU, and its end.
+    Kernel,
+    /// Also the JVM's own probes: collections and safepoints.
+    Jvm,
+}
+
+impl Coverage {
+    /// Whether hazards come at once, so that no percentile is needed.
+    #[must_use]
+    pub fn has_events(self) -> bool {
+        matches!(self, Self::Kernel | Self::Jvm)
+    }
+}
+
+/// How long a hazard of a kind is expected to last before any was seen.
+fn first_guess_ns(kind: Kind) -> u64 {
+    match kind {
+        Kind::Safepoint => 1_000_000,
+        Kind::Collection | Kind::Runqueue => 10_000_000,
+        Kind::Throttled => 100_000_000,
+        Kind::Stopped => 3_600_000_000_000,
+        Kind::Gone => 36_000_000_000_000,
+    }
+}
+
+/// The latest changes that a status shows.
+const LATEST: usize = 64;
+
+#[derive(Debug)]
+struct Place {
+    changes: watch::Sender<u64>,
+    coverage: Mutex<Coverage>,
+    pids: Mutex<Vec<u32>>,
+    counts: [AtomicU64; Kind::ALL.len()],
+    total_ns: [AtomicU64; Kind::ALL.len()],
+    /// The mean of past lengths, the latest with a quarter of the weight; 0: none was seen.
+    usual_ns: [AtomicU64; Kind::ALL.len()],
+}
+
+/// All replicas' hazards.
+#[derive(Debug)]
+pub struct Board {
+    words: Words,
+    places: Vec<Place>,
+    latest: Mutex<VecDeque<Change>>,
+    any: watch::Sender<u64>,
+}
+
+impl Board {
+    /// Of so many replicas.
+    #[must_use]
+    pub fn new(words: Words, replicas: usize) -> Self {
+        let place = |_| Place {
+            changes: watch::Sender::new(0),
+            coverage: Mutex::new(Coverage::None),
+            pids: Mutex::default(),
+            counts: Default::default(),
+            total_ns: Default::default(),
+            usual_ns: Default::default(),
+        };
+        Self {
+            words,
+            places: (0..replicas).map(place).collect(),
+            latest: Mutex::default(),
+            any: watch::Sender::new(0),
+        }
+    }
+
+    /// What keeps this replica from answering now.
+    #[must_use]
+    pub fn active(&self, replica: usize, now: Monotonic) -> Active {
+        self.words.word(replica as u32).read(now)
+    }
+
+    /// When the longest of its hazards is expected to end.
+    #[must_use]
+    pub fn expected_end(&self, replica: usize, now: Monotonic) -> u64 {
+        let word = self.words.word(replica as u32);
+        let end = |kind: Kind| {
+            let usual = self.places[replica].usual_ns[kind as usize].load(Relaxed);
+            let usual = if usual == 0 || kind == Kind::Gone {
+                first_guess_ns(kind)
+            } else {
+                usual
+            };
+            // One that lasts longer than usual is expected to last as long again.
+            let lasted = now.0.saturating_sub(word.since(kind).0);
+            now.0 + usual.saturating_sub(lasted).max(lasted.min(usual))
+        };
+        word.read(now).kinds().map(end).max().unwrap_or(now.0)
+    }
+
+    /// The words.
+    #[must_use]
+    pub fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// Wakes whoever waits for this replica, and counts a hazard that ended.
+    pub fn changed(&self, change: Change) {
+        let Some(place) = self.places.get(change.slot as usize) else {
+            return;
+        };
+        let at = change.kind as usize;
+        if change.ends {
+            let lasted = change.at.0.saturating_sub(change.since.0);
+            place.total_ns[at].fetch_add(lasted, Relaxed);
+            let usual = place.usual_ns[at].load(Relaxed);
+            let usual = if usual == 0 {
+                lasted
+            } else {
+                usual - usual / 4 + lasted / 4
+            };
+            place.usual_ns[at].store(usual.max(1), Relaxed);
+        }
+        // A wait for a CPU is only reported when it ends.
+        if !change.ends || change.kind == Kind::Runqueue {
+            place.counts[at].fetch_add(1, Relaxed);
+        }
+        let mut latest = lock(&self.latest);
+        if latest.len() == LATEST {
+            latest.pop_front();
+        }
+        latest.push_back(change);
+        drop(latest);
+        self.wake(change.slot as usize);
+    }
+
+    /// Wakes whoever waits for this replica.
+    pub fn wake(&self, replica: usize) {
+        self.places[replica].changes.send_modify(|n| *n += 1);
+        self.any.send_modify(|n| *n += 1);
+    }
+
+    /// Changes whenever the hazards of any replica do.
+    #[must_use]
+    pub fn subscribe_all(&self) -> watch::Receiver<u64> {
+        self.any.subscribe()
+    }
+
+    /// Changes whenever this replica's hazards do.
+    #[must_use]
+    pub fn subscribe(&self, replica: usize) -> watch::Receiver<u64> {
+        self.places[replica].changes.subscribe()
+    }
+
+    /// How much is known of it.
+    #[must_use]
+    pub fn coverage(&self, replica: usize) -> Coverage {
+        *lock(&self.places[replica].coverage)
+    }
+
+    /// Its processes.
+    #[must_use]
+    pub fn pids(&self, replica: usize) -> Vec<u32> {
+        lock(&self.places[replica].pids).clone()
+    }
+
+    /// Its processes, and how much is known of it, from now on.
+    pub fn set(&self, replica: usize, pids: Vec<u32>, coverage: Coverage) {
+        *lock(&self.places[replica].pids) = pids;
+        *lock(&self.places[replica].coverage) = coverage;
+    }
+
+    /// How many hazards of this kind it had, and how many ns of those have ended.
+    #[must_use]
+    pub fn counted(&self, replica: usize, kind: Kind) -> (u64, u64) {
+        let place = &self.places[replica];
+        let at = kind as usize;
+        (
+            place.counts[at].load(Relaxed),
+            place.total_ns[at].load(Relaxed),
+        )
+    }
+
+    /// The latest changes, the oldest first.
+    #[must_use]
+    pub fn latest(&self) -> Vec<Change> {
+        lock(&self.latest).iter().copied().collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(kind: Kind, since: u64, at: u64, ends: bool) -> Change {
+        Change {
+            at: Monotonic(at),
+            since: Monotonic(since),
+            slot: 0,
+            pid: 1,
+            kind,
+            ends,
+        }
+    }
+
+    #[test]
+    fn the_expected_end_is_learned_from_past_hazards() {
+        let board = Board::new(Words::in_memory(1).expect("memory"), 1);
+        let now = Monotonic(1_000_000_000);
+        assert_eq!(board.expected_end(0, now), now.0);
+        board.changed(change(Kind::Collection, 0, 0, false));
+        board.changed(change(Kind::Collection, 0, 40_000_000, true));
+        board.words.word(0).begin(Kind::Collection, now);
+        assert_eq!(board.expected_end(0, now), now.0 + 40_000_000);
+        let later = Monotonic(now.0 + 30_000_000);
+        assert!(board.expected_end(0, later) >= later.0 + 10_000_000);
+        assert_eq!(board.counted(0, Kind::Collection), (1, 40_000_000));
+    }
+
+    #[test]
+    fn a_change_wakes_who_waits_for_that_replica_only() {
+        let board = Board::new(Words::in_memory(2).expect("memory"), 2);
+        let (mut ours, mut other) = (board.subscribe(0), board.subscribe(1));
+        board.changed(change(Kind::Stopped, 5, 5, false));
+        assert!(ours.has_changed().expect("the board lives"));
+        assert!(!other.has_changed().expect("the board lives"));
+        ours.mark_unchanged();
+        other.mark_unchanged();
+        assert_eq!(board.latest().len(), 1);
+    }
+}

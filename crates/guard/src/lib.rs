@@ -1,0 +1,43 @@
+//! Guard: a proxy in front of the replicas of a server, which steers requests around a pause.
+//!
+//! A [`Watcher`] keeps a hazard word for each replica, on a [`Board`]. A [`Guard`] forwards HTTP/1.1
+//! requests: `serve` accepts clients behind the `screen`, `replica` chooses who gets a request, and
+//! `race` sends it once more where a hazard caught it. A request that must not be executed twice is
+//! sent once, and again only if it was certainly never sent (`serve::once`).
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod attempt;
+mod board;
+mod body;
+mod budget;
+mod figures;
+mod first_bytes;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod guard;
+mod headers;
+mod health;
+mod latency;
+mod listening;
+mod options;
+mod pool;
+mod proxy_protocol;
+mod race;
+mod replica;
+mod screen;
+mod serve;
+mod shared_stream;
+mod target;
+mod tls;
+mod watcher;
+mod worker;
+
+pub use board::{Board, Coverage};
+pub use guard::{Guard, StartError, raise_descriptors};
+pub use options::{Certificate, Options};
+pub use tailscope_signals::hazard::{Active, Change, Kind};
+pub use target::Target;
+pub use tls::TlsError;
+pub use watcher::{Say, Watcher};

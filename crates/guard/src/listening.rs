@@ -1,0 +1,145 @@
+//! Which processes listen on an address of this machine.
+//!
+//! `/proc/net/tcp` has the inodes of listening sockets, and `/proc/PID/fd` says who holds them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// TCP_LISTEN of the kernel, as `/proc/net/tcp` writes it.
+const LISTENS: &str = "0A";
+
+/// The processes that listen on this address, in the order of their ids. Empty: none does, or it is
+/// on another machine, in another network namespace, or of another user whom we may not look at.
+#[must_use]
+pub fn processes(address: SocketAddr) -> Vec<u32> {
+    let sockets: HashSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|table| fs::read_to_string(table).ok())
+        .flat_map(|table| inodes(&table, address))
+        .collect();
+    if sockets.is_empty() {
+        return Vec::new();
+    }
+    let Ok(all) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut found: Vec<u32> = all
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| holds(*pid, &sockets))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Inodes of the sockets in a table that listen on this address. One that listens on all addresses
+/// counts only where none listens on this one.
+fn inodes(table: &str, address: SocketAddr) -> Vec<u64> {
+    let (mut exact, mut any) = (Vec::new(), Vec::new());
+    for line in table.lines().skip(1) {
+        let mut fields = line.split_whitespace();
+        let (Some(local), Some(LISTENS)) = (fields.nth(1), fields.nth(1)) else {
+            continue;
+        };
+        let (Some(local), Some(inode)) = (
+            parse_address(local),
+            fields.nth(5).and_then(|f| f.parse().ok()),
+        ) else {
+            continue;
+        };
+        if local.port() != address.port() {
+            continue;
+        }
+        if local.ip().is_unspecified() {
+            any.push(inode);
+        } else if local.ip().to_canonical() == address.ip().to_canonical() {
+            exact.push(inode);
+        }
+    }
+    if exact.is_empty() { any } else { exact }
+}
+
+/// `0100007F:1F90`: the address as words of the machine's byte order, and the port.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| u32::from_str_radix(ip.get(at..at + 8)?, 16).ok();
+    let ip = match ip.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?.to_ne_bytes())),
+        32 => {
+            let mut bytes = [0; 16];
+            for (i, part) in bytes.chunks_exact_mut(4).enumerate() {
+                part.copy_from_slice(&word(i * 8)?.to_ne_bytes());
+            }
+            IpAddr::V6(Ipv6Addr::from(bytes))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+fn holds(pid: u32, sockets: &HashSet<u64>) -> bool {
+    let Ok(all) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    all.flatten().any(|entry| {
+        let Ok(link) = fs::read_link(entry.path()) else {
+            return false;
+        };
+        let inode = link.to_str().and_then(|text| {
+            text.strip_prefix("socket:[")?
+                .strip_suffix(']')?
+                .parse()
+                .ok()
+        });
+        inode.is_some_and(|inode: u64| sockets.contains(&inode))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_of_ours_is_found() {
+        for any in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(any) else {
+                continue; // without IPv6
+            };
+            let mut address = listener.local_addr().expect("bound");
+            if address.ip().is_unspecified() {
+                address.set_ip(Ipv4Addr::LOCALHOST.into());
+            }
+            assert!(processes(address).contains(&std::process::id()), "{any}");
+        }
+    }
+
+    #[test]
+    fn nobody_listens_where_nobody_does() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("bound");
+        drop(listener);
+        assert!(!processes(address).contains(&std::process::id()));
+    }
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_writes_them() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n   \
+             1: 0100007F:1F90 0100007F:9999 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0\n";
+        let address = "127.0.0.1:8080".parse().expect("an address");
+        assert_eq!(inodes(table, address), [4711]);
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_tables_never_panic(table in "[ -~\n]{0,200}") {
+            inodes(&table, "127.0.0.1:80".parse().expect("an address"));
+        }
+    }
+}

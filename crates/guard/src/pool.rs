@@ -1,0 +1,210 @@
+//! Connections to the replicas that are kept open between requests; one pool a thread.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+use crate::body::RequestBody;
+use crate::options::CONNECT;
+use crate::replica::Lease;
+use crate::shared_stream::{Hurry, SharedStream};
+
+/// So many idle connections are kept to a replica.
+const MOST_IDLE: usize = 256;
+/// So long: many servers close theirs after 60 or 75 seconds.
+const LONGEST_IDLE: Duration = Duration::from_secs(50);
+
+/// Starts hyper's tasks on this thread.
+#[derive(Debug, Clone, Copy)]
+pub struct ThisThread;
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for ThisThread {
+    fn execute(&self, task: F) {
+        spawn_local(task);
+    }
+}
+
+/// The way to a connection's task.
+#[derive(Debug)]
+pub enum Sender {
+    /// HTTP/1.1: one request at a time.
+    One(http1::SendRequest<RequestBody>),
+    /// HTTP/2: many.
+    Two(http2::SendRequest<RequestBody>),
+}
+
+impl Sender {
+    fn is_ready(&self) -> bool {
+        match self {
+            Self::One(sender) => sender.is_ready(),
+            Self::Two(sender) => sender.is_ready(),
+        }
+    }
+
+    /// Sends a request, or gives it back if it was certainly not sent.
+    pub async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
+        match self {
+            Self::One(sender) => sender.try_send_request(request).await,
+            Self::Two(sender) => sender.try_send_request(request).await,
+        }
+    }
+}
+
+/// A connection on which a request may be sent, or is.
+#[derive(Debug)]
+pub struct Connection {
+    /// The way to its task.
+    pub sender: Sender,
+    /// What has an answer's rest come sooner.
+    pub hurry: Hurry,
+    since: Instant,
+}
+
+/// Open connections, by replica. Of HTTP/1.1 those that are idle, the latest used last; of HTTP/2 the
+/// latest one.
+#[derive(Debug)]
+pub struct Pool {
+    open: RefCell<Vec<Vec<Connection>>>,
+    is_2: bool,
+}
+
+impl Pool {
+    /// For this number of replicas. `is_2`: they speak HTTP/2.
+    #[must_use]
+    pub fn new(replicas: usize, is_2: bool) -> Rc<Self> {
+        let open = RefCell::new((0..replicas).map(|_| Vec::new()).collect());
+        Rc::new(Self { open, is_2 })
+    }
+
+    /// Whether the replicas speak HTTP/2.
+    #[must_use]
+    pub fn is_2(&self) -> bool {
+        self.is_2
+    }
+
+    /// One that is open as far as is known.
+    #[must_use]
+    pub fn take(&self, replica: usize) -> Option<Connection> {
+        let mut all = self.open.borrow_mut();
+        while let Some(connection) = all[replica].pop() {
+            if !connection.sender.is_ready() {
+                continue;
+            }
+            if let Some(shared) = connection.shared() {
+                all[replica].push(shared);
+            } else if connection.since.elapsed() > LONGEST_IDLE {
+                all[replica].clear(); // those below are older
+                return None;
+            }
+            return Some(connection);
+        }
+        None
+    }
+
+    /// Makes a connection, which others may share.
+    ///
+    /// # Errors
+    /// In words: nothing was sent then.
+    pub async fn connect(&self, lease: &Lease) -> Result<Connection, String> {
+        let connection = connect(lease.get().address, self.is_2).await?;
+        if let Some(shared) = connection.shared() {
+            self.open.borrow_mut()[lease.replica] = vec![shared];
+        }
+        Ok(connection)
+    }
+
+    /// Keeps a connection whose request has been answered, once it is ready for the next.
+    pub fn put(self: &Rc<Self>, replica: usize, mut connection: Connection) {
+        let Sender::One(sender) = &mut connection.sender else {
+            return; // it is there already
+        };
+        if sender.is_ready() {
+            self.keep(replica, connection);
+        } else if !sender.is_closed() {
+            // Its task has yet to see the answer's end.
+            let pool = Rc::clone(self);
+            spawn_local(async move {
+                if let Sender::One(sender) = &mut connection.sender
+                    && sender.ready().await.is_ok()
+                {
+                    pool.keep(replica, connection);
+                }
+            });
+        }
+    }
+
+    fn keep(&self, replica: usize, mut connection: Connection) {
+        connection.since = Instant::now();
+        let idle = &mut self.open.borrow_mut()[replica];
+        if idle.len() < MOST_IDLE {
+            idle.push(connection);
+        }
+    }
+
+    /// Closes all connections to a replica that are idle.
+    pub fn forget(&self, replica: usize) {
+        self.open.borrow_mut()[replica].clear();
+    }
+}
+
+impl Connection {
+    /// The same for another request; `None`: it takes one at a time.
+    fn shared(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::One(_) => None,
+            Sender::Two(sender) => Some(Self {
+                sender: Sender::Two(sender.clone()),
+                hurry: self.hurry.clone(),
+                since: self.since,
+            }),
+        }
+    }
+}
+
+async fn connect(address: SocketAddr, is_2: bool) -> Result<Connection, String> {
+    let words = |e: hyper::Error| e.to_string();
+    let stream = match timeout(CONNECT, TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(e)) => return Err(e.to_string()),
+        Err(_) => return Err(format!("no connection within {} s", CONNECT.as_secs())),
+    };
+    // A small request must not wait for an acknowledgement.
+    stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    let (stream, hurry) = SharedStream::new(stream);
+    let stream = TokioIo::new(stream);
+    // An error of a connection's task reaches the requests that are on it.
+    let sender = if is_2 {
+        let builder = http2::Builder::new(ThisThread);
+        let (sender, connection) = builder.handshake(stream).await.map_err(words)?;
+        spawn_local(async move {
+            let _ = connection.await;
+        });
+        Sender::Two(sender)
+    } else {
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(128 * 1024);
+        let (sender, connection) = builder.handshake(stream).await.map_err(words)?;
+        spawn_local(async move {
+            let _ = connection.with_upgrades().await;
+        });
+        Sender::One(sender)
+    };
+    Ok(Connection {
+        sender,
+        hurry,
+        since: Instant::now(),
+    })
+}

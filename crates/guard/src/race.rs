@@ -1,0 +1,314 @@
+//! A request that may be sent more than once: its replica is watched while it is there, and if a
+//! hazard catches it, it is sent once more to a calm replica. The first good answer wins.
+
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use hyper::header::HeaderMap;
+use hyper::{Method, Request, Uri, Version};
+use tailscope_signals::clock::Monotonic;
+use tailscope_signals::hazard::Kind;
+use tokio::sync::watch;
+
+use crate::attempt::{Failure, Reply, send};
+use crate::body::RequestBody;
+use crate::figures::{Figures, Hedge, Trigger};
+use crate::replica::Lease;
+use crate::worker::Worker;
+
+/// Attempts after those that a dead replica left without an answer.
+const MOST_RETRIES: u32 = 3;
+/// A hazard that is expected to be over sooner is waited for.
+const WORTH: Duration = Duration::from_millis(1);
+/// One in so many losers is followed to its end.
+const FOLLOWED: u64 = 8;
+
+/// A request without a body, of which as many as needed can be made.
+#[derive(Debug)]
+pub struct Template {
+    /// GET, HEAD or OPTIONS.
+    pub method: Method,
+    /// As the replica's protocol has it.
+    pub uri: Uri,
+    /// The replica's protocol.
+    pub version: Version,
+    /// As they are sent on.
+    pub headers: HeaderMap,
+}
+
+impl Template {
+    /// One more request.
+    pub fn request(&self) -> Request<RequestBody> {
+        let mut request = Request::new(RequestBody::Empty);
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.version_mut() = self.version;
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+type Attempt = Pin<Box<dyn Future<Output = Result<Reply, Failure>>>>;
+
+struct Running {
+    attempt: Attempt,
+    replica: usize,
+    is_hedge: bool,
+}
+
+impl Running {
+    fn start(worker: &Rc<Worker>, template: &Template, lease: Lease, is_hedge: bool) -> Self {
+        let (worker, request) = (Rc::clone(worker), template.request());
+        Self {
+            replica: lease.replica,
+            is_hedge,
+            attempt: Box::pin(async move { send(&worker, lease, request).await }),
+        }
+    }
+}
+
+/// Waits for an attempt, or for ever where none runs.
+async fn result_of(running: &mut Option<Running>) -> Result<Reply, Failure> {
+    match running {
+        Some(running) => running.attempt.as_mut().await,
+        None => pending().await,
+    }
+}
+
+/// One request's race.
+struct Race<'r> {
+    worker: &'r Rc<Worker>,
+    template: &'r Template,
+    start: Instant,
+    /// The original and the extra one.
+    running: [Option<Running>; 2],
+    /// An answer that is no good, as long as a better one may come.
+    poor: Option<Reply>,
+    retries: u32,
+    failed: Vec<usize>,
+    hedge: Option<Hedge>,
+    /// There was a reason for an extra request, and no calm replica: any change may bring one.
+    blocked: Option<watch::Receiver<u64>>,
+}
+
+/// Sends a request, once more if that helps, and returns the first good answer.
+///
+/// # Errors
+/// If no replica answered.
+pub async fn race(worker: &Rc<Worker>, template: &Template, lease: Lease) -> Result<Reply, String> {
+    let first = lease.replica;
+    let mut race = Race {
+        worker,
+        template,
+        start: Instant::now(),
+        running: [Some(Running::start(worker, template, lease, false)), None],
+        poor: None,
+        retries: 0,
+        failed: Vec::new(),
+        hedge: None,
+        blocked: None,
+    };
+    let outcome = race.run(first).await;
+    race.end(outcome.as_ref().is_ok_and(|(_, won)| *won));
+    outcome.map(|(reply, _)| reply)
+}
+
+impl Race<'_> {
+    async fn run(&mut self, mut replica: usize) -> Result<(Reply, bool), String> {
+        let mut may_hedge = true;
+        loop {
+            let [first, second] = &mut self.running;
+            let (place, result) = tokio::select! {
+                biased;
+                result = result_of(first) => (0, result),
+                result = result_of(second) => (1, result),
+                trigger = trigger(self.worker, replica, self.start, &mut self.blocked), if may_hedge => {
+                    may_hedge = !self.hedge(trigger, replica);
+                    continue;
+                }
+            };
+            let Some(ended) = self.running[place].take() else {
+                continue;
+            };
+            match result {
+                Ok(reply) if !reply.status().is_server_error() => {
+                    // Where the extra one won, the original takes at least as long.
+                    self.worker.record(self.start.elapsed());
+                    return Ok((reply, ended.is_hedge));
+                }
+                Ok(reply) => {
+                    let poor = self.poor.take().unwrap_or(reply);
+                    if self.running.iter().all(Option::is_none) {
+                        return Ok((poor, ended.is_hedge));
+                    }
+                    self.poor = Some(poor);
+                }
+                Err(failure) => {
+                    self.failed.push(ended.replica);
+                    if let Some(reply) = self.after(&failure, place).await? {
+                        return Ok((reply, false));
+                    }
+                    if let Some(again) = &self.running[place] {
+                        replica = again.replica;
+                    }
+                }
+            }
+        }
+    }
+
+    /// An attempt failed: another one may still run, or one more is made.
+    async fn after(&mut self, failure: &Failure, place: usize) -> Result<Option<Reply>, String> {
+        if self.running.iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        if let Some(poor) = self.poor.take() {
+            return Ok(Some(poor));
+        }
+        if self.retries == MOST_RETRIES {
+            return Err(failure.why().to_owned());
+        }
+        self.retries += 1;
+        let figures = &self.worker.figures;
+        match failure {
+            Failure::NeverSent(..) => Figures::add(&figures.retries_unsent),
+            Failure::Lost(_) => Figures::add(&figures.retries_lost),
+        }
+        let fleet = &self.worker.fleet;
+        let lease = match fleet.pick_waiting(&self.failed).await {
+            Some(lease) => lease,
+            // All have failed once: the best of them once more.
+            None => match fleet.pick_waiting(&[]).await {
+                Some(lease) => lease,
+                None => return Err(failure.why().to_owned()),
+            },
+        };
+        self.running[place] = Some(Running::start(self.worker, self.template, lease, false));
+        Ok(None)
+    }
+
+    /// Sends the request once more. True: it was, or never will be.
+    fn hedge(&mut self, trigger: Trigger, replica: usize) -> bool {
+        let worker = self.worker;
+        let waited = self.start.elapsed().as_micros() as u64;
+        let age = match trigger {
+            Trigger::Hazard(kind) => {
+                let word = worker.fleet.board().words().word(replica as u32);
+                Some(Monotonic::now().0.saturating_sub(word.since(kind).0) / 1000)
+            }
+            Trigger::Percentile => None,
+        };
+        let name = |replica: usize| worker.fleet.replicas()[replica].address.to_string();
+        if worker.dry_run {
+            Figures::add(&worker.figures.hedges_dry);
+            self.hedge = Some(Hedge::begin(trigger, name(replica), None, waited, age));
+            return true;
+        }
+        let any = worker.fleet.board().subscribe_all();
+        let Some(lease) = worker.fleet.pick_calm(replica) else {
+            if self.blocked.is_none() {
+                Figures::add(&worker.figures.hedges_without_replica);
+            }
+            self.blocked = Some(any);
+            return false;
+        };
+        if !worker.budget.borrow_mut().take(Instant::now()) {
+            Figures::add(&worker.figures.hedges_over_budget);
+            return true;
+        }
+        worker.figures.hedged(trigger);
+        let to = Some(name(lease.replica));
+        self.hedge = Some(Hedge::begin(trigger, name(replica), to, waited, age));
+        let free = usize::from(self.running[0].is_some());
+        self.running[free] = Some(Running::start(worker, self.template, lease, true));
+        true
+    }
+
+    /// Logs a hedge, and drops the loser or follows a sample of them.
+    fn end(&mut self, won: bool) {
+        let Some(mut hedge) = self.hedge.take() else {
+            return;
+        };
+        let figures = &self.worker.figures;
+        hedge.won = won;
+        hedge.latency_us = self.start.elapsed().as_micros() as u64;
+        if won {
+            Figures::add(&figures.hedges_won);
+        }
+        let loser = self.running.iter_mut().find_map(Option::take);
+        let number = self.worker.hedges.get();
+        self.worker.hedges.set(number + 1);
+        match loser {
+            Some(loser) if number.is_multiple_of(FOLLOWED) => {
+                follow(self.worker, loser, hedge, self.start)
+            }
+            _ => figures.log(hedge),
+        }
+    }
+}
+
+/// Follows a loser to its end: what it would have taken is what the hedge saved.
+fn follow(worker: &Rc<Worker>, loser: Running, mut hedge: Hedge, start: Instant) {
+    let worker = Rc::clone(worker);
+    tokio::task::spawn_local(async move {
+        let limit = worker.timeout;
+        if let Ok(Ok(_)) = tokio::time::timeout(limit, loser.attempt).await {
+            let took = start.elapsed().as_micros() as u64;
+            let saved = took.saturating_sub(hedge.latency_us);
+            if hedge.won {
+                Figures::add(&worker.figures.losers_followed);
+                worker.figures.saved_us.fetch_add(saved, Relaxed);
+                hedge.saved_us = Some(saved);
+            }
+        }
+        worker.figures.log(hedge);
+    });
+}
+
+/// Waits until there is a reason to send a request once more that is at this replica. `blocked`: not
+/// before this changes.
+async fn trigger(
+    worker: &Worker,
+    replica: usize,
+    start: Instant,
+    blocked: &mut Option<watch::Receiver<u64>>,
+) -> Trigger {
+    if let Some(any) = blocked {
+        let _ = any.changed().await;
+    }
+    let board = worker.fleet.board();
+    let mut changes = board.subscribe(replica);
+    loop {
+        changes.mark_unchanged();
+        let now = Monotonic::now();
+        let kinds = board.active(replica, now);
+        let left = board.expected_end(replica, now).saturating_sub(now.0);
+        if let Some(kind) = kinds.kinds().next() {
+            if left >= WORTH.as_nanos() as u64 || kind == Kind::Gone {
+                return Trigger::Hazard(kind);
+            }
+            // It may last longer than expected, or another one begin.
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(WORTH) => {}
+            }
+            continue;
+        }
+        let late = match worker.threshold() {
+            Some(after) if !board.coverage(replica).has_events() => {
+                (start + after).saturating_duration_since(Instant::now())
+            }
+            _ => Duration::MAX,
+        };
+        if late == Duration::MAX {
+            let _ = changes.changed().await;
+            continue;
+        }
+        tokio::select! {
+            _ = changes.changed() => {}
+            () = tokio::time::sleep(late) => return Trigger::Percentile,
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Serving clients: connections are accepted, and each request gets its answer.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinSet, spawn_local};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::attempt::{Failure, Reply, send};
+use crate::body::{ReplyBody, RequestBody};
+use crate::figures::Figures;
+use crate::first_bytes::FirstBytes;
+use crate::headers;
+use crate::options::{GRACE, HEAD};
+use crate::pool::ThisThread;
+use crate::proxy_protocol;
+use crate::race::{Template, race};
+use crate::replica::Lease;
+use crate::screen::{Gate, LARGEST_HEAD, Screen};
+use crate::worker::Worker;
+
+/// How often a request that was never sent is tried elsewhere.
+const MOST_UNSENT: u32 = 3;
+/// Requests that one client may have at a time on a connection of HTTP/2.
+const MOST_STREAMS: u32 = 256;
+/// After an accept that failed, as when descriptors are used up.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Accepts clients until `stop` changes; then those that are served have a while to finish.
+///
+/// `tls`: what greets them, if they use TLS.
+pub async fn serve(
+    worker: Rc<Worker>,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut clients = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = stop.changed() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    Figures::add(&worker.figures.connections);
+                    let (worker, tls, stop) = (Rc::clone(&worker), tls.clone(), stop.clone());
+                    clients.spawn_local(greet(worker, stream, tls, peer.ip(), stop));
+                }
+                Err(_) => sleep(PAUSE).await,
+            },
+            Some(_) = clients.join_next() => {}
+        }
+    }
+    drop(listener);
+    let all = async { while clients.join_next().await.is_some() {} };
+    let _ = timeout(GRACE, all).await;
+}
+
+async fn greet(
+    worker: Rc<Worker>,
+    mut stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    mut peer: IpAddr,
+    stop: watch::Receiver<bool>,
+) {
+    if stream.set_nodelay(true).is_err() {
+        return; // it is gone
+    }
+    if worker.proxy_protocol {
+        match timeout(HEAD, proxy_protocol::read(&mut stream)).await {
+            Ok(Ok(client)) => peer = client.unwrap_or(peer),
+            _ => {
+                Figures::add(&worker.figures.malformed);
+                return;
+            }
+        }
+    }
+    // A client that says nothing, or does not speak TLS, is left without an answer.
+    match tls {
+        None => client(worker, stream, peer, stop).await,
+        Some(tls) => {
+            if let Ok(Ok(stream)) = timeout(HEAD, tls.accept(stream)).await {
+                client(worker, stream, peer, stop).await;
+            }
+        }
+    }
+}
+
+async fn client<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    worker: Rc<Worker>,
+    stream: S,
+    peer: IpAddr,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Ok(Ok((stream, is_2))) = timeout(HEAD, FirstBytes::read(stream)).await else {
+        return; // it is gone, or says nothing
+    };
+    let figures = Arc::clone(&worker.figures);
+    let (screen, gate) = Screen::new(stream, is_2, move |_| Figures::add(&figures.malformed));
+    let service = service_fn(move |request| {
+        let (worker, gate) = (Rc::clone(&worker), Arc::clone(&gate));
+        async move { Ok::<_, Infallible>(answer(worker, request, peer, gate).await) }
+    });
+    // What goes wrong on a connection is the client's: it is answered as far as that is possible.
+    if is_2 {
+        let connection = http2::Builder::new(ThisThread)
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_header_list_size(LARGEST_HEAD as u32)
+            .keep_alive_interval(HEAD)
+            .serve_connection(TokioIo::new(screen), service);
+        let mut connection = pin!(connection);
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = stop.changed() => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+        return;
+    }
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(128 * 1024)
+        .serve_connection(TokioIo::new(screen), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stop.changed() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+/// The answer to one request.
+async fn answer(
+    worker: Rc<Worker>,
+    mut request: Request<Incoming>,
+    client: IpAddr,
+    gate: Arc<Gate>,
+) -> Reply {
+    Figures::add(&worker.figures.requests);
+    worker.budget.borrow_mut().earn(Instant::now());
+    let upgrades = request.method() == Method::CONNECT || headers::wants_upgrade(request.headers());
+    let (is_connect, version) = (request.method() == Method::CONNECT, request.version());
+    let to_2 = worker.pool.is_2();
+    headers::prepare(&mut request, client, upgrades && !is_connect, to_2);
+    let limit = worker.timeout;
+    let is_safe = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
+    if upgrades && (to_2 || version == Version::HTTP_2) {
+        gate.decide(false);
+        let why = "CONNECT and Upgrade are only passed on from HTTP/1.1 to HTTP/1.1";
+        return say(StatusCode::NOT_IMPLEMENTED, why);
+    }
+    let forwarded = async {
+        let Some(lease) = pick(&worker).await else {
+            return Err("no replica".to_owned());
+        };
+        if upgrades {
+            return upgrade(&worker, request, lease, &gate).await;
+        }
+        if is_safe && request.body().is_end_stream() {
+            let (head, _) = request.into_parts();
+            let template = Template {
+                method: head.method,
+                uri: head.uri,
+                version: head.version,
+                headers: head.headers,
+            };
+            return race(&worker, &template, lease).await;
+        }
+        once(&worker, request.map(RequestBody::Stream), lease).await
+    };
+    let mut reply = match timeout(limit, forwarded).await {
+        Ok(Ok(reply)) if reply.status() == StatusCode::SWITCHING_PROTOCOLS && !upgrades => {
+            Figures::add(&worker.figures.failed);
+            say(
+                StatusCode::BAD_GATEWAY,
+                "the replica changed the protocol, and nobody asked",
+            )
+        }
+        Ok(Ok(reply)) => reply,
+        Ok(Err(why)) => {
+            Figures::add(&worker.figures.failed);
+            say(StatusCode::BAD_GATEWAY, &why)
+        }
+        Err(_) => {
+            Figures::add(&worker.figures.timed_out);
+            let why = format!("no replica answered within {} s", limit.as_secs_f64());
+            say(StatusCode::GATEWAY_TIMEOUT, &why)
+        }
+    };
+    let switched = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if upgrades && !(switched || reply.extensions().get::<Tunnel>().is_some()) {
+        gate.decide(false);
+    }
+    headers::strip(reply.headers_mut(), switched);
+    reply
+}
+
+/// An answer of guard's own.
+fn say(status: StatusCode, why: &str) -> Reply {
+    let mut reply = Response::new(ReplyBody::from(Bytes::from(format!("guard: {why}\n"))));
+    *reply.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    reply.headers_mut().insert(CONTENT_TYPE, plain);
+    reply
+}
+
+async fn pick(worker: &Worker) -> Option<Lease> {
+    let fleet = &worker.fleet;
+    let lease = match fleet.pick(&[]) {
+        Some(lease) => lease,
+        None => fleet.pick_waiting(&[]).await?,
+    };
+    if fleet.has_hazard_besides(lease.replica) {
+        worker.figures.steered.fetch_add(1, Relaxed);
+    }
+    Some(lease)
+}
+
+/// Sends a request that must not be executed twice: another replica gets it only if it was certainly
+/// never sent.
+async fn once(
+    worker: &Rc<Worker>,
+    mut request: Request<RequestBody>,
+    mut lease: Lease,
+) -> Result<Reply, String> {
+    let mut tried = Vec::new();
+    loop {
+        let replica = lease.replica;
+        let (unsent, why) = match send(worker, lease, request).await {
+            Ok(reply) => return Ok(reply),
+            Err(Failure::Lost(why)) => return Err(why),
+            Err(Failure::NeverSent(unsent, why)) => (unsent, why),
+        };
+        tried.push(replica);
+        if tried.len() > MOST_UNSENT as usize {
+            return Err(why);
+        }
+        Figures::add(&worker.figures.retries_unsent);
+        lease = match worker.fleet.pick_waiting(&tried).await {
+            Some(lease) => lease,
+            None => return Err(why),
+        };
+        request = *unsent;
+    }
+}
+
+/// Marks the answer to a CONNECT that was granted.
+#[derive(Debug, Clone, Copy)]
+struct Tunnel;
+
+/// Passes a request for another protocol on, and then the bytes of both sides.
+async fn upgrade(
+    worker: &Rc<Worker>,
+    mut request: Request<Incoming>,
+    lease: Lease,
+    gate: &Arc<Gate>,
+) -> Result<Reply, String> {
+    let is_connect = request.method() == Method::CONNECT;
+    let ours = hyper::upgrade::on(&mut request);
+    let mut reply = once(worker, request.map(|_| RequestBody::Empty), lease).await?;
+    let granted = reply.status() == StatusCode::SWITCHING_PROTOCOLS
+        || is_connect && reply.status().is_success();
+    if !granted {
+        return Ok(reply);
+    }
+    Figures::add(&worker.figures.upgrades);
+    let theirs = hyper::upgrade::on(&mut reply);
+    gate.decide(true);
+    // The replica stays taken for as long as the other protocol is spoken.
+    let (mut reply, body) = {
+        let (head, body) = reply.into_parts();
+        let fresh = ReplyBody::from(Bytes::new());
+        (Response::from_parts(head, fresh), body)
+    };
+    spawn_local(async move {
+        let _held = body;
+        if let (Ok(ours), Ok(theirs)) = (ours.await, theirs.await) {
+            let _: io::Result<_> =
+                copy_bidirectional(&mut TokioIo::new(ours), &mut TokioIo::new(theirs)).await;
+        }
+    });
+    if is_connect {
+        reply.extensions_mut().insert(Tunnel);
+    }
+    Ok(reply)
+}

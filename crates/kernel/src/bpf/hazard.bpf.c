@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What keeps the processes of a replica from answering: collections and other VM operations of a
+ * JVM, stops, CPU quotas, waits for a CPU, the end. Each is kept in the replica's hazard word
+ * (tailscope_hazard.h), and each change is also sent through a ring that wakes its reader.
+ *
+ * The programs know nothing of meters or of the timeline: all may run at the same time.
+ */
+#include "types.h"
+#include "hazard.h"
+#define process hazard_process /* what watched.h keeps of each */
+#include "watched.h"
+#undef process
+#include "pid_namespace.h"
+#include "tailscope_hazard.h"
+#include <bpf/bpf_tracing.h>
+#include <bpf/usdt.bpf.h>
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, HAZARD_SLOTS);
+	__type(key, __u32);
+	__type(value, struct ts_hazard);
+} words SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, HAZARD_RING_BYTES);
+} changes SEC(".maps");
+
+/* A thread of a watched process, off its CPU. */
+struct thread {
+	__u8 waits;   /* for a CPU: counted in `waiting` */
+	__u8 stopped; /* by a signal, a debugger or the freezer */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* Changes that did not fit into the ring. The words have them all the same. */
+SEC(".bss.lost") __u64 lost_changes = 0;
+
+struct task_struct___cpu {
+	int on_cpu;
+} CORE;
+
+static __always_inline struct hazard_process *process_of(struct task_struct *task)
+{
+	__u32 pid = shown_pid(task);
+
+	if (!may_be_watched(pid))
+		return NULL;
+	return bpf_map_lookup_elem(&processes, &pid);
+}
+
+static __always_inline struct ts_hazard *word_of(const struct hazard_process *p)
+{
+	__u32 slot = p->slot;
+
+	return bpf_map_lookup_elem(&words, &slot);
+}
+
+static __always_inline void tell(__u32 slot, __u32 pid, __u32 kind, bool ends, __u64 at,
+				 __u64 since)
+{
+	struct ts_hazard_change change = {
+	    .at = at, .since = since, .slot = slot, .pid = pid, .kind = kind, .ends = ends};
+
+	if (bpf_ringbuf_output(&changes, &change, sizeof(change), 0))
+		__sync_fetch_and_add(&lost_changes, 1);
+}
+
+static __always_inline void begins(struct ts_hazard *w, __u32 slot, __u32 pid, __u32 kind)
+{
+	__u64 now;
+
+	if (kind >= TS_HAZARD_KINDS || w->mask & 1u << kind)
+		return;
+	now = bpf_ktime_get_ns();
+	w->since[kind] = now;
+	__sync_fetch_and_or(&w->mask, 1u << kind);
+	tell(slot, pid, kind, false, now, now);
+}
+
+static __always_inline void ends(struct ts_hazard *w, __u32 slot, __u32 pid, __u32 kind)
+{
+	if (kind >= TS_HAZARD_KINDS || !(w->mask & 1u << kind))
+		return;
+	__sync_fetch_and_and(&w->mask, ~(1u << kind));
+	tell(slot, pid, kind, true, bpf_ktime_get_ns(), w->since[kind]);
+}
+
+/* --- waits for a CPU, quotas and stops ------------------------------------------------------ */
+
+static __always_inline bool is_throttled(struct task_struct *task)
+{
+	struct cfs_rq *rq = task->se.cfs_rq;
+
+	return bpf_core_field_exists(rq->throttle_count) && rq->throttle_count > 0;
+}
+
+/* Since when no thread of the process got a CPU while one waited: from now, or not at all. */
+static __always_inline void restart_wait(const struct hazard_process *p, struct ts_hazard *w)
+{
+	w->since[TS_HAZARD_RUNQUEUE] = p->waiting ? bpf_ktime_get_ns() : 0;
+}
+
+static __always_inline void wait_begins(struct task_struct *task, struct hazard_process *p,
+					struct ts_hazard *w)
+{
+	struct thread *t =
+	    bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!t || t->waits)
+		return;
+	t->waits = 1;
+	if (!__sync_fetch_and_add(&p->waiting, 1))
+		w->since[TS_HAZARD_RUNQUEUE] = bpf_ktime_get_ns();
+	if (is_throttled(task))
+		begins(w, p->slot, shown_pid(task), TS_HAZARD_THROTTLED);
+}
+
+#define STATE_STOPPED 4 /* __TASK_STOPPED */
+#define STATE_TRACED 8	/* __TASK_TRACED */
+
+static __always_inline void leaves(struct task_struct *task, bool preempt, unsigned int state)
+{
+	struct hazard_process *p = process_of(task);
+	struct ts_hazard *w = p ? word_of(p) : NULL;
+	struct thread *t;
+
+	if (!w)
+		return;
+	if (preempt || !state) {
+		wait_begins(task, p, w);
+		return;
+	}
+	if (!(state & (STATE_STOPPED | STATE_TRACED)) && !BPF_CORE_READ_BITFIELD(task, frozen))
+		return;
+	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return;
+	t->stopped = 1;
+	begins(w, p->slot, shown_pid(task), TS_HAZARD_STOPPED);
+}
+
+static __always_inline void enters(struct task_struct *task)
+{
+	struct hazard_process *p = process_of(task);
+	struct ts_hazard *w = p ? word_of(p) : NULL;
+	__u64 since, now;
+	struct thread *t;
+
+	if (!w)
+		return;
+	t = bpf_task_storage_get(&threads, task, NULL, 0);
+	if (!t)
+		return;
+	if (t->stopped) {
+		t->stopped = 0;
+		ends(w, p->slot, shown_pid(task), TS_HAZARD_STOPPED);
+	}
+	if (!t->waits)
+		return;
+	t->waits = 0;
+	__sync_fetch_and_add(&p->waiting, -1);
+	since = w->since[TS_HAZARD_RUNQUEUE];
+	restart_wait(p, w);
+	now = bpf_ktime_get_ns();
+	if (since && now - since >= TS_HAZARD_WAIT_NS)
+		tell(p->slot, shown_pid(task), TS_HAZARD_RUNQUEUE, true, now, since);
+	if (w->mask & 1u << TS_HAZARD_THROTTLED && !is_throttled(task))
+		ends(w, p->slot, shown_pid(task), TS_HAZARD_THROTTLED);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	leaves(prev, preempt, prev_state);
+	enters(next);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
+{
+	struct task_struct___cpu *where = (void *)task;
+	struct hazard_process *p = process_of(task);
+	struct ts_hazard *w = p ? word_of(p) : NULL;
+
+	/* Woken while it was on its way to sleep, it may run on without a switch. */
+	if (w && !BPF_CORE_READ(where, on_cpu))
+		wait_begins(task, p, w);
+	return 0;
+}
+
+/* --- the process's life --------------------------------------------------------------------- */
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+	struct hazard_process *p = process_of(task);
+	struct ts_hazard *w = p ? word_of(p) : NULL;
+
+	if (!w)
+		return 0;
+	ends(w, p->slot, shown_pid(task), TS_HAZARD_COLLECTION);
+	ends(w, p->slot, shown_pid(task), TS_HAZARD_SAFEPOINT);
+	__sync_fetch_and_add(&w->incarnation, 1);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	struct hazard_process *p = process_of(task);
+	struct ts_hazard *w = p ? word_of(p) : NULL;
+	__u32 pid = shown_pid(task), slot;
+
+	if (!w || task->signal->live.counter)
+		return 0;
+	slot = p->slot;
+	if (!unwatch(pid))
+		return 0;
+	if (__sync_fetch_and_add(&w->processes, -1) == 1) {
+		w->since[TS_HAZARD_RUNQUEUE] = 0;
+		begins(w, slot, pid, TS_HAZARD_GONE);
+	}
+	return 0;
+}
+
+/* --- Java ----------------------------------------------------------------------------------- */
+
+/* gc__begin and gc__end, of every process that has the library mapped. */
+SEC("usdt")
+int BPF_USDT(on_collection)
+{
+	__u64 cookie = bpf_usdt_cookie(ctx);
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct hazard_process *p = process_of(task);
+	struct ts_hazard *w = p ? word_of(p) : NULL;
+
+	if (!w)
+		return 0;
+	if (cookie & HAZARD_COOKIE_END)
+		ends(w, p->slot, shown_pid(task), TS_HAZARD_COLLECTION);
+	else
+		begins(w, p->slot, shown_pid(task), TS_HAZARD_COLLECTION);
+	return 0;
+}
+
+/* vmops__begin and vmops__end: the third argument is 0 where all threads are stopped for it. */
+SEC("usdt")
+int BPF_USDT(on_operation)
+{
+	__u64 cookie = bpf_usdt_cookie(ctx);
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct hazard_process *p = process_of(task);
+	struct ts_hazard *w = p ? word_of(p) : NULL;
+	long mode = 0;
+
+	if (!w)
+		return 0;
+	if (cookie & HAZARD_COOKIE_END)
+		ends(w, p->slot, shown_pid(task), TS_HAZARD_SAFEPOINT);
+	else if (!bpf_usdt_arg(ctx, 2, &mode) && !mode)
+		begins(w, p->slot, shown_pid(task), TS_HAZARD_SAFEPOINT);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
