@@ -79,6 +79,19 @@ def test_workers_that_start_all_at_once_are_recorded_from_their_first_spans(
     assert ledger.query(recorder.ledger, each) == [(20,)] * WORKERS
 
 
+def test_a_process_with_the_number_of_an_earlier_one_gets_memory_of_its_own(
+    record: Record, run: Run, program: Program
+) -> None:
+    twice = program("same_number.c")
+    if run(twice, 1).wait().code == 77:
+        pytest.skip("the kernel does not let this user choose process ids")
+    recorder = record("--", twice, 1000)
+    recorder.wait().clean()
+    each = "SELECT count(*) FROM spans WHERE span = 'same' GROUP BY pid"
+    assert ledger.query(recorder.ledger, each) == [(2000,)], "one number, and the spans of both"
+    assert not any(about(recorder.ledger)["lost"].values())
+
+
 def test_without_a_recorder_a_program_runs_and_writes_nothing(run: Run, folder: Path) -> None:
     before = set(folder.iterdir())
     ended = run("loopbench", "--spans", 5000).wait().clean()

@@ -137,7 +137,13 @@ impl<N: Copy> Server<N> {
     /// A process runs another program: as [`search`](Self::search), unless the same program was searched
     /// just now. False: ask again a second later.
     pub fn search_program(&mut self, pid: u32) -> bool {
-        self.started.is_due(pid, Instant::now()) && self.search(pid)
+        let now = Instant::now();
+        let is_due = self.started.is_due(pid, now);
+        let asked = is_due && self.search(pid);
+        if is_due && !asked {
+            self.started.searched(pid, None, now);
+        }
+        asked
     }
 
     /// Asks for the files of a process to be searched, and opens a socket for its user. False: too many
@@ -168,7 +174,11 @@ impl<N: Copy> Server<N> {
         programs: &mut SdkPrograms<'_>,
         is_watched: impl Fn(u32) -> bool,
     ) {
-        for answer in self.finder.answers() {
+        let answers = self.finder.answers();
+        let now = Instant::now();
+        for answer in answers {
+            self.started.searched(answer.pid, answer.program, now);
+            self.connecting.searched(answer.pid, answer.program, now);
             if !is_watched(answer.pid) {
                 continue;
             }

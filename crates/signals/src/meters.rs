@@ -98,7 +98,7 @@ impl Meters {
             let Ok(part) = self.part(number) else { break };
             sum = sum.wrapping_add(spans_in(part));
             let next = self.parts.get(number + 1);
-            if !next.is_some_and(|next| next.get().is_some()) && !was_used(part, PART - 1) {
+            if next.is_none_or(|next| next.get().is_none()) && !was_used(part, PART - 1) {
                 break;
             }
         }

@@ -57,8 +57,9 @@ impl<N: Copy> Server<N> {
         let now = Instant::now();
         for pid in pids.into_iter().filter(|pid| is_watched(*pid)) {
             let is_first = !self.clients.contains_key(&pid) && has_attached(programs, pid);
-            if !is_first || self.connecting.is_due(pid, now) {
-                self.finder.search(pid);
+            let is_due = !is_first || self.connecting.is_due(pid, now);
+            if is_due && !self.finder.search(pid) {
+                self.connecting.searched(pid, None, now);
             }
         }
         self.attach_found(programs, &is_watched);
