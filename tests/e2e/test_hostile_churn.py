@@ -10,6 +10,7 @@ from pathlib import Path
 from rig.agent import LOOPBENCH, Agent
 from rig.hostile import Attack, descriptors, interpreter, resident_mib
 from rig.processes import Started
+from rig.timeline import Timeline
 from rig.waiting import until
 
 Run = Callable[..., Started]
@@ -79,3 +80,18 @@ def test_programs_of_one_user_that_come_too_often_are_refused_and_no_other_users
         "all spans of the other user's program are recorded",
     )
     started.stop(signal.SIGTERM).clean()
+
+
+def test_a_flight_recorder_holds_nothing_of_what_came_and_went(
+    timeline: Callable[..., Timeline], attack: Attack, program: Callable[..., Path], folder: Path
+) -> None:
+    forging = Path(shutil.copy(program("forging.c"), folder))
+    begin = folder / "begin"
+    attacker = attack("comes_and_goes", NAMED, begin, forging, 0)
+    recorder = timeline("-p", attacker.pid, "--span", "sdk")
+    before = resident_mib(recorder)
+    begin.touch()
+    until(lambda: "done" in attacker.out, "all came and went", 120)
+    # Each had a map of meters of 1.5 MiB.
+    assert int(recorder.status("VmHWM").split()[0]) / 1024 < before + MORE_MIB
+    recorder.stop(signal.SIGTERM).clean()

@@ -18,6 +18,9 @@ from rig.waiting import until
 Run = Callable[..., Started]
 Program = Callable[..., Path]
 
+#: Of a large server; a user may have 64 processes at once.
+WORKERS = 48
+
 
 def test_a_program_that_started_before_the_recorder_is_recorded(record: Record, run: Run) -> None:
     loop = run("loopbench", "--seconds", 600)
@@ -65,6 +68,28 @@ def test_a_program_that_the_recorder_starts_is_recorded_from_its_first_span(
     assert ledger.count(recorder.ledger) == 5000
     first_id = ledger.query(recorder.ledger, "SELECT min(id) FROM spans")[0][0]
     assert first_id == 0
+
+
+def test_workers_that_start_all_at_once_are_recorded_from_their_first_spans(
+    record: Record, program: Program
+) -> None:
+    recorder = record("--", program("prefork.c"), WORKERS, 20)
+    recorder.wait().clean()
+    each = "SELECT count(*) FROM spans WHERE span = 'work' GROUP BY pid"
+    assert ledger.query(recorder.ledger, each) == [(20,)] * WORKERS
+
+
+def test_a_process_with_the_number_of_an_earlier_one_gets_memory_of_its_own(
+    record: Record, run: Run, program: Program
+) -> None:
+    twice = program("same_number.c")
+    if run(twice, 1).wait().code == 77:
+        pytest.skip("the kernel does not let this user choose process ids")
+    recorder = record("--", twice, 1000)
+    recorder.wait().clean()
+    each = "SELECT count(*) FROM spans WHERE span = 'same' GROUP BY pid"
+    assert ledger.query(recorder.ledger, each) == [(2000,)], "one number, and the spans of both"
+    assert not any(about(recorder.ledger)["lost"].values())
 
 
 def test_without_a_recorder_a_program_runs_and_writes_nothing(run: Run, folder: Path) -> None:

@@ -1,8 +1,8 @@
 //! The maps of meters that processes with the SDK get, one each.
 //!
-//! To place a map or to take one back, the kernel has every CPU pass through a quiet state first: some
+//! To place maps or to take one back, the kernel has every CPU pass through a quiet state first: some
 //! 10 ms in which a recorder must not stand still. So a thread of its own does both, and some maps are
-//! ready before anybody asks.
+//! ready before anybody asks. Those that are asked for meanwhile are placed together.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::object::map_of;
 use crate::watch_error::{WatchError, kernel};
 
 /// Maps that are ready for processes that come at once.
-const SPARES: usize = 4;
+const SPARES: usize = 6;
 
 /// A map of meters, and its place in the programs' array.
 type Placed = (u32, MapHandle);
@@ -63,6 +63,12 @@ impl MeterMaps {
             self.asked += 1;
         }
         refused.map_err(kernel("install a map of meters"))
+    }
+
+    /// How many are ready, if there will be more.
+    pub(crate) fn ready(&self) -> Option<usize> {
+        let will_be = self.asked > 0 || !self.free.is_empty();
+        will_be.then_some(self.spares.len())
     }
 
     /// Gives a process a map, in place of one that it had; `tell` has the programs know of its place.
@@ -164,15 +170,26 @@ impl Worker {
         let (jobs, asked) = channel();
         let (tell, done) = channel();
         let work = move || {
-            for job in asked {
-                let done = match job {
-                    Job::Place(index) => Done::Placed(index, place(&places, index)),
-                    Job::Clear(index) => {
-                        let _ = places.delete(&index.to_ne_bytes());
-                        Done::Cleared(index)
+            let (mut to_place, mut to_clear) = (Vec::new(), VecDeque::new());
+            loop {
+                let first = to_clear.is_empty().then(|| asked.recv());
+                let Ok(first) = first.transpose() else { return };
+                for job in first.into_iter().chain(asked.try_iter()) {
+                    match job {
+                        Job::Place(index) => to_place.push(index),
+                        Job::Clear(index) => to_clear.push_back(index),
                     }
+                }
+                // A process may wait for a place, and nobody waits for one to be cleared.
+                let done = if to_place.is_empty() {
+                    to_clear.pop_front().map_or_else(Vec::new, |index| {
+                        let _ = places.delete(&u32::to_ne_bytes(index));
+                        vec![Done::Cleared(index)]
+                    })
+                } else {
+                    place_all(&places, std::mem::take(&mut to_place))
                 };
-                if tell.send(done).is_err() {
+                if done.into_iter().any(|done| tell.send(done).is_err()) {
                     return;
                 }
             }
@@ -184,11 +201,37 @@ impl Worker {
     }
 }
 
-fn place(places: &MapHandle, index: u32) -> Result<MapHandle> {
-    let meters = new_meters()?;
+/// Makes maps and puts them into these places by one call, so that they wait for the kernel once.
+fn place_all(places: &MapHandle, indices: Vec<u32>) -> Vec<Done> {
+    let made: Vec<_> = indices.into_iter().map(|i| (i, new_meters())).collect();
+    let maps = || {
+        made.iter()
+            .filter_map(|(i, map)| Some((i, map.as_ref().ok()?)))
+    };
+    let keys: Vec<u8> = maps().flat_map(|(i, _)| i.to_ne_bytes()).collect();
+    let fds = maps().map(|(_, map)| map.as_fd().as_raw_fd());
+    let values: Vec<u8> = fds.flat_map(i32::to_ne_bytes).collect();
+    let count = maps().count() as u32;
+    let (flags, none) = (MapFlags::ANY, MapFlags::ANY);
+    let together = count > 1
+        && places
+            .update_batch(&keys, &values, count, flags, none)
+            .is_ok();
+    let placed = made.into_iter().map(|(index, map)| {
+        let map = map.and_then(|map| {
+            if !together {
+                place(places, index, &map)?;
+            }
+            Ok(map)
+        });
+        Done::Placed(index, map)
+    });
+    placed.collect()
+}
+
+fn place(places: &impl MapCore, index: u32, meters: &MapHandle) -> Result<()> {
     let fd = meters.as_fd().as_raw_fd().to_ne_bytes();
-    places.update(&index.to_ne_bytes(), &fd, MapFlags::ANY)?;
-    Ok(meters)
+    places.update(&index.to_ne_bytes(), &fd, MapFlags::ANY)
 }
 
 /// A map of meters like those the programs were compiled for.
@@ -209,9 +252,5 @@ pub(crate) fn new_meters() -> Result<MapHandle> {
 }
 
 pub(crate) fn place_meters(object: &Object, index: u32, meters: &MapHandle) -> Result<()> {
-    map_of(object, "meters").update(
-        &index.to_ne_bytes(),
-        &meters.as_fd().as_raw_fd().to_ne_bytes(),
-        MapFlags::ANY,
-    )
+    place(&map_of(object, "meters"), index, meters)
 }

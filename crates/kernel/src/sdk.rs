@@ -65,6 +65,12 @@ impl SdkPrograms<'_> {
         self.meters.prepare(self.object)
     }
 
+    /// How many maps of meters are ready. `None`: there will be no others, so to wait is no use.
+    #[must_use]
+    pub fn meters_ready(&self) -> Option<usize> {
+        self.meters.ready()
+    }
+
     /// Gives a process a map of meters that it can read, in place of one that it had. The SDK's threads
     /// move there.
     ///

@@ -1,8 +1,9 @@
 //! Whose a process is, since when it runs, and which program.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 /// The real user id of a process; `None`: it is gone. The owner of its folder in `/proc` is root where it
 /// may not be dumped, whoever runs it.
@@ -26,14 +27,19 @@ pub fn start_of(pid: u32) -> Option<u64> {
 /// Device and inode, as `stat` has them.
 pub type FileId = (u64, u64);
 
-/// Which file is at a path, and when it was last written; `None`: none is.
+/// Which file is at a path, and when it was last written; `None`: none is. As the kernel has it: the server
+/// of a file system, which may be anybody's, is not asked and can't make the caller wait.
 #[must_use]
 pub fn version_of(file: &Path) -> Option<(FileId, i64, i64)> {
-    let about = fs::metadata(file).ok()?;
+    let wanted = StatxFlags::INO | StatxFlags::MTIME;
+    let about = statx(CWD, file, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
     Some((
-        (about.dev(), about.ino()),
-        about.mtime(),
-        about.mtime_nsec(),
+        (
+            makedev(about.stx_dev_major, about.stx_dev_minor),
+            about.stx_ino,
+        ),
+        about.stx_mtime.tv_sec,
+        i64::from(about.stx_mtime.tv_nsec),
     ))
 }
 
@@ -52,6 +58,18 @@ mod tests {
         let us = rustix::process::getuid().as_raw();
         assert_eq!(of(std::process::id()), Some(us));
         assert_eq!(of(u32::MAX), None);
+    }
+
+    #[test]
+    fn our_own_program_is_the_file_that_stat_shows() {
+        use std::os::unix::fs::MetadataExt;
+        let about = std::env::current_exe().and_then(fs::metadata);
+        let about = about.expect("we are one");
+        let (id, seconds, nanos) = version_of(Path::new("/proc/self/exe")).expect("it is there");
+        assert_eq!(id, (about.dev(), about.ino()));
+        assert_eq!((seconds, nanos), (about.mtime(), about.mtime_nsec()));
+        assert_eq!(program_of(std::process::id()), Some(id));
+        assert_eq!(program_of(u32::MAX), None);
     }
 
     #[test]

@@ -19,16 +19,26 @@ const MOST_USERS: usize = 256;
 pub(crate) struct Admission(HashMap<u32, Instant>);
 
 impl Admission {
+    /// Whether a user has the whole allowance: none of the user's processes has come recently.
+    pub(crate) fn is_whole(&self, user: u32, now: Instant) -> bool {
+        self.0.get(&user).is_none_or(|whole| *whole <= now)
+    }
+
+    /// Whether one more process of this user would be admitted now.
+    pub(crate) fn has_left(&self, user: u32, now: Instant) -> bool {
+        let whole = self.0.get(&user).map_or(now, |whole| (*whole).max(now));
+        whole + EVERY - now <= EVERY * AT_ONCE
+    }
+
     /// Whether one more process of this user is admitted now. If so, it is counted.
     pub(crate) fn admits(&mut self, user: u32, now: Instant) -> bool {
         if self.0.len() >= MOST_USERS {
             self.0.retain(|_, whole| *whole > now);
         }
-        let whole = self.0.get(&user).map_or(now, |whole| (*whole).max(now));
-        let next = whole + EVERY;
-        let is_left = next - now <= EVERY * AT_ONCE;
+        let is_left = self.has_left(user, now);
         if is_left {
-            self.0.insert(user, next);
+            let whole = self.0.entry(user).or_insert(now);
+            *whole = (*whole).max(now) + EVERY;
         }
         is_left
     }
@@ -47,7 +57,9 @@ mod tests {
     #[test]
     fn an_allowance_is_used_up_and_grows_back_and_is_no_others() {
         let (mut admission, now) = (Admission::default(), Instant::now());
+        assert!(admission.is_whole(1, now) && admission.has_left(1, now));
         assert_eq!(admitted(&mut admission, 1, now), AT_ONCE);
+        assert!(!admission.is_whole(1, now) && !admission.has_left(1, now));
         assert_eq!(admitted(&mut admission, 2, now), AT_ONCE);
         assert_eq!(admitted(&mut admission, 1, now + 3 * EVERY), 3);
         assert_eq!(admitted(&mut admission, 1, now + 1000 * EVERY), AT_ONCE);

@@ -117,6 +117,6 @@ impl<N: Copy> Client<N> {
 
     /// Spans that ended, kept or not.
     pub(crate) fn spans(&self) -> u64 {
-        self.meters.spans()
+        self.meters.spans_of_sdk()
     }
 }

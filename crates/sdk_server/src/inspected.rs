@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tailscope_process::maps::{CodeFile, code_files};
-use tailscope_process::owner::FileId;
+use tailscope_process::owner::{FileId, program_of};
 use tailscope_symbols::sdk::{Address, SdkFile, SdkProbe, probes_in};
 
 /// The most files that are remembered.
@@ -78,6 +78,8 @@ impl Inspection {
 pub struct Answer {
     /// The process.
     pub pid: u32,
+    /// The program that it ran when it had been searched; `None`: it was gone.
+    pub program: Option<FileId>,
     /// The files with the SDK that it has mapped.
     pub files: Vec<SdkFile>,
     /// Files that can't be read, and why. Each is reported once.
@@ -109,6 +111,7 @@ impl Inspected {
     pub(crate) fn search(&mut self, pid: u32) -> Answer {
         let mut answer = Answer {
             pid,
+            program: None,
             files: Vec::new(),
             unread: Vec::new(),
             for_another: Vec::new(),
@@ -123,6 +126,7 @@ impl Inspected {
             };
             self.search_file(&mapped, file, &mut answer);
         }
+        answer.program = program_of(pid);
         answer
     }
 

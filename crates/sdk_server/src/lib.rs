@@ -4,7 +4,8 @@
 //! these steps:
 //!
 //! 1. The [`finder`] reads the files whose code a watched process has mapped. If a file has the SDK's
-//!    probe, the eBPF programs attach to it, which tells the SDK that a recorder is here.
+//!    probe, the eBPF programs attach to it, which tells the SDK that a recorder is here. Processes of a
+//!    [program](programs) that was searched just now are searched later.
 //! 2. The SDK connects to a socket ([`sockets`]). The process is known by its peer credentials.
 //! 3. If the process is watched and its user's [`admission`] allows it, the server sends two
 //!    descriptors: the process's map of meters, and the [`region`] for its rows.
@@ -20,9 +21,13 @@ mod admission;
 mod allowance;
 mod client;
 mod inspected;
+mod losses;
 mod problems;
+mod programs;
 mod server;
+mod waiting;
 
 pub use client::Sink;
-pub use server::{Execs, Losses, Server};
+pub use losses::Losses;
+pub use server::{Execs, Server};
 pub use tailscope_symbols::sdk::Address;

@@ -173,7 +173,8 @@ impl Region {
                 .load(Relaxed);
             let slot = (state >> 8) % Meters::SLOTS;
             // Asked before `used` is read: a writer that is gone by now writes no more.
-            let left = state & 0xff != OWNED || (tid != 0 && meters.kernel_tid(slot) != tid);
+            let has_ended = || meters.kernel_tid(slot).is_ok_and(|now| now != tid);
+            let left = state & 0xff != OWNED || (tid != 0 && has_ended());
             let used = self
                 .memory
                 .u32(base + offset_of!(abi::ts_chunk, used))

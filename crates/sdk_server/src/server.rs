@@ -1,6 +1,8 @@
 //! Serving processes with the SDK.
 
-use std::collections::{BTreeSet, HashMap};
+mod answer;
+
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use tailscope_kernel::SdkPrograms;
 use tailscope_process::owner;
-use tailscope_process::owner::program_of;
 use tailscope_process::rooted;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
@@ -18,35 +19,14 @@ use tailscope_symbols::sdk::{Address, SdkFile};
 use crate::admission::Admission;
 use crate::client::{Client, Sink};
 use crate::finder::Finder;
+use crate::losses::Losses;
 use crate::problems::Problems;
-use crate::region::RegionLoss;
-use crate::sockets::{ConnectionRequest, Refusal, ServeError, Sockets};
+use crate::programs::Programs;
+use crate::sockets::{ConnectionRequest, ServeError, Sockets};
+use crate::waiting::Waiting;
 
-/// The longest that a request waits for its answer, and how soon it is looked at again.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How soon a request that waits is looked at again.
 const SOON: Duration = Duration::from_millis(5);
-/// The most requests that wait at a time.
-const MOST_WAITING: usize = 256;
-
-/// What was lost or refused so far, also of processes that have ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// Rows that found no room in their region.
-    pub full: u64,
-    /// Rows or chunks of rows that made no sense.
-    pub malformed: u64,
-    /// Requests of processes that are not watched.
-    pub unwatched: u64,
-    /// Requests of watched processes that got no memory.
-    pub refused: u64,
-}
-
-impl Losses {
-    fn add(&mut self, loss: RegionLoss) {
-        self.full += loss.full;
-        self.malformed += loss.malformed;
-    }
-}
 
 /// How a recorder learns that a process runs another program: what the former one got is outdated then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,9 +42,14 @@ pub enum Execs {
 pub struct Server<N> {
     sockets: Sockets,
     finder: Finder,
+    /// The programs that processes run.
+    started: Programs,
+    /// The programs of processes that connect: by then they have mapped their libraries.
+    connecting: Programs,
     clients: HashMap<u32, Client<N>>,
-    /// Requests whose processes may be about to be watched, or are still searched for the SDK.
-    waiting: Vec<ConnectionRequest>,
+    /// Requests whose processes may be about to be watched, or are still searched for the SDK, or for which
+    /// no map of meters is ready.
+    waiting: Waiting<ConnectionRequest>,
     admission: Admission,
     execs: Execs,
     sample: u64,
@@ -93,8 +78,10 @@ impl<N: Copy> Server<N> {
         Ok(Self {
             finder: Finder::start(sockets.address())?,
             sockets,
+            started: Programs::default(),
+            connecting: Programs::default(),
             clients: HashMap::new(),
-            waiting: Vec::new(),
+            waiting: Waiting::default(),
             admission: Admission::default(),
             execs,
             sample,
@@ -147,15 +134,24 @@ impl<N: Copy> Server<N> {
         waiting.any(is_such)
     }
 
-    /// Opens a socket for the user of a process.
-    pub fn open_for_user_of(&mut self, pid: u32) {
+    /// A process runs another program: as [`search`](Self::search), unless the same program was searched
+    /// just now. False: ask again a second later.
+    pub fn search_program(&mut self, pid: u32) -> bool {
+        let now = Instant::now();
+        let is_due = self.started.is_due(pid, now);
+        let asked = is_due && self.search(pid);
+        if is_due && !asked {
+            self.started.searched(pid, None, now);
+        }
+        asked
+    }
+
+    /// Asks for the files of a process to be searched, and opens a socket for its user. False: too many
+    /// wait, ask again later.
+    pub fn search(&mut self, pid: u32) -> bool {
         if let Some(user) = owner::of(pid) {
             self.sockets.open_for(user);
         }
-    }
-
-    /// Asks for the files of a process to be searched. False: too many wait, ask again later.
-    pub fn search(&mut self, pid: u32) -> bool {
         self.finder.search(pid)
     }
 
@@ -178,7 +174,11 @@ impl<N: Copy> Server<N> {
         programs: &mut SdkPrograms<'_>,
         is_watched: impl Fn(u32) -> bool,
     ) {
-        for answer in self.finder.answers() {
+        let answers = self.finder.answers();
+        let now = Instant::now();
+        for answer in answers {
+            self.started.searched(answer.pid, answer.program, now);
+            self.connecting.searched(answer.pid, answer.program, now);
             if !is_watched(answer.pid) {
                 continue;
             }
@@ -203,106 +203,6 @@ impl<N: Copy> Server<N> {
     /// Problems with single files since the last time, each once.
     pub fn take_problems(&mut self) -> Vec<String> {
         self.problems.take()
-    }
-
-    /// Accepts requests. To be called before process events are read: the kernel reports a child or a new
-    /// program before that can connect. A child would be refused as unwatched otherwise, and a late
-    /// report of a new program would remove it after it has connected.
-    #[must_use]
-    pub fn accept(&mut self) -> Vec<ConnectionRequest> {
-        self.sockets.accept()
-    }
-
-    /// The processes among those that request whose memory is of a program that is gone. To be
-    /// [forgotten](Self::forget) before the requests are answered.
-    #[must_use]
-    pub fn outdated(&self, requests: &[ConnectionRequest]) -> BTreeSet<u32> {
-        let pids = requests.iter().map(ConnectionRequest::pid);
-        pids.filter(|pid| {
-            self.clients.get(pid).is_some_and(|client| {
-                let may_be_new = self.execs == Execs::Unreported;
-                client.is_anothers(*pid) || may_be_new && client.connections.are_closed()
-            })
-        })
-        .collect()
-    }
-
-    /// Answers new requests, and those that wait. Requests of processes that may be about to be watched
-    /// (`is_undecided`), and of watched ones whose files are still searched, wait on.
-    pub fn answer(
-        &mut self,
-        new: Vec<ConnectionRequest>,
-        programs: &mut SdkPrograms<'_>,
-        is_watched: impl Fn(u32) -> bool,
-        is_undecided: impl Fn(u32) -> bool,
-    ) {
-        // By now a process has mapped its libraries, and the SDK for Java has made its file in memory.
-        let pids: BTreeSet<u32> = new.iter().map(ConnectionRequest::pid).collect();
-        for pid in pids {
-            if is_watched(pid) {
-                self.search(pid);
-            }
-        }
-        self.attach_found(programs, &is_watched);
-        // A program with the SDK in its own file connects only after that is attached to. The SDK for Java
-        // runs its probe as soon as it is answered, so its file has to be found first.
-        let has_attached = |pid| program_of(pid).is_some_and(|file| programs.is_attached(file));
-        let waits = |pid| is_undecided(pid) || self.finder.is_searching(pid) && !has_attached(pid);
-        let is_early = |request: &ConnectionRequest| {
-            request.age() < PATIENCE && !request.is_closed() && waits(request.pid())
-        };
-        let mut requests = std::mem::take(&mut self.waiting);
-        requests.extend(new);
-        let (mut later, now): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_early);
-        later.truncate(MOST_WAITING);
-        self.waiting = later;
-        for request in now {
-            self.answer_one(request, programs, &is_watched);
-        }
-        // The next process waits in its first span for the answer, so what it gets is made now. If there
-        // is no room for one more, its own request says so.
-        let _ = programs.prepare_meters();
-    }
-
-    fn answer_one(
-        &mut self,
-        request: ConnectionRequest,
-        programs: &mut SdkPrograms<'_>,
-        is_watched: impl Fn(u32) -> bool,
-    ) {
-        let pid = request.pid();
-        if !is_watched(pid) {
-            self.past.unwatched += 1;
-            return request.refuse(Refusal::NotWatched);
-        }
-        if request.is_closed() {
-            return; // making what a process gets takes time
-        }
-        let is_new = !self.clients.contains_key(&pid);
-        if is_new && self.admission.admits(request.user(), Instant::now()) {
-            self.create_client(pid, programs);
-        }
-        let known = self.clients.get_mut(&pid);
-        let with_room = known.and_then(|of| of.connections.has_room().then_some(of));
-        let Some(client) = with_room else {
-            self.past.refused += 1;
-            return request.refuse(Refusal::NoRoom);
-        };
-        if let Some(meters) = programs.meters_of(pid)
-            && let Ok(connection) = request.grant(meters, client.region_fd())
-        {
-            client.connections.add(connection);
-        }
-    }
-
-    fn create_client(&mut self, pid: u32, programs: &mut SdkPrograms<'_>) {
-        match Client::create(pid, programs, self.sample, self.unknown) {
-            Ok(mut client) => {
-                client.count(self.counted.0, &self.counted.1);
-                self.clients.insert(pid, client);
-            }
-            Err(_) => programs.take_back_meters(pid), // its request is refused
-        }
     }
 
     /// Writes a heartbeat into all regions. After `overdue` cycles without one, the SDK checks its

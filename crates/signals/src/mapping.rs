@@ -24,6 +24,11 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes for reading and writing.
     pub fn new(file: impl AsFd, len: usize) -> io::Result<Self> {
+        Self::of_part(file, 0, len)
+    }
+
+    /// Maps `len` bytes from `offset` on, which is a multiple of the page size.
+    pub fn of_part(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
         let base = unsafe {
             mmap(
@@ -32,7 +37,7 @@ impl Mapping {
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED,
                 file,
-                0,
+                offset,
             )?
         };
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at null"))?;

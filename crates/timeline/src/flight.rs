@@ -203,7 +203,7 @@ impl Flight {
     /// Whether any process that was named, or a child of it, still lives.
     #[must_use]
     pub fn any_is_alive(&self) -> bool {
-        !self.events.watched().is_empty()
+        self.events.any_is_watched()
     }
 
     /// What this kernel can't tell, in words.

@@ -97,7 +97,7 @@ int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 			__sync_fetch_and_add(&lost.processes, 1);
 			return 0;
 		}
-		report(EVENT_CHILD, shown_pid(task), shown_pid(parent));
+		report_later(EVENT_CHILD, shown_pid(task), shown_pid(parent));
 	}
 	begin_thread(task, TS_UNKNOWN);
 	return 0;
@@ -143,7 +143,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		end_thread(t);
 	}
 	if (task->signal->live.counter == 0 && unwatch(tgid))
-		report(EVENT_EXIT, shown_pid(task), 0);
+		report_later(EVENT_EXIT, shown_pid(task), 0);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the loader has to know at once, in a ring that wakes it up. */
+/* What the loader has to know of processes, in a ring that wakes it up where it has to act at once. */
 #ifndef TAILSCOPE_PROCESS_EVENTS_H
 #define TAILSCOPE_PROCESS_EVENTS_H
 
@@ -10,11 +10,30 @@ struct {
 	__uint(max_entries, EVENTS_BYTES);
 } events SEC(".maps");
 
+/*
+ * Wakes the loader up, whatever else is in the ring: without a flag the kernel does so only where the
+ * entries before were read, and those of `report_later` may not be.
+ */
 static __always_inline void report(__u32 kind, __u32 pid, __u32 detail)
 {
 	struct event e = {.kind = kind, .pid = pid, .detail = detail};
 
-	if (bpf_ringbuf_output(&events, &e, sizeof(e), 0))
+	if (bpf_ringbuf_output(&events, &e, sizeof(e), BPF_RB_FORCE_WAKEUP))
+		__sync_fetch_and_add(&lost.events, 1);
+}
+
+/*
+ * The loader reads it at its next poll, which is soon enough: nobody waits for it. Processes that come
+ * and go all the time would wake it up twice as often otherwise. Before the ring is full, it is woken up.
+ */
+static __always_inline void report_later(__u32 kind, __u32 pid, __u32 detail)
+{
+	struct event e = {.kind = kind, .pid = pid, .detail = detail};
+	__u64 flags = BPF_RB_NO_WAKEUP;
+
+	if (bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > EVENTS_BYTES / 4)
+		flags = BPF_RB_FORCE_WAKEUP;
+	if (bpf_ringbuf_output(&events, &e, sizeof(e), flags))
 		__sync_fetch_and_add(&lost.events, 1);
 }
 
@@ -24,7 +43,7 @@ __noinline int wake_for_rows(void)
 {
 	struct event e = {.kind = EVENT_ROWS};
 
-	bpf_ringbuf_output(&events, &e, sizeof(e), 0);
+	bpf_ringbuf_output(&events, &e, sizeof(e), BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
 

@@ -221,6 +221,12 @@ impl Events {
             .collect()
     }
 
+    /// Whether any process is watched now.
+    #[must_use]
+    pub fn any_is_watched(&self) -> bool {
+        map_of(&self.object, "processes").keys().next().is_some()
+    }
+
     /// What was lost so far.
     #[must_use]
     pub fn lost(&self) -> Lost {

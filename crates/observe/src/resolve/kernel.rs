@@ -80,7 +80,8 @@ impl Programs {
         kernel.watch(pid).map_err(|e| wanted.none(e.to_string()))?;
         for map in kernel.own_meters() {
             let meters = Meters::map(map.as_fd()).map_err(wanted.system("map its meters"))?;
-            let Some(slot) = (0..Meters::SLOTS).find(|slot| meters.kernel_tid(*slot) == tid) else {
+            let is_ours = |slot: &u32| meters.kernel_tid(*slot).is_ok_and(|now| now == tid);
+            let Some(slot) = (0..Meters::SLOTS).find(is_ours) else {
                 continue;
             };
             let view = View::map(map.as_fd(), 0, meters::bytes())

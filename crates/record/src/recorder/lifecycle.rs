@@ -65,11 +65,9 @@ impl Recorder {
         }
     }
 
-    /// Has the files that a process has mapped by now searched for the SDK, and opens a socket for its
-    /// user.
+    /// Has the files that a process has mapped by now searched for the SDK.
     fn expect_sdk(&mut self, pid: u32) {
         let Some(sdk) = &mut self.sdk else { return };
-        sdk.open_for_user_of(pid);
         if !sdk.search(pid) {
             self.mapped.forget(pid); // it is searched a second later
         }
@@ -127,8 +125,10 @@ impl Recorder {
                     }
                 }
                 Event::Exec { pid } => {
-                    self.forget(pid);
-                    self.expect_sdk(pid);
+                    self.forget(pid); // so it is searched a second later, if not now
+                    if let Some(sdk) = &mut self.sdk {
+                        sdk.search_program(pid);
+                    }
                 }
                 Event::Exit { pid } => {
                     self.processes.remove(&pid);

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailscope_kernel::timeline::Events;
 use tailscope_process::owner::{FileId, version_of};
@@ -25,12 +25,17 @@ use spans::Spans;
 /// All spans are metered: the probability, of 2^32.
 const ALL: u64 = 1 << 32;
 
+/// How often the watched processes are looked at. Each connection request makes a poll: a flood of them
+/// must not have all processes looked at each time.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
 /// The recorder's side of all of them.
 pub(super) struct Sdk {
     server: Server<u16>,
     spans: Spans,
     /// The program of each process that was searched for the SDK.
     programs: HashMap<u32, (FileId, i64, i64)>,
+    looked_at: Option<Instant>,
     /// Processes whose failure to connect was reported.
     refused: HashSet<u32>,
 }
@@ -52,6 +57,7 @@ impl Sdk {
                 .map_err(failed("a thread"))?,
             spans: Spans::new(ring, names),
             programs: HashMap::new(),
+            looked_at: None,
             refused: HashSet::new(),
         })
     }
@@ -106,25 +112,31 @@ impl Sdk {
         self.server.heartbeat(Cycles::now(), clock.hz());
     }
 
-    /// Searches watched processes that run another program than before. `thoroughly`: all of them, for
-    /// libraries, and forgets those that have ended. What to tell the person is returned.
+    /// Searches watched processes that run another program than before, and forgets those that have ended.
+    /// `thoroughly`: searches all of them, for libraries. What to tell the person is returned.
     pub(super) fn search(&mut self, events: &mut Events, thoroughly: bool) -> Vec<String> {
-        let watched = events.watched();
+        let is_recent = |at: Instant| at.elapsed() < LOOK_EVERY;
+        if !thoroughly && self.looked_at.is_some_and(is_recent) {
+            return Vec::new();
+        }
+        self.looked_at = Some(Instant::now());
+        let watched = HashSet::from_iter(events.watched());
+        self.forget_ended(events, &watched);
         for &pid in &watched {
             let Some(program) = version_of(Path::new(&format!("/proc/{pid}/exe"))) else {
                 continue;
             };
-            if self.programs.insert(pid, program) != Some(program) || thoroughly {
-                self.server.open_for_user_of(pid);
+            let is_new = self.programs.insert(pid, program) != Some(program);
+            if thoroughly {
                 self.server.search(pid);
+            } else if is_new {
+                self.server.search_program(pid);
             }
         }
-        let watched: HashSet<u32> = watched.into_iter().collect();
         let is_watched = |pid| watched.contains(&pid);
         self.server.attach_found(&mut events.sdk(), is_watched);
         let mut notes = self.server.take_problems();
         if thoroughly {
-            self.forget_ended(events, &watched);
             self.server.drop_closed();
             notes.extend(self.refusal(events));
         }
