@@ -20,7 +20,7 @@ from proof.ports import answers, free_port
 from rig import installed
 from rig.guard import Guard, JavaReplica, Replica, ask
 from rig.malformed import MALFORMED
-from rig.processes import NOBODY, Started
+from rig.processes import AS_NOBODY, NOBODY, Started
 from rig.waiting import until
 
 Start = Callable[..., Guard]
@@ -601,6 +601,18 @@ def test_stops_are_seen_with_and_without_privileges(
             assert lines(started)[-1] == ("gone", "begin")
     finally:
         replica.end()
+
+
+def test_without_probes_hotspots_counters_show_collections(recordable: None, folder: Path) -> None:
+    jvm = JavaReplica(folder, "jvm", **AS_NOBODY)
+    try:
+        with hazards("-p", jvm.process.pid, under=NOBODY) as started:
+            assert "CAP_BPF" in started.err
+            until(lambda: "polled_hsperf" in started.out, "its counters are found", 5)
+            jvm.collect()
+            until(lambda: ("collection", "end") in lines(started), "a collection is seen")
+    finally:
+        jvm.end()
 
 
 def test_a_quota_that_is_used_up_is_a_hazard(recordable: None) -> None:

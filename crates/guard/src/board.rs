@@ -18,8 +18,12 @@ pub enum Coverage {
     None,
     /// `/proc` says whether it is stopped or gone, some ms later.
     Polled,
+    /// The same, and HotSpot's counters say up to a ms late whether it collects.
+    PolledHsperf,
     /// The kernel's programs report stops, quotas, waits for a CPU, and its end.
     Kernel,
+    /// The same, and HotSpot's counters.
+    KernelHsperf,
     /// Also the JVM's own probes: collections and safepoints.
     Jvm,
 }
@@ -28,7 +32,7 @@ impl Coverage {
     /// Whether hazards come at once, so that no percentile is needed.
     #[must_use]
     pub fn has_events(self) -> bool {
-        matches!(self, Self::Kernel | Self::Jvm)
+        matches!(self, Self::Kernel | Self::KernelHsperf | Self::Jvm)
     }
 }
 
