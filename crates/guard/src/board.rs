@@ -125,6 +125,8 @@ impl Board {
         let Some(place) = self.places.get(change.slot as usize) else {
             return;
         };
+        // First of all: each µs of the rest is one more in which nobody is answered.
+        self.wake(change.slot as usize);
         let at = change.kind as usize;
         if change.ends {
             let lasted = change.at.0.saturating_sub(change.since.0);
@@ -146,8 +148,6 @@ impl Board {
             latest.pop_front();
         }
         latest.push_back(change);
-        drop(latest);
-        self.wake(change.slot as usize);
     }
 
     /// Wakes whoever waits for this replica.
