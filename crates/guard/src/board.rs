@@ -18,8 +18,12 @@ pub enum Coverage {
     None,
     /// `/proc` says whether it is stopped or gone, some ms later.
     Polled,
+    /// The same, and HotSpot's counters say up to a ms late whether it collects.
+    PolledHsperf,
     /// The kernel's programs report stops, quotas, waits for a CPU, and its end.
     Kernel,
+    /// The same, and HotSpot's counters.
+    KernelHsperf,
     /// Also the JVM's own probes: collections and safepoints.
     Jvm,
 }
@@ -28,7 +32,7 @@ impl Coverage {
     /// Whether hazards come at once, so that no percentile is needed.
     #[must_use]
     pub fn has_events(self) -> bool {
-        matches!(self, Self::Kernel | Self::Jvm)
+        matches!(self, Self::Kernel | Self::KernelHsperf | Self::Jvm)
     }
 }
 
@@ -121,6 +125,8 @@ impl Board {
         let Some(place) = self.places.get(change.slot as usize) else {
             return;
         };
+        // First of all: each µs of the rest is one more in which nobody is answered.
+        self.wake(change.slot as usize);
         let at = change.kind as usize;
         if change.ends {
             let lasted = change.at.0.saturating_sub(change.since.0);
@@ -142,8 +148,6 @@ impl Board {
             latest.pop_front();
         }
         latest.push_back(change);
-        drop(latest);
-        self.wake(change.slot as usize);
     }
 
     /// Wakes whoever waits for this replica.

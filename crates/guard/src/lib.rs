@@ -19,6 +19,7 @@ pub mod fuzzing;
 mod guard;
 mod headers;
 mod health;
+mod hsperf;
 mod latency;
 mod listening;
 mod options;

@@ -24,6 +24,7 @@ use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::{Active, Change, Kind, Words};
 
 use crate::board::{Board, Coverage};
+use crate::hsperf::Collectors;
 use crate::target::Target;
 
 /// Between two looks at waits for a CPU, which no event announces: where a thread waits, and else.
@@ -123,6 +124,8 @@ struct Work {
     listens: HashSet<(u64, u64)>,
     /// By process: how often it was looked at, and whether it is a JVM with probes.
     looks: HashMap<u32, (u32, bool)>,
+    /// By process: HotSpot's counters, where they are needed.
+    collectors: HashMap<u32, Collectors>,
     /// By replica: searches since one of its processes was found.
     tries: Vec<u32>,
     say: Say,
@@ -149,6 +152,7 @@ impl Work {
             libraries: HashSet::new(),
             listens: HashSet::new(),
             looks: HashMap::new(),
+            collectors: HashMap::new(),
             say,
         };
         if work.hazards.is_some() {
@@ -176,6 +180,7 @@ impl Work {
         let mut replicas = 0..self.targets.len() as u32;
         let waits = |replica| self.board.words().word(replica).since(Kind::Runqueue).0 != 0;
         let pause = match &self.hazards {
+            _ if !self.collectors.is_empty() => LOOK,
             None => POLL,
             Some(_) if replicas.any(waits) => LOOK,
             Some(_) => GLANCE,
@@ -210,6 +215,7 @@ impl Work {
         if self.hazards.is_none() {
             self.poll_processes(now, each);
         }
+        self.poll_collectors(now, each);
         for (replica, before) in self.before.iter_mut().enumerate() {
             let active = self.board.active(replica, now);
             if active != *before {
@@ -224,7 +230,6 @@ impl Work {
             let Some(first) = pids.first().copied() else {
                 continue;
             };
-            let word = self.board.words().word(replica as u32);
             let states: Vec<Option<u8>> = pids.iter().map(|pid| state_of(*pid)).collect();
             let is_stopped = states
                 .iter()
@@ -233,25 +238,53 @@ impl Work {
                 .iter()
                 .all(|state| matches!(state, None | Some(b'Z' | b'X')));
             for (kind, holds) in [(Kind::Stopped, is_stopped), (Kind::Gone, is_gone)] {
-                let since = word.since(kind);
-                let changes = if holds {
-                    word.begin(kind, now)
-                } else {
-                    word.end(kind)
-                };
-                if changes {
-                    let change = Change {
-                        at: now,
-                        since: if holds { now } else { since },
-                        slot: replica as u32,
-                        pid: first,
-                        kind,
-                        ends: !holds,
-                    };
-                    self.board.changed(change);
-                    each(&self.board, change);
-                }
+                self.polled(replica, first, kind, holds, now, each);
             }
+        }
+    }
+
+    fn poll_collectors(&self, now: Monotonic, each: &mut dyn FnMut(&Board, Change)) {
+        for (replica, pids) in self.pids.iter().enumerate() {
+            let mut all = pids
+                .iter()
+                .filter_map(|pid| Some((*pid, self.collectors.get(pid)?)))
+                .peekable();
+            let Some((first, _)) = all.peek().copied() else {
+                continue;
+            };
+            let holds = all.any(|(_, collectors)| collectors.are_collecting());
+            self.polled(replica, first, Kind::Collection, holds, now, each);
+        }
+    }
+
+    /// Takes over what was polled, and reports it if it has changed.
+    fn polled(
+        &self,
+        replica: usize,
+        pid: u32,
+        kind: Kind,
+        holds: bool,
+        now: Monotonic,
+        each: &mut dyn FnMut(&Board, Change),
+    ) {
+        let word = self.board.words().word(replica as u32);
+        let since = word.since(kind);
+        let changes = if holds {
+            word.begin(kind, now)
+        } else {
+            word.end(kind)
+        };
+        if changes {
+            let change = Change {
+                at: now,
+                since: if holds { now } else { since },
+                slot: replica as u32,
+                pid,
+                kind,
+                ends: !holds,
+            };
+            self.board.changed(change);
+            each(&self.board, change);
         }
     }
 
@@ -268,12 +301,39 @@ impl Work {
                 pids = self.targets[replica].processes(&pids);
             }
             let coverage = self.watch(replica as u32, &before, &pids);
+            let coverage = self.with_counters(&pids, coverage);
             self.verify_stop(replica, &pids);
             self.board.set(replica, pids.clone(), coverage);
             self.pids[replica] = pids;
         }
         let all: HashSet<u32> = self.pids.iter().flatten().copied().collect();
         self.looks.retain(|pid, _| all.contains(pid));
+        self.collectors.retain(|pid, _| all.contains(pid));
+    }
+
+    /// Finds HotSpot's counters, where no probe says when a JVM collects.
+    fn with_counters(&mut self, pids: &[u32], coverage: Coverage) -> Coverage {
+        if matches!(coverage, Coverage::None | Coverage::Jvm) {
+            return coverage;
+        }
+        for pid in pids {
+            let (looks, _) = *self.looks.entry(*pid).or_default();
+            if self.hazards.is_none() {
+                self.looks.insert(*pid, (looks + 1, false));
+            }
+            let is_due = looks <= EAGER || looks.is_multiple_of(THEN_EVERY);
+            if is_due
+                && !self.collectors.contains_key(pid)
+                && let Some(collectors) = Collectors::of(*pid)
+            {
+                self.collectors.insert(*pid, collectors);
+            }
+        }
+        match coverage {
+            _ if !pids.iter().any(|pid| self.collectors.contains_key(pid)) => coverage,
+            Coverage::Kernel => Coverage::KernelHsperf,
+            _ => Coverage::PolledHsperf,
+        }
     }
 
     fn watch(&mut self, slot: u32, before: &[u32], pids: &[u32]) -> Coverage {

@@ -120,6 +120,15 @@ pub struct Signal {
 }
 
 impl Signal {
+    /// The value now, where a load from memory gives it.
+    #[must_use]
+    pub fn load(&self) -> Option<u64> {
+        match &self.reader {
+            Reader::Load(word) => Some(word.load()),
+            Reader::Copy(_) | Reader::Count(_) => None,
+        }
+    }
+
     /// All ones in as many bits as it has: changes are taken modulo this plus one.
     #[must_use]
     pub fn mask(&self) -> u64 {

@@ -27,8 +27,9 @@ SERVER = Path(__file__).parent / "replica.py"
 class Replica:
     """A server that logs what it executes; it can be killed and started again on its port."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, **options: Any) -> None:  # noqa: ANN401
         self.name, self.port, self.log = name, free_port(), folder / f"{name}.log"
+        self.options = options
         self.log.touch()
         self.start()
 
@@ -36,7 +37,7 @@ class Replica:
         return [sys.executable, SERVER, self.port, self.name, self.log]
 
     def start(self) -> None:
-        self.process = Started(self.command())
+        self.process = Started(self.command(), **self.options)
         until(lambda: answers(self.port) or not self.process.runs, f"{self.name} serves")
         assert self.process.runs, self.process.wait()
 

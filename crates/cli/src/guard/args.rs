@@ -148,7 +148,8 @@ pub struct Status {
 /// Each line is the begin or the end of a hazard: collection and safepoint (JVMs with probes),
 /// stopped, throttled (CPU quota), runqueue, and gone. The hazard runqueue means that a thread
 /// waited 4 ms or longer for a CPU while no thread of its process got one; it is shown when it ends.
-/// Without the capabilities for eBPF programs, only stopped and gone are shown, some ms late.
+/// Without the capabilities for eBPF programs, only stopped, gone and a JVM's collections are shown,
+/// some ms late.
 /// The command ends when all processes have ended.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Hazards {

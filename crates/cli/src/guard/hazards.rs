@@ -84,7 +84,7 @@ fn check(args: &Hazards) -> Result<()> {
 fn introduce(args: &Hazards, watcher: &Watcher, board: &Board) -> Result<()> {
     if let Some(why) = watcher.refused() {
         say!("tailscope: {why}");
-        say!("tailscope: so only stopped and gone are shown, up to 5 ms late");
+        say!("tailscope: so only what /proc and hsperfdata say is shown, some ms late");
     }
     for (i, pid) in args.pids.iter().enumerate() {
         let coverage = board.coverage(i);
@@ -103,6 +103,8 @@ pub fn words(coverage: Coverage) -> &'static str {
     match coverage {
         Coverage::None => "nothing is known of it",
         Coverage::Polled => "stopped, gone",
+        Coverage::PolledHsperf => "collection (by hsperfdata), stopped, gone",
+        Coverage::KernelHsperf => "collection (by hsperfdata), stopped, throttled, runqueue, gone",
         Coverage::Kernel => "stopped, throttled, runqueue, gone",
         Coverage::Jvm => "collection, safepoint, stopped, throttled, runqueue, gone",
     }
