@@ -257,7 +257,7 @@ def test_kill_9_of_both_is_restored(borrow: Borrow, state: Path) -> None:
 
 
 def test_status_and_stop(server: Server, borrow: Borrow, state: Path) -> None:
-    assert tailscope("borrow", "status").clean().out == "nothing is lent\n"
+    assert tailscope("borrow", "status").clean().out == "this user lends nothing\n"
     started = borrow("-q", "--", *ENDLESS)
     there = begun(state)
     until(lambda: list(state.glob("*.status")), "there are figures")

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod available;
 mod bootstrap;
 mod error;
 mod grid;
@@ -32,6 +33,7 @@ mod slo;
 pub mod state;
 
 pub use account::{Account, Span};
+pub use available::{Available, available};
 pub use bootstrap::{Estimate, Intervals};
 pub use error::BorrowError;
 pub use groups::{Hierarchies, Mechanism};

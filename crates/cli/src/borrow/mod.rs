@@ -210,7 +210,7 @@ fn show_status(args: &Status) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if entries.is_empty() {
-        print_laid_out("nothing is lent\n")?;
+        print_laid_out("this user lends nothing\n")?;
     }
     for entry in &entries {
         let figures = figures(entry);
