@@ -29,6 +29,7 @@ mod members;
 mod message;
 mod phases;
 mod report;
+pub mod simulate;
 mod slo;
 pub mod state;
 
