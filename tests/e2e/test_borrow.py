@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from conftest import Record
 from rig import installed
 from rig.processes import Ended, Started
 from rig.servers import Server, load, memcached
@@ -139,7 +140,7 @@ def of_server(server: Server) -> list:
 def test_the_report_compares_lending_with_holding_back(server: Server, borrow: Borrow) -> None:
     before = of_server(server)
     with load(server, "--rate", 2000, "-d", "60s"):
-        options = ("-d", "6s", "--held-back", "30%", "--json")
+        options = ("-d", "5s", "--held-back", "30%", "--json")
         report = borrow(*options, "--", *HOG).wait().clean().json()
     assert of_server(server) == before
     assert report["kind"] == "borrow"
@@ -161,7 +162,7 @@ def test_the_report_compares_lending_with_holding_back(server: Server, borrow: B
 
 
 def test_a_batch_without_a_busy_server_gets_the_idle_cpu(server: Server, borrow: Borrow) -> None:
-    report = borrow("-d", "3s", "--json", "--", *HOG).wait().clean().json()
+    report = borrow("-d", "2s", "--json", "--", *HOG).wait().clean().json()
     assert report["lending"]["requests"] == 0
     assert report["lending"]["waited_ns"] is None
     assert any("not known" in note for note in report["notes"])
@@ -298,7 +299,7 @@ def test_without_cgroups_it_says_so_and_holds_back_by_signals(
     under = ("unshare", "--mount", "--propagation", "private", "sh", "-c", hidden)
     if subprocess.run([*under, "true"], capture_output=True).returncode != 0:
         pytest.skip("can't unmount the cgroups in a mount namespace of its own")
-    options = ("-d", "4s", "--held-back", "50%", "--json")
+    options = ("-d", "3s", "--held-back", "50%", "--json")
     report = borrow(*options, "--", *HOG, "--threads", 2, under=under).wait().clean().json()
     assert report["mechanism"]["idle_group"] is None
     assert report["mechanism"]["held_back_by"] == "SIGSTOP"
@@ -310,13 +311,30 @@ def test_with_an_slo_that_nothing_meets_hardly_anything_is_lent(
     server: Server, borrow: Borrow
 ) -> None:
     with load(server, "--rate", 1000, "-d", "60s"):
-        options = ("-d", "8s", "--slo", "p99=1us", "--json")
+        options = ("-d", "5s", "--slo", "p99=1us", "--json")
         report = borrow(*options, "--", *HOG).wait().clean().json()
     slo = report["slo"]
     assert slo["slo"] == "p99=1us"
     assert slo["reached_ns"] > slo["limit_ns"]
     assert slo["lent_share"] == 0.02
     assert report["lending"]["time_ns"] < report["held_back"]["time_ns"]
+
+
+def test_a_recording_is_played_by_each_policy(server: Server, record: Record) -> None:
+    with load(server, "--rate", 2000, "-d", "60s"):
+        recorder = record("-p", server.pid, "-d", "3s", "--span", "syscall:ready..send")
+        recorder.wait().clean()
+    options = ("--slo", "p99=50ms", "--budget", "100us")
+    told = tailscope("borrow", "--simulate", recorder.ledger, *options, "--json").clean().json()
+    assert told["recorded"]["p50_ns"] > 1000
+    of = {(played["core"], played["policy"]): played for played in told["policies"]}
+    nothing, idle = of["one CPU", "nothing"], of["one CPU", "borrow idle"]
+    assert nothing["requests"] > 3000
+    assert nothing["batch_share"] == 0
+    assert idle["requests_share"] + idle["batch_share"] > 0.9
+    assert of["SMT", "slo p99=50ms"]["beside_share"] > of["SMT", "fixed 100.0 µs"]["beside_share"]
+    shown = tailscope("borrow", "--simulate", recorder.ledger).clean().out
+    assert shown.startswith("this is a model, not a measurement")
 
 
 @pytest.mark.parametrize(
@@ -334,6 +352,8 @@ def test_with_an_slo_that_nothing_meets_hardly_anything_is_lent(
         (["borrow", "--for", "1", "--cpus", "1023", "--", "true"], ["--cpus", "online"]),
         (["borrow", "--for", "1", "--held-back", "0", "--", "true"], ["share"]),
         (["borrow", "stop", "4194304"], ["4194304", "status"]),
+        (["borrow", "--simulate", "no-such-ledger"], ["no-such-ledger", "could not be read"]),
+        (["borrow", "--simulate", "x", "--budget", "soon"], ["'soon'", "100us"]),
     ],
 )
 def test_bad_input_is_explained(state: Path, arguments: list[str], words: list[str]) -> None:

@@ -245,6 +245,7 @@ impl<'s> Keeper<'s> {
             Some(cpus) => Lane::online(cpus.clone()),
             None => Lane::of(&plan.server),
         };
+        lane.keep_off();
         let keeper = Self {
             plan,
             command: command.to_vec(),

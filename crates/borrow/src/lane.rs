@@ -56,6 +56,20 @@ impl Lane {
         text.collect::<Vec<_>>().join(",")
     }
 
+    /// Keeps the calling thread, and those that it starts later, off these CPUs, if it may run on others.
+    pub fn keep_off(&self) {
+        let others = sched_getaffinity(None).map(|mut set| {
+            self.cpus.iter().for_each(|cpu| set.unset(*cpu as usize));
+            set
+        });
+        if let Ok(set) = others
+            && set.count() > 0
+        {
+            // Where it is refused, it stays where it is.
+            let _ = sched_setaffinity(None, &set);
+        }
+    }
+
     pub(crate) fn set(&self) -> CpuSet {
         let mut set = CpuSet::new();
         self.cpus.iter().for_each(|cpu| set.set(*cpu as usize));

@@ -43,4 +43,4 @@ pub use lender::{Lender, Plan};
 pub use message::{Ending, Message, Pace};
 pub use phases::DEFAULT_HELD_BACK;
 pub use report::{Report, Side, SloReport, Tail};
-pub use slo::{Controller, Slo, SloError};
+pub use slo::{Controller, Slo, SloError, parse_ns};

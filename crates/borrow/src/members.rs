@@ -111,10 +111,13 @@ pub(crate) fn marked(mark: &str) -> Vec<u32> {
 pub(crate) struct Watch {
     keeper: u32,
     due: Instant,
+    looks: u32,
 }
 
 /// How often the batch is looked through.
 const EVERY: Duration = Duration::from_millis(200);
+/// Only every so many looks go through all processes of the machine. The others see the cgroups.
+const THOROUGH: u32 = 5;
 /// A look takes at most one part in so many of the keeper's time.
 const EFFORT: u32 = 20;
 
@@ -123,6 +126,7 @@ impl Watch {
         Self {
             keeper,
             due: Instant::now(),
+            looks: 0,
         }
     }
 
@@ -137,7 +141,13 @@ impl Watch {
         if begin < self.due {
             return;
         }
-        let members = of(self.keeper, groups);
+        self.looks = self.looks.wrapping_add(1);
+        let thorough = groups.made.is_empty() || self.looks % THOROUGH == 1;
+        let members = if thorough {
+            of(self.keeper, groups)
+        } else {
+            groups.processes().into_iter().collect()
+        };
         usage.processes = members.len() as u64;
         usage.threads = 0;
         for pid in members {

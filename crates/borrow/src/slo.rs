@@ -45,28 +45,33 @@ impl FromStr for Slo {
         let (percentile, limit) = text.split_once('=').ok_or_else(wrong)?;
         let percent = percentile.strip_prefix('p').ok_or_else(wrong)?;
         let percent: f64 = percent.parse().map_err(|_| wrong())?;
-        let digits = limit
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(wrong)?;
-        let (number, unit) = limit.split_at(digits);
-        let factor = match unit {
-            "ns" => 1.0,
-            "us" | "µs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            _ => return Err(wrong()),
-        };
-        let ns = number.parse::<f64>().map_err(|_| wrong())? * factor;
-        if percent > 0.0 && percent < 100.0 && (1.0..1e15).contains(&ns) {
+        let limit_ns = parse_ns(limit).ok_or_else(wrong)?;
+        if percent > 0.0 && percent < 100.0 {
             Ok(Self {
                 // 99.9 / 100 is not the number that 0.999 is.
                 quantile: (percent * 1e7).round() / 1e9,
-                limit_ns: ns as u64,
+                limit_ns,
             })
         } else {
             Err(wrong())
         }
     }
+}
+
+/// Reads a short time: `150us`, `2ms`, `1.5s`; above 0.
+#[must_use]
+pub fn parse_ns(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    let ns = number.parse::<f64>().ok()? * factor;
+    (1.0..1e15).contains(&ns).then_some(ns as u64)
 }
 
 impl fmt::Display for Slo {

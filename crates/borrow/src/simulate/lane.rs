@@ -1,7 +1,7 @@
 //! One core at work: requests one after the other, and batch beside them.
 
-use super::{Model, Outcome, Policy, Request};
-use crate::grid::Grid;
+use super::outcome::Sums;
+use super::{Model, Policy, Request};
 
 /// The state of both lanes after a request.
 #[derive(Debug)]
@@ -21,7 +21,6 @@ pub(super) struct Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Served {
     /// When it began to run.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests check the slow-down"))]
     pub start_ns: u64,
     /// When it was done.
     pub end_ns: u64,
@@ -130,23 +129,16 @@ impl Lane {
         end_ns
     }
 
-    pub(super) fn outcome(&self, walls: &Grid) -> Outcome {
-        let share = |ns: u64| ns as f64 / (self.free_ns - self.begin_ns).max(1) as f64;
-        let quantile = |q| walls.quantile(q);
+    /// What came of it; its requests waited so long for others.
+    pub(super) fn sums(&self, waited_ns: u64) -> Sums {
         // On one CPU the time beside a request is the batch's alone.
-        let requests_ns = if self.model.overlap_speed > 0.0 {
-            self.busy_ns
-        } else {
-            self.busy_ns - self.beside_ns
-        };
-        Outcome {
-            requests: walls.count(),
-            p50_ns: quantile(0.5),
-            p99_ns: quantile(0.99),
-            p999_ns: quantile(0.999),
-            requests_share: share(requests_ns),
-            batch_share: share(self.alone_ns + self.beside_ns),
-            beside_share: share(self.beside_ns),
+        let shares_cpu = self.model.overlap_speed <= 0.0;
+        Sums {
+            time_ns: self.free_ns - self.begin_ns,
+            waited_ns,
+            requests_ns: self.busy_ns - if shares_cpu { self.beside_ns } else { 0 },
+            batch_ns: self.alone_ns + self.beside_ns,
+            beside_ns: self.beside_ns,
         }
     }
 }

@@ -20,6 +20,7 @@ pub use outcome::Outcome;
 use crate::grid::Grid;
 use crate::slo::{Controller, Slo};
 use lane::Lane;
+use outcome::Sums;
 
 /// A request as it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,26 +63,37 @@ pub enum Policy {
 const PHASE_NS: u64 = 100_000_000;
 const STEP_NS: u64 = 500_000_000;
 
-/// Plays requests, sorted by their arrival.
+/// Plays the requests of several threads, each on a core of its own. Those of a thread are sorted by
+/// their arrival.
 #[must_use]
-pub fn simulate(requests: &[Request], policy: Policy, model: Model) -> Outcome {
+pub fn simulate(threads: &[Vec<Request>], policy: Policy, model: Model) -> Outcome {
     let mut walls = Grid::default();
+    let mut sums = Sums::default();
+    for requests in threads {
+        sums.add(&play(requests, policy, model, &mut walls));
+    }
+    sums.outcome(&walls)
+}
+
+fn play(requests: &[Request], policy: Policy, model: Model, walls: &mut Grid) -> Sums {
     let mut lane = Lane::new(model, requests.first().map_or(0, |r| r.arrival_ns));
     let mut steering = match policy {
         Policy::Slo(slo) => Some(Steering::new(slo, lane.free_ns)),
         _ => None,
     };
+    let mut waited_ns = 0;
     for (i, request) in requests.iter().enumerate() {
         let next_ns = requests.get(i + 1).map(|next| next.arrival_ns);
         let on = steering.as_mut().map(|s| s.phase(request.arrival_ns));
         let served = lane.serve(*request, next_ns, policy, on);
         let wall_ns = served.end_ns - request.arrival_ns;
+        waited_ns += served.start_ns - request.arrival_ns;
         if let (Some(steering), Some(on)) = (&mut steering, on) {
             steering.controller.enter(on, wall_ns);
         }
         walls.enter(wall_ns);
     }
-    lane.outcome(&walls)
+    lane.sums(waited_ns)
 }
 
 /// The phases of the policy `slo`.

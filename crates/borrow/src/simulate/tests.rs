@@ -37,11 +37,12 @@ fn served(requests: &[Request], policy: Policy, model: Model) -> Vec<lane::Serve
         .collect()
 }
 
+fn played(requests: &[Request], policy: Policy, model: Model) -> Outcome {
+    simulate(&[requests.to_vec()], policy, model)
+}
+
 fn mean_wait(requests: &[Request]) -> f64 {
-    let served = served(requests, Policy::Nothing, SMT);
-    let waits = requests.iter().zip(served);
-    let sum: u64 = waits.map(|(r, s)| s.start_ns - r.arrival_ns).sum();
-    sum as f64 / requests.len() as f64
+    played(requests, Policy::Nothing, SMT).mean_wait_ns
 }
 
 #[test]
@@ -109,7 +110,7 @@ proptest! {
     #[test]
     fn time_is_neither_made_nor_lost(requests in any_requests(), budget in 0..100_000u64) {
         for policy in [Policy::Nothing, Policy::Idle, Policy::Refresh(budget)] {
-            let found = simulate(&requests, policy, SMT);
+            let found = played(&requests, policy, SMT);
             prop_assert!(found.requests_share <= 1.0 + 1e-9);
             prop_assert!(found.batch_share <= 1.0 + 1e-9);
             prop_assert!(found.beside_share <= found.batch_share.min(found.requests_share) + 1e-9);
@@ -123,7 +124,7 @@ proptest! {
 #[test]
 fn bolder_policies_use_more_and_cost_more() {
     let requests = poisson(0.5, 200_000, 3, true);
-    let of = |policy| simulate(&requests, policy, SMT);
+    let of = |policy| played(&requests, policy, SMT);
     let policies = [
         Policy::Nothing,
         Policy::Idle,
@@ -147,8 +148,8 @@ fn on_one_cpu_leaving_late_is_all_that_lending_costs() {
         leave_ns: 5_000,
         wake_ns: 2_000,
     };
-    let alone = simulate(&requests, Policy::Nothing, model);
-    let lent = simulate(&requests, Policy::Idle, model);
+    let alone = played(&requests, Policy::Nothing, model);
+    let lent = played(&requests, Policy::Idle, model);
     let (alone, p50) = (alone.p50_ns.expect("many"), lent.p50_ns.expect("many"));
     assert!(p50 > alone && p50 < alone + 10_000, "{alone} {p50}");
     assert!(lent.utilisation() > 0.97 && lent.utilisation() <= 1.0 + 1e-9);
@@ -157,13 +158,13 @@ fn on_one_cpu_leaving_late_is_all_that_lending_costs() {
 #[test]
 fn the_slo_is_held_and_more_is_used_than_by_idle_time() {
     let requests = poisson(0.4, 1_000_000, 3, true);
-    let idle = simulate(&requests, Policy::Idle, SMT);
+    let idle = played(&requests, Policy::Idle, SMT);
     let p99 = idle.p99_ns.expect("many");
     let slo = Slo {
         quantile: 0.99,
         limit_ns: p99 * 6 / 5,
     };
-    let lent = simulate(&requests, Policy::Slo(slo), SMT);
+    let lent = played(&requests, Policy::Slo(slo), SMT);
     assert!(
         lent.p99_ns.is_some_and(|p99| p99 <= slo.limit_ns),
         "{lent:?}"

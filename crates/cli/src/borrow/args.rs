@@ -1,10 +1,11 @@
 //! The arguments of `tailscope borrow`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use tailscope_borrow::Slo;
+use tailscope_borrow::{Slo, parse_ns};
 use tailscope_record::SpanSource;
 use tailscope_record::quantity::{parse_duration, parse_probability};
 
@@ -24,6 +25,7 @@ Examples:
   tailscope borrow --for 4711 -d 60s --json -- ./burn      a report for machines
   tailscope borrow status                                  what is lent now, and what it costs
   tailscope borrow stop                                    end the batch commands
+  tailscope borrow --simulate run --slo p99=2ms            what each policy would do, in a model
   tailscope borrow --restore                               end what a killed tailscope left behind
 
 The command's stdin is empty. With --json the command's stdout goes to stderr. If the command ends
@@ -73,6 +75,18 @@ pub struct Borrow {
     #[arg(long, conflicts_with_all = ["server", "command"])]
     pub restore: bool,
 
+    /// Show what each policy would do to a recorded server, in a model, and lend nothing
+    #[arg(long, value_name = "LEDGER", conflicts_with_all = ["server", "restore", "command"])]
+    pub simulate: Option<PathBuf>,
+
+    /// In the model: how long batch may run beside a request: 100us, 1ms
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_budget)]
+    pub budget: u64,
+
+    /// In the model: the speed of a request while batch runs on the other hardware thread
+    #[arg(long, value_name = "SHARE", default_value = "60%", value_parser = parse_probability)]
+    pub overlap_speed: f64,
+
     /// Batch command to run
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -106,6 +120,10 @@ pub struct Stop {
 /// Numbers of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpus(pub Vec<u32>);
+
+fn parse_budget(text: &str) -> Result<u64, String> {
+    parse_ns(text).ok_or_else(|| format!("'{text}' is not a time; write 100us or 1ms"))
+}
 
 fn parse_cpus(text: &str) -> Result<Cpus, String> {
     let wrong = || format!("'{text}' is not a list of CPUs; write 0-3,8");

@@ -4,6 +4,7 @@
 //! account of `tailscope_borrow`, which knows in which phase it began.
 
 mod args;
+mod simulation;
 mod text;
 mod watch;
 
@@ -38,6 +39,7 @@ pub fn run(args: &Borrow) -> Result<ExitCode> {
         Some(WithRunning::Status(status)) => show_status(status),
         Some(WithRunning::Stop(stop)) => end_running(stop),
         None if args.restore => restore(),
+        None if args.simulate.is_some() => simulation::run(args),
         None => lend(args),
     }
 }
@@ -106,6 +108,10 @@ fn lend(args: &Borrow) -> Result<ExitCode> {
     };
     // Before the recording, which gives up the rights that the batch command may need.
     let lender = Lender::start(&plan, &args.command).map_err(failure)?;
+    let lane = plan
+        .cpus
+        .map_or_else(|| Lane::of(&plan.server), Lane::online);
+    lane.keep_off();
     let mut session = Session::begin(&subject_of(args, server), None, None, None, Prints::Through)?;
     let unix_at_0 = unix_ns() - Monotonic::now().0 as i64;
     let mut watch = Watch::new(
