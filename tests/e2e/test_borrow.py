@@ -171,11 +171,19 @@ def test_a_batch_without_a_busy_server_gets_the_idle_cpu(server: Server, borrow:
 
 
 @pytest.mark.parametrize(
-    ("command", "code"),
-    [("exit 7", 7), ("exit 0", 0), ("kill -9 $$", 128 + 9)],
+    ("command", "code", "held_back"),
+    [
+        ("exit 7", 7, "4%"),
+        ("exit 0", 0, "4%"),
+        ("kill -9 $$", 128 + 9, "4%"),
+        ("sleep 0.5; exit 7", 7, "90%"),  # it ends while it is held back, or nearly so
+    ],
 )
-def test_the_exit_code_is_the_batch_commands(borrow: Borrow, command: str, code: int) -> None:
-    ended = borrow("-q", "--", "sh", "-c", f"echo done; {command}").wait()
+def test_the_exit_code_is_the_batch_commands(
+    borrow: Borrow, command: str, code: int, held_back: str
+) -> None:
+    options = ("-q", "--held-back", held_back)
+    ended = borrow(*options, "--", "sh", "-c", f"echo done; {command}").wait()
     assert ended.code == code, ended
     assert ended.out.startswith("done\n")
 
@@ -289,6 +297,18 @@ def test_the_end_of_the_server_ends_the_batch(
     assert ended.code == 0, ended
     assert "the server has ended" in ended.err
     assert not any(map(runs, there))
+
+
+def test_two_servers_lend_to_a_batch_each(server: Server, borrow: Borrow, state: Path) -> None:
+    with memcached(max(os.sched_getaffinity(0))) as other:
+        first = borrow("-d", "3s", "--json", "--", *HOG)
+        second = [installed.tailscope(), "borrow", "--for", other.pid, "-d", "3s", "--json", "--"]
+        with Started([*second, *HOG]) as second:
+            until(lambda: len(list(state.glob("*.json"))) == 2, "both lend")
+            reports = [started.wait().clean().json() for started in (first, second)]
+    for report, lends in zip(reports, (server, other), strict=True):
+        assert report["server"] == lends.pid
+        assert report["borrowed_ns"] > 0.05 * report["elapsed_ns"]
 
 
 def test_without_cgroups_it_says_so_and_holds_back_by_signals(

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
-use crate::groups::Hierarchies;
+use crate::groups::{Hierarchies, has_smt};
 
 /// One mechanism.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,7 +34,7 @@ pub fn available() -> Vec<Available> {
             used: false,
             why: format!(
                 "not built; {}; {}",
-                if is_active("/sys/devices/system/cpu/smt/active") {
+                if has_smt() {
                     "this machine has them, so the batch shares cores with the server"
                 } else {
                     "this machine has none, so nothing is missing"
@@ -47,10 +47,6 @@ pub fn available() -> Vec<Available> {
             ),
         },
     ]
-}
-
-fn is_active(file: &str) -> bool {
-    fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
 }
 
 fn idle_group(on: &Hierarchies) -> Available {

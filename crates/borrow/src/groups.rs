@@ -38,6 +38,8 @@ pub struct Mechanism {
     pub idle_group: Option<u8>,
     /// Why there is none.
     pub idle_group_why: Option<String>,
+    /// Whether this machine has hyperthreads, which this mechanism does not see.
+    pub smt: bool,
     /// What holds the batch back: `cgroup.freeze`, `freezer.state` or `SIGSTOP`.
     pub held_back_by: String,
 }
@@ -219,6 +221,7 @@ impl Groups {
         Mechanism {
             idle_group: self.idle_version,
             idle_group_why: self.idle_why.clone(),
+            smt: has_smt(),
             held_back_by: held_back_by.to_owned(),
         }
     }
@@ -320,6 +323,11 @@ impl Groups {
                 || !group.exists()
         })
     }
+}
+
+/// Whether hardware threads share cores here.
+pub(crate) fn has_smt() -> bool {
+    fs::read_to_string("/sys/devices/system/cpu/smt/active").is_ok_and(|text| text.trim() == "1")
 }
 
 fn children(folder: &Path) -> Vec<PathBuf> {

@@ -198,6 +198,13 @@ impl Report {
                 "the batch has only SCHED_IDLE, and no cpu.idle cgroup: {why}"
             ));
         }
+        if self.mechanism.smt {
+            notes.push(
+                "this machine has hyperthreads: a batch on the other thread of a core slows the server, \
+                 and is not held back for that"
+                    .to_owned(),
+            );
+        }
         if self.lost > 0 {
             notes.push(format!("{} requests were lost to these figures", self.lost));
         }

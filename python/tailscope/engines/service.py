@@ -46,12 +46,18 @@ def service(ledger: Ledger) -> Service:
             "the ledger does not say when requests came; record with --span syscall:ready..send"
         )
     table = table.filter(table[column(QUEUE)].notnull())
-    counted = engine.run(table.agg(rows=ibis._.count(), weight=ibis._.weight.max()))
+    counted = engine.run(
+        table.agg(
+            rows=ibis._.count(),
+            weight=ibis._.weight.max(),
+            queued=(table[column(QUEUE)] > 0).sum(),
+        )
+    )
     rows = int(counted["rows"][0])
-    if rows == 0:
+    if rows == 0 or int(counted["queued"][0]) == 0:
         raise TailscopeError(
-            "the ledger has no requests whose arrival is known; record with "
-            "--span syscall:ready..send"
+            "no request of the ledger waited for another: the load was too light to be played "
+            "again, or arrivals are not known; record with --span syscall:ready..send under load"
         )
     if float(counted["weight"][0]) > 1:
         raise TailscopeError(
