@@ -228,9 +228,7 @@ def command_lines(processes: set[int]) -> list[str]:
     return lines
 
 
-def test_kill_9_of_tailscope_ends_the_batch(
-    server: Server, borrow: Borrow, state: Path
-) -> None:
+def test_kill_9_of_tailscope_ends_the_batch(server: Server, borrow: Borrow, state: Path) -> None:
     before = of_server(server)
     started = borrow("-q", "--", "sh", "-c", "trap '' TERM; sleep 300 & while :; do :; done")
     there = begun(state, 2)
@@ -287,9 +285,7 @@ def test_status_and_stop(server: Server, borrow: Borrow, state: Path) -> None:
     assert not any(map(runs, there))
 
 
-def test_the_end_of_the_server_ends_the_batch(
-    server: Server, borrow: Borrow, state: Path
-) -> None:
+def test_the_end_of_the_server_ends_the_batch(server: Server, borrow: Borrow, state: Path) -> None:
     started = borrow("-q", "--", *ENDLESS)
     there = begun(state)
     server.stop()
@@ -311,11 +307,9 @@ def test_two_servers_lend_to_a_batch_each(server: Server, borrow: Borrow, state:
         assert report["borrowed_ns"] > 0.05 * report["elapsed_ns"]
 
 
-def test_without_cgroups_it_says_so_and_holds_back_by_signals(
-    borrow: Borrow, state: Path
-) -> None:
+def test_without_cgroups_it_says_so_and_holds_back_by_signals(borrow: Borrow, state: Path) -> None:
     # In a mount namespace of its own nobody else misses them.
-    hidden = "umount -R /sys/fs/cgroup && exec \"$0\" \"$@\""
+    hidden = 'umount -R /sys/fs/cgroup && exec "$0" "$@"'
     under = ("unshare", "--mount", "--propagation", "private", "sh", "-c", hidden)
     if subprocess.run([*under, "true"], capture_output=True).returncode != 0:
         pytest.skip("can't unmount the cgroups in a mount namespace of its own")

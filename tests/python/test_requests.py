@@ -44,7 +44,7 @@ def test_work_is_the_wall_time_without_waits(
 def test_a_ledger_with_missing_requests_is_refused(
     make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sampled = make("sampled", wall_ns=[5000] * 10, queue_ns=[0] * 10, weight=[2.0] * 10)
+    sampled = make("sampled", wall_ns=[5000] * 10, queue_ns=[7] * 10, weight=[2.0] * 10)
     code, _, err = ran(capsys, sampled)
     assert code == 2
     assert "--sample" in err

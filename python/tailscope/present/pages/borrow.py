@@ -27,7 +27,15 @@ def context(report: Report) -> dict[str, Any]:
         "phases": Table("Phases", ("", "lending", "held back"), list(phases(report))),
         "tails": Table(
             "The server's latency",
-            ("", "lending", "95 % interval", "held back", "95 % interval", "change", "95 % interval"),
+            (
+                "",
+                "lending",
+                "95 % interval",
+                "held back",
+                "95 % interval",
+                "change",
+                "95 % interval",
+            ),
             [row(tail) for tail in report["tails"]],
         ),
         "account": list(account(report)),
