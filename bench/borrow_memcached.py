@@ -1,9 +1,9 @@
 """What lending a server's CPU costs it: memcached at three loads, with a batch that burns CPU time.
 
-The batch runs on memcached's CPU in three ways: under `tailscope borrow`, at nice 19, and at nice 0.
-The load generator's p99 compares them, with one run of each next to the others. For `borrow`, its own
-report says in addition what the server's p99 was with lending on and off, by random phases, with the
-interval. CPU busy is what /proc/stat counts for that CPU.
+The batch runs on memcached's CPU in three ways: under `tailscope borrow`, at nice 19, and at nice
+0. The load generator's p99 compares them, with one run of each next to the others. For `borrow`,
+its own report says in addition what the server's p99 was with lending on and off, by random phases,
+with the interval. CPU busy is what /proc/stat counts for that CPU.
 
     .venv/bin/python bench/borrow_memcached.py
     .venv/bin/python bench/borrow_memcached.py --load 50 --seconds 20 --no-result

@@ -1,4 +1,4 @@
-"""`tailscope borrow`: the batch has only what the server leaves, and nothing of it is left behind."""
+"""`tailscope borrow`: the batch has only what the server leaves, and nothing of it stays behind."""
 
 from __future__ import annotations
 
