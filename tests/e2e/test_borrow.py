@@ -365,6 +365,7 @@ def test_a_recording_is_played_by_each_policy(server: Server, record: Record) ->
         (["borrow", "--for", "1", "--cpus", "3-1", "--", "true"], ["list of CPUs"]),
         (["borrow", "--for", "1", "--cpus", "1023", "--", "true"], ["--cpus", "online"]),
         (["borrow", "--for", "1", "--held-back", "0", "--", "true"], ["share"]),
+        (["borrow", "--for", "1", "--held-back", "95%", "--", "true"], ["at most 90%"]),
         (["borrow", "stop", "4194304"], ["4194304", "status"]),
         (["borrow", "--simulate", "no-such-ledger"], ["no-such-ledger", "could not be read"]),
         (["borrow", "--simulate", "x", "--budget", "soon"], ["'soon'", "100us"]),

@@ -340,6 +340,9 @@ impl<'s> Keeper<'s> {
         match begun {
             Ok(first) => {
                 self.first = Some(first);
+                if !self.phases.as_ref().is_some_and(Phases::on) {
+                    self.hold(true);
+                }
                 self.announce(now_ns());
             }
             Err(_) => {

@@ -123,6 +123,7 @@ impl Controller {
     /// Lends at most the share `most` of the time.
     #[must_use]
     pub fn new(slo: Slo, most: f64) -> Self {
+        let most = most.max(LEAST);
         Self {
             slo,
             most,

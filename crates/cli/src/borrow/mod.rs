@@ -33,6 +33,9 @@ pub use args::Borrow;
 /// The rarer kind of phase is so long until the server's latency is known, in ns.
 const FIRST_PHASE_NS: u64 = 100_000_000;
 
+/// The largest share of time in which the batch is held back for comparison.
+const MOST_HELD_BACK: f64 = 0.9;
+
 /// Lends, or looks after what is lent.
 pub fn run(args: &Borrow) -> Result<ExitCode> {
     match &args.with {
@@ -80,6 +83,11 @@ fn lend(args: &Borrow) -> Result<ExitCode> {
     if find_program(Path::new(program)).is_none() {
         let name = program.to_string_lossy().into_owned();
         return Err(Failure::usage(LaunchError::NotFound(name)));
+    }
+    if args.held_back > MOST_HELD_BACK {
+        return Err(Failure::usage(
+            "--held-back is at most 90%: with more, hardly anything would be lent",
+        ));
     }
     let processes = targets(&[server], &[], false, "lend")?;
     let mut pids = vec![server];
