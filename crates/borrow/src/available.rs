@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
-use crate::groups::{Hierarchies, has_smt};
+use crate::hierarchies::{Hierarchies, has_smt};
 
 /// One mechanism.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -10,38 +10,32 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{
-    Pid, Signal, WaitOptions, getppid, set_child_subreaper, set_parent_process_death_signal, wait,
-};
-use serde::{Deserialize, Serialize};
-use tailscope_kernel::scheduling::{Policy, make_idle, policy_of};
+use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, wait};
+use tailscope_kernel::scheduling::{Policy, policy_of};
 use tailscope_signals::clock::Monotonic;
 
 use crate::BorrowError;
 use crate::error::doing;
-use crate::groups::{self, Groups, Hierarchies, PREFIX};
+use crate::groups::{self, Groups, PREFIX};
+use crate::hierarchies::Hierarchies;
 use crate::lane::{IdleTime, Lane};
 use crate::lender::Plan;
-use crate::members::{self, MARK, Watch};
+use crate::members::{self, Watch};
 use crate::message::{Ending, Inbox, Message, Order, Usage, line};
 use crate::phases::Phases;
-use crate::state::{self, Entry, Identity};
+use crate::server::check;
+use crate::starter::{NOT_STARTED, Start};
+use crate::state::{Entry, Identity};
 
-/// What the borrower starts the guard with.
-pub const GUARD: &str = "borrow-guard";
 /// What the guard starts the keeper with.
 pub const KEEPER: &str = "borrow-keeper";
-/// What the keeper starts the batch command with.
-pub const STARTER: &str = "borrow-starter";
-/// The exit code of a command that can't be started, as shells have it.
-const NOT_STARTED: i32 = 127;
 
 /// How often figures are sent.
 const TICK: Duration = Duration::from_millis(100);
@@ -53,43 +47,6 @@ const SETTLING: Duration = Duration::from_millis(500);
 const GRACE: Duration = Duration::from_secs(2);
 /// The same if the borrower is gone: the server should have its CPUs for itself soon.
 const GRACE_ALONE: Duration = Duration::from_millis(300);
-
-/// What the starter needs to know.
-#[derive(Debug, Serialize, Deserialize)]
-struct Start {
-    groups: Groups,
-    cpus: Vec<u32>,
-    keeper: u32,
-}
-
-/// Runs as the guard: has a keeper run with the same stdin, and clears up if it is killed. The
-/// borrower sees the end of the socket only when that is done.
-///
-/// # Errors
-/// If the keeper can't be started.
-pub fn guard(plan: &str, command: &[OsString]) -> Result<(), BorrowError> {
-    let ignored = Arc::new(AtomicBool::new(false));
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        signal_hook::flag::register(signal.as_raw(), Arc::clone(&ignored))
-            .map_err(doing("handle signals"))?;
-    }
-    set_child_subreaper(Pid::from_raw(std::process::id() as i32))
-        .map_err(|e| doing("adopt orphans (PR_SET_CHILD_SUBREAPER)")(e.into()))?;
-    let keeper = Command::new("/proc/self/exe")
-        .args([KEEPER, plan])
-        .args(command)
-        .spawn();
-    let mut keeper = keeper.map_err(doing("start the process that keeps the batch"))?;
-    let pid = keeper.id();
-    let _ = keeper.wait();
-    let left = state::entries()
-        .into_iter()
-        .find(|entry| entry.keeper.pid == pid && !entry.is_kept());
-    if let Some(left) = left {
-        left.clear();
-    }
-    Ok(())
-}
 
 /// Runs as the keeper: stdin is the socket to the borrower, `plan` its plan as JSON.
 ///
@@ -110,40 +67,6 @@ pub fn keep(plan: &str, command: &[OsString]) -> Result<(), BorrowError> {
             Ok(())
         }
     }
-}
-
-/// Runs as the starter: takes its place among the batch, and becomes the command.
-///
-/// # Errors
-/// If that fails; otherwise it does not return.
-pub fn start(start: &str, command: &[OsString]) -> Result<(), BorrowError> {
-    let start: Start =
-        serde_json::from_str(start).map_err(|e| BorrowError::Usage(e.to_string()))?;
-    let alive = set_parent_process_death_signal(Some(Signal::KILL));
-    alive.map_err(|e| doing("arm PR_SET_PDEATHSIG")(e.into()))?;
-    let keeper = Pid::from_raw(start.keeper as i32);
-    if keeper.is_none() || getppid() != keeper {
-        return Ok(()); // it was killed before this was armed
-    }
-    start.groups.join(0).map_err(doing("join the cgroups"))?;
-    let lane = Lane { cpus: start.cpus };
-    lane.pin(0)
-        .map_err(|e| doing("take the affinity of the server")(e.into()))?;
-    // Last: by this the keeper knows that it is done.
-    make_idle(0).map_err(doing("take the policy SCHED_IDLE"))?;
-    let (program, arguments) = command
-        .split_first()
-        .ok_or_else(|| BorrowError::Usage("no command".to_owned()))?;
-    let error = Command::new(program).args(arguments).exec();
-    Err(doing(format!("start '{}'", program.to_string_lossy()))(
-        error,
-    ))
-}
-
-/// The exit code of a starter that failed.
-#[must_use]
-pub fn not_started() -> u8 {
-    NOT_STARTED as u8
 }
 
 struct Keeper<'s> {
@@ -169,34 +92,6 @@ struct Keeper<'s> {
 
 fn now_ns() -> u64 {
     Monotonic::now().0
-}
-
-/// Refuses servers that can't be lent from.
-fn check(plan: &Plan, me: u32) -> Result<(), BorrowError> {
-    let server = plan.server.first().copied().unwrap_or_default();
-    if members::is_below(me, server) {
-        return Err(BorrowError::Usage(format!(
-            "process {server} is an ancestor of this command, so the batch would be a part of it; \
-             name the server itself with --for"
-        )));
-    }
-    let other = state::entries()
-        .into_iter()
-        .find(|entry| entry.server == server && entry.is_kept());
-    if let Some(other) = other {
-        return Err(BorrowError::Usage(format!(
-            "process {} already lends the CPUs of process {server}; end it with tailscope borrow stop {}, \
-             or run both batch commands in one",
-            other.borrower.pid, other.borrower.pid
-        )));
-    }
-    match policy_of(server) {
-        Ok(Policy::Idle) => Err(BorrowError::Machine(format!(
-            "process {server} has the policy SCHED_IDLE itself, and there is none below it; give it \
-             another: chrt --other -a -p 0 {server}"
-        ))),
-        _ => Ok(()),
-    }
 }
 
 impl<'s> Keeper<'s> {
@@ -347,7 +242,7 @@ impl<'s> Keeper<'s> {
             }
             Err(_) => {
                 self.ending = Some(Ending {
-                    code: Some(NOT_STARTED),
+                    code: Some(i32::from(NOT_STARTED)),
                     signal: None,
                     by_itself: true,
                 })
@@ -361,18 +256,7 @@ impl<'s> Keeper<'s> {
             cpus: self.lane.cpus.clone(),
             keeper: std::process::id(),
         };
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .args([STARTER, &serde_json::to_string(&start)?])
-            .args(&self.command)
-            .env(MARK, &self.entry.mark)
-            .stdin(Stdio::null())
-            .process_group(0);
-        if self.plan.output_to_stderr {
-            command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
-        }
-        let child = command.spawn()?;
-        Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))
+        start.launch(&self.command, &self.entry.mark, self.plan.output_to_stderr)
     }
 
     /// Whether the starter has taken its place: until then, it does not deviate.
@@ -447,25 +331,8 @@ impl<'s> Keeper<'s> {
 
     fn hold(&self, still: bool) {
         let _ = self.groups.hold(still);
-        if !self.groups.holds_by_signals() {
-            return;
-        }
-        let me = std::process::id();
-        let how = if still { Signal::STOP } else { Signal::CONT };
-        let mut done = std::collections::BTreeSet::new();
-        // One that has just been forked is not in the first look.
-        for _ in 0..10 {
-            let new: Vec<u32> = members::of(me, &self.groups)
-                .into_iter()
-                .filter(|pid| !done.contains(pid))
-                .collect();
-            if new.is_empty() {
-                break;
-            }
-            for pid in new {
-                members::signal(pid, how, |pid| members::of(me, &self.groups).contains(&pid));
-                done.insert(pid);
-            }
+        if self.groups.holds_by_signals() {
+            members::hold(std::process::id(), &self.groups, still);
         }
     }
 

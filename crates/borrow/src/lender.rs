@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{BorrowError, doing};
 use crate::groups::Mechanism;
-use crate::keeper::GUARD;
+use crate::guard::GUARD;
 use crate::message::{Ending, Inbox, Message, Order, Pace, line};
 use crate::state::{self, Entry};
 

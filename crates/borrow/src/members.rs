@@ -91,6 +91,26 @@ pub(crate) fn signal(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) {
     }
 }
 
+/// Stops all processes of a batch by signals, or lets them go on.
+pub(crate) fn hold(keeper: u32, groups: &Groups, still: bool) {
+    let how = if still { Signal::STOP } else { Signal::CONT };
+    let mut done = BTreeSet::new();
+    // One that has just been forked is not in the first look.
+    for _ in 0..10 {
+        let new: Vec<u32> = of(keeper, groups)
+            .into_iter()
+            .filter(|pid| !done.contains(pid))
+            .collect();
+        if new.is_empty() {
+            break;
+        }
+        for pid in new {
+            signal(pid, how, |pid| of(keeper, groups).contains(&pid));
+            done.insert(pid);
+        }
+    }
+}
+
 /// Whether a process has the mark of this batch in its environment.
 pub(crate) fn has_mark(pid: u32, mark: &str) -> bool {
     let wanted = format!("{MARK}={mark}");

@@ -15,7 +15,9 @@ use std::process::ExitCode;
 
 use anyhow::{Error, Result};
 use serde_json::{Value, json};
-use tailscope_borrow::keeper::{self, GUARD, KEEPER, STARTER};
+use tailscope_borrow::guard::{GUARD, guard};
+use tailscope_borrow::keeper::{KEEPER, keep};
+use tailscope_borrow::starter::{self, NOT_STARTED, STARTER};
 use tailscope_borrow::state::{self, Entry};
 use tailscope_borrow::{BorrowError, Ending, Lane, Lender, Pace, Plan};
 use tailscope_record::{End, LaunchError, Prints, find_program};
@@ -55,13 +57,13 @@ pub fn process_of(words: &[OsString]) -> Option<Result<ExitCode>> {
     let first = first.to_str()?;
     let done = |ended: Result<(), BorrowError>| ended.map(|()| ExitCode::SUCCESS).map_err(failure);
     match name.to_str()? {
-        GUARD => Some(done(keeper::guard(first, command))),
-        KEEPER => Some(done(keeper::keep(first, command))),
+        GUARD => Some(done(guard(first, command))),
+        KEEPER => Some(done(keep(first, command))),
         STARTER => {
-            if let Err(e) = keeper::start(first, command) {
+            if let Err(e) = starter::start(first, command) {
                 say!("tailscope: {e}");
             }
-            Some(Ok(ExitCode::from(keeper::not_started())))
+            Some(Ok(ExitCode::from(NOT_STARTED)))
         }
         _ => None,
     }
