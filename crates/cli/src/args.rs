@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use tailscope_record::quantity::{parse_byte_rate, parse_duration};
 
-use crate::guard::Guard;
 use crate::borrow::Borrow;
+use crate::guard::Guard;
 use crate::observe::Observe;
 use crate::subject::Subject;
 use crate::timeline::Timeline;
