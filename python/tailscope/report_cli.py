@@ -24,6 +24,8 @@ examples:
   tailscope report slow.json -o slowest.html   the slowest request
   tailscope report slow.json -n 3 -o third.html
                                                the third in that list
+  tailscope borrow --for PID --json -- ./batch > lent.json
+  tailscope report lent.json                   writes lent.html
   tailscope explain LEDGER --json > tail.json
   tailscope report tail.json                   writes tail.html
   ssh HOST tailscope observe … --json | tailscope report - -o seen.html

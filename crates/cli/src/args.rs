@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use tailscope_record::quantity::{parse_byte_rate, parse_duration};
 
+use crate::borrow::Borrow;
 use crate::guard::Guard;
 use crate::observe::Observe;
 use crate::subject::Subject;
@@ -30,6 +31,7 @@ Start with:
   tailscope explain run                       rank the causes of its p99, in microseconds
   tailscope diff run other                    show what changed, and which causes explain it
   tailscope timeline -p PID --slow 2ms        save all events around a slow request
+  tailscope borrow --for PID -- make          run a command in the idle time of a server
 
 `explain`, `diff` and `report` are separate programs, tailscope-explain and so on.
 See `tailscope explain --help`, `tailscope diff --help` and `tailscope report --help`.
@@ -50,6 +52,7 @@ pub enum Command {
     Timeline(Timeline),
     Observe(Observe),
     Guard(Guard),
+    Borrow(Borrow),
     Doctor(Doctor),
     /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]

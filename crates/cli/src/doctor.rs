@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
+use tailscope_borrow::available;
 use tailscope_kernel::{
     Config, Kernel, LoadError, Measurement, Mechanism, Mechanisms, PidNamespace, SocketSpans,
 };
@@ -116,6 +117,7 @@ fn as_json(mechanisms: &Mechanisms, namespace: PidNamespace) -> Value {
             PidNamespace::Nested { .. } => "nested",
         },
         "ladder": entries,
+        "borrow": available(),
     })
 }
 
@@ -153,5 +155,14 @@ fn text(mechanisms: &Mechanisms, namespace: PidNamespace) -> String {
             text += &format!("       because {}\n", mechanism.why);
         }
     }
-    text + "\nA measurement that is marked 'no' is null in a ledger, never 0.\n"
+    text += "\nA measurement that is marked 'no' is null in a ledger, never 0.\n";
+    text += "\nwhat keeps a batch command below a server: tailscope borrow\n";
+    for mechanism in available() {
+        let mark = if mechanism.used { "yes" } else { "no " };
+        text += &format!("{mark}  {}\n", mechanism.name);
+        if !mechanism.why.is_empty() {
+            text += &format!("       {}\n", mechanism.why);
+        }
+    }
+    text
 }

@@ -49,7 +49,7 @@ pub fn run(words: &[OsString]) -> Result<ExitCode> {
     Err(if error.kind() == std::io::ErrorKind::NotFound {
         let name = name.to_string_lossy();
         let hint = match name.as_ref() {
-            "explain" | "diff" | "report" => {
+            "explain" | "diff" | "report" | "requests" => {
                 "its program is not next to this one or on the PATH; `make build` installs it as \
                  .venv/bin/tailscope"
             }

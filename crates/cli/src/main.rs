@@ -6,6 +6,7 @@
 
 mod agent;
 mod args;
+mod borrow;
 mod console;
 mod doctor;
 mod external;
@@ -44,9 +45,13 @@ fn main() -> ExitCode {
         Command::Timeline(timeline) => timeline::run(timeline),
         Command::Guard(guard) => guard::run(&guard),
         Command::Observe(observe) => observe::run(&observe),
+        Command::Borrow(borrow) => borrow::run(&borrow),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) if generate::is_called(&words) => generate::run(&words),
-        Command::External(words) => external::run(&words),
+        Command::External(words) => match borrow::process_of(&words) {
+            Some(ended) => ended,
+            None => external::run(&words),
+        },
     };
     match outcome {
         Ok(code) => code,

@@ -40,6 +40,7 @@ mod probes;
 mod process_events;
 mod retention;
 mod running;
+pub mod scheduling;
 mod sdk;
 mod sdk_files;
 mod select;

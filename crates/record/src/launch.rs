@@ -56,7 +56,8 @@ impl Launched {
             .first()
             .map(|n| n.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let program = find(Path::new(&name)).ok_or_else(|| LaunchError::NotFound(name.clone()))?;
+        let program =
+            find_program(Path::new(&name)).ok_or_else(|| LaunchError::NotFound(name.clone()))?;
         let system = |source| LaunchError::System {
             program: name.clone(),
             source,
@@ -161,7 +162,9 @@ impl Drop for Launched {
     }
 }
 
-fn find(name: &Path) -> Option<PathBuf> {
+/// The program that a command's first word names: a path, or a name on the PATH.
+#[must_use]
+pub fn find_program(name: &Path) -> Option<PathBuf> {
     let runs = |path: &Path| {
         path.metadata()
             .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)

@@ -33,7 +33,7 @@ mod tally;
 mod wanted;
 
 pub use counting::{READ_BY as COUNTED_BY, rung_here as counters_rung};
-pub use launch::{LaunchError, Launched, Prints};
+pub use launch::{LaunchError, Launched, Prints, find_program};
 pub use live::{Kind, Live};
 pub use machine::{describe as describe_machine, max_resident_bytes};
 pub use notices::Notices;

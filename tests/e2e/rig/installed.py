@@ -25,7 +25,11 @@ def tailscope() -> Path:
 
 
 #: The commands that are in Python, and their modules.
-IN_PYTHON = {"explain": "tailscope.cli", "report": "tailscope.report_cli"}
+IN_PYTHON = {
+    "explain": "tailscope.cli",
+    "report": "tailscope.report_cli",
+    "requests": "tailscope.requests_cli",
+}
 
 
 def environment(shims: Path) -> dict[str, str]:

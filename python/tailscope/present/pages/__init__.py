@@ -4,6 +4,7 @@
     charts            the pictures, as SVG
     observe…, joint   what the page of an observation says
     timeline          what the page of a slow request says
+    borrow            what the page of lent idle time says
     explain…          what the page of an explanation says, and how its JSON is read
     templates         how they say it, in HTML (Jinja2)
 
@@ -97,9 +98,16 @@ def timeline(report: Mapping[str, Any], number: int) -> str:
     return rendered("timeline", context(report, number))
 
 
+def borrow(report: Mapping[str, Any], _number: int) -> str:
+    from tailscope.present.pages.borrow import context
+
+    return rendered("borrow", context(report))
+
+
 #: The page of each kind of report. `kind` in the JSON is the key.
 PAGES: dict[str, Callable[[Mapping[str, Any], int], str]] = {
     "explain": explain,
+    "borrow": borrow,
     "observe": observe,
     "timeline": timeline,
 }

@@ -1,0 +1,171 @@
+"""What lending a server's CPU costs it: memcached at three loads, with a batch that burns CPU time.
+
+The batch runs on memcached's CPU in three ways: under `tailscope borrow`, at nice 19, and at nice
+0. The load generator's p99 compares them, with one run of each next to the others. For `borrow`,
+its own report says in addition what the server's p99 was with lending on and off, by random phases,
+with the interval. CPU busy is what /proc/stat counts for that CPU.
+
+    .venv/bin/python bench/borrow_memcached.py
+    .venv/bin/python bench/borrow_memcached.py --load 50 --seconds 20 --no-result
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from busy_server import PORT, start_server
+from harness import (
+    ROOT,
+    SERVER_CPU,
+    SPARE_CPU,
+    Bar,
+    Bench,
+    Result,
+    bench,
+    cpu_ns,
+    cpu_times,
+    idle_cpu_share,
+    table,
+)
+
+#: The rate at which the CPU time of a request is measured.
+PROBE_RATE = 5_000
+#: Lending starts in this time; the phases of the report come after it.
+START_S = 3
+BATCH = ("hog", "--threads", "2")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The server at one load beside one kind of batch."""
+
+    load: int
+    kind: str
+    p50_us: float
+    p99_us: float
+    busy: float
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+def lab(b: Bench) -> str:
+    return str(b.folder / "tailscope-lab")
+
+
+@contextlib.contextmanager
+def batch(b: Bench, kind: str, pid: int, seconds: int) -> Iterator[subprocess.Popen[str] | None]:
+    """The batch of a kind, for as long as the load takes."""
+    if kind == "none":
+        yield None
+        return
+    if kind == "borrow":
+        options = ["--for", str(pid), "-d", f"{seconds}s", "--json", "--held-back", "6%", "--quiet"]
+        command = [b.tailscope, "borrow", *options, "--", lab(b), *BATCH]
+        process = b.start(command, SPARE_CPU, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    else:
+        nice = kind.removeprefix("nice ")
+        process = b.start(["nice", "-n", nice, lab(b), *BATCH], SERVER_CPU)
+    yield process
+    b.end(process)
+
+
+def measure(b: Bench, pid: int, load: int, rate: int, kind: str, seconds: int) -> Run:
+    """One run."""
+    with batch(b, kind, pid, seconds + 2 * START_S) as process:
+        time.sleep(START_S if kind == "borrow" else 0.5)
+        begin = cpu_times(SERVER_CPU)
+        latency = under_load(b, rate, seconds)
+        busy = 1 - idle_cpu_share(begin, cpu_times(SERVER_CPU))
+        report = {}
+        if kind == "borrow" and process is not None:
+            output, _ = process.communicate(timeout=60)
+            report = json.loads(output)
+    return Run(load, kind, latency["p50"] / 1e3, latency["p99"] / 1e3, busy, report)
+
+
+def under_load(b: Bench, rate: int, seconds: int) -> dict[str, float]:
+    """The latency that clients see without the generator's own delays, in ns."""
+    command = [lab(b), "load", "--memcached", f"127.0.0.1:{PORT}", "--json"]
+    options = ["--rate", str(rate), "-d", f"{seconds}s"]
+    first = ["chrt", "-f", "50", "taskset", "-c", str(SPARE_CPU)]
+    process = b.start([*first, *command, *options], stdout=subprocess.PIPE)
+    output, _ = process.communicate(timeout=seconds + 60)
+    if process.returncode != 0:
+        sys.exit("the load generator failed")
+    return json.loads(output.splitlines()[-1])["served_ns"]
+
+
+def rate_of(b: Bench, pid: int, load: int) -> int:
+    """The rate at which the server alone takes so many percent of its CPU."""
+    before = cpu_ns(pid)
+    under_load(b, PROBE_RATE, 3)
+    per_request = (cpu_ns(pid) - before) / (3 * PROBE_RATE)
+    return round(load / 100 * 1e9 / per_request)
+
+
+def change(run: Run) -> dict[str, float | None]:
+    """What lending did to p99, by the report's phases."""
+    return run.report["tails"][1]["change"]
+
+
+def bars(runs: Sequence[Run]) -> Iterator[Bar]:
+    """At most 5 % more p99 by phases, and a CPU that is at least 95 % busy."""
+    for run in runs:
+        if run.kind != "borrow":
+            continue
+        of = change(run)
+        if of["value"] is None or of["low"] is None or of["high"] is None:
+            figure, held, note = "not known", False, "too few requests or phases"
+        else:
+            figure = f"{of['value'] * 100:+.1f} [{of['low'] * 100:+.1f}, {of['high'] * 100:+.1f}] %"
+            held = of["value"] <= 0.05
+            note = "within the noise" if of["low"] <= 0.05 <= of["high"] else ""
+        yield Bar(f"p99 at {run.load} % load, lending on ÷ off", "at most +5 %", figure, held, note)
+        busy = f"{run.busy * 100:.1f} %"
+        yield Bar(f"CPU busy at {run.load} % load", "at least 95 %", busy, run.busy >= 0.95)
+
+
+def rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
+    """The table."""
+    for run in runs:
+        figures = f"{run.p50_us:.0f}", f"{run.p99_us:.0f}", f"{run.busy * 100:.1f}"
+        yield f"{run.load} %", run.kind, *figures
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--load", type=int, action="append", help="percent of the server's CPU")
+    parser.add_argument("--seconds", type=int, default=30, help="of each run under borrow")
+    parser.add_argument("--no-result", action="store_true", help="write nothing")
+    args = parser.parse_args()
+    result = Result("borrow_memcached", "What lending a server's CPU costs it")
+    runs = []
+    with bench() as b:
+        b.copy(ROOT / "target" / "release" / "tailscope-lab")
+        server = start_server(b, "memcached")
+        for load in args.load or (30, 50, 70):
+            rate = rate_of(b, server.pid, load)
+            for kind in ("none", "borrow", "nice 19", "nice 0"):
+                seconds = args.seconds if kind == "borrow" else max(5, args.seconds // 4)
+                runs.append(measure(b, server.pid, load, rate, kind, seconds))
+                print(f"{load} % ({rate}/s) {kind}: p99 {runs[-1].p99_us:.0f} µs", flush=True)
+    head = ("load", "batch", "p50, µs", "p99, µs", "CPU busy, %")
+    result.say("Clients' latency, and the server's CPU", table(head, list(rows(runs))))
+    result.bars += bars(runs)
+    result.figures = {"runs": [asdict(run) for run in runs]}
+    if not args.no_result:
+        result.write()
+
+
+if __name__ == "__main__":
+    main()
