@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use tailscope_record::quantity::{parse_byte_rate, parse_duration};
 
+use crate::chase::Chase;
 use crate::guard::Guard;
 use crate::observe::Observe;
 use crate::subject::Subject;
@@ -50,6 +51,7 @@ pub enum Command {
     Timeline(Timeline),
     Observe(Observe),
     Guard(Guard),
+    Chase(Chase),
     Doctor(Doctor),
     /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]

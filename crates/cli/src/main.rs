@@ -6,6 +6,7 @@
 
 mod agent;
 mod args;
+mod chase;
 mod console;
 mod doctor;
 mod external;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Timeline(timeline) => timeline::run(timeline),
         Command::Guard(guard) => guard::run(&guard),
         Command::Observe(observe) => observe::run(&observe),
+        Command::Chase(chase) => chase::run(&chase),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) if generate::is_called(&words) => generate::run(&words),
         Command::External(words) => external::run(&words),
