@@ -42,7 +42,7 @@ const UPDATES: [f64; 3] = [0.0, 0.01, 1.0];
 /// Latencies start well below every L1d, and end beyond L2. A larger L3 takes too long to walk.
 const LEAST: u64 = 8 << 10;
 const BEYOND_L2: u64 = 4;
-const MOST: u64 = 64 << 20;
+const MOST: u64 = 32 << 20;
 
 /// Measures, and prints the report.
 pub fn run(args: &Chase) -> Result<ExitCode> {

@@ -127,10 +127,7 @@ const STACK: usize = 32 * 1024;
 ///
 /// See [`ExperimentError`].
 pub fn run(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Point, ExperimentError> {
-    let (wanted, limit) = (plan.bytes(options.sessions), available() / 2);
-    if wanted > limit {
-        return Err(ExperimentError::TooLarge { wanted, limit });
-    }
+    check_memory(plan.bytes(options.sessions))?;
     let mut rng = Rng::with_seed(options.seed);
     let path = Path::new(plan, options.pages, &mut rng)?;
     let sessions = 0..options.sessions;
@@ -169,6 +166,15 @@ pub fn run(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Point, E
         fibre.join().map_err(|_| ExperimentError::Session)?;
     }
     Ok(rounds?.point(plan, &arena, options))
+}
+
+/// Refuses what could harm other programs.
+pub(crate) fn check_memory(wanted: u64) -> Result<(), ExperimentError> {
+    let limit = available() / 2;
+    match wanted <= limit {
+        true => Ok(()),
+        false => Err(ExperimentError::TooLarge { wanted, limit }),
+    }
 }
 
 /// Bytes that the kernel could give without reclaiming what others use.

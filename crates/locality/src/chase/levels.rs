@@ -8,7 +8,7 @@ use fastrand::Rng;
 use serde::Serialize;
 use tailscope_fibre::{Cluster, Memory, Pages, Runtime};
 
-use crate::chase::experiment::ExperimentError;
+use crate::chase::experiment::{ExperimentError, check_memory};
 use crate::chase::path::Path;
 use crate::chase::plan::{Plan, Spread};
 
@@ -48,6 +48,13 @@ pub fn curve(
         }
         sizes.push(bytes / 64 * 64);
     }
+    // All paths stay in memory, so that sweeps go over all sizes. A region has whole huge pages.
+    check_memory(
+        sizes
+            .iter()
+            .map(|bytes| bytes.next_multiple_of(2 << 20))
+            .sum(),
+    )?;
     let runtime = Runtime::start(&[Cluster { cpus: vec![cpu] }])?;
     let mut paths = Vec::new();
     for bytes in &sizes {

@@ -73,7 +73,9 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     sched_setaffinity(None, &cpu).expect("an allowed CPU");
-                    while !ended.load(Ordering::Relaxed) {}
+                    while !ended.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
                 });
             }
             let waiting = Waiting::start(1);
