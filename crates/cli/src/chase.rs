@@ -16,7 +16,7 @@ use tailscope_locality::chase::path::PathError;
 use tailscope_locality::chase::plan::Plan;
 use tailscope_locality::chase::report::Report;
 use tailscope_locality::chase::size::Size;
-use tailscope_locality::chase::waiting::Waiting;
+use tailscope_locality::chase::waiting::Others;
 use tailscope_locality::chase::{cost, levels, pair};
 use tailscope_locality::{Mode, Pages};
 use tailscope_observe::{Topology, allowed_here};
@@ -58,12 +58,12 @@ pub fn run(args: &Chase) -> Result<ExitCode> {
     let say = |words: &str| screen.progress(start.elapsed(), words);
     let pair_of_cpus = [cpus[0], cpus[1]];
     say("measuring the two CPUs");
-    let waiting = Waiting::start(pair_of_cpus.len());
+    let others = Others::start(&pair_of_cpus);
     let mut report = Report {
         one_core_by_topology: topology.share_core(cpus[0], cpus[1]),
         pair: pair::measure(pair_of_cpus).map_err(Failure::machine)?,
         costs: cost::measure(pair_of_cpus).map_err(Failure::machine)?,
-        waiting: None,
+        others: None,
         caches,
         cpus,
         latencies: Vec::new(),
@@ -79,7 +79,7 @@ pub fn run(args: &Chase) -> Result<ExitCode> {
         let curve = levels::curve(report.cpus[0], LEAST, most, options.pages, &stop);
         report.add_latencies(curve.map_err(failed)?);
     }
-    report.waiting = waiting.share();
+    report.others = others.share();
     measure_plans(&mut report, &plans, &options, &stop, say)?;
     screen.clear();
     publish(&report, args)

@@ -13,7 +13,7 @@ use crate::units::count;
 /// Figures about the machine first, with what makes them doubtful, then the table.
 pub fn report(report: &Report) -> String {
     let mut text = String::new();
-    match report.waiting {
+    match report.others {
         Some(share) if share > waiting::MOST => {
             let percent = share * 100.0;
             let _ = writeln!(

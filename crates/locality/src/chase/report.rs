@@ -17,9 +17,9 @@ pub struct Report {
     pub one_core_by_topology: bool,
     /// How the first two CPUs behave.
     pub pair: Pair,
-    /// The share of the calibration's time that its threads waited for CPUs that other programs had;
-    /// `None` if the kernel does not count it.
-    pub waiting: Option<f64>,
+    /// The share of the first two CPUs' time that others had during the calibration; `None` if the
+    /// kernel does not say.
+    pub others: Option<f64>,
     /// What sysfs says about the first CPU's caches.
     pub caches: Caches,
     /// Costs of fibres between the first two CPUs.

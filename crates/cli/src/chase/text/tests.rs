@@ -38,7 +38,7 @@ fn made() -> Report {
             verdict: Verdict::TwoCores,
             line_ns: Some([48.8, 48.6, 83.2]),
         },
-        waiting: Some(0.012),
+        others: Some(0.012),
         caches: Caches {
             l1d: Some(48 << 10),
             l2: Some(2 << 20),
@@ -79,6 +79,6 @@ fn threads_of_one_core_are_said_first() {
          other, 55 % (52 to 58 %) of full speed."
     );
     assert!(first[1].contains("share all caches"));
-    hidden.waiting = Some(0.3);
+    hidden.others = Some(0.3);
     assert!(report(&hidden).starts_with("Other programs had these CPUs for 30 %"));
 }
