@@ -147,21 +147,25 @@ fn doubts(report: &Report) -> Vec<String> {
              programs had the CPUs."
         ));
     }
-    let ratios = report.points.iter().flat_map(|point| &point.speeds[1..]);
-    let spans_one = |speed: &&Speed| speed.ratio.is_some_and(|ratio| !ratio.is_clear());
-    let unclear = ratios.clone().filter(spans_one).count();
+    let ratios: Vec<_> = report
+        .points
+        .iter()
+        .flat_map(|point| &point.speeds[1..])
+        .collect();
+    let of = |is: fn(&Speed) -> bool| ratios.iter().filter(|speed| is(speed)).count();
+    let all = ratios.len();
+    let unclear = of(|speed| speed.ratio.is_some_and(|ratio| !ratio.is_clear()));
     if unclear > 0 {
         doubts.push(format!(
-            "Can't tell which mode is faster in {unclear} comparisons, marked with `?`: their \
-             intervals contain 1."
+            "Can't tell which mode is faster in {unclear} of {all} comparisons, marked with `?`: \
+             their intervals contain 1."
         ));
     }
-    let is_short = |speed: &&Speed| speed.ratio.is_none();
-    let short = ratios.filter(is_short).count();
+    let short = of(|speed| speed.ratio.is_none());
     if short > 0 {
         doubts.push(format!(
-            "{short} ratios have no interval, as there were fewer than {FEWEST} rounds. Use a longer \
-             --duration."
+            "{short} of {all} ratios have no interval, as there were fewer than {FEWEST} rounds. Use \
+             a longer --duration."
         ));
     }
     doubts
