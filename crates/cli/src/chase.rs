@@ -50,6 +50,9 @@ pub fn run(args: &Chase) -> Result<ExitCode> {
     let cpus = chosen(args, &topology)?;
     let caches = Caches::of(cpus[0]);
     let plans = plans(args, &caches, cpus.len())?;
+    for plan in &plans {
+        experiment::check_memory(plan.bytes(args.sessions)).map_err(failed)?;
+    }
     let options = options(args, &cpus, &plans)?;
     drop_capabilities([]).map_err(Failure::machine)?;
     let stop = stop_on_signals()?;

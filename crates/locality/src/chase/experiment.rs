@@ -169,7 +169,11 @@ pub fn run(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Point, E
 }
 
 /// Refuses what could harm other programs.
-pub(crate) fn check_memory(wanted: u64) -> Result<(), ExperimentError> {
+///
+/// # Errors
+///
+/// If these bytes are more than half of the available memory.
+pub fn check_memory(wanted: u64) -> Result<(), ExperimentError> {
     let limit = available() / 2;
     match wanted <= limit {
         true => Ok(()),
