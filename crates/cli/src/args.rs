@@ -8,6 +8,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use tailscope_record::quantity::{parse_byte_rate, parse_duration};
 
 use crate::borrow::Borrow;
+use crate::chase::Chase;
 use crate::guard::Guard;
 use crate::observe::Observe;
 use crate::subject::Subject;
@@ -53,6 +54,7 @@ pub enum Command {
     Observe(Observe),
     Guard(Guard),
     Borrow(Borrow),
+    Chase(Chase),
     Doctor(Doctor),
     /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]

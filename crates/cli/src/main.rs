@@ -7,6 +7,7 @@
 mod agent;
 mod args;
 mod borrow;
+mod chase;
 mod console;
 mod doctor;
 mod external;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Guard(guard) => guard::run(&guard),
         Command::Observe(observe) => observe::run(&observe),
         Command::Borrow(borrow) => borrow::run(&borrow),
+        Command::Chase(chase) => chase::run(&chase),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) if generate::is_called(&words) => generate::run(&words),
         Command::External(words) => match borrow::process_of(&words) {

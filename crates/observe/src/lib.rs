@@ -41,7 +41,7 @@ pub use histogram::Histogram;
 pub use name::{Name, NameError};
 pub use options::{Budget, End, Options, Progress, RunError};
 pub use pace::Period;
-pub use placement::{Placement, PlacementError, Topology, Where};
+pub use placement::{Placement, PlacementError, Topology, Where, allowed_here};
 pub use process::Owner;
 pub use report::Report;
 pub use resolve::ResolveError;

@@ -50,7 +50,8 @@ impl Topology {
     }
 
     /// Whether both are hardware threads of one core.
-    pub(crate) fn share_core(&self, one: u32, other: u32) -> bool {
+    #[must_use]
+    pub fn share_core(&self, one: u32, other: u32) -> bool {
         self.siblings
             .iter()
             .any(|(cpu, threads)| *cpu == one && threads.contains(&other))
