@@ -379,6 +379,7 @@ impl<'s> Keeper<'s> {
             for pid in left(&self.groups) {
                 members::signal(pid, Signal::KILL, still);
             }
+            self.groups.hurry();
             self.reap();
             if left(&self.groups).is_empty() && self.groups.remove() {
                 break;

@@ -19,7 +19,7 @@ use crate::state::{self, Entry};
 /// How long the keeper may take to get ready.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to end the batch.
-const END_PATIENCE: Duration = Duration::from_secs(8);
+const END_PATIENCE: Duration = Duration::from_secs(12);
 
 /// What is to be lent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

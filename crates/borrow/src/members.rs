@@ -18,8 +18,18 @@ use crate::message::Usage;
 /// The variable by which a batch process is found after borrower and keeper are gone.
 pub(crate) const MARK: &str = "TAILSCOPE_BORROW";
 
-/// The parent of every process, and its CPU time with that of its ended children, in ticks.
-fn processes() -> HashMap<u32, (u32, u64)> {
+/// What `/proc/PID/stat` says of a process.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stat {
+    parent: u32,
+    /// Its own CPU time, in ticks, rounded down.
+    own: u64,
+    /// That of the children that it has waited for.
+    waited_for: u64,
+}
+
+/// Every process.
+fn processes() -> HashMap<u32, Stat> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -30,17 +40,24 @@ fn processes() -> HashMap<u32, (u32, u64)> {
             let (_, fields) = stat.rsplit_once(')')?;
             let fields: Vec<&str> = fields.split_whitespace().collect();
             let parent = fields.get(1)?.parse().ok()?;
-            let ticks = fields.get(11..15)?.iter();
-            let ticks = ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-            Some((pid, (parent, ticks)))
+            let ticks = |from: usize| {
+                let both = fields.get(from..from + 2)?.iter();
+                Some(both.filter_map(|ticks| ticks.parse::<u64>().ok()).sum())
+            };
+            let stat = Stat {
+                parent,
+                own: ticks(11)?,
+                waited_for: ticks(13)?,
+            };
+            Some((pid, stat))
         })
         .collect()
 }
 
-fn descendants(of: u32, all: &HashMap<u32, (u32, u64)>) -> BTreeSet<u32> {
+fn descendants(of: u32, all: &HashMap<u32, Stat>) -> BTreeSet<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for (pid, (parent, _)) in all {
-        children.entry(*parent).or_default().push(*pid);
+    for (pid, stat) in all {
+        children.entry(stat.parent).or_default().push(*pid);
     }
     let mut found = BTreeSet::new();
     let mut next = vec![of];
@@ -66,16 +83,29 @@ pub(crate) fn of(keeper: u32, groups: &Groups) -> BTreeSet<u32> {
     found
 }
 
-/// The CPU time of descendants, in ns, to a tick; where no cgroup counts it.
+/// The CPU time of descendants in ns, where no cgroup counts it. That of ended threads and processes is
+/// right to a tick each.
 pub(crate) fn cpu_ns(keeper: u32) -> u64 {
+    let ns_per_tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let all = processes();
-    let mut ticks: u64 = descendants(keeper, &all)
-        .iter()
-        .filter_map(|pid| Some(all.get(pid)?.1))
-        .sum();
-    // Of children that the keeper has waited for.
-    ticks += all.get(&keeper).map_or(0, |(_, ticks)| *ticks);
-    ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+    let waited_for = |pid: &u32| all.get(pid).map_or(0, |stat| stat.waited_for);
+    let members = descendants(keeper, &all);
+    let ended: u64 = members.iter().chain([&keeper]).map(waited_for).sum();
+    let own = members.iter().map(|pid| {
+        let ticks = all.get(pid).map_or(0, |stat| stat.own);
+        // Ticks are rounded down, and the scheduler's own count lacks threads that have ended.
+        run_ns(*pid).max(ticks * ns_per_tick)
+    });
+    own.sum::<u64>() + ended * ns_per_tick
+}
+
+/// The scheduler's count of the CPU time that the threads of a process have had.
+fn run_ns(pid: u32) -> u64 {
+    let of_thread = |tid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<u64>().ok()
+    };
+    threads_of(pid).into_iter().filter_map(of_thread).sum()
 }
 
 /// Sends a signal to a process if it still is what it was taken for: numbers are used again.
@@ -210,14 +240,18 @@ mod tests {
 
     #[test]
     fn descendants_are_found_at_any_depth() {
+        let below = |parent| Stat {
+            parent,
+            ..Stat::default()
+        };
         let tree = HashMap::from([
-            (2, (1, 0)),
-            (3, (2, 0)),
-            (4, (3, 0)),
-            (5, (1, 0)),
+            (2, below(1)),
+            (3, below(2)),
+            (4, below(3)),
+            (5, below(1)),
             // Numbers that lead in a circle, as a scan of a changing table can show them.
-            (8, (9, 0)),
-            (9, (8, 0)),
+            (8, below(9)),
+            (9, below(8)),
         ]);
         assert_eq!(descendants(2, &tree), BTreeSet::from([3, 4]));
         assert_eq!(descendants(8, &tree), BTreeSet::from([8, 9]));

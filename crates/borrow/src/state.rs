@@ -20,7 +20,7 @@ use crate::members::{has_mark, marked, signal};
 /// Another folder for these files.
 const FOLDER_VARIABLE: &str = "TAILSCOPE_BORROW_STATE";
 /// How long what is left may take to end.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a borrower may take to end when it is asked.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -134,6 +134,7 @@ impl Entry {
             for pid in &marked {
                 signal(*pid, Signal::KILL, |pid| has_mark(pid, &self.mark));
             }
+            in_groups.iter().for_each(|groups| groups.hurry());
             let removed = self.groups.as_ref().is_none_or(Groups::remove);
             if inside.is_empty() && marked.is_empty() && removed {
                 self.remove();
