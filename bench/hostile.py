@@ -51,6 +51,7 @@ ATTACKS = (
     Attack("flood of connections by a watched process", (FLOOD,) * 4),
     Attack("processes that come and go", (("comes_and_goes", "0", "{}", "/bin/true"),)),
     Attack("ever new names and forged rows", (("comes_and_goes", "0", "{}", "{}/forging", "0"),)),
+    Attack("ever new files with the SDK", (("new_files", "0", "{}", "{}/forging"),)),
     Attack("broken notes and a flood", (("ever_new", "{}/broken"), FLOOD, FLOOD)),
     Attack("half-open scrapes", (("half_open", "{}/port"),), watched=False, kinds=("agent",)),
 )

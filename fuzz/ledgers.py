@@ -23,8 +23,8 @@ import time
 import zlib
 from pathlib import Path
 
-from tailscope.checksum import IN_FOOTER, IN_JSON, ROOM
 from tailscope.cli import main
+from tailscope.ledger.checksum import IN_FOOTER, IN_JSON, ROOM
 
 HERE = Path(__file__).resolve().parent
 FOUND = HERE.parent / "target" / "fuzz" / "found"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from attacks.forged import broken_program, sparse_symbols
-from rig import installed
+from rig import installed, ledger
 from rig.agent import LOOPBENCH, Agent
 from rig.hostile import (
     AS_AGENT,
@@ -32,6 +33,8 @@ Record = Callable[..., Recorder]
 
 KINDS = ["fifo", "device", "sparse"]
 SPANS = 2000
+#: To detach from each takes the kernel some 50 ms.
+MANY = 100
 
 
 @pytest.mark.parametrize("under", [(), AS_AGENT], ids=["root", "agent's rights"])
@@ -50,8 +53,7 @@ def test_a_recorder_is_not_held_up_by_what_lies_where_code_was(
     recorder.stop(signal.SIGTERM).clean()
     other = record("--span", "sdk", "--", *command, under=under, name="second")
     other.wait(60).clean()
-    ledger = about(other.ledger)
-    assert ledger["rows"] == SPANS
+    assert about(other.ledger)["rows"] == SPANS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,6 +87,22 @@ def test_an_agent_records_others_while_files_are_broken_and_ever_new(
     assert lines(started) < 100, started.err[-2000:]
     assert attackers[0].runs
     started.stop(signal.SIGTERM).clean()
+
+
+def test_many_files_with_the_sdk_hold_up_neither_others_nor_the_end(
+    record: Record, run: Run, attack: Attack, program: Callable[..., Path], folder: Path
+) -> None:
+    # Where everybody can run it.
+    forging = Path(shutil.copy(program("forging.c"), folder))
+    attacker = attack("new_files", MANY, folder / "begin", forging)
+    ours = ("-p", os.getpid())
+    recorder = record("-p", attacker.pid, *ours, "--span", "sdk").ready()
+    (folder / "begin").touch()
+    until(lambda: "done" in attacker.out, "all ran", 120)
+    loop = run("loopbench", "--seconds", 600)
+    recorder.serves(loop)
+    recorder.stop(signal.SIGTERM).clean()
+    assert ledger.count(recorder.ledger, f"span = 'loop' AND pid = {loop.pid}") > 100
 
 
 def test_a_sparse_table_of_symbols_takes_no_memory(recordable: None, folder: Path) -> None:

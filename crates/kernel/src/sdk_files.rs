@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::thread::{Builder, JoinHandle};
 
 use libbpf_rs::{Link, Object, UprobeMultiOpts, UprobeOpts};
-use tailscope_process::owner::FileId;
+use tailscope_process::owner::{self, FileId};
 use tailscope_symbols::sdk::{SdkFile, SdkProbe};
 
 use crate::object::program;
@@ -13,8 +14,12 @@ use crate::privilege::lacks_admin_for_uprobes;
 
 /// In so many files at a time: each place takes a descriptor and some memory of the kernel's.
 const MOST_FILES: usize = 1024;
+/// And in so many that processes of one user have brought: the others' must have room.
+const MOST_OF_USER: usize = 256;
 /// In so many places of one file, however often it is rewritten.
 const MOST_PLACES: usize = 256;
+/// The most threads that detach at a time.
+const DETACHING: usize = 32;
 /// Any process: which are recorded the program decides.
 const EVERYBODY: i32 = -1;
 
@@ -41,8 +46,8 @@ pub enum SdkFileError {
     },
     /// There are too many.
     #[error(
-        "can't attach to the SDK's probe in {file}: the limit of {MOST_FILES} files, or of \
-         {MOST_PLACES} places in one file, is reached; spans from this file are missing",
+        "can't attach to the SDK's probe in {file}: the limit of {MOST_FILES} files, {MOST_OF_USER} of \
+         one user, or of {MOST_PLACES} places in one file, is reached; spans from this file are missing",
         file = .file.display()
     )]
     TooMany {
@@ -57,13 +62,18 @@ struct Attached {
     /// The kernel holds the file as long as these live, so its id is that of no other.
     links: Vec<Link>,
     places: HashSet<SdkProbe>,
+    /// Whose process had it mapped first.
+    user: u32,
     /// Who has it mapped, of a file that no name leads to.
     users: HashSet<u32>,
 }
 
 /// All of them. Dropped, nobody is listened to.
 #[derive(Default)]
-pub(crate) struct SdkFiles(HashMap<FileId, Attached>);
+pub(crate) struct SdkFiles {
+    files: HashMap<FileId, Attached>,
+    detaching: Vec<JoinHandle<()>>,
+}
 
 impl SdkFiles {
     /// Listens to the probe in a file that this process has mapped, in every process that maps it.
@@ -73,11 +83,24 @@ impl SdkFiles {
         file: &SdkFile,
         pid: u32,
     ) -> Result<(), SdkFileError> {
-        let full = self.0.len() >= MOST_FILES && !self.0.contains_key(&file.id);
-        let attached = match full {
-            false => self.0.entry(file.id).or_default(),
-            true => return Err(too_many(file)),
-        };
+        if !self.files.contains_key(&file.id) {
+            // The recorder's own choice is of no process. Those that are gone count as one user.
+            let user = if pid == 0 {
+                0
+            } else {
+                owner::of(pid).unwrap_or(u32::MAX)
+            };
+            let of_user = self.files.values().filter(|of| of.user == user).count();
+            if self.files.len() >= MOST_FILES || of_user >= MOST_OF_USER {
+                return Err(too_many(file));
+            }
+            let new = Attached {
+                user,
+                ..Attached::default()
+            };
+            self.files.insert(file.id, new);
+        }
+        let attached = self.files.entry(file.id).or_default();
         if file.is_unlinked {
             attached.users.insert(pid);
         } else {
@@ -85,25 +108,51 @@ impl SdkFiles {
         }
         let done = attached.listen(object, file);
         if attached.links.is_empty() {
-            self.0.remove(&file.id);
+            self.files.remove(&file.id);
         }
         done
     }
 
     /// Whether the probe in this file is listened to.
     pub(crate) fn has(&self, file: FileId) -> bool {
-        self.0.contains_key(&file)
+        self.files.contains_key(&file)
     }
 
     /// A process is gone, or runs another program: files that no other one can have go too.
     pub(crate) fn forget(&mut self, pid: u32) {
-        self.0
-            .retain(|_, file| !file.users.remove(&pid) || !file.users.is_empty());
+        let is_last = |file: &mut Attached| file.users.remove(&pid) && file.users.is_empty();
+        let gone = self.files.extract_if(|_, file| is_last(file));
+        let gone: Vec<Attached> = gone.map(|(_, file)| file).collect();
+        self.detach(gone);
     }
 
     /// Listens to nobody.
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        let all = self.files.drain().map(|(_, file)| file).collect();
+        self.detach(all);
+        for detaching in self.detaching.drain(..) {
+            let _ = detaching.join();
+        }
+    }
+
+    /// Detaches on other threads. The kernel waits for a quiet state of every CPU for each file, some 50 ms, and
+    /// a process can map as many files as it likes.
+    fn detach(&mut self, mut files: Vec<Attached>) {
+        self.detaching.retain(|detaching| !detaching.is_finished());
+        let threads = DETACHING.saturating_sub(self.detaching.len()).max(1);
+        let share = files.len().div_ceil(threads);
+        while !files.is_empty() {
+            let part = files.split_off(files.len().saturating_sub(share));
+            let detach = Builder::new().name("detach".into());
+            // Without a thread, `part` is dropped here.
+            self.detaching.extend(detach.spawn(move || drop(part)));
+        }
+    }
+}
+
+impl Drop for SdkFiles {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 

@@ -3,12 +3,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
 };
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 use tailscope_process::owner;
 use tailscope_symbols::sdk::Address;
@@ -37,6 +40,8 @@ pub struct Finder {
     /// Processes without an answer yet, and whether they were asked for again: the answer on its way may
     /// not know what they have mapped since.
     pending: HashMap<u32, bool>,
+    /// Readable when a file with the SDK was found.
+    waker: Arc<OwnedFd>,
     waiting: Allowance,
 }
 
@@ -45,13 +50,22 @@ impl Finder {
     pub fn start(address: Address) -> io::Result<Self> {
         let (asks, asked) = sync_channel(QUEUE);
         let (answer, answers) = channel();
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        let waker = Arc::new(eventfd(0, flags)?);
+        let wakes = Arc::clone(&waker);
         thread::Builder::new()
             .name("sdk-files".into())
             .spawn(move || {
                 let mut worker = Worker::new(address);
                 while let Some(asked_for) = worker.next(&asked) {
-                    if answer.send(worker.search(asked_for)).is_err() {
+                    let found = worker.search(asked_for);
+                    let is_news = !found.files.is_empty();
+                    if answer.send(found).is_err() {
                         return;
+                    }
+                    if is_news {
+                        // It fails only where it is readable since long.
+                        let _ = rustix::io::write(&*wakes, &1u64.to_ne_bytes());
                     }
                 }
             })?;
@@ -59,6 +73,7 @@ impl Finder {
             asks,
             answers,
             pending: HashMap::new(),
+            waker,
             waiting: Allowance::new(WAIT_SHARE, WAIT_AT_ONCE),
         })
     }
@@ -84,15 +99,32 @@ impl Finder {
         self.pending.contains_key(&pid)
     }
 
-    /// What was found since the last time. Waits for answers that come at once, in the long run 2 % of
-    /// the time.
+    /// Whether any process has been asked for and not answered yet.
+    #[must_use]
+    pub fn is_searching_any(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Readable when a file with the SDK was found since the last call of [`answers`](Self::answers).
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+
+    /// What was found since the last time.
     pub fn answers(&mut self) -> Vec<Answer> {
-        let begun = Instant::now();
-        let patience = self.waiting.left();
-        let mut answers: Vec<Answer> = self.answers.try_iter().collect();
+        let _ = rustix::io::read(&*self.waker, &mut [0u8; 8]);
+        let answers: Vec<Answer> = self.answers.try_iter().collect();
         for answer in &answers {
             self.answered(answer.pid);
         }
+        answers
+    }
+
+    /// The same, and waits for answers that come at once: in the long run 2 % of the time.
+    pub fn answers_soon(&mut self) -> Vec<Answer> {
+        let begun = Instant::now();
+        let patience = self.waiting.left();
+        let mut answers = self.answers();
         while !self.pending.is_empty() {
             let left = patience.saturating_sub(begun.elapsed());
             let Ok(answer) = self.answers.recv_timeout(left) else {
@@ -206,7 +238,7 @@ mod tests {
         let mut answers = Vec::new();
         let begun = Instant::now();
         while finder.is_searching(us) && begun.elapsed() < Duration::from_secs(20) {
-            answers.extend(finder.answers());
+            answers.extend(finder.answers_soon());
         }
         assert_eq!(answers.len(), 2);
         let is_ours = |answer: &Answer| answer.pid == us && answer.files.is_empty();

@@ -18,7 +18,7 @@ use tailscope_symbols::sdk::{Address, SdkFile};
 
 use crate::admission::Admission;
 use crate::client::{Client, Sink};
-use crate::finder::Finder;
+use crate::finder::{Answer, Finder};
 use crate::losses::Losses;
 use crate::problems::Problems;
 use crate::programs::Programs;
@@ -113,9 +113,9 @@ impl<N: Copy> Server<N> {
         self.sockets.take_over()
     }
 
-    /// Readable when a request waits at a socket that accepts at the moment.
+    /// Readable when a request waits at a socket that accepts at the moment, or a file with the SDK was found.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.fds()
+        self.sockets.fds().chain([self.finder.fd()])
     }
 
     /// How soon to poll again even if nothing is readable. `None`: no hurry.
@@ -155,6 +155,12 @@ impl<N: Copy> Server<N> {
         self.finder.search(pid)
     }
 
+    /// Whether what was found in some process has still to be [attached to](Self::attach_found).
+    #[must_use]
+    pub fn is_searching(&self) -> bool {
+        self.finder.is_searching_any()
+    }
+
     /// Attaches to the SDK in a program file, before a process runs it. Problems with the file are
     /// reported.
     pub fn attach_program(&mut self, file: &Path, programs: &mut SdkPrograms<'_>) {
@@ -175,6 +181,25 @@ impl<N: Copy> Server<N> {
         is_watched: impl Fn(u32) -> bool,
     ) {
         let answers = self.finder.answers();
+        self.attach_all(answers, programs, is_watched);
+    }
+
+    /// The same, and waits a moment for what is being searched. Not for a poll: requests wait meanwhile.
+    pub fn attach_soon_found(
+        &mut self,
+        programs: &mut SdkPrograms<'_>,
+        is_watched: impl Fn(u32) -> bool,
+    ) {
+        let answers = self.finder.answers_soon();
+        self.attach_all(answers, programs, is_watched);
+    }
+
+    fn attach_all(
+        &mut self,
+        answers: Vec<Answer>,
+        programs: &mut SdkPrograms<'_>,
+        is_watched: impl Fn(u32) -> bool,
+    ) {
         let now = Instant::now();
         for answer in answers {
             self.started.searched(answer.pid, answer.program, now);

@@ -34,7 +34,7 @@ impl Recorder {
             .extend(start_of(process.pid).map(|start| (process.pid, start)));
         self.expect_sdk(process.pid);
         if let Some(sdk) = &mut self.sdk {
-            sdk.attach_found(&mut self.kernel.sdk(), |pid| self.processes.contains(&pid));
+            sdk.attach_soon_found(&mut self.kernel.sdk(), |pid| self.processes.contains(&pid));
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ impl Sdk {
         self.spans.clock().off_ns(Monotonic(since))
     }
 
-    /// Readable when a connection request waits.
+    /// Readable when a connection request waits, or a file with the SDK was found.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.server.fds()
     }
@@ -97,7 +97,8 @@ impl Sdk {
     /// Answers connection requests, and writes heartbeats.
     pub(super) fn answer(&mut self, events: &mut Events) {
         let requests = self.server.accept();
-        let idle = requests.is_empty() && self.server.poll_again_in().is_none();
+        let waits = self.server.poll_again_in().is_some() || self.server.is_searching();
+        let idle = requests.is_empty() && !waits;
         let watched: HashSet<u32> = match idle {
             true => HashSet::new(),
             false => events.watched().into_iter().collect(),
