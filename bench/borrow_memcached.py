@@ -118,7 +118,7 @@ def change(run: Run) -> dict[str, float | None]:
 
 
 def others(runs: Sequence[Run], load: int) -> str:
-    """What spoils the runs at a load: other work that takes the server's CPU. Empty: nothing does."""
+    """What spoils the runs at a load: other work on the server's CPU. Empty: nothing does."""
     alone = next(run.busy for run in runs if (run.load, run.kind) == (load, "none"))
     if alone * 100 <= load + QUIET:
         return ""
