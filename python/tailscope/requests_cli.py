@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,3 +82,7 @@ def quantile(values: np.ndarray, q: float) -> int | None:
     if len(values) * (1 - q) < 10 - 1e-6:
         return None
     return int(np.quantile(values, q, method="inverted_cdf"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

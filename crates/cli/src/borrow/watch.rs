@@ -39,6 +39,8 @@ pub struct Watch {
     steered: Instant,
     saved: Instant,
     error: Option<BorrowError>,
+    /// The batch has been ended: nothing is lent and nothing is saved any more.
+    over: bool,
 }
 
 impl Watch {
@@ -66,6 +68,7 @@ impl Watch {
             steered: Instant::now(),
             saved: Instant::now(),
             error: None,
+            over: false,
         }
     }
 
@@ -158,6 +161,7 @@ impl Watch {
 
     /// Ends the batch command. How it ended, if the keeper knows.
     pub fn end_batch(&mut self) -> Result<Option<Ending>, BorrowError> {
+        self.over = true;
         if self.error.is_none() && self.lender.ending().is_none() {
             match self.lender.end() {
                 Ok(messages) => messages.iter().for_each(|m| self.account.hear(m)),
@@ -181,9 +185,17 @@ impl Watch {
 
 impl Listener for Watch {
     fn show(&mut self, _: &Live) {
+        if self.over {
+            return; // the report assigns what the recorder still finds
+        }
         self.take();
-        self.steer();
-        self.save();
+        if self.lender.ending().is_some() {
+            self.over = true;
+        }
+        if !self.over {
+            self.steer();
+            self.save();
+        }
         if self.error.is_some() || self.lender.ending().is_some() {
             self.stop.store(true, Relaxed);
         }
