@@ -98,12 +98,12 @@ struct ts_meter {
 	ts_u32 pending;	 /* enum ts_cause, TS_ON_CPU or TS_UNKNOWN */
 	ts_u32 open;	 /* SDK: selected spans that are open; else requests that are */
 	struct ts_totals totals;
-	ts_u32 kernel_tid; /* the thread as the kernel numbers it; 0: not metered */
-	ts_u32 begun;	   /* requests that began on this thread */
-	ts_u64 spans;	   /* how many spans ended here, kept or not; never reset */
-	ts_u32 answered;   /* of those that began: answered by this thread, */
-	ts_u32 gone;	   /* and no longer open without that */
-	ts_u64 reserved[5];		     /* `recent` starts at a cache line */
+	ts_u32 kernel_tid;  /* the thread as the kernel numbers it; 0: not metered */
+	ts_u32 begun;	    /* requests that began on this thread */
+	ts_u64 spans;	    /* how many spans ended here, kept or not; never reset */
+	ts_u32 answered;    /* of those that began: answered by this thread, */
+	ts_u32 gone;	    /* and no longer open without that */
+	ts_u64 reserved[5]; /* `recent` starts at a cache line */
 	struct ts_recent recent[TS_RECENTS];
 } __attribute__((aligned(64)));
 
