@@ -5,6 +5,7 @@ use std::path::PathBuf;
 fn main() {
     generate("../../sdk/c/tailscope_abi.h", "(ts_|TS_).*", "abi.rs");
     generate("include/tailscope_event.h", "(tl_|TL_).*", "event_abi.rs");
+    generate("include/tailscope_slice.h", "(sl_|SL_).*", "slice_abi.rs");
     generate(
         "include/tailscope_hazard.h",
         "(ts_hazard|TS_HAZARD).*",

@@ -14,6 +14,8 @@ pub enum SocketSpans {
     FromReceive,
     /// When the data was ready at the socket.
     FromReady,
+    /// The same, and the recorder puts each request together from what all threads do for it.
+    Slices,
 }
 
 /// What is to be metered.
@@ -29,6 +31,8 @@ pub struct Config {
     pub sockets: Option<SocketSpans>,
     /// Whether spans come from probes in programs too.
     pub probes: bool,
+    /// Whether the first bytes of requests are looked at for their names ([`SocketSpans::Slices`]).
+    pub names: bool,
 }
 
 impl Default for Config {
@@ -39,6 +43,7 @@ impl Default for Config {
             tell_programs: false,
             sockets: None,
             probes: false,
+            names: false,
         }
     }
 }
@@ -88,6 +93,8 @@ pub(crate) fn configure(
         from_ready: (config.sockets == Some(SocketSpans::FromReady)).into(),
         tell_programs: config.tell_programs.into(),
         probes: config.probes.into(),
+        names: config.names.into(),
+        reserved: [0; 7],
         syscall_kind: syscalls::kinds(),
     };
     let find = |map: &libbpf_rs::OpenMapMut<'_>, name: &str| map.name() == name;
@@ -102,6 +109,18 @@ pub(crate) fn configure(
             map.set_value_size(Rings::value_size(ring))
         }));
     }
+    if config.sockets == Some(SocketSpans::Slices) {
+        let rings = open.maps_mut().find(|map| find(map, "slice_rings"));
+        outcomes.push(rings.map(|mut map| {
+            map.set_max_entries(cpus as u32)?;
+            map.set_value_size(Rings::value_size(ring))
+        }));
+    } else {
+        for unused in ["slice_threads", "slice_rings"] {
+            let map = open.maps_mut().find(|map| find(map, unused));
+            outcomes.push(map.map(|mut map| map.set_max_entries(1)));
+        }
+    }
     if !config.probes {
         // 3 MiB that nobody would use.
         let spans = open.maps_mut().find(|map| find(map, "open_spans_by_slot"));
@@ -109,7 +128,9 @@ pub(crate) fn configure(
     }
     for outcome in outcomes {
         outcome
-            .unwrap_or_else(|| unreachable!("see src/bpf/meters.h, rings.h and open_spans.h"))
+            .unwrap_or_else(|| {
+                unreachable!("see meters.h, rings.h, slice_ring.h and open_spans.h in src/bpf")
+            })
             .map_err(kernel("configure the programs"))?;
     }
     Ok(())

@@ -7,6 +7,7 @@ use tailscope_signals::abi;
 use tailscope_signals::retention::Retention;
 use tailscope_signals::ring::Rings;
 use tailscope_signals::row::Row;
+use tailscope_signals::slice::Slice;
 
 use crate::answers::{self, Answers};
 use crate::attach::attach;
@@ -26,7 +27,7 @@ use crate::select::{autoload, choose_fault_hook, fentry_refused, select};
 use crate::socket_hooks::choose_socket_hooks;
 use crate::watch_error::WatchError;
 use crate::watched::Watched;
-use crate::{Config, Mechanisms, shared};
+use crate::{Config, Mechanisms, SocketSpans, shared};
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tailscope.bpf.o"));
 
@@ -39,6 +40,7 @@ pub struct Kernel {
     pub(crate) take_in: Link,
     pub(crate) numbers: Numbers,
     rows: Option<Rings>,
+    slices: Option<Rings>,
     pub(crate) answers: Option<Answers>,
     probe_rows: Option<ProbeRows>,
     uprobes: Uprobes,
@@ -54,6 +56,7 @@ pub struct Kernel {
 /// Rows that wait to be taken.
 pub struct Ended<'k> {
     sockets: Option<&'k mut Rings>,
+    slices: Option<&'k mut Rings>,
     late: Option<&'k mut Answers>,
     probes: Option<&'k mut ProbeRows>,
 }
@@ -73,6 +76,13 @@ impl Ended<'_> {
         }
         if let Some(answers) = &mut self.late {
             answers.drain(each);
+        }
+    }
+
+    /// Takes what threads did for requests, in its order on each CPU.
+    pub fn slices(&mut self, each: impl FnMut(&Slice)) {
+        if let Some(slices) = &mut self.slices {
+            slices.drain(each);
         }
     }
 
@@ -126,6 +136,9 @@ impl Kernel {
             })
         };
         let rows = config.sockets.map(|_| rings("rows")).transpose()?;
+        let slices = (config.sockets == Some(SocketSpans::Slices))
+            .then(|| rings("slice_rings"))
+            .transpose()?;
         let probe_rows = match uprobes {
             Uprobes::Nothing => None,
             _ => Some(ProbeRows {
@@ -141,6 +154,7 @@ impl Kernel {
             take_in,
             numbers,
             rows,
+            slices,
             answers,
             probe_rows,
             uprobes,
@@ -167,6 +181,7 @@ impl Kernel {
     pub fn ended(&mut self) -> (Ended<'_>, Names<'_>) {
         let ended = Ended {
             sockets: self.rows.as_mut(),
+            slices: self.slices.as_mut(),
             late: self.answers.as_mut(),
             probes: self.probe_rows.as_mut(),
         };

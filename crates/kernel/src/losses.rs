@@ -33,6 +33,8 @@ pub struct Losses {
     pub names: u64,
     /// Episodes whose blamed thread's name found no room in the table.
     pub blamed: u64,
+    /// Entries of slices for which the ring had no room.
+    pub slices: u64,
     /// Runs of a program that the kernel skipped, because one was running on that CPU already.
     pub recursion: u64,
 }
@@ -124,6 +126,7 @@ pub(crate) fn read(object: &Object) -> Losses {
         depth: counted.depth,
         names: counted.names,
         blamed: counted.blamed,
+        slices: counted.slices,
         recursion: skipped(object),
     }
 }

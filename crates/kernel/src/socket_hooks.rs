@@ -24,22 +24,34 @@ pub(crate) fn choose_socket_hooks(
     mechanisms: &mut Mechanisms,
 ) {
     let wanted = config.sockets.is_some();
-    let from_ready = config.sockets == Some(SocketSpans::FromReady);
+    let slices = config.sockets == Some(SocketSpans::Slices);
+    let from_ready = slices || config.sockets == Some(SocketSpans::FromReady);
+    // Each hook has a program for slices and another for rows.
+    let mut choose = |name: &str, use_it: bool| {
+        autoload(open, &format!("on_{name}"), use_it && !slices);
+        autoload(open, &format!("on_slice_{name}"), use_it && slices);
+    };
     let told = has_tracepoint(btf, "sock_recv_length") && has_tracepoint(btf, "sock_send_length");
     let returns = !told && fentry.is_none() && has_function(btf, "inet_recvmsg");
-    autoload(open, "on_receive", wanted && told);
-    autoload(open, "on_send", wanted && told);
+    choose("receive", wanted && told);
+    choose("send", wanted && told);
     for family in FAMILIES {
         let there = has_function(btf, &format!("{family}_recvmsg"))
             && has_function(btf, &format!("{family}_sendmsg"));
         let use_it = wanted && returns && there;
-        autoload(open, &format!("on_{family}_receive"), use_it);
-        autoload(open, &format!("on_{family}_send"), use_it);
+        choose(&format!("{family}_receive"), use_it);
+        choose(&format!("{family}_send"), use_it);
     }
     let ready_told = has_tracepoint(btf, "sk_data_ready");
     let readable = !ready_told && fentry.is_none() && has_function(btf, "sock_def_readable");
-    autoload(open, "on_data_ready", from_ready && ready_told);
-    autoload(open, "on_readable", from_ready && readable);
+    choose("data_ready", from_ready && ready_told);
+    choose("readable", from_ready && readable);
+    for name in ["on_slice_switch", "on_slice_waking"] {
+        autoload(open, name, slices);
+    }
+    let connections = wanted && has_tracepoint(btf, "inet_sock_set_state");
+    autoload(open, "on_socket_state", connections && !slices);
+    autoload(open, "on_slice_socket_state", connections && slices);
 
     if wanted {
         let (hook, why) = better_of(

@@ -72,10 +72,12 @@ pub(crate) fn convert(row: &Row, clock: &Clock, context: Context) -> (SpanRow, O
         (Cause::Tcp, row.request.tcp_ns),
         (Cause::Accept, row.request.accept_ns),
         (Cause::Unknown, row.request.unknown_ns),
+        (Cause::Downstream, row.request.downstream_ns),
     ] {
         span.cause_ns[cause.index()] = signed(ns).min(wall_ns);
         span.cause_n[cause.index()] = u32::from(ns > 0);
     }
+    span.cause_n[Cause::Downstream.index()] = row.request.downstreams;
     span.others = row.request.others;
     let excess = balance(&mut span);
     (span, (excess > 0).then_some(Overdrawn(excess)))

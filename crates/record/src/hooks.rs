@@ -43,6 +43,11 @@ pub(crate) fn check_sockets(
             Measurement::Ready,
             "use --span syscall:recv..send",
         ),
+        Some(SocketSpans::Slices) => (
+            "request",
+            Measurement::Ready,
+            "use --span syscall:recv..send",
+        ),
         Some(SocketSpans::FromReceive) => return Ok(()),
     };
     match mechanisms.get(needed) {

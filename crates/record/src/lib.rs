@@ -23,6 +23,7 @@ mod probe;
 mod process;
 pub mod quantity;
 mod recorder;
+mod requests;
 mod resolved;
 mod retention;
 mod sdk_names;

@@ -13,6 +13,7 @@ use crate::{Options, machine};
 pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans>) -> CauseSet {
     let mechanisms = kernel.mechanisms();
     let from_ready = sockets == Some(SocketSpans::FromReady);
+    let slices = sockets == Some(SocketSpans::Slices);
     Cause::ALL
         .into_iter()
         .filter(|cause| match cause {
@@ -32,7 +33,8 @@ pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans
             Cause::Fault => mechanisms.measures(Measurement::Fault),
             Cause::Reclaim => mechanisms.measures(Measurement::Reclaim),
             Cause::Steal => steal,
-            Cause::Queue => from_ready,
+            Cause::Queue => from_ready || slices,
+            Cause::Downstream => slices,
             Cause::Tcp => from_ready && mechanisms.measures(Measurement::Ready),
             Cause::Accept => {
                 from_ready

@@ -1,5 +1,7 @@
 //! The rows on their way to the ledger, and what is known of them so far.
 
+mod requests;
+
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -16,7 +18,7 @@ use crate::convert::{Context, Unit, convert, running_ns};
 use crate::counting::Counting;
 use crate::live::Live;
 use crate::output::Output;
-use crate::retention::TailSampler;
+use crate::retention::{Draw, TailSampler};
 use crate::sdk_names::SdkNames;
 
 /// Where rows go, and their running figures.
@@ -36,6 +38,12 @@ pub(crate) struct RowPipeline {
     blamed: HashMap<u16, SpanName>,
     /// Requests that others queued behind.
     behind: HashMap<String, SpanName>,
+    /// Names of requests, and of servers that they asked.
+    request_names: HashMap<String, SpanName>,
+    peer_names: HashMap<String, SpanName>,
+    draw: Draw,
+    /// Requests put together from slices, kept or not.
+    pub(crate) requests_seen: u64,
     sdk_names: SdkNames,
     weights: Weights,
     pub(crate) sampler: TailSampler,
@@ -119,6 +127,10 @@ impl RowPipeline {
             texts: HashMap::new(),
             blamed: HashMap::new(),
             behind: HashMap::new(),
+            request_names: HashMap::new(),
+            peer_names: HashMap::new(),
+            draw: Draw::default(),
+            requests_seen: 0,
             sdk_names: SdkNames::default(),
             weights,
             sampler,
@@ -230,7 +242,18 @@ impl Batch<'_> {
     }
 
     /// `kind` is what its retention is decided by: its name, or its source's.
-    fn write(&mut self, row: &Row, kind: SpanName, mut context: Context) {
+    fn write(&mut self, row: &Row, kind: SpanName, context: Context) {
+        self.write_blamed(row, kind, context, []);
+    }
+
+    /// The same, with whom to blame for causes that no meter knows.
+    fn write_blamed<const N: usize>(
+        &mut self,
+        row: &Row,
+        kind: SpanName,
+        mut context: Context,
+        blamed: [(Cause, Option<SpanName>); N],
+    ) {
         context.weight /= row.kept.probability();
         let (mut span, overdrawn) = convert(row, self.clock, context);
         if let Some(steal) = self.steal {
@@ -239,6 +262,9 @@ impl Batch<'_> {
             span.cause_n[Cause::Steal.index()] = u32::from(stolen > 0);
         }
         self.blame(row, &mut span);
+        for (cause, who) in blamed {
+            span.cause_by[cause.index()] = who;
+        }
         if let Some(counts) = &row.counts {
             span.counts = self.pipeline.counting.of_row(counts);
         }

@@ -29,6 +29,7 @@ use crate::options::{End, Listener, Options, Place, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
 use crate::pipeline::{RowPipeline, Tap, Weights};
+use crate::requests::Requests;
 use crate::retention::{Flow, TailSampler, row_bytes};
 use crate::{Live, Policy, ResolvedProbes, SpanSource, StealClock};
 use rotate::Sums;
@@ -47,6 +48,7 @@ pub struct Recorder {
     clock: Clock,
     steal: Option<StealClock>,
     pipeline: RowPipeline,
+    requests: Requests,
     processes: HashSet<u32>,
     /// When they began, in the kernel's ticks, as far as that was asked: a number is used again.
     starts: HashMap<u32, u64>,
@@ -82,6 +84,12 @@ impl Recorder {
         let cpu_at_start = own_cpu_ns();
         let config = config(options, !resolved.is_empty());
         let (sample, sockets) = (config.sample, config.sockets);
+        if sockets == Some(SocketSpans::Slices) && options.sample < 1.0 {
+            return Err(RecordError::Source {
+                source_name: SpanSource::Request.to_string(),
+                why: "--sample does not apply to it; use --keep or --tail".to_owned(),
+            });
+        }
         let mut kernel = Kernel::load(&config)?;
         check_sockets(sockets, kernel.mechanisms())?;
         attach_probes(&mut kernel, &resolved)?;
@@ -112,6 +120,7 @@ impl Recorder {
             steal,
             cpu_at_start,
             pipeline: pipeline(options, &config, output, sampler, counting),
+            requests: Requests::default(),
             processes: HashSet::new(),
             starts: HashMap::new(),
             started: Instant::now(),
@@ -312,6 +321,7 @@ fn config(options: &Options, probes: bool) -> Config {
     let sockets = options.spans.iter().find_map(|source| match source {
         SpanSource::RecvSend => Some(SocketSpans::FromReceive),
         SpanSource::ReadySend => Some(SocketSpans::FromReady),
+        SpanSource::Request => Some(SocketSpans::Slices),
         SpanSource::Sdk | SpanSource::Probes(_) => None,
     });
     Config {
@@ -320,6 +330,7 @@ fn config(options: &Options, probes: bool) -> Config {
         tell_programs: options.tell_programs,
         sockets,
         probes,
+        names: sockets == Some(SocketSpans::Slices),
     }
 }
 
@@ -362,6 +373,7 @@ fn pipeline(
 ) -> RowPipeline {
     let name = match config.sockets {
         Some(SocketSpans::FromReceive) => SpanSource::RecvSend.span_name(),
+        Some(SocketSpans::Slices) => SpanSource::Request.span_name(),
         _ => SpanSource::ReadySend.span_name(),
     };
     let probe_names: Vec<String> = SpanSource::probes(&options.spans)

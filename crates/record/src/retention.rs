@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use tailscope_signals::clock::Monotonic;
 use tailscope_signals::retention::{Kept, Retention};
 use tailscope_trace::SpanName;
 
@@ -37,6 +38,33 @@ impl Policy {
 
     fn steers(&self) -> bool {
         self.budget.is_some() || self.tail.is_some()
+    }
+}
+
+/// Draws which rows are kept, where the recorder itself decides.
+#[derive(Debug)]
+pub(crate) struct Draw(u64);
+
+impl Default for Draw {
+    fn default() -> Self {
+        Self(Monotonic::now().0)
+    }
+}
+
+impl Draw {
+    /// Whether a row that took so long is kept, and with which probability it then was.
+    pub(crate) fn keeps(&mut self, retention: Retention, wall_ns: u64) -> Option<Kept> {
+        if retention.others == Kept::ALWAYS || retention.always_from.is_some_and(|f| wall_ns >= f) {
+            return Some(Kept::ALWAYS);
+        }
+        // splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators".
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        let drawn = (bits >> 11) as f64 / (1u64 << 53) as f64;
+        (drawn < retention.others.probability()).then_some(retention.others)
     }
 }
 

@@ -18,6 +18,9 @@ pub enum SpanSource {
     /// `syscall:ready..send`: the same from the moment when the request was ready at its socket,
     /// so that the wait for the thread is part of the span.
     ReadySend,
+    /// `request`: from the moment when a request was ready at its socket to the last send of its
+    /// answer, by any thread, put together from what threads did for it.
+    Request,
     /// `usdt:…` and `uprobe:…`: probes in a program begin and end it.
     Probes(ProbeSource),
 }
@@ -27,18 +30,22 @@ pub enum SpanSource {
 pub enum SourceError {
     /// It is not known.
     #[error(
-        "unknown span source '{0}': use sdk, syscall:recv..send, syscall:ready..send, \
+        "unknown span source '{0}': use sdk, syscall:recv..send, syscall:ready..send, request, \
          usdt:PATH:PROVIDER:BEGIN..END or uprobe:PATH:SYMBOL"
     )]
     Unknown(String),
     /// It names no probes.
     #[error(transparent)]
     Probes(#[from] ProbeSyntax),
-    /// Both kinds of socket spans at once.
+    /// Two kinds of socket spans at once.
     #[error(
-        "syscall:recv..send and syscall:ready..send exclude each other: the second includes the first; use one"
+        "syscall:recv..send, syscall:ready..send and request exclude each other: each records the same \
+         requests; use one"
     )]
     TwoSockets,
+    /// Threads that the SDK meters are not followed.
+    #[error("request and sdk exclude each other: threads with SDK spans are not followed; use one")]
+    RequestAndSdk,
     /// More than can be told apart.
     #[error("{0} sources with probes are too many; use at most {MAX_PROBE_SOURCES}")]
     TooManyProbes(usize),
@@ -52,6 +59,7 @@ impl SpanSource {
             Self::Sdk => "sdk".into(),
             Self::RecvSend => "recv..send".into(),
             Self::ReadySend => "ready..send".into(),
+            Self::Request => "request".into(),
             Self::Probes(source) => source.span_name(),
         }
     }
@@ -66,8 +74,12 @@ impl SpanSource {
 
     /// Checks that sources go together.
     pub fn check(sources: &[Self]) -> Result<(), SourceError> {
-        if sources.contains(&Self::RecvSend) && sources.contains(&Self::ReadySend) {
+        let of_sockets = [Self::RecvSend, Self::ReadySend, Self::Request];
+        if of_sockets.iter().filter(|of| sources.contains(of)).count() > 1 {
             return Err(SourceError::TwoSockets);
+        }
+        if sources.contains(&Self::Request) && sources.contains(&Self::Sdk) {
+            return Err(SourceError::RequestAndSdk);
         }
         match Self::probes(sources).count() {
             count if count > MAX_PROBE_SOURCES => Err(SourceError::TooManyProbes(count)),
@@ -84,6 +96,7 @@ impl FromStr for SpanSource {
             "sdk" => Ok(Self::Sdk),
             "syscall:recv..send" => Ok(Self::RecvSend),
             "syscall:ready..send" => Ok(Self::ReadySend),
+            "request" => Ok(Self::Request),
             probes if ProbeSource::is_meant(probes) => Ok(Self::Probes(probes.parse()?)),
             _ => Err(SourceError::Unknown(text.to_owned())),
         }
@@ -96,6 +109,7 @@ impl fmt::Display for SpanSource {
             Self::Sdk => f.write_str("sdk"),
             Self::RecvSend => f.write_str("syscall:recv..send"),
             Self::ReadySend => f.write_str("syscall:ready..send"),
+            Self::Request => f.write_str("request"),
             Self::Probes(source) => source.fmt(f),
         }
     }
@@ -112,6 +126,7 @@ mod tests {
             SpanSource::Sdk,
             SpanSource::RecvSend,
             SpanSource::ReadySend,
+            SpanSource::Request,
             SpanSource::Probes(probes.expect("it is one")),
         ] {
             assert_eq!(source.to_string().parse(), Ok(source));

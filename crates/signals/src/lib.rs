@@ -3,8 +3,8 @@
 //!
 //! Everything here is memory that somebody else writes at the same time. The layout is described
 //! once, in `sdk/c/tailscope_abi.h` ([`abi`] is generated from it) and, for the timeline's events, in
-//! `include/tailscope_event.h`. The word that says what keeps a server's replica from answering is in
-//! `include/tailscope_hazard.h`.
+//! `include/tailscope_event.h`, for slices in `include/tailscope_slice.h`. The word that says what
+//! keeps a server's replica from answering is in `include/tailscope_hazard.h`.
 
 pub mod abi;
 pub mod clock;
@@ -21,4 +21,5 @@ pub mod remote;
 pub mod retention;
 pub mod ring;
 pub mod row;
+pub mod slice;
 pub mod view;

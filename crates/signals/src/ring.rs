@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::abi;
 use crate::mapping::Mapping;
-use crate::row::Row;
+use crate::row::{Malformed, Row};
 
 /// TS_KERNEL_ROW_MAX.
 const ROW_MAX: u64 = (size_of::<abi::ts_row>()
@@ -17,6 +17,21 @@ const ROW_MAX: u64 = (size_of::<abi::ts_row>()
 /// Rows are copied out of a ring in blocks of so many bytes: a few pages' worth of a stream that the
 /// CPU fetches ahead, and never past what the producer has finished.
 const BLOCK: usize = 4096;
+
+/// What lies in a ring, one after the other. The largest takes no more than TS_KERNEL_ROW_MAX.
+pub trait Entry: Default {
+    /// Becomes the one at the front of `bytes`; returns its length.
+    ///
+    /// # Errors
+    /// There is none.
+    fn read(&mut self, bytes: &[u8]) -> Result<usize, Malformed>;
+}
+
+impl Entry for Row {
+    fn read(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        Row::read(self, bytes)
+    }
+}
 
 /// The consumer's side of all CPUs' rings.
 #[derive(Debug)]
@@ -46,8 +61,8 @@ impl Rings {
 
     /// Takes the rows that are there, CPU by CPU. What is no row ends that CPU's turn: the rest of
     /// its ring is passed over.
-    pub fn drain(&mut self, mut each: impl FnMut(&Row)) {
-        let (mut block, mut row) = ([0; BLOCK], Row::default());
+    pub fn drain<E: Entry>(&mut self, mut each: impl FnMut(&E)) {
+        let (mut block, mut row) = ([0; BLOCK], E::default());
         for cpu in 0..self.cpus {
             let base = cpu * Self::value_size(self.bytes as u32) as usize;
             let head = self
@@ -138,7 +153,7 @@ mod tests {
                 for _ in 0..burst {
                     made += u64::from(produce(&memory, made, causes));
                 }
-                rings.drain(|row| taken.push(row.begin));
+                rings.drain(|row: &Row| taken.push(row.begin));
             }
             prop_assert_eq!(taken, (0..made).collect::<Vec<_>>());
         }

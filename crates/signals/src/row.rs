@@ -40,6 +40,10 @@ pub struct Request {
     pub others: u32,
     /// Whose request it queued behind, where that is known.
     pub behind: Option<Behind>,
+    /// How long it waited for other servers; only the recorder itself knows.
+    pub downstream_ns: u64,
+    /// How many times it asked them.
+    pub downstreams: u32,
 }
 
 /// A request that kept a thread busy.
@@ -93,6 +97,13 @@ pub struct Row {
 pub struct Malformed {
     have: usize,
     want: usize,
+}
+
+impl Malformed {
+    /// There are `have` bytes, and there should be `want`.
+    pub(crate) const fn of(have: usize, want: usize) -> Self {
+        Self { have, want }
+    }
 }
 
 impl Row {
@@ -192,6 +203,7 @@ impl Request {
             tcp_why: u16_at(bytes, offset_of!(abi::ts_request, tcp_why)),
             others: u32_at(bytes, offset_of!(abi::ts_request, others)),
             behind: peer.map(|peer| Behind { peer, ns }),
+            ..Self::default()
         })
     }
 }
@@ -296,7 +308,7 @@ mod tests {
                 1 => Some(Behind { peer: None, ns }),
                 _ => Some(Behind { peer: Some(SocketAddr::new(ip.to_canonical(), port)), ns }),
             };
-            Request { accept_ns, tcp_ns, unknown_ns, tcp_why, others, behind }
+            Request { accept_ns, tcp_ns, unknown_ns, tcp_why, others, behind, ..Request::default() }
         }
     }
 

@@ -43,13 +43,16 @@ pub enum Cause {
     Tcp = 16,
     /// The request's data was there, and its connection waited to be accepted.
     Accept = 17,
-    /// Another thread answered than received: what the request did in between is not known.
+    /// What the request did or waited for is not known: a timer, or something that neither a socket
+    /// nor a wake-up shows. In `ready..send` spans: another thread answered than received.
     Unknown = 18,
+    /// Another server was asked, from the send to the moment when its answer was ready.
+    Downstream = 19,
 }
 
 impl Cause {
     /// How many causes there are.
-    pub const COUNT: usize = 19;
+    pub const COUNT: usize = 20;
 
     /// Every cause, in the persisted order: `ALL[n]` has the number `n`.
     pub const ALL: [Cause; Cause::COUNT] = [
@@ -72,6 +75,7 @@ impl Cause {
         Cause::Tcp,
         Cause::Accept,
         Cause::Unknown,
+        Cause::Downstream,
     ];
 
     /// The causes that a thread's meter has: `METERED[n]` has the meter's number `n`
@@ -116,6 +120,7 @@ impl Cause {
             Cause::Tcp => "tcp",
             Cause::Accept => "accept",
             Cause::Unknown => "unknown",
+            Cause::Downstream => "downstream",
         }
     }
 
@@ -136,6 +141,7 @@ impl Cause {
                 | Cause::Queue
                 | Cause::Stopped
                 | Cause::Tcp
+                | Cause::Downstream
         )
     }
 

@@ -30,7 +30,8 @@ MEANING = {
     "reclaim": "reclaiming memory, because its cgroup or the machine ran short",
     "tcp": "TCP held the answer back",
     "accept": "its connection waited to be accepted",
-    "unknown": "another thread sent the answer, and what it did is not known",
+    "unknown": "what it did or waited for is not known",
+    "downstream": "waiting for another server",
     RUNNING: "the span's own instructions",
 }
 
@@ -41,5 +42,5 @@ CAUSES = tuple(name for name in MEANING if name != RUNNING)
 BLAMED = (
     *("runqueue", "preempted", "lock"),
     *("irq", "softirq_net", "softirq_timer", "softirq_other"),
-    *("network", "sleep", QUEUE, "stopped", "tcp"),
+    *("network", "sleep", QUEUE, "stopped", "tcp", "downstream"),
 )

@@ -24,6 +24,8 @@ NO_ROW = {
 CONTINUED = "continued"
 #: Rows of connections with TLS.
 ENCRYPTED = "encrypted"
+#: Rows in which some time may be another request's.
+AMBIGUOUS = "ambiguous"
 
 
 def without_row(counts: Mapping[str, int]) -> str:

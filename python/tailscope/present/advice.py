@@ -198,5 +198,6 @@ ADVICE: dict[str, Line] = {
     ),
     "accept": always("more workers or accept threads, a larger backlog, or SO_REUSEPORT"),
     "unknown": always("mark the work as spans: --span sdk, usdt:… or uprobe:…"),
+    "downstream": always("look into the server that it waited for, or ask it less often"),
     "running": always("profile the program: perf record -g -p PID"),
 }

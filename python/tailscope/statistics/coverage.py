@@ -19,7 +19,7 @@ from tailscope.engines.engine import OTHERS, Engine, filled
 from tailscope.engines.grid import bins_of, lower_edge
 from tailscope.ledger.ledger import Ledger, counted
 from tailscope.ledger.totals import Overview
-from tailscope.ledger.uncovered import CONTINUED, ENCRYPTED, NO_ROW
+from tailscope.ledger.uncovered import AMBIGUOUS, CONTINUED, ENCRYPTED, NO_ROW
 from tailscope.quantity import percent
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: The names of spans that are requests at sockets. Spans from other sources are not among the
 #: requests that the recorder counts.
 REQUESTS = ("recv..send", "ready..send")
+#: The source of spans that follows requests from thread to thread.
+SLICED = "request"
 #: From which share of all requests on a gap is reported.
 WORTH_SAYING = 0.005
 #: The cause of a request that another thread answered than received.
@@ -68,7 +70,8 @@ class Coverage:
     @property
     def notices(self) -> tuple[str, ...]:
         """What the reader must know before the first figure: sentences without a full stop."""
-        every = (self.missing, self.unknown, self.too_short, self.over_tls, self.sharing)
+        every = (self.missing, self.unknown, self.too_short, self.over_tls, self.doubtful)
+        every = (*every, self.sharing)
         return tuple(notice for some in every for notice in some())
 
     def missing(self) -> Iterator[str]:
@@ -122,6 +125,15 @@ class Coverage:
                 "and those that overlap (HTTP/2) as one"
             )
 
+    def doubtful(self) -> Iterator[str]:
+        """The rows in which some time may be another request's."""
+        share = self.share(AMBIGUOUS)
+        if share >= WORTH_SAYING:
+            yield (
+                f"{percent(share)} of the requests overlapped so that some of their time may "
+                "belong to another: their latency is right, but their causes may not be"
+            )
+
     def sharing(self) -> Iterator[str]:
         """The slow requests that were not alone on their thread."""
         for one in self.shared:
@@ -162,8 +174,13 @@ def covered(
         requests=rows + sum((uncovered or {}).get(key, 0) for key in NO_ROW),
         uncovered=uncovered,
         shared=tuple(sharing(engine, table, ledger, targets)),
-        handed_over=handed_over(engine, table, ledger),
+        handed_over=0.0 if sliced(ledger) else handed_over(engine, table, ledger),
     )
+
+
+def sliced(ledger: Ledger) -> bool:
+    """Whether its requests were put together from what all threads did."""
+    return any(SLICED in recording.about.get("spans", ()) for recording in ledger.recordings)
 
 
 def handed_over(engine: Engine, table: Table, ledger: Ledger) -> float:

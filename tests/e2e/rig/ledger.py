@@ -14,7 +14,7 @@ from rig import installed
 CAUSES = (
     *("runqueue", "preempted", "throttled", "lock", "io", "network", "sleep"),
     *("irq", "softirq_net", "softirq_timer", "softirq_other", "fault", "steal", "queue"),
-    *("stopped", "reclaim", "tcp", "accept", "unknown"),
+    *("stopped", "reclaim", "tcp", "accept", "unknown", "downstream"),
 )
 WAIT_FOR_CPU = frozenset({"runqueue", "preempted"})
 INTERRUPTED = frozenset({"irq", "softirq_net", "softirq_timer", "softirq_other"})

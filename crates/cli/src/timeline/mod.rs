@@ -142,7 +142,11 @@ fn record(args: &Timeline) -> Result<ExitCode> {
 }
 
 fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool) -> Options {
-    let on_sockets = [SpanSource::RecvSend, SpanSource::ReadySend];
+    let on_sockets = [
+        SpanSource::RecvSend,
+        SpanSource::ReadySend,
+        SpanSource::Request,
+    ];
     Options {
         keep: args.keep,
         memory: args.memory,

@@ -39,7 +39,8 @@ pub fn meaning(part: Part) -> &'static str {
         Some(Cause::Reclaim) => "reclaiming memory for an allocation",
         Some(Cause::Tcp) => "TCP held back the end of the answer",
         Some(Cause::Accept) => "its connection waited to be accepted",
-        Some(Cause::Unknown) => "unknown: another thread answered",
+        Some(Cause::Unknown) => "unknown: no hook shows what it did or waited for",
+        Some(Cause::Downstream) => "waiting for another server",
         None => "the span's own instructions",
     }
 }
@@ -66,6 +67,7 @@ pub fn letter(part: Part) -> char {
         Some(Cause::Tcp) => 'K',
         Some(Cause::Accept) => 'A',
         Some(Cause::Unknown) => 'U',
+        Some(Cause::Downstream) => 'W',
         None => '.',
     }
 }

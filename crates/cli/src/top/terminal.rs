@@ -141,6 +141,7 @@ fn paint(part: Option<Cause>) -> u8 {
         Some(Cause::Tcp) => 44,
         Some(Cause::Accept) => 223,
         Some(Cause::Unknown) => 246,
+        Some(Cause::Downstream) => 105,
         None => 250,
     }
 }

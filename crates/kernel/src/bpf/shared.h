@@ -86,6 +86,8 @@ struct config {
 	ts_u8 from_ready;	      /* ready..send rather than recv..send */
 	ts_u8 tell_programs;	      /* of every program that starts, watched or not */
 	ts_u8 probes;		      /* spans come from probes in programs, too */
+	ts_u8 names;		      /* requests are named after their first bytes */
+	ts_u8 reserved[7];
 	ts_u8 syscall_kind[SYSCALLS]; /* enum syscall_kind, by the system call's number */
 };
 
@@ -107,6 +109,7 @@ struct lost {
 	ts_u64 abandoned; /* a span from probes began, and its end never came */
 	ts_u64 depth;	  /* more spans from probes were open than OPEN_SPANS */
 	ts_u64 names;	  /* an argument that should be the name could not be, see number_of */
+	ts_u64 slices;	  /* an entry of a ring of slices: full, or in use */
 	ts_u64 blamed; /* a thread ran instead, or held a lock, that found no room in the table */
 };
 

@@ -10,6 +10,7 @@
 #include "faults.h"
 #include "sockets.h"
 #include "connections.h"
+#include "flows.h"
 #include "probes.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

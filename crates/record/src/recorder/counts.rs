@@ -51,6 +51,8 @@ impl Recorder {
         let sdk = self.sdk.as_ref().map(Server::losses).unwrap_or_default();
         named([
             ("ring_full", kernel.rows),
+            ("slices", kernel.slices),
+            ("forgotten", self.requests.missed.forgotten),
             ("threads", kernel.threads),
             ("nesting", kernel.nesting),
             ("events", kernel.events),
@@ -79,11 +81,11 @@ impl Recorder {
 
     /// Requests that are no rows so far, in words.
     fn not_rows(&self) -> Vec<(&'static str, u64)> {
-        let counted = self.kernel.uncovered();
+        let (counted, missed) = (self.kernel.uncovered(), self.requests.missed);
         let reasons = [
             ("pipelined", counted.pipelined),
-            ("over HTTP/2", counted.multiplexed),
-            ("without an answer", counted.unanswered),
+            ("over HTTP/2", counted.multiplexed + missed.multiplexed),
+            ("without an answer", counted.unanswered + missed.unanswered),
         ];
         reasons
             .into_iter()
@@ -94,13 +96,14 @@ impl Recorder {
     /// Requests that are no rows, or whose rows say too little, so far, by the reason.
     #[must_use]
     pub fn uncovered(&self) -> Counts {
-        let counted = self.kernel.uncovered();
+        let (counted, missed) = (self.kernel.uncovered(), self.requests.missed);
         named([
             ("pipelined", counted.pipelined),
-            ("multiplexed", counted.multiplexed),
-            ("encrypted", counted.encrypted),
-            ("unanswered", counted.unanswered),
-            ("continued", counted.continued),
+            ("multiplexed", counted.multiplexed + missed.multiplexed),
+            ("encrypted", counted.encrypted + missed.encrypted),
+            ("unanswered", counted.unanswered + missed.unanswered),
+            ("continued", counted.continued + missed.continued),
+            ("ambiguous", missed.ambiguous),
         ])
     }
 
@@ -119,7 +122,7 @@ impl Recorder {
 
     /// Metered spans that ended in the kernel's programs, and all that ended in the SDK.
     fn ended(&self) -> (u64, u64) {
-        let kernel = self
+        let kernel: u64 = self
             .kernel
             .own_meters()
             .iter()
@@ -127,6 +130,6 @@ impl Recorder {
             .map(|meters| meters.spans())
             .sum();
         let sdk = self.sdk.as_ref().map_or(0, Server::spans);
-        (kernel, sdk)
+        (kernel + self.pipeline.requests_seen, sdk)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_sdk_server::Server;
 use tailscope_sdk_server::sockets::ConnectionRequest;
-use tailscope_signals::clock::Cycles;
+use tailscope_signals::clock::{Cycles, Monotonic};
 
 use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
@@ -58,11 +58,16 @@ impl Recorder {
         {
             steal.tick(self.pace.is_idle());
         }
+        let before_drain = Monotonic::now().0;
         let (mut ended, names) = self.kernel.ended();
         let mut batch = self
             .pipeline
             .open(&mut self.clock, self.steal.as_ref(), &names);
         ended.sockets(|row| batch.enter_socket(row));
+        ended.slices(|slice| self.requests.take(slice));
+        for finished in self.requests.advance(before_drain) {
+            batch.enter_request(finished);
+        }
         ended.probes(|row| batch.enter_probe(row));
         if let Some(sdk) = &mut self.sdk {
             sdk.drain(&mut batch);

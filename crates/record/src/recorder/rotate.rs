@@ -143,6 +143,7 @@ impl Recorder {
         self.kernel.detach_probes();
         let finished = self.finish_answers(true);
         let polled = self.poll();
+        self.finish_requests();
         listener.show(&self.pipeline.live);
         let progress = self.progress();
         let summary = self.sum_up(self.seen());
@@ -160,6 +161,17 @@ impl Recorder {
             bytes: totals.bytes,
             ..progress
         })
+    }
+
+    /// Enters the requests whose answers count as complete because nothing more is recorded.
+    fn finish_requests(&mut self) {
+        let (_, names) = self.kernel.ended();
+        let mut batch = self
+            .pipeline
+            .open(&mut self.clock, self.steal.as_ref(), &names);
+        for finished in self.requests.finish() {
+            batch.enter_request(finished);
+        }
     }
 
     /// What was counted since the present ledger began; `seen` is of before its last poll.

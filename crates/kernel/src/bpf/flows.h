@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Receives and sends on sockets of watched servers, for the source of spans `request`. What a socket
+ * has to remember lives with it: when its data was ready, and which end of a connection it is.
+ *
+ * The hooks are those of sockets.h. Only one of the two families is loaded.
+ */
+#ifndef TAILSCOPE_FLOWS_H
+#define TAILSCOPE_FLOWS_H
+
+#include "peek.h"
+#include "slices.h"
+
+struct flow {
+	__u64 cookie; /* 0: the recorder does not know of this socket yet */
+	__u64 ready;  /* since when data is waiting; 0: none is */
+	__u8 role;    /* enum sl_role */
+	__u8 fresh;   /* the next receive may begin a request: nothing was received since a send */
+	__u8 decided; /* `role` is known */
+	__u8 reserved[5];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+struct unix_sock___peer {
+	struct sock *peer;
+} CORE;
+
+struct socket_text {
+	__u8 bytes[SL_TEXT];
+};
+
+static __always_inline struct flow *flow_of(struct sock *sk)
+{
+	return bpf_sk_storage_get(&flows, sk, 0, 0);
+}
+
+static __always_inline struct flow *new_flow(struct sock *sk)
+{
+	struct flow *f = bpf_sk_storage_get(&flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (!f) {
+		__sync_fetch_and_add(&lost.sockets, 1);
+		return NULL;
+	}
+	f->fresh = 1;
+	return f;
+}
+
+/* The peer of a Unix socket, if it has one. */
+static __always_inline struct sock *unix_peer(struct sock *sk)
+{
+	struct unix_sock *local = bpf_skc_to_unix_sock(sk);
+
+	return local ? BPF_CORE_READ((struct unix_sock___peer *)local, peer) : NULL;
+}
+
+/* Which end of a connection this socket of the current process is. */
+static __noinline int role_of(struct sock *sk)
+{
+	struct tcp_sock *tcp;
+	struct sock *peer;
+
+	switch (sk->__sk_common.skc_family) {
+	case AF_UNIX:
+		if (listens_unix(sk))
+			return SL_SERVER;
+		peer = unix_peer(sk);
+		if (peer && BPF_CORE_READ((struct unix_sock *)peer, addr))
+			return SL_CLIENT;
+		return SL_INTERNAL;
+	case AF_INET:
+	case AF_INET6:
+		tcp = bpf_skc_to_tcp_sock(sk);
+		if (tcp)
+			return tcp_connected(sk, tcp) ? SL_CLIENT : SL_SERVER;
+		if (sk->sk_protocol != IPPROTO_UDP)
+			return SL_SERVER;
+		return BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK ? SL_SERVER
+										     : SL_CLIENT;
+	case AF_VSOCK:
+		return SL_SERVER;
+	default: /* netlink and the like: the kernel's own */
+		return SL_OTHER;
+	}
+}
+
+/* Introduces a socket to the recorder. */
+static __noinline int introduce(struct sock *sk, struct flow *f, struct slice_thread *s,
+				const struct ts_meter *m)
+{
+	struct sl_entry e = {.kind = SL_SOCKET, .extra = sizeof(struct sl_socket)};
+	union {
+		struct sl_socket socket;
+		struct socket_text text;
+	} said = {};
+	struct peer peer = {};
+
+	if (!f || !s || !m)
+		return 0;
+	if (!f->decided) {
+		f->role = role_of(sk);
+		f->decided = 1;
+	}
+	f->cookie = bpf_get_socket_cookie(sk);
+	e.at = bpf_ktime_get_ns();
+	e.socket = f->cookie;
+	e.detail = f->role;
+	peer_of(&peer, sk);
+	__builtin_memcpy(said.socket.address, peer.address, sizeof(peer.address));
+	said.socket.port = peer.port;
+	said.socket.family = peer.family;
+	said.socket.protocol = sk->sk_protocol;
+	if (peer.family == AF_UNIX) {
+		said.socket.own = (__u64)sk;
+		said.socket.peer = (__u64)unix_peer(sk);
+	}
+	write_entry(&e, s, m, &said);
+	return 0;
+}
+
+/* The thread that runs here, and its meter; NULL: it is not followed. */
+static __always_inline struct slice_thread *slice_thread_here(struct ts_meter **m)
+{
+	struct cpu *cpu = this_cpu();
+	struct slice_thread *s;
+
+	*m = current_meter(cpu);
+	if (!*m)
+		return NULL;
+	s = slice_thread_at(cpu->map, cpu->slot, *m);
+	if (s && unlikely(!s->pid))
+		s->pid = shown_pid(bpf_get_current_task_btf());
+	return s;
+}
+
+/* The state of a socket that the recorder knows; NULL: nothing is to be said of it. */
+static __always_inline struct flow *known_flow(struct sock *sk, struct slice_thread *s,
+					       const struct ts_meter *m)
+{
+	struct flow *f = flow_of(sk);
+
+	if (unlikely(!f))
+		f = new_flow(sk);
+	if (!f)
+		return NULL;
+	if (unlikely(!f->cookie))
+		introduce(sk, f, s, m);
+	return f->role == SL_OTHER ? NULL : f;
+}
+
+/* The first bytes of what this thread has just received. Returns how many. */
+static __noinline int first_bytes(struct socket_text *text, __u32 length)
+{
+	__u64 at = received_at();
+
+	if (!text || !at || !length)
+		return 0;
+	if (length >= SL_TEXT)
+		return bpf_probe_read_user(text->bytes, SL_TEXT, (void *)at) ? 0 : SL_TEXT;
+	barrier_var(length); /* Linux 6.1 takes a bound only from a mask */
+	length &= SL_TEXT - 1;
+	if (bpf_probe_read_user(text->bytes, length, (void *)at))
+		return 0;
+	return length;
+}
+
+static __always_inline int slice_receive(struct sock *sk, int length, int flags)
+{
+	struct sl_entry e = {.kind = SL_RECEIVE};
+	struct socket_text text = {};
+	struct slice_thread *s;
+	struct ts_meter *m;
+	struct flow *f;
+
+	if (length < 0 || flags & 0x2002 /* MSG_PEEK, MSG_ERRQUEUE */)
+		return 0;
+	s = slice_thread_here(&m);
+	f = s ? known_flow(sk, s, m) : NULL;
+	if (!f)
+		return 0;
+	this_slice_cpu()->data = 0;
+	e.at = bpf_ktime_get_ns();
+	e.since = f->ready;
+	e.socket = f->cookie;
+	e.length = length;
+	e.detail = f->role;
+	f->ready = 0;
+	if (f->role == SL_SERVER && f->fresh && length) {
+		f->fresh = 0;
+		e.extra = config.names ? first_bytes(&text, length) : 0;
+	}
+	write_entry(&e, s, m, e.extra ? &text : NULL);
+	return 0;
+}
+
+static __always_inline int slice_send(struct sock *sk, int length)
+{
+	struct sl_entry e = {.kind = SL_SEND};
+	struct slice_thread *s;
+	struct ts_meter *m;
+	struct flow *f;
+
+	if (length <= 0)
+		return 0;
+	s = slice_thread_here(&m);
+	f = s ? known_flow(sk, s, m) : NULL;
+	if (!f)
+		return 0;
+	this_slice_cpu()->data = 0;
+	f->fresh = 1;
+	e.at = bpf_ktime_get_ns();
+	e.socket = f->cookie;
+	e.length = length;
+	e.detail = f->role;
+	write_entry(&e, s, m, NULL);
+	return 0;
+}
+
+static __always_inline int slice_ready(struct sock *sk)
+{
+	struct flow *f = flow_of(sk);
+
+	this_slice_cpu()->data = this_cpu()->depth + 1;
+	this_cpu()->data = 1;
+	if (f && !f->ready)
+		f->ready = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_slice_receive, struct sock *sk, int length, int flags)
+{
+	return slice_receive(sk, length, flags);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_slice_send, struct sock *sk, int length, int flags)
+{
+	return slice_send(sk, length);
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(on_slice_data_ready, struct sock *sk)
+{
+	return slice_ready(sk);
+}
+
+SEC("fentry/sock_def_readable")
+int BPF_PROG(on_slice_readable, struct sock *sk)
+{
+	return slice_ready(sk);
+}
+
+#define ON_SLICES(family)                                                                        \
+	SEC("fexit/" #family "_recvmsg")                                                         \
+	int BPF_PROG(on_slice_##family##_receive, struct socket *socket, struct msghdr *message, \
+		     unsigned long size, int flags, int length)                                  \
+	{                                                                                        \
+		return slice_receive(socket->sk, length, flags);                                 \
+	}                                                                                        \
+	SEC("fexit/" #family "_sendmsg")                                                         \
+	int BPF_PROG(on_slice_##family##_send, struct socket *socket, struct msghdr *message,    \
+		     unsigned long size, int length)                                             \
+	{                                                                                        \
+		return slice_send(socket->sk, length);                                           \
+	}
+
+ON_SLICES(inet)
+ON_SLICES(inet6)
+ON_SLICES(unix_stream)
+
+/* The handshake of a connection that somebody is to accept has ended: its first data may come before
+ * anybody has received on it. */
+static __always_inline void flow_begins(struct sock *sk)
+{
+	struct flow *f = listens[sk->__sk_common.skc_num] ? new_flow(sk) : NULL;
+
+	if (!f)
+		return;
+	f->role = SL_SERVER;
+	f->decided = 1;
+}
+
+/* This side sends no more. */
+static __always_inline void flow_ends(struct sock *sk)
+{
+	struct flow *f = flow_of(sk);
+	struct sl_entry e = {.kind = SL_CLOSE};
+	struct slice_thread *s;
+	struct ts_meter *m;
+
+	if (!f || !f->cookie || this_cpu()->depth)
+		return;
+	s = slice_thread_here(&m);
+	if (!s)
+		return;
+	e.at = bpf_ktime_get_ns();
+	e.socket = f->cookie;
+	e.detail = f->role;
+	write_entry(&e, s, m, NULL);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(on_slice_socket_state, struct sock *sk, int from, int to)
+{
+	struct tcp_sock *tcp;
+	struct flow *f;
+
+	switch (to) {
+	case TCP_ESTABLISHED:
+		if (from == TCP_SYN_RECV)
+			flow_begins(sk);
+		break;
+	case TCP_SYN_SENT: /* one that has a port already does not look like a client's */
+		tcp = this_cpu()->map ? bpf_skc_to_tcp_sock(sk) : NULL;
+		if (tcp && tcp->inet_conn.icsk_bind_hash) {
+			f = new_flow(sk);
+			if (f) {
+				f->role = SL_CLIENT;
+				f->decided = 1;
+			}
+		}
+		break;
+	case TCP_LISTEN:
+		if (this_cpu()->map)
+			listens[sk->__sk_common.skc_num] = 1;
+		break;
+	case TCP_FIN_WAIT1:
+	case TCP_LAST_ACK:
+		flow_ends(sk);
+		break;
+	}
+	return 0;
+}
+
+#endif

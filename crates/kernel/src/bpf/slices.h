@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Where slices of a thread begin and end without a socket: it waits, and another thread wakes it.
+ * Both programs follow those of sched.h on the same tracepoint, so the meter already knows.
+ *
+ * A wake-up hands work over if a thread makes it: in a system call, not in an interrupt, and not
+ * because data came for a socket.
+ */
+#ifndef TAILSCOPE_SLICES_H
+#define TAILSCOPE_SLICES_H
+
+#include "sched.h"
+#include "slice_ring.h"
+
+/* Data has just become ready on this CPU, and nobody was woken since: the depth of interrupts at
+ * that moment, plus one. */
+struct slice_cpu {
+	__u32 data;
+} __attribute__((aligned(64)));
+
+SEC(".bss.slice_cpus") struct slice_cpu slice_cpus[MAX_CPUS] = {};
+
+static __always_inline struct slice_cpu *this_slice_cpu(void)
+{
+	return &slice_cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+}
+
+/* What says more of a wait than its cause: where a lock lies, and whether the thread waits in a call
+ * that sends or receives. */
+static __always_inline void describe_wait(struct task_struct *prev, struct sl_entry *e)
+{
+	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(prev);
+	const __u8 receives = KIND_TO_BUFFER | KIND_TO_VECTOR | KIND_TO_MESSAGE;
+	long nr = SYSCALL_NR(regs);
+	__u8 kind;
+
+	if (nr < 0 || nr >= SYSCALLS)
+		return;
+	kind = config.syscall_kind[nr];
+	if (e->detail == TS_LOCK && (kind & KIND_MASK) == KIND_LOCK)
+		e->since = SYSCALL_ARG0(regs);
+	else if (e->detail == TS_NETWORK)
+		e->length = kind & KIND_WAKES ? SL_SENDS : kind & receives ? SL_RECEIVES : 0;
+}
+
+static __always_inline void slice_blocks(struct task_struct *prev)
+{
+	struct thread *t = thread_of(prev);
+	struct ts_meter *m = t ? meter_at(t->map, t->slot) : NULL;
+	struct slice_thread *s = m ? slice_thread_at(t->map, t->slot, m) : NULL;
+	struct sl_entry e = {.kind = SL_BLOCK};
+
+	if (!s)
+		return;
+	if (unlikely(!s->pid))
+		s->pid = shown_pid(prev);
+	e.at = m->since_ns;
+	e.detail = m->pending;
+	if (e.detail == TS_LOCK || e.detail == TS_NETWORK)
+		describe_wait(prev, &e);
+	s->blocked = m->pending + 1;
+	s->woken = 0;
+	write_entry(&e, s, m, NULL);
+}
+
+static __always_inline void slice_runs(struct task_struct *next)
+{
+	struct cpu *cpu = this_cpu();
+	struct ts_meter *m = cpu->map ? meter_at(cpu->map, cpu->slot) : NULL;
+	struct slice_thread *s = m ? slice_thread_at(cpu->map, cpu->slot, m) : NULL;
+	struct sl_entry e = {.kind = SL_RUN};
+
+	this_slice_cpu()->data = 0;
+	if (!s || !s->blocked)
+		return;
+	if (unlikely(!s->pid))
+		s->pid = shown_pid(next);
+	e.at = cpu->in;
+	e.since = s->woken;
+	e.detail = s->blocked - 1;
+	s->blocked = 0;
+	write_entry(&e, s, m, NULL);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_slice_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	if (may_be_watched(prev->tgid))
+		slice_blocks(prev);
+	if (may_be_watched(next->tgid))
+		slice_runs(next);
+	return 0;
+}
+
+/* Whether the running thread is in a system call that lets others go on. */
+static __always_inline bool calls_to_wake(void)
+{
+	struct pt_regs___task *regs =
+	    (struct pt_regs___task *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	long nr = SYSCALL_NR(regs);
+	__u8 kind;
+
+	if (nr < 0 || nr >= SYSCALLS)
+		return false;
+	kind = config.syscall_kind[nr];
+	return kind & KIND_WAKES || (kind & KIND_MASK) == KIND_LOCK;
+}
+
+/* The thread that runs here, if it is watched, has woken the one that waited for `cause`. */
+static __always_inline void slice_wakes(__u32 tid, __u32 cause, __u64 now)
+{
+	struct cpu *cpu = this_cpu();
+	struct ts_meter *m = cpu->map && !cpu->depth ? meter_at(cpu->map, cpu->slot) : NULL;
+	struct slice_thread *s = m ? slice_thread_at(cpu->map, cpu->slot, m) : NULL;
+	struct sl_entry e = {.kind = SL_WAKE, .at = now, .length = tid, .detail = cause};
+
+	if (!s || !calls_to_wake())
+		return;
+	if (unlikely(!s->pid))
+		s->pid = shown_pid(bpf_get_current_task_btf());
+	write_entry(&e, s, m, NULL);
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_slice_waking, struct task_struct *p)
+{
+	struct slice_cpu *slice_cpu = this_slice_cpu();
+	struct slice_thread *s;
+	struct ts_meter *m;
+	struct thread *t;
+	__u32 data = slice_cpu->data, cause;
+
+	if (!may_be_watched(p->tgid))
+		return 0;
+	slice_cpu->data = 0;
+	t = thread_of(p);
+	m = t ? meter_at(t->map, t->slot) : NULL;
+	s = m ? slice_thread_at(t->map, t->slot, m) : NULL;
+	if (!s || !s->blocked || s->woken)
+		return 0;
+	s->woken = m->since_ns;
+	cause = s->blocked - 1;
+	if (data == this_cpu()->depth + 1)
+		return 0;
+	if (cause == TS_LOCK || cause == TS_SLEEP || cause == TS_NETWORK)
+		slice_wakes(s->tid, cause, s->woken);
+	return 0;
+}
+
+#endif

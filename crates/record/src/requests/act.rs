@@ -1,0 +1,353 @@
+//! Receives and sends: which work a thread goes on with.
+
+use tailscope_signals::slice::{Role, Slice};
+
+use super::name::{Protocol, name, protocol};
+use super::socket::Call;
+use super::thread::Thread;
+use super::work::{Item, Request, WorkId};
+use super::{DOUBTFUL_FROM_NS, Requests};
+
+/// A send may take so long, and the other server may answer meanwhile.
+const LONGEST_SEND_NS: u64 = 100_000;
+
+/// So many works may wait in a socket of a pair, and so many calls on a socket.
+const MOST_WAITING: usize = 1024;
+
+impl Requests {
+    pub(super) fn receive(&mut self, thread: &mut Thread, slice: &Slice, role: Role) {
+        match role {
+            Role::Server if slice.length == 0 => {
+                let owner = thread.owner;
+                self.deliver(thread, owner, slice.at);
+                self.end_of(slice.socket, slice.at);
+            }
+            Role::Server => self.receive_request(thread, slice),
+            Role::Client => self.receive_answer(thread, slice),
+            Role::Internal => self.receive_inside(thread, slice),
+            Role::Other => {}
+        }
+    }
+
+    /// The thread goes on with this work, which it has just received. `ready`: since when it could.
+    fn turn_to(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) {
+        match (thread.owner, thread.after) {
+            (None, None) => self.deliver(thread, Some(work), at), // it came from a wait for this
+            (owner, _) => self.deliver(thread, owner, at),
+        }
+        if let Some(woke) = &thread.woke
+            && woke.to > ready
+            && let Some(of) = self.works.get_mut(work)
+        {
+            of.add(Item::Slice(woke.after(ready)));
+        }
+        if ready < at {
+            self.queued(thread, work, ready, at);
+        }
+        thread.owner = Some(work);
+        thread.after = None;
+        thread.handed = false;
+        thread.unproven = false;
+        if !thread.pending.iter().any(|(of, _)| *of == work) {
+            thread.pending.push_back((work, at));
+        }
+    }
+
+    fn receive_request(&mut self, thread: &mut Thread, slice: &Slice) {
+        let socket = self.sockets.entry(slice.socket).or_default();
+        socket.touched = slice.at;
+        if !slice.text.is_empty() {
+            match protocol(&slice.text) {
+                Protocol::Http2 => socket.multiplexed = true,
+                Protocol::Tls => socket.encrypted = true,
+                Protocol::Other => {}
+            }
+        }
+        if socket.multiplexed {
+            self.missed.multiplexed += 1;
+            return;
+        }
+        let (encrypted, peer, open) = (socket.encrypted, socket.peer.address, socket.open);
+        let ready = match slice.since {
+            0 => slice.at,
+            since => since.min(slice.at),
+        };
+        let open = open.and_then(|work| self.works.root(work));
+        let work = match open.filter(|work| self.works.is_live(*work)) {
+            Some(work) => work,
+            None => {
+                self.end_of(slice.socket, slice.at);
+                self.missed.encrypted += u64::from(encrypted);
+                let request = Request {
+                    socket: slice.socket,
+                    peer,
+                    pid: slice.pid,
+                    ready,
+                    name: name(&slice.text),
+                    ..Request::default()
+                };
+                let work = self.works.begin(Some(request), slice.at);
+                if let Some(socket) = self.sockets.get_mut(&slice.socket) {
+                    socket.open = Some(work);
+                }
+                work
+            }
+        };
+        self.turn_to(thread, work, ready, slice.at);
+    }
+
+    fn receive_answer(&mut self, thread: &mut Thread, slice: &Slice) {
+        let socket = self.sockets.entry(slice.socket).or_default();
+        socket.touched = slice.at;
+        let peer = socket.peer.address;
+        let first = if slice.length > 0 {
+            socket.calls.pop_front()
+        } else {
+            None
+        };
+        if let Some(call) = first {
+            socket.answers = Some(call);
+        }
+        let shared = first.is_some_and(|call| socket.calls.iter().any(|c| c.work != call.work));
+        let answers = socket.answers;
+        // Data of an earlier answer says nothing of this one.
+        let sent = first.map_or(0, |call| call.sent.min(slice.at));
+        let ready = match slice.since {
+            0 => slice.at,
+            since if since + LONGEST_SEND_NS < sent => slice.at,
+            since => since.clamp(sent, slice.at),
+        };
+        if let Some(call) = first
+            && let Some(work) = self.works.get_mut(call.work)
+        {
+            work.ambiguous |= shared;
+            work.add(Item::Downstream {
+                sent,
+                ready,
+                received: slice.at,
+                peer,
+                guess: call.guess,
+            });
+        }
+        match answers.and_then(|call| self.works.root(call.work)) {
+            Some(work) => self.turn_to(thread, work, ready, slice.at),
+            None => {
+                let owner = thread.owner;
+                self.deliver(thread, owner, slice.at);
+                thread.owner = None;
+                thread.after = None;
+            }
+        }
+    }
+
+    fn receive_inside(&mut self, thread: &mut Thread, slice: &Slice) {
+        let own = self
+            .sockets
+            .get(&slice.socket)
+            .and_then(|socket| socket.peer.unix);
+        let inbox = own
+            .and_then(|(own, _)| self.inboxes.get_mut(&own))
+            .map(std::mem::take);
+        let mut first = None;
+        for (work, sent) in inbox.into_iter().flatten() {
+            if let Some(work) = self.works.root(work) {
+                self.turn_to(thread, work, sent, slice.at);
+                first = first.or(Some(work));
+            }
+        }
+        if first.is_some() {
+            thread.owner = first;
+        }
+    }
+
+    pub(super) fn send(&mut self, thread: &mut Thread, slice: &Slice, role: Role) {
+        thread.unproven = false;
+        match role {
+            Role::Server => self.answer(thread, slice),
+            Role::Client => self.ask(thread, slice),
+            Role::Internal => {
+                let inbox = self
+                    .sockets
+                    .get(&slice.socket)
+                    .and_then(|socket| socket.peer.unix);
+                let work = self.choose(thread, slice.at);
+                self.deliver(thread, work.map(|(work, _)| work), slice.at);
+                let Some(((work, _), (_, inbox))) = work.zip(inbox) else {
+                    return;
+                };
+                self.settle_pending(thread, work, slice.at);
+                thread.handed = true;
+                thread.owner = Some(work);
+                let inbox = self.inboxes.entry(inbox).or_default();
+                if inbox.len() < MOST_WAITING {
+                    inbox.push_back((work, slice.at));
+                } else {
+                    self.missed.forgotten += 1;
+                }
+            }
+            Role::Other => {}
+        }
+    }
+
+    /// A send on a socket that this process accepted: it answers the request that is open there.
+    fn answer(&mut self, thread: &mut Thread, slice: &Slice) {
+        let socket = self.sockets.entry(slice.socket).or_default();
+        socket.touched = slice.at;
+        let open = socket.open.and_then(|work| self.works.root(work));
+        let Some(work) = open else {
+            let owner = thread.owner;
+            self.missed.continued += u64::from(owner.is_none());
+            self.deliver(thread, owner, slice.at);
+            return;
+        };
+        self.claim(thread, work, slice.at);
+        self.settle_pending(thread, work, slice.at);
+        if let Some(request) = self
+            .works
+            .get_mut(work)
+            .and_then(|work| work.request.as_mut())
+        {
+            request.ended = slice.at;
+            (request.tid, request.cpu) = (slice.tid, slice.cpu);
+        }
+        thread.owner = None;
+        thread.after = Some(work);
+        thread.handed = false;
+    }
+
+    /// The slice so far was for this work: the thread has sent its answer.
+    fn claim(&mut self, thread: &mut Thread, work: WorkId, at: u64) {
+        let owner = thread.owner.and_then(|owner| self.works.root(owner));
+        match owner {
+            Some(owner) if owner == work => {}
+            Some(owner) if self.works.is_nobodys(owner) => {
+                let busy = self.works.get(owner).and_then(|owner| owner.busy);
+                if let Some((since, began)) = busy {
+                    self.queued_until(thread, work, since, began);
+                }
+                self.works.merge(owner, work);
+            }
+            Some(owner) => {
+                let place = thread
+                    .pending
+                    .iter()
+                    .position(|(of, _)| self.works.root(*of) == Some(work));
+                let mended = place.is_none() && self.mend(owner, work);
+                let in_order = place == Some(0);
+                let long = thread.run_ns() >= DOUBTFUL_FROM_NS && self.works.is_live(owner);
+                if mended || (long && !in_order) {
+                    for of in [owner, work] {
+                        if let Some(of) = self.works.get_mut(of) {
+                            of.ambiguous = true;
+                        }
+                    }
+                }
+            }
+            None => self.claim_back(thread, work),
+        }
+        self.deliver(thread, Some(work), at);
+    }
+
+    /// Nothing says how the thread came to this work: what went before its slice?
+    fn claim_back(&mut self, thread: &mut Thread, work: WorkId) {
+        let from = thread
+            .run
+            .first()
+            .map_or(thread.run_from, |first| first.from);
+        if thread.after.is_some() {
+            self.queued_until(thread, work, thread.busy_since, from);
+            return;
+        }
+        if let Some(segment) = thread.woke.take()
+            && let Some(of) = self.works.get_mut(work)
+        {
+            of.add(Item::Slice(segment));
+        }
+    }
+
+    /// The thread was busy since then until it began with this work, so the work waited for it.
+    fn queued_until(&mut self, thread: &Thread, work: WorkId, since: u64, began: u64) {
+        let known = self.works.get(work).and_then(|work| work.known_until());
+        if let Some(known) = known {
+            self.queued(thread, work, known.max(since), began);
+        }
+    }
+
+    /// The answer of another server, which was taken for `owner`'s by a guess, was for `work`. False if
+    /// it was no guess.
+    fn mend(&mut self, owner: WorkId, work: WorkId) -> bool {
+        let Some(guessed) = self.works.get_mut(owner) else {
+            return false;
+        };
+        let is_guess = |item: &Item| matches!(item, Item::Downstream { guess: true, .. });
+        let Some(last) = guessed.items.iter().rposition(is_guess) else {
+            return false;
+        };
+        let item = guessed.items.remove(last);
+        if let Some(work) = self.works.get_mut(work) {
+            work.add(item);
+        }
+        true
+    }
+
+    /// A send to another server.
+    fn ask(&mut self, thread: &mut Thread, slice: &Slice) {
+        let (work, guess) = match self.choose(thread, slice.at) {
+            Some(chosen) => chosen,
+            None => (self.begin_nobodys(thread, slice.at), false),
+        };
+        self.deliver(thread, Some(work), slice.at);
+        self.settle_pending(thread, work, slice.at);
+        thread.owner = Some(work);
+        if let Some(of) = self.works.get_mut(work) {
+            of.proven = true;
+        }
+        let socket = self.sockets.entry(slice.socket).or_default();
+        socket.touched = slice.at;
+        let full = socket.calls.len() >= MOST_WAITING;
+        match socket.calls.back_mut() {
+            Some(call) if call.work == work => call.sent = slice.at,
+            _ if full => self.missed.forgotten += 1,
+            _ => socket.calls.push_back(Call {
+                work,
+                sent: slice.at,
+                guess,
+            }),
+        }
+    }
+
+    /// The thread does something of which only a later send can say for whom it is.
+    fn begin_nobodys(&mut self, thread: &Thread, at: u64) -> WorkId {
+        let began = thread.run.first().map_or(at, |first| first.from);
+        let work = self.works.begin(None, at);
+        if let Some(of) = self.works.get_mut(work) {
+            of.busy = thread.after.map(|_| (thread.busy_since, began));
+        }
+        work
+    }
+
+    /// For whom the thread does what does not say so, and whether that is a guess: the oldest work that
+    /// it has not gone on with, else that of its slice.
+    pub(super) fn choose(&mut self, thread: &mut Thread, at: u64) -> Option<(WorkId, bool)> {
+        let works = &self.works;
+        thread.pending.retain(|(work, _)| works.is_live(*work));
+        if let Some((oldest, _)) = thread.pending.front() {
+            return Some((works.root(*oldest)?, thread.pending.len() > 1));
+        }
+        let owner = thread.owner.and_then(|owner| works.root(owner));
+        let owner = owner.filter(|owner| works.is_live(*owner));
+        owner.map(|owner| (owner, false)).or_else(|| {
+            let busy = thread.after.is_some() || !thread.run.is_empty();
+            busy.then(|| (self.begin_nobodys(thread, at), false))
+        })
+    }
+
+    /// The thread goes on with this work: until now it queued.
+    pub(super) fn settle_pending(&mut self, thread: &mut Thread, work: WorkId, at: u64) {
+        let is = |of: WorkId| self.works.root(of) == Some(work);
+        let place = thread.pending.iter().position(|(of, _)| is(*of));
+        if let Some((_, since)) = place.and_then(|place| thread.pending.remove(place)) {
+            self.queued(thread, work, since, at);
+        }
+    }
+}

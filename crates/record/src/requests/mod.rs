@@ -1,0 +1,277 @@
+//! Requests put together from slices: what each thread did between its receives, sends and waits.
+//!
+//! The kernel's programs say what happened, and this module infers for whom. A receive as a server
+//! opens a request, and the thread's slice is for it. A send to another server belongs to the request
+//! of its slice, and so does the slice of the thread that receives the answer. A thread that wakes
+//! an idle thread hands its request on. The request ends with the latest send on its own socket.
+//!
+//! An event loop may receive several requests before it goes on with the first. What it has not gone
+//! on with waits in the thread's list, and the next send to another server is the oldest one's. A send
+//! on a request's own socket is certain. Where it shows that a guess was wrong, the answer of the other
+//! server goes to the request that it was for. What stays doubtful is counted as ambiguous.
+
+mod account;
+mod act;
+mod name;
+mod socket;
+mod thread;
+mod wait;
+mod work;
+
+use std::collections::{HashMap, VecDeque};
+
+use tailscope_signals::slice::{Act, Role, Slice};
+
+pub(crate) use account::Finished;
+use account::account;
+use socket::Socket;
+use thread::Thread;
+pub(crate) use work::Behind;
+use work::{Item, WorkId, Works};
+
+/// Entries of CPUs are read one CPU after the other, so that those of the latest moments may still
+/// lack what came before them.
+const SETTLES_AFTER_NS: u64 = 2_000_000;
+/// After so long without a send or a receive an answer counts as complete.
+const COMPLETE_AFTER_NS: u64 = 2_000_000_000;
+/// Work that is nobody's is forgotten after so long.
+const FORGET_AFTER_NS: u64 = 20_000_000_000;
+/// More sockets, threads or pieces of work than this are not remembered.
+const MOST_REMEMBERED: usize = 65_536;
+/// A doubtful slice shorter than this is not counted as ambiguous.
+const DOUBTFUL_FROM_NS: u64 = 50_000;
+
+/// Requests that are no rows, or whose rows say too little.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Missed {
+    /// Rows in which some time may be another request's.
+    pub(crate) ambiguous: u64,
+    /// Receives on connections of HTTP/2.
+    pub(crate) multiplexed: u64,
+    /// The connection ended before an answer.
+    pub(crate) unanswered: u64,
+    /// Sends after an answer counted as complete.
+    pub(crate) continued: u64,
+    /// Rows of connections with TLS.
+    pub(crate) encrypted: u64,
+    /// Sockets, threads or work that found no room.
+    pub(crate) forgotten: u64,
+}
+
+/// Puts requests together.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    waiting: Vec<Slice>,
+    threads: HashMap<u32, Thread>,
+    sockets: HashMap<u64, Socket>,
+    works: Works,
+    /// What was sent to a socket of a pair and not yet received, by its number in the kernel.
+    inboxes: HashMap<u64, VecDeque<(WorkId, u64)>>,
+    finished: Vec<Finished>,
+    pub(crate) missed: Missed,
+    expired: u64,
+}
+
+impl Requests {
+    /// Takes an entry; in the order of its CPU.
+    pub(crate) fn take(&mut self, slice: &Slice) {
+        self.waiting.push(slice.clone());
+    }
+
+    /// Goes through what happened until shortly before `now` (`CLOCK_MONOTONIC`, ns), in its order.
+    /// Returns the requests that have ended.
+    pub(crate) fn advance(&mut self, now: u64) -> Vec<Finished> {
+        let until = now.saturating_sub(SETTLES_AFTER_NS);
+        self.go_through(until);
+        if until.saturating_sub(self.expired) > 1_000_000_000 {
+            self.expired = until;
+            self.expire(until);
+        }
+        std::mem::take(&mut self.finished)
+    }
+
+    /// The same to the end: every answer is complete.
+    pub(crate) fn finish(&mut self) -> Vec<Finished> {
+        self.go_through(u64::MAX);
+        let open: Vec<_> = self
+            .sockets
+            .values_mut()
+            .filter_map(|s| s.open.take())
+            .collect();
+        for work in open {
+            self.complete(work, true);
+        }
+        std::mem::take(&mut self.finished)
+    }
+
+    fn go_through(&mut self, until: u64) {
+        let mut slices = std::mem::take(&mut self.waiting);
+        slices.sort_by_key(|slice| (slice.at, slice.tid, slice.number));
+        let ready = slices.partition_point(|slice| slice.at <= until);
+        self.waiting = slices.split_off(ready);
+        for slice in slices {
+            self.enter(&slice);
+        }
+    }
+
+    fn enter(&mut self, slice: &Slice) {
+        let mut thread = self.threads.remove(&slice.tid).unwrap_or_default();
+        if !thread.follows(slice) {
+            thread.forget();
+        }
+        match slice.act {
+            Act::Socket(_) => self.introduce(slice),
+            Act::Receive(role) => {
+                let segment = thread.segment(slice);
+                thread.run.push(segment);
+                self.receive(&mut thread, slice, role);
+            }
+            Act::Send(role) => {
+                let segment = thread.segment(slice);
+                thread.run.push(segment);
+                self.send(&mut thread, slice, role);
+            }
+            Act::Close(role) => {
+                let segment = thread.segment(slice);
+                thread.run.push(segment);
+                if role == Role::Server {
+                    self.end_of(slice.socket, slice.at);
+                    self.sockets.remove(&slice.socket);
+                }
+            }
+            Act::Block(cause) => self.block(&mut thread, slice, cause),
+            Act::Run(cause) => self.run(&mut thread, slice, cause),
+            Act::Wake(cause) => {
+                let segment = thread.segment(slice);
+                thread.run.push(segment);
+                self.wake(&mut thread, slice, cause);
+            }
+            Act::Other => {}
+        }
+        thread.last = slice.at;
+        thread.number = slice.number;
+        self.threads.insert(slice.tid, thread);
+    }
+
+    fn introduce(&mut self, slice: &Slice) {
+        let socket = Socket {
+            peer: slice.peer,
+            touched: slice.at,
+            ..Socket::default()
+        };
+        self.sockets.insert(slice.socket, socket);
+    }
+
+    /// The thread's slice so far was for this work; `None`: for nobody who asks.
+    fn deliver(&mut self, thread: &mut Thread, work: Option<WorkId>, at: u64) {
+        let from = thread.run_from;
+        let run = thread.take_run(at);
+        let Some(work) = work.and_then(|work| self.works.root(work)) else {
+            return;
+        };
+        let from = run.first().map_or(from, |first| first.from);
+        thread.remember(work, from, at);
+        let Some(of) = self.works.get_mut(work) else {
+            return;
+        };
+        of.touched = at;
+        for segment in run.into_iter().filter(|s| s.from < s.to) {
+            of.add(match thread.handed {
+                true => Item::Tail(segment),
+                false => Item::Slice(segment),
+            });
+        }
+    }
+
+    /// Work queued for the thread: what had it meanwhile?
+    fn queued(&mut self, thread: &Thread, work: WorkId, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let behind = self.behind(thread, work, from, to);
+        if let Some(work) = self.works.get_mut(work) {
+            work.add(Item::Queue { from, to, behind });
+        }
+    }
+
+    fn behind(&self, thread: &Thread, work: WorkId, from: u64, to: u64) -> Option<Behind> {
+        let busy = thread.busiest(from, to, work)?;
+        let request = self.works.get(busy)?.request.as_ref()?;
+        let until = if request.ended == 0 {
+            to
+        } else {
+            request.ended
+        };
+        Some(Behind {
+            name: request.name.clone(),
+            peer: request.peer,
+            ns: until.saturating_sub(request.ready),
+        })
+    }
+
+    /// What is open on a socket on which nothing more comes in has ended.
+    fn end_of(&mut self, socket: u64, at: u64) {
+        let Some(socket) = self.sockets.get_mut(&socket) else {
+            return;
+        };
+        socket.touched = at;
+        if let Some(work) = socket.open.take() {
+            self.complete(work, false);
+        }
+    }
+
+    /// The request of this work has ended, with or without an answer. `quietly`: it may just not have
+    /// been given yet.
+    fn complete(&mut self, work: WorkId, quietly: bool) {
+        self.works.take_back(work);
+        let Some(work) = self.works.end(work) else {
+            return;
+        };
+        let Some(request) = &work.request else { return };
+        if request.ended == 0 {
+            self.missed.unanswered += u64::from(!quietly);
+            return;
+        }
+        let finished = account(request, &work);
+        self.missed.ambiguous += u64::from(finished.ambiguous);
+        self.finished.push(finished);
+    }
+
+    fn expire(&mut self, now: u64) {
+        let old = now.saturating_sub(COMPLETE_AFTER_NS);
+        let mut complete = Vec::new();
+        for socket in self.sockets.values_mut() {
+            let Some(work) = socket.open else { continue };
+            let request = self.works.get(work).and_then(|work| work.request.as_ref());
+            if request.is_none_or(|r| r.ended != 0 && r.ended < old) {
+                complete.push(work);
+                socket.open = None;
+            }
+        }
+        complete
+            .into_iter()
+            .for_each(|work| self.complete(work, false));
+        let long_ago = now.saturating_sub(FORGET_AFTER_NS);
+        self.works.forget_until(long_ago, false);
+        let before = (self.works.len(), self.sockets.len(), self.threads.len());
+        if before.0 > MOST_REMEMBERED {
+            self.works.forget_until(old, true);
+        }
+        if before.1 > MOST_REMEMBERED {
+            self.sockets.retain(|_, socket| socket.touched >= old);
+        }
+        if before.2 > MOST_REMEMBERED {
+            self.threads.retain(|_, thread| thread.last >= old);
+        }
+        self.inboxes
+            .retain(|_, inbox| inbox.back().is_some_and(|(_, at)| *at >= long_ago));
+        let after = (self.works.len(), self.sockets.len(), self.threads.len());
+        self.missed.forgotten += (before.0 - after.0) as u64
+            * u64::from(before.0 > MOST_REMEMBERED)
+            + (before.1 - after.1) as u64
+            + (before.2 - after.2) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! What requests are called, by the first bytes that came in.
+//!
+//! Only fields that say which kind of request it is: of HTTP/1 the method and the path, in which
+//! numbers and ids are folded, without its query; of Redis and memcached the command. Of a protocol
+//! that is not known there is no name.
+
+/// What the first bytes of a connection show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Requests overlap on it.
+    Http2,
+    /// Encrypted.
+    Tls,
+    /// Anything else.
+    Other,
+}
+
+/// A path's parts beyond these are left out.
+const MOST_PARTS: usize = 6;
+
+const METHODS: &[&str] = &[
+    "GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE",
+];
+
+const MEMCACHED: &[&str] = &[
+    "get",
+    "gets",
+    "set",
+    "add",
+    "cas",
+    "gat",
+    "gats",
+    "incr",
+    "decr",
+    "delete",
+    "touch",
+    "append",
+    "prepend",
+    "replace",
+    "mg",
+    "ms",
+    "md",
+    "ma",
+    "stats",
+    "version",
+    "flush_all",
+];
+
+pub(super) fn protocol(text: &[u8]) -> Protocol {
+    match text {
+        [
+            b'P',
+            b'R',
+            b'I',
+            b' ',
+            b'*',
+            b' ',
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'2',
+            ..,
+        ] => Protocol::Http2,
+        [0x14..=0x17, 3, 0..=4, ..] => Protocol::Tls,
+        _ => Protocol::Other,
+    }
+}
+
+/// The name of the request that begins with these bytes.
+pub(super) fn name(text: &[u8]) -> Option<String> {
+    http(text)
+        .or_else(|| redis(text))
+        .or_else(|| memcached(text))
+}
+
+fn http(text: &[u8]) -> Option<String> {
+    let mut words = text.split(|b| *b == b' ');
+    let method = std::str::from_utf8(words.next()?).ok()?;
+    if !METHODS.contains(&method) {
+        return None;
+    }
+    let rest = text.get(method.len() + 1..)?;
+    let end = rest
+        .iter()
+        .position(|b| matches!(b, b' ' | b'?' | b'#' | b'\r' | b'\n'));
+    let path = &rest[..end.unwrap_or(rest.len())];
+    let path = path.strip_prefix(b"http://").map_or(path, |rest| {
+        let slash = rest.iter().position(|b| *b == b'/');
+        slash.map_or(&rest[..0], |at| &rest[at..])
+    });
+    if method == "CONNECT" || path.first() != Some(&b'/') {
+        return Some(method.to_owned());
+    }
+    Some(format!("{method} {}", template(path, end.is_none())))
+}
+
+/// A path with its numbers and ids folded. `cut`: its last part goes on.
+fn template(path: &[u8], cut: bool) -> String {
+    let mut name = String::new();
+    let parts: Vec<_> = path[1..].split(|b| *b == b'/').collect();
+    for (at, part) in parts.iter().enumerate() {
+        name.push('/');
+        if at >= MOST_PARTS || (cut && at + 1 == parts.len()) {
+            name.push('…');
+            break;
+        }
+        match std::str::from_utf8(part) {
+            Ok(part) if !is_id(part) => name.push_str(part),
+            _ => name.push_str("{id}"),
+        }
+    }
+    name
+}
+
+/// Whether a part of a path says which thing, rather than which kind: a number, a hash, an address,
+/// or what is escaped.
+fn is_id(part: &str) -> bool {
+    let digits = part.bytes().filter(u8::is_ascii_digit).count();
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
+    let hex = |b: u8| b.is_ascii_hexdigit() || b == b'-';
+    let is_version = part.len() <= 3 && part.starts_with('v');
+    !part.bytes().all(plain)
+        || (digits > 0 && !is_version && (digits * 2 >= part.len() || part.bytes().all(hex)))
+        || digits >= 4
+        || part.len() > 24
+}
+
+fn word_of(text: &[u8]) -> Option<&str> {
+    let end = text
+        .iter()
+        .position(|b| matches!(b, b' ' | b'\r' | b'\n'))?;
+    std::str::from_utf8(&text[..end]).ok()
+}
+
+/// An array of bulk strings: `*2\r\n$3\r\nGET\r\n…`.
+fn redis(text: &[u8]) -> Option<String> {
+    let text = text.strip_prefix(b"*")?;
+    let dollar = text.iter().position(|b| *b == b'$')?;
+    let line = dollar + text[dollar..].iter().position(|b| *b == b'\n')? + 1;
+    let command = word_of(&text[line..])?;
+    let is_command =
+        (2..=20).contains(&command.len()) && command.bytes().all(|b| b.is_ascii_alphabetic());
+    is_command.then(|| command.to_ascii_uppercase())
+}
+
+fn memcached(text: &[u8]) -> Option<String> {
+    let command = word_of(text)?;
+    MEMCACHED.contains(&command).then(|| command.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_kind_of_request_it_is() {
+        for (text, expected) in [
+            ("GET / HTTP/1.1\r\n", Some("GET /")),
+            ("GET /search?q=secret HTTP/1.1\r\n", Some("GET /search")),
+            (
+                "POST /users/4711/orders HTTP/1.1",
+                Some("POST /users/{id}/orders"),
+            ),
+            (
+                "GET /api/v2/items/9f86d081884c7d65 HTTP/1.1",
+                Some("GET /api/v2/items/{id}"),
+            ),
+            ("GET /a%20b/c HTTP/1.1", Some("GET /{id}/c")),
+            ("GET http://host/x HTTP/1.1", Some("GET /x")),
+            ("GET /a/b/c/d/e/f/g/h HTTP/1.1", Some("GET /a/b/c/d/e/f/…")),
+            ("GET /search/something-that-goes-on", Some("GET /search/…")),
+            ("CONNECT host:443 HTTP/1.1", Some("CONNECT")),
+            ("*2\r\n$3\r\nget\r\n$1\r\nk\r\n", Some("GET")),
+            ("get secret\r\n", Some("get")),
+            ("set k 0 0 1\r\n1\r\n", Some("set")),
+            ("gettysburg address\r\n", None),
+            ("\x16\x03\x01", None),
+            ("", None),
+        ] {
+            assert_eq!(name(text.as_bytes()).as_deref(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn protocols_that_can_not_be_followed_are_known() {
+        assert_eq!(protocol(b"PRI * HTTP/2.0\r\n"), Protocol::Http2);
+        assert_eq!(protocol(&[0x16, 3, 1, 0, 5]), Protocol::Tls);
+        assert_eq!(protocol(b"GET / HTTP/1.1"), Protocol::Other);
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_bytes_never_panic(text: Vec<u8>) {
+            let _ = (name(&text), protocol(&text));
+        }
+
+        #[test]
+        fn a_name_is_bounded(path in "/[a-z0-9/%?.-]{0,63}") {
+            let text = format!("GET {path} HTTP/1.1");
+            let name = name(&text.as_bytes()[..text.len().min(64)]).expect("one");
+            prop_assert!(name.len() <= 200);
+        }
+    }
+}

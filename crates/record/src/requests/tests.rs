@@ -1,0 +1,187 @@
+//! Requests from made-up entries: what threads of well-known kinds of servers do.
+
+use tailscope_signals::abi;
+use tailscope_signals::slice::{Act, Role, Slice};
+
+use super::{Finished, Requests};
+
+const LOCK: u8 = abi::TS_LOCK as u8;
+const NETWORK: u8 = abi::TS_NETWORK as u8;
+
+/// Entries of threads, in microseconds.
+#[derive(Default)]
+struct Script {
+    requests: Requests,
+    numbers: [u32; 8],
+}
+
+impl Script {
+    fn entry(&mut self, at: u64, tid: u32, act: Act, with: impl FnOnce(&mut Slice)) -> &mut Self {
+        self.numbers[tid as usize] += 1;
+        let mut slice = Slice {
+            at: at * 1000,
+            tid,
+            pid: 7,
+            number: self.numbers[tid as usize],
+            act,
+            ..Slice::default()
+        };
+        with(&mut slice);
+        self.requests.take(&slice);
+        self
+    }
+
+    fn on(&mut self, at: u64, tid: u32, act: Act, socket: u64, since: u64) -> &mut Self {
+        self.entry(at, tid, act, |slice| {
+            slice.socket = socket;
+            slice.length = 10;
+            slice.since = since * 1000;
+        })
+    }
+
+    fn block(&mut self, at: u64, tid: u32, cause: u8) -> &mut Self {
+        self.entry(at, tid, Act::Block(cause), |slice| {
+            slice.since = if cause == LOCK { 0x1000 } else { 0 };
+        })
+    }
+
+    fn run(&mut self, at: u64, tid: u32, cause: u8, woken: u64) -> &mut Self {
+        self.entry(at, tid, Act::Run(cause), |slice| slice.since = woken * 1000)
+    }
+
+    fn wake(&mut self, at: u64, tid: u32, woken: u32) -> &mut Self {
+        self.entry(at, tid, Act::Wake(LOCK), |slice| slice.length = woken)
+    }
+
+    fn finish(&mut self) -> Vec<Finished> {
+        let mut finished = self.requests.finish();
+        finished.sort_by_key(|f| f.row.begin);
+        finished
+    }
+}
+
+/// Wall, queue, downstream and unknown, in microseconds.
+fn parts(finished: &Finished) -> [u64; 4] {
+    let row = &finished.row;
+    [
+        row.wall,
+        row.queue_ns,
+        row.request.downstream_ns,
+        row.request.unknown_ns,
+    ]
+    .map(|ns| ns / 1000)
+}
+
+#[test]
+fn a_loop_that_asks_a_backend_works_between_its_waits() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .run(500, 1, NETWORK, 500)
+        .on(510, 1, Act::Receive(Role::Client), 9, 500)
+        .on(600, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(finished.len(), 1);
+    assert_eq!(parts(&finished[0]), [500, 0, 340, 0]);
+    assert!(!finished[0].ambiguous);
+}
+
+#[test]
+fn requests_that_a_loop_receives_together_wait_for_each_other() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .on(120, 1, Act::Receive(Role::Server), 6, 100)
+        .on(220, 1, Act::Send(Role::Client), 9, 0)
+        .on(320, 1, Act::Send(Role::Client), 10, 0)
+        .block(320, 1, NETWORK)
+        .run(1000, 1, NETWORK, 1000)
+        .on(1010, 1, Act::Receive(Role::Client), 10, 1000)
+        .on(1020, 1, Act::Receive(Role::Client), 9, 1000)
+        .on(1120, 1, Act::Send(Role::Server), 6, 0)
+        .on(1220, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    let mut found: Vec<_> = finished.iter().map(parts).collect();
+    found.sort_unstable();
+    // The second waits from 100 to 220, and its answer comes first.
+    assert_eq!(found[0], [1020, 120, 680, 0]);
+    assert_eq!(found[1][0], 1120);
+    assert_eq!(found[1][2], 780);
+    assert_eq!(found[1][3], 0);
+}
+
+#[test]
+fn a_pool_of_workers_is_handed_requests_by_wake_ups() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(115, 1, 2)
+        .block(120, 1, NETWORK)
+        .run(130, 2, LOCK, 115)
+        .on(430, 2, Act::Send(Role::Server), 5, 0)
+        .block(440, 2, LOCK);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [330, 0, 0, 0]);
+    assert_eq!(finished[0].row.tid, 2);
+}
+
+#[test]
+fn a_worker_that_is_busy_lets_the_next_request_queue() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(115, 1, 2)
+        .block(120, 1, NETWORK)
+        .run(130, 2, LOCK, 115)
+        .run(200, 1, NETWORK, 200)
+        .on(210, 1, Act::Receive(Role::Server), 6, 200)
+        .block(220, 1, NETWORK)
+        .on(430, 2, Act::Send(Role::Server), 5, 0)
+        .on(730, 2, Act::Send(Role::Server), 6, 0)
+        .block(740, 2, LOCK);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [330, 0, 0, 0]);
+    assert_eq!(parts(&finished[1]), [530, 210, 0, 0]);
+}
+
+#[test]
+fn a_timer_is_not_guessed() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .block(120, 1, NETWORK)
+        .run(1000, 1, NETWORK, 1000)
+        .on(1050, 1, Act::Send(Role::Server), 5, 0);
+    assert_eq!(parts(&script.finish()[0]), [950, 0, 0, 880]);
+}
+
+#[test]
+fn after_a_loss_nothing_is_inferred_across_it() {
+    let mut script = Script::default();
+    script.block(1, 1, NETWORK).run(100, 1, NETWORK, 100).on(
+        110,
+        1,
+        Act::Receive(Role::Server),
+        5,
+        100,
+    );
+    script.numbers[1] += 3;
+    script.on(500, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(finished[0].row.wall, 400_000);
+    assert_eq!(finished[0].row.request.unknown_ns, 390_000);
+}

@@ -1,0 +1,152 @@
+//! What a thread does at present, and for whom.
+
+use std::collections::VecDeque;
+
+use tailscope_signals::abi;
+use tailscope_signals::slice::{Share, Slice};
+
+use super::work::{Segment, WorkId};
+
+/// So many of its latest slices a thread remembers, to blame them for the queue behind it.
+const RECENT: usize = 16;
+
+/// A wait that goes on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) since: u64,
+    /// The futex; 0: none.
+    pub(super) futex: u64,
+    /// In a call that sends.
+    pub(super) sends: bool,
+    /// In a call that receives from one socket.
+    pub(super) receives: bool,
+}
+
+/// A thread of a watched process.
+#[derive(Debug, Default)]
+pub(super) struct Thread {
+    /// When its latest entry was written, and which.
+    pub(super) last: u64,
+    pub(super) number: u32,
+    /// For whom its slice is.
+    pub(super) owner: Option<WorkId>,
+    /// The slice so far.
+    pub(super) run: Vec<Segment>,
+    pub(super) run_from: u64,
+    /// Since when it is busy: its latest wait for something to do ended.
+    pub(super) busy_since: u64,
+    /// Its slice follows the end of this work, without a wait in between.
+    pub(super) after: Option<WorkId>,
+    /// It has handed the work of its slice to another thread.
+    pub(super) handed: bool,
+    /// Work that it received and has not gone on with, oldest first, and since when.
+    pub(super) pending: VecDeque<(WorkId, u64)>,
+    /// Its present wait.
+    pub(super) blocked: Option<Wait>,
+    /// The futex at which it waits for something to do.
+    pub(super) idle_at: u64,
+    /// How sure that is.
+    idle_votes: u8,
+    /// Another thread handed it its work, and nothing has shown yet that it goes on with it.
+    pub(super) unproven: bool,
+    /// What it was handed while it waited.
+    pub(super) given: Option<WorkId>,
+    /// The end of its latest wait for a socket: from its wake-up to the CPU.
+    pub(super) woke: Option<Segment>,
+    /// Its latest slices.
+    recent: VecDeque<(WorkId, u64, u64)>,
+}
+
+/// Causes of the part of a wait before the wake-up.
+const BEFORE_WAKING: [u32; 4] = [abi::TS_LOCK, abi::TS_IO, abi::TS_NETWORK, abi::TS_SLEEP];
+
+/// A condition variable of glibc has two futexes, side by side.
+const SAME_FUTEX_BYTES: u64 = 4;
+
+impl Thread {
+    /// Whether it waits where it waits for something to do.
+    pub(super) fn is_idle_at(&self, futex: u64) -> bool {
+        self.idle_at != 0 && self.idle_at.abs_diff(futex) <= SAME_FUTEX_BYTES
+    }
+
+    /// It has waited there without work.
+    pub(super) fn vote_idle_at(&mut self, futex: u64) {
+        if futex == 0 {
+            return;
+        }
+        if self.is_idle_at(futex) {
+            self.idle_votes = (self.idle_votes + 1).min(8);
+        } else if self.idle_votes == 0 {
+            self.idle_at = futex;
+        } else {
+            self.idle_votes -= 1;
+        }
+    }
+
+    /// Whether this entry follows its latest one: none was lost in between.
+    pub(super) fn follows(&self, slice: &Slice) -> bool {
+        self.number == 0 || slice.number == self.number.wrapping_add(1)
+    }
+
+    /// The time since its entry before, up to this one.
+    pub(super) fn segment(&self, slice: &Slice) -> Segment {
+        let from = if self.last == 0 { slice.at } else { self.last };
+        Segment {
+            from: from.min(slice.at),
+            to: slice.at,
+            shares: slice.shares.clone(),
+        }
+    }
+
+    /// Nothing is known of it any more but what it did lately.
+    pub(super) fn forget(&mut self) {
+        let recent = std::mem::take(&mut self.recent);
+        *self = Self {
+            recent,
+            ..Self::default()
+        };
+    }
+
+    /// Takes the slice so far.
+    pub(super) fn take_run(&mut self, at: u64) -> Vec<Segment> {
+        self.run_from = at;
+        std::mem::take(&mut self.run)
+    }
+
+    /// How long the slice so far is.
+    pub(super) fn run_ns(&self) -> u64 {
+        self.run.iter().map(|s| s.to - s.from).sum()
+    }
+
+    /// Remembers for whom it worked.
+    pub(super) fn remember(&mut self, work: WorkId, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        match self.recent.back_mut() {
+            Some((of, _, until)) if *of == work && *until == from => *until = to,
+            _ => self.recent.push_back((work, from, to)),
+        }
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+
+    /// For whom it worked most of that time, but for `but`.
+    pub(super) fn busiest(&self, from: u64, to: u64, but: WorkId) -> Option<WorkId> {
+        let overlap = |a: u64, b: u64| b.min(to).saturating_sub(a.max(from));
+        let others = self.recent.iter().filter(|(work, ..)| *work != but);
+        let most = others.max_by_key(|(_, a, b)| overlap(*a, *b))?;
+        (overlap(most.1, most.2) * 2 > to.saturating_sub(from)).then_some(most.0)
+    }
+}
+
+/// The part of a wait after the wake-up: what the thread then waited for.
+pub(super) fn since_waking(wait: &Segment, woken: u64) -> Segment {
+    let before = |share: &Share| BEFORE_WAKING.contains(&u32::from(share.cause));
+    Segment {
+        from: woken.clamp(wait.from, wait.to),
+        to: wait.to,
+        shares: wait.shares.iter().copied().filter(|s| !before(s)).collect(),
+    }
+}

@@ -1,0 +1,130 @@
+//! Waits and wake-ups: whether a wait is part of a slice, and for whom a thread goes on after it.
+
+use tailscope_signals::abi;
+use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
+
+use super::Requests;
+use super::thread::{Thread, Wait, since_waking};
+
+/// A thread that waits so long without work waits for some.
+const LONG_WAIT_NS: u64 = 500_000;
+
+impl Requests {
+    /// The thread leaves its CPU. If it can't go on: what it did so far is known to be its owner's; what the wait is, only
+    /// its end shows.
+    pub(super) fn block(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
+        let segment = thread.segment(slice);
+        thread.run.push(segment);
+        if u32::from(cause) == abi::TS_PREEMPTED {
+            return;
+        }
+        let owner = thread.owner;
+        if owner.is_some() {
+            // It was woken for work that another thread has taken.
+            let found_nothing = thread.unproven && thread.is_idle_at(slice.since);
+            thread.handed |= found_nothing;
+            self.deliver(thread, owner, slice.at);
+        }
+        thread.blocked = Some(Wait {
+            since: slice.at,
+            futex: slice.since,
+            sends: slice.length == SENDS,
+            receives: slice.length == RECEIVES,
+        });
+        thread.given = None;
+    }
+
+    /// Whether the thread's own work goes on: it has not handed it to another thread, and it has no
+    /// answer yet.
+    fn works_on(&self, thread: &Thread) -> bool {
+        !thread.handed && thread.owner.is_some_and(|owner| self.works.is_live(owner))
+    }
+
+    pub(super) fn run(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
+        let wait = thread.segment(slice);
+        if u32::from(cause) == abi::TS_PREEMPTED {
+            thread.run.push(wait);
+            return;
+        }
+        let woken = if slice.since == 0 {
+            wait.from
+        } else {
+            slice.since
+        };
+        let Some(waited) = thread.blocked.take() else {
+            thread.forget();
+            return;
+        };
+        let works_on = thread.given.is_none() && self.works_on(thread);
+        match u32::from(cause) {
+            abi::TS_LOCK | abi::TS_SLEEP if works_on => thread.run.push(wait),
+            abi::TS_NETWORK if works_on && waited.sends => thread.run.push(wait),
+            abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
+                self.settle_all(thread, waited.since);
+                let given = thread.given.take();
+                thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
+                thread.handed = false;
+                let is_lock = u32::from(cause) == abi::TS_LOCK;
+                let in_between = match thread.owner {
+                    Some(_) => false,
+                    None if is_lock => thread.idle_at != 0 && !thread.is_idle_at(waited.futex),
+                    None => waited.receives,
+                };
+                if !in_between {
+                    thread.busy_since = woken;
+                }
+                thread.unproven = thread.owner.is_some();
+                if thread.unproven || wait.to - wait.from > LONG_WAIT_NS {
+                    thread.vote_idle_at(waited.futex);
+                }
+                let woke = since_waking(&wait, woken);
+                if u32::from(cause) == abi::TS_NETWORK && thread.owner.is_none() {
+                    thread.take_run(slice.at);
+                    thread.woke = Some(woke);
+                    thread.after = None;
+                    return;
+                }
+                thread.take_run(woken);
+                thread.run.push(woke);
+                thread.woke = None;
+                if thread.owner.is_some() {
+                    thread.after = None; // else it just waited for a lock
+                }
+            }
+            _ => thread.run.push(wait),
+        }
+    }
+
+    /// What the thread has not gone on with waits for something else since it blocked.
+    fn settle_all(&mut self, thread: &mut Thread, since: u64) {
+        while let Some((work, from)) = thread.pending.pop_front() {
+            self.queued(thread, work, from, since);
+        }
+    }
+
+    /// The thread wakes another. If that one is idle, it gets the work; else a lock was let go.
+    pub(super) fn wake(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
+        let Some(woken) = self.threads.get(&slice.length) else {
+            return;
+        };
+        let Some(wait) = &woken.blocked else { return };
+        let idle = match u32::from(cause) {
+            abi::TS_LOCK if woken.idle_at != 0 => woken.is_idle_at(wait.futex),
+            abi::TS_NETWORK => true,
+            _ => !self.works_on(woken),
+        };
+        if !idle {
+            return;
+        }
+        let Some((work, _)) = self.choose(thread, slice.at) else {
+            return;
+        };
+        self.deliver(thread, Some(work), slice.at);
+        self.settle_pending(thread, work, slice.at);
+        thread.owner = Some(work);
+        thread.handed = true;
+        if let Some(woken) = self.threads.get_mut(&slice.length) {
+            woken.given = Some(work);
+        }
+    }
+}

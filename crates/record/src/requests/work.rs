@@ -1,0 +1,297 @@
+//! Pieces of work: what threads did and waited for, on the way to the request that it was for.
+//!
+//! Work begins as a request's, or as nobody's: a thread that comes from a queue which no hook shows
+//! works for a request that only its later send names. It then becomes part of that request.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use tailscope_signals::slice::Share;
+
+/// Names a piece of work; never used again.
+pub(super) type WorkId = u64;
+
+/// So many items of one request are kept apart. Further ones are left out, and the request counts as
+/// ambiguous.
+const MOST_ITEMS: usize = 4096;
+
+/// A time of a thread, with what its meter grew by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) shares: Vec<Share>,
+}
+
+impl Segment {
+    /// What of it lies after that moment, with a like part of its causes.
+    pub(super) fn after(&self, from: u64) -> Self {
+        let from = from.clamp(self.from, self.to);
+        let (part, whole) = (self.to - from, (self.to - self.from).max(1));
+        let of = |ns: u64| (u128::from(ns) * u128::from(part) / u128::from(whole)) as u64;
+        let shares = self.shares.iter().map(|share| Share {
+            ns: of(share.ns),
+            ..*share
+        });
+        Self {
+            from,
+            to: self.to,
+            shares: shares.collect(),
+        }
+    }
+}
+
+/// Which request had a thread, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// Its name, where it has one.
+    pub(crate) name: Option<String>,
+    /// Its client; `None` for one on a Unix socket.
+    pub(crate) peer: Option<SocketAddr>,
+    /// How long it took, so far.
+    pub(crate) ns: u64,
+}
+
+/// What a request did or waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A thread worked for it.
+    Slice(Segment),
+    /// A thread went on after it had handed the request to another.
+    Tail(Segment),
+    /// Another server was asked, answered, and was heard.
+    Downstream {
+        sent: u64,
+        ready: u64,
+        received: u64,
+        peer: Option<SocketAddr>,
+        /// Another request may have asked: the oldest that could was taken.
+        guess: bool,
+    },
+    /// A thread had it, or was to get it, and was busy with others.
+    Queue {
+        from: u64,
+        to: u64,
+        behind: Option<Behind>,
+    },
+}
+
+/// What is known of a request beside its items.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) socket: u64,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) cpu: u16,
+    pub(super) ready: u64,
+    /// End of the latest send; 0: none yet.
+    pub(super) ended: u64,
+    pub(super) name: Option<String>,
+}
+
+/// A piece of work.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// It has become part of that.
+    into: Option<WorkId>,
+    pub(super) items: Vec<Item>,
+    pub(super) request: Option<Request>,
+    /// Some of its time may be another request's, or the other way round.
+    pub(super) ambiguous: bool,
+    pub(super) touched: u64,
+    /// Of nobody's: since when its thread was busy with other work, and when it began with this.
+    pub(super) busy: Option<(u64, u64)>,
+    /// Of nobody's: it was handed over as a part of that, which its thread has still to show.
+    pub(super) hint: Option<WorkId>,
+    /// It has asked another server, so its thread does work for somebody.
+    pub(super) proven: bool,
+    /// What was handed over as a part of this.
+    handed: Vec<WorkId>,
+    /// A thread to which this was handed has shown that it works for it.
+    taken: bool,
+}
+
+impl Work {
+    pub(super) fn add(&mut self, item: Item) {
+        if self.items.len() < MOST_ITEMS {
+            self.items.push(item);
+        } else {
+            self.ambiguous = true;
+        }
+    }
+
+    /// Until when something is known of it.
+    pub(super) fn known_until(&self) -> Option<u64> {
+        let ends = self.items.iter().map(|item| match item {
+            Item::Slice(segment) | Item::Tail(segment) => segment.to,
+            Item::Downstream { received, .. } => *received,
+            Item::Queue { to, .. } => *to,
+        });
+        ends.max()
+    }
+}
+
+/// All work that goes on.
+#[derive(Debug, Default)]
+pub(super) struct Works {
+    next: WorkId,
+    works: HashMap<WorkId, Work>,
+}
+
+impl Works {
+    pub(super) fn begin(&mut self, request: Option<Request>, at: u64) -> WorkId {
+        self.next += 1;
+        let work = Work {
+            request,
+            touched: at,
+            ..Work::default()
+        };
+        self.works.insert(self.next, work);
+        self.next
+    }
+
+    /// A thread was handed this work. Until it shows for whom it really works, what it does is kept
+    /// apart: another thread may have been quicker.
+    pub(super) fn begin_handed(&mut self, of: WorkId, at: u64) -> WorkId {
+        let part = self.begin(None, at);
+        if let Some(work) = self.works.get_mut(&part) {
+            work.hint = Some(of);
+        }
+        if let Some(whole) = self.get_mut(of) {
+            whole.handed.push(part);
+        }
+        part
+    }
+
+    /// The request ends: what was handed over of it and has shown nothing else is its own, unless
+    /// some thread has shown that it was the one.
+    pub(super) fn take_back(&mut self, id: WorkId) {
+        let Some(work) = self.get_mut(id) else { return };
+        let (parts, taken) = (std::mem::take(&mut work.handed), work.taken);
+        for part in parts {
+            self.take_back(part);
+            if !taken && self.root(part) == Some(part) && self.is_nobodys(part) {
+                self.merge(part, id);
+            }
+        }
+    }
+
+    /// What this has become part of, and whether that still goes on.
+    pub(super) fn root(&self, mut id: WorkId) -> Option<WorkId> {
+        loop {
+            match self.works.get(&id)?.into {
+                Some(into) => id = into,
+                None => return Some(id),
+            }
+        }
+    }
+
+    pub(super) fn get(&self, id: WorkId) -> Option<&Work> {
+        self.works.get(&self.root(id)?)
+    }
+
+    pub(super) fn get_mut(&mut self, id: WorkId) -> Option<&mut Work> {
+        let root = self.root(id)?;
+        self.works.get_mut(&root)
+    }
+
+    /// Whether more can come of it: its request has no answer, or it is nobody's yet and not a mere
+    /// part of one that has.
+    pub(super) fn is_live(&self, id: WorkId) -> bool {
+        self.get(id).is_some_and(|work| match &work.request {
+            Some(request) => request.ended == 0,
+            None => work.proven || work.hint.is_none_or(|of| self.is_live(of)),
+        })
+    }
+
+    /// Whether no request is known for which it is.
+    pub(super) fn is_nobodys(&self, id: WorkId) -> bool {
+        self.get(id).is_some_and(|work| work.request.is_none())
+    }
+
+    /// `part`, which is nobody's, was for `whole`.
+    pub(super) fn merge(&mut self, part: WorkId, whole: WorkId) {
+        let (Some(part), Some(whole)) = (self.root(part), self.root(whole)) else {
+            return;
+        };
+        if part == whole {
+            return;
+        }
+        let (items, ambiguous, hint, handed) = match self.works.get_mut(&part) {
+            Some(work) => {
+                work.into = Some(whole);
+                let handed = std::mem::take(&mut work.handed);
+                (
+                    std::mem::take(&mut work.items),
+                    work.ambiguous,
+                    work.hint,
+                    handed,
+                )
+            }
+            None => return,
+        };
+        if let Some(work) = self.works.get_mut(&whole) {
+            items.into_iter().for_each(|item| work.add(item));
+            work.ambiguous |= ambiguous;
+            work.handed.extend(handed);
+            work.taken = true;
+        }
+        // Who handed it over worked for the same, if that is all that is known of it.
+        if let Some(hint) = hint.filter(|hint| self.is_nobodys(*hint)) {
+            self.merge(hint, whole);
+        }
+    }
+
+    /// Takes it out.
+    pub(super) fn end(&mut self, id: WorkId) -> Option<Work> {
+        let root = self.root(id)?;
+        self.works.remove(&root)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.works.len()
+    }
+
+    /// Forgets work that nothing has been added to since then, but for requests.
+    pub(super) fn forget_until(&mut self, before: u64, requests_too: bool) {
+        self.works.retain(|_, work| {
+            let is_request = work.request.is_some() && work.into.is_none();
+            work.touched >= before || (!requests_too && is_request)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(from: u64, to: u64) -> Item {
+        let behind = None;
+        Item::Queue { from, to, behind }
+    }
+
+    #[test]
+    fn work_that_turns_out_to_be_a_requests_brings_what_it_has() {
+        let mut works = Works::default();
+        let request = works.begin(Some(Request::default()), 1);
+        let (first, second) = (works.begin(None, 2), works.begin(None, 3));
+        works.get_mut(second).expect("there").add(queue(1, 2));
+        works.merge(second, first);
+        works.merge(first, request);
+        assert_eq!(works.root(second), Some(request));
+        assert_eq!(works.get(first).expect("there").items, [queue(1, 2)]);
+        assert_eq!(works.get(request).expect("there").known_until(), Some(2));
+    }
+
+    #[test]
+    fn what_has_ended_is_nobodys_root() {
+        let mut works = Works::default();
+        let request = works.begin(Some(Request::default()), 1);
+        let part = works.begin(None, 2);
+        works.merge(part, request);
+        assert!(works.end(part).is_some());
+        assert_eq!(works.root(part), None);
+        assert!(!works.is_live(request));
+    }
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What threads of watched servers do, as the kernel's programs write it for the source of spans
+ * `request`: receives, sends, waits and wake-ups. The recorder puts requests together from it.
+ *
+ * An entry lies in a ring of a CPU (struct ts_ring). For each bit of `causes`, lowest first, a
+ * struct ts_share follows: what the thread's meter grew by since the thread's entry before. After
+ * the shares come `extra` bytes.
+ */
+#ifndef TAILSCOPE_SLICE_H
+#define TAILSCOPE_SLICE_H
+
+#include <linux/types.h>
+
+/* What happened. `at` is when, `pid` and `tid` are the thread's. */
+enum sl_kind {
+	SL_SOCKET = 1,	/* first use of a socket; extra: struct sl_socket */
+	SL_RECEIVE = 2, /* since: its data was ready, 0: not known; extra: the first bytes */
+	SL_SEND = 3,	/* a send has returned */
+	SL_CLOSE = 4,	/* this side of the connection sends no more */
+	/* the thread leaves its CPU; detail: why, enum ts_cause; since: the futex that it waits for;
+	 * length: enum sl_wait */
+	SL_BLOCK = 5,
+	SL_RUN = 6,  /* and has one again; since: its wake-up, detail: as when it left */
+	SL_WAKE = 7, /* wakes the thread `length`, which waits; detail: enum ts_cause */
+};
+
+/* In which call a thread waits for a socket. */
+enum sl_wait {
+	SL_POLLS = 0, /* for several sockets, or it is not known */
+	SL_SENDS = 1,
+	SL_RECEIVES = 2,
+};
+
+/* Which end of a connection a socket is. */
+enum sl_role {
+	SL_OTHER = 0,	 /* not a connection between two programs */
+	SL_SERVER = 1,	 /* accepted: requests come in here */
+	SL_CLIENT = 2,	 /* this process connected it: to another server */
+	SL_INTERNAL = 3, /* one end of a pair that this process made (socketpair) */
+};
+
+struct sl_entry {
+	__u64 at;     /* CLOCK_MONOTONIC, ns */
+	__u64 since;  /* see enum sl_kind */
+	__u64 socket; /* its cookie; 0: none */
+	__u32 pid;
+	__u32 tid;
+	__u32 length; /* bytes received or sent, at most 2^31; or a thread */
+	__u32 number; /* of this entry among its thread's; a gap shows a loss */
+	__u16 causes;
+	__u16 cpu;
+	__u16 extra;
+	__u8 kind;
+	__u8 detail; /* of sockets: enum sl_role */
+};
+
+/* The most bytes of a request that are looked at for its name. */
+#define SL_TEXT 64
+
+struct sl_socket {
+	__u8 address[16]; /* of the peer: network order; the first four bytes for IPv4 */
+	__u16 port;	  /* network order */
+	__u16 family;
+	__u32 protocol; /* IPPROTO_… */
+	__u64 own;	/* Unix: this socket's number, */
+	__u64 peer;	/* and its peer's */
+};
+
+#define SL_ENTRY_MAX (sizeof(struct sl_entry) + 14 * 16 /* shares */ + SL_TEXT)
+
+#endif

@@ -1,0 +1,259 @@
+//! What threads of watched servers do, as it travels to the recorder: `struct sl_entry`.
+
+use std::mem::{offset_of, size_of};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::abi;
+use crate::little_endian::{u16_at, u32_at, u64_at};
+use crate::ring::Entry;
+use crate::row::{CAUSES, Malformed};
+
+#[allow(missing_docs, non_camel_case_types, non_upper_case_globals, dead_code)]
+#[allow(clippy::all, clippy::undocumented_unsafe_blocks)]
+mod slice_abi {
+    include!(concat!(env!("OUT_DIR"), "/slice_abi.rs"));
+}
+
+use slice_abi::{sl_entry, sl_socket};
+
+/// What [`Slice::length`] of a block is if the thread waits in a call that sends.
+pub const SENDS: u32 = slice_abi::SL_SENDS;
+/// The same for a call that receives from one socket.
+pub const RECEIVES: u32 = slice_abi::SL_RECEIVES;
+
+/// Which end of a connection a socket is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Not a connection between two programs.
+    #[default]
+    Other,
+    /// Accepted: requests come in here.
+    Server,
+    /// Connected by this process: to another server.
+    Client,
+    /// One end of a pair that this process made.
+    Internal,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Act {
+    /// Something that this recorder does not know.
+    #[default]
+    Other,
+    /// The first use of a socket.
+    Socket(Role),
+    /// A receive has returned.
+    Receive(Role),
+    /// A send has returned.
+    Send(Role),
+    /// This side of a connection sends no more.
+    Close(Role),
+    /// The thread left its CPU, for a cause by the meter's number.
+    Block(u8),
+    /// And it has a CPU again.
+    Run(u8),
+    /// It woke another thread, which waited for this cause.
+    Wake(u8),
+}
+
+/// What a share of an entry says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// The cause, by the meter's number.
+    pub cause: u8,
+    /// Who is to blame for the largest time, as a number that the kernel's programs gave out.
+    pub who: u16,
+    /// How many times.
+    pub n: u32,
+    /// How long together.
+    pub ns: u64,
+}
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address; `None`: a Unix socket, or not known.
+    pub address: Option<SocketAddr>,
+    /// Of a Unix socket: its own number, and its peer's.
+    pub unix: Option<(u64, u64)>,
+    /// Whether it is a stream of TCP.
+    pub tcp: bool,
+}
+
+/// One entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// When, by `CLOCK_MONOTONIC`, in ns.
+    pub at: u64,
+    /// Receive: when its data was ready. Run: when the thread was woken. 0: not known.
+    pub since: u64,
+    /// The socket; 0: none.
+    pub socket: u64,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Bytes, or the thread that was woken.
+    pub length: u32,
+    /// Which one of its thread's entries this is.
+    pub number: u32,
+    /// The CPU.
+    pub cpu: u16,
+    /// What happened.
+    pub act: Act,
+    /// What the thread's meter grew by since its entry before.
+    pub shares: Vec<Share>,
+    /// Of a receive: the first bytes, if it may begin a request.
+    pub text: Vec<u8>,
+    /// Of a socket.
+    pub peer: Peer,
+}
+
+const IPPROTO_TCP: u32 = 6;
+const AF_UNIX: u16 = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+fn role_of(detail: u8) -> Role {
+    match u32::from(detail) {
+        slice_abi::SL_SERVER => Role::Server,
+        slice_abi::SL_CLIENT => Role::Client,
+        slice_abi::SL_INTERNAL => Role::Internal,
+        _ => Role::Other,
+    }
+}
+
+fn act_of(kind: u8, detail: u8) -> Act {
+    match u32::from(kind) {
+        slice_abi::SL_SOCKET => Act::Socket(role_of(detail)),
+        slice_abi::SL_RECEIVE => Act::Receive(role_of(detail)),
+        slice_abi::SL_SEND => Act::Send(role_of(detail)),
+        slice_abi::SL_CLOSE => Act::Close(role_of(detail)),
+        slice_abi::SL_BLOCK => Act::Block(detail),
+        slice_abi::SL_RUN => Act::Run(detail),
+        slice_abi::SL_WAKE => Act::Wake(detail),
+        _ => Act::Other,
+    }
+}
+
+fn peer_of(bytes: &[u8]) -> Peer {
+    let address = offset_of!(sl_socket, address);
+    let octets: [u8; 16] = bytes[address..address + 16].try_into().expect("sixteen");
+    let port = u16_at(bytes, offset_of!(sl_socket, port)).swap_bytes();
+    let [a, b, c, d, ..] = octets;
+    let family = u16_at(bytes, offset_of!(sl_socket, family));
+    let ip: Option<IpAddr> = match family {
+        AF_INET => Some(Ipv4Addr::new(a, b, c, d).into()),
+        AF_INET6 => Some(Ipv6Addr::from(octets).into()),
+        _ => None,
+    };
+    let own = u64_at(bytes, offset_of!(sl_socket, own));
+    let peer = u64_at(bytes, offset_of!(sl_socket, peer));
+    Peer {
+        address: ip.map(|ip| SocketAddr::new(ip.to_canonical(), port)),
+        unix: (family == AF_UNIX).then_some((own, peer)),
+        tcp: ip.is_some() && u32_at(bytes, offset_of!(sl_socket, protocol)) == IPPROTO_TCP,
+    }
+}
+
+impl Entry for Slice {
+    fn read(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        const HEAD: usize = size_of::<sl_entry>();
+        const SHARE: usize = size_of::<abi::ts_share>();
+        const TEXT: usize = slice_abi::SL_TEXT as usize;
+        let malformed = |want| Err(Malformed::of(bytes.len(), want));
+        if bytes.len() < HEAD {
+            return malformed(HEAD);
+        }
+        let causes = u16_at(bytes, offset_of!(sl_entry, causes));
+        let extra = usize::from(u16_at(bytes, offset_of!(sl_entry, extra)));
+        let kind = bytes[offset_of!(sl_entry, kind)];
+        let text = HEAD + causes.count_ones() as usize * SHARE;
+        let want = text + if extra > 0 { TEXT } else { 0 };
+        if bytes.len() < want || causes >> CAUSES != 0 || extra > TEXT || kind == 0 {
+            return malformed(want);
+        }
+        self.at = u64_at(bytes, offset_of!(sl_entry, at));
+        self.since = u64_at(bytes, offset_of!(sl_entry, since));
+        self.socket = u64_at(bytes, offset_of!(sl_entry, socket));
+        self.pid = u32_at(bytes, offset_of!(sl_entry, pid));
+        self.tid = u32_at(bytes, offset_of!(sl_entry, tid));
+        self.length = u32_at(bytes, offset_of!(sl_entry, length));
+        self.number = u32_at(bytes, offset_of!(sl_entry, number));
+        self.cpu = u16_at(bytes, offset_of!(sl_entry, cpu));
+        self.act = act_of(kind, bytes[offset_of!(sl_entry, detail)]);
+        self.shares.clear();
+        let set = (0..CAUSES as u8).filter(|cause| causes & 1 << cause != 0);
+        for (place, cause) in set.enumerate() {
+            let at = HEAD + place * SHARE;
+            self.shares.push(Share {
+                cause,
+                who: u16_at(bytes, at + offset_of!(abi::ts_share, who)),
+                n: u32_at(bytes, at + offset_of!(abi::ts_share, n)),
+                ns: u64_at(bytes, at + offset_of!(abi::ts_share, ns)),
+            });
+        }
+        self.text.clear();
+        self.peer = Peer::default();
+        match self.act {
+            Act::Socket(_) if extra >= size_of::<sl_socket>() => {
+                self.peer = peer_of(&bytes[text..]);
+            }
+            Act::Receive(_) => self.text.extend(&bytes[text..text + extra]),
+            _ => {}
+        }
+        Ok(want)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const _: () = assert!(size_of::<sl_entry>() == 48);
+
+    proptest! {
+        #[test]
+        fn foreign_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = Slice::default().read(&bytes);
+        }
+
+        #[test]
+        fn an_entry_says_what_was_written(
+            at: u64, since: u64, socket: u64, tid: u32, mask in 0u16..1 << CAUSES, text in proptest::collection::vec(any::<u8>(), 0..=64), tail: Vec<u8>,
+        ) {
+            let mut bytes = Vec::new();
+            for word in [at, since, socket] {
+                bytes.extend(word.to_le_bytes());
+            }
+            for word in [7, tid, 9, 11] {
+                bytes.extend(word.to_le_bytes());
+            }
+            for word in [mask, 3, text.len() as u16] {
+                bytes.extend(word.to_le_bytes());
+            }
+            bytes.extend([slice_abi::SL_RECEIVE as u8, slice_abi::SL_CLIENT as u8]);
+            for cause in (0..CAUSES as u64).filter(|cause| mask & 1 << cause != 0) {
+                bytes.extend((1000 + cause).to_le_bytes());
+                bytes.extend(2u32.to_le_bytes());
+                bytes.extend([5, 0, 0, 0]);
+            }
+            if !text.is_empty() {
+                bytes.extend(&text);
+                bytes.extend(vec![0; 64 - text.len()]);
+            }
+            let len = bytes.len();
+            bytes.extend(tail);
+            let mut slice = Slice::default();
+            prop_assert_eq!(slice.read(&bytes), Ok(len));
+            prop_assert_eq!((slice.at, slice.since, slice.socket, slice.tid), (at, since, socket, tid));
+            prop_assert_eq!(slice.act, Act::Receive(Role::Client));
+            prop_assert_eq!(&slice.text, &text);
+            prop_assert_eq!(slice.shares.len(), mask.count_ones() as usize);
+            prop_assert!(slice.shares.iter().all(|s| s.ns == 1000 + u64::from(s.cause) && s.who == 5));
+        }
+    }
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A server with a pool of workers behind a queue: one thread receives, a worker computes, asks a
+ * backend if the request says so, and sends the answer. At its end (SIGTERM) it prints the truth of
+ * each request as a line of JSON: how long threads worked for it, when another server had
+ * it, and when its answer was sent.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+
+#include "clock.h"
+#include "http.h"
+#include "options.h"
+
+#define MOST_JOBS 65536
+#define ID_BYTES 16
+
+struct job {
+	int socket;
+	char id[ID_BYTES];
+	uint64_t work_us, ask_us, after_us;
+	uint64_t receiving, working; /* of both threads: ns without waits for a CPU */
+	uint64_t pushed, popped, asked, answered, sending, sent;
+	struct job *next;
+};
+
+static struct job jobs[MOST_JOBS];
+static uint32_t job_count;
+static struct job *first, **last = &first;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+static uint64_t port, backend, workers = 2;
+static double per_us;
+
+/* The time, less what this thread has waited for a CPU (the second number of its schedstat). */
+static uint64_t working_ns(void)
+{
+	static __thread int schedstat = -1;
+	char text[96] = "";
+	uint64_t ran, waited = 0;
+	bool before_was_read = false;
+
+	if (schedstat < 0)
+		schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	for (;;) { /* until it lost no CPU between the two clocks */
+		uint64_t now = now_ns(), before = waited;
+
+		if (pread(schedstat, text, sizeof(text) - 1, 0) > 0)
+			sscanf(text, "%lu %lu", &ran, &waited);
+		if (before == waited && before_was_read)
+			return now - waited;
+		before_was_read = true;
+	}
+}
+
+static void work(uint64_t us)
+{
+	uint64_t until = now_ns() + us * 1000;
+
+	while (now_ns() < until)
+		loop((uint64_t)per_us);
+}
+
+static void ask_for(struct job *job, int s)
+{
+	char text[REQUEST_BYTES];
+	int length = snprintf(text, sizeof(text), "GET /ask?ask=%llu HTTP/1.1\r\n\r\n",
+			      (unsigned long long)job->ask_us);
+
+	if (send(s, text, (size_t)length, MSG_NOSIGNAL) < 0)
+		die("send to the backend");
+	job->asked = now_ns();
+}
+
+static void hear(struct job *job, int s)
+{
+	char text[REQUEST_BYTES], *body;
+
+	if (!read_head(s, text))
+		die("receive from the backend");
+	body = strstr(text, "\r\n\r\n");
+	job->answered = strtoull(body + 4, NULL, 10);
+}
+
+static void *worker(void *arg)
+{
+	int s = backend ? connect_to(backend) : -1;
+
+	(void)arg;
+	for (;;) {
+		struct job *job;
+		uint64_t began;
+
+		pthread_mutex_lock(&mutex);
+		while (!first)
+			pthread_cond_wait(&more, &mutex);
+		job = first;
+		first = job->next;
+		if (!first)
+			last = &first;
+		pthread_mutex_unlock(&mutex);
+		job->popped = now_ns();
+		began = working_ns();
+		work(job->work_us);
+		if (job->ask_us) {
+			ask_for(job, s);
+			job->working += working_ns() - began;
+			hear(job, s);
+			began = working_ns();
+		}
+		work(job->after_us);
+		job->working += working_ns() - began;
+		job->sending = now_ns();
+		answer(job->socket, "done");
+		job->sent = now_ns();
+	}
+	return NULL;
+}
+
+static void receive(int s, uint64_t began)
+{
+	char head[REQUEST_BYTES];
+	struct job *job = &jobs[job_count];
+	uint64_t locking;
+
+	if (!read_head(s, head)) {
+		close(s);
+		return;
+	}
+	if (job_count == MOST_JOBS - 1)
+		die("too many requests");
+	job_count++;
+	job->socket = s;
+	sscanf(head, "GET /w/%15[a-z]", job->id);
+	job->work_us = number_of(head, "work=");
+	job->ask_us = number_of(head, "ask=");
+	job->after_us = number_of(head, "after=");
+	locking = working_ns();
+	pthread_mutex_lock(&mutex);
+	began += working_ns() - locking;
+	job->next = NULL;
+	*last = job;
+	last = &job->next;
+	pthread_cond_signal(&more);
+	pthread_mutex_unlock(&mutex);
+	job->receiving = working_ns() - began;
+	job->pushed = now_ns();
+}
+
+static void *receiver(void *arg)
+{
+	int listening = listen_on(port), polled = epoll_create1(EPOLL_CLOEXEC), one = 1;
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = listening}, ready[64];
+
+	(void)arg;
+	epoll_ctl(polled, EPOLL_CTL_ADD, listening, &event);
+	for (;;) {
+		int count = epoll_wait(polled, ready, 64, -1);
+		uint64_t began = working_ns();
+
+		for (int i = 0; i < count; i++) {
+			int s = ready[i].data.fd;
+
+			if (s != listening) {
+				receive(s, began);
+				began = working_ns();
+				continue;
+			}
+			s = accept(listening, NULL, NULL);
+			if (s < 0)
+				continue;
+			setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+			event = (struct epoll_event){.events = EPOLLIN, .data.fd = s};
+			epoll_ctl(polled, EPOLL_CTL_ADD, s, &event);
+		}
+	}
+	return NULL;
+}
+
+static void print_truth(void)
+{
+	for (uint32_t i = 0; i < job_count; i++) {
+		const struct job *j = &jobs[i];
+		/* A moment in which both threads worked counts once. */
+		uint64_t both = j->pushed > j->popped ? j->pushed - j->popped : 0;
+
+		if (!j->sent)
+			continue;
+		printf("{\"id\": \"%s\", \"sending\": %llu, \"sent\": %llu, \"working\": %llu, ",
+		       j->id, (unsigned long long)j->sending, (unsigned long long)j->sent,
+		       (unsigned long long)(j->receiving + j->working -
+					    (both < j->receiving ? both : j->receiving)));
+		printf("\"downstream\": [[%llu, %llu]]}\n", (unsigned long long)j->asked,
+		       (unsigned long long)j->answered);
+	}
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	const struct option options[] = {
+	    {"port", "port to listen on", .number = &port},
+	    {"backend", "port of the backend that requests may ask; 0: none", .number = &backend},
+	    {"workers", "threads in the pool", .number = &workers},
+	    {NULL},
+	};
+	const struct option *const tables[] = {options, NULL};
+	pthread_t thread;
+	sigset_t ends;
+	int got;
+
+	options_parse(argc, argv, "A server with a pool of workers behind a queue.", tables);
+	per_us = iterations_per_us() / 4;
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &ends, NULL);
+	for (uint64_t i = 0; i < workers; i++)
+		if (pthread_create(&thread, NULL, worker, NULL))
+			die("pthread_create");
+	if (pthread_create(&thread, NULL, receiver, NULL))
+		die("pthread_create");
+	sigwait(&ends, &got);
+	print_truth();
+	return 0;
+}

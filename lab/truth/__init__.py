@@ -1,0 +1,1 @@
+"""Servers that write down the truth of each request, and the comparison with a ledger."""
