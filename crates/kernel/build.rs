@@ -27,6 +27,7 @@ fn main() {
         "floor",
         "own_level",
         "hazard",
+        "cost",
     ] {
         let status = Command::new(&clang)
             .args([

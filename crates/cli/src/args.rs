@@ -9,6 +9,7 @@ use tailscope_record::quantity::{parse_byte_rate, parse_duration};
 
 use crate::borrow::Borrow;
 use crate::chase::Chase;
+use crate::cost::Cost;
 use crate::guard::Guard;
 use crate::observe::Observe;
 use crate::subject::Subject;
@@ -55,6 +56,7 @@ pub enum Command {
     Guard(Guard),
     Borrow(Borrow),
     Chase(Chase),
+    Cost(Cost),
     Doctor(Doctor),
     /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]

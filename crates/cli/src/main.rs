@@ -9,6 +9,7 @@ mod args;
 mod borrow;
 mod chase;
 mod console;
+mod cost;
 mod doctor;
 mod external;
 mod failure;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Observe(observe) => observe::run(&observe),
         Command::Borrow(borrow) => borrow::run(&borrow),
         Command::Chase(chase) => chase::run(&chase),
+        Command::Cost(cost) => cost::run(cost),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) if generate::is_called(&words) => generate::run(&words),
         Command::External(words) => match borrow::process_of(&words) {

@@ -14,9 +14,11 @@ mod open;
 pub mod page;
 mod pmu;
 mod register;
+mod sampled;
 mod thread;
 
 pub use event::{Event, EventError};
 pub use open::{Counter, Refusal, can_count};
 pub use pmu::{Pmu, Pmus};
+pub use sampled::{Drained, SampledEvent, Sampling, Whose};
 pub use thread::ThreadCounter;

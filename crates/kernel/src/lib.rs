@@ -25,6 +25,7 @@ mod attach;
 mod blame;
 mod calibrate;
 mod config;
+pub mod cost;
 mod fault_events;
 pub mod hazard;
 mod load;

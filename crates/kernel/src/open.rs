@@ -17,16 +17,23 @@ pub(crate) struct Opened {
     pub(crate) level: u32,
 }
 
-/// Reads programs, after it has made sure that they can be loaded.
-pub(crate) fn open(programs: &'static [u8]) -> Result<Opened, LoadError> {
+/// Makes sure that programs can be loaded here, and that libbpf is quiet.
+pub(crate) fn check() -> Result<(), LoadError> {
     quiet();
     if user_namespace_refuses() {
         return Err(LoadError::UserNamespace);
     }
     let missing = missing_capabilities();
-    if !missing.is_empty() {
-        return Err(LoadError::Privilege(missing));
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(LoadError::Privilege(missing))
     }
+}
+
+/// Reads programs, after it has made sure that they can be loaded.
+pub(crate) fn open(programs: &'static [u8]) -> Result<Opened, LoadError> {
+    check()?;
     let btf = Btf::from_vmlinux().map_err(|_| LoadError::NoBtf)?;
     let namespace = PidNamespace::here()?.config()?;
     let mut object = ObjectBuilder::default()

@@ -36,7 +36,7 @@ const MAPS: &[&str] = &[
 ];
 
 /// Any process: which are recorded the programs decide, so that later children are too.
-const EVERYBODY: i32 = -1;
+pub(crate) const EVERYBODY: i32 = -1;
 
 /// What a probe stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,7 @@ pub(crate) fn choose(mechanisms: &mut Mechanisms) -> Uprobes {
     uprobes
 }
 
-fn reason(error: &libbpf_rs::Error) -> String {
+pub(crate) fn reason(error: &libbpf_rs::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => "not permitted".into(),
         ErrorKind::NotFound => "not in this kernel".into(),
@@ -192,9 +192,12 @@ fn attach_to_ourselves(name: &str) -> libbpf_rs::Result<()> {
     }
 }
 
-/// Where in our own file a function is: the mapping that holds it says.
 fn own_code() -> io::Result<u64> {
-    let address = own_code as *const () as u64;
+    place_in_file(own_code as *const () as u64)
+}
+
+/// Where in our own file a function is: the mapping that holds it says.
+pub(crate) fn place_in_file(address: u64) -> io::Result<u64> {
     maps::own()?
         .iter()
         .find(|mapping| mapping.addresses().contains(&address))
@@ -203,7 +206,7 @@ fn own_code() -> io::Result<u64> {
 }
 
 /// `places`: offsets in the file, of instructions and of their semaphores.
-fn attach_multi(
+pub(crate) fn attach_multi(
     program: &libbpf_rs::ProgramMut<'_>,
     file: &Path,
     places: &[(u64, u64)],

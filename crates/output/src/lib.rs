@@ -25,9 +25,15 @@ pub struct Folder {
     path: PathBuf,
 }
 
+/// Whether results are root's.
+#[must_use]
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
 /// The mode of a new folder, before the umask.
 fn folder_mode() -> u32 {
-    if geteuid().is_root() { 0o700 } else { 0o755 }
+    if is_root() { 0o700 } else { 0o755 }
 }
 
 /// The mode of a new file, before the umask.

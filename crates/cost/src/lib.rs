@@ -1,0 +1,29 @@
+//! What observing costs a program: measured on this machine, predicted for a program, and checked.
+//!
+//! [`calibrate`] times one hit of each kind of hook that this machine has. [`Calibration`] keeps
+//! the result with the [`Identity`] of the machine, and refuses to be used on another one.
+//! [`command`] reads what a command line would hook, [`count`] counts how often that is hit, and
+//! [`predict`] puts both together. [`verify`] runs the command in random phases and compares.
+//!
+//! After Akiyama and Hirofuchi (ROSS 2017): a program that is hit N times takes T = T0 + α·N.
+
+#![forbid(unsafe_code)]
+
+pub mod advise;
+pub mod calibrate;
+mod calibration;
+pub mod command;
+pub mod count;
+mod identity;
+mod kind;
+pub mod observers;
+pub mod predict;
+pub mod statistics;
+pub mod target;
+pub mod verify;
+
+pub use calibrate::{Absent, Options, calibrate};
+pub use calibration::{Calibration, CalibrationError, KindCost};
+pub use identity::Identity;
+pub use kind::{KINDS, Kind};
+pub use statistics::Estimate;

@@ -1,0 +1,134 @@
+//! The program that is to be observed, as `/proc` shows it. Reading it costs the program nothing.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// A process and what it has used.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The processes, by their numbers: the one that was named, and its descendants.
+    pub pids: Vec<u32>,
+}
+
+/// Totals of one thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Thread {
+    cpu_ns: u64,
+    switches: u64,
+}
+
+/// Totals at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    threads: HashMap<u32, Thread>,
+}
+
+/// What was used between two readings.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Used {
+    /// CPU time of all threads (ns).
+    pub cpu_ns: u64,
+    /// Times that a thread left its CPU.
+    pub switches: u64,
+    /// Threads that ran.
+    pub running: usize,
+}
+
+impl Target {
+    /// Totals now. Threads that are gone are left out.
+    #[must_use]
+    pub fn read(&self) -> Reading {
+        let mut threads = HashMap::new();
+        for pid in &self.pids {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+            for task in tasks.into_iter().flatten().flatten() {
+                let number = task.file_name().to_str().and_then(|name| name.parse().ok());
+                if let Some((tid, thread)) = number.zip(Thread::read(&task.path())) {
+                    threads.insert(tid, thread);
+                }
+            }
+        }
+        Reading { threads }
+    }
+
+    /// Whether one of them is still there.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.pids.iter().any(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // After the name, which may hold anything, comes the state.
+            let state = stat.rsplit_once(") ").map(|(_, rest)| rest.chars().next());
+            !matches!(state, None | Some(None | Some('Z' | 'X')))
+        })
+    }
+
+    /// Read and write calls of all, and their bytes, since they began.
+    #[must_use]
+    pub fn io(&self) -> Option<(u64, u64)> {
+        let mut sums = (0, 0);
+        for pid in &self.pids {
+            let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+            let value = |name: &str| -> Option<u64> {
+                let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+                line.trim_start_matches(':').trim().parse().ok()
+            };
+            sums.0 += value("syscr")? + value("syscw")?;
+            sums.1 += value("rchar")? + value("wchar")?;
+        }
+        Some(sums)
+    }
+}
+
+impl Thread {
+    fn read(task: &Path) -> Option<Self> {
+        let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
+        let status = fs::read_to_string(task.join("status")).ok()?;
+        let switches = |name: &str| -> Option<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        Some(Self {
+            cpu_ns: schedstat.split(' ').next()?.parse().ok()?,
+            switches: switches("voluntary_ctxt_switches:")?
+                + switches("nonvoluntary_ctxt_switches:")?,
+        })
+    }
+}
+
+impl Reading {
+    /// What was used since an earlier reading. A thread that is new counts from its start.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Used {
+        let mut used = Used::default();
+        for (tid, now) in &self.threads {
+            let then = before.threads.get(tid).copied().unwrap_or_default();
+            let cpu_ns = now.cpu_ns.saturating_sub(then.cpu_ns);
+            used.cpu_ns += cpu_ns;
+            used.switches += now.switches.saturating_sub(then.switches);
+            used.running += usize::from(cpu_ns > 0);
+        }
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_process_uses_cpu_time() {
+        let own = Target {
+            pids: vec![std::process::id()],
+        };
+        let before = own.read();
+        let mut used = Used::default();
+        while used.cpu_ns == 0 || used.switches == 0 {
+            std::thread::yield_now();
+            std::thread::sleep(std::time::Duration::from_micros(10));
+            used = own.read().since(&before);
+        }
+        assert!(own.is_alive() && used.running > 0);
+        assert!(!Target { pids: vec![0] }.is_alive());
+    }
+}

@@ -1,0 +1,372 @@
+//! Events as profilers open them: for a thread or a CPU, counted or sampled into a ring.
+//!
+//! For measuring what they cost: the samples themselves are counted and thrown away.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings as b;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Pages of samples in a ring: a power of two.
+const PAGES: usize = 64;
+const PAGE: usize = 4096;
+/// The length of a record's head.
+const HEAD: usize = 8;
+
+/// What is to be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampling {
+    /// `type` of `struct perf_event_attr`.
+    pub kind: u32,
+    /// `config`.
+    pub config: u64,
+    /// Events from one sample to the next; 0: it only counts.
+    pub period: u64,
+    /// Whether a sample has the call chain.
+    pub chain: bool,
+    /// Whether a sample has the tracepoint's fields.
+    pub raw: bool,
+    /// `precise_ip`: 0, or 2 for a sample that the processor takes itself (PEBS, IBS).
+    pub precise: u8,
+}
+
+impl Sampling {
+    /// The clock of the CPU time, a sample each `period` ns.
+    #[must_use]
+    pub fn cpu_clock(period: u64) -> Self {
+        Self::new(b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CPU_CLOCK, period)
+    }
+
+    /// Context switches, counted.
+    #[must_use]
+    pub fn switches() -> Self {
+        let config = b::PERF_COUNT_SW_CONTEXT_SWITCHES;
+        Self::new(b::PERF_TYPE_SOFTWARE, config, 0)
+    }
+
+    /// Cycles of the processor, a sample each `period` cycles.
+    #[must_use]
+    pub fn cycles(period: u64) -> Self {
+        Self::new(b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CPU_CYCLES, period)
+    }
+
+    /// A tracepoint by its number in tracefs, counted, or each hit sampled with its fields.
+    #[must_use]
+    pub fn tracepoint(id: u64, sampled: bool) -> Self {
+        Self {
+            kind: b::PERF_TYPE_TRACEPOINT,
+            config: id,
+            raw: sampled,
+            ..Self::new(b::PERF_TYPE_TRACEPOINT, 0, sampled.into())
+        }
+    }
+
+    fn new(kind: u32, config: u32, period: u64) -> Self {
+        Self {
+            kind,
+            config: config.into(),
+            period,
+            chain: false,
+            raw: false,
+            precise: 0,
+        }
+    }
+
+    fn attributes(self) -> b::perf_event_attr {
+        let mut attributes = b::perf_event_attr {
+            size: size_of::<b::perf_event_attr>() as u32,
+            type_: self.kind,
+            config: self.config,
+            ..Default::default()
+        };
+        attributes.set_disabled(1);
+        attributes.set_precise_ip(self.precise.into());
+        if self.period > 0 {
+            attributes.__bindgen_anon_1.sample_period = self.period;
+            let wanted = [
+                (b::PERF_SAMPLE_IP, true),
+                (b::PERF_SAMPLE_TID, true),
+                (b::PERF_SAMPLE_TIME, true),
+                (b::PERF_SAMPLE_PERIOD, true),
+                (b::PERF_SAMPLE_CALLCHAIN, self.chain),
+                (b::PERF_SAMPLE_RAW, self.raw),
+            ];
+            attributes.sample_type = wanted
+                .iter()
+                .filter(|(_, is_wanted)| *is_wanted)
+                .fold(0, |all, (bit, _)| all | u64::from(*bit));
+        }
+        attributes
+    }
+}
+
+/// Whose events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// A thread's, wherever it runs; 0 is the calling one.
+    Thread(u32),
+    /// Everybody's on one CPU.
+    Cpu(u32),
+}
+
+/// What a ring held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Samples.
+    pub samples: u64,
+    /// Samples that found the ring full.
+    pub lost: u64,
+    /// How often the kernel stopped the event because it came too often.
+    pub throttled: u64,
+}
+
+impl Drained {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            samples: self.samples + other.samples,
+            lost: self.lost + other.lost,
+            throttled: self.throttled + other.throttled,
+        }
+    }
+}
+
+/// An event that is open. It is closed when this is dropped.
+#[derive(Debug)]
+pub struct SampledEvent {
+    fd: OwnedFd,
+    ring: Option<Ring>,
+}
+
+impl SampledEvent {
+    /// Opens it. It does nothing until it is [enabled](Self::enable).
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT` and `EOPNOTSUPP` where there is no such event, `EACCES` where it is not
+    /// allowed.
+    pub fn open(sampling: Sampling, whose: Whose) -> io::Result<Self> {
+        let mut attributes = sampling.attributes();
+        let (tid, cpu) = match whose {
+            Whose::Thread(tid) => (tid.cast_signed(), -1),
+            Whose::Cpu(cpu) => (-1, cpu.cast_signed()),
+        };
+        // SAFETY: the attributes are a valid structure of the size that they name; the call
+        // returns a fresh descriptor or an error.
+        let fd = unsafe {
+            let flags = b::PERF_FLAG_FD_CLOEXEC.into();
+            perf::perf_event_open(&mut attributes, tid, cpu, -1, flags)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just opened, and ours.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let ring = (sampling.period > 0).then(|| Ring::of(&fd)).transpose()?;
+        Ok(Self { fd, ring })
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn enable(&self) -> io::Result<()> {
+        // SAFETY: a perf event's descriptor; the argument is a number.
+        done(unsafe { perf::ioctls::ENABLE(self.fd.as_raw_fd(), 0) })
+    }
+
+    /// Stops it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn disable(&self) -> io::Result<()> {
+        // SAFETY: a perf event's descriptor; the argument is a number.
+        done(unsafe { perf::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
+    }
+
+    /// The count now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn count(&self) -> io::Result<u64> {
+        let mut count = [0; 8];
+        rustix::io::read(&self.fd, &mut count)?;
+        Ok(u64::from_ne_bytes(count))
+    }
+
+    /// Empties the ring.
+    #[must_use]
+    pub fn drain(&self) -> Drained {
+        self.ring.as_ref().map(Ring::drain).unwrap_or_default()
+    }
+}
+
+impl AsFd for SampledEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn done(code: i32) -> io::Result<()> {
+    match code {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The ring of one event: a page about it, and the records.
+#[derive(Debug)]
+struct Ring(NonNull<b::perf_event_mmap_page>);
+
+impl Ring {
+    const LENGTH: usize = (1 + PAGES) * PAGE;
+
+    fn of(fd: &OwnedFd) -> io::Result<Self> {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
+        let at = unsafe {
+            mmap(
+                ptr::null_mut(),
+                Self::LENGTH,
+                rights,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )?
+        };
+        let page = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at null"))?;
+        Ok(Self(page))
+    }
+
+    fn drain(&self) -> Drained {
+        let page = self.0.as_ptr();
+        // SAFETY: words of the page, which is mapped for as long as `self` lives. The kernel writes
+        // the first, and we alone the second.
+        let (head, tail) = unsafe {
+            (
+                AtomicU64::from_ptr(&raw mut (*page).data_head),
+                AtomicU64::from_ptr(&raw mut (*page).data_tail),
+            )
+        };
+        let end = head.load(Acquire);
+        let drained = parse(tail.load(Relaxed), end, |at| self.word(at));
+        tail.store(end, Release);
+        drained
+    }
+
+    /// Eight bytes of the records; a record never has fewer, nor begins elsewhere than at eight.
+    fn word(&self, at: u64) -> u64 {
+        let at = (at as usize % (PAGES * PAGE)) & !7;
+        // SAFETY: inside the mapping, and aligned; the kernel no longer writes what lies before the
+        // head that was read.
+        unsafe {
+            self.0
+                .as_ptr()
+                .cast::<u8>()
+                .add(PAGE + at)
+                .cast::<u64>()
+                .read_volatile()
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of` with this length; no reference outlives `self`.
+        // Unmapping can only fail for arguments that were never mapped.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), Self::LENGTH) };
+    }
+}
+
+/// What the records from `tail` to `end` are. `word`: eight bytes at a place.
+fn parse(mut tail: u64, end: u64, word: impl Fn(u64) -> u64) -> Drained {
+    let mut drained = Drained::default();
+    while end.wrapping_sub(tail) >= HEAD as u64 && end > tail {
+        let head = word(tail);
+        let (kind, size) = (head as u32, head >> 48);
+        match kind {
+            b::PERF_RECORD_SAMPLE => drained.samples += 1,
+            // The event's number comes first.
+            b::PERF_RECORD_LOST => drained.lost += word(tail + 16),
+            b::PERF_RECORD_LOST_SAMPLES => drained.lost += word(tail + 8),
+            b::PERF_RECORD_THROTTLE => drained.throttled += 1,
+            _ => {}
+        }
+        if size < HEAD as u64 {
+            break; // no record is shorter: what follows can't be found
+        }
+        tail += size;
+    }
+    drained
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(kind: u32, words: &[u64]) -> Vec<u64> {
+        let size = (HEAD + 8 * words.len()) as u64;
+        let mut record = vec![u64::from(kind) | size << 48];
+        record.extend(words);
+        record
+    }
+
+    fn read(words: &[u64]) -> Drained {
+        parse(0, 8 * words.len() as u64, |at| {
+            words.get(at as usize / 8).copied().unwrap_or_default()
+        })
+    }
+
+    #[test]
+    fn samples_losses_and_throttling_are_told_apart() {
+        let words = [
+            record(b::PERF_RECORD_SAMPLE, &[1, 2, 3]),
+            record(b::PERF_RECORD_LOST, &[7, 5]),
+            record(b::PERF_RECORD_THROTTLE, &[1, 2, 3]),
+            record(b::PERF_RECORD_COMM, &[9]),
+            record(b::PERF_RECORD_SAMPLE, &[]),
+        ]
+        .concat();
+        let wanted = Drained {
+            samples: 2,
+            lost: 5,
+            throttled: 1,
+        };
+        assert_eq!(read(&words), wanted);
+        assert_eq!(wanted.and(wanted).lost, 10);
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_bytes_end(words in proptest::collection::vec(any::<u64>(), 0..64)) {
+            let _ = read(&words);
+        }
+    }
+
+    #[test]
+    fn a_busy_thread_is_sampled() {
+        let event = match SampledEvent::open(Sampling::cpu_clock(100_000), Whose::Thread(0)) {
+            Ok(event) => event,
+            Err(e) => {
+                println!("skipped: {e}");
+                return;
+            }
+        };
+        event.enable().expect("it is open");
+        let mut samples = 0;
+        while samples < 3 {
+            samples += event.drain().samples;
+        }
+        event.disable().expect("it is open");
+        let _ = event.drain();
+        let counted = event.count().expect("it can be read");
+        assert!(counted > 0);
+    }
+}
