@@ -58,7 +58,9 @@ def test_the_text_says_first_what_the_two_cpus_are(folder: Path) -> None:
     flat = " ".join(out.split())
     assert re.search(r"CPUs \d+ and \d+: (two cores|threads of one core) by the topology\. ", flat)
     assert flat.startswith(("CPUs ", "Other programs had these CPUs ", "Whether other programs"))
-    assert "16.0 KiB" in out and "50.0 %" in out and "over sync" in out
+    assert "16.0 KiB" in out and "over sync" in out
+    # Accesses are whole numbers, so the share of writes is as near as they allow.
+    assert re.search(r"\b(49\.9|50\.[01]) %", out), out
 
 
 @pytest.mark.measures

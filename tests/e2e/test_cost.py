@@ -14,6 +14,8 @@ from rig import installed
 from rig.processes import Started
 from rig.waiting import until
 
+SAMPLES = ("sample.cpu-clock", "sample.cpu-clock.chain", "sample.cpu-clock.bpf")
+
 
 def cost(*words: object, seconds: float = 120) -> subprocess.CompletedProcess[str]:
     command = [str(installed.tailscope()), "cost", *map(str, words)]
@@ -35,6 +37,22 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if done.returncode == 3:
         pytest.skip(f"can't calibrate here: {done.stderr.splitlines()[0]}")
     told(done)
+    return path
+
+
+@pytest.fixture(scope="module")
+def complete(calibrated: Path) -> Path:
+    """The same, with made figures for kinds that a short or disturbed calibration leaves out."""
+    found = json.loads(calibrated.read_text())
+    known = {kind["kind"] for kind in found["kinds"]}
+    short = [kind for kind, why in found["absent"] if "turns" in why]
+    made = {"ns": {"value": 1000.0, "low": 900.0, "high": 1100.0}, "hits": 1000, "earlier": []}
+    for kind in {*short, *SAMPLES} - known:
+        found["kinds"].append({**found["kinds"][0], **made, "kind": kind})
+    found["absent"] = [one for one in found["absent"] if one[0] not in {*short, *SAMPLES}]
+    found["notices"] = []
+    path = calibrated.with_name("complete.json")
+    path.write_text(json.dumps(found))
     return path
 
 
@@ -109,38 +127,38 @@ def test_a_process_that_is_gone_is_refused(calibrated: Path) -> None:
     assert done.returncode == 2, done
 
 
-def test_samples_and_system_calls_are_predicted(calibrated: Path, busy: Started) -> None:
+def test_samples_and_system_calls_are_predicted(complete: Path, busy: Started) -> None:
     line = "perf record -e cpu-clock -F 999"
-    found = told(cost("predict", "--file", calibrated, "-p", busy.pid, "--with", line, "--json"))
+    found = told(cost("predict", "--file", complete, "-p", busy.pid, "--with", line, "--json"))
     slowdown = found["prediction"]["slowdown"]
     assert 0 < slowdown["low"] <= slowdown["value"] <= slowdown["high"]
     assert found["prediction"]["parts"][0]["per_second"]["value"] <= 999 * 1.05
     line = "bpftrace -e 'tracepoint:syscalls:sys_enter_read { @ = count(); }'"
-    found = told(cost("predict", "--file", calibrated, "-p", busy.pid, "--with", line, "--json"))
+    found = told(cost("predict", "--file", complete, "-p", busy.pid, "--with", line, "--json"))
     read, other = (part["per_second"]["value"] for part in found["prediction"]["parts"])
     # It reads and writes in turn.
     assert read == pytest.approx(other, rel=0.05)
 
 
-def test_a_hook_that_is_not_hit_is_a_bound_and_not_0(calibrated: Path, busy: Started) -> None:
+def test_a_hook_that_is_not_hit_is_a_bound_and_not_0(complete: Path, busy: Started) -> None:
     line = "bpftrace -e 'tracepoint:task:task_rename { @ = count(); }'"
-    words = ("predict", "--file", calibrated, "-p", busy.pid, "--with", line)
+    words = ("predict", "--file", complete, "-p", busy.pid, "--with", line)
     found = told(cost(*words, "--json"))["prediction"]
     assert found["parts"][0]["per_second"]["high"] > 0
     assert found["slowdown"]["high"] > 0
     assert cost(*words).stdout.startswith("predicted: < ")
 
 
-def test_without_progress_nothing_is_verified(calibrated: Path, busy: Started) -> None:
-    words = ("verify", "--file", calibrated, "-p", busy.pid, "--with", "perf record -F 99")
+def test_without_progress_nothing_is_verified(complete: Path, busy: Started) -> None:
+    words = ("verify", "--file", complete, "-p", busy.pid, "--with", "perf record -F 99")
     done = cost(*words)
     assert done.returncode == 0 and "predicted, not verified" in done.stdout
 
 
 @pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
-def test_a_prediction_is_held_against_the_program(calibrated: Path, busy: Started) -> None:
+def test_a_prediction_is_held_against_the_program(complete: Path, busy: Started) -> None:
     line = "perf record -e cpu-clock -F 999"
-    words = ("verify", "--file", calibrated, "-p", busy.pid, "--with", line, "--json")
+    words = ("verify", "--file", complete, "-p", busy.pid, "--with", line, "--json")
     phases = ("--pairs", 3, "--phase", "300ms")
     measured = told(cost(*words, *phases, "--progress", "io:calls"))["measured"]
     assert measured["pairs"] == 3
@@ -151,7 +169,7 @@ def test_a_prediction_is_held_against_the_program(calibrated: Path, busy: Starte
 
 
 @pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
-def test_other_profilers_are_named(calibrated: Path, busy: Started) -> None:
+def test_other_profilers_are_named(complete: Path, busy: Started) -> None:
     with Started(["perf", "stat", "-e", "cs", "-p", str(busy.pid)]) as other:
         fds = Path(f"/proc/{other.pid}/fd")
 
@@ -161,13 +179,13 @@ def test_other_profilers_are_named(calibrated: Path, busy: Started) -> None:
 
         until(observes, "perf has its event")
         line = ("--with", "perf record -F 99", "--json")
-        found = told(cost("predict", "--file", calibrated, "-p", busy.pid, *line))
+        found = told(cost("predict", "--file", complete, "-p", busy.pid, *line))
         notices = found["prediction"]["notices"]
         assert any(f"perf ({other.pid})" in notice for notice in notices), notices
 
 
-def test_advice_stays_within_the_budget(calibrated: Path, busy: Started) -> None:
-    words = ("advise", "--file", calibrated, "-p", busy.pid, "--budget", "2%", "--json")
+def test_advice_stays_within_the_budget(complete: Path, busy: Started) -> None:
+    words = ("advise", "--file", complete, "-p", busy.pid, "--budget", "2%", "--json")
     ways = told(cost(*words))["ways"]
     assert ways[0]["command"].startswith("perf record"), ways
     for way in ways:

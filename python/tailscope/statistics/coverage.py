@@ -130,8 +130,9 @@ class Coverage:
         share = self.share(AMBIGUOUS)
         if share >= WORTH_SAYING:
             yield (
-                f"{percent(share)} of the requests overlapped so that some of their time may "
-                "belong to another: their latency is right, but their causes may not be"
+                f"{percent(share)} of the requests overlapped, or other threads worked for them, "
+                "so that some of their time may belong to another request: their latency is right, "
+                "but their causes may not be"
             )
 
     def sharing(self) -> Iterator[str]:

@@ -72,7 +72,7 @@ fn file(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 fn known(named: Option<&Path>) -> Result<Calibration> {
-    Ok(Calibration::read(&file(named)?).map_err(Failure::machine)?)
+    Calibration::read(&file(named)?).map_err(Failure::machine)
 }
 
 fn calibrate_here(args: &args::Calibrate) -> Result<()> {

@@ -134,7 +134,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_bar_is_as_long_as_asked_and_true_to_a_column(
-            ns in proptest::array::uniform19(0.0..1e9f64),
+            ns in proptest::array::uniform20(0.0..1e9f64),
             running in 0.0..1e9f64,
             width in 1..200usize,
         ) {

@@ -83,10 +83,10 @@ struct config {
 	ts_u64 ring_mask;  /* bytes of a CPU's ring of rows, less one */
 	ts_u32 skip_range; /* small samples: how many requests to pass over is drawn below this */
 	ts_u8 follow_children;
-	ts_u8 from_ready;	      /* ready..send rather than recv..send */
-	ts_u8 tell_programs;	      /* of every program that starts, watched or not */
-	ts_u8 probes;		      /* spans come from probes in programs, too */
-	ts_u8 names;		      /* requests are named after their first bytes */
+	ts_u8 from_ready;    /* ready..send rather than recv..send */
+	ts_u8 tell_programs; /* of every program that starts, watched or not */
+	ts_u8 probes;	     /* spans come from probes in programs, too */
+	ts_u8 names;	     /* requests are named after their first bytes */
 	ts_u8 reserved[7];
 	ts_u8 syscall_kind[SYSCALLS]; /* enum syscall_kind, by the system call's number */
 };

@@ -94,7 +94,7 @@ pub(super) struct Request {
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// It has become part of that.
-    into: Option<WorkId>,
+    pub(super) into: Option<WorkId>,
     pub(super) items: Vec<Item>,
     pub(super) request: Option<Request>,
     /// Some of its time may be another request's, or the other way round.
@@ -107,9 +107,9 @@ pub(super) struct Work {
     /// It has asked another server, so its thread does work for somebody.
     pub(super) proven: bool,
     /// What was handed over as a part of this.
-    handed: Vec<WorkId>,
+    pub(super) handed: Vec<WorkId>,
     /// A thread to which this was handed has shown that it works for it.
-    taken: bool,
+    pub(super) taken: bool,
 }
 
 impl Work {
@@ -233,7 +233,9 @@ impl Works {
         };
         if let Some(work) = self.works.get_mut(&whole) {
             items.into_iter().for_each(|item| work.add(item));
-            work.ambiguous |= ambiguous;
+            // A wake-up does not show which thread takes the work: time in which the thread may have
+            // worked for another request is not told apart.
+            work.ambiguous |= ambiguous || hint.is_some();
             work.handed.extend(handed);
             work.taken = true;
         }
