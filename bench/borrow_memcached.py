@@ -105,7 +105,7 @@ def under_load(b: Bench, rate: int, seconds: int) -> dict[str, float]:
 
 
 def rate_of(b: Bench, pid: int, load: int) -> int:
-    """The rate at which the server alone takes so many percent of its CPU."""
+    """The request rate at which the server alone uses this share of its CPU."""
     before = cpu_ns(pid)
     under_load(b, PROBE_RATE, 3)
     per_request = (cpu_ns(pid) - before) / (3 * PROBE_RATE)

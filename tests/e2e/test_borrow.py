@@ -113,7 +113,7 @@ def lives_idle(pid: int) -> bool:
 
 
 def begun(state: Path, processes: int = 1) -> set[int]:
-    """The batch, once so many of its processes are in their place."""
+    """The batch, once this number of its processes is in place."""
 
     def found() -> set[int]:
         there = batch(state)

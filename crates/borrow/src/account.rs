@@ -17,7 +17,7 @@ use crate::slo::Slo;
 
 /// After a switch, so long counts for neither kind of phase.
 const GUARD_NS: u64 = 5_000_000;
-/// Requests are told when their answer is complete, up to two seconds later.
+/// A request is reported when its answer is complete, up to two seconds later.
 const LATE_NS: u64 = 10_000_000_000;
 const MOST_BLOCKS: usize = 256;
 const MOST_WAITING: usize = 500_000;
@@ -25,7 +25,7 @@ const MOST_WAITING: usize = 500_000;
 const MOST_OPEN: usize = 1_024;
 /// The windows in which an SLO is held or not.
 const WINDOW_NS: u64 = 10_000_000_000;
-/// The rarer kind of phase is at least so long, and so many times the p99.
+/// The shortest phase of the rarer kind, as a time and as a multiple of the p99.
 const SHORTEST_NS: u64 = 100_000_000;
 const LONGEST_NS: u64 = 5_000_000_000;
 const TIMES_P99: u64 = 20;

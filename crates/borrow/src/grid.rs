@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Cells of an octave, as a power of two.
 const CELL_BITS: u32 = 7;
-/// A tail needs so many spans beyond its quantile to say something.
+/// A tail needs this number of spans beyond its quantile.
 const FEWEST_BEYOND: f64 = 10.0;
 
 /// Counts of latencies. It takes memory only for cells in use.
@@ -53,7 +53,7 @@ impl Grid {
     }
 }
 
-/// Whether so many spans say something of a quantile.
+/// Whether this number of spans is enough for a quantile.
 pub(crate) fn enough(count: f64, q: f64) -> bool {
     // 1 - 0.99 is a little less than 0.01.
     count * (1.0 - q) >= FEWEST_BEYOND - 1e-6

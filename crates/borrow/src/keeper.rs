@@ -165,7 +165,7 @@ impl<'s> Keeper<'s> {
         Ok(keeper)
     }
 
-    /// A borrower that does not read loses what it is told; it will see that it is behind.
+    /// A borrower that does not read loses messages, and notices the gap later.
     fn send(&self, message: &Message) {
         let mut socket = self.socket;
         let _ = socket.write_all(&line(message));

@@ -166,9 +166,9 @@ pub(crate) struct Watch {
 
 /// How often the batch is looked through.
 const EVERY: Duration = Duration::from_millis(200);
-/// Only every so many looks go through all processes of the machine. The others see the cgroups.
+/// One look in this number goes through all processes; the others read the cgroups.
 const THOROUGH: u32 = 5;
-/// A look takes at most one part in so many of the keeper's time.
+/// A look takes at most this fraction (1/N) of the keeper's time.
 const EFFORT: u32 = 20;
 
 impl Watch {

@@ -8,7 +8,7 @@ use std::time::Duration;
 const DESCRIPTORS: &[&str] = &["anon_inode:[perf_event]", "anon_inode:bpf_link"];
 /// How long the CPUs are watched to see which one is idle.
 const WATCHED: Duration = Duration::from_millis(100);
-/// So many observers are named.
+/// The most observers that are named.
 const NAMED: usize = 5;
 
 /// A sentence on the other processes that hold perf events or attached programs, if there are some.

@@ -71,7 +71,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Of so many replicas.
+    /// For this number of replicas.
     #[must_use]
     pub fn new(words: Words, replicas: usize) -> Self {
         let place = |_| Place {

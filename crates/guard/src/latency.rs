@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 const HALF: Duration = Duration::from_secs(10);
 /// Fewer samples give no percentile.
 const FEWEST: u64 = 100;
-/// A percentile is computed again after so many samples.
+/// After this number of samples, the percentile is computed again.
 const REFRESH: u64 = 64;
 /// Longer ones count as this long.
 const LONGEST_US: u64 = 60_000_000;

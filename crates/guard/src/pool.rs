@@ -19,7 +19,7 @@ use crate::options::CONNECT;
 use crate::replica::Lease;
 use crate::shared_stream::{Hurry, SharedStream};
 
-/// So many idle connections are kept to a replica.
+/// The most idle connections that are kept to a replica.
 const MOST_IDLE: usize = 256;
 /// So long: many servers close theirs after 60 or 75 seconds.
 const LONGEST_IDLE: Duration = Duration::from_secs(50);

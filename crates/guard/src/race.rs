@@ -23,7 +23,7 @@ use crate::worker::Worker;
 const MOST_RETRIES: u32 = 3;
 /// A hazard that is expected to be over sooner is waited for.
 const WORTH: Duration = Duration::from_millis(1);
-/// One in so many losers is followed to its end.
+/// One loser in this number is followed to its end.
 const FOLLOWED: u64 = 8;
 
 /// A request without a body, of which as many as needed can be made.

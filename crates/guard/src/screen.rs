@@ -38,7 +38,7 @@ const READ_AT_ONCE: usize = 16 * 1024;
 enum State {
     /// Before or in a request's head.
     Head,
-    /// So many bytes of a body are left.
+    /// This number of bytes of a body is left.
     Length(u64),
     /// In a chunked body.
     Chunked(Chunks),

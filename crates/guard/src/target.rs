@@ -30,7 +30,7 @@ impl Target {
     }
 }
 
-/// So many processes of a replica are watched.
+/// The most processes of a replica that are watched.
 const MOST: usize = 256;
 
 /// These, and their children that run the same program: workers that came later.

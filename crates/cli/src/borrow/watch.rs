@@ -21,7 +21,7 @@ const STEER_EVERY: Duration = Duration::from_millis(500);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// With an SLO, without an order for so long, the keeper holds the batch back.
 const LEASE_NS: u64 = 3_000_000_000;
-/// So many requests wait at most for the next poll.
+/// The most requests that wait for the next poll.
 const MOST_TAPPED: usize = 500_000;
 
 /// The requests since the last poll, and how many were too many.

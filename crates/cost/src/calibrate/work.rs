@@ -46,7 +46,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// Hits the hook so many times.
+    /// Hits the hook this number of times.
     pub fn run(&self, times: u64) {
         match self {
             Self::Calls(call) => call.repeat(times),
@@ -99,7 +99,7 @@ impl Partner {
         })
     }
 
-    /// Switches so many times, rounded down to an even number.
+    /// Switches this number of times, rounded down to an even number.
     fn switch(&self, times: u64) {
         let Some(ask) = &self.ask else { return };
         let mut byte = [0u8];

@@ -36,7 +36,7 @@ pub struct Head {
 /// What follows a head.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
-    /// So many bytes, then the next request.
+    /// This number of bytes, then the next request.
     Length(u64),
     /// Chunks.
     Chunked,

@@ -7,7 +7,7 @@ use super::{Batch, OTHER_NAMES, RowPipeline};
 use crate::convert::{Context, Unit};
 use crate::requests::{Behind as BehindRequest, Finished};
 
-/// So many kinds of requests, and of servers that they ask, have names of their own.
+/// The most request names, and the most names of servers that they ask.
 const MOST_REQUEST_NAMES: usize = 1000;
 const MOST_PEERS: usize = 256;
 

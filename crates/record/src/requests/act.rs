@@ -11,7 +11,7 @@ use super::{DOUBTFUL_FROM_NS, Requests};
 /// A send may take so long, and the other server may answer meanwhile.
 const LONGEST_SEND_NS: u64 = 100_000;
 
-/// So many works may wait in a socket of a pair, and so many calls on a socket.
+/// The most works that wait in a socket of a pair, and the most calls on a socket.
 const MOST_WAITING: usize = 1024;
 
 impl Requests {
