@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tailscope_kernel::hazard::{Hazards, SLOTS};
-use tailscope_kernel::timeline::Listening;
+use tailscope_kernel::jvm_probes::Listening;
 use tailscope_kernel::{Also, drop_capabilities};
 use tailscope_process::maps::{CodeFile, code_files};
 use tailscope_signals::clock::Monotonic;

@@ -6,24 +6,22 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, UsdtOpts};
+use libbpf_rs::{Link, MapCore, MapFlags, Object};
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::{Change, Kind, Words, abi};
 
+use crate::jvm_probes::{self, JvmProbe, Listening};
 use crate::load_error::{LoadError, kernel};
-use crate::object::{map_of, program};
+use crate::object::map_of;
 use crate::open::open;
 use crate::process_events::Ring;
 use crate::shared::{self, Plain};
-use crate::timeline::Listening;
 use crate::watched::Watched;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hazard.bpf.o"));
 
 /// How many replicas there may be.
 pub const SLOTS: u32 = shared::HAZARD_SLOTS;
-/// Any process that maps the library: which are watched the programs decide.
-const EVERYBODY: i32 = -1;
 
 /// Program, probe, what it tells, whether that ends.
 const PROBES: &[(&str, &str, u32, bool)] = &[
@@ -146,27 +144,16 @@ impl Hazards {
 
     /// Listens to the probes of a `libjvm.so`, in every process that has it mapped, now or later.
     pub fn listen(&mut self, library: &Path) -> Listening {
-        let mut links: Vec<Link> = Vec::new();
-        for &(name, probe, kind, ends) in PROBES {
+        let probes = PROBES.iter().map(|&(program, name, kind, ends)| {
             let end = if ends { shared::HAZARD_COOKIE_END } else { 0 };
-            let options = UsdtOpts {
-                cookie: u64::from(kind | end),
-                ..Default::default()
-            };
-            let attached = program(&mut self.object, name)
-                .attach_usdt_with_opts(EVERYBODY, library, "hotspot", probe, options);
-            match attached {
-                Ok(link) => links.push(link),
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Listening::Refused(format!("{e:#}")),
+            let cookie = u64::from(kind | end);
+            JvmProbe {
+                name,
+                program,
+                cookie,
             }
-        }
-        let count = links.len();
-        self.links.extend(links);
-        match count {
-            0 => Listening::NoProbes,
-            count => Listening::To(count),
-        }
+        });
+        jvm_probes::listen(&mut self.object, &mut self.links, library, probes)
     }
 
     /// Hands on what changed.

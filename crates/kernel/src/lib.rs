@@ -28,6 +28,7 @@ mod config;
 pub mod cost;
 mod fault_events;
 pub mod hazard;
+pub mod jvm_probes;
 mod load;
 mod load_error;
 mod losses;

@@ -23,7 +23,6 @@ pub enum First {
 pub const SLOTS: usize = 8;
 const PITCH: usize = 64;
 
-#[cfg(target_arch = "x86_64")]
 macro_rules! functions {
     ($name:literal, $code:literal) => {
         global_asm!(
@@ -49,23 +48,6 @@ mod code {
     functions!("tailscope_cost_nop5", ".byte 0x0f, 0x1f, 0x44, 0, 0");
 }
 
-#[cfg(target_arch = "aarch64")]
-macro_rules! functions {
-    ($name:literal, $code:literal) => {
-        global_asm!(
-            ".pushsection .text.tailscope_cost, \"ax\", @progbits",
-            ".p2align 6",
-            concat!(".globl ", $name),
-            concat!($name, ":"),
-            ".rept 8",
-            $code,
-            "ret",
-            ".p2align 6",
-            ".endr",
-            ".popsection",
-        );
-    };
-}
 #[cfg(target_arch = "aarch64")]
 mod code {
     use super::global_asm;

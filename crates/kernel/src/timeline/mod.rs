@@ -24,7 +24,6 @@ use crate::select::{Tracepoint, choose_fault_hook, fentry_refused, select_tracep
 use crate::shared::{self, Plain};
 use crate::watched::Watched;
 use crate::{Measurement, Mechanisms};
-pub use jvm::Listening;
 use size::RingSize;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/timeline.bpf.o"));

@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use tailscope_kernel::timeline::{Events, Listening};
+use tailscope_kernel::jvm_probes::Listening;
+use tailscope_kernel::timeline::Events;
 use tailscope_process::maps::{CodeFile, code_files};
 use tailscope_symbols::elf::Elf;
 use tailscope_symbols::usdt;

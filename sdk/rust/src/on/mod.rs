@@ -2,6 +2,7 @@
 
 mod abi;
 mod channels;
+mod chunks;
 mod clock;
 mod counters;
 mod guard;
