@@ -8,6 +8,7 @@ from typing import ClassVar
 from proof.ports import free_port
 
 from thirdparty import built, client
+from thirdparty.behind import Behind
 from thirdparty.case import FRESH, Case
 from thirdparty.client import Client
 from thirdparty.nginx import nginx
@@ -136,6 +137,67 @@ class MemcachedThreads(Case):
         return client.run({"get and set": words}, seconds)
 
 
+class HaProxy(Behind):
+    """Debian's HAProxy, which keeps its connections to the backend, with its threads."""
+
+    title = "HAProxy"
+
+    def start(self) -> None:
+        backend = self.start_backend()
+        timeouts = "".join(f"  timeout {what} 30s\n" for what in ("connect", "client", "server"))
+        (self.folder / "conf").write_text(
+            f"global\n  nbthread 2\ndefaults\n  mode http\n{timeouts}"
+            f"listen all\n  bind 127.0.0.1:{self.port}\n  server one 127.0.0.1:{backend}\n"
+        )
+        self.process = self.run(built.path("haproxy"), "-db", "-f", self.folder / "conf")
+
+
+class Varnish(Behind):
+    """Debian's Varnish, which asks the backend each time: a thread pool for both sides."""
+
+    title = "Varnish, pass"
+    ANSWERS = "pass"
+
+    def start(self) -> None:
+        backend = self.start_backend()
+        (self.folder / "vcl").write_text(
+            f'vcl 4.1; backend default {{ .host = "127.0.0.1"; .port = "{backend}"; }}'
+            f"sub vcl_recv {{ return ({self.ANSWERS}); }}"
+            "sub vcl_backend_response { set beresp.ttl = 1h; }"
+        )
+        where = ("-a", f"127.0.0.1:{self.port}", "-n", self.folder / "work")
+        self.process = self.run(built.path("varnishd"), "-F", *where, "-f", self.folder / "vcl")
+
+
+class VarnishHits(Varnish):
+    """The same, with all answers from its memory."""
+
+    title = "Varnish, hits"
+    ANSWERS = "hash"
+    rates: ClassVar = {"/fast": 1000}
+
+
+class Apache(Case):
+    """Debian's Apache with a file: processes of threads (event)."""
+
+    title = "Apache, event"
+    rates: ClassVar = {"/file": 1000}
+
+    def start(self) -> None:
+        (self.folder / "file").write_text("an answer\n" * 100)
+        modules = "".join(
+            f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"
+            for name in ("mpm_event", "authz_core")
+        )
+        (self.folder / "conf").write_text(
+            f"{modules}ServerName localhost\nListen 127.0.0.1:{self.port}\nUser nobody\n"
+            f"PidFile {self.folder}/pid\nErrorLog {self.folder}/error\n"
+            f"DocumentRoot {self.folder}\nMaxKeepAliveRequests 0\n"
+        )
+        program = built.path("apache2")
+        self.process = self.run(program, "-D", "FOREGROUND", "-f", self.folder / "conf")
+
+
 #: In the order of the table.
 OTHERS: dict[str, type[Case]] = {
     "lighttpd": Lighttpd,
@@ -146,4 +208,8 @@ OTHERS: dict[str, type[Case]] = {
     "php-fpm": PhpFpm,
     "mojolicious": Mojolicious,
     "memcached": MemcachedThreads,
+    "haproxy": HaProxy,
+    "varnish": Varnish,
+    "varnish-hits": VarnishHits,
+    "apache": Apache,
 }

@@ -9,16 +9,13 @@ import sys
 from typing import ClassVar
 
 from proof.machine import LAB, running
-from proof.ports import free_port
 
 from thirdparty import built
+from thirdparty.behind import Behind
 from thirdparty.case import KEPT, Case
 from thirdparty.client import Client
 from thirdparty.nginx import nginx
 from thirdparty.postgres import PostgresRowLock
-
-#: What a server asks a backend that answers after 2 or 20 ms.
-TWO_KINDS = {"/fast": 200.0, "/slow": 100.0}
 
 
 class Echo(Case):
@@ -29,19 +26,6 @@ class Echo(Case):
 
     def start(self) -> None:
         self.process = self.run(built.echo(), self.port)
-
-
-class Behind(Case):
-    """A server that asks a backend, which is not recorded, for each answer."""
-
-    rates: ClassVar = TWO_KINDS
-    connections: ClassVar = 16
-
-    def start_backend(self) -> int:
-        """Starts it, and returns its port."""
-        port = free_port()
-        self.run(built.go(), "backend", port, port=port)
-        return port
 
 
 class NginxProxy(Behind):

@@ -63,21 +63,33 @@ impl Target {
         })
     }
 
-    /// Read and write calls of all, and their bytes, since they began.
+    /// Read and write calls of all, and their bytes, since they began. `None`: the kernel does not
+    /// show those of the named process.
+    ///
+    /// One that is gone is left out: with its end, its parent's totals took its own over
+    /// (`wait_task_zombie`, kernel/exit.c).
     #[must_use]
     pub fn io(&self) -> Option<(u64, u64)> {
-        let mut sums = (0, 0);
-        for pid in &self.pids {
-            let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-            let value = |name: &str| -> Option<u64> {
-                let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-                line.trim_start_matches(':').trim().parse().ok()
-            };
-            sums.0 += value("syscr")? + value("syscw")?;
-            sums.1 += value("rchar")? + value("wchar")?;
-        }
-        Some(sums)
+        let mut all = self.pids.iter().map(|pid| io_of(*pid));
+        let (calls, bytes) = all.next()??;
+        Some(
+            all.flatten()
+                .fold((calls, bytes), |sums, one| (sums.0 + one.0, sums.1 + one.1)),
+        )
     }
+}
+
+/// Read and write calls of one process, and their bytes. `None`: it is gone, or not ours to read.
+fn io_of(pid: u32) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let value = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_start_matches(':').trim().parse().ok()
+    };
+    Some((
+        value("syscr")? + value("syscw")?,
+        value("rchar")? + value("wchar")?,
+    ))
 }
 
 impl Thread {
@@ -130,5 +142,27 @@ mod tests {
         }
         assert!(own.is_alive() && used.running > 0);
         assert!(!Target { pids: vec![0] }.is_alive());
+    }
+
+    #[test]
+    fn what_a_child_read_is_in_its_parents_totals_when_it_is_gone() {
+        let own = std::process::id();
+        let mut child = std::process::Command::new("head")
+            .args(["-c", "1000000", "/dev/zero"])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("head");
+        let tree = Target {
+            pids: vec![own, child.id()],
+        };
+        let before = Target { pids: vec![own] }.io().expect("our own totals");
+        child.wait().expect("its end");
+        let after = tree.io().expect("our own totals");
+        assert!(after.0 > before.0 && after.1 >= before.1 + 1_000_000);
+        assert_eq!(
+            Target { pids: vec![0, own] }.io(),
+            None,
+            "the named one counts"
+        );
     }
 }
