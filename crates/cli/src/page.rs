@@ -19,7 +19,7 @@ use crate::streams::save;
 /// A report with its kind, by which `tailscope report` knows how to draw it.
 #[derive(Debug, Serialize)]
 pub struct Report<'r, T> {
-    /// `observe`, `timeline` or `chase`.
+    /// A key of `PAGES` in python/tailscope/present/pages/__init__.py.
     pub kind: &'static str,
     #[serde(flatten)]
     pub report: &'r T,

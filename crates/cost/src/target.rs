@@ -63,19 +63,15 @@ impl Target {
         })
     }
 
-    /// Read and write calls of all, and their bytes, since they began. `None`: the kernel does not
-    /// show those of the named process.
+    /// Read and write calls of all, and their bytes, since they began. `None`: the kernel shows
+    /// those of none of them.
     ///
     /// One that is gone is left out: with its end, its parent's totals took its own over
     /// (`wait_task_zombie`, kernel/exit.c).
     #[must_use]
     pub fn io(&self) -> Option<(u64, u64)> {
-        let mut all = self.pids.iter().map(|pid| io_of(*pid));
-        let (calls, bytes) = all.next()??;
-        Some(
-            all.flatten()
-                .fold((calls, bytes), |sums, one| (sums.0 + one.0, sums.1 + one.1)),
-        )
+        let all = self.pids.iter().filter_map(|pid| io_of(*pid));
+        all.reduce(|sums, one| (sums.0 + one.0, sums.1 + one.1))
     }
 }
 

@@ -22,6 +22,7 @@ use tailscope_kernel::{PidNamespace, Spot};
 use tailscope_record::{Process, ResolvedProbes, SpanSource};
 
 use crate::failure::Failure;
+use crate::page;
 use crate::screen::Screen;
 use crate::streams::{print_json, print_laid_out};
 use crate::subject::{load_failure, stop_on_signals, targets};
@@ -37,13 +38,23 @@ pub fn run(args: Cost) -> Result<ExitCode> {
         What::Calibrate(args) => calibrate_here(&args)?,
         What::Show(args) => {
             let known = known(args.file.as_deref())?;
-            publish(args.json, &known, || text::calibration(&known))?;
+            publish(args.json, &calibration(&known), || {
+                text::calibration(&known)
+            })?;
         }
         What::Predict(args) => predict_with(&args)?,
         What::Verify(args) => verify_with(&args)?,
         What::Advise(args) => advise_within(&args)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// With its kind, by which `tailscope report` draws it.
+fn calibration(of: &Calibration) -> page::Report<'_, Calibration> {
+    page::Report {
+        kind: "cost-calibration",
+        report: of,
+    }
 }
 
 fn publish(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
@@ -111,7 +122,9 @@ fn calibrate_here(args: &args::Calibrate) -> Result<()> {
     }
     found.write(&path).map_err(Failure::machine)?;
     screen.say(&format!("kept in {}", path.display()));
-    publish(args.json, &found, || text::calibration(&found))
+    publish(args.json, &calibration(&found), || {
+        text::calibration(&found)
+    })
 }
 
 /// The process and what it made.

@@ -5,6 +5,7 @@
     observe…, joint   what the page of an observation says
     timeline          what the page of a slow request says
     borrow            what the page of lent idle time says
+    chase, cost       what the pages of the two benchmarks say
     explain…          what the page of an explanation says, and how its JSON is read
     templates         how they say it, in HTML (Jinja2)
 
@@ -74,8 +75,8 @@ def unknown(report: Mapping[str, Any]) -> str:
     if report.keys() & {"rates", "stories", "causes"}:
         return "an older tailscope wrote this JSON: write it again with this version"
     return (
-        "this JSON has no page: write it with tailscope explain --json, tailscope observe --json "
-        "or tailscope timeline story --json"
+        "this JSON has no page: write it with the option --json of tailscope explain, observe, "
+        "timeline story, borrow, chase or cost"
     )
 
 
@@ -104,10 +105,32 @@ def borrow(report: Mapping[str, Any], _number: int) -> str:
     return rendered("borrow", context(report))
 
 
+def chase(report: Mapping[str, Any], _number: int) -> str:
+    from tailscope.present.pages.chase import context
+
+    return rendered("chase", context(report))
+
+
+def calibration(report: Mapping[str, Any], _number: int) -> str:
+    from tailscope.present.pages.cost import calibration as context
+
+    return rendered("cost", context(report))
+
+
+def cost(report: Mapping[str, Any], _number: int) -> str:
+    from tailscope.present.pages.cost import prediction as context
+
+    return rendered("cost", context(report))
+
+
 #: The page of each kind of report. `kind` in the JSON is the key.
 PAGES: dict[str, Callable[[Mapping[str, Any], int], str]] = {
     "explain": explain,
     "borrow": borrow,
+    "chase": chase,
+    "cost-calibration": calibration,
+    "cost-predict": cost,
+    "cost-verify": cost,
     "observe": observe,
     "timeline": timeline,
 }

@@ -26,6 +26,8 @@ class Axis:
     logarithmic: bool = False
     #: Zero has a place of its own, before the lowest value.
     zero: bool = False
+    #: Labels of a logarithmic axis are at powers of two, as for sizes of memory.
+    binary: bool = False
 
     @classmethod
     def linear(cls, low: float, high: float) -> Axis:
@@ -83,7 +85,11 @@ class Axis:
         return [(0.0, "0"), *found] if self.zero else found
 
     def ratios(self, most: int) -> list[float]:
-        """Powers of ten, with 2 and 5 between if there is room."""
+        """Powers of ten, with 2 and 5 between if there is room; or powers of two."""
+        if self.binary:
+            first, last = math.ceil(math.log2(self.low)), math.floor(math.log2(self.high))
+            step = max(1, math.ceil((last - first + 1) / max(most, 1)))
+            return [2.0**power for power in range(first, last + 1, step)]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         ticks: list[float] = []
         for steps in ((1, 2, 5), (1, 3), (1,)):
