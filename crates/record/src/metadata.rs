@@ -7,7 +7,7 @@ use tailscope_signals::clock::{Clock, unix_ns};
 use tailscope_trace::{Cause, CauseSet, Metadata, Rung};
 
 use crate::counting::Counting;
-use crate::{Options, machine};
+use crate::{Options, SpanSource, machine};
 
 /// Which causes this machine measures in this recording.
 pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans>) -> CauseSet {
@@ -69,6 +69,9 @@ pub(crate) fn metadata(
         })
         .collect();
     mechanisms.insert("steal".into(), steal_rung(steal));
+    if !options.spans.contains(&SpanSource::Request) {
+        mechanisms.insert("downstream".into(), no_downstream());
+    }
     if !options.counters.is_empty() {
         mechanisms.insert("counters".into(), counting.rung());
     }
@@ -93,6 +96,14 @@ pub(crate) fn metadata(
         budget: options.keep.budget,
         ladder: mechanisms,
         counters: counting.columns(),
+    }
+}
+
+/// Why a recording of other spans than requests does not say what they waited for.
+fn no_downstream() -> Rung {
+    Rung {
+        rung: None,
+        why: "only --span request measures it".into(),
     }
 }
 
