@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use tailscope_kernel::{Kernel, Measurement, SocketSpans};
 use tailscope_signals::clock::{Clock, unix_ns};
-use tailscope_trace::{Cause, CauseSet, Metadata, Rung};
+use tailscope_trace::{Cause, CauseSet, Link, Metadata, Rung};
 
 use crate::counting::Counting;
-use crate::{Options, machine};
+use crate::{Options, SpanSource, machine};
 
 /// Which causes this machine measures in this recording.
 pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans>) -> CauseSet {
@@ -93,7 +93,20 @@ pub(crate) fn metadata(
         budget: options.keep.budget,
         ladder: mechanisms,
         counters: counting.columns(),
+        links: links(options),
     }
+}
+
+/// What joins spans of the ledger with other records.
+fn links(options: &Options) -> Vec<Link> {
+    let mut links = Vec::new();
+    if options.spans.contains(&SpanSource::Request) {
+        links.extend(Link::CHAIN);
+        if options.traces {
+            links.extend(Link::TRACE);
+        }
+    }
+    links
 }
 
 /// How stolen time is measured here, for the ledger and for `doctor`.
