@@ -52,9 +52,12 @@ pub(crate) struct Links {
     pub(crate) trace: Option<Trace>,
 }
 
-/// The number of a connection of TCP or UDP, the same at both of its ends: FNV-1a of both addresses,
-/// the lower one first. `None` for a Unix socket.
+/// The number of a connection of TCP, the same at both of its ends: FNV-1a of both addresses, the
+/// lower one first. `None` for other sockets.
 pub(super) fn connection(peer: &Peer) -> Option<i64> {
+    if !peer.tcp {
+        return None;
+    }
     let mut ends = [bytes(peer.local?), bytes(peer.address?)];
     ends.sort_unstable();
     let mut number = 0xcbf2_9ce4_8422_2325u64;
@@ -87,6 +90,7 @@ mod tests {
         Peer {
             local: parsed(local),
             address: parsed(address),
+            tcp: true,
             ..Peer::default()
         }
     }
