@@ -24,6 +24,9 @@ examples:
                                         why all requests in SLOW take longer
                                         than in OK
   tailscope explain LEDGER --span get   the causes for spans named get
+  tailscope explain PROXY --through BACKEND
+                                        what the backend did while requests of
+                                        the proxy waited for it
   tailscope explain LEDGER -v           all figures of each cause
   tailscope explain LEDGER --segment 10m
                                         compare time segments of 10 minutes
@@ -96,6 +99,12 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument(
         "--span", metavar="NAME", help="spans to explain; default: the most frequent name"
+    )
+    found.add_argument(
+        "--through",
+        metavar="LEDGER",
+        help="open the time that requests waited for another server (downstream) into the causes "
+        "of that server, which this is a recording of",
     )
     found.add_argument(
         "--segment",
@@ -216,13 +225,15 @@ def run(chosen: argparse.Namespace) -> int:
     segment_ns = parse_length(chosen.segment) if chosen.segment else None
     ledger = open_ledger(chosen.ledger, chosen.engine)
     compared = open_ledger([chosen.baseline], chosen.engine) if chosen.baseline else None
+    through = open_ledger([chosen.through], chosen.engine) if chosen.through else None
     if not chosen.quiet:
-        others = (*compared.notices, *compared.warnings) if compared else ()
-        for warning in (*ledger.notices, *ledger.warnings, *others):
+        read = [one for one in (ledger, compared, through) if one]
+        for warning in (text for one in read for text in (*one.notices, *one.warnings)):
             complain(f"tailscope explain: warning: {warning}")
 
     explanation = explain(
-        ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without, compared
+        *(ledger, goal, chosen.span, chosen.seed, method, segment_ns, chosen.without),
+        *(compared, through),
     )
     terminal = Terminal.of(sys.stdout)
     if chosen.json:

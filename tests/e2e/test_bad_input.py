@@ -43,6 +43,11 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
     [
         (["record"], ["nothing to record", "-p PID", "command"]),
         (["record", "-p", "1", "--span", "jvm:nope"], ["unknown span source", "jvm:nope", "sdk"]),
+        (["record", "-p", "1", "--span", "request", "--name", "http3"], ["'http3'", "memcached"]),
+        (["record", "-p", "1", "--span", "sdk", "--name", "http"], ["--name", "--span request"]),
+        (["record", "-p", "1", "--span", "sdk", "--no-names"], ["--no-names", "--span request"]),
+        (["record", "-p", "1", "--name", "http", "--no-names"], ["--name", "--no-names"]),
+        (["record", "-p", "1", "--span", "sdk", "--traceparent"], ["--traceparent", "request"]),
         (["record", "-p", "1", "--sapn", "sdk"], ["--sapn", "--span"]),
         (["record", "-p", "me"], ["'me'", "--pid"]),
         (["record", "-p", "1", "-d", "10y"], ["'y' is not a unit of time", "ms, s, m, h or d"]),

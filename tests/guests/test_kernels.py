@@ -106,25 +106,33 @@ def test_a_quota_is_counted_as_throttling(record: Record) -> None:
     assert throttled_ns > 0
 
 
+#: With all that their programs can do, so that the verifier sees all of them.
+FOLLOWED = "request --traceparent"
+
+
+@pytest.mark.parametrize("source", ["syscall:recv..send", FOLLOWED], ids=["socket", "followed"])
 def test_requests_of_a_server_are_rows_or_refused_with_the_reason(
-    record: Record, guest: Session, ladder: Ladder
+    source: str, record: Record, guest: Session, ladder: Ladder
 ) -> None:
     if not ladder["sockets"]["rung"]:
         refused = guest.shell(
-            f"{SERVER}\ntailscope record -o refused -p $server -d 1s --span syscall:recv..send"
+            f"{SERVER}\ntailscope record -o refused -p $server -d 1s --span {source}"
         )
         assert refused.code == 3, refused
         assert "sock_recv_length" in refused.err
         return
     load = f"--closed-loop -c {CONNECTIONS} --warmup 0s -d 2s --keys {KEYS} --json"
     client = f"tailscope-lab load --memcached 127.0.0.1:11300 {load}"
-    recording = record.server(SERVER, "syscall:recv..send", client)
+    recording = record.server(SERVER, source, client)
     ledger.check_books(recording.ledger)
     assert not recording.lost
     # Answers that came as the load ended, and the sets that fill the keys before it, are more.
     more = ledger.count(recording.ledger) - recording.said["count"]
     assert 0 < more <= KEYS + CONNECTIONS
     assert recording.said["count"] > 100
+    if source == FOLLOWED:
+        named = ledger.count_by_span(recording.ledger)
+        assert set(named) == {"get", "set"}, named
 
 
 def test_a_timeline_has_every_span_of_the_sdk(guest: Session) -> None:

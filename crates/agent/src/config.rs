@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tailscope_counters::{Event, Pmus};
-use tailscope_record::{Policy, SpanSource, WantedError, wanted_events};
+use tailscope_record::{Naming, Policy, SpanSource, WantedError, wanted_events};
 use toml::Spanned;
 
 use crate::choice::Rule;
@@ -47,6 +47,11 @@ pub(crate) struct Recording {
     #[serde(deserialize_with = "values::maybe_byte_rate")]
     pub(crate) budget: Option<u64>,
     pub(crate) children: bool,
+    /// By which protocol spans of the source `request` are named, as `--name` has it.
+    #[serde(deserialize_with = "values::naming")]
+    pub(crate) names: Spanned<Naming>,
+    /// Whether their trace is kept.
+    pub(crate) traceparent: Spanned<bool>,
     /// Hardware counters of the SDK's spans, each as `--counters` has it.
     counters: Spanned<Vec<Spanned<String>>>,
 }
@@ -118,6 +123,8 @@ impl Default for Recording {
             tail: None,
             budget: None,
             children: true,
+            names: nowhere(Naming::Auto),
+            traceparent: nowhere(false),
             counters: nowhere(Vec::new()),
         }
     }
@@ -276,6 +283,16 @@ impl Recording {
             SpanSource::from_str(text.as_ref()).map_err(|e| at(text, e.to_string()))?;
         }
         SpanSource::check(&self.sources()).map_err(|e| at(spans, e.to_string()))?;
+        if !self.sources().contains(&SpanSource::Request) {
+            let (names, traces) = (&self.names, &self.traceparent);
+            let needs = |what: &str| format!("{what} needs spans = [\"request\"]");
+            if *names.as_ref() != Naming::Auto {
+                return Err(at(names, needs("names")));
+            }
+            if *traces.as_ref() {
+                return Err(at(traces, needs("traceparent")));
+            }
+        }
         let counters = &self.counters;
         for text in counters.as_ref() {
             Event::parse_list(text.as_ref(), &Pmus::here()).map_err(|e| at(text, e.to_string()))?;

@@ -81,6 +81,9 @@ Span sources (--span):
   syscall:ready..send   a request of any server: from when its data is ready at the socket to the
                         end of the answer's last send; the wait for a busy thread is `queue`
   syscall:recv..send    the same, from the return of the receive
+  request               the same as the first, also where a request moves between threads, shares a
+                        thread with others, or asks another server; named by method and path or by
+                        command, see --name
   sdk                   a span that the program marks (tailscope.h, or the SDK for Rust or Java)
   usdt:PATH:PROVIDER:BEGIN..END
                         from one USDT probe to another on the same thread
@@ -123,6 +126,11 @@ pub struct Record {
     /// Count hardware events in SDK spans: instructions,cycles,cpu/event=0xc2,umask=0x1/
     #[arg(long, value_name = "EVENTS")]
     pub counters: Option<String>,
+
+    /// Keep the trace and parent ids of requests with a W3C `traceparent` header (HTTP/1, --span
+    /// request)
+    #[arg(long)]
+    pub traceparent: bool,
 
     /// Exit with 0 even if the command fails
     #[arg(long)]

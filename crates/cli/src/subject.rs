@@ -48,6 +48,7 @@ impl Session {
         ledger: Option<Place>,
         budget: Option<u64>,
         counters: Option<&str>,
+        traces: bool,
         prints: Prints,
     ) -> Result<Self> {
         let counters = counters.map_or(Ok(Vec::new()), |list| wanted_events(list, &Pmus::here()));
@@ -61,6 +62,7 @@ impl Session {
                  tailscope.h and use --span sdk",
             ));
         }
+        check_names(args, traces, &spans)?;
         let resolved = resolve_probes(&spans, &processes, launched.as_ref())?;
         let options = Options {
             spans: spans.clone(),
@@ -72,6 +74,8 @@ impl Session {
                 tail: args.tail,
                 budget,
             },
+            naming: args.naming().unwrap_or_default(),
+            traces,
             counters,
             children: !args.no_children,
             tell_programs: false,
@@ -124,6 +128,22 @@ impl Session {
         });
         (progress, status)
     }
+}
+
+/// Only requests that are put together from slices have names and traces.
+fn check_names(args: &Subject, traces: bool, spans: &[SpanSource]) -> Result<()> {
+    let option = match (args.no_names, args.name, traces) {
+        (true, ..) => "--no-names",
+        (_, Some(_), _) => "--name",
+        (.., true) => "--traceparent",
+        _ => return Ok(()),
+    };
+    if spans.contains(&SpanSource::Request) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{option} needs requests that are followed from thread to thread; add --span request"
+    )))
 }
 
 /// The processes that `-p` names, with their descendants unless only they are meant. `work` is what

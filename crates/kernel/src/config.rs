@@ -33,6 +33,8 @@ pub struct Config {
     pub probes: bool,
     /// Whether the first bytes of requests are looked at for their names ([`SocketSpans::Slices`]).
     pub names: bool,
+    /// Whether their `traceparent` headers are looked for (likewise).
+    pub traces: bool,
 }
 
 impl Default for Config {
@@ -44,6 +46,7 @@ impl Default for Config {
             sockets: None,
             probes: false,
             names: false,
+            traces: false,
         }
     }
 }
@@ -94,7 +97,8 @@ pub(crate) fn configure(
         tell_programs: config.tell_programs.into(),
         probes: config.probes.into(),
         names: config.names.into(),
-        reserved: [0; 7],
+        traces: config.traces.into(),
+        reserved: [0; 6],
         syscall_kind: syscalls::kinds(),
     };
     let find = |map: &libbpf_rs::OpenMapMut<'_>, name: &str| map.name() == name;

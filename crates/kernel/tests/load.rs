@@ -54,6 +54,22 @@ fn the_programs_load_and_attach_here() {
     assert_eq!(kernel.losses().threads, 0);
 }
 
+#[test]
+fn the_programs_that_follow_requests_load_with_and_without_names() {
+    for (names, traces) in [(true, true), (false, true), (false, false)] {
+        let config = Config {
+            sockets: Some(SocketSpans::Slices),
+            names,
+            traces,
+            ..Config::default()
+        };
+        let Some(kernel) = load(&config) else {
+            return;
+        };
+        assert_eq!(kernel.losses().threads, 0);
+    }
+}
+
 /// More requests than any CPU's ring has room for.
 const BURST: usize = 30_000;
 

@@ -6,7 +6,9 @@
 
 use tailscope_signals::clock::{Clock, Cycles, Monotonic};
 use tailscope_signals::row::{CAUSES, Row};
-use tailscope_trace::{Cause, SpanName, SpanRow};
+use tailscope_trace::{Cause, Link, SpanName, SpanRow};
+
+use crate::requests::Links;
 
 /// The unit of a row's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) span: SpanName,
     pub(crate) pid: u32,
     pub(crate) weight: f64,
+    /// What joins the span with other records.
+    pub(crate) links: Links,
 }
 
 /// The books of a row don't balance: its causes add up to more than its wall time.
@@ -79,8 +83,27 @@ pub(crate) fn convert(row: &Row, clock: &Clock, context: Context) -> (SpanRow, O
     }
     span.cause_n[Cause::Downstream.index()] = row.request.downstreams;
     span.others = row.request.others;
+    span.links = links(&context.links, clock);
     let excess = balance(&mut span);
     (span, (excess > 0).then_some(Overdrawn(excess)))
+}
+
+/// What joins a span with other records, as the ledger has it.
+fn links(of: &Links, clock: &Clock) -> [Option<i64>; Link::COUNT] {
+    let mut links = [None; Link::COUNT];
+    links[Link::Connection.index()] = of.connection;
+    if let Some(asked) = &of.asked {
+        let ns = i64::try_from(asked.ready.saturating_sub(asked.sent)).unwrap_or(i64::MAX);
+        links[Link::AskedConnection.index()] = Some(asked.connection);
+        links[Link::AskedStart.index()] = Some(clock.monotonic_to_unix(Monotonic(asked.sent)));
+        links[Link::AskedNs.index()] = Some(ns);
+    }
+    if let Some(trace) = &of.trace {
+        links[Link::TraceHigh.index()] = Some((trace.id >> 64) as i64);
+        links[Link::TraceLow.index()] = Some(trace.id as i64);
+        links[Link::TraceParent.index()] = Some(trace.parent as i64);
+    }
+    links
 }
 
 /// The span's own running time: what no cause took.
@@ -116,6 +139,7 @@ mod tests {
     use tailscope_signals::row::Request;
 
     use super::*;
+    use crate::requests::{Asked, Trace};
 
     static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::calibrate);
 
@@ -125,6 +149,7 @@ mod tests {
             span: SpanName::default(),
             pid: 7,
             weight: 1.0,
+            links: Links::default(),
         }
     }
 
@@ -153,6 +178,41 @@ mod tests {
                 let _ = convert(&row, &CLOCK, Context { unit, ..context() });
             }
         }
+    }
+
+    #[test]
+    fn links_of_a_request_are_columns() {
+        let trace = Trace {
+            id: (7 << 64) | u128::from(u64::MAX),
+            parent: 9,
+        };
+        let asked = Asked {
+            connection: -5,
+            sent: 1_000,
+            ready: 1_400,
+        };
+        let links = Links {
+            connection: Some(3),
+            asked: Some(asked),
+            trace: Some(trace),
+        };
+        let context = Context { links, ..context() };
+        let (span, _) = convert(&Row::default(), &CLOCK, context);
+        let of = |link: Link| span.links[link.index()];
+        assert_eq!(of(Link::Connection), Some(3));
+        assert_eq!(
+            (of(Link::AskedConnection), of(Link::AskedNs)),
+            (Some(-5), Some(400))
+        );
+        assert_eq!(
+            of(Link::AskedStart).map(|at| at - span.start_ns),
+            Some(1_000)
+        );
+        assert_eq!(
+            (of(Link::TraceHigh), of(Link::TraceLow)),
+            (Some(7), Some(-1))
+        );
+        assert_eq!(of(Link::TraceParent), Some(9));
     }
 
     #[test]

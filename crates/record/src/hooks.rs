@@ -35,8 +35,12 @@ pub(crate) fn check_sockets(
 ) -> Result<(), RecordError> {
     let (source, needed, instead) = match asked {
         None => return Ok(()),
-        Some(_) if !mechanisms.measures(Measurement::Sockets) => {
-            ("syscall:", Measurement::Sockets, "mark spans with the SDK")
+        Some(kind) if !mechanisms.measures(Measurement::Sockets) => {
+            let source = match kind {
+                SocketSpans::Slices => "request",
+                SocketSpans::FromReceive | SocketSpans::FromReady => "syscall:",
+            };
+            (source, Measurement::Sockets, "mark spans with the SDK")
         }
         Some(SocketSpans::FromReady) => (
             "syscall:ready..send",

@@ -43,6 +43,7 @@ pub use pipeline::Tap;
 pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};
 pub use process::{Process, ProcessError};
 pub use recorder::{Closing, NextLedger, Recorder};
+pub use requests::{Naming, UnknownNaming};
 pub use resolved::{ResolvedProbes, UnresolvedError};
 pub use retention::Policy;
 pub use source::{SourceError, SpanSource};

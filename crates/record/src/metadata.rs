@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tailscope_kernel::{Kernel, Measurement, SocketSpans};
 use tailscope_signals::clock::{Clock, unix_ns};
-use tailscope_trace::{Cause, CauseSet, Metadata, Rung};
+use tailscope_trace::{Cause, CauseSet, Link, Metadata, Rung};
 
 use crate::counting::Counting;
 use crate::{Options, SpanSource, machine};
@@ -96,6 +96,7 @@ pub(crate) fn metadata(
         budget: options.keep.budget,
         ladder: mechanisms,
         counters: counting.columns(),
+        links: links(options),
     }
 }
 
@@ -105,6 +106,18 @@ fn no_downstream() -> Rung {
         rung: None,
         why: "only --span request measures it".into(),
     }
+}
+
+/// What joins spans of the ledger with other records.
+fn links(options: &Options) -> Vec<Link> {
+    let mut links = Vec::new();
+    if options.spans.contains(&SpanSource::Request) {
+        links.extend(Link::CHAIN);
+        if options.traces {
+            links.extend(Link::TRACE);
+        }
+    }
+    links
 }
 
 /// How stolen time is measured here, for the ledger and for `doctor`.

@@ -10,6 +10,7 @@ use tailscope_sdk_server::Address;
 use tailscope_sdk_server::sockets::ServeError;
 use tailscope_trace::Existing;
 
+use crate::requests::Naming;
 use crate::retention::Policy;
 use crate::{Live, SpanSource};
 
@@ -22,6 +23,10 @@ pub struct Options {
     pub sample: f64,
     /// Which metered spans are written.
     pub keep: Policy,
+    /// By which protocol spans of the source `request` are named.
+    pub naming: Naming,
+    /// Whether their trace is read from the header `traceparent`.
+    pub traces: bool,
     /// Hardware counters of the SDK's spans.
     pub counters: Vec<Event>,
     /// Whether the processes' children are recorded too.

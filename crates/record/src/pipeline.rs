@@ -1,8 +1,9 @@
 //! The rows on their way to the ledger, and what is known of them so far.
 
+mod request_names;
 mod requests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use tailscope_kernel::{Names, Source};
@@ -18,8 +19,10 @@ use crate::convert::{Context, Unit, convert, running_ns};
 use crate::counting::Counting;
 use crate::live::Live;
 use crate::output::Output;
+use crate::requests::{Finished, Links};
 use crate::retention::{Draw, TailSampler};
 use crate::sdk_names::SdkNames;
+use request_names::RequestNames;
 
 /// Where rows go, and their running figures.
 pub(crate) struct RowPipeline {
@@ -38,9 +41,13 @@ pub(crate) struct RowPipeline {
     blamed: HashMap<u16, SpanName>,
     /// Requests that others queued behind.
     behind: HashMap<String, SpanName>,
-    /// Names of requests, and of servers that they asked.
-    request_names: HashMap<String, SpanName>,
+    /// Which requests have names, and the names of servers that they asked.
+    pub(crate) request_names: RequestNames<Finished>,
     peer_names: HashMap<String, SpanName>,
+    /// Names of requests that have a tail of their own.
+    tails: HashSet<SpanName>,
+    /// What is kept of each kind until that is decided anew.
+    retentions: HashMap<SpanName, Retention>,
     draw: Draw,
     /// Requests put together from slices, kept or not.
     pub(crate) requests_seen: u64,
@@ -127,8 +134,10 @@ impl RowPipeline {
             texts: HashMap::new(),
             blamed: HashMap::new(),
             behind: HashMap::new(),
-            request_names: HashMap::new(),
+            request_names: RequestNames::default(),
             peer_names: HashMap::new(),
+            tails: HashSet::new(),
+            retentions: HashMap::new(),
             draw: Draw::default(),
             requests_seen: 0,
             sdk_names: SdkNames::default(),
@@ -157,6 +166,20 @@ impl RowPipeline {
         let name = self.intern(&text);
         self.behind.insert(text, name);
         name
+    }
+
+    /// What is kept of a kind, since that was last decided.
+    fn retention_of(&mut self, kind: SpanName) -> Retention {
+        let sampler = &self.sampler;
+        *self
+            .retentions
+            .entry(kind)
+            .or_insert_with(|| sampler.of(kind))
+    }
+
+    /// What is kept was decided anew.
+    pub(crate) fn has_steered(&mut self) {
+        self.retentions.clear();
     }
 
     /// What is kept of each source of the kernel's programs.
@@ -205,6 +228,7 @@ impl Batch<'_> {
                 span,
                 pid: row.pid,
                 weight,
+                links: Links::default(),
             },
         );
     }
@@ -237,6 +261,7 @@ impl Batch<'_> {
                 span,
                 pid: row.pid,
                 weight,
+                links: Links::default(),
             },
         );
     }
@@ -330,6 +355,7 @@ impl Sink for Batch<'_> {
                 span,
                 pid,
                 weight,
+                links: Links::default(),
             },
         );
     }

@@ -29,7 +29,7 @@ use crate::options::{End, Listener, Options, Place, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
 use crate::pipeline::{RowPipeline, Tap, Weights};
-use crate::requests::Requests;
+use crate::requests::{Naming, Requests};
 use crate::retention::{Flow, TailSampler, row_bytes};
 use crate::{Live, Policy, ResolvedProbes, SpanSource, StealClock};
 use rotate::Sums;
@@ -120,7 +120,7 @@ impl Recorder {
             steal,
             cpu_at_start,
             pipeline: pipeline(options, &config, output, sampler, counting),
-            requests: Requests::default(),
+            requests: Requests::named_by(options.naming),
             processes: HashSet::new(),
             starts: HashMap::new(),
             started: Instant::now(),
@@ -152,6 +152,7 @@ impl Recorder {
 
     /// Tells all who write rows which.
     fn tell_what_to_keep(&mut self) -> Result<(), RecordError> {
+        self.pipeline.has_steered();
         for (source, retention) in self.pipeline.retentions() {
             self.kernel.keep(source, retention)?;
         }
@@ -330,7 +331,8 @@ fn config(options: &Options, probes: bool) -> Config {
         tell_programs: options.tell_programs,
         sockets,
         probes,
-        names: sockets == Some(SocketSpans::Slices),
+        names: sockets == Some(SocketSpans::Slices) && options.naming != Naming::None,
+        traces: options.traces,
     }
 }
 

@@ -23,6 +23,9 @@ enum sl_kind {
 	SL_BLOCK = 5,
 	SL_RUN = 6,  /* and has one again; since: its wake-up, detail: as when it left */
 	SL_WAKE = 7, /* wakes the thread `length`, which waits; detail: enum ts_cause */
+	/* the request that was just received here belongs to a trace; extra: SL_TRACE_BYTES of its
+	 * traceparent header's value */
+	SL_TRACE = 8,
 };
 
 /* In which call a thread waits for a socket. */
@@ -55,16 +58,23 @@ struct sl_entry {
 	__u8 detail; /* of sockets: enum sl_role */
 };
 
-/* The most bytes of a request that are looked at for its name. */
+/* The most bytes of a request that are looked at for its name. Where nobody wants names, so many
+ * say whether the connection can be followed at all, and they come only if it can't. */
 #define SL_TEXT 64
+#define SL_PROTOCOL_BYTES 4
+/* The version, trace id, parent id and flags of W3C Trace Context, with a dash between. */
+#define SL_TRACE_BYTES 55
 
 struct sl_socket {
 	__u8 address[16]; /* of the peer: network order; the first four bytes for IPv4 */
 	__u16 port;	  /* network order */
 	__u16 family;
-	__u32 protocol; /* IPPROTO_… */
-	__u64 own;	/* Unix: this socket's number, */
-	__u64 peer;	/* and its peer's */
+	__u32 protocol;		/* IPPROTO_… */
+	__u64 own;		/* Unix: this socket's number, */
+	__u64 peer;		/* and its peer's */
+	__u8 local_address[16]; /* of this end, as `address` */
+	__u16 local_port;	/* in this machine's order */
+	__u8 reserved[6];
 };
 
 #define SL_ENTRY_MAX (sizeof(struct sl_entry) + 14 * 16 /* shares */ + SL_TEXT)

@@ -55,6 +55,8 @@ pub enum Act {
     Run(u8),
     /// It woke another thread, which waited for this cause.
     Wake(u8),
+    /// The request that it has just received belongs to a trace.
+    Trace,
 }
 
 /// What a share of an entry says.
@@ -75,6 +77,8 @@ pub struct Share {
 pub struct Peer {
     /// Its address; `None`: a Unix socket, or not known.
     pub address: Option<SocketAddr>,
+    /// The address of this end, likewise.
+    pub local: Option<SocketAddr>,
     /// Of a Unix socket: its own number, and its peer's.
     pub unix: Option<(u64, u64)>,
     /// Whether it is a stream of TCP.
@@ -104,7 +108,7 @@ pub struct Slice {
     pub act: Act,
     /// What the thread's meter grew by since its entry before.
     pub shares: Vec<Share>,
-    /// Of a receive: the first bytes, if it may begin a request.
+    /// Of a receive: the first bytes, if it may begin a request. Of a trace: its header's value.
     pub text: Vec<u8>,
     /// Of a socket.
     pub peer: Peer,
@@ -133,25 +137,33 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_BLOCK => Act::Block(detail),
         slice_abi::SL_RUN => Act::Run(detail),
         slice_abi::SL_WAKE => Act::Wake(detail),
+        slice_abi::SL_TRACE => Act::Trace,
         _ => Act::Other,
     }
 }
 
-fn peer_of(bytes: &[u8]) -> Peer {
-    let address = offset_of!(sl_socket, address);
-    let octets: [u8; 16] = bytes[address..address + 16].try_into().expect("sixteen");
-    let port = u16_at(bytes, offset_of!(sl_socket, port)).swap_bytes();
+fn ip_at(bytes: &[u8], at: usize, family: u16) -> Option<IpAddr> {
+    let octets: [u8; 16] = bytes[at..at + 16].try_into().expect("sixteen");
     let [a, b, c, d, ..] = octets;
-    let family = u16_at(bytes, offset_of!(sl_socket, family));
-    let ip: Option<IpAddr> = match family {
-        AF_INET => Some(Ipv4Addr::new(a, b, c, d).into()),
-        AF_INET6 => Some(Ipv6Addr::from(octets).into()),
-        _ => None,
+    let ip: IpAddr = match family {
+        AF_INET => Ipv4Addr::new(a, b, c, d).into(),
+        AF_INET6 => Ipv6Addr::from(octets).into(),
+        _ => return None,
     };
+    Some(ip.to_canonical())
+}
+
+fn peer_of(bytes: &[u8]) -> Peer {
+    let family = u16_at(bytes, offset_of!(sl_socket, family));
+    let port = u16_at(bytes, offset_of!(sl_socket, port)).swap_bytes();
+    let ip = ip_at(bytes, offset_of!(sl_socket, address), family);
+    let local_port = u16_at(bytes, offset_of!(sl_socket, local_port));
+    let local = ip_at(bytes, offset_of!(sl_socket, local_address), family);
     let own = u64_at(bytes, offset_of!(sl_socket, own));
     let peer = u64_at(bytes, offset_of!(sl_socket, peer));
     Peer {
-        address: ip.map(|ip| SocketAddr::new(ip.to_canonical(), port)),
+        address: ip.map(|ip| SocketAddr::new(ip, port)),
+        local: local.map(|ip| SocketAddr::new(ip, local_port)),
         unix: (family == AF_UNIX).then_some((own, peer)),
         tcp: ip.is_some() && u32_at(bytes, offset_of!(sl_socket, protocol)) == IPPROTO_TCP,
     }
@@ -200,7 +212,7 @@ impl Entry for Slice {
             Act::Socket(_) if extra >= size_of::<sl_socket>() => {
                 self.peer = peer_of(&bytes[text..]);
             }
-            Act::Receive(_) => self.text.extend(&bytes[text..text + extra]),
+            Act::Receive(_) | Act::Trace => self.text.extend(&bytes[text..text + extra]),
             _ => {}
         }
         Ok(want)

@@ -1,6 +1,6 @@
 //! The rows of one row group while they are collected, column by column.
 
-use crate::{Cause, CauseSet, SpanName, SpanRow};
+use crate::{Cause, CauseSet, Link, SpanName, SpanRow};
 
 /// One row group's rows. What nearly every row has is a flat vector; causes are kept as the list
 /// of the rows that they struck, because most of them strike one row in hundreds: that makes
@@ -23,10 +23,14 @@ pub(crate) struct Columns {
     pub(crate) others_rows: Vec<u32>,
     pub(crate) strikes: [Strikes; Cause::COUNT],
     pub(crate) counters: Vec<Counted>,
+    /// The links that the ledger has, in the order of their columns.
+    pub(crate) links: Vec<Link>,
+    /// Their values.
+    linked: Vec<Counted>,
     measured: u32,
 }
 
-/// What a hardware counter counted, and in which rows, ascending.
+/// What a hardware counter counted, or a link says, and in which rows, ascending.
 #[derive(Clone, Default)]
 pub(crate) struct Counted {
     pub(crate) rows: Vec<u32>,
@@ -65,7 +69,12 @@ impl Strikes {
 }
 
 impl Columns {
-    pub(crate) fn new(capacity: usize, measured: CauseSet, counters: usize) -> Columns {
+    pub(crate) fn new(
+        capacity: usize,
+        measured: CauseSet,
+        counters: usize,
+        links: Vec<Link>,
+    ) -> Columns {
         Columns {
             start_ns: Vec::with_capacity(capacity),
             wall_ns: Vec::with_capacity(capacity),
@@ -80,6 +89,8 @@ impl Columns {
             others_rows: Vec::new(),
             strikes: std::array::from_fn(|_| Strikes::default()),
             counters: vec![Counted::default(); counters],
+            linked: vec![Counted::default(); links.len()],
+            links,
             measured: measured.bits(),
         }
     }
@@ -128,6 +139,18 @@ impl Columns {
                 counted.values.push(value);
             }
         }
+        for (link, linked) in self.links.iter().zip(&mut self.linked) {
+            if let Some(value) = row.links[link.index()] {
+                linked.rows.push(number);
+                linked.values.push(value);
+            }
+        }
+    }
+
+    /// The values of a link, if the ledger has it.
+    pub(crate) fn linked(&self, link: Link) -> Option<&Counted> {
+        let place = self.links.iter().position(|of| *of == link)?;
+        self.linked.get(place)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -143,7 +166,7 @@ impl Columns {
         self.others.clear();
         self.others_rows.clear();
         self.strikes.iter_mut().for_each(Strikes::clear);
-        for counted in &mut self.counters {
+        for counted in self.counters.iter_mut().chain(&mut self.linked) {
             counted.rows.clear();
             counted.values.clear();
         }

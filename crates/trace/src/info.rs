@@ -6,7 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 use tailscope_output::Folder;
 
-use crate::{CauseSet, Error, Result};
+use crate::{CauseSet, Error, Link, Result};
 
 /// The name of the file in the ledger's folder.
 pub const LEDGER_JSON: &str = "ledger.json";
@@ -42,6 +42,10 @@ pub struct Metadata {
     /// The hardware counters that were asked for, in the order of their columns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<Counter>,
+    /// What joins spans with other records, in the order of the columns, which come after the
+    /// counters'.
+    #[serde(skip)]
+    pub links: Vec<Link>,
 }
 
 /// A hardware counter: a column of the ledger.

@@ -24,7 +24,7 @@ pub use cause::{Cause, CauseSet};
 pub use error::{Error, Result};
 pub use info::{Clock, Cost, Counter, LEDGER_JSON, Machine, Metadata, Rung, Summary};
 pub use partition::utc;
-pub use row::{Counts, MOST_COUNTS, SpanName, SpanRow};
+pub use row::{Counts, Link, MOST_COUNTS, SpanName, SpanRow};
 pub use schema::is_taken;
 pub use write::{
     Existing, LOST_UNWRITTEN, LedgerWriter, Names, SamplesWriter, Sealing, Totals, Written, clear,

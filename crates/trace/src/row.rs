@@ -32,6 +32,62 @@ impl Counts {
     }
 }
 
+/// What joins a span with other records.
+///
+/// Each link is a nullable column of whole numbers, in ledgers whose
+/// [`Metadata::links`](crate::Metadata::links) name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The connection that the request came on, as a number that both of its ends give it.
+    Connection,
+    /// The connection of the call to another server that the request waited for the longest.
+    AskedConnection,
+    /// When that call was sent, in ns since the Unix epoch.
+    AskedStart,
+    /// How long its answer took to be ready, in ns.
+    AskedNs,
+    /// The first half of the trace id of W3C Trace Context.
+    TraceHigh,
+    /// The second half.
+    TraceLow,
+    /// The parent id.
+    TraceParent,
+}
+
+impl Link {
+    /// How many links there are.
+    pub const COUNT: usize = 7;
+    /// Those that join requests with each other.
+    pub const CHAIN: [Link; 4] = [
+        Link::Connection,
+        Link::AskedConnection,
+        Link::AskedStart,
+        Link::AskedNs,
+    ];
+    /// Those that join requests with traces.
+    pub const TRACE: [Link; 3] = [Link::TraceHigh, Link::TraceLow, Link::TraceParent];
+
+    /// Its place in [`SpanRow::links`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name of its column.
+    #[must_use]
+    pub const fn column(self) -> &'static str {
+        match self {
+            Link::Connection => "connection",
+            Link::AskedConnection => "asked_connection",
+            Link::AskedStart => "asked_start_ns",
+            Link::AskedNs => "asked_ns",
+            Link::TraceHigh => "trace_high",
+            Link::TraceLow => "trace_low",
+            Link::TraceParent => "trace_parent",
+        }
+    }
+}
+
 /// The name of a span or of a blamed thread, as an index into the name table of the writer that interned it
 /// ([`LedgerWriter::intern`](crate::LedgerWriter::intern)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,6 +132,8 @@ pub struct SpanRow {
     pub others: u32,
     /// What the hardware counted.
     pub counts: Counts,
+    /// What joins the span with other records, by [`Link::index`]; written where the ledger has it.
+    pub links: [Option<i64>; Link::COUNT],
 }
 
 impl Default for SpanRow {
@@ -95,6 +153,7 @@ impl Default for SpanRow {
             cause_by: [None; Cause::COUNT],
             others: 0,
             counts: Counts::default(),
+            links: [None; Link::COUNT],
         }
     }
 }

@@ -6,7 +6,7 @@ use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::errors::Result;
 use parquet::schema::types::{Type, TypePtr};
 
-use crate::{Cause, CauseSet, Counter};
+use crate::{Cause, CauseSet, Counter, Link};
 
 /// A column of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) enum Column {
     Others,
     /// A hardware counter, by its place among those of the ledger.
     Counter(usize),
+    /// What joins spans with other records.
+    Link(Link),
 }
 
 impl Column {
@@ -49,9 +51,11 @@ impl Column {
             .chain([Others])
     }
 
-    /// Every column of a ledger with so many hardware counters.
-    pub(crate) fn all_with(counters: usize) -> impl Iterator<Item = Column> {
-        Self::all().chain((0..counters).map(Column::Counter))
+    /// Every column of a ledger with so many hardware counters, and with these links.
+    pub(crate) fn all_with(counters: usize, links: &[Link]) -> impl Iterator<Item = Column> {
+        Self::all()
+            .chain((0..counters).map(Column::Counter))
+            .chain(links.iter().copied().map(Column::Link))
     }
 
     /// The name, for a hardware counter from `counters`.
@@ -70,6 +74,7 @@ impl Column {
             Column::CauseN(cause) => format!("{cause}_n"),
             Column::CauseBy(cause) => format!("{cause}_by"),
             Column::Others => "others".to_owned(),
+            Column::Link(link) => link.column().to_owned(),
         }
     }
 
@@ -85,9 +90,11 @@ impl Column {
     /// to write and to read. Engines treat both alike.
     fn repetition(self, measured: CauseSet) -> Repetition {
         match self {
-            Column::Id | Column::CauseBy(_) | Column::Others | Column::Counter(_) => {
-                Repetition::OPTIONAL
-            }
+            Column::Id
+            | Column::CauseBy(_)
+            | Column::Others
+            | Column::Counter(_)
+            | Column::Link(_) => Repetition::OPTIONAL,
             Column::CauseNs(cause) | Column::CauseN(cause) if !measured.contains(cause) => {
                 Repetition::OPTIONAL
             }
@@ -113,12 +120,16 @@ impl Column {
 /// Whether each ledger has a column of that name already.
 #[must_use]
 pub fn is_taken(column: &str) -> bool {
-    column.is_empty() || Column::all().any(|known| known.name(&[]) == column)
+    let mut links = Link::CHAIN.iter().chain(&Link::TRACE);
+    column.is_empty()
+        || Column::all().any(|known| known.name(&[]) == column)
+        || links.any(|link| link.column() == column)
 }
 
-/// The schema of every file of a ledger in which those causes are measured and those events counted.
-pub(crate) fn schema(measured: CauseSet, counters: &[Counter]) -> Result<TypePtr> {
-    let columns = Column::all_with(counters.len())
+/// The schema of every file of a ledger in which those causes are measured, those events counted, and
+/// those links known.
+pub(crate) fn schema(measured: CauseSet, counters: &[Counter], links: &[Link]) -> Result<TypePtr> {
+    let columns = Column::all_with(counters.len(), links)
         .map(|column| column.parquet_type(measured, counters).map(Arc::new))
         .collect::<Result<Vec<_>>>()?;
     Type::group_type_builder("span")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.ledger.causes import BLAMED
-from tailscope.ledger.ledger import IDENTITY, Ledger
+from tailscope.ledger.ledger import CHAIN, IDENTITY, TRACE, Ledger
 
 if TYPE_CHECKING:
     import ibis
@@ -73,7 +73,8 @@ def column_types(ledger: Ledger) -> dict[str, str]:
     """The columns that are read, with Ibis' names of their types."""
     types = {"ledger": "int64", "start_ns": "int64", "span": "string"}
     types |= {"wall_ns": "int64", "weight": "float64"}
-    types |= {name: "int64" for name in (*IDENTITY, OTHERS) if name in ledger.contents.columns}
+    plain = (*IDENTITY, OTHERS, *CHAIN, *TRACE)
+    types |= {name: "int64" for name in plain if name in ledger.contents.columns}
     for cause in ledger.stored_causes:
         types[f"{cause}_ns"] = "int64"
         if f"{cause}_n" in ledger.contents.columns:

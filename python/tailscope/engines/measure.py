@@ -24,7 +24,7 @@ from tailscope.engines.spans import Spans, blame_columns, column
 from tailscope.engines.timed import Counts
 from tailscope.engines.value_counts import EXACT_ROWS, Ranked, shortened
 from tailscope.ledger.causes import RUNNING
-from tailscope.ledger.ledger import IDENTITY
+from tailscope.ledger.ledger import IDENTITY, TRACE
 
 if TYPE_CHECKING:
     from tailscope.engines.penalty import Penalty
@@ -54,6 +54,10 @@ class Worst:
     causes: dict[str, int]
     #: Who is to blame for the causes of which that is known.
     culprits: dict[str, str]
+    #: The trace that it belongs to (W3C Trace Context), as 32 hexadecimal digits, and the id of the
+    #: span that sent it, as 16; None where it did not say.
+    trace_id: str | None = None
+    parent_id: str | None = None
 
 
 def walls_by_segment(
@@ -167,11 +171,12 @@ def worst(spans: Spans, floor_ns: int, limit: int) -> tuple[Worst, ...]:
     table = spans.table
     identity = [name for name in IDENTITY if name in spans.columns]
     causes = [f"{cause}_ns" for cause in spans.active]
+    trace = TRACE if spans.columns.issuperset(TRACE) else ()
     found = spans.engine.run(
         table.filter(table.wall_ns >= floor_ns)
         .order_by(table.wall_ns.desc(), table.start_ns)
         .limit(limit)
-        .select("start_ns", "wall_ns", *identity, *causes, *blame_columns(spans))
+        .select("start_ns", "wall_ns", *identity, *trace, *causes, *blame_columns(spans))
     )
     rows = []
     for i in range(len(found["wall_ns"])):
@@ -192,6 +197,16 @@ def worst(spans: Spans, floor_ns: int, limit: int) -> tuple[Worst, ...]:
                     for name in blame_columns(spans)
                     if not np.ma.getmaskarray(found[name])[i]
                 },
+                **(traced(*(found[name][i : i + 1] for name in trace)) if trace else {}),
             )
         )
     return tuple(rows)
+
+
+def traced(high: NDArray, low: NDArray, parent: NDArray) -> dict[str, str]:
+    """The ids of one row's trace, if it has one."""
+    parts = (high, low, parent)
+    if any(np.ma.getmaskarray(part)[0] for part in parts):
+        return {}
+    digits = [f"{int(part[0]) % (1 << 64):016x}" for part in parts]
+    return {"trace_id": digits[0] + digits[1], "parent_id": digits[2]}

@@ -29,12 +29,23 @@ from tailscope.ledger.contents import (
     read_schema,
 )
 from tailscope.ledger.counters import COUNTERS, in_order
-from tailscope.ledger.uncovered import CONTINUED, ENCRYPTED, NO_ROW, without_row
+from tailscope.ledger.uncovered import (
+    AMBIGUOUS,
+    CONTINUED,
+    ENCRYPTED,
+    NO_ROW,
+    UNNAMED,
+    without_row,
+)
 
 #: The newest version of docs/reference/schema.md that this reader knows.
 SCHEMA = 1
 #: Read where they are there; they identify a span in the list of the worst.
 IDENTITY = ("id", "pid", "tid", "cpu")
+#: The connection of a request, and the call of another server that it waited for the longest.
+CHAIN = ("connection", "asked_connection", "asked_start_ns", "asked_ns")
+#: The two halves of the trace id that a request came with, and its parent id.
+TRACE = ("trace_high", "trace_low", "trace_parent")
 #: What a cause's columns end in.
 CAUSE_COLUMNS = ("ns", "n", "by")
 #: The engine that is there without anything else.
@@ -98,7 +109,8 @@ def counters(about: dict[str, Any]) -> list[str]:
     """The columns of hardware counters that ledger.json names; never those of something else."""
     listed = about.get("counters")
     found = [one.get("column") for one in listed or () if isinstance(one, dict)]
-    known = {*REQUIRED, *IDENTITY, *(f"{cause}_{end}" for cause in CAUSES for end in CAUSE_COLUMNS)}
+    known = {*REQUIRED, *IDENTITY, *CHAIN, *TRACE}
+    known |= {f"{cause}_{end}" for cause in CAUSES for end in CAUSE_COLUMNS}
     return [name for name in found if isinstance(name, str) and name not in known]
 
 
@@ -228,7 +240,9 @@ def why_empty(path: str, about: dict[str, Any], state: State | None) -> str:
 def counted(about: dict[str, Any]) -> dict[str, int]:
     """What ledger.json says of requests that are no rows, or whose rows say too little."""
     counts = part(about, "uncovered")
-    found = {key: number(counts, key) for key in (*NO_ROW, CONTINUED, ENCRYPTED)}
+    found = {
+        key: number(counts, key) for key in (*NO_ROW, CONTINUED, ENCRYPTED, AMBIGUOUS, UNNAMED)
+    }
     return {key: max(count, 0) for key, count in found.items() if count is not None}
 
 

@@ -24,6 +24,8 @@ NO_ROW = {
 CONTINUED = "continued"
 #: Rows of connections with TLS.
 ENCRYPTED = "encrypted"
+#: Rows whose name is `(other)`, because too many names came.
+UNNAMED = "unnamed"
 #: Rows in which some time may be another request's.
 AMBIGUOUS = "ambiguous"
 

@@ -48,17 +48,20 @@ def slowest(explanation: Explanation) -> Table:
     names = of(bars)
     who = [name for name in ("id", "tid", "cpu") if any(name in span.identity for span in spans)]
     blamed = any(span.culprits for span in spans)
+    traced = any(span.trace_id for span in spans)
     rows = [
         [
             f"{(span.start_ns - explanation.first_ns) / 1e9:.6f} s",
             *(str(span.identity.get(name, "–")) for name in who),
             duration(span.wall_ns),
+            *([span.trace_id or "–"] if traced else []),
             *([of_span(span.causes, span.culprits) or "–"] if blamed else []),
             *cells(bar, names),
         ]
         for span, bar in zip(spans, bars, strict=True)
     ]
-    head = ("begin", *who, "wall", *(["to blame"] if blamed else []), *names)
+    optional = [name for name, shown in (("trace", traced), ("to blame", blamed)) if shown]
+    head = ("begin", *who, "wall", *optional, *names)
     return Table("The figures: the slowest spans' ledgers", head, rows)
 
 

@@ -44,6 +44,8 @@ def render(
         *counters_text.render(explanation, terminal, detail.impact),
         *(methods(explanation, terminal) if detail.impact else ()),
         *segments(explanation, terminal, detail),
+        *opened(explanation, terminal),
+        *traces(explanation, terminal),
         *others(explanation, terminal),
         "",
         *measured(explanation, terminal),
@@ -187,6 +189,31 @@ def segments(explanation: Explanation, terminal: Terminal, detail: Detail) -> It
 
     yield ""
     yield from segments_text.render(explanation.segments, explanation.target, terminal, detail)
+
+
+def opened(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
+    """What other servers did in the time that requests waited for them."""
+    if explanation.through is None:
+        return
+    from tailscope.present import chain_text
+
+    yield ""
+    yield from chain_text.render(explanation.through, explanation.target.name, terminal)
+
+
+#: Slow spans whose traces are listed.
+TRACES = 5
+
+
+def traces(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
+    """The traces of the slowest spans, where these said to which they belong."""
+    known = [span for span in explanation.worst if span.trace_id]
+    if not known:
+        return
+    yield ""
+    yield from terminal.wrapped("traces of the slowest spans:", indent="  ")
+    for span in known[:TRACES]:
+        yield f"  {duration(span.wall_ns):>10}  {span.trace_id}"
 
 
 #: Other span names that are listed, and the least widths of their columns.

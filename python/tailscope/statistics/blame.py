@@ -26,13 +26,13 @@ SAID, WORTH_SAYING = 3, 0.02
 #: What the blamed one did, before its name.
 VERB = {
     **{"runqueue": "behind ", "preempted": "by ", "lock": "released by ", "queue": "behind "},
-    **{"network": "woken by ", "sleep": "woken by ", "stopped": "by "},
+    **{"network": "woken by ", "sleep": "woken by ", "stopped": "by ", "downstream": "at "},
 }
 #: The recorder's names for those who are no thread and no interrupt.
 IN_WORDS = {
     IDLE: "an idle CPU waking up",
     "(interrupt)": "a timeout",
-    "(other)": "threads of too many names",
+    "(other)": "others, of too many names",
     "(cgroup freezer)": "the cgroup freezer",
 }
 

@@ -19,7 +19,7 @@ from tailscope.engines.engine import OTHERS, Engine, filled
 from tailscope.engines.grid import bins_of, lower_edge
 from tailscope.ledger.ledger import Ledger, counted
 from tailscope.ledger.totals import Overview
-from tailscope.ledger.uncovered import AMBIGUOUS, CONTINUED, ENCRYPTED, NO_ROW
+from tailscope.ledger.uncovered import AMBIGUOUS, CONTINUED, ENCRYPTED, NO_ROW, UNNAMED
 from tailscope.quantity import percent
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Coverage:
     def notices(self) -> tuple[str, ...]:
         """What the reader must know before the first figure: sentences without a full stop."""
         every = (self.missing, self.unknown, self.too_short, self.over_tls, self.doubtful)
-        every = (*every, self.sharing)
+        every = (*every, self.unnamed, self.sharing)
         return tuple(notice for some in every for notice in some())
 
     def missing(self) -> Iterator[str]:
@@ -133,6 +133,15 @@ class Coverage:
                 f"{percent(share)} of the requests overlapped, or other threads worked for them, "
                 "so that some of their time may belong to another request: their latency is right, "
                 "but their causes may not be"
+            )
+
+    def unnamed(self) -> Iterator[str]:
+        """The rows that have no name of their own."""
+        share = self.share(UNNAMED)
+        if share >= WORTH_SAYING:
+            yield (
+                f"{percent(share)} of the requests are named `(other)`: too many different names "
+                "came, as from a scanner"
             )
 
     def sharing(self) -> Iterator[str]:

@@ -21,6 +21,7 @@ from tailscope.ledger.provenance import Provenance, provenance
 from tailscope.quantity import Interval, duration, percent
 from tailscope.statistics import bootstrap, counterfactual
 from tailscope.statistics.base import Base, of_ledger
+from tailscope.statistics.chain import Chain, open_chain
 from tailscope.statistics.composition import LatencyClass, TailBlock
 from tailscope.statistics.counter_impact import CounterImpact, Frequency, frequency_dict
 from tailscope.statistics.counterfactual import Baseline, Counterfactual, curve
@@ -116,11 +117,14 @@ class Explanation:
     notes: tuple[str, ...]
     #: What the rows do not cover; its notices come before every figure.
     coverage: Coverage
+    #: What other servers did meanwhile, where their ledger was named.
+    through: Chain | None = None
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What the reader must know before the first figure: sentences without a full stop."""
-        return (*self.provenance.notices, *self.coverage.notices)
+        chain = self.through.notices if self.through else ()
+        return (*self.provenance.notices, *self.coverage.notices, *chain)
 
     @property
     def excess_ns(self) -> float:
@@ -154,6 +158,7 @@ class Explanation:
             "classes": [asdict(chosen) for chosen in self.classes],
             "worst": [asdict(span) for span in self.worst],
             "segments": segments_dict(self.segments) if self.segments else None,
+            "through": asdict(self.through) if self.through else None,
             "method": {
                 "confidence": bootstrap.CONFIDENCE,
                 "replicates": bootstrap.REPLICATES,
@@ -197,12 +202,14 @@ def explain(
     segment_ns: int | None = None,
     without: Sequence[str] = (),
     compared: Ledger | None = None,
+    through: Ledger | None = None,
 ) -> Explanation:
     """Explain the target percentile of one span name (default: the one with most spans).
 
     With a length the recording is also cut into segments of so many ns. The percentile is also
     predicted with the causes in `without` fixed, all of them at once. `compared` is a baseline
-    ledger: causes are held against what they are there.
+    ledger: causes are held against what they are there. `through` is the ledger of a server that
+    the requests asked: their `downstream` is opened into its causes.
     """
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
@@ -222,6 +229,7 @@ def explain(
         floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
         worst = measure.worst(spans, int(lower_edge(floor)), WORST)
         coverage = covered(engine, table, overview, ledger, [(chosen, baseline.target.ns)])
+        chain = open_chain(spans, baseline.target.ns, ledger, through) if through else None
         segments = (
             cut(spans, ledger, totals, segment_ns, target, seed, method) if segment_ns else None
         )
@@ -262,6 +270,7 @@ def explain(
         provenance=provenance(ledger, overview),
         notes=(*remarks(mine, target, baseline), *on_queues(spans)),
         coverage=coverage,
+        through=chain,
     )
 
 

@@ -10,6 +10,9 @@ from tailscope.errors import LedgerError
 from tailscope.ledger.totals import Overview, Total
 from tailscope.statistics.target import Target
 
+#: Requests of too many names, together.
+OTHERS = "(other)"
+
 
 @dataclass(frozen=True)
 class SpanName:
@@ -42,7 +45,9 @@ def choose(overview: Overview, span: str | None) -> str:
     """The span name to explain; a wrong one is answered with the names there are."""
     weights = weights_by_name(overview)
     if span is None:
-        return max(sorted(weights), key=lambda name: weights[name])
+        # Requests of too many names together are no kind.
+        kinds = [name for name in sorted(weights) if name != OTHERS] or [OTHERS]
+        return max(kinds, key=lambda name: weights[name])
     if span not in weights:
         names = ", ".join(sorted(weights, key=lambda name: -weights[name])[:20])
         more = f" and {len(weights) - 20} more" if len(weights) > 20 else ""

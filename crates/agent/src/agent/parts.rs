@@ -38,6 +38,8 @@ pub(super) fn recorder(
         sample: config.record.sample,
         keep: config.record.policy(),
         children: config.record.children,
+        naming: *config.record.names.as_ref(),
+        traces: *config.record.traceparent.as_ref(),
         counters: config.record.counters(),
         tell_programs: true,
         takes_over,

@@ -168,6 +168,8 @@ impl Agent {
             || was.sample != will.sample
             || was.children != will.children
             || was.counters() != will.counters()
+            || was.names.as_ref() != will.names.as_ref()
+            || was.traceparent.as_ref() != will.traceparent.as_ref()
             || self.chosen.iter().any(left_out)
     }
 

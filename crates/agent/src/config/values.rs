@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use tailscope_record::Naming;
 use tailscope_record::quantity::{
     parse_byte_rate, parse_bytes, parse_duration, parse_percentile, parse_probability,
 };
@@ -51,6 +52,12 @@ pub(super) fn maybe_percentile<'de, D: Deserializer<'de>>(
 
 pub(super) fn maybe_byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     read(from, parse_byte_rate).map(Some)
+}
+
+pub(super) fn naming<'de, D: Deserializer<'de>>(from: D) -> Result<Spanned<Naming>, D::Error> {
+    let text = Spanned::<String>::deserialize(from)?;
+    let naming = text.as_ref().parse().map_err(D::Error::custom)?;
+    Ok(Spanned::new(text.span(), naming))
 }
 
 pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {

@@ -1,7 +1,7 @@
 //! From kept rows to OpenTelemetry's own message.
 //!
-//! Each span is a trace of its own: what the ledger knows of a request is one thread's work, and
-//! ids of its own would claim a parent that nobody saw. What time went to is in attributes, in ns.
+//! A request that said to which trace it belongs is a span of that trace. Every other span is a trace
+//! of its own: ids would claim a parent that nobody saw. What time went to is in attributes, in ns.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use tailscope_record::describe_machine;
-use tailscope_trace::{Cause, CauseSet};
+use tailscope_trace::{Cause, CauseSet, Link, SpanRow};
 
 use super::Kept;
 use crate::identity::Identity;
@@ -133,8 +133,11 @@ impl Composer {
         attributes.push(attribute("tailscope.running_ns", Value::IntValue(running)));
         let begin = row.start_ns.max(0) as u64;
         let id = self.next_id();
+        let mut own = || [id.to_be_bytes(), self.next_id().to_be_bytes()].concat();
+        let (trace_id, parent_span_id) = trace_of(row).unwrap_or_else(|| (own(), Vec::new()));
         Span {
-            trace_id: [id.to_be_bytes(), self.next_id().to_be_bytes()].concat(),
+            trace_id,
+            parent_span_id,
             span_id: id.to_be_bytes().to_vec(),
             name: kept.name.to_string(),
             kind: SpanKind::Internal.into(),
@@ -150,6 +153,13 @@ impl Composer {
         self.made += 1;
         self.seed.hash_one(self.made).max(1)
     }
+}
+
+/// The trace that the request said it belongs to, and the span that sent it.
+fn trace_of(row: &SpanRow) -> Option<(Vec<u8>, Vec<u8>)> {
+    let of = |link: Link| row.links[link.index()].map(i64::to_be_bytes);
+    let trace = [of(Link::TraceHigh)?, of(Link::TraceLow)?].concat();
+    Some((trace, of(Link::TraceParent)?.to_vec()))
 }
 
 fn of_cause(cause: Cause) -> String {
@@ -208,6 +218,26 @@ mod tests {
         drop(listener);
         assert_eq!(of(-1, "service.name").as_deref(), Some("unknown_service"));
         assert_eq!(of(-1, "process.executable.name"), None);
+    }
+
+    #[test]
+    fn a_request_of_a_trace_is_a_span_of_it() {
+        let mut one = kept(1);
+        for (link, value) in [
+            (Link::TraceHigh, 1),
+            (Link::TraceLow, -1),
+            (Link::TraceParent, 7),
+        ] {
+            one.row.links[link.index()] = Some(value);
+        }
+        let request = Composer::new(CauseSet::default()).request(&[one]);
+        let span = &request.resource_spans[0].scope_spans[0].spans[0];
+        assert_eq!(
+            span.trace_id,
+            [1i64.to_be_bytes(), (-1i64).to_be_bytes()].concat()
+        );
+        assert_eq!(span.parent_span_id, 7i64.to_be_bytes());
+        assert_eq!(span.span_id.len(), 8);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use clap::Args as ClapArgs;
-use tailscope_record::SpanSource;
 use tailscope_record::quantity::{parse_percentile, parse_probability};
+use tailscope_record::{Naming, SpanSource};
 
 /// Which processes, and which of their spans.
 #[derive(Debug, ClapArgs)]
@@ -16,6 +16,15 @@ pub struct Subject {
     /// What a span is; see below (repeatable)
     #[arg(long = "span", value_name = "SOURCE")]
     pub spans: Vec<SpanSource>,
+
+    /// Name requests by this protocol: auto, http, redis, memcached, none [default: auto]; only with
+    /// --span request
+    #[arg(long, value_name = "PROTOCOL")]
+    pub name: Option<Naming>,
+
+    /// Read no names from requests: the same as --name none
+    #[arg(long, conflicts_with = "name")]
+    pub no_names: bool,
 
     /// Meter only this share of the requests, chosen when they start: 1%, 0.01
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
@@ -36,4 +45,14 @@ pub struct Subject {
     /// Command to start and record
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+impl Subject {
+    /// By which protocol requests are named; `None`: that was not said.
+    pub fn naming(&self) -> Option<Naming> {
+        if self.no_names {
+            return Some(Naming::None);
+        }
+        self.name
+    }
 }

@@ -8,8 +8,9 @@
 #ifndef TAILSCOPE_FLOWS_H
 #define TAILSCOPE_FLOWS_H
 
-#include "peek.h"
+#include "first_bytes.h"
 #include "slices.h"
+#include "trace_context.h"
 
 struct flow {
 	__u64 cookie; /* 0: the recorder does not know of this socket yet */
@@ -27,13 +28,11 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
+#define ECONNRESET 104
+
 struct unix_sock___peer {
 	struct sock *peer;
 } CORE;
-
-struct socket_text {
-	__u8 bytes[SL_TEXT];
-};
 
 static __always_inline struct flow *flow_of(struct sock *sk)
 {
@@ -116,6 +115,11 @@ static __noinline int introduce(struct sock *sk, struct flow *f, struct slice_th
 	said.socket.port = peer.port;
 	said.socket.family = peer.family;
 	said.socket.protocol = sk->sk_protocol;
+	said.socket.local_port = sk->__sk_common.skc_num;
+	if (peer.family == AF_INET)
+		*(__u32 *)said.socket.local_address = sk->__sk_common.skc_rcv_saddr;
+	else if (peer.family == AF_INET6)
+		bpf_core_read(said.socket.local_address, 16, &sk->__sk_common.skc_v6_rcv_saddr);
 	if (peer.family == AF_UNIX) {
 		said.socket.own = (__u64)sk;
 		said.socket.peer = (__u64)unix_peer(sk);
@@ -154,20 +158,23 @@ static __always_inline struct flow *known_flow(struct sock *sk, struct slice_thr
 	return f->role == SL_OTHER ? NULL : f;
 }
 
-/* The first bytes of what this thread has just received. Returns how many. */
-static __noinline int first_bytes(struct socket_text *text, __u32 length)
+/* This side sends no more, or the other one has reset the connection. */
+static __always_inline void flow_ends(struct sock *sk)
 {
-	__u64 at = received_at();
+	struct flow *f = flow_of(sk);
+	struct sl_entry e = {.kind = SL_CLOSE};
+	struct slice_thread *s;
+	struct ts_meter *m;
 
-	if (!text || !at || !length)
-		return 0;
-	if (length >= SL_TEXT)
-		return bpf_probe_read_user(text->bytes, SL_TEXT, (void *)at) ? 0 : SL_TEXT;
-	barrier_var(length); /* Linux 6.1 takes a bound only from a mask */
-	length &= SL_TEXT - 1;
-	if (bpf_probe_read_user(text->bytes, length, (void *)at))
-		return 0;
-	return length;
+	if (!f || !f->cookie || this_cpu()->depth)
+		return;
+	s = slice_thread_here(&m);
+	if (!s)
+		return;
+	e.at = bpf_ktime_get_ns();
+	e.socket = f->cookie;
+	e.detail = f->role;
+	write_entry(&e, s, m, NULL);
 }
 
 static __always_inline int slice_receive(struct sock *sk, int length, int flags)
@@ -177,9 +184,15 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	struct slice_thread *s;
 	struct ts_meter *m;
 	struct flow *f;
+	bool fresh;
 
-	if (length < 0 || flags & 0x2002 /* MSG_PEEK, MSG_ERRQUEUE */)
+	if (flags & 0x2002 /* MSG_PEEK, MSG_ERRQUEUE */)
 		return 0;
+	if (unlikely(length < 0)) {
+		if (length == -ECONNRESET)
+			flow_ends(sk);
+		return 0;
+	}
 	s = slice_thread_here(&m);
 	f = s ? known_flow(sk, s, m) : NULL;
 	if (!f)
@@ -191,11 +204,20 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	e.length = length;
 	e.detail = f->role;
 	f->ready = 0;
-	if (f->role == SL_SERVER && f->fresh && length) {
+	fresh = f->fresh;
+	if (f->role == SL_SERVER && length) {
+		if (fresh)
+			e.extra = config.names ? first_bytes(&text, length)
+					       : protocol_bytes(&text, length);
 		f->fresh = 0;
-		e.extra = config.names ? first_bytes(&text, length) : 0;
 	}
 	write_entry(&e, s, m, e.extra ? &text : NULL);
+	if (f->role != SL_SERVER || !length)
+		return 0;
+	if (config.traces && fresh && is_http(*(__u32 *)text.bytes))
+		find_trace(&e, s, m);
+	if (!(bpf_get_prandom_u32() % PEEK_EVERY))
+		count_pipelined(length, fresh);
 	return 0;
 }
 
@@ -287,25 +309,6 @@ static __always_inline void flow_begins(struct sock *sk)
 	f->decided = 1;
 }
 
-/* This side sends no more. */
-static __always_inline void flow_ends(struct sock *sk)
-{
-	struct flow *f = flow_of(sk);
-	struct sl_entry e = {.kind = SL_CLOSE};
-	struct slice_thread *s;
-	struct ts_meter *m;
-
-	if (!f || !f->cookie || this_cpu()->depth)
-		return;
-	s = slice_thread_here(&m);
-	if (!s)
-		return;
-	e.at = bpf_ktime_get_ns();
-	e.socket = f->cookie;
-	e.detail = f->role;
-	write_entry(&e, s, m, NULL);
-}
-
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(on_slice_socket_state, struct sock *sk, int from, int to)
 {
@@ -334,6 +337,10 @@ int BPF_PROG(on_slice_socket_state, struct sock *sk, int from, int to)
 	case TCP_FIN_WAIT1:
 	case TCP_LAST_ACK:
 		flow_ends(sk);
+		break;
+	case TCP_CLOSE: /* closed with data that nobody has received */
+		if (from == TCP_ESTABLISHED || from == TCP_CLOSE_WAIT)
+			flow_ends(sk);
 		break;
 	}
 	return 0;

@@ -147,10 +147,9 @@ static __always_inline __u32 more_requests(const struct peeked *p, __u32 length)
 	return 0;
 }
 
-static __always_inline __u8 protocol_of(const struct peeked *p)
+/* By its first four bytes. */
+static __always_inline __u8 protocol_of(__u32 first)
 {
-	__u32 first = four(p, 0);
-
 	if (first == FOUR('P', 'R', 'I', ' '))
 		return PROTOCOL_HTTP2;
 	/* A handshake's or data's record of any version of TLS. */
@@ -159,25 +158,34 @@ static __always_inline __u8 protocol_of(const struct peeked *p)
 	return PROTOCOL_OTHER;
 }
 
-/* Looks at the `length` bytes that this thread has just received. `counts`: for all of PEEK_EVERY. */
-static __noinline int peek(struct request *r, __u32 length, bool counts)
+/* Copies the beginning of the `length` bytes that this thread has just received; returns how much. */
+static __always_inline __u32 copy_received(struct peeked *p, __u32 length)
 {
 	__u64 at = received_at();
-	struct peeked *p;
-	__u32 zero = 0, more, read = length < PEEK_MASK ? length : PEEK_MASK;
+	__u32 read = length < PEEK_MASK ? length : PEEK_MASK;
 
-	if (!r)
-		return 0;
-	p = bpf_map_lookup_elem(&peeked, &zero);
-	if (!p || !at || read < 4)
+	if (!at || read < 4)
 		return 0;
 	*(__u32 *)p->bytes = 0;
 	barrier_var(read); /* Linux 6.1 takes a bound only from a mask */
 	read &= PEEK_MASK;
-	if (bpf_probe_read_user(p->bytes, read, (void *)at))
+	return bpf_probe_read_user(p->bytes, read, (void *)at) ? 0 : read;
+}
+
+/* Looks at the `length` bytes that this thread has just received. `counts`: for all of PEEK_EVERY. */
+static __noinline int peek(struct request *r, __u32 length, bool counts)
+{
+	struct peeked *p;
+	__u32 zero = 0, more, read;
+
+	if (!r)
+		return 0;
+	p = bpf_map_lookup_elem(&peeked, &zero);
+	read = p ? copy_received(p, length) : 0;
+	if (!p || !read)
 		return 0;
 	if (!r->protocol) {
-		r->protocol = protocol_of(p);
+		r->protocol = protocol_of(four(p, 0));
 		if (r->protocol == PROTOCOL_HTTP2) {
 			forget(r);
 			__sync_fetch_and_add(&uncovered.multiplexed, 1);

@@ -87,7 +87,8 @@ struct config {
 	ts_u8 tell_programs; /* of every program that starts, watched or not */
 	ts_u8 probes;	     /* spans come from probes in programs, too */
 	ts_u8 names;	     /* requests are named after their first bytes */
-	ts_u8 reserved[7];
+	ts_u8 traces;	     /* and their traceparent headers are looked for */
+	ts_u8 reserved[6];
 	ts_u8 syscall_kind[SYSCALLS]; /* enum syscall_kind, by the system call's number */
 };
 

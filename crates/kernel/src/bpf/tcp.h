@@ -14,6 +14,7 @@
 #define TCP_SYN_RECV 3
 #define TCP_FIN_WAIT1 4
 #define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
 #define TCP_LAST_ACK 9
 #define TCP_LISTEN 10
 

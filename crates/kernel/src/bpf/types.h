@@ -80,11 +80,13 @@ struct in6_addr {
 
 struct sock_common {
 	__u32 skc_daddr;
+	__u32 skc_rcv_saddr;
 	__u16 skc_dport; /* as on the wire */
 	__u16 skc_num;
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
 	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
 } CORE;
 
 struct sock {

@@ -1,30 +1,24 @@
 //! Requests that were put together from slices: their names, and their rows on the way to the ledger.
 
+use std::sync::Arc;
+
+use tailscope_signals::clock::Monotonic;
 use tailscope_signals::row::Behind;
 use tailscope_trace::{Cause, SpanName};
 
+use super::request_names::Named;
 use super::{Batch, OTHER_NAMES, RowPipeline};
 use crate::convert::{Context, Unit};
 use crate::requests::{Behind as BehindRequest, Finished};
 
-/// The most request names, and the most names of servers that they ask.
-const MOST_REQUEST_NAMES: usize = 1000;
+/// The most names of servers that requests ask.
 const MOST_PEERS: usize = 256;
+/// So many names have a tail of their own; further ones share that of the source.
+const MOST_TAILS: usize = 128;
+/// The most names in a recording: more than requests, servers and all others can have.
+const MOST_NAMES: u32 = 16_384;
 
 impl RowPipeline {
-    /// The name of a kind of requests. Clients choose paths: of too many names the rest is one.
-    fn request_name(&mut self, text: &str) -> SpanName {
-        if let Some(name) = self.request_names.get(text) {
-            return *name;
-        }
-        if self.request_names.len() >= MOST_REQUEST_NAMES {
-            return self.intern(OTHER_NAMES);
-        }
-        let name = self.intern(text);
-        self.request_names.insert(text.to_owned(), name);
-        name
-    }
-
     /// The name of a server that requests ask.
     fn peer_name(&mut self, text: &str) -> SpanName {
         if let Some(name) = self.peer_names.get(text) {
@@ -33,38 +27,86 @@ impl RowPipeline {
         if self.peer_names.len() >= MOST_PEERS {
             return self.intern(OTHER_NAMES);
         }
-        let name = self.intern(text);
+        let name = self.intern_request(text);
         self.peer_names.insert(text.to_owned(), name);
         name
+    }
+
+    /// Names that `request_names` bounds.
+    fn intern_request(&mut self, text: &str) -> SpanName {
+        self.output.intern(text, MOST_NAMES, OTHER_NAMES)
     }
 
     /// The name of a request that had the thread: its kind, else its length and client.
     fn behind_name(&mut self, behind: &BehindRequest) -> SpanName {
         match &behind.name {
-            Some(name) => self.request_name(name),
-            None => self.name_of(Behind {
+            Some(name) if self.request_names.has(name) => self.intern_request(name),
+            _ => self.name_of(Behind {
                 peer: behind.peer,
                 ns: behind.ns,
             }),
         }
     }
+
+    /// The kind by whose latest spans it is decided what is kept.
+    fn tail_of(&mut self, span: SpanName) -> SpanName {
+        if self.tails.contains(&span) {
+            return span;
+        }
+        if self.tails.len() >= MOST_TAILS {
+            return self.socket_span;
+        }
+        self.tails.insert(span);
+        span
+    }
 }
 
 impl Batch<'_> {
-    /// A request that was put together from slices.
-    pub(crate) fn enter_request(&mut self, mut finished: Finished) {
+    /// A request that was put together from slices. Its row may wait until its name is decided.
+    pub(crate) fn enter_request(&mut self, finished: Finished) {
         let pipeline = &mut *self.pipeline;
         pipeline.requests_seen += 1;
-        let kind = pipeline.socket_span;
-        let retention = pipeline.sampler.of(kind);
+        let Some(name) = finished.name.clone() else {
+            let kind = pipeline.socket_span;
+            self.write_request(finished, kind);
+            return;
+        };
+        let mut decided = Vec::new();
+        let now = Monotonic::now().0;
+        pipeline
+            .request_names
+            .offer(now, &name, finished, &mut decided);
+        self.write_requests(decided);
+    }
+
+    /// Enters requests whose names are decided by now, or `all`.
+    pub(crate) fn settle_requests(&mut self, all: bool) {
+        let mut decided = Vec::new();
+        let names = &mut self.pipeline.request_names;
+        if all {
+            names.finish(&mut decided);
+        } else {
+            names.advance(Monotonic::now().0, &mut decided);
+        }
+        self.write_requests(decided);
+    }
+
+    fn write_requests(&mut self, decided: Named<Finished>) {
+        for (name, finished) in decided {
+            let name = name.unwrap_or_else(|| Arc::from(OTHER_NAMES));
+            let span = self.pipeline.intern_request(&name);
+            self.write_request(finished, span);
+        }
+    }
+
+    fn write_request(&mut self, mut finished: Finished, span: SpanName) {
+        let pipeline = &mut *self.pipeline;
+        let kind = pipeline.tail_of(span);
+        let retention = pipeline.retention_of(kind);
         let Some(kept) = pipeline.draw.keeps(retention, finished.row.wall) else {
             return;
         };
         finished.row.kept = kept;
-        let span = match &finished.name {
-            Some(name) => pipeline.request_name(name),
-            None => kind,
-        };
         let asked = finished.asked.map(|peer| match peer {
             Some(peer) => pipeline.peer_name(&peer.to_string()),
             None => pipeline.peer_name("a local server"),
@@ -79,6 +121,7 @@ impl Batch<'_> {
             span,
             pid: finished.row.pid,
             weight,
+            links: finished.links,
         };
         self.write_blamed(
             &finished.row,

@@ -104,6 +104,7 @@ impl Recorder {
             ("unanswered", counted.unanswered + missed.unanswered),
             ("continued", counted.continued + missed.continued),
             ("ambiguous", missed.ambiguous),
+            ("unnamed", self.pipeline.request_names.unnamed),
         ])
     }
 

@@ -68,6 +68,7 @@ impl Recorder {
         for finished in self.requests.advance(before_drain) {
             batch.enter_request(finished);
         }
+        batch.settle_requests(false);
         ended.probes(|row| batch.enter_probe(row));
         if let Some(sdk) = &mut self.sdk {
             sdk.drain(&mut batch);

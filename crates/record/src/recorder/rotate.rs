@@ -103,7 +103,7 @@ impl Recorder {
     /// is now. What was counted goes to the one that ends, if there is one.
     pub fn rotate(&mut self, next: LedgerWriter) -> Option<Closing> {
         let closing = if self.pipeline.output.is_ledger() {
-            let closing = self.end_ledger();
+            let closing = self.close_ledger();
             self.clock.restart();
             closing
         } else {
@@ -127,6 +127,20 @@ impl Recorder {
 
     /// Ends the ledger: rows from now on go nowhere.
     pub fn end_ledger(&mut self) -> Option<Closing> {
+        self.poll_and_report();
+        self.settle_requests();
+        self.close_ledger()
+    }
+
+    /// Enters requests that wait for their names.
+    fn settle_requests(&mut self) {
+        let (_, names) = self.kernel.ended();
+        self.pipeline
+            .open(&mut self.clock, self.steal.as_ref(), &names)
+            .settle_requests(true);
+    }
+
+    fn close_ledger(&mut self) -> Option<Closing> {
         let seen = self.seen();
         self.poll_and_report();
         let sealed = self.pipeline.output.totals();
@@ -172,6 +186,7 @@ impl Recorder {
         for finished in self.requests.finish() {
             batch.enter_request(finished);
         }
+        batch.settle_requests(true);
     }
 
     /// What was counted since the present ledger began; `seen` is of before its last poll.

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use tailscope_signals::row::Row;
 
+use super::link::{Asked, Links};
 use super::work::{Behind, Item, Request, Segment, Work};
 
 /// A request that has ended.
@@ -19,6 +20,8 @@ pub(crate) struct Finished {
     pub(crate) name: Option<String>,
     /// Whom it asked, and waited for the longest; the inner `None`: over a Unix socket.
     pub(crate) asked: Option<Option<SocketAddr>>,
+    /// What joins it with other records.
+    pub(crate) links: Links,
     /// What it queued behind the longest.
     pub(crate) behind: Option<Behind>,
     /// Some of its time may be another request's, or the other way round.
@@ -80,6 +83,11 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
     let mut finished = Finished {
         name: request.name.clone(),
         ambiguous: work.ambiguous,
+        links: Links {
+            connection: request.connection,
+            asked: None,
+            trace: request.trace,
+        },
         ..Finished::default()
     };
     let row = &mut finished.row;
@@ -107,7 +115,11 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
     let mut longest = 0;
     for item in &work.items {
         if let Item::Downstream {
-            sent, ready, peer, ..
+            sent,
+            ready,
+            peer,
+            connection,
+            ..
         } = *item
         {
             let part = gaps.take(sent, ready);
@@ -116,6 +128,11 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
             if part > longest {
                 longest = part;
                 finished.asked = Some(peer);
+                finished.links.asked = connection.map(|connection| Asked {
+                    connection,
+                    sent,
+                    ready,
+                });
             }
         }
     }
@@ -160,6 +177,7 @@ mod tests {
             ready,
             received,
             peer: None,
+            connection: Some(4),
             guess: false,
         }
     }
@@ -196,6 +214,22 @@ mod tests {
         assert_eq!(row.request.downstream_ns, 300);
         assert_eq!(row.queue_ns, 50 + 60);
         assert_eq!(row.request.unknown_ns, 100);
+    }
+
+    #[test]
+    fn the_call_that_took_longest_is_remembered() {
+        let items = vec![downstream(100, 110, 120), downstream(200, 500, 560)];
+        let links = account(&request(50, 700), &work(items)).links;
+        let (sent, ready) = (200, 500);
+        let connection = 4;
+        assert_eq!(
+            links.asked,
+            Some(Asked {
+                connection,
+                sent,
+                ready
+            })
+        );
     }
 
     #[test]

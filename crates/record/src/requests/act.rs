@@ -2,11 +2,11 @@
 
 use tailscope_signals::slice::{Role, Slice};
 
-use super::name::{Protocol, name, protocol};
+use super::name::{Protocol, protocol};
 use super::socket::Call;
 use super::thread::Thread;
 use super::work::{Item, Request, WorkId};
-use super::{DOUBTFUL_FROM_NS, Requests};
+use super::{DOUBTFUL_FROM_NS, Requests, link};
 
 /// A send may take so long, and the other server may answer meanwhile.
 const LONGEST_SEND_NS: u64 = 100_000;
@@ -20,7 +20,7 @@ impl Requests {
             Role::Server if slice.length == 0 => {
                 let owner = thread.owner;
                 self.deliver(thread, owner, slice.at);
-                self.end_of(slice.socket, slice.at);
+                self.peer_has_sent_all(slice.socket, slice.at);
             }
             Role::Server => self.receive_request(thread, slice),
             Role::Client => self.receive_answer(thread, slice),
@@ -67,7 +67,7 @@ impl Requests {
             self.missed.multiplexed += 1;
             return;
         }
-        let (encrypted, peer, open) = (socket.encrypted, socket.peer.address, socket.open);
+        let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
         let ready = match slice.since {
             0 => slice.at,
             since => since.min(slice.at),
@@ -80,10 +80,11 @@ impl Requests {
                 self.missed.encrypted += u64::from(encrypted);
                 let request = Request {
                     socket: slice.socket,
-                    peer,
+                    peer: peer.address,
+                    connection: link::connection(&peer),
                     pid: slice.pid,
                     ready,
-                    name: name(&slice.text),
+                    name: self.naming.name(&slice.text),
                     ..Request::default()
                 };
                 let work = self.works.begin(Some(request), slice.at);
@@ -99,7 +100,7 @@ impl Requests {
     fn receive_answer(&mut self, thread: &mut Thread, slice: &Slice) {
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
-        let peer = socket.peer.address;
+        let peer = socket.peer;
         let first = if slice.length > 0 {
             socket.calls.pop_front()
         } else {
@@ -125,7 +126,8 @@ impl Requests {
                 sent,
                 ready,
                 received: slice.at,
-                peer,
+                peer: peer.address,
+                connection: link::connection(&peer),
                 guess: call.guess,
             });
         }

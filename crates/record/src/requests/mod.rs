@@ -12,6 +12,7 @@
 
 mod account;
 mod act;
+mod link;
 mod name;
 mod socket;
 mod thread;
@@ -24,6 +25,10 @@ use tailscope_signals::slice::{Act, Role, Slice};
 
 pub(crate) use account::Finished;
 use account::account;
+#[cfg(test)]
+pub(crate) use link::Asked;
+pub(crate) use link::{Links, Trace};
+pub use name::{Naming, UnknownNaming};
 use socket::Socket;
 use thread::Thread;
 pub(crate) use work::Behind;
@@ -61,6 +66,8 @@ pub(crate) struct Missed {
 /// Puts requests together.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
+    /// By which protocol they are named.
+    naming: Naming,
     waiting: Vec<Slice>,
     threads: HashMap<u32, Thread>,
     sockets: HashMap<u64, Socket>,
@@ -73,6 +80,14 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
+    /// Requests that are named by this protocol.
+    pub(crate) fn named_by(naming: Naming) -> Self {
+        Self {
+            naming,
+            ..Self::default()
+        }
+    }
+
     /// Takes an entry; in the order of its CPU.
     pub(crate) fn take(&mut self, slice: &Slice) {
         self.waiting.push(slice.clone());
@@ -146,6 +161,11 @@ impl Requests {
                 thread.run.push(segment);
                 self.wake(&mut thread, slice, cause);
             }
+            Act::Trace => {
+                let segment = thread.segment(slice);
+                thread.run.push(segment);
+                self.join_trace(slice);
+            }
             Act::Other => {}
         }
         thread.last = slice.at;
@@ -160,6 +180,15 @@ impl Requests {
             ..Socket::default()
         };
         self.sockets.insert(slice.socket, socket);
+    }
+
+    /// The request that is open on the socket says to which trace it belongs.
+    fn join_trace(&mut self, slice: &Slice) {
+        let open = self.sockets.get(&slice.socket).and_then(|s| s.open);
+        let work = open.and_then(|work| self.works.get_mut(work));
+        if let Some(request) = work.and_then(|work| work.request.as_mut()) {
+            request.trace = request.trace.or_else(|| Trace::parse(&slice.text));
+        }
     }
 
     /// The thread's slice so far was for this work; `None`: for nobody who asks.
@@ -217,6 +246,16 @@ impl Requests {
         socket.touched = at;
         if let Some(work) = socket.open.take() {
             self.complete(work, false);
+        }
+    }
+
+    /// The other side sends no more on this socket. It may still wait for an answer.
+    fn peer_has_sent_all(&mut self, socket: u64, at: u64) {
+        let open = self.sockets.get(&socket).and_then(|s| s.open);
+        let work = open.and_then(|work| self.works.get(work));
+        let request = work.and_then(|work| work.request.as_ref());
+        if request.is_none_or(|request| request.ended != 0) {
+            self.end_of(socket, at);
         }
     }
 

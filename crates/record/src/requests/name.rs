@@ -4,6 +4,8 @@
 //! numbers and ids are folded, without its query; of Redis and memcached the command. Of a protocol
 //! that is not known there is no name.
 
+use std::str::FromStr;
+
 /// What the first bytes of a connection show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
@@ -48,31 +50,62 @@ const MEMCACHED: &[&str] = &[
 
 pub(super) fn protocol(text: &[u8]) -> Protocol {
     match text {
-        [
-            b'P',
-            b'R',
-            b'I',
-            b' ',
-            b'*',
-            b' ',
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            b'2',
-            ..,
-        ] => Protocol::Http2,
+        [b'P', b'R', b'I', b' ', ..] => Protocol::Http2,
         [0x14..=0x17, 3, 0..=4, ..] => Protocol::Tls,
         _ => Protocol::Other,
     }
 }
 
-/// The name of the request that begins with these bytes.
-pub(super) fn name(text: &[u8]) -> Option<String> {
-    http(text)
-        .or_else(|| redis(text))
-        .or_else(|| memcached(text))
+/// By which protocol requests are named.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// By the one that their first bytes show.
+    #[default]
+    Auto,
+    /// HTTP/1: method and path.
+    Http,
+    /// Redis: the command.
+    Redis,
+    /// Memcached: the command.
+    Memcached,
+    /// Not at all: of their bytes only four are looked at, which say whether the connection can be
+    /// followed.
+    None,
+}
+
+/// No protocol by which requests are named.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' gives no names: use auto, http, redis, memcached or none")]
+pub struct UnknownNaming(String);
+
+impl FromStr for Naming {
+    type Err = UnknownNaming;
+
+    fn from_str(text: &str) -> Result<Self, UnknownNaming> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "http" => Ok(Self::Http),
+            "redis" => Ok(Self::Redis),
+            "memcached" => Ok(Self::Memcached),
+            "none" => Ok(Self::None),
+            _ => Err(UnknownNaming(text.to_owned())),
+        }
+    }
+}
+
+impl Naming {
+    /// The name of the request that begins with these bytes.
+    pub(super) fn name(self, text: &[u8]) -> Option<String> {
+        match self {
+            Self::Auto => http(text)
+                .or_else(|| redis(text))
+                .or_else(|| memcached(text)),
+            Self::Http => http(text),
+            Self::Redis => redis(text),
+            Self::Memcached => memcached(text),
+            Self::None => None,
+        }
+    }
 }
 
 fn http(text: &[u8]) -> Option<String> {
@@ -181,8 +214,31 @@ mod tests {
             ("\x16\x03\x01", None),
             ("", None),
         ] {
-            assert_eq!(name(text.as_bytes()).as_deref(), expected, "{text:?}");
+            let name = Naming::Auto.name(text.as_bytes());
+            assert_eq!(name.as_deref(), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn only_the_chosen_protocol_gives_names() {
+        let texts: [&[u8]; 3] = [b"GET / HTTP/1.1\r\n", b"*1\r\n$4\r\nPING\r\n", b"get k\r\n"];
+        for (naming, expected) in [
+            ("http", [Some("GET /"), None, None]),
+            ("redis", [None, Some("PING"), None]),
+            ("memcached", [None, None, Some("get")]),
+            ("none", [None; 3]),
+        ] {
+            let naming: Naming = naming.parse().expect("it is known");
+            assert_eq!(
+                texts
+                    .map(|text| naming.name(text))
+                    .each_ref()
+                    .map(Option::as_deref),
+                expected
+            );
+        }
+        let error = "http2".parse::<Naming>().expect_err("it is unknown");
+        assert!(error.to_string().contains("memcached"), "{error}");
     }
 
     #[test]
@@ -195,13 +251,13 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_bytes_never_panic(text: Vec<u8>) {
-            let _ = (name(&text), protocol(&text));
+            let _ = (Naming::Auto.name(&text), protocol(&text));
         }
 
         #[test]
         fn a_name_is_bounded(path in "/[a-z0-9/%?.-]{0,63}") {
             let text = format!("GET {path} HTTP/1.1");
-            let name = name(&text.as_bytes()[..text.len().min(64)]).expect("one");
+            let name = Naming::Auto.name(&text.as_bytes()[..text.len().min(64)]).expect("one");
             prop_assert!(name.len() <= 200);
         }
     }

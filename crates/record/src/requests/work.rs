@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 
 use tailscope_signals::slice::Share;
 
+use super::link::Trace;
+
 /// Names a piece of work; never used again.
 pub(super) type WorkId = u64;
 
@@ -65,6 +67,7 @@ pub(super) enum Item {
         ready: u64,
         received: u64,
         peer: Option<SocketAddr>,
+        connection: Option<i64>,
         /// Another request may have asked: the oldest that could was taken.
         guess: bool,
     },
@@ -81,6 +84,9 @@ pub(super) enum Item {
 pub(super) struct Request {
     pub(super) socket: u64,
     pub(super) peer: Option<SocketAddr>,
+    /// The number of its connection.
+    pub(super) connection: Option<i64>,
+    pub(super) trace: Option<Trace>,
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) cpu: u16,

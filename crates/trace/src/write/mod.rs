@@ -92,10 +92,12 @@ impl LedgerWriter {
         let held = Arc::new(folder::prepare(&folder, existing)?);
         let host = partition::sanitized_host(&metadata.machine.host);
         let counters = metadata.counters.clone();
-        let schema = schema::schema(measured, &counters).map_err(|source| Error::Encode {
-            path: folder.clone(),
-            source,
-        })?;
+        let links = metadata.links.clone();
+        let schema =
+            schema::schema(measured, &counters, &links).map_err(|source| Error::Encode {
+                path: folder.clone(),
+                source,
+            })?;
         let info = LedgerInfo::recording(metadata, measured);
         info.write(&held)?;
         let being_written = folder::mark(&held.held_path());
@@ -111,7 +113,7 @@ impl LedgerWriter {
             sealing,
             group_rows,
             names: Names::default(),
-            columns: Columns::new(group_rows, measured, counters.len()),
+            columns: Columns::new(group_rows, measured, counters.len(), links),
             file: None,
             files_begun: 0,
             files_closed: 0,

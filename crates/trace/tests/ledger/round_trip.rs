@@ -4,7 +4,8 @@ use parquet::record::Field;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tailscope_trace::{
-    Cause, CauseSet, Counter, Existing, LedgerWriter, Metadata, Sealing, SpanName, SpanRow, Summary,
+    Cause, CauseSet, Counter, Existing, LedgerWriter, Link, Metadata, Sealing, SpanName, SpanRow,
+    Summary,
 };
 
 use crate::sample;
@@ -172,6 +173,42 @@ fn counters_come_back_where_they_were_counted() {
         assert_eq!(*sample::of(&row, "instructions"), even);
         assert_eq!(*sample::of(&row, "cycles"), Field::Long(-number));
         assert_eq!(*sample::of(&row, "r1"), Field::Null);
+    }
+}
+
+#[test]
+fn links_come_back_where_a_row_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let metadata = Metadata {
+        links: vec![Link::Connection, Link::TraceLow],
+        ..sample::metadata()
+    };
+    let (sealing, existing) = (Sealing::default(), Existing::Refuse);
+    let mut writer =
+        LedgerWriter::create(folder.path(), metadata, CauseSet::ALL, sealing, existing).unwrap();
+    let span = writer.intern("GET /");
+    // The numbers of connections look random.
+    let scatter = |number: i64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
+    for number in 0..100 {
+        let mut links = [None; Link::COUNT];
+        links[Link::Connection.index()] = Some(scatter(number));
+        links[Link::TraceLow.index()] = (number % 2 == 0).then_some(-number);
+        links[Link::AskedNs.index()] = Some(1); // this ledger has no such column
+        let row = SpanRow {
+            span,
+            links,
+            ..SpanRow::default()
+        };
+        writer.push(&row).unwrap();
+    }
+    writer.finish(Summary::default()).unwrap();
+    for (number, row) in (0..).zip(sample::rows(folder.path())) {
+        assert_eq!(
+            *sample::of(&row, "connection"),
+            Field::Long(scatter(number))
+        );
+        let even = sample::long((number % 2 == 0).then_some(-number));
+        assert_eq!(*sample::of(&row, "trace_low"), even);
     }
 }
 

@@ -83,7 +83,7 @@ impl Encoder {
         names: &Names,
     ) -> Result<()> {
         let mut group = writer.next_row_group()?;
-        let all = Column::all_with(columns.counters.len());
+        let all = Column::all_with(columns.counters.len(), &columns.links);
         for (position, column) in all.enumerate() {
             let description = self.schema.column(position);
             self.chunk(column, columns, names)
@@ -137,6 +137,12 @@ impl Encoder {
             Column::CauseBy(cause) => self.cause_by(cause, columns, names),
             Column::Counter(place) => {
                 let Counted { rows, values } = &columns.counters[place];
+                pages::optional(rows, values, columns.len(), &mut self.numbers)
+            }
+            Column::Link(link) => {
+                let (rows, values) = columns
+                    .linked(link)
+                    .map_or((&[][..], &[][..]), |of| (&of.rows[..], &of.values[..]));
                 pages::optional(rows, values, columns.len(), &mut self.numbers)
             }
         }
