@@ -124,6 +124,10 @@ pub struct Record {
     #[arg(long, value_name = "EVENTS")]
     pub counters: Option<String>,
 
+    /// Sample the stacks of threads with an open span, so that `explain` can name functions
+    #[arg(long)]
+    pub stacks: bool,
+
     /// Exit with 0 even if the command fails
     #[arg(long)]
     pub ignore_exit_code: bool,

@@ -29,6 +29,7 @@ pub fn run(args: Record) -> Result<ExitCode> {
         Some(place),
         args.budget,
         args.counters.as_deref(),
+        args.stacks,
         Prints::Through,
     )?;
     let mut screen = Screen::new(args.quiet);

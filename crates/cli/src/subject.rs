@@ -48,6 +48,7 @@ impl Session {
         ledger: Option<Place>,
         budget: Option<u64>,
         counters: Option<&str>,
+        stacks: bool,
         prints: Prints,
     ) -> Result<Self> {
         let counters = counters.map_or(Ok(Vec::new()), |list| wanted_events(list, &Pmus::here()));
@@ -73,6 +74,7 @@ impl Session {
                 budget,
             },
             counters,
+            stacks,
             children: !args.no_children,
             tell_programs: false,
             takes_over: None,

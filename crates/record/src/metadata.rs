@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use tailscope_kernel::{Kernel, Measurement, SocketSpans};
 use tailscope_signals::clock::{Clock, unix_ns};
-use tailscope_trace::{Cause, CauseSet, Metadata, Rung};
+use tailscope_trace::{Cause, CauseSet, Metadata, Rung, StackSampling};
 
 use crate::counting::Counting;
+use crate::stacks::PERIOD_NS;
 use crate::{Options, machine};
 
 /// Which causes this machine measures in this recording.
@@ -93,6 +94,9 @@ pub(crate) fn metadata(
         budget: options.keep.budget,
         ladder: mechanisms,
         counters: counting.columns(),
+        stacks: options.stacks.then_some(StackSampling {
+            period_ns: PERIOD_NS,
+        }),
     }
 }
 

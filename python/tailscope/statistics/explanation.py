@@ -21,6 +21,7 @@ from tailscope.ledger.provenance import Provenance, provenance
 from tailscope.quantity import Interval, duration, percent
 from tailscope.statistics import bootstrap, counterfactual
 from tailscope.statistics.base import Base, of_ledger
+from tailscope.statistics.code import Code, code
 from tailscope.statistics.composition import LatencyClass, TailBlock
 from tailscope.statistics.counter_impact import CounterImpact, Frequency, frequency_dict
 from tailscope.statistics.counterfactual import Baseline, Counterfactual, curve
@@ -116,6 +117,8 @@ class Explanation:
     notes: tuple[str, ...]
     #: What the rows do not cover; its notices come before every figure.
     coverage: Coverage
+    #: The functions behind the causes; None where the ledger has no stacks.
+    code: Code | None
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -152,6 +155,7 @@ class Explanation:
             "not_measured": self.provenance.not_measured,
             "others": [asdict(name) for name in self.others],
             "classes": [asdict(chosen) for chosen in self.classes],
+            "code": self.code.to_dict() if self.code else None,
             "worst": [asdict(span) for span in self.worst],
             "segments": segments_dict(self.segments) if self.segments else None,
             "method": {
@@ -262,6 +266,7 @@ def explain(
         provenance=provenance(ledger, overview),
         notes=(*remarks(mine, target, baseline), *on_queues(spans)),
         coverage=coverage,
+        code=code(ledger, chosen, baseline.whole, target, tail_mean - band_mean, seed),
     )
 
 

@@ -122,7 +122,14 @@ fn lend(args: &Borrow) -> Result<ExitCode> {
         .cpus
         .map_or_else(|| Lane::of(&plan.server), Lane::online);
     lane.keep_off();
-    let mut session = Session::begin(&subject_of(args, server), None, None, None, Prints::Through)?;
+    let mut session = Session::begin(
+        &subject_of(args, server),
+        None,
+        None,
+        None,
+        false,
+        Prints::Through,
+    )?;
     let unix_at_0 = unix_ns() - Monotonic::now().0 as i64;
     let mut watch = Watch::new(
         lender,

@@ -50,7 +50,7 @@ pub fn run(args: Top) -> Result<ExitCode> {
     } else {
         Prints::Through
     };
-    let mut session = Session::begin(&args.subject, None, None, None, prints)?;
+    let mut session = Session::begin(&args.subject, None, None, None, false, prints)?;
     let mut watch = Watch {
         view: View::new(
             words(&args, &session),

@@ -49,6 +49,7 @@ pub fn metadata() -> Metadata {
         ]
         .into(),
         counters: Vec::new(),
+        stacks: None,
     }
 }
 
