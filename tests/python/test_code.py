@@ -8,6 +8,7 @@ from tailscope.ledger.stacks import Frame, Samples, Stack
 from tailscope.present.pages.charts.flame import draw
 from tailscope.statistics import flame
 from tailscope.statistics.code import Side, blamed, one_cause
+from tailscope.statistics.slow_and_usual import Mean
 
 PROGRAM, LIBC, KERNEL = "/usr/bin/server", "/usr/lib/libc.so.6", "[kernel]"
 
@@ -66,7 +67,12 @@ def compare(
         Side.of(samples(tail, stacks), spans[0], rng),
         Side.of(samples(usual, stacks), spans[1], rng),
     )
-    found = one_cause("running", sides, 1_000_000.0, rng)
+    means = tuple(
+        Mean(mean, np.full(1000, mean))
+        for rows, count in zip((tail, usual), spans, strict=True)
+        for mean in [sum(ns for _, _, ns, _ in rows) / count]
+    )
+    found = one_cause("running", sides, means, 1_000_000.0, rng)
     for one in found.functions:
         assert one.difference.lo > 0
         assert one.difference.lo <= one.difference.ns <= one.difference.hi
@@ -113,8 +119,8 @@ def test_spans_without_a_sample_count_in_the_mean() -> None:
 def test_calls_are_added_up_and_a_stack_that_ends_early_says_so() -> None:
     stacks = {1: stack("p:a", "p:main"), 2: stack("p:b", "p:main"), 3: stack("p:b", whole=False)}
     rows = [(1, "running", 100, 1), (2, "running", 300, 2), (3, "running", 200, 3)]
-    slow = flame.paths(samples(rows, stacks), "running", 2.0)
-    usual = flame.paths(samples(rows[:1], stacks), "running", 4.0)
+    slow = flame.paths(samples(rows, stacks), "running", 300.0)
+    usual = flame.paths(samples(rows[:1], stacks), "running", 25.0)
     root = flame.tree("running", slow, usual)
     assert (root.tail_ns, root.usual_ns) == (300.0, 25.0)
     main, cut = root.calls
@@ -132,3 +138,16 @@ def test_the_picture_of_calls_escapes_names_and_shades_what_usual_spans_lack() -
     drawn = draw(root, 1000.0)
     assert "<script>" not in drawn and "&lt;script&gt;" in drawn
     assert drawn.count("flame-4") == 1 and drawn.count("flame-0") == 2
+
+
+def test_a_clock_that_slows_spans_down_names_nothing() -> None:
+    """Each slow span has a sample, usual ones a seventh: the rows say that they ran as long."""
+    tail = [(row, "running", 1_000_000, 1) for row in range(200)]
+    usual = [(row, "running", 1_000_000, 1) for row in range(700)]
+    rng = np.random.default_rng(3)
+    sides = (
+        Side.of(samples(tail, STACKS), 200, rng),
+        Side.of(samples(usual, STACKS), 5000, rng),
+    )
+    mean = Mean(140_000.0, np.full(1000, 140_000.0))
+    assert not one_cause("running", sides, (mean, mean), 1_000_000.0, rng).functions

@@ -16,9 +16,9 @@ from tailscope.escaping import escaped_in_json
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.stacks import Samples, Stack, StackTables
 from tailscope.present.output import write
-from tailscope.statistics.code import LONGEST
 from tailscope.statistics.explanation import Explanation
 from tailscope.statistics.flame import CUT
+from tailscope.statistics.slow_and_usual import LONGEST
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

@@ -1,14 +1,14 @@
 """Down to the code: the functions in which slow spans spend more of a cause's time than usual ones.
 
-A sample is a moment of a thread in a span, and stands for some of the span's time. For each
-function, the mean time in spans at or above the target is compared with the mean in usual spans,
-those between the quartiles. Of a cause on the CPU, the function is the innermost one. Of a wait, it
-is the innermost one of the program's own: that it waited in the kernel, through the C library, the
-cause says already.
+A sample is a moment of a thread in a span. The samples divide a cause's exact mean, which the rows
+tell, among functions. For each function, its mean in spans at or above the target is compared with
+that in usual spans, those between the quartiles. Of a cause on the CPU, the function is the
+innermost one. Of a wait, it is the innermost one of the program's own: that it waited in the
+kernel, through the C library, the cause says already.
 
-The interval is a bootstrap over spans. A function is named only if its difference is above zero
-beyond the doubt that comes with looking at many functions, and is a part of the excess that
-matters.
+The interval is a bootstrap over spans for the division, and over time for the mean. A function is
+named only if its difference is above zero beyond the doubt that comes with looking at many
+functions, and is a part of the excess that matters.
 
 Times are ns; shares are fractions, 0 to 1.
 """
@@ -25,19 +25,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.engines.grid import Distribution, lower_edge
 from tailscope.ledger.causes import RUNNING
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.stacks import KERNEL, NOWHERE, Frame, Samples, Sampling, Stack, StackTables
 from tailscope.quantity import Interval
 from tailscope.statistics import flame
 from tailscope.statistics.flame import Call
-from tailscope.statistics.target import Target
+from tailscope.statistics.slow_and_usual import Group, Mean
 
-#: Usual spans are those between these quantiles.
-USUAL = (0.25, 0.75)
-#: No span takes longer, in ns.
-LONGEST = (1 << 63) - 1
 REPLICATES = 1000
 #: Spans are put together at random into so many groups at most, which are then drawn.
 GROUPS = 2000
@@ -121,70 +116,47 @@ class Code:
 
 
 def code(
-    ledger: Ledger, span: str, walls: Distribution, target: Target, excess_ns: float, seed: int
+    ledger: Ledger, span: str, groups: tuple[Group, Group], excess_ns: float, seed: int
 ) -> Code | None:
-    """What stacks say; None where the ledger has none, or the target has no tail."""
-    if not target.has_tail:
-        return None
+    """What stacks say of the slow spans of a name; None where the ledger has none."""
     tables = StackTables(ledger)
     try:
         if tables.is_empty:
             return None
-        return compared(tables, span, walls, target, excess_ns, seed)
+        return compared(tables, span, groups, max(excess_ns, 0.0), seed)
     finally:
         tables.close()
 
 
 def compared(
-    tables: StackTables,
-    span: str,
-    walls: Distribution,
-    target: Target,
-    excess_ns: float,
-    seed: int,
+    tables: StackTables, span: str, groups: tuple[Group, Group], excess_ns: float, seed: int
 ) -> Code:
     """The functions of slow spans against those of usual ones."""
-    low, high = (walls.bin_at(quantile) for quantile in USUAL)
-    floor = max(walls.bin_at(target.quantile), high + 1)
-    usual_ns = (edge(low), edge(high + 1) - 1)
-    usual = tables.samples(span, *usual_ns)
-    tail = tables.samples(span, edge(floor), LONGEST)
-    total = {
-        "tail": float(walls.weights[walls.bins >= floor].sum()),
-        "usual": float(walls.weights[(walls.bins >= low) & (walls.bins <= high)].sum()),
-    }
+    slow, usual = groups
+    samples = [tables.samples(span, group.from_ns, group.to_ns) for group in groups]
     rng = np.random.default_rng(seed)
-    sides = (Side.of(tail, total["tail"], rng), Side.of(usual, total["usual"], rng))
-    causes = sorted({*tail.cause})
-    found = [one_cause(cause, sides, max(excess_ns, 0.0), rng) for cause in causes]
-    found = [
-        replace(
-            one,
-            calls=flame.tree(
-                one.cause,
-                flame.paths(tail, one.cause, total["tail"]),
-                flame.paths(usual, one.cause, total["usual"]),
-            ),
-        )
-        if one.functions
-        else one
-        for one in found
-    ]
-    found.sort(key=lambda one: -sum(f.difference.ns for f in one.functions))
+    sides = [Side.of(found, group.spans, rng) for found, group in zip(samples, groups, strict=True)]
+    causes = []
+    for cause in sorted({*samples[0].cause} & {*slow.causes}):
+        means = (slow.causes[cause], usual.causes[cause])
+        one = one_cause(cause, (sides[0], sides[1]), means, excess_ns, rng)
+        if one.functions:
+            paths = [
+                flame.paths(found, cause, mean.ns)
+                for found, mean in zip(samples, means, strict=True)
+            ]
+            one = replace(one, calls=flame.tree(cause, *paths))
+        causes.append(one)
+    causes.sort(key=lambda one: -sum(f.difference.ns for f in one.functions))
     return Code(
         sampling=tables.sampling(span),
-        tail_from_ns=edge(floor),
-        usual_ns=usual_ns,
-        tail_spans=total["tail"],
-        usual_spans=total["usual"],
-        tail_sampled=len(np.unique(tail.row)),
-        causes=tuple(found),
+        tail_from_ns=slow.from_ns,
+        usual_ns=(usual.from_ns, usual.to_ns),
+        tail_spans=slow.spans,
+        usual_spans=usual.spans,
+        tail_sampled=len(np.unique(samples[0].row)),
+        causes=tuple(causes),
     )
-
-
-def edge(value_bin: int) -> int:
-    """The smallest time (ns) in a bin."""
-    return int(lower_edge(value_bin))
 
 
 @dataclass(frozen=True)
@@ -263,41 +235,37 @@ def is_own(frame: Frame) -> bool:
 
 
 def one_cause(
-    cause: str, sides: tuple[Side, Side], excess_ns: float, rng: np.random.Generator
+    cause: str,
+    sides: tuple[Side, Side],
+    means: tuple[Mean, Mean],
+    excess_ns: float,
+    rng: np.random.Generator,
 ) -> CauseCode:
-    """The functions of one cause whose time differs."""
-    tail = sides[0]
+    """The functions of one cause whose time differs. `means`: the cause's own, on each side."""
     found = [functions_of(side, cause) for side in sides]
     numbers: dict[tuple[str, str], int] = {}
-    for side_keys, *_ in found:
-        for key in side_keys:
-            if key is not None:
-                numbers.setdefault(key, len(numbers))
+    for key in (key for keys, *_ in found for key in keys if key is not None):
+        numbers.setdefault(key, len(numbers))
     if not numbers:
-        return CauseCode(cause, (), 0.0)
-    sums = [
-        by_group(side, keys, entries, numbers)
-        for side, (keys, entries, _) in zip(sides, found, strict=True)
+        return CauseCode(cause, (), means[0].ns)
+    parts = [
+        divided(by_group(side, keys, entries, numbers), side, mean, rng)
+        for side, (keys, entries, _), mean in zip(sides, found, means, strict=True)
     ]
-    means = [total.sum(axis=0) / side.weight.sum() for total, side in zip(sums, sides, strict=True)]
-    gap = means[0] - means[1]
-    candidates = np.argsort(-gap)[:CANDIDATES]
-    drawn = []
-    for side, total in zip(sides, sums, strict=True):
-        counts = side.draw(rng)
-        drawn.append((counts @ total[:, candidates]) / (counts @ side.weight)[:, None])
-    replicates = drawn[0] - drawn[1]
+    gap = parts[0].ns - parts[1].ns
+    replicates = parts[0].draws - parts[1].draws
     # As many functions, as many chances to be above zero by luck (Bonferroni).
     strict = NormalDist().inv_cdf(1 - 0.025 / len(numbers))
     keys = list(numbers)
     named: list[FunctionDifference] = []
-    for place, candidate in enumerate(candidates):
-        low, high = np.quantile(replicates[:, place], [0.025, 0.975])
-        doubt = strict * float(replicates[:, place].std())
-        ns = float(gap[candidate])
-        told = describe(keys[candidate], found[0], tail)
-        is_large = ns >= MATTERS * excess_ns and ns > 0
-        if low <= 0 or ns <= doubt or told.spans < FEWEST or not is_large:
+    for number in np.argsort(-gap)[:CANDIDATES]:
+        ns = float(gap[number])
+        low, high = np.quantile(replicates[:, number], [0.025, 0.975])
+        doubt = strict * float(replicates[:, number].std())
+        if low <= 0 or ns <= max(doubt, MATTERS * excess_ns, 0.0):
+            continue
+        told = describe(keys[number], found[0], sides[0])
+        if told.spans < FEWEST:
             continue
         named.append(
             FunctionDifference(
@@ -305,13 +273,47 @@ def one_cause(
                 module=told.module,
                 callers=told.callers,
                 through=told.through,
-                tail_ns=float(means[0][candidate]),
-                usual_ns=float(means[1][candidate]),
+                tail_ns=float(parts[0].ns[number]),
+                usual_ns=float(parts[1].ns[number]),
                 difference=Interval(ns, min(ns, float(low)), max(ns, float(high))),
                 spans=told.spans,
             )
         )
-    return CauseCode(cause, tuple(named[:NAMED]), float(means[0].sum()))
+    return CauseCode(cause, tuple(named[:NAMED]), means[0].ns)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The mean time of each function, and that of each replicate (row)."""
+
+    ns: NDArray[np.float64]
+    draws: NDArray[np.float64]
+
+
+def divided(total: NDArray[np.float64], side: Side, mean: Mean, rng: np.random.Generator) -> Parts:
+    """A cause's mean divided among functions (columns), by their parts of its samples.
+
+    The samples' own sum is not used: a tick of the clock can be what slows a span down, and then
+    slow spans have more samples than time. Without a sample, any function may have it all.
+    """
+    counts = side.draw(rng)
+    whole = total.sum()
+    if whole <= 0:
+        every = np.ones(total.shape[1])
+        return Parts(mean.ns * every, np.outer(fitting(mean.draws, len(counts)), every))
+    drawn = counts @ total
+    sums = drawn.sum(axis=1)
+    # A replicate that drew no span with a sample says nothing: it is taken as the estimate.
+    shares = np.where(
+        (sums > 0)[:, None], drawn / np.maximum(sums, 1e-9)[:, None], total.sum(axis=0) / whole
+    )
+    draws = fitting(mean.draws, len(counts))[:, None] * shares
+    return Parts(mean.ns * total.sum(axis=0) / whole, draws)
+
+
+def fitting(draws: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """As many replicates as are wanted."""
+    return np.resize(draws, count)
 
 
 Told = TypeVar("Told")

@@ -32,6 +32,7 @@ from tailscope.statistics.replay import Queued, with_queue
 from tailscope.statistics.rules import Pair
 from tailscope.statistics.segments import Segments, cut, segments_dict
 from tailscope.statistics.shapley import Shares
+from tailscope.statistics.slow_and_usual import apart
 from tailscope.statistics.span_name import SpanName, choose, length_s, name_line
 from tailscope.statistics.subset import with_subset, with_tail
 from tailscope.statistics.target import Target
@@ -225,6 +226,7 @@ def explain(
         whole = baseline.whole
         floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
         worst = measure.worst(spans, int(lower_edge(floor)), WORST)
+        groups = apart(spans, baseline) if target.has_tail and base.is_median else None
         coverage = covered(engine, table, overview, ledger, [(chosen, baseline.target.ns)])
         segments = (
             cut(spans, ledger, totals, segment_ns, target, seed, method) if segment_ns else None
@@ -266,7 +268,7 @@ def explain(
         provenance=provenance(ledger, overview),
         notes=(*remarks(mine, target, baseline), *on_queues(spans)),
         coverage=coverage,
-        code=code(ledger, chosen, baseline.whole, target, tail_mean - band_mean, seed),
+        code=code(ledger, chosen, groups, tail_mean - band_mean, seed) if groups else None,
     )
 
 

@@ -57,16 +57,16 @@ def grow(name: str, paths: Iterable[tuple[Path, float, float]], depth: int, leas
     return Call(name, tail_ns, usual_ns, tuple(calls))
 
 
-def paths(samples: Samples, cause: str, spans: float) -> dict[Path, float]:
-    """The mean time of each path under a cause, for so many spans."""
+def paths(samples: Samples, cause: str, mean_ns: float) -> dict[Path, float]:
+    """A cause's mean divided among the paths of its samples."""
     found: dict[Path, float] = {}
     known = {key: outermost_first(stack) for key, stack in samples.stacks.items()}
     entries = np.flatnonzero(np.array([one == cause for one in samples.cause], dtype=bool))
     for entry in entries:
         path = known.get(int(samples.stack[entry]), (CUT,))
-        ns = float(samples.ns[entry] * samples.weight[entry]) / max(spans, 1e-9)
-        found[path] = found.get(path, 0.0) + ns
-    return found
+        found[path] = found.get(path, 0.0) + float(samples.ns[entry] * samples.weight[entry])
+    whole = max(sum(found.values()), 1e-9)
+    return {path: mean_ns * ns / whole for path, ns in found.items()}
 
 
 def outermost_first(stack: Stack) -> Path:
