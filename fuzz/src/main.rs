@@ -18,8 +18,10 @@ use tailscope_signals::meters::{self, Meters};
 use tailscope_signals::retention::{Kept, Retention};
 use tailscope_signals::row::Row;
 use tailscope_symbols::elf::Elf;
+use tailscope_symbols::functions::Functions;
 use tailscope_symbols::lines::Lines;
 use tailscope_symbols::sdk::{Address, SdkFile};
+use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
 use tailscope_symbols::{cxx, table, usdt};
 use tailscope_timeline::{Trace, analyze, perfetto, picture};
 
@@ -122,9 +124,22 @@ fn elf(bytes: &[u8]) {
     {
         let _ = usdt::places(&elf, &notes.iter().collect::<Vec<_>>());
     }
+    let code = Code::of(&file, 1 << 24).unwrap_or_default();
+    let mut unwinder = Unwinder::default();
+    unwinder.add(&code, 0x1000..0x10_0000, 0x1000);
     let lines = Lines::of(file);
+    let functions = Functions::of(file_of(bytes), None);
     for address in ADDRESSES {
-        let _ = lines.find(address);
+        let _ = (lines.find(address), functions.find(address));
+        let thread = Thread {
+            ip: address,
+            sp: 0x7000,
+            fp: 0x7010,
+            lr: 0,
+            from: 0x7000,
+            stack: &bytes[..bytes.len().min(1 << 14)],
+        };
+        let _ = unwinder.chain(&mut Memory::default(), thread, |_| true);
     }
 }
 

@@ -128,6 +128,11 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--html", metavar="FILE", help="also write a self-contained report")
+    found.add_argument(
+        "--speedscope",
+        metavar="FILE",
+        help="also write the stacks of slow and usual spans, for flame graphs (speedscope.app)",
+    )
     found.add_argument("--seed", type=int, default=1, help="seed of random samples; default: 1")
     found.add_argument(
         "--engine",
@@ -248,6 +253,12 @@ def run(chosen: argparse.Namespace) -> int:
         save(explanation, chosen.html)
         if not chosen.quiet:
             complain(f"tailscope explain: wrote {chosen.html}")
+    if chosen.speedscope:
+        from tailscope.present import speedscope
+
+        speedscope.save(ledger, explanation, chosen.speedscope)
+        if not chosen.quiet:
+            complain(f"tailscope explain: wrote {chosen.speedscope}")
     return 0
 
 

@@ -132,6 +132,10 @@ pub struct Record {
     #[arg(long)]
     pub traceparent: bool,
 
+    /// Sample the stacks of threads with an open span, so that `explain` can name functions
+    #[arg(long)]
+    pub stacks: bool,
+
     /// Exit with 0 even if the command fails
     #[arg(long)]
     pub ignore_exit_code: bool,

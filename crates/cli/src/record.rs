@@ -30,6 +30,7 @@ pub fn run(args: Record) -> Result<ExitCode> {
         args.budget,
         args.counters.as_deref(),
         args.traceparent,
+        args.stacks,
         Prints::Through,
     )?;
     let mut screen = Screen::new(args.quiet);

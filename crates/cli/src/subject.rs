@@ -49,6 +49,7 @@ impl Session {
         budget: Option<u64>,
         counters: Option<&str>,
         traces: bool,
+        stacks: bool,
         prints: Prints,
     ) -> Result<Self> {
         let counters = counters.map_or(Ok(Vec::new()), |list| wanted_events(list, &Pmus::here()));
@@ -77,6 +78,7 @@ impl Session {
             naming: args.naming().unwrap_or_default(),
             traces,
             counters,
+            stacks,
             children: !args.no_children,
             tell_programs: false,
             takes_over: None,

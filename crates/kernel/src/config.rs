@@ -35,6 +35,8 @@ pub struct Config {
     pub names: bool,
     /// Whether their `traceparent` headers are looked for (likewise).
     pub traces: bool,
+    /// The time, in ns, that each sample of a stack stands for; `None`: no stacks.
+    pub stacks: Option<u64>,
 }
 
 impl Default for Config {
@@ -47,6 +49,7 @@ impl Default for Config {
             probes: false,
             names: false,
             traces: false,
+            stacks: None,
         }
     }
 }
@@ -81,6 +84,9 @@ impl Config {
     }
 }
 
+/// The kernel's rings have whole pages.
+const LEAST_RING: u32 = 64 << 10;
+
 /// Writes it where the programs read it, and sizes their rings, before they are loaded.
 pub(crate) fn configure(
     open: &mut OpenObject,
@@ -98,7 +104,11 @@ pub(crate) fn configure(
         probes: config.probes.into(),
         names: config.names.into(),
         traces: config.traces.into(),
-        reserved: [0; 6],
+        stacks: config.stacks.is_some().into(),
+        // A worker's thread shows what it works for only when the request ends.
+        stacks_everywhere: (config.sockets == Some(SocketSpans::Slices)).into(),
+        reserved: [0; 4],
+        stack_period_ns: config.stacks.unwrap_or(1),
         syscall_kind: syscalls::kinds(),
     };
     let find = |map: &libbpf_rs::OpenMapMut<'_>, name: &str| map.name() == name;
@@ -130,11 +140,15 @@ pub(crate) fn configure(
         let spans = open.maps_mut().find(|map| find(map, "open_spans_by_slot"));
         outcomes.push(spans.map(|mut map| map.set_max_entries(1)));
     }
+    if config.stacks.is_none() {
+        for (unused, least) in [("blocked_stacks", 1), ("stack_ring", LEAST_RING)] {
+            let map = open.maps_mut().find(|map| find(map, unused));
+            outcomes.push(map.map(|mut map| map.set_max_entries(least)));
+        }
+    }
     for outcome in outcomes {
         outcome
-            .unwrap_or_else(|| {
-                unreachable!("see meters.h, rings.h, slice_ring.h and open_spans.h in src/bpf")
-            })
+            .unwrap_or_else(|| unreachable!("see the headers in src/bpf"))
             .map_err(kernel("configure the programs"))?;
     }
     Ok(())

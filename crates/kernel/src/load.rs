@@ -25,9 +25,10 @@ use crate::retention::{Retentions, Source};
 use crate::sdk_files::SdkFiles;
 use crate::select::{autoload, choose_fault_hook, fentry_refused, select};
 use crate::socket_hooks::choose_socket_hooks;
+use crate::stacks::{self, Stacks};
 use crate::watch_error::WatchError;
 use crate::watched::Watched;
-use crate::{Config, Mechanisms, SocketSpans, shared};
+use crate::{Config, Mechanisms, SocketSpans, StackSample, shared};
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tailscope.bpf.o"));
 
@@ -41,6 +42,7 @@ pub struct Kernel {
     pub(crate) numbers: Numbers,
     rows: Option<Rings>,
     slices: Option<Rings>,
+    stacks: Option<Stacks>,
     pub(crate) answers: Option<Answers>,
     probe_rows: Option<ProbeRows>,
     uprobes: Uprobes,
@@ -115,6 +117,7 @@ impl Kernel {
         for name in answers::PROGRAMS {
             autoload(&mut open, name, config.sockets.is_some());
         }
+        autoload(&mut open, stacks::PROGRAM, config.stacks.is_some());
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
         let links = attach(&mut object, "on_irq_entry", faults, &mut mechanisms)?;
@@ -127,6 +130,10 @@ impl Kernel {
         };
         let numbers = Numbers::of(&mut object, level)?;
         let watched = Watched::of(&object)?;
+        let stacks = match config.stacks {
+            Some(period_ns) => Some(Stacks::begin(&mut object, period_ns)?),
+            None => None,
+        };
         let rings = |name| {
             Rings::map(map_of(&object, name).as_fd(), cpus, ring_bytes(cpus)).map_err(|source| {
                 LoadError::System {
@@ -155,6 +162,7 @@ impl Kernel {
             numbers,
             rows,
             slices,
+            stacks,
             answers,
             probe_rows,
             uprobes,
@@ -192,6 +200,13 @@ impl Kernel {
     #[must_use]
     pub fn names(&self) -> Names<'_> {
         Names::of(&self.object)
+    }
+
+    /// Takes the stacks that were sampled, oldest first; none unless [`Config::stacks`].
+    pub fn stacks(&mut self, each: impl FnMut(StackSample)) {
+        if let Some(stacks) = &mut self.stacks {
+            stacks.drain(each);
+        }
     }
 
     /// Drains the process events.

@@ -35,6 +35,8 @@ pub struct Losses {
     pub blamed: u64,
     /// Entries of slices for which the ring had no room.
     pub slices: u64,
+    /// Stacks: the ring had no room, or too many threads blocked, or too often.
+    pub stacks: u64,
     /// Runs of a program that the kernel skipped, because one was running on that CPU already.
     pub recursion: u64,
 }
@@ -127,6 +129,7 @@ pub(crate) fn read(object: &Object) -> Losses {
         names: counted.names,
         blamed: counted.blamed,
         slices: counted.slices,
+        stacks: counted.stacks,
         recursion: skipped(object),
     }
 }

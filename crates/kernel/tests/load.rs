@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailscope_kernel::{Config, Kernel, LoadError, Measurement, SocketSpans};
+use tailscope_signals::abi;
 
 fn load(config: &Config) -> Option<Kernel> {
     match Kernel::load(config) {
@@ -67,6 +68,44 @@ fn the_programs_that_follow_requests_load_with_and_without_names() {
             return;
         };
         assert_eq!(kernel.losses().threads, 0);
+    }
+}
+
+#[test]
+fn stacks_are_sampled_where_a_thread_computes_and_where_it_blocks() {
+    let config = Config {
+        sockets: Some(SocketSpans::Slices),
+        stacks: Some(1_000_000),
+        ..Config::default()
+    };
+    let Some(mut kernel) = load(&config) else {
+        return;
+    };
+    kernel.watch(std::process::id()).unwrap();
+    let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let start = std::time::Instant::now();
+    let (mut computed, mut blocked) = (None, None);
+    while computed.is_none() || blocked.is_none() {
+        assert!(start.elapsed().as_secs() < 20, "{:?}", kernel.losses());
+        let turn = std::time::Instant::now();
+        while turn.elapsed().as_millis() < 5 {
+            std::hint::black_box(turn);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        kernel.stacks(|sample| match sample.cause {
+            _ if sample.tid != tid => {}
+            None => computed = Some(sample),
+            Some(_) => blocked = Some(sample),
+        });
+    }
+    let (computed, blocked) = (computed.unwrap(), blocked.unwrap());
+    assert_eq!((computed.pid, computed.ns), (std::process::id(), 1_000_000));
+    assert_eq!(blocked.cause, Some(abi::TS_SLEEP as u8));
+    assert!(blocked.ns >= 5_000_000 && !blocked.kernel.is_empty());
+    for sample in [computed, blocked] {
+        let registers = sample.registers;
+        assert!(registers.ip != 0 && sample.from <= registers.sp);
+        assert!(sample.stack.len() as u64 > registers.sp - sample.from);
     }
 }
 

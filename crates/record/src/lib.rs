@@ -28,6 +28,7 @@ mod resolved;
 mod retention;
 mod sdk_names;
 mod source;
+mod stacks;
 mod steal;
 mod symbols;
 mod tally;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use tailscope_kernel::{Kernel, Measurement, SocketSpans};
 use tailscope_signals::clock::{Clock, unix_ns};
-use tailscope_trace::{Cause, CauseSet, Link, Metadata, Rung};
+use tailscope_trace::{Cause, CauseSet, Link, Metadata, Rung, StackSampling};
 
 use crate::counting::Counting;
+use crate::stacks::PERIOD_NS;
 use crate::{Options, SpanSource, machine};
 
 /// Which causes this machine measures in this recording.
@@ -97,6 +98,9 @@ pub(crate) fn metadata(
         ladder: mechanisms,
         counters: counting.columns(),
         links: links(options),
+        stacks: options.stacks.then_some(StackSampling {
+            period_ns: PERIOD_NS,
+        }),
     }
 }
 

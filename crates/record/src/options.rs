@@ -29,6 +29,8 @@ pub struct Options {
     pub traces: bool,
     /// Hardware counters of the SDK's spans.
     pub counters: Vec<Event>,
+    /// Whether stacks of threads with an open span are sampled, for the ledger.
+    pub stacks: bool,
     /// Whether the processes' children are recorded too.
     pub children: bool,
     /// Whether it tells of every program that starts on this machine, so that it can be watched.

@@ -17,6 +17,14 @@ impl Output {
         matches!(self, Self::Ledger(_))
     }
 
+    /// The ledger, if there is one.
+    pub(crate) fn ledger(&self) -> Option<&LedgerWriter> {
+        match self {
+            Self::Ledger(ledger) => Some(ledger),
+            Self::Nowhere(_) => None,
+        }
+    }
+
     fn names(&self) -> &Names {
         match self {
             Self::Ledger(ledger) => ledger.names(),

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tailscope_kernel::{Names, Source};
 use tailscope_sdk_server::Sink;
 use tailscope_signals::abi;
-use tailscope_signals::clock::{Clock, Cycles};
+use tailscope_signals::clock::{Clock, Cycles, Monotonic};
 use tailscope_signals::retention::Retention;
 use tailscope_signals::row::{Behind, Row};
 use tailscope_trace::{Cause, Error, SpanName, SpanRow};
@@ -22,6 +22,7 @@ use crate::output::Output;
 use crate::requests::{Finished, Links};
 use crate::retention::{Draw, TailSampler};
 use crate::sdk_names::SdkNames;
+use crate::stacks::{About, Part, StackPipeline};
 use request_names::RequestNames;
 
 /// Where rows go, and their running figures.
@@ -58,6 +59,8 @@ pub(crate) struct RowPipeline {
     /// The first thing that went wrong with the ledger since somebody asked.
     pub(crate) trouble: Option<Error>,
     pub(crate) tap: Option<Tap>,
+    /// Samples of stacks on their way to the ledger, where they are wanted.
+    pub(crate) stacks: Option<StackPipeline>,
 }
 
 /// Gets every row that is written, with its span's name.
@@ -146,6 +149,7 @@ impl RowPipeline {
             counting,
             trouble: None,
             tap: None,
+            stacks: None,
         }
     }
 
@@ -268,7 +272,24 @@ impl Batch<'_> {
 
     /// `kind` is what its retention is decided by: its name, or its source's.
     fn write(&mut self, row: &Row, kind: SpanName, context: Context) {
-        self.write_blamed(row, kind, context, []);
+        let parts = match self.pipeline.stacks {
+            Some(_) => vec![self.only_part(row, context.unit)],
+            None => Vec::new(),
+        };
+        self.write_blamed(row, kind, context, [], parts);
+    }
+
+    /// The time of a span that one thread worked for from its begin to its end.
+    fn only_part(&self, row: &Row, unit: Unit) -> Part {
+        let (from, to) = match unit {
+            Unit::Nanos => (row.begin, row.begin.saturating_add(row.wall)),
+            Unit::Cycles => {
+                let moment = |at| self.clock.cycles_to_monotonic(Cycles(at)).0;
+                (moment(row.begin), moment(row.begin.wrapping_add(row.wall)))
+            }
+        };
+        let tid = row.tid;
+        Part { tid, from, to }
     }
 
     /// The same, with whom to blame for causes that no meter knows.
@@ -278,6 +299,7 @@ impl Batch<'_> {
         kind: SpanName,
         mut context: Context,
         blamed: [(Cause, Option<SpanName>); N],
+        parts: Vec<Part>,
     ) {
         context.weight /= row.kept.probability();
         let (mut span, overdrawn) = convert(row, self.clock, context);
@@ -301,11 +323,25 @@ impl Batch<'_> {
             output,
             tap,
             trouble,
+            stacks,
+            rows,
             ..
         } = &mut *self.pipeline;
         live.enter(&span, |name| output.name(name));
         if let Some(tap) = tap {
             tap(&span, &output.name(span.span));
+        }
+        if let Some(stacks) = stacks {
+            let about = About {
+                row: *rows,
+                span: output.name(span.span),
+                pid: span.pid,
+                start_ns: span.start_ns,
+                wall_ns: span.wall_ns,
+                weight: span.weight,
+                to_unix: self.clock.monotonic_to_unix(Monotonic(0)),
+            };
+            stacks.end(about, parts);
         }
         if let Err(e) = output.push(&span) {
             trouble.get_or_insert(e);

@@ -31,6 +31,7 @@ use crate::pace::Pace;
 use crate::pipeline::{RowPipeline, Tap, Weights};
 use crate::requests::{Naming, Requests};
 use crate::retention::{Flow, TailSampler, row_bytes};
+use crate::stacks::{PERIOD_NS, StackPipeline};
 use crate::{Live, Policy, ResolvedProbes, SpanSource, StealClock};
 use rotate::Sums;
 
@@ -50,6 +51,8 @@ pub struct Recorder {
     pipeline: RowPipeline,
     requests: Requests,
     processes: HashSet<u32>,
+    /// Those that ended since the last poll.
+    ended_processes: Vec<u32>,
     /// When they began, in the kernel's ticks, as far as that was asked: a number is used again.
     starts: HashMap<u32, u64>,
     started: Instant,
@@ -102,6 +105,7 @@ impl Recorder {
         let counting = Counting::start(options.counters.clone());
         let metadata = metadata(options, &kernel, &clock, steal.is_some(), &counting);
         let output = output(options.ledger.as_ref(), &metadata, measured)?;
+        let stacks = options.stacks.then(StackPipeline::start);
         // Before the first thread, and after the ledger: its folder may lie in another user's.
         let also = [
             (Also::EndCommand, options.ends_command),
@@ -122,6 +126,7 @@ impl Recorder {
             pipeline: pipeline(options, &config, output, sampler, counting),
             requests: Requests::named_by(options.naming),
             processes: HashSet::new(),
+            ended_processes: Vec::new(),
             starts: HashMap::new(),
             started: Instant::now(),
             notices: Notices::of(resolved.iter().flat_map(ResolvedProbes::notices)),
@@ -139,6 +144,7 @@ impl Recorder {
             before: Sums::default(),
             row_bytes: None,
         };
+        recorder.pipeline.stacks = stacks;
         recorder.tell_what_to_keep()?;
         recorder.begin_counting();
         Ok(recorder)
@@ -333,6 +339,7 @@ fn config(options: &Options, probes: bool) -> Config {
         probes,
         names: sockets == Some(SocketSpans::Slices) && options.naming != Naming::None,
         traces: options.traces,
+        stacks: options.stacks.then_some(PERIOD_NS),
     }
 }
 

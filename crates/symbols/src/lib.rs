@@ -1,5 +1,5 @@
 //! Programs as their files describe them: symbols, USDT probes, separate debug files, lines of the
-//! source, and C++ names as their authors wrote them.
+//! source, the functions and callers of code, and names as their authors wrote them.
 //!
 //! Others made these files, and may change them while they are read. [`elf`] says how that is borne.
 #![forbid(unsafe_code)]
@@ -7,8 +7,11 @@
 pub mod cxx;
 pub mod debug_file;
 pub mod elf;
+pub mod functions;
+pub mod kallsyms;
 pub mod lines;
 pub mod nearest;
 pub mod sdk;
 pub mod table;
+pub mod unwind;
 pub mod usdt;

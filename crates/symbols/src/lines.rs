@@ -18,6 +18,9 @@ const MOST_BYTES: u64 = 256 << 20;
 /// A larger file is not looked into for it.
 const MOST_IN_FILE: u64 = 1 << 30;
 
+/// No compiler puts more functions into one another.
+const MOST_INLINED: usize = 64;
+
 type Reader = EndianArcSlice<LittleEndian>;
 
 /// Of one file. It is read when the first line is asked for, so when the observation is over.
@@ -54,6 +57,32 @@ impl Lines {
         let found = context.find_location(address).ok()??;
         let file = found.file?.rsplit('/').next()?;
         Some(format!("{file}:{}", found.line?))
+    }
+
+    /// The functions at an address, the innermost inlined one first, as the compiler's symbols name
+    /// them; empty: the file does not tell.
+    pub fn functions(&self, address: u64) -> Vec<String> {
+        let read = self.read.get_or_init(|| read(&self.file).map(Mutex::new));
+        let Some(context) = read.as_ref().and_then(|context| context.lock().ok()) else {
+            return Vec::new();
+        };
+        if address == u64::MAX {
+            return Vec::new();
+        }
+        let Ok(mut frames) = context.find_frames(address).skip_all_loads() else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        while found.len() < MOST_INLINED
+            && let Ok(Some(frame)) = frames.next()
+        {
+            let name = frame.function.as_ref().map(|f| f.raw_name());
+            match name {
+                Some(Ok(name)) => found.push(name.into_owned()),
+                _ => return Vec::new(), // a chain with a gap is no chain
+            }
+        }
+        found
     }
 }
 

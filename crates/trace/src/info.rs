@@ -46,6 +46,16 @@ pub struct Metadata {
     /// counters'.
     #[serde(skip)]
     pub links: Vec<Link>,
+    /// How stacks are sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<StackSampling>,
+}
+
+/// How stacks are sampled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StackSampling {
+    /// The time that a sample on the CPU stands for, in ns, and one off the CPU at least.
+    pub period_ns: u64,
 }
 
 /// A hardware counter: a column of the ledger.

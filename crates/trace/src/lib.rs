@@ -22,10 +22,13 @@ mod write;
 
 pub use cause::{Cause, CauseSet};
 pub use error::{Error, Result};
-pub use info::{Clock, Cost, Counter, LEDGER_JSON, Machine, Metadata, Rung, Summary};
+pub use info::{
+    Clock, Cost, Counter, LEDGER_JSON, Machine, Metadata, Rung, StackSampling, Summary,
+};
 pub use partition::utc;
 pub use row::{Counts, Link, MOST_COUNTS, SpanName, SpanRow};
 pub use schema::is_taken;
 pub use write::{
-    Existing, LOST_UNWRITTEN, LedgerWriter, Names, SamplesWriter, Sealing, Totals, Written, clear,
+    Existing, Kind, LOST_UNWRITTEN, LedgerWriter, Names, STACKS, SamplesWriter, Sealing,
+    TableWriter, Totals, Value, Written, clear,
 };

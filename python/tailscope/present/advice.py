@@ -47,9 +47,17 @@ def advised(explanation: Explanation) -> Iterator[tuple[str, str]]:
         return
     lines: dict[str, list[str]] = {}
     for cause in explanation.causes:
-        if matters(cause, above) and (text := advice(cause.name, cause.blame)):
+        text = in_code(cause.name, explanation) or advice(cause.name, cause.blame)
+        if matters(cause, above) and text:
             lines.setdefault(text, []).append(cause.name)
     yield from [(", ".join(names), text) for text, names in lines.items()][:MOST]
+
+
+def in_code(cause: str, explanation: Explanation) -> str:
+    """Which function to look at; "" where none is named, or another line says more."""
+    functions = explanation.code.functions(cause) if explanation.code else ()
+    line = IN_CODE.get(cause)
+    return line.format(functions[0].function) if functions and line else ""
 
 
 def beyond(explanation: Explanation) -> float:
@@ -82,6 +90,13 @@ def is_named(who: str) -> bool:
     """Whether somebody is named; the recorder's words for what has no name are in parentheses."""
     return bool(who) and not who.startswith("(")
 
+
+#: Of causes that nobody else is to blame for, the line with the function that has most of them.
+IN_CODE = {
+    "running": "make {} faster, or have fewer requests call it",
+    "fault": "{} touches new memory: reuse it, or touch it earlier",
+    "sleep": "look at why {} waits",
+}
 
 #: Kernel threads that are bound to a CPU, by how their names begin.
 BOUND = ("ksoftirqd/", "migration/", "cpuhp/", "rcuc/", "irq_work/", "idle_inject/")
@@ -199,5 +214,5 @@ ADVICE: dict[str, Line] = {
     "accept": always("more workers or accept threads, a larger backlog, or SO_REUSEPORT"),
     "unknown": always("mark the work as spans: --span sdk, usdt:… or uprobe:…"),
     "downstream": always("look into the server that it waited for, or ask it less often"),
-    "running": always("profile the program: perf record -g -p PID"),
+    "running": always("find the function: record with --stacks"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailscope.ledger.provenance import Measured
-from tailscope.present import counters_text
+from tailscope.present import code_text, counters_text
 from tailscope.present.account import intervals, losses
 from tailscope.present.advice import advised
 from tailscope.present.answer import answer
@@ -94,6 +94,7 @@ def table(explanation: Explanation, terminal: Terminal, detail: Detail) -> Itera
         yield before + line + after
         if who := words(cause.name, cause.blame):
             yield from terminal.wrapped(f"  {who}", DIM, indent="    ")
+        yield from code_text.functions(explanation, cause.name, terminal)
         if detail.verbose and (left := penalty_words(cause, explanation)):
             yield from terminal.wrapped(f"  {left}", DIM, indent="    ")
     if small := [cause.name for cause in explanation.causes if is_small(cause, explanation)]:
@@ -252,6 +253,8 @@ def measured(explanation: Explanation, terminal: Terminal) -> Iterator[str]:
         for sentence in account(recording):
             yield from terminal.wrapped("  " + sentence, DIM, indent="    ")
     yield from terminal.wrapped(f"  {intervals(explanation)}", DIM, indent="    ")
+    if told := code_text.sampling(explanation):
+        yield from terminal.wrapped(f"  {told}", DIM, indent="    ")
     for sentence in (*provenance.warnings, *explanation.notes):
         yield from terminal.wrapped(f"  careful: {sentence}", ACCENT, indent="    ")
 

@@ -22,6 +22,7 @@ from tailscope.quantity import Interval, duration, percent
 from tailscope.statistics import bootstrap, counterfactual
 from tailscope.statistics.base import Base, of_ledger
 from tailscope.statistics.chain import Chain, open_chain
+from tailscope.statistics.code import Code, code
 from tailscope.statistics.composition import LatencyClass, TailBlock
 from tailscope.statistics.counter_impact import CounterImpact, Frequency, frequency_dict
 from tailscope.statistics.counterfactual import Baseline, Counterfactual, curve
@@ -32,6 +33,7 @@ from tailscope.statistics.replay import Queued, with_queue
 from tailscope.statistics.rules import Pair
 from tailscope.statistics.segments import Segments, cut, segments_dict
 from tailscope.statistics.shapley import Shares
+from tailscope.statistics.slow_and_usual import apart
 from tailscope.statistics.span_name import SpanName, choose, length_s, name_line
 from tailscope.statistics.subset import with_subset, with_tail
 from tailscope.statistics.target import Target
@@ -117,6 +119,8 @@ class Explanation:
     notes: tuple[str, ...]
     #: What the rows do not cover; its notices come before every figure.
     coverage: Coverage
+    #: The functions behind the causes; None where the ledger has no stacks.
+    code: Code | None
     #: What other servers did meanwhile, where their ledger was named.
     through: Chain | None = None
 
@@ -156,6 +160,7 @@ class Explanation:
             "not_measured": self.provenance.not_measured,
             "others": [asdict(name) for name in self.others],
             "classes": [asdict(chosen) for chosen in self.classes],
+            "code": self.code.to_dict() if self.code else None,
             "worst": [asdict(span) for span in self.worst],
             "segments": segments_dict(self.segments) if self.segments else None,
             "through": asdict(self.through) if self.through else None,
@@ -228,6 +233,7 @@ def explain(
         whole = baseline.whole
         floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
         worst = measure.worst(spans, int(lower_edge(floor)), WORST)
+        groups = apart(spans, baseline) if target.has_tail and base.is_median else None
         coverage = covered(engine, table, overview, ledger, [(chosen, baseline.target.ns)])
         chain = open_chain(spans, baseline.target.ns, ledger, through) if through else None
         segments = (
@@ -271,6 +277,7 @@ def explain(
         notes=(*remarks(mine, target, baseline), *on_queues(spans)),
         coverage=coverage,
         through=chain,
+        code=code(ledger, chosen, groups, tail_mean - band_mean, seed) if groups else None,
     )
 
 

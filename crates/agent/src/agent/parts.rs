@@ -37,6 +37,7 @@ pub(super) fn recorder(
         spans,
         sample: config.record.sample,
         keep: config.record.policy(),
+        stacks: false,
         children: config.record.children,
         naming: *config.record.names.as_ref(),
         traces: *config.record.traceparent.as_ref(),

@@ -17,6 +17,7 @@
 #include "blocked.h"
 #include "meters.h"
 #include "run_history.h"
+#include "stacks.h"
 
 static __always_inline __u64 throttled_clock(struct task_struct *task)
 {
@@ -149,8 +150,8 @@ static __always_inline struct ts_meter *current_meter(struct cpu *cpu)
 	return m;
 }
 
-static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, __u32 state,
-				      __u64 now)
+static __always_inline void leave_cpu(void *ctx, struct task_struct *prev, bool runnable,
+				      __u32 state, __u64 now)
 {
 	struct thread *t = thread_of(prev);
 	struct ts_meter *m = t ? meter_at(t->map, t->slot) : NULL;
@@ -173,6 +174,8 @@ static __always_inline void leave_cpu(struct task_struct *prev, bool runnable, _
 	t->now.idle = !has_open(m);
 	m->since_ns = now;
 	m->seq++;
+	if (config.stacks)
+		remember_stack(ctx, prev, t, m, now);
 }
 
 static __always_inline void enter_cpu(struct task_struct *next, struct task_struct *prev,
@@ -184,8 +187,11 @@ static __always_inline void enter_cpu(struct task_struct *next, struct task_stru
 	if (!m)
 		return;
 	runs_here(cpu, t, now);
-	if (m->pending < TS_CAUSES)
+	if (m->pending < TS_CAUSES) {
 		come_back(t, m, now, next, prev);
+		if (config.stacks)
+			send_blocked_stack(next, t, now);
+	}
 	m->pending = TS_ON_CPU;
 }
 
@@ -205,7 +211,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	cpu->map = 0;
 	cpu->depth = 0;
 	if (leaves)
-		leave_cpu(prev, preempt || !prev_state, prev_state, now);
+		leave_cpu(ctx, prev, preempt || !prev_state, prev_state, now);
 	if (enters)
 		enter_cpu(next, prev, cpu, now);
 	return 0;

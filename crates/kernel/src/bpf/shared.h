@@ -83,13 +83,52 @@ struct config {
 	ts_u64 ring_mask;  /* bytes of a CPU's ring of rows, less one */
 	ts_u32 skip_range; /* small samples: how many requests to pass over is drawn below this */
 	ts_u8 follow_children;
-	ts_u8 from_ready;    /* ready..send rather than recv..send */
-	ts_u8 tell_programs; /* of every program that starts, watched or not */
-	ts_u8 probes;	     /* spans come from probes in programs, too */
-	ts_u8 names;	     /* requests are named after their first bytes */
-	ts_u8 traces;	     /* and their traceparent headers are looked for */
-	ts_u8 reserved[6];
+	ts_u8 from_ready;	 /* ready..send rather than recv..send */
+	ts_u8 tell_programs;	 /* of every program that starts, watched or not */
+	ts_u8 probes;		 /* spans come from probes in programs, too */
+	ts_u8 names;		 /* requests are named after their first bytes */
+	ts_u8 traces;		 /* and their traceparent headers are looked for */
+	ts_u8 stacks;		 /* stacks of threads with an open span are sampled */
+	ts_u8 stacks_everywhere; /* and of all others: which have a span shows only later */
+	ts_u8 reserved[4];
+	ts_u64 stack_period_ns;	      /* what a sample stands for */
 	ts_u8 syscall_kind[SYSCALLS]; /* enum syscall_kind, by the system call's number */
+};
+
+/* Stacks, see stacks.h. */
+#define STACK_BYTES 16384
+#define KERNEL_FRAMES 32
+#define STACK_ON_CPU 255
+#define STACK_RING_BYTES (16 << 20)
+#define BLOCKED_STACKS 1024	       /* threads whose latest block is remembered */
+#define BLOCKED_STACKS_PER_SECOND 2000 /* that each CPU sends at most */
+
+#define STACK_RETURNS 4
+
+/* A return address that a uretprobe has replaced: where it was, and what it was. */
+struct stack_return {
+	ts_u64 at;
+	ts_u64 to;
+};
+
+/* Where a thread was, in a ring; cut off behind the last of its chunks. */
+struct stack_sample {
+	ts_u64 at; /* CLOCK_MONOTONIC: of the tick, or when it blocked */
+	ts_u64 ns; /* what it stands for */
+	ts_u64 ip; /* the user's registers on the way into the kernel */
+	ts_u64 sp;
+	ts_u64 fp;   /* frame pointer */
+	ts_u64 lr;   /* arm64: return address */
+	ts_u64 from; /* where `bytes` were */
+	ts_u32 pid;
+	ts_u32 tid;
+	ts_u32 cause;	      /* of the block: enum ts_cause; or STACK_ON_CPU */
+	ts_u32 kernel_frames; /* 0: it ran the user's code */
+	ts_u32 chunks;	      /* of 1024 bytes, that could be read */
+	ts_u32 reserved;
+	struct stack_return returns[STACK_RETURNS]; /* 0: there are no more */
+	ts_u64 kernel[KERNEL_FRAMES];		    /* return addresses, the innermost first */
+	ts_u8 bytes[STACK_BYTES]; /* the user's stack, from its innermost frame on */
 };
 
 struct process {
@@ -111,6 +150,7 @@ struct lost {
 	ts_u64 depth;	  /* more spans from probes were open than OPEN_SPANS */
 	ts_u64 names;	  /* an argument that should be the name could not be, see number_of */
 	ts_u64 slices;	  /* an entry of a ring of slices: full, or in use */
+	ts_u64 stacks;	  /* a stack: the ring was full, too many threads blocked, or too often */
 	ts_u64 blamed; /* a thread ran instead, or held a lock, that found no room in the table */
 };
 

@@ -58,7 +58,19 @@ struct sched_entity {
 	__u64 prev_sum_exec_runtime; /* at the last switch-in */
 } CORE;
 
+/* A function that a uretprobe will see return (include/linux/uprobes.h). */
+struct return_instance {
+	unsigned long stack; /* the stack pointer at its entry */
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+} CORE;
+
+struct uprobe_task {
+	struct return_instance *return_instances; /* the innermost first */
+} CORE;
+
 struct task_struct {
+	struct uprobe_task *utask;
 	int pid;
 	int tgid;
 	unsigned int __state;
@@ -159,19 +171,32 @@ struct pt_regs___task {
 	unsigned long di;
 	unsigned long si;
 	unsigned long orig_ax;
+	unsigned long bp;
+	unsigned long ip;
+	unsigned long sp;
 } CORE;
 #define SYSCALL_NR(regs) ((long)(regs)->orig_ax)
 #define SYSCALL_ARG0(regs) ((regs)->di)
 #define SYSCALL_ARG1(regs) ((regs)->si)
+#define USER_IP(regs) ((regs)->ip)
+#define USER_SP(regs) ((regs)->sp)
+#define USER_FP(regs) ((regs)->bp)
+#define USER_LR(regs) 0
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs___task {
 	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
 	__u64 orig_x0;
 	__s32 syscallno;
 } CORE;
 #define SYSCALL_NR(regs) ((long)(regs)->syscallno)
 #define SYSCALL_ARG0(regs) ((regs)->orig_x0)
 #define SYSCALL_ARG1(regs) ((regs)->regs[1])
+#define USER_IP(regs) ((regs)->pc)
+#define USER_SP(regs) ((regs)->sp)
+#define USER_FP(regs) ((regs)->regs[29])
+#define USER_LR(regs) ((regs)->regs[30])
 #else
 #error "no register layout for this architecture"
 #endif

@@ -128,6 +128,7 @@ impl Batch<'_> {
             kind,
             context,
             [(Cause::Downstream, asked), (Cause::Queue, behind)],
+            finished.parts,
         );
     }
 }

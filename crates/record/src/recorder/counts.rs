@@ -53,6 +53,7 @@ impl Recorder {
             ("ring_full", kernel.rows),
             ("slices", kernel.slices),
             ("forgotten", self.requests.missed.forgotten),
+            ("stacks", kernel.stacks + self.lost_stacks()),
             ("threads", kernel.threads),
             ("nesting", kernel.nesting),
             ("events", kernel.events),
@@ -68,6 +69,14 @@ impl Recorder {
             ("region_full", sdk.full),
             ("region_malformed", sdk.malformed),
         ])
+    }
+
+    /// Samples of stacks that found no room on this side.
+    fn lost_stacks(&self) -> u64 {
+        self.pipeline
+            .stacks
+            .as_ref()
+            .map_or(0, |stacks| stacks.lost)
     }
 
     /// Rows that are there and were mended so far, by what was wrong with them.

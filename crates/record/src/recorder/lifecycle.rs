@@ -126,12 +126,16 @@ impl Recorder {
                 }
                 Event::Exec { pid } => {
                     self.forget(pid); // so it is searched a second later, if not now
+                    if let Some(stacks) = &mut self.pipeline.stacks {
+                        stacks.forget_process(pid);
+                    }
                     if let Some(sdk) = &mut self.sdk {
                         sdk.search_program(pid);
                     }
                 }
                 Event::Exit { pid } => {
                     self.processes.remove(&pid);
+                    self.ended_processes.push(pid);
                     self.forget(pid);
                 }
                 Event::Refused { pid, errno } if errno == Errno::OPNOTSUPP.raw_os_error() => {

@@ -73,11 +73,24 @@ impl Recorder {
         if let Some(sdk) = &mut self.sdk {
             sdk.drain(&mut batch);
         }
+        let joined = self.join_stacks();
         let ticked = self.pipeline.output.tick(Instant::now());
         match self.pipeline.trouble.take() {
             Some(e) => Err(e.into()),
-            None => Ok(ticked?),
+            None => Ok(joined.and(ticked)?),
         }
+    }
+
+    /// Gives the rows that ended their stacks. What the kernel sampled before a span's end is there
+    /// when its row is: so the samples are taken after the rows.
+    pub(super) fn join_stacks(&mut self) -> Result<(), tailscope_trace::Error> {
+        let ended = std::mem::take(&mut self.ended_processes);
+        let Some(stacks) = &mut self.pipeline.stacks else {
+            return Ok(());
+        };
+        self.kernel.stacks(|sample| stacks.take(&sample));
+        ended.into_iter().for_each(|pid| stacks.forget_process(pid));
+        stacks.join(self.pipeline.output.ledger(), Monotonic::now().0)
     }
 
     fn answer(&mut self, requests: Vec<ConnectionRequest>) {

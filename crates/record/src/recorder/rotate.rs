@@ -158,19 +158,24 @@ impl Recorder {
         let finished = self.finish_answers(true);
         let polled = self.poll();
         self.finish_requests();
+        let joined = self.join_stacks();
         listener.show(&self.pipeline.live);
         let progress = self.progress();
         let summary = self.sum_up(self.seen());
         let Self {
             kernel,
             sdk,
-            pipeline,
+            mut pipeline,
             ..
         } = self;
         drop((sdk, kernel));
+        let stacks = pipeline.stacks.take().zip(pipeline.output.ledger());
+        let named = stacks.map_or(Ok(()), |(stacks, ledger)| stacks.finish(ledger));
         let totals = pipeline.output.finish(summary)?;
         polled?;
         finished?;
+        joined?;
+        named?;
         Ok(Progress {
             bytes: totals.bytes,
             ..progress

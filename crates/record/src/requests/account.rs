@@ -10,6 +10,7 @@ use tailscope_signals::row::Row;
 
 use super::link::{Asked, Links};
 use super::work::{Behind, Item, Request, Segment, Work};
+use crate::stacks::Part;
 
 /// A request that has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,12 +27,21 @@ pub(crate) struct Finished {
     pub(crate) behind: Option<Behind>,
     /// Some of its time may be another request's, or the other way round.
     pub(crate) ambiguous: bool,
+    /// Which threads worked for it, and when; each moment once.
+    pub(crate) parts: Vec<Part>,
 }
 
 /// The parts of a time that nothing has been found for yet: intervals in order, apart.
 struct Gaps(Vec<(u64, u64)>);
 
 impl Gaps {
+    /// What of this interval is still there.
+    fn within(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+        let first = self.0.partition_point(|gap| gap.1 <= from);
+        let within = self.0[first..].iter().take_while(move |gap| gap.0 < to);
+        within.map(move |gap| (gap.0.max(from), gap.1.min(to)))
+    }
+
     /// Takes what of this interval is still there; returns how long that is.
     fn take(&mut self, from: u64, to: u64) -> u64 {
         if from >= to {
@@ -98,6 +108,11 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
     let mut largest = vec![0; row.ns.len()];
     for item in &work.items {
         if let Item::Slice(segment) = item {
+            let tid = segment.tid;
+            let within = gaps.within(segment.from, segment.to);
+            finished
+                .parts
+                .extend(within.map(|(from, to)| Part { tid, from, to }));
             let part = gaps.take(segment.from, segment.to);
             if part > 0 {
                 add_causes(row, &mut largest, segment, part);
@@ -106,6 +121,11 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
     }
     for item in &work.items {
         if let Item::Tail(segment) = item {
+            let tid = segment.tid;
+            let within = gaps.within(segment.from, segment.to);
+            finished
+                .parts
+                .extend(within.map(|(from, to)| Part { tid, from, to }));
             let part = gaps.take(segment.from, segment.to);
             if part > 0 {
                 add_causes(row, &mut largest, segment, part);
@@ -165,6 +185,7 @@ mod tests {
 
     fn slice(from: u64, to: u64) -> Item {
         Item::Slice(Segment {
+            tid: 1,
             from,
             to,
             shares: Vec::new(),
@@ -241,6 +262,7 @@ mod tests {
             ns: 80,
         };
         let segment = Segment {
+            tid: 1,
             from: 0,
             to: 100,
             shares: vec![share],

@@ -92,6 +92,7 @@ impl Thread {
     pub(super) fn segment(&self, slice: &Slice) -> Segment {
         let from = if self.last == 0 { slice.at } else { self.last };
         Segment {
+            tid: slice.tid,
             from: from.min(slice.at),
             to: slice.at,
             shares: slice.shares.clone(),
@@ -145,6 +146,7 @@ impl Thread {
 pub(super) fn since_waking(wait: &Segment, woken: u64) -> Segment {
     let before = |share: &Share| BEFORE_WAKING.contains(&u32::from(share.cause));
     Segment {
+        tid: wait.tid,
         from: woken.clamp(wait.from, wait.to),
         to: wait.to,
         shares: wait.shares.iter().copied().filter(|s| !before(s)).collect(),

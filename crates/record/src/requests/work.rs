@@ -20,6 +20,7 @@ const MOST_ITEMS: usize = 4096;
 /// A time of a thread, with what its meter grew by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Segment {
+    pub(super) tid: u32,
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) shares: Vec<Share>,
@@ -36,6 +37,7 @@ impl Segment {
             ..*share
         });
         Self {
+            tid: self.tid,
             from,
             to: self.to,
             shares: shares.collect(),

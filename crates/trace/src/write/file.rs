@@ -17,6 +17,7 @@ use tailscope_output::Folder;
 use super::checksum::Sink;
 use super::encode::Encoder;
 use super::names::Names;
+use super::table::TableColumn;
 use crate::columns::Columns;
 use crate::partition;
 
@@ -94,6 +95,16 @@ impl UnsealedFile {
         columns: &[Vec<i64>],
     ) -> Result<()> {
         encoder.numbers(&mut self.writer, columns)
+    }
+
+    /// Encodes a row group of a table beside the rows.
+    pub(crate) fn encode_table(
+        &mut self,
+        encoder: &mut Encoder,
+        columns: &[TableColumn],
+        names: &Names,
+    ) -> Result<()> {
+        encoder.table(&mut self.writer, columns, names)
     }
 
     pub(crate) fn add_rows(&mut self, rows: u64) {

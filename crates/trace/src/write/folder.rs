@@ -9,6 +9,9 @@ use tailscope_output::Folder;
 
 use crate::{Error, LEDGER_JSON, Result};
 
+/// The ledger's folder of the tables of stacks.
+pub const STACKS: &str = "_stacks";
+
 /// What to do with a ledger that is there already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
@@ -68,7 +71,25 @@ pub fn clear(folder: &Path) -> Result<()> {
     }
     partitions(folder)?.iter().try_for_each(|host| {
         clear_host(&host.path()).map_err(Error::io("remove the files of", &host.path()))
+    })?;
+    tables(folder)?.iter().try_for_each(|tables| {
+        let path = tables.path();
+        clear_tables(&path).map_err(Error::io("remove the files of", &path))
     })
+}
+
+/// Folders of tables beside the rows.
+fn tables(folder: &Path) -> Result<Vec<DirEntry>> {
+    entries(folder, Kind::Folder, |name| name == STACKS)
+        .map_err(Error::io("list the files of", folder))
+}
+
+fn clear_tables(folder: &Path) -> io::Result<()> {
+    let ours = |name: &str| name.ends_with(".pq") || name.ends_with(".parquet.tmp");
+    for file in entries(folder, Kind::File, ours)? {
+        fs::remove_file(file.path())?;
+    }
+    remove_if_empty(folder)
 }
 
 fn partitions(folder: &Path) -> Result<Vec<DirEntry>> {

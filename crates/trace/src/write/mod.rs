@@ -8,6 +8,7 @@ mod names;
 mod samples;
 mod sealer;
 mod sealing;
+mod table;
 mod written;
 
 use std::fs::File;
@@ -26,10 +27,11 @@ use crate::columns::Columns;
 use crate::info::{LedgerInfo, State};
 use crate::{CauseSet, Error, Metadata, Result, SpanName, SpanRow, Summary, partition, schema};
 
-pub use self::folder::{Existing, clear};
+pub use self::folder::{Existing, STACKS, clear};
 pub use self::names::Names;
 pub use self::samples::SamplesWriter;
 pub use self::sealing::Sealing;
+pub use self::table::{Kind, TableWriter, Value};
 pub use self::written::{Totals, Written};
 
 /// Rows that are collected before they are encoded. A row takes 48 bytes until then, and 16 more
@@ -151,6 +153,20 @@ impl LedgerWriter {
     #[must_use]
     pub fn names(&self) -> &Names {
         &self.names
+    }
+
+    /// Begins a table that lies beside the rows, in the ledger's folder `folder`: a name that starts
+    /// with `_`, which engines pass over when they read a whole ledger. Its files are named after it.
+    ///
+    /// # Errors
+    /// [`Error::Encode`] if the columns make no schema.
+    pub fn table(
+        &self,
+        folder: &str,
+        name: &'static str,
+        columns: &[(&str, Kind)],
+    ) -> Result<TableWriter> {
+        TableWriter::create(&self.held, self.folder.join(folder), name, columns)
     }
 
     /// Adds a row.

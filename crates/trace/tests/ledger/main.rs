@@ -10,3 +10,4 @@ mod refusal;
 mod round_trip;
 mod sample;
 mod sealing;
+mod tables;

@@ -50,6 +50,7 @@ pub fn metadata() -> Metadata {
         .into(),
         counters: Vec::new(),
         links: Vec::new(),
+        stacks: None,
     }
 }
 

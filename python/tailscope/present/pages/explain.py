@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 from tailscope.ledger.causes import MEANING
 from tailscope.ledger.provenance import Measured
-from tailscope.present import charts, figures
+from tailscope.present import charts, code_text, figures
 from tailscope.present.account import intervals, losses
 from tailscope.present.advice import advised
 from tailscope.present.answer import answer
 from tailscope.present.cause_table import is_small, penalty_words
+from tailscope.present.pages.charts import flame
 from tailscope.present.pages.charts.frame import HALF, WIDE, drawn
 from tailscope.present.pages.parts import Fact, Panel, Table
 from tailscope.present.pages.units import unbroken
@@ -42,6 +44,7 @@ def context(explanation: Explanation) -> dict[str, Any]:
         "facts": facts(explanation),
         "careful": (*explanation.provenance.warnings, *explanation.notes),
         **causes(explanation),
+        "flames": flames(explanation),
         "distribution": distribution(explanation),
         "composition": composition(explanation),
         "timeline": timeline(explanation),
@@ -49,6 +52,7 @@ def context(explanation: Explanation) -> dict[str, Any]:
         "worst": worst(explanation),
         "others": others(explanation),
         "recordings": [account(recording) for recording in explanation.provenance.recordings],
+        "stacks": code_text.sampling(explanation).capitalize(),
         "intervals": intervals(explanation).capitalize(),
     }
 
@@ -88,7 +92,7 @@ def causes(explanation: Explanation) -> dict[str, Any]:
         "longer": f"spans beyond {target} take longer than median ones"
         if is_median
         else f"spans around {target} take beyond that",
-        "causes": [row(cause, most, penalty_words(cause, explanation)) for cause in shown],
+        "causes": [row(cause, most, said(cause, explanation)) for cause in shown],
         "advice": list(advised(explanation)),
         "together": [
             {
@@ -109,13 +113,20 @@ def causes(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def row(cause: Cause, most: float, cold: str) -> dict[str, Any]:
-    """One cause, with who is to blame and what is said of the running that it leaves cold."""
+def said(cause: Cause, explanation: Explanation) -> list[str]:
+    """Who is to blame, which functions take longer, and what running the cause leaves cold."""
+    functions = explanation.code.functions(cause.name) if explanation.code else ()
+    found = [words(cause.name, cause.blame), *(code_text.line(one) for one in functions)]
+    return [one for one in (*found, penalty_words(cause, explanation)) if one]
+
+
+def row(cause: Cause, most: float, told: list[str]) -> dict[str, Any]:
+    """One cause, with what is told of it."""
     part = max(cause.saving.ns, 0.0) / most if most > 0 else 0.0
     return {
         "name": cause.name,
         "meaning": cause.meaning,
-        "said": [said for said in (words(cause.name, cause.blame), cold) if said],
+        "said": told,
         "saves": duration(cause.saving.ns),
         "interval": span_of_time(cause.saving),
         "bar": f"{100 * part:.1f}",
@@ -138,6 +149,16 @@ def picture(
 def keys(names: Iterable[str]) -> list[tuple[str, str]]:
     """The colours of some causes."""
     return [(f"b-{name}", name) for name in names]
+
+
+def flames(explanation: Explanation) -> list[Panel]:
+    """Who called whom under the causes of which functions are named."""
+    causes = explanation.code.causes if explanation.code else ()
+    return [
+        Panel(one.cause, drawn(partial(flame.draw, one.calls), WIDE))
+        for one in causes
+        if one.calls is not None
+    ]
 
 
 def distribution(explanation: Explanation) -> Panel:

@@ -15,12 +15,15 @@ from tailscope.engines.grid import Distribution
 from tailscope.engines.measure import Worst
 from tailscope.ledger.causes import MEANING
 from tailscope.ledger.provenance import Measured, Provenance
+from tailscope.ledger.stacks import Sampling
 from tailscope.quantity import Interval
 from tailscope.statistics.base import Base, Kind
 from tailscope.statistics.blame import Blame, Blamed
+from tailscope.statistics.code import CauseCode, Code, FunctionDifference
 from tailscope.statistics.composition import LatencyClass, TailBlock
 from tailscope.statistics.coverage import Coverage
 from tailscope.statistics.explanation import Explanation, Together
+from tailscope.statistics.flame import DEEPEST, Call
 from tailscope.statistics.ranking import Cause
 from tailscope.statistics.segments import Segment, Segments
 from tailscope.statistics.span_name import SpanName
@@ -64,6 +67,7 @@ def explanation(given: Given) -> Explanation:
         **{"without": None, "shares": None, "counters": (), "frequency": None, "pairs": ()},
         # Its notices are among the provenance's.
         coverage=Coverage(0.0, {}),
+        code=code(given.get("code")),
     )
 
 
@@ -123,6 +127,38 @@ def segments(given: Given | None) -> Segments | None:
         within=tuple(map(cause, given["within_typical"])),
         across=None,
     )
+
+
+def code(given: Given | None) -> Code | None:
+    """The functions behind the causes."""
+    if given is None:
+        return None
+    sampling = Sampling(**given["sampling"] | {"warnings": tuple(given["sampling"]["warnings"])})
+    causes = tuple(
+        CauseCode(
+            **one
+            | {"functions": tuple(map(function, one["functions"])), "calls": call(one["calls"])}
+        )
+        for one in given["causes"]
+    )
+    usual_ns = tuple(given["usual_ns"])
+    return Code(**given | {"sampling": sampling, "causes": causes, "usual_ns": usual_ns})
+
+
+def call(given: Given | None, depth: int = 0) -> Call | None:
+    """A call with those below it."""
+    if given is None:
+        return None
+    if depth > DEEPEST:
+        raise ValueError("calls nest too deeply")
+    below = tuple(filter(None, (call(one, depth + 1) for one in given["calls"])))
+    return Call(str(given["name"]), given["tail_ns"], given["usual_ns"], below)
+
+
+def function(given: Given) -> FunctionDifference:
+    """A function under a cause."""
+    difference = Interval(**given["difference"])
+    return FunctionDifference(**given | {"difference": difference})
 
 
 def curve(given: Given) -> Distribution:

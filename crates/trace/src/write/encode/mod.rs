@@ -38,6 +38,7 @@ use self::chunk::Chunk;
 use self::dictionary::Dictionary;
 use super::checksum::{self, Sink};
 use super::names::Names;
+use super::table::TableColumn;
 use crate::columns::{Columns, Counted, Strikes};
 use crate::schema::Column;
 use crate::{Cause, CauseSet, SpanName};
@@ -103,6 +104,27 @@ impl Encoder {
         for (position, values) in columns.iter().enumerate() {
             let description = self.schema.column(position);
             pages::delta_with_range(values).append(&mut group, description)?;
+        }
+        group.close()?;
+        Ok(())
+    }
+
+    /// Writes the columns of a table beside the rows as the file's next row group.
+    pub(crate) fn table(
+        &mut self,
+        writer: &mut SerializedFileWriter<Sink>,
+        columns: &[TableColumn],
+        names: &Names,
+    ) -> Result<()> {
+        let mut group = writer.next_row_group()?;
+        for (position, column) in columns.iter().enumerate() {
+            let description = self.schema.column(position);
+            let chunk = match column {
+                TableColumn::Numbers(values) => pages::delta_with_range(values),
+                TableColumn::Reals(values) => self.weight(values),
+                TableColumn::Texts(values) => self.texts(values, names),
+            };
+            chunk.append(&mut group, description)?;
         }
         group.close()?;
         Ok(())

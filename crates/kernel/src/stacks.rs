@@ -1,0 +1,199 @@
+//! Samples of stacks: a clock on each CPU that runs a program at every tick, and the ring in which
+//! the programs leave what they saw (`bpf/stacks.h`).
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{Link, Object, ProgramMut};
+use perf_event_open_sys as perf;
+use tailscope_signals::little_endian::{u32_at, u64_at};
+
+use crate::load_error::{LoadError, kernel};
+use crate::object::{map_of, program};
+use crate::process_events::Ring;
+use crate::shared::{
+    KERNEL_FRAMES, STACK_BYTES, STACK_ON_CPU, STACK_RETURNS, stack_return, stack_sample,
+};
+
+/// What runs at each tick.
+pub(crate) const PROGRAM: &str = "on_tick";
+/// The kernel copies stacks in pieces of this many bytes.
+const CHUNK: usize = 1024;
+
+/// Where a thread was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StackSample {
+    /// When, by `CLOCK_MONOTONIC`, in ns: the tick, or the moment at which the thread blocked.
+    pub at: u64,
+    /// The time that it stands for, in ns.
+    pub ns: u64,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// For which cause it blocked, by the meter's number; `None`: it had the CPU.
+    pub cause: Option<u8>,
+    /// With which registers the thread entered the kernel.
+    pub registers: Registers,
+    /// Where the kernel was, innermost first; empty: the thread ran its own code.
+    pub kernel: Vec<u64>,
+    /// Where `stack` was in the thread's memory.
+    pub from: u64,
+    /// The thread's stack, from its innermost frame on; bounded to 16 KiB.
+    pub stack: Vec<u8>,
+}
+
+/// What unwinding begins with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// The instruction.
+    pub ip: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer.
+    pub fp: u64,
+    /// arm64: the return address.
+    pub lr: u64,
+}
+
+impl StackSample {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let stack = bytes.get(offset_of!(stack_sample, bytes)..)?;
+        let word = |at| u64_at(bytes, at);
+        let number = |at| u32_at(bytes, at);
+        let length = (number(offset_of!(stack_sample, chunks)) as usize) * CHUNK;
+        let frames = number(offset_of!(stack_sample, kernel_frames)).min(KERNEL_FRAMES) as usize;
+        let kernel = offset_of!(stack_sample, kernel);
+        let cause = number(offset_of!(stack_sample, cause));
+        Some(
+            Self {
+                at: word(offset_of!(stack_sample, at)),
+                ns: word(offset_of!(stack_sample, ns)),
+                pid: number(offset_of!(stack_sample, pid)),
+                tid: number(offset_of!(stack_sample, tid)),
+                cause: (cause < STACK_ON_CPU).then_some(cause as u8),
+                registers: Registers {
+                    ip: word(offset_of!(stack_sample, ip)),
+                    sp: word(offset_of!(stack_sample, sp)),
+                    fp: word(offset_of!(stack_sample, fp)),
+                    lr: word(offset_of!(stack_sample, lr)),
+                },
+                kernel: (0..frames).map(|frame| word(kernel + frame * 8)).collect(),
+                from: word(offset_of!(stack_sample, from)),
+                stack: stack.get(..length.min(STACK_BYTES as usize))?.to_vec(),
+            }
+            .with_returns((0..STACK_RETURNS as usize).map(|place| {
+                let at = offset_of!(stack_sample, returns) + place * size_of::<stack_return>();
+                (word(at), word(at + 8))
+            })),
+        )
+    }
+
+    /// Puts back the return addresses that probes have replaced by their own: where, and which.
+    fn with_returns(mut self, returns: impl Iterator<Item = (u64, u64)>) -> Self {
+        for (at, to) in returns {
+            let place = at.checked_sub(self.from).map(|place| place as usize);
+            let place = place.filter(|_| to != 0);
+            if let Some(word) = place.and_then(|place| {
+                self.stack
+                    .get_mut(place..place.checked_add(size_of::<u64>())?)
+            }) {
+                word.copy_from_slice(&to.to_le_bytes());
+            }
+        }
+        self
+    }
+}
+
+/// The clocks, and the ring.
+pub(crate) struct Stacks {
+    _clocks: Vec<Link>,
+    ring: Ring<StackSample>,
+}
+
+impl Stacks {
+    /// Starts a clock with this period on each CPU.
+    pub(crate) fn begin(object: &mut Object, period_ns: u64) -> Result<Self, LoadError> {
+        let ring = Ring::open(&map_of(object, "stack_ring"), StackSample::parse)
+            .map_err(kernel("open the ring of stacks"))?;
+        let clocks = clocks(&program(object, PROGRAM), period_ns);
+        Ok(Self {
+            _clocks: clocks.map_err(|source| LoadError::System {
+                what: "start a clock on each CPU",
+                source,
+            })?,
+            ring,
+        })
+    }
+
+    pub(crate) fn drain(&mut self, each: impl FnMut(StackSample)) {
+        self.ring.drain(each);
+    }
+}
+
+fn clocks(program: &ProgramMut<'_>, period_ns: u64) -> io::Result<Vec<Link>> {
+    let mut links = Vec::new();
+    let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
+    for cpu in 0..cpus as i32 {
+        let Some(event) = open(cpu, period_ns)? else {
+            continue; // a CPU that could be there and isn't
+        };
+        let link = program
+            .attach_perf_event(event.as_raw_fd())
+            .map_err(io::Error::other)?;
+        std::mem::forget(event); // the link closes it
+        links.push(link);
+    }
+    Ok(links)
+}
+
+/// A clock of the CPU's own time, not of one thread: it needs no descriptor for each thread.
+fn open(cpu: i32, period_ns: u64) -> io::Result<Option<OwnedFd>> {
+    let mut attributes = perf::bindings::perf_event_attr {
+        size: size_of::<perf::bindings::perf_event_attr>() as u32,
+        type_: perf::bindings::PERF_TYPE_SOFTWARE,
+        config: u64::from(perf::bindings::PERF_COUNT_SW_CPU_CLOCK),
+        ..Default::default()
+    };
+    attributes.__bindgen_anon_1.sample_period = period_ns;
+    attributes.set_exclude_idle(1);
+    let flags = perf::bindings::PERF_FLAG_FD_CLOEXEC.into();
+    // SAFETY: the attributes are a valid structure of the size that they name; the call returns
+    // a fresh descriptor or an error.
+    let fd = unsafe { perf::perf_event_open(&mut attributes, -1, cpu, -1, flags) };
+    if fd >= 0 {
+        // SAFETY: just opened, and ours.
+        return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+    }
+    match io::Error::last_os_error() {
+        e if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        e => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_that_claims_more_than_it_has_is_none() {
+        let mut bytes = vec![0; size_of::<stack_sample>()];
+        let chunks = offset_of!(stack_sample, chunks);
+        bytes[chunks] = 16;
+        let sample = StackSample::parse(&bytes).expect("whole");
+        assert_eq!(sample.stack.len(), STACK_BYTES as usize);
+        bytes.truncate(offset_of!(stack_sample, bytes) + CHUNK);
+        assert_eq!(StackSample::parse(&bytes), None);
+        let returns = offset_of!(stack_sample, returns);
+        bytes[returns..returns + 8].copy_from_slice(&8u64.to_le_bytes());
+        bytes[returns + 8..returns + 16].copy_from_slice(&7u64.to_le_bytes());
+        bytes[chunks] = 1;
+        let put_back = StackSample::parse(&bytes).expect("whole").stack;
+        assert_eq!(put_back[8..16], 7u64.to_le_bytes());
+        assert_eq!(
+            StackSample::parse(&bytes).expect("whole").stack.len(),
+            CHUNK
+        );
+    }
+}

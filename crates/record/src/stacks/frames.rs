@@ -1,0 +1,127 @@
+//! Stacks and their frames, each stored once.
+
+use std::collections::HashMap;
+
+/// Different frames, at most.
+const MOST_FRAMES: usize = 1 << 20;
+/// Different stacks, at most, and their frames together.
+const MOST_STACKS: usize = 1 << 17;
+const MOST_CALLS: usize = 1 << 22;
+
+/// Where code is, the same in every process that has the file mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Frame {
+    /// An address of the kernel.
+    Kernel(u64),
+    /// A byte of a file, by the file's number.
+    Code { module: u32, offset: u64 },
+    /// An address of a process that is in no file: made at run time, or the process is gone.
+    Unknown(u64),
+}
+
+/// A stack's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Stack(pub(super) u32);
+
+#[derive(Debug, Clone, Copy)]
+struct Calls {
+    from: u32,
+    length: u32,
+    whole: bool,
+    used: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Stacks {
+    frames: Vec<Frame>,
+    frame_numbers: HashMap<Frame, u32>,
+    calls: Vec<u32>,
+    stacks: Vec<Calls>,
+    stack_numbers: HashMap<(Box<[u32]>, bool), Stack>,
+}
+
+impl Stacks {
+    /// The number of a stack, the innermost frame first; `whole`: it reaches the thread's first
+    /// function. `None`: there are too many different ones.
+    pub(super) fn intern(&mut self, frames: &[Frame], whole: bool) -> Option<Stack> {
+        let mut numbers = Vec::with_capacity(frames.len());
+        for frame in frames {
+            numbers.push(match self.frame_numbers.get(frame) {
+                Some(known) => *known,
+                None if self.frames.len() >= MOST_FRAMES => return None,
+                None => {
+                    let number = self.frames.len() as u32;
+                    self.frames.push(*frame);
+                    self.frame_numbers.insert(*frame, number);
+                    number
+                }
+            });
+        }
+        let key = (numbers.into_boxed_slice(), whole);
+        if let Some(known) = self.stack_numbers.get(&key) {
+            return Some(*known);
+        }
+        if self.stacks.len() >= MOST_STACKS || self.calls.len() + key.0.len() > MOST_CALLS {
+            return None;
+        }
+        let stack = Stack(self.stacks.len() as u32);
+        self.stacks.push(Calls {
+            from: self.calls.len() as u32,
+            length: key.0.len() as u32,
+            whole,
+            used: false,
+        });
+        self.calls.extend_from_slice(&key.0);
+        self.stack_numbers.insert(key, stack);
+        Some(stack)
+    }
+
+    /// A row's sample has this stack.
+    pub(super) fn is_used(&mut self, stack: Stack) {
+        self.stacks[stack.0 as usize].used = true;
+    }
+
+    /// Those that rows' samples have: number, frames by their numbers, whether it is whole.
+    pub(super) fn used(&self) -> impl Iterator<Item = (Stack, &[u32], bool)> {
+        let numbered = (0..).map(Stack).zip(&self.stacks);
+        numbered
+            .filter(|(_, calls)| calls.used)
+            .map(|(stack, calls)| {
+                let from = calls.from as usize;
+                let frames = &self.calls[from..from + calls.length as usize];
+                (stack, frames, calls.whole)
+            })
+    }
+
+    /// A frame by its number.
+    pub(super) fn frame(&self, number: u32) -> Frame {
+        self.frames[number as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_stored_once_and_only_used_ones_are_told() {
+        let mut stacks = Stacks::default();
+        let (a, b) = (
+            Frame::Kernel(1),
+            Frame::Code {
+                module: 0,
+                offset: 2,
+            },
+        );
+        let first = stacks.intern(&[a, b], true).expect("room");
+        assert_eq!(stacks.intern(&[a, b], true), Some(first));
+        let cut = stacks.intern(&[a, b], false).expect("room");
+        assert_ne!(cut, first);
+        assert_eq!(stacks.used().count(), 0);
+        stacks.is_used(first);
+        let told: Vec<_> = stacks.used().collect();
+        assert_eq!(told, [(first, &[0, 1][..], true)]);
+        assert_eq!((stacks.frame(0), stacks.frame(1)), (a, b));
+    }
+}

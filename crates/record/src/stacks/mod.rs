@@ -1,0 +1,200 @@
+//! Stacks of threads, joined with the spans that were open on them.
+//!
+//! The kernel's programs sample stacks without knowing the span: that is known when it ends. So
+//! samples wait here, by thread, until a row says which thread worked for it from when to when. Both
+//! have the kernel's clock, so the join is exact. What no row asks for is forgotten.
+//!
+//! Callers are found at once, while the process is there. Names are found when the recording ends,
+//! in the very files that were mapped.
+
+mod frames;
+mod names;
+mod processes;
+mod tables;
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+
+use tailscope_kernel::StackSample;
+use tailscope_symbols::kallsyms::Kallsyms;
+use tailscope_trace::{Cause, LedgerWriter, Result};
+
+use frames::{Frame, Stack, Stacks};
+use processes::Processes;
+use tables::Samples;
+
+/// What a sample stands for: a prime number of them fits a second, so that it keeps no step with
+/// timers of whole milliseconds.
+pub(crate) const PERIOD_NS: u64 = 1_000_000_000 / 997;
+
+/// Samples that wait for the end of their span, at most.
+const MOST_WAITING: usize = 1 << 18;
+/// A sample waits so long at most: no longer span has all of its samples.
+const WAITS_NS: u64 = 60_000_000_000;
+
+/// A time that a thread spent on a request, by the kernel's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) tid: u32,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// A row that was written, as its samples repeat it.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    /// Which row of the recording.
+    pub(crate) row: u64,
+    pub(crate) span: std::sync::Arc<str>,
+    pub(crate) pid: i32,
+    pub(crate) start_ns: i64,
+    pub(crate) wall_ns: i64,
+    pub(crate) weight: f64,
+    /// What has to be added to a moment of the kernel's clock for Unix time.
+    pub(crate) to_unix: i64,
+}
+
+/// A sample that waits for the end of its span.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    at: u64,
+    ns: u64,
+    cause: Option<Cause>,
+    stack: Stack,
+}
+
+/// All stacks of a recording.
+#[derive(Debug)]
+pub(crate) struct StackPipeline {
+    threads: HashMap<u32, VecDeque<Waiting>>,
+    waiting: usize,
+    /// Rows whose samples may not have been taken from the kernel yet.
+    ended: Vec<(About, Vec<Part>)>,
+    stacks: Stacks,
+    processes: Processes,
+    kernel: Kallsyms,
+    samples: Samples,
+    /// Samples that found no room.
+    pub(crate) lost: u64,
+}
+
+impl StackPipeline {
+    /// To be made while this process still may read where the kernel's functions are.
+    pub(crate) fn start() -> Self {
+        let kernel = File::open("/proc/kallsyms").map(Kallsyms::read);
+        Self {
+            threads: HashMap::new(),
+            waiting: 0,
+            ended: Vec::new(),
+            stacks: Stacks::default(),
+            processes: Processes::default(),
+            kernel: kernel.unwrap_or_default(),
+            samples: Samples::default(),
+            lost: 0,
+        }
+    }
+
+    /// Takes a sample.
+    pub(crate) fn take(&mut self, sample: &StackSample) {
+        let (user, whole) = self.processes.callers(sample);
+        let of_kernel = sample.kernel.iter().map(|address| Frame::Kernel(*address));
+        let frames: Vec<Frame> = of_kernel.chain(user).collect();
+        let Some(stack) = self.stacks.intern(&frames, whole) else {
+            self.lost += 1;
+            return;
+        };
+        if self.waiting >= MOST_WAITING {
+            self.lost += 1;
+            return;
+        }
+        let metered = |cause: u8| Cause::METERED.get(usize::from(cause)).copied();
+        let cause = match sample.cause {
+            Some(cause) => metered(cause),
+            None => self.cause_on_cpu(&sample.kernel),
+        };
+        let thread = self.threads.entry(sample.tid).or_default();
+        let place = thread.partition_point(|other| other.at <= sample.at);
+        let (at, ns) = (sample.at, sample.ns);
+        let waiting = Waiting {
+            at,
+            ns,
+            cause,
+            stack,
+        };
+        thread.insert(place, waiting);
+        self.waiting += 1;
+    }
+
+    /// What had the CPU: a page fault or a softirq on top of the thread, by the kernel's functions;
+    /// `None`: the thread itself, in a system call or not.
+    fn cause_on_cpu(&self, kernel: &[u64]) -> Option<Cause> {
+        let mut cause = None;
+        for address in kernel {
+            match self.kernel.find(*address)? {
+                "net_rx_action" | "net_tx_action" => return Some(Cause::SoftirqNet),
+                "run_timer_softirq" | "hrtimer_run_softirq" => return Some(Cause::SoftirqTimer),
+                "handle_softirqs" | "__do_softirq" => return Some(Cause::SoftirqOther),
+                "exc_page_fault" | "asm_exc_page_fault" | "do_page_fault" | "do_mem_abort" => {
+                    cause = Some(Cause::Fault);
+                }
+                _ => {}
+            }
+        }
+        cause
+    }
+
+    /// A row was written of a span for which these threads worked.
+    pub(crate) fn end(&mut self, about: About, parts: Vec<Part>) {
+        self.ended.push((about, parts));
+    }
+
+    /// Joins the rows that ended with their samples. To be called after all samples were taken
+    /// that the kernel had when the rows ended.
+    pub(crate) fn join(&mut self, ledger: Option<&LedgerWriter>, now: u64) -> Result<()> {
+        let mut outcome = Ok(());
+        for (about, parts) in std::mem::take(&mut self.ended) {
+            let Some(ledger) = ledger else { continue };
+            for part in parts {
+                let Some(thread) = self.threads.get(&part.tid) else {
+                    continue;
+                };
+                let first = thread.partition_point(|sample| sample.at < part.from);
+                let within = thread.iter().skip(first);
+                for sample in within.take_while(|sample| sample.at <= part.to) {
+                    self.stacks.is_used(sample.stack);
+                    let written = self.samples.push(ledger, &about, part.tid, sample);
+                    outcome = outcome.and(written);
+                }
+            }
+        }
+        self.forget(now.saturating_sub(WAITS_NS));
+        outcome
+    }
+
+    fn forget(&mut self, before: u64) {
+        let waiting = &mut self.waiting;
+        let half_full = *waiting > MOST_WAITING / 2;
+        self.threads.retain(|_, thread| {
+            // A thread that is sampled all the time has the most to give.
+            let surplus = if half_full { thread.len() / 2 } else { 0 };
+            let old = thread
+                .partition_point(|sample| sample.at < before)
+                .max(surplus);
+            thread.drain(..old);
+            *waiting -= old;
+            !thread.is_empty()
+        });
+    }
+
+    /// The process runs another program from now on, or is gone.
+    pub(crate) fn forget_process(&mut self, pid: u32) {
+        self.processes.forget(pid);
+    }
+
+    /// Finds the names, and writes what is left.
+    pub(crate) fn finish(self, ledger: &LedgerWriter) -> Result<()> {
+        let names = names::Namer::new(&self.kernel, self.processes.modules());
+        tables::write_stacks(ledger, &self.stacks, names)?;
+        self.samples.finish()
+    }
+}

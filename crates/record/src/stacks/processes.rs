@@ -1,0 +1,233 @@
+//! The code that processes have mapped: to find callers now, and names later.
+//!
+//! A file is opened when its code is first met, through the kernel's own link to it. So the names
+//! come from the very file that ran, also if another has taken its place since. A file that is
+//! written to after that has no names.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tailscope_kernel::StackSample;
+use tailscope_process::maps::{self, Mapping};
+use tailscope_signals::clock::Monotonic;
+use tailscope_symbols::debug_file::DebugFile;
+use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
+
+use super::frames::Frame;
+
+/// Files that are kept open, at most.
+const MOST_MODULES: usize = 512;
+/// Memory for the tables of all of them.
+const MOST_TABLES: usize = 512 << 20;
+/// Processes whose mappings are remembered.
+const MOST_PROCESSES: usize = 1024;
+/// A process is asked again for its mappings so often at most.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Which version of a file it is.
+type Version = (u64, i64, i64);
+
+/// A file with code.
+#[derive(Debug)]
+pub(super) struct Module {
+    /// Its path as the process has it.
+    pub(super) path: PathBuf,
+    file: Option<File>,
+    version: Version,
+    debug: Option<File>,
+    code: Code,
+}
+
+impl Module {
+    fn open(pid: u32, mapping: &Mapping, room: usize) -> Self {
+        let file = mapping.open(pid).ok();
+        let debug = file
+            .as_ref()
+            .and_then(|file| DebugFile::of_mapped(pid, mapping, file).found);
+        Self {
+            path: mapping.name().to_owned(),
+            version: file.as_ref().and_then(version).unwrap_or_default(),
+            code: file
+                .as_ref()
+                .and_then(|file| Code::of(file, room).ok())
+                .unwrap_or_default(),
+            debug,
+            file,
+        }
+    }
+
+    /// The file and its separate debug file, unless the file was written to meanwhile.
+    pub(super) fn files(&self) -> Option<(File, Option<File>)> {
+        let file = self.file.as_ref()?;
+        if version(file) != Some(self.version) {
+            return None;
+        }
+        let debug = self.debug.as_ref().and_then(|file| file.try_clone().ok());
+        Some((file.try_clone().ok()?, debug))
+    }
+
+    /// The address of a byte of the file, in the file's own numbering.
+    pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
+        self.code.address_of(offset)
+    }
+}
+
+fn version(file: &File) -> Option<Version> {
+    let about = file.metadata().ok()?;
+    Some((about.len(), about.mtime(), about.mtime_nsec()))
+}
+
+#[derive(Debug)]
+struct Mapped {
+    start: u64,
+    end: u64,
+    offset: u64,
+    /// `None`: of no file.
+    module: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    /// By address.
+    mapped: Vec<Mapped>,
+    unwinder: Unwinder,
+    asked: Option<Instant>,
+    /// Samples from before are of the program that it ran before.
+    since: u64,
+}
+
+impl Process {
+    fn at(&self, address: u64) -> Option<&Mapped> {
+        let behind = self.mapped.partition_point(|m| m.start <= address);
+        self.mapped[..behind].last().filter(|m| address < m.end)
+    }
+
+    fn frame(&self, address: u64) -> Frame {
+        match self.at(address) {
+            Some(&Mapped {
+                start,
+                offset,
+                module: Some(module),
+                ..
+            }) => Frame::Code {
+                module,
+                offset: address - start + offset,
+            },
+            _ => Frame::Unknown(address),
+        }
+    }
+}
+
+/// All processes, and the files that they have mapped.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    processes: HashMap<u32, Process>,
+    modules: Vec<Module>,
+    numbers: HashMap<(tailscope_process::rooted::FileKey, Version), u32>,
+    tables: usize,
+    memory: Memory,
+}
+
+impl Processes {
+    /// Where the thread was in its own code, the innermost frame first, and whether that goes back
+    /// to its first function.
+    pub(super) fn callers(&mut self, sample: &StackSample) -> (Vec<Frame>, bool) {
+        if self.processes.len() >= MOST_PROCESSES && !self.processes.contains_key(&sample.pid) {
+            self.processes.clear();
+        }
+        let ip = sample.registers.ip;
+        let process = self.processes.entry(sample.pid).or_default();
+        if sample.at < process.since || sample.stack.is_empty() {
+            return (vec![Frame::Unknown(ip)], false);
+        }
+        let may_ask = process
+            .asked
+            .is_none_or(|asked| asked.elapsed() >= ASK_AGAIN);
+        if process.at(ip).is_none() && may_ask {
+            self.ask(sample.pid);
+        }
+        let process = &self.processes[&sample.pid];
+        let thread = Thread {
+            ip,
+            sp: sample.registers.sp,
+            fp: sample.registers.fp,
+            lr: sample.registers.lr,
+            from: sample.from,
+            stack: &sample.stack,
+        };
+        let is_code = |address| process.at(address).is_some();
+        let chain = process.unwinder.chain(&mut self.memory, thread, is_code);
+        let frames = chain.addresses.iter().map(|at| process.frame(*at));
+        (frames.collect(), chain.whole)
+    }
+
+    /// Reads what the process has mapped.
+    fn ask(&mut self, pid: u32) {
+        let since = self.processes.get(&pid).map_or(0, |process| process.since);
+        let mut found = Process {
+            asked: Some(Instant::now()),
+            since,
+            ..Process::default()
+        };
+        for mapping in maps::read(pid).unwrap_or_default() {
+            if !mapping.code {
+                continue;
+            }
+            let module = mapping
+                .has_path()
+                .then(|| self.module(pid, &mapping))
+                .flatten();
+            if let Some(module) = module {
+                let code = &self.modules[module as usize].code;
+                found
+                    .unwinder
+                    .add(code, mapping.addresses(), mapping.offset);
+            }
+            found.mapped.push(Mapped {
+                start: mapping.start,
+                end: mapping.end,
+                offset: mapping.offset,
+                module,
+            });
+        }
+        self.processes.insert(pid, found);
+    }
+
+    fn module(&mut self, pid: u32, mapping: &Mapping) -> Option<u32> {
+        // The same file written to between two looks is another.
+        let link = mapping.link(pid);
+        let about = std::fs::metadata(link).ok();
+        let version = about.map(|a| (a.len(), a.mtime(), a.mtime_nsec()));
+        let key = (mapping.file, version.unwrap_or_default());
+        if let Some(known) = self.numbers.get(&key) {
+            return Some(*known);
+        }
+        if self.modules.len() >= MOST_MODULES {
+            return None;
+        }
+        let room = MOST_TABLES.saturating_sub(self.tables);
+        let module = Module::open(pid, mapping, room);
+        self.tables += module.code.bytes();
+        let number = self.modules.len() as u32;
+        self.modules.push(module);
+        self.numbers.insert(key, number);
+        Some(number)
+    }
+
+    /// The process runs another program, or is gone.
+    pub(super) fn forget(&mut self, pid: u32) {
+        let process = Process {
+            since: Monotonic::now().0,
+            ..Process::default()
+        };
+        self.processes.insert(pid, process);
+    }
+
+    /// The files, by their numbers.
+    pub(super) fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+}

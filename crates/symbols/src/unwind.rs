@@ -1,0 +1,276 @@
+//! Whose call led to where a thread is: from registers and a copy of its stack, by the tables that
+//! compilers put into programs for exceptions (`.eh_frame`, DWARF), else by frame pointers.
+//!
+//! Goal: right callers of programs without frame pointers, which are most of a distribution's.
+//! Rejected: the kernel's own walk by frame pointers, which passes over the callers of functions
+//! without one, and says nothing of it. Chosen: framehop, which others keep; a copy that ends, or a
+//! table that does not make sense, ends the chain early, and that is said.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind, Module,
+    UnwindRegsNative, Unwinder as _, UnwinderNative,
+};
+
+use crate::elf::{Elf, Section, Segment};
+
+/// A larger section of a file is left alone: it is read into memory.
+const MOST_BYTES: u64 = 64 << 20;
+/// Callers beyond so many are left out.
+pub const MOST_FRAMES: usize = 128;
+
+type Bytes = Arc<[u8]>;
+
+/// What a file says of its code: which addresses its bytes get, and how to leave its functions.
+#[derive(Clone, Default)]
+pub struct Code {
+    segments: Vec<Segment>,
+    tables: ExplicitModuleSectionInfo<Bytes>,
+    length: usize,
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Code").finish_non_exhaustive()
+    }
+}
+
+impl Code {
+    /// Reads it from a file. At most `room` bytes are held of its tables; without them, there are
+    /// frame pointers.
+    ///
+    /// # Errors
+    /// The file can't be read, or is no ELF file.
+    pub fn of(file: &File, room: usize) -> io::Result<Self> {
+        let elf = Elf::of(file)?;
+        let mut left = room;
+        let mut data = |section: Option<&Section>| -> Option<Bytes> {
+            let section = section?;
+            let bytes = elf.data(section, MOST_BYTES.min(left as u64)).ok()?;
+            left -= bytes.len();
+            Some(bytes.into())
+        };
+        let range = |section: Option<&Section>| {
+            section.map(|s| s.address..s.address.saturating_add(s.size))
+        };
+        let named = |name| elf.section(name).filter(|s| s.kind != SHT_NOBITS);
+        let tables = ExplicitModuleSectionInfo {
+            base_svma: 0,
+            text_svma: range(named(".text")),
+            got_svma: range(named(".got")),
+            eh_frame_svma: range(named(".eh_frame")),
+            eh_frame: data(named(".eh_frame")),
+            eh_frame_hdr_svma: range(named(".eh_frame_hdr")),
+            eh_frame_hdr: data(named(".eh_frame_hdr")),
+            debug_frame: data(named(".debug_frame").filter(|s| s.flags & SHF_COMPRESSED == 0)),
+            ..ExplicitModuleSectionInfo::default()
+        };
+        Ok(Self {
+            segments: elf.segments().to_vec(),
+            tables,
+            length: room - left,
+        })
+    }
+
+    /// Bytes of memory that its tables take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.length
+    }
+
+    /// The address (in the file's own numbering) of a byte of the file; `None`: it is not loaded.
+    #[must_use]
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let into = offset.checked_sub(segment.offset)?;
+            (into < segment.size).then(|| segment.address.checked_add(into))?
+        })
+    }
+}
+
+const SHT_NOBITS: u32 = 8;
+const SHF_COMPRESSED: u64 = 0x800;
+
+/// One process's code.
+pub struct Unwinder {
+    modules: UnwinderNative<Bytes, MayAllocateDuringUnwind>,
+}
+
+impl Default for Unwinder {
+    fn default() -> Self {
+        Self {
+            modules: UnwinderNative::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Unwinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unwinder").finish_non_exhaustive()
+    }
+}
+
+/// What is remembered between two chains, for all processes.
+pub struct Memory(CacheNative<MayAllocateDuringUnwind>);
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self(CacheNative::new())
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+/// A thread's registers and stack.
+#[derive(Debug, Clone, Copy)]
+pub struct Thread<'s> {
+    /// The instruction.
+    pub ip: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer.
+    pub fp: u64,
+    /// arm64: the return address.
+    pub lr: u64,
+    /// Where `stack` begins in the thread's memory.
+    pub from: u64,
+    /// A copy of its memory.
+    pub stack: &'s [u8],
+}
+
+/// A chain of callers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// Addresses inside of the calls, the innermost first.
+    pub addresses: Vec<u64>,
+    /// It reaches the function with which the thread began.
+    pub whole: bool,
+}
+
+impl Unwinder {
+    /// Adds a file's code, which the process has mapped at `addresses`, from `offset` in the file on.
+    pub fn add(&mut self, code: &Code, addresses: Range<u64>, offset: u64) {
+        // The part that can run may have been mapped from the middle of its segment.
+        let Some(own) = code.address_of(offset) else {
+            return;
+        };
+        let base = addresses.start.wrapping_sub(own);
+        let module = Module::new(String::new(), addresses, base, code.tables.clone());
+        self.modules.add_module(module);
+    }
+
+    /// Follows the callers of a thread. `is_code` says whether the process has code at an address:
+    /// a caller that lies elsewhere ends the chain.
+    pub fn chain(
+        &self,
+        memory: &mut Memory,
+        thread: Thread<'_>,
+        is_code: impl Fn(u64) -> bool,
+    ) -> Chain {
+        let mut read = |address: u64| {
+            let at = address.checked_sub(thread.from).ok_or(())?;
+            let at = usize::try_from(at).map_err(|_| ())?;
+            let end = at.checked_add(8).ok_or(())?;
+            let bytes = thread.stack.get(at..end).ok_or(())?;
+            Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| ())?))
+        };
+        let mut frames =
+            self.modules
+                .iter_frames(thread.ip, registers(&thread), &mut memory.0, &mut read);
+        let mut chain = Chain::default();
+        while chain.addresses.len() < MOST_FRAMES {
+            match frames.next() {
+                Ok(Some(FrameAddress::InstructionPointer(ip))) => chain.addresses.push(ip),
+                Ok(Some(caller)) if is_code(caller.address_for_lookup()) => {
+                    chain.addresses.push(caller.address_for_lookup());
+                }
+                Ok(None) => {
+                    chain.whole = true;
+                    break;
+                }
+                Ok(Some(_)) | Err(_) => break,
+            }
+        }
+        chain
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(thread: &Thread<'_>) -> UnwindRegsNative {
+    UnwindRegsNative::new(thread.ip, thread.sp, thread.fp)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(thread: &Thread<'_>) -> UnwindRegsNative {
+    UnwindRegsNative::new(thread.lr, thread.sp, thread.fp)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn our_own_file_has_tables_and_addresses() {
+        let file = File::open("/proc/self/exe").expect("our own file");
+        let code = Code::of(&file, 64 << 20).expect("read");
+        assert!(code.bytes() > 0 && code.tables.eh_frame.is_some());
+        let text = code.tables.text_svma.clone().expect("it has code");
+        let elf = Elf::of(&file).expect("ours");
+        let offset = elf.offset_of(text.start).expect("loaded");
+        assert_eq!(code.address_of(offset), Some(text.start));
+        let none = Code::of(&file, 0).expect("read");
+        assert_eq!(none.bytes(), 0);
+    }
+
+    #[test]
+    fn a_caller_outside_of_the_code_ends_the_chain_and_that_is_said() {
+        // Frame pointers, as of code without tables: two frames, then nonsense.
+        let (from, word) = (0x1000u64, |n: u64| n.to_le_bytes());
+        let stack = [word(0x1010), word(0x5001), word(0x1020), word(0x9009)].concat();
+        let thread = Thread {
+            ip: 0x5100,
+            sp: from,
+            fp: from,
+            lr: 0,
+            from,
+            stack: &stack,
+        };
+        let is_code = |at: u64| (0x5000..0x6000).contains(&at);
+        let chain = Unwinder::default().chain(&mut Memory::default(), thread, is_code);
+        assert_eq!((chain.addresses[0], chain.whole), (0x5100, false));
+        assert_eq!(chain.addresses.get(1), Some(&0x5000));
+        assert_eq!(chain.addresses.len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_stacks_and_tables_never_panic(
+            stack: Vec<u8>, frame: Vec<u8>, header: Vec<u8>, ip: u64, sp: u64, fp: u64,
+        ) {
+            let tables = ExplicitModuleSectionInfo {
+                eh_frame_svma: Some(0x2000..0x2000 + frame.len() as u64),
+                eh_frame: Some(Arc::from(&*frame)),
+                eh_frame_hdr_svma: Some(0x1000..0x1000 + header.len() as u64),
+                eh_frame_hdr: Some(Arc::from(&*header)),
+                ..ExplicitModuleSectionInfo::default()
+            };
+            let mut modules = UnwinderNative::new();
+            modules.add_module(Module::new(String::new(), 0..u64::MAX / 2, 0, tables));
+            let unwinder = Unwinder { modules };
+            let thread = Thread { ip, sp, fp, lr: 0, from: sp & !1023, stack: &stack };
+            let chain = unwinder.chain(&mut Memory::default(), thread, |_| true);
+            prop_assert!(chain.addresses.len() <= MOST_FRAMES);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Tables beside the rows: numbers and texts in columns that the caller names, in a folder of the
+//! ledger that readers of rows pass over.
+//!
+//! A file is sealed like one of rows: written under another name, synced, renamed. Its name ends in
+//! `.pq`, because tools that look for rows read every `.parquet` file below a ledger.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::file::properties::WriterProperties;
+use parquet::schema::types::{Type, TypePtr};
+use tailscope_output::Folder;
+
+use super::Totals;
+use super::encode::{self, Encoder};
+use super::file::UnsealedFile;
+use super::names::Names;
+use super::sealer::{Outcome, Sealer};
+use crate::{CauseSet, Error, Result};
+
+/// Rows that are encoded at a time.
+const GROUP_ROWS: usize = 65_536;
+/// Rows of a file: what a crash loses at most, beside those not encoded yet.
+const FILE_ROWS: u64 = 1 << 20;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// INT64.
+    Number,
+    /// DOUBLE.
+    Real,
+    /// A string.
+    Text,
+}
+
+/// A value of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'v> {
+    /// Of a [`Kind::Number`].
+    Number(i64),
+    /// Of a [`Kind::Real`].
+    Real(f64),
+    /// Of a [`Kind::Text`].
+    Text(&'v str),
+}
+
+/// The values of a column that are not encoded yet; texts by their place in the table of names.
+pub(crate) enum TableColumn {
+    Numbers(Vec<i64>),
+    Reals(Vec<f64>),
+    Texts(Vec<u32>),
+}
+
+impl TableColumn {
+    fn clear(&mut self) {
+        match self {
+            Self::Numbers(values) => values.clear(),
+            Self::Reals(values) => values.clear(),
+            Self::Texts(values) => values.clear(),
+        }
+    }
+}
+
+/// Writes one table.
+pub struct TableWriter {
+    held: Arc<Folder>,
+    folder: PathBuf,
+    name: &'static str,
+    schema: TypePtr,
+    properties: Arc<WriterProperties>,
+    encoder: Encoder,
+    names: Names,
+    columns: Vec<TableColumn>,
+    /// Rows that are not encoded yet.
+    waiting: usize,
+    file: Option<UnsealedFile>,
+    files: u64,
+    sealer: Sealer,
+    totals: Totals,
+}
+
+impl TableWriter {
+    pub(super) fn create(
+        held: &Arc<Folder>,
+        folder: PathBuf,
+        name: &'static str,
+        columns: &[(&str, Kind)],
+    ) -> Result<Self> {
+        let schema = schema(name, columns).map_err(|source| Error::Encode {
+            path: folder.join(name),
+            source,
+        })?;
+        let empty = |(_, kind): &(&str, Kind)| match kind {
+            Kind::Number => TableColumn::Numbers(Vec::new()),
+            Kind::Real => TableColumn::Reals(Vec::new()),
+            Kind::Text => TableColumn::Texts(Vec::new()),
+        };
+        Ok(Self {
+            held: Arc::clone(held),
+            folder,
+            name,
+            encoder: Encoder::new(Arc::clone(&schema), CauseSet::default()),
+            schema,
+            properties: Arc::new(encode::properties()),
+            names: Names::default(),
+            columns: columns.iter().map(empty).collect(),
+            waiting: 0,
+            file: None,
+            files: 0,
+            sealer: Sealer::default(),
+            totals: Totals::default(),
+        })
+    }
+
+    /// Adds a row, which has a value for each column and of its kind.
+    ///
+    /// # Errors
+    /// [`Error::Full`] or [`Error::Io`] if rows can't be written: those of the file are lost.
+    pub fn push(&mut self, row: &[Value<'_>]) -> Result<()> {
+        debug_assert_eq!(row.len(), self.columns.len());
+        for (column, value) in self.columns.iter_mut().zip(row) {
+            match (column, *value) {
+                (TableColumn::Numbers(values), Value::Number(value)) => values.push(value),
+                (TableColumn::Reals(values), Value::Real(value)) => values.push(value),
+                (TableColumn::Texts(values), Value::Text(text)) => {
+                    values.push(self.names.intern(text).index());
+                }
+                _ => unreachable!("the caller named the column's kind"),
+            }
+        }
+        self.waiting += 1;
+        if self.waiting >= GROUP_ROWS {
+            self.encode()?;
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self) -> Result<()> {
+        let rows = std::mem::take(&mut self.waiting) as u64;
+        let file = match self.file.take() {
+            Some(file) => Ok(file),
+            None => self.begin_file(rows),
+        };
+        let encoded = file.and_then(|mut file| {
+            file.encode_table(&mut self.encoder, &self.columns, &self.names)
+                .map_err(|source| Error::losing(file.sealed_path(), file.rows() + rows, source))?;
+            file.add_rows(rows);
+            Ok(file)
+        });
+        self.columns.iter_mut().for_each(TableColumn::clear);
+        let file = encoded?;
+        let is_whole = file.rows() >= FILE_ROWS;
+        self.file = Some(file);
+        if is_whole {
+            self.close_file()?;
+        }
+        Ok(())
+    }
+
+    fn begin_file(&mut self, rows: u64) -> Result<UnsealedFile> {
+        let name = format!("{}-{:05}.pq", self.name, self.files);
+        let path = self.folder.join(name);
+        self.files += 1;
+        let (schema, properties) = (self.schema.clone(), self.properties.clone());
+        UnsealedFile::create(&self.held, path.clone(), schema, properties)
+            .map_err(|source| Error::losing(&path, rows, source))
+    }
+
+    fn close_file(&mut self) -> Result<()> {
+        let Some(file) = self.file.take() else {
+            return Ok(());
+        };
+        let (path, rows) = (file.sealed_path().to_path_buf(), file.rows());
+        let closed = file
+            .close()
+            .map_err(|source| Error::losing(&path, rows, source))?;
+        self.sealer.submit(closed);
+        let outcomes = self.sealer.finished();
+        self.account(outcomes)
+    }
+
+    fn account(&mut self, outcomes: Vec<Outcome>) -> Result<()> {
+        for outcome in outcomes {
+            self.totals.bytes += outcome.result?;
+            self.totals.rows += outcome.rows;
+            self.totals.files += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left and seals it.
+    ///
+    /// # Errors
+    /// As [`push`](TableWriter::push).
+    pub fn finish(mut self) -> Result<Totals> {
+        if self.waiting > 0 {
+            self.encode()?;
+        }
+        self.close_file()?;
+        let outcomes = self.sealer.wait();
+        self.account(outcomes)?;
+        Ok(self.totals)
+    }
+}
+
+fn schema(name: &str, columns: &[(&str, Kind)]) -> parquet::errors::Result<TypePtr> {
+    let fields = columns
+        .iter()
+        .map(|(name, kind)| {
+            let physical = match kind {
+                Kind::Number => Physical::INT64,
+                Kind::Real => Physical::DOUBLE,
+                Kind::Text => Physical::BYTE_ARRAY,
+            };
+            let builder =
+                Type::primitive_type_builder(name, physical).with_repetition(Repetition::REQUIRED);
+            let builder = match kind {
+                Kind::Text => builder
+                    .with_logical_type(Some(LogicalType::String))
+                    .with_converted_type(ConvertedType::UTF8),
+                Kind::Number | Kind::Real => builder,
+            };
+            builder.build().map(Arc::new)
+        })
+        .collect::<parquet::errors::Result<Vec<_>>>()?;
+    Type::group_type_builder(name)
+        .with_fields(fields)
+        .build()
+        .map(Arc::new)
+}

@@ -1,0 +1,189 @@
+"""Down to the code: a function planted in one request of fifty is the first that is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from conftest import Record
+from rig import installed, ledger
+from rig.recorder import about
+
+Program = Callable[..., Path]
+
+#: Requests of tests/c/planted.c, and how long the planted function takes, in µs.
+REQUESTS, PLANTED_US = 8000, 3000
+SPAN = "uprobe:{}:handle_request"
+
+
+@pytest.fixture
+def planted(record: Record, program: Program) -> Callable[..., Path]:
+    """Records a mode of the program from its first instruction to its end."""
+
+    def to_its_end(mode: str, *flags: str, requests: int = REQUESTS) -> Path:
+        path = program("planted.c", *flags)
+        recorder = record(
+            *("--span", SPAN.format(path), "--stacks"),
+            *("--", path, mode, requests, PLANTED_US),
+        )
+        recorder.wait().clean()
+        return recorder.ledger
+
+    return to_its_end
+
+
+def table(folder: Path, name: str, sql: str) -> list[tuple[Any, ...]]:
+    """The answer to SQL over one of the tables of stacks."""
+    files = str(folder / "_stacks" / f"{name}-*.pq")
+    with duckdb.connect() as engine:
+        engine.read_parquet(files).create_view(name)
+        return engine.execute(sql).fetchall()
+
+
+def named(explanation: dict[str, Any]) -> list[tuple[str, str]]:
+    """Causes and functions that are named, those of the first cause first."""
+    code = explanation["code"]
+    functions = {cause["cause"]: cause["functions"] for cause in code["causes"]}
+    order = [cause["name"] for cause in explanation["causes"]]
+    return [(cause, one["function"]) for cause in order for one in functions.get(cause, ())]
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize(
+    ("mode", "cause", "function"),
+    [
+        ("cpu", "running", "planted_cpu"),
+        ("sleep", "sleep", "planted_sleep"),
+        ("lock", "lock", "planted_lock"),
+    ],
+)
+def test_the_planted_function_is_named_first_with_its_size_and_callers(
+    planted: Callable[..., Path], mode: str, cause: str, function: str
+) -> None:
+    folder = planted(mode)
+    explanation = ledger.explain(folder)
+    found = named(explanation)
+    assert found[:1] == [(cause, function)], found
+    causes = {one["cause"]: one for one in explanation["code"]["causes"]}
+    first = causes[cause]["functions"][0]
+    assert first["callers"][:2] == ["handle_request", "main"], first
+    truth = PLANTED_US * 1000
+    assert 0.7 * truth < first["difference"]["ns"] < 1.5 * truth, first
+    assert first["difference"]["lo"] > 0
+
+
+@pytest.mark.measures
+def test_a_function_that_the_compiler_put_into_its_caller_is_named(
+    record: Record, program: Program
+) -> None:
+    path = program("planted.cc", compiler="c++")
+    recorder = record(
+        *("--span", SPAN.format(path), "--stacks"), *("--", path, REQUESTS, PLANTED_US)
+    )
+    recorder.wait().clean()
+    explanation = ledger.explain(recorder.ledger)
+    assert named(explanation)[:1] == [("running", "shop::Cart::planted_inline")]
+    first = explanation["code"]["causes"][0]["functions"][0]
+    assert first["callers"][:2] == ["shop::Cart::checkout", "handle_request"], first
+
+
+@pytest.fixture(scope="session")
+def rust(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """tests/programs/planted.rs."""
+    output = tmp_path_factory.mktemp("rust") / "planted"
+    output.parent.chmod(0o755)
+    source = installed.ROOT / "tests" / "programs" / "planted.rs"
+    command = ["rustc", "--edition", "2024", "-O", "-o", str(output), str(source)]
+    subprocess.run(command, check=True, timeout=120)
+    return output
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize(
+    ("mode", "cause"), [("cpu", "running"), ("sleep", "sleep"), ("lock", "lock")]
+)
+def test_a_function_in_rust_is_named_first(
+    record: Record, rust: Path, mode: str, cause: str
+) -> None:
+    recorder = record(
+        *("--span", SPAN.format(rust), "--stacks"), *("--", rust, mode, REQUESTS, PLANTED_US)
+    )
+    recorder.wait().clean()
+    explanation = ledger.explain(recorder.ledger)
+    found = named(explanation)
+    assert found[:1] == [(cause, f"planted::Shop::planted_{mode}")], found
+    assert explanation["code"]["sampling"]["cut_share"] < 0.02
+
+
+def test_nothing_is_named_where_nothing_was_planted(planted: Callable[..., Path]) -> None:
+    explanation = ledger.explain(planted("none"))
+    tail = explanation["excess_ns"]
+    code = explanation["code"]
+    assert code["sampling"]["samples"] > 100
+    large = [
+        (cause["cause"], one["function"], one["difference"]["ns"])
+        for cause in code["causes"]
+        for one in cause["functions"]
+        if one["function"].startswith("planted") or one["difference"]["ns"] > tail
+    ]
+    assert not large, code
+
+
+def test_samples_lie_within_their_spans_and_stacks_are_whole(
+    planted: Callable[..., Path],
+) -> None:
+    folder = planted("sleep", requests=2000)
+    outside = "NOT (start_ns - 1000 <= time_ns AND time_ns <= start_ns + wall_ns + 1000)"
+    assert table(folder, "samples", f"SELECT count(*) FROM samples WHERE {outside}") == [(0,)]
+    threads = "SELECT count(DISTINCT tid), count(DISTINCT span) FROM samples"
+    assert table(folder, "samples", threads) == [(1, 1)]
+    # The program has no frame pointers, and neither has the C library: tables tell the callers.
+    ends = "SELECT count(*), count(*) FILTER (whole = 1) FROM stacks WHERE depth = 0"
+    stacks, whole = table(folder, "stacks", ends)[0]
+    assert stacks > 0 and whole >= 0.98 * stacks, (stacks, whole)
+    chains = table(
+        folder,
+        "stacks",
+        "SELECT string_agg(function, ' ' ORDER BY depth) FROM stacks "
+        "WHERE module NOT IN ('[kernel]') GROUP BY stack",
+    )
+    right = [chain for (chain,) in chains if "handle_request main" in chain]
+    assert len(right) >= 0.98 * len(chains), chains
+    assert about(folder)["stacks"]["period_ns"] > 0
+
+
+def test_a_program_without_symbols_gets_places_and_no_names(
+    record: Record, program: Program, folder: Path
+) -> None:
+    path = program("planted.c")
+    stripped = folder / "stripped"
+    address = int(
+        subprocess.run(
+            f"nm {path} | awk '$3 == \"handle_request\" {{print $1}}'",
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout,
+        16,
+    )
+    assert address > 0
+    subprocess.run(["strip", "-o", stripped, path], check=True)
+    os.chmod(stripped, 0o755)
+    # Spans from another file of the same code can't be: those of the sleeping C library can.
+    recorder = record(
+        *("--span", "uprobe:libc.so.6:clock_nanosleep", "--stacks"),
+        *("--", stripped, "sleep", 2000, PLANTED_US),
+    )
+    recorder.wait().clean()
+    own = table(
+        recorder.ledger,
+        "stacks",
+        "SELECT DISTINCT function, address > 0 FROM stacks WHERE module LIKE '%/stripped'",
+    )
+    assert own == [("", True)], own
