@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rig import bpf, installed
 from rig.agent import Agent, configuration
+from rig.guard import Guard, Replica, StartGuard
 from rig.hostile import attack  # noqa: F401
 from rig.observer import CPUS, Observe, has_channels
 from rig.processes import Ended, Started, favoured
@@ -161,3 +163,36 @@ def nothing_left(recordable: None) -> Iterator[None]:
     until(lambda: bpf.orphans() <= before, f"only {before} left in the kernel")
     # Somebody else's may come and go meanwhile; those of ours go with their recorder.
     until(lambda: bpf.pins() <= pinned, f"only {pinned} pinned")
+
+
+@pytest.fixture
+def pair(folder: Path) -> Iterator[tuple[Replica, Replica]]:
+    """Two replicas. Both are ended."""
+    with ExitStack() as stack:
+        made = []
+        for name in ("first", "second"):
+            made.append(Replica(folder, name))
+            stack.callback(made[-1].end)
+        yield made[0], made[1]
+
+
+@pytest.fixture
+def guard(recordable: None, pair: tuple[Replica, Replica]) -> Iterator[StartGuard]:
+    """Starts guards in front of the pair. All are ended."""
+    with ExitStack() as stack:
+
+        def start(*options: object, **how: Any) -> Guard:  # noqa: ANN401
+            return stack.enter_context(Guard(pair, *options, **how))
+
+        yield start
+
+
+@pytest.fixture
+def unwatched(pair: tuple[Replica, Replica]) -> Iterator[StartGuard]:
+    """The same, also where no kernel programs can be loaded."""
+    with ExitStack() as stack:
+
+        def start(*options: object, **how: Any) -> Guard:  # noqa: ANN401
+            return stack.enter_context(Guard(pair, *options, **how))
+
+        yield start

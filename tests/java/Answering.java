@@ -14,10 +14,13 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * An HTTP/1.1 server with a thread for each connection, and with so many small objects that live
  * that a full collection takes a while: {@code Answering PORT NAME THINK_US}. It answers with its
- * name, after it has slept for so long. GET /collect collects all garbage before it answers.
+ * name, after it has slept for so long. GET /collect collects all garbage before it answers, and GET
+ * /garbage makes 64 KiB of it.
  */
 public final class Answering {
     private static final int OBJECTS = 1_000_000;
+
+    private static volatile byte[] garbage = {};
 
     /** A list, which a collector follows from its first element to its last. */
     private static Object[] living = new Object[0];
@@ -33,6 +36,9 @@ public final class Answering {
             boolean collects = false;
             for (String line = in.readLine(); line != null; line = in.readLine()) {
                 collects |= line.startsWith("GET /collect ");
+                if (line.startsWith("GET /garbage ")) {
+                    garbage = new byte[1 << 16];
+                }
                 if (line.isEmpty()) {
                     if (collects) {
                         System.gc();

@@ -26,3 +26,4 @@ pub use agent::{Agent, AgentError, Orders};
 pub use archive::ArchiveError;
 pub use config::{Config, Problem};
 pub use otlp::trust::TrustError;
+pub use systemd::notify;

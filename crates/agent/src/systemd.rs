@@ -15,7 +15,7 @@ pub(crate) fn passed_listener() -> Option<TcpListener> {
 }
 
 /// Sends a state, like `READY=1`. Without systemd nobody asks, and it is nobody's trouble.
-pub(crate) fn notify(state: &str) {
+pub fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else {
         return;
     };

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::fmt::Write;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,33 +18,38 @@ use serde_json::{Value, json};
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::Kind;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
+use crate::board::Hold;
+use crate::budget::WINDOW;
 use crate::figures::{Figures, Trigger};
-use crate::options::Options;
 use crate::replica::Fleet;
+use crate::setup::Setup;
+use crate::thread::Phase;
 
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// What the pages are made from.
 #[derive(Debug)]
 pub struct Page {
-    fleet: Arc<Fleet>,
+    setup: watch::Receiver<Arc<Setup>>,
     figures: Arc<Figures>,
-    budget: f64,
-    dry_run: bool,
 }
 
-/// Serves the pages.
-pub async fn serve(page: Page, listener: TcpListener) {
-    let page = Rc::new(page);
+/// Serves the pages, until another guard does.
+pub async fn serve(page: Arc<Page>, listener: TcpListener, mut phase: watch::Receiver<Phase>) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = phase.wait_for(|phase| *phase == Phase::HandedOver) => return,
+        };
+        let Ok((stream, _)) = accepted else {
             sleep(Duration::from_millis(10)).await;
             continue;
         };
-        let page = Rc::clone(&page);
+        let page = Arc::clone(&page);
         let service = service_fn(move |request: Request<Incoming>| {
             let reply = page.reply(&request);
             async move { Ok::<_, Infallible>(reply) }
@@ -64,13 +68,12 @@ pub async fn serve(page: Page, listener: TcpListener) {
 impl Page {
     /// Of a guard with these.
     #[must_use]
-    pub fn new(fleet: Arc<Fleet>, figures: Arc<Figures>, options: &Options) -> Self {
-        Self {
-            fleet,
-            figures,
-            budget: options.budget,
-            dry_run: options.dry_run,
-        }
+    pub fn new(setup: watch::Receiver<Arc<Setup>>, figures: Arc<Figures>) -> Self {
+        Self { setup, figures }
+    }
+
+    fn setup(&self) -> Arc<Setup> {
+        Arc::clone(&self.setup.borrow())
     }
 
     fn reply(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -99,6 +102,8 @@ impl Page {
 
     fn metrics(&self) -> String {
         let mut text = String::new();
+        let setup = self.setup();
+        let fleet = &setup.fleet;
         for (name, value) in self.figures.counts() {
             let _ = writeln!(text, "# TYPE tailscope_guard_{name}_total counter");
             let _ = writeln!(text, "tailscope_guard_{name}_total {value}");
@@ -116,12 +121,16 @@ impl Page {
         for (what, kind) in [
             ("replica_requests_total", "counter"),
             ("replica_errors_total", "counter"),
+            ("replica_collections_asked_total", "counter"),
+            ("replica_collections_met_total", "counter"),
             ("replica_outstanding", "gauge"),
         ] {
             let _ = writeln!(text, "# TYPE tailscope_guard_{what} {kind}");
-            for replica in self.fleet.replicas() {
+            for replica in fleet.replicas() {
                 let value = match what {
                     "replica_requests_total" => replica.requests.load(Relaxed),
+                    "replica_collections_asked_total" => fleet.board().collections(replica.slot).0,
+                    "replica_collections_met_total" => fleet.board().collections(replica.slot).1,
                     "replica_errors_total" => replica.errors.load(Relaxed),
                     _ => replica.outstanding() as u64,
                 };
@@ -132,60 +141,35 @@ impl Page {
                 );
             }
         }
-        self.hazards(&mut text, now);
+        hazards(fleet, &mut text, now);
         text
     }
 
-    fn hazards(&self, text: &mut String, now: Monotonic) {
-        *text += "# TYPE tailscope_guard_hazards_total counter\n";
-        let mut seconds = "# TYPE tailscope_guard_hazard_seconds_total counter\n".to_owned();
-        let mut active = "# TYPE tailscope_guard_hazard_active gauge\n".to_owned();
-        let board = self.fleet.board();
-        for (i, replica) in self.fleet.replicas().iter().enumerate() {
-            let holds = board.active(i, now);
-            for kind in Kind::ALL {
-                let (count, total) = board.counted(i, kind);
-                let labels = format!(
-                    "{{replica=\"{}\",kind=\"{}\"}}",
-                    replica.address,
-                    kind.name()
-                );
-                let _ = writeln!(text, "tailscope_guard_hazards_total{labels} {count}");
-                let total = total as f64 / 1e9;
-                let _ = writeln!(
-                    seconds,
-                    "tailscope_guard_hazard_seconds_total{labels} {total}"
-                );
-                let value = u8::from(holds.has(kind));
-                let _ = writeln!(active, "tailscope_guard_hazard_active{labels} {value}");
-            }
-        }
-        *text += &seconds;
-        *text += &active;
-    }
-
-    fn status(&self) -> Value {
+    /// The state of all replicas, and what was done.
+    pub fn status(&self) -> Value {
         let now = Monotonic::now();
-        let board = self.fleet.board();
-        let replicas = self
-            .fleet
-            .replicas()
-            .iter()
-            .enumerate()
-            .map(|(i, replica)| {
-                let hazards: Vec<&str> = board.active(i, now).kinds().map(Kind::name).collect();
-                json!({
-                    "address": replica.address.to_string(),
-                    "pids": board.pids(i),
-                    "signals": board.coverage(i),
-                    "incarnation": board.words().word(i as u32).incarnation(),
-                    "hazards": hazards,
-                    "down": replica.is_down(now),
-                    "outstanding": replica.outstanding(),
-                    "requests": replica.requests.load(Relaxed),
-                    "errors": replica.errors.load(Relaxed),
-                })
-            });
+        let setup = self.setup();
+        let board = setup.fleet.board();
+        let replicas = setup.fleet.replicas().iter().map(|replica| {
+            let slot = replica.slot;
+            let (asked, met) = board.collections(slot);
+            let hazards: Vec<&str> = board.active(slot, now).kinds().map(Kind::name).collect();
+            json!({
+                "address": replica.address.to_string(),
+                "pids": board.pids(slot),
+                "signals": board.coverage(slot),
+                "incarnation": board.words().word(slot as u32).incarnation(),
+                "hazards": hazards,
+                "down": replica.is_down(now),
+                "drains": board.is_held(slot, Hold::Drains),
+                "warms_up": board.is_held(slot, Hold::Warms),
+                "collections_asked": asked,
+                "collections_met": met,
+                "outstanding": replica.outstanding(),
+                "requests": replica.requests.load(Relaxed),
+                "errors": replica.errors.load(Relaxed),
+            })
+        });
         let counts: serde_json::Map<String, Value> = self
             .figures
             .counts()
@@ -199,14 +183,45 @@ impl Page {
                 )
             })
             .collect();
+        let (requests, extra) = self.figures.window();
         json!({
             "kind": "guard",
-            "dry_run": self.dry_run,
-            "budget": self.budget,
+            "pid": std::process::id(),
+            "dry_run": setup.options.dry_run,
+            "budget": setup.options.budget,
+            "window": { "seconds": WINDOW.as_secs(), "requests": requests, "hedges": extra },
             "replicas": replicas.collect::<Vec<_>>(),
             "counts": counts,
             "hedges": hedges,
             "latest_hedges": self.figures.latest(),
         })
     }
+}
+
+fn hazards(fleet: &Fleet, text: &mut String, now: Monotonic) {
+    *text += "# TYPE tailscope_guard_hazards_total counter\n";
+    let mut seconds = "# TYPE tailscope_guard_hazard_seconds_total counter\n".to_owned();
+    let mut active = "# TYPE tailscope_guard_hazard_active gauge\n".to_owned();
+    let board = fleet.board();
+    for replica in fleet.replicas() {
+        let holds = board.active(replica.slot, now);
+        for kind in Kind::ALL {
+            let (count, total) = board.counted(replica.slot, kind);
+            let labels = format!(
+                "{{replica=\"{}\",kind=\"{}\"}}",
+                replica.address,
+                kind.name()
+            );
+            let _ = writeln!(text, "tailscope_guard_hazards_total{labels} {count}");
+            let total = total as f64 / 1e9;
+            let _ = writeln!(
+                seconds,
+                "tailscope_guard_hazard_seconds_total{labels} {total}"
+            );
+            let value = u8::from(holds.has(kind));
+            let _ = writeln!(active, "tailscope_guard_hazard_active{labels} {value}");
+        }
+    }
+    *text += &seconds;
+    *text += &active;
 }

@@ -46,16 +46,16 @@ pub async fn send(
     lease: Lease,
     mut request: Request<RequestBody>,
 ) -> Result<Reply, Failure> {
-    let replica = lease.get();
+    let replica = &lease.replica;
     Figures::add(&replica.requests);
     loop {
-        let (mut connection, is_fresh) = match worker.pool.take(lease.replica) {
+        let (mut connection, is_fresh) = match worker.pool.take(lease.slot()) {
             Some(connection) => (connection, false),
             None => match worker.pool.connect(&lease).await {
                 Ok(connection) => (connection, true),
                 Err(why) => {
                     replica.failed();
-                    worker.pool.forget(lease.replica);
+                    worker.pool.forget(lease.slot());
                     let why = format!("can't connect to {}: {why}", replica.address);
                     return Err(Failure::NeverSent(Box::new(request), why));
                 }
@@ -70,7 +70,7 @@ pub async fn send(
                 // An idle connection that the replica had closed: another one, or a new one.
                 Some(unsent) if !is_fresh => {
                     if worker.pool.is_2() {
-                        worker.pool.forget(lease.replica);
+                        worker.pool.forget(lease.slot());
                     }
                     request = unsent;
                 }
@@ -109,11 +109,11 @@ async fn finish(
     let body = match collect(incoming, &connection).await {
         Ok(collected) => ReplyBody::from(collected),
         Err(e) => {
-            Figures::add(&lease.get().errors);
-            return Err(Failure::Lost(format!("{}: {e}", lease.get().address)));
+            Figures::add(&lease.replica.errors);
+            return Err(Failure::Lost(format!("{}: {e}", lease.replica.address)));
         }
     };
-    worker.pool.put(lease.replica, connection);
+    worker.pool.put(lease.slot(), connection);
     Ok(Response::from_parts(head, body))
 }
 

@@ -1,9 +1,9 @@
 //! What is known of all replicas: their hazard words, and who is woken when one changes.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tailscope_signals::clock::Monotonic;
@@ -47,6 +47,15 @@ fn first_guess_ns(kind: Kind) -> u64 {
     }
 }
 
+/// Why a replica gets no requests although it could answer some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// It is to collect while it has none.
+    Drains = 1,
+    /// It has started again, and gets copies at first.
+    Warms = 2,
+}
+
 /// The latest changes that a status shows.
 const LATEST: usize = 64;
 
@@ -59,6 +68,14 @@ struct Place {
     total_ns: [AtomicU64; Kind::ALL.len()],
     /// The mean of past lengths, the latest with a quarter of the weight; 0: none was seen.
     usual_ns: [AtomicU64; Kind::ALL.len()],
+    /// The bits of [`Hold`] that apply.
+    held: AtomicU8,
+    /// Requests that were not answered yet.
+    outstanding: Arc<AtomicUsize>,
+    /// Collections that it was asked for while it had no requests.
+    asked: AtomicU64,
+    /// Collections that began while it had requests.
+    met: AtomicU64,
 }
 
 /// All replicas' hazards.
@@ -71,7 +88,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// For this number of replicas.
+    /// For so many replicas. A replica's number is the slot of its word.
     #[must_use]
     pub fn new(words: Words, replicas: usize) -> Self {
         let place = |_| Place {
@@ -81,6 +98,10 @@ impl Board {
             counts: Default::default(),
             total_ns: Default::default(),
             usual_ns: Default::default(),
+            held: AtomicU8::new(0),
+            outstanding: Arc::default(),
+            asked: AtomicU64::new(0),
+            met: AtomicU64::new(0),
         };
         Self {
             words,
@@ -88,6 +109,12 @@ impl Board {
             latest: Mutex::default(),
             any: watch::Sender::new(0),
         }
+    }
+
+    /// How many replicas there may be.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.places.len()
     }
 
     /// What keeps this replica from answering now.
@@ -143,11 +170,58 @@ impl Board {
         if !change.ends || change.kind == Kind::Runqueue {
             place.counts[at].fetch_add(1, Relaxed);
         }
+        let is_met = place.outstanding.load(Relaxed) > 0;
+        if change.kind == Kind::Collection && !change.ends && is_met {
+            place.met.fetch_add(1, Relaxed);
+        }
         let mut latest = lock(&self.latest);
         if latest.len() == LATEST {
             latest.pop_front();
         }
         latest.push_back(change);
+    }
+
+    /// Whether it gets no requests for this reason.
+    #[must_use]
+    pub fn is_held(&self, replica: usize, why: Hold) -> bool {
+        self.places[replica].held.load(Relaxed) & why as u8 != 0
+    }
+
+    /// Whether it gets no requests while others can take them.
+    #[must_use]
+    pub fn is_held_at_all(&self, replica: usize) -> bool {
+        self.places[replica].held.load(Relaxed) != 0
+    }
+
+    /// Keeps requests from it, or no longer, for this reason.
+    pub fn hold(&self, replica: usize, why: Hold, holds: bool) {
+        let (held, bit) = (&self.places[replica].held, why as u8);
+        let before = if holds {
+            held.fetch_or(bit, Relaxed)
+        } else {
+            held.fetch_and(!bit, Relaxed)
+        };
+        if (before & bit != 0) != holds {
+            self.wake(replica);
+        }
+    }
+
+    /// The count of its requests that were not answered yet.
+    #[must_use]
+    pub fn outstanding(&self, replica: usize) -> &Arc<AtomicUsize> {
+        &self.places[replica].outstanding
+    }
+
+    /// It was asked to collect.
+    pub fn asked(&self, replica: usize) {
+        self.places[replica].asked.fetch_add(1, Relaxed);
+    }
+
+    /// Collections that it was asked for, and collections that began while it had requests.
+    #[must_use]
+    pub fn collections(&self, replica: usize) -> (u64, u64) {
+        let place = &self.places[replica];
+        (place.asked.load(Relaxed), place.met.load(Relaxed))
     }
 
     /// Wakes whoever waits for this replica.
@@ -184,6 +258,18 @@ impl Board {
     pub fn set(&self, replica: usize, pids: Vec<u32>, coverage: Coverage) {
         *lock(&self.places[replica].pids) = pids;
         *lock(&self.places[replica].coverage) = coverage;
+    }
+
+    /// Its slot is free for another replica, of which nothing is known yet.
+    pub fn forget(&self, replica: usize) {
+        self.set(replica, Vec::new(), Coverage::None);
+        let place = &self.places[replica];
+        let all = [&place.counts, &place.total_ns, &place.usual_ns];
+        let single = [&place.asked, &place.met];
+        for count in all.into_iter().flatten().chain(single) {
+            count.store(0, Relaxed);
+        }
+        place.held.store(0, Relaxed);
     }
 
     /// How many hazards of this kind it had, and how many ns of those have ended.

@@ -87,7 +87,7 @@ impl Passing {
 
     fn end(&mut self) {
         if let Some((connection, lease)) = self.held.take() {
-            self.pool.put(lease.replica, connection);
+            self.pool.put(lease.slot(), connection);
         }
     }
 }

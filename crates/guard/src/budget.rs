@@ -1,6 +1,9 @@
 //! The budget of extra requests: at most a share of the requests of the last ten seconds.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// The length of the window.
@@ -16,6 +19,22 @@ pub struct Budget {
     steps: VecDeque<Step>,
     requests: u64,
     extra: u64,
+    used: Arc<Used>,
+}
+
+/// What a budget holds now, for other threads to read.
+#[derive(Debug, Default)]
+pub struct Used {
+    requests: AtomicU64,
+    extra: AtomicU64,
+}
+
+impl Used {
+    /// Requests and extra requests of the window that ended with the latest request.
+    #[must_use]
+    pub fn read(&self) -> (u64, u64) {
+        (self.requests.load(Relaxed), self.extra.load(Relaxed))
+    }
 }
 
 #[derive(Debug)]
@@ -34,13 +53,27 @@ impl Budget {
             steps: VecDeque::new(),
             requests: 0,
             extra: 0,
+            used: Arc::default(),
         }
+    }
+
+    /// From now on, each request earns this share of an extra one.
+    pub fn set_share(&mut self, share: f64) {
+        self.share = share;
+    }
+
+    /// What it holds, as of the latest request.
+    #[must_use]
+    pub fn used(&self) -> Arc<Used> {
+        Arc::clone(&self.used)
     }
 
     /// Another request came.
     pub fn earn(&mut self, now: Instant) {
         self.requests += 1;
         self.step(now).requests += 1;
+        self.used.requests.store(self.requests, Relaxed);
+        self.used.extra.store(self.extra, Relaxed);
     }
 
     /// Whether one more extra request may be sent now; if so, it counts.
@@ -51,6 +84,7 @@ impl Budget {
         }
         self.extra += 1;
         self.step(now).extra += 1;
+        self.used.extra.store(self.extra, Relaxed);
         true
     }
 

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tailscope_signals::clock::unix_ns;
 use tailscope_signals::hazard::Kind;
+
+use crate::budget::Used;
 
 /// The latest hedges that a status shows.
 const LATEST: usize = 64;
@@ -102,6 +104,8 @@ macro_rules! figures {
             $($(#[$doc])* pub $name: AtomicU64,)*
             hedges: [AtomicU64; Kind::ALL.len() + 1],
             latest: Mutex<VecDeque<Hedge>>,
+            /// Of each thread.
+            budgets: Mutex<Vec<Arc<Used>>>,
         }
 
         impl Figures {
@@ -134,6 +138,8 @@ figures! {
     losers_followed,
     /// How much longer those took than the winners, in µs, all together.
     saved_us,
+    /// Copies of requests that a replica got after it had started again.
+    warm_ups,
     /// Requests sent again because they were certainly never sent.
     retries_unsent,
     /// GET, HEAD and OPTIONS sent again because their replica ended without an answer.
@@ -161,6 +167,20 @@ impl Figures {
     /// An extra request is sent.
     pub fn hedged(&self, trigger: Trigger) {
         self.hedges[trigger.number()].fetch_add(1, Relaxed);
+    }
+
+    /// A thread has this budget.
+    pub fn watch_budget(&self, used: Arc<Used>) {
+        let mut all = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(used);
+    }
+
+    /// Requests and extra requests of the last ten seconds before the latest request of each thread.
+    #[must_use]
+    pub fn window(&self) -> (u64, u64) {
+        let all = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        let each = all.iter().map(|used| used.read());
+        each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// A hedge is over.

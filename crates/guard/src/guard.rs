@@ -1,34 +1,31 @@
-//! A running guard: its threads, and how it ends.
+//! A running guard: its threads, new settings, and how it ends.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use hyper::Uri;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use tailscope_kernel::{LoadError, drop_all_capabilities};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
-use tokio_rustls::TlsAcceptor;
 
-use crate::admin;
+use crate::admin::{self, Page};
 use crate::board::Board;
+use crate::control::{Answers, Control, Inherited};
 use crate::figures::Figures;
-use crate::health;
+use crate::listeners;
 use crate::options::Options;
 use crate::replica::Fleet;
-use crate::serve::serve;
-use crate::tls::{TlsError, acceptor};
-use crate::worker::Worker;
+use crate::setup::Setup;
+use crate::target::Target;
+use crate::thread::{self, Phase};
+use crate::tls::{TlsError, towards_clients};
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 4096;
-
-/// Why a guard can't start.
+/// Why a guard can't start, or not with these settings.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address can't be used.
@@ -42,6 +39,9 @@ pub enum StartError {
     /// The certificate can't be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The replicas of earlier settings still have requests.
+    #[error("too many replicas at a time: earlier ones still have requests; try again later")]
+    Full,
     /// A thread or its runtime.
     #[error("can't start a thread: {0}")]
     Thread(io::Error),
@@ -53,156 +53,225 @@ pub enum StartError {
 /// A guard that serves.
 #[derive(Debug)]
 pub struct Guard {
-    stop: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
+    setup: watch::Sender<Arc<Setup>>,
     threads: Vec<JoinHandle<()>>,
-    addresses: Vec<SocketAddr>,
-    admin: Option<SocketAddr>,
-    fleet: Arc<Fleet>,
-    figures: Arc<Figures>,
+    admin: Option<Arc<TcpListener>>,
+    page: Arc<Page>,
+    /// Earlier replicas: requests may still be there.
+    earlier: Vec<Weak<Fleet>>,
+    control: Option<Control>,
+    handed_over: Arc<AtomicBool>,
 }
 
 impl Guard {
-    /// Starts to serve. `board`: what is known of the replicas, in their order. The calling thread,
-    /// and those that serve, lose all capabilities.
+    /// Starts to serve. `board`: what is known of the replicas, in their order. `inherited`: sockets
+    /// that are served in place of new ones. The calling thread, and those that serve, lose all
+    /// capabilities.
     ///
     /// # Errors
     /// If an address can't be listened on, or the system refuses a thread.
-    pub fn start(options: &Options, board: Arc<Board>) -> Result<Self, StartError> {
-        let fleet = Arc::new(Fleet::new(
-            &options.replicas,
-            board,
-            options.concurrency,
-            !options.dry_run,
-        ));
-        let figures = Arc::new(Figures::default());
-        let tls = options.tls.as_ref().map(acceptor).transpose()?;
-        let (stop, stopped) = watch::channel(false);
-        let threads = options.threads.max(1);
-        let mut per_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
-        let mut addresses = Vec::new();
-        for address in &options.listen {
-            let mut address = *address;
-            for listeners in &mut per_thread {
-                let listener = listen_on(address, threads > 1)?;
-                // Port 0: the others take the same.
-                address = listener.local_addr().map_err(StartError::Thread)?;
-                listeners.push(listener);
-            }
-            addresses.push(address);
-        }
-        let (mut admin_listener, mut admin_address) = (None, None);
-        if let Some(address) = options.admin {
-            let listener = listen_on(address, false)?;
-            admin_address = Some(listener.local_addr().map_err(StartError::Thread)?);
-            admin_listener = Some(listener);
-        }
+    pub fn start(
+        options: &Options,
+        board: Arc<Board>,
+        inherited: &mut Inherited,
+    ) -> Result<Self, StartError> {
+        let (replicas, steers) = (&options.replicas, !options.dry_run);
+        let fleet = Fleet::new(replicas, board, options.concurrency, steers);
+        let admin = admin_listener(options, inherited)?.map(Arc::new);
+        let setup = Arc::new(Setup {
+            fleet: Arc::new(fleet),
+            tls: options.tls.as_ref().map(towards_clients).transpose()?,
+            to_replicas: options.to_replicas()?,
+            listeners: listen(options, &mut inherited.clients, &[])?,
+            options: options.clone(),
+        });
         // What reads foreign bytes has no need of them any more: the thread of the hazards keeps its.
         drop_all_capabilities().map_err(StartError::Privileges)?;
+        let figures = Arc::new(Figures::default());
+        let setup = watch::Sender::new(setup);
         let mut guard = Self {
-            stop,
+            phase: watch::Sender::new(Phase::Serves),
             threads: Vec::new(),
-            addresses,
-            admin: admin_address,
-            fleet,
-            figures,
+            admin,
+            page: Arc::new(Page::new(setup.subscribe(), Arc::clone(&figures))),
+            setup,
+            earlier: Vec::new(),
+            control: None,
+            handed_over: Arc::default(),
         };
-        for listeners in per_thread {
-            let listeners = (listeners, tls.clone());
-            guard.spawn(options, listeners, admin_listener.take(), &stopped)?;
+        for number in 0..options.threads {
+            let thread = guard.spawn(number, &figures)?;
+            guard.threads.push(thread);
         }
         Ok(guard)
     }
 
-    fn spawn(
-        &mut self,
-        options: &Options,
-        (listeners, tls): (Vec<TcpListener>, Option<TlsAcceptor>),
-        admin: Option<TcpListener>,
-        stopped: &watch::Receiver<bool>,
-    ) -> Result<(), StartError> {
+    fn spawn(&self, number: usize, figures: &Arc<Figures>) -> Result<JoinHandle<()>, StartError> {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(StartError::Thread)?;
-        let (fleet, figures) = (Arc::clone(&self.fleet), Arc::clone(&self.figures));
-        let (options, stopped) = (options.clone(), stopped.clone());
-        // The first thread asks for all.
-        let path = options.health.as_ref().filter(|_| self.threads.is_empty());
-        let path: Option<Uri> = path.and_then(|path| path.parse().ok());
-        let thread = std::thread::Builder::new()
+        let (setups, phase) = (self.setup.subscribe(), self.phase.subscribe());
+        let figures = Arc::clone(figures);
+        let admin = self.admin.clone().filter(|_| number == 0);
+        let page = Arc::clone(&self.page);
+        let work = move || {
+            let local = LocalSet::new();
+            local.block_on(&runtime, async move {
+                if let Some(listener) = admin.and_then(|one| listeners::adopt(&one).ok()) {
+                    let pages = admin::serve(page, listener, phase.clone());
+                    tokio::task::spawn_local(pages);
+                }
+                thread::run(number, setups, phase, figures).await;
+            });
+        };
+        std::thread::Builder::new()
             .name("guard".into())
-            .spawn(move || {
-                let local = LocalSet::new();
-                local.block_on(&runtime, async move {
-                    let page = admin::Page::new(Arc::clone(&fleet), Arc::clone(&figures), &options);
-                    let worker = Worker::new(&options, fleet, figures);
-                    if let Some(listener) = admin.and_then(|l| adopt(l).ok()) {
-                        tokio::task::spawn_local(admin::serve(page, listener));
-                    }
-                    if let Some(path) = path {
-                        for replica in 0..worker.fleet.replicas().len() {
-                            let worker = Rc::clone(&worker);
-                            tokio::task::spawn_local(health::watch(worker, replica, path.clone()));
-                        }
-                    }
-                    let mut serving = tokio::task::JoinSet::new();
-                    for listener in listeners.into_iter().filter_map(|l| adopt(l).ok()) {
-                        let worker = Rc::clone(&worker);
-                        serving.spawn_local(serve(worker, listener, tls.clone(), stopped.clone()));
-                    }
-                    while serving.join_next().await.is_some() {}
-                });
-            })
-            .map_err(StartError::Thread)?;
-        self.threads.push(thread);
-        Ok(())
+            .spawn(work)
+            .map_err(StartError::Thread)
+    }
+
+    /// Serves a control socket at this path. Another guard whose sockets were inherited leaves then.
+    ///
+    /// # Errors
+    /// If the path can't be used, or the other guard does not leave.
+    pub fn open_control(&mut self, path: Option<&Path>, from: &mut Inherited) -> io::Result<()> {
+        let from = from.take_guard();
+        if let Some(path) = path {
+            let answers = Answers {
+                page: Arc::clone(&self.page),
+                setups: self.setup.subscribe(),
+                admin: self.admin.clone(),
+                handed_over: Arc::clone(&self.handed_over),
+                connections: Default::default(),
+            };
+            self.control = Some(Control::open(path, from.is_some(), answers)?);
+        }
+        from.map_or(Ok(()), Inherited::served)
+    }
+
+    /// What is to change for these settings. Nothing has changed yet. The threads, the control socket
+    /// and the address for metrics stay.
+    ///
+    /// # Errors
+    /// If the settings can't be used; then those of before hold on.
+    pub fn prepare(&self, options: &Options) -> Result<Setup, StartError> {
+        let now = Arc::clone(&self.setup.borrow());
+        let earlier: Vec<Arc<Fleet>> = self.earlier.iter().filter_map(Weak::upgrade).collect();
+        let options = Options {
+            threads: self.threads.len(),
+            ..options.clone()
+        };
+        let fleet = now.fleet.next(
+            &options.replicas,
+            &earlier,
+            options.concurrency,
+            !options.dry_run,
+        );
+        Ok(Setup {
+            fleet: Arc::new(fleet.ok_or(StartError::Full)?),
+            tls: options.tls.as_ref().map(towards_clients).transpose()?,
+            to_replicas: options.to_replicas()?,
+            listeners: listen(&options, &mut Vec::new(), &now.listeners)?,
+            options,
+        })
+    }
+
+    /// What is to be watched in which slot while these settings are taken up: their replicas, and
+    /// earlier ones as long as requests are there.
+    #[must_use]
+    pub fn targets(&self, next: &Setup) -> Vec<(u32, Target)> {
+        let mut all = next.targets();
+        let now = Arc::clone(&self.setup.borrow().fleet);
+        let earlier = self.earlier.iter().filter_map(Weak::upgrade);
+        for fleet in earlier.chain([now]) {
+            for replica in fleet.replicas() {
+                let (slot, target) = (replica.slot as u32, Target::Address(replica.address));
+                if !all.iter().any(|(known, _)| *known == slot) {
+                    all.push((slot, target));
+                }
+            }
+        }
+        all
+    }
+
+    /// Has these settings hold from now on, for clients that are connected too.
+    pub fn adopt(&mut self, setup: Setup) {
+        let before = self.setup.send_replace(Arc::new(setup));
+        self.earlier.retain(|fleet| fleet.strong_count() > 0);
+        self.earlier.push(Arc::downgrade(&before.fleet));
     }
 
     /// Where clients connect.
     #[must_use]
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let setup = self.setup.borrow();
+        setup
+            .listeners
+            .iter()
+            .map(|(address, _)| *address)
+            .collect()
     }
 
     /// Where metrics and the status are.
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {
-        self.admin
+        self.admin.as_ref()?.local_addr().ok()
+    }
+
+    /// Whether another guard serves on all sockets, so that this one may leave.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over.load(Acquire)
     }
 
     /// Accepts nobody more, and returns when those that are served have been, or after a while.
     pub fn stop(self) {
-        let _ = self.stop.send(true);
+        let left = self.is_handed_over();
+        self.phase
+            .send_replace(if left { Phase::HandedOver } else { Phase::Ends });
+        drop(self.control);
         for thread in self.threads {
             let _ = thread.join();
         }
     }
 }
 
-fn adopt(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
-    listener.set_nonblocking(true)?;
-    tokio::net::TcpListener::from_std(listener)
+fn admin_listener(
+    options: &Options,
+    inherited: &mut Inherited,
+) -> Result<Option<TcpListener>, StartError> {
+    let Some(address) = options.admin else {
+        return Ok(None);
+    };
+    let there = |one: &TcpListener| one.local_addr().is_ok_and(|at| at == address);
+    if let Some(listener) = inherited.admin.take().filter(there) {
+        return Ok(Some(listener));
+    }
+    let listener = listeners::listen_on(address, false);
+    listener
+        .map(Some)
+        .map_err(|source| StartError::Listen { address, source })
 }
 
-/// `shared`: several threads listen there, and the kernel spreads clients among them.
-fn listen_on(address: SocketAddr, shared: bool) -> Result<TcpListener, StartError> {
-    let made = || -> io::Result<TcpListener> {
-        let family = match address {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::CLOEXEC;
-        let socket: OwnedFd = socket_with(family, SocketType::STREAM, flags, None)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        if shared {
-            sockopt::set_socket_reuseport(&socket, true)?;
+/// The sockets of each address: those of `now`, else of `ready`, else new ones.
+fn listen(
+    options: &Options,
+    ready: &mut Vec<TcpListener>,
+    now: &[crate::setup::Listeners],
+) -> Result<Vec<crate::setup::Listeners>, StartError> {
+    let each = options.listen.iter().map(|address| {
+        if let Some(known) = now.iter().find(|(listens, _)| listens == address) {
+            return Ok(known.clone());
         }
-        bind(&socket, &address)?;
-        listen(&socket, BACKLOG)?;
-        Ok(socket.into())
-    };
-    made().map_err(|source| StartError::Listen { address, source })
+        listeners::on(*address, options.threads, ready).map_err(|source| StartError::Listen {
+            address: *address,
+            source,
+        })
+    });
+    each.collect()
 }
 
 /// Each client and each connection to a replica takes a descriptor: raises the limit to what is

@@ -1,6 +1,7 @@
 //! Active health checks: each replica is asked for a path once a second.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{HOST, HeaderMap, HeaderValue, USER_AGENT};
@@ -10,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::attempt::send;
 use crate::headers::for_http2;
 use crate::race::Template;
+use crate::replica::Replica;
 use crate::worker::Worker;
 
 /// Between two checks.
@@ -18,20 +20,20 @@ const PERIOD: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Asks one replica again and again.
-pub async fn watch(worker: Rc<Worker>, replica: usize, path: Uri) {
+pub async fn watch(worker: Rc<Worker>, replica: Arc<Replica>, path: Uri) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let is_well = is_well(&worker, replica, &path).await;
-        worker.fleet.replicas()[replica].set_well(is_well);
+        let is_well = is_well(&worker, &replica, &path).await;
+        replica.set_well(is_well);
     }
 }
 
-async fn is_well(worker: &Worker, replica: usize, path: &Uri) -> bool {
-    let lease = worker.fleet.lease(replica);
+async fn is_well(worker: &Worker, replica: &Arc<Replica>, path: &Uri) -> bool {
+    let lease = replica.lease();
     let mut headers = HeaderMap::new();
-    let host = HeaderValue::from_str(&lease.get().address.to_string());
+    let host = HeaderValue::from_str(&replica.address.to_string());
     headers.extend(host.ok().map(|host| (HOST, host)));
     headers.insert(USER_AGENT, HeaderValue::from_static("tailscope-guard"));
     let mut request = Template {

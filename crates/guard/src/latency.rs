@@ -42,6 +42,12 @@ impl Latencies {
         }
     }
 
+    /// From now on, [`threshold`](Latencies::threshold) is this quantile.
+    pub fn set_quantile(&mut self, quantile: f64) {
+        self.quantile = quantile;
+        self.current = self.compute();
+    }
+
     /// A request took this long.
     pub fn record(&mut self, latency: Duration, now: Instant) {
         if now.saturating_duration_since(self.turned) >= HALF {

@@ -8,12 +8,13 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod attach;
 mod attempt;
 mod board;
 mod body;
 mod budget;
+mod control;
 mod figures;
-mod first_bytes;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod guard;
@@ -21,6 +22,7 @@ mod headers;
 mod health;
 mod hsperf;
 mod latency;
+mod listeners;
 mod listening;
 mod options;
 mod pool;
@@ -29,15 +31,20 @@ mod race;
 mod replica;
 mod screen;
 mod serve;
+mod setup;
 mod shared_stream;
 mod target;
+mod thread;
 mod tls;
+mod warm;
 mod watcher;
 mod worker;
 
 pub use board::{Board, Coverage};
+pub use control::{Inherited, ask_for_status, control_folder, make_private_folder};
 pub use guard::{Guard, StartError, raise_descriptors};
-pub use options::{Certificate, Options};
+pub use options::{Certificate, Options, Trust};
+pub use setup::Setup;
 pub use tailscope_signals::hazard::{Active, Change, Kind};
 pub use target::Target;
 pub use tls::TlsError;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::tls::{TlsError, acceptor};
+use crate::tls::{TlsError, ToReplicas, towards_clients};
 
 /// The choices of a running guard.
 #[derive(Debug, Clone)]
@@ -17,8 +17,10 @@ pub struct Options {
     pub tls: Option<Certificate>,
     /// The servers that answer.
     pub replicas: Vec<SocketAddr>,
-    /// Whether they speak HTTP/2 without TLS; otherwise HTTP/1.1.
+    /// Whether they speak HTTP/2; otherwise HTTP/1.1.
     pub replicas_speak_2: bool,
+    /// Which replicas are trusted; none: they do not use TLS.
+    pub replica_tls: Option<Trust>,
     /// Extra requests for each request: 0.01 for 1 %.
     pub budget: f64,
     /// At which quantile a request to a replica without signals is sent once more: 0.95 for p95.
@@ -31,10 +33,14 @@ pub struct Options {
     pub timeout: Duration,
     /// Only count what would have been done.
     pub dry_run: bool,
+    /// Whether a replica that has started again gets copies of requests at first.
+    pub warm_up: bool,
     /// Where metrics and the status are served.
     pub admin: Option<SocketAddr>,
     /// Threads that serve clients, each with connections of its own.
     pub threads: usize,
+    /// How long requests may go on once guard was asked to end.
+    pub grace: Duration,
 }
 
 /// Files in PEM format.
@@ -46,13 +52,30 @@ pub struct Certificate {
     pub key: PathBuf,
 }
 
-impl Certificate {
-    /// Whether it can be used.
+/// Which certificates of replicas are right.
+#[derive(Debug, Clone)]
+pub struct Trust {
+    /// File with certificates in PEM format. One of them signed that of each replica, or is it.
+    pub roots: PathBuf,
+    /// For which name the replicas' certificates are; none: each for its own address.
+    pub name: Option<String>,
+}
+
+impl Options {
+    /// Whether the files can be used.
     ///
     /// # Errors
-    /// Why it can't be.
-    pub fn check(&self) -> Result<(), TlsError> {
-        acceptor(self).map(drop)
+    /// Why one can't be.
+    pub fn check_files(&self) -> Result<(), TlsError> {
+        self.tls.as_ref().map(towards_clients).transpose()?;
+        self.to_replicas().map(drop)
+    }
+
+    pub(crate) fn to_replicas(&self) -> Result<Option<ToReplicas>, TlsError> {
+        let trust = self.replica_tls.as_ref();
+        trust
+            .map(|trust| ToReplicas::new(trust, self.replicas_speak_2))
+            .transpose()
     }
 }
 
@@ -60,5 +83,3 @@ impl Certificate {
 pub(crate) const CONNECT: Duration = Duration::from_secs(1);
 /// A client that has not sent a complete head after so long is closed, and so is an idle one.
 pub(crate) const HEAD: Duration = Duration::from_secs(60);
-/// How long requests may go on once guard was asked to end.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);

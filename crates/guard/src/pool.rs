@@ -2,22 +2,27 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use crate::body::RequestBody;
 use crate::options::CONNECT;
 use crate::replica::Lease;
 use crate::shared_stream::{Hurry, SharedStream};
+use crate::tls::ToReplicas;
 
 /// The most idle connections that are kept to a replica.
 const MOST_IDLE: usize = 256;
@@ -79,20 +84,27 @@ pub struct Connection {
 pub struct Pool {
     open: RefCell<Vec<Vec<Connection>>>,
     is_2: bool,
+    tls: Option<ToReplicas>,
 }
 
 impl Pool {
-    /// For this number of replicas. `is_2`: they speak HTTP/2.
+    /// For so many slots. `is_2`: the replicas speak HTTP/2. `tls`: they use it.
     #[must_use]
-    pub fn new(replicas: usize, is_2: bool) -> Rc<Self> {
-        let open = RefCell::new((0..replicas).map(|_| Vec::new()).collect());
-        Rc::new(Self { open, is_2 })
+    pub fn new(slots: usize, is_2: bool, tls: Option<ToReplicas>) -> Rc<Self> {
+        let open = RefCell::new((0..slots).map(|_| Vec::new()).collect());
+        Rc::new(Self { open, is_2, tls })
     }
 
     /// Whether the replicas speak HTTP/2.
     #[must_use]
     pub fn is_2(&self) -> bool {
         self.is_2
+    }
+
+    /// Whether the replicas use TLS.
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// One that is open as far as is known.
@@ -119,11 +131,36 @@ impl Pool {
     /// # Errors
     /// In words: nothing was sent then.
     pub async fn connect(&self, lease: &Lease) -> Result<Connection, String> {
-        let connection = connect(lease.get().address, self.is_2).await?;
+        let connecting = self.open_one(lease.replica.address);
+        let connection = match timeout(CONNECT, connecting).await {
+            Ok(connection) => connection?,
+            Err(_) => return Err(format!("no connection within {} s", CONNECT.as_secs())),
+        };
         if let Some(shared) = connection.shared() {
-            self.open.borrow_mut()[lease.replica] = vec![shared];
+            self.open.borrow_mut()[lease.slot()] = vec![shared];
         }
         Ok(connection)
+    }
+
+    async fn open_one(&self, address: SocketAddr) -> Result<Connection, String> {
+        let words = |e: io::Error| e.to_string();
+        let stream = TcpStream::connect(address).await.map_err(words)?;
+        // A small request must not wait for an acknowledgement.
+        stream.set_nodelay(true).map_err(words)?;
+        let (stream, hurry) = SharedStream::new(stream);
+        let sender = match &self.tls {
+            None => speak(stream, self.is_2).await,
+            Some(tls) => {
+                let connector = TlsConnector::from(Arc::clone(&tls.config));
+                let stream = connector.connect(tls.name(address), stream).await;
+                speak(stream.map_err(words)?, self.is_2).await
+            }
+        };
+        Ok(Connection {
+            sender: sender.map_err(|e| e.to_string())?,
+            hurry,
+            since: Instant::now(),
+        })
     }
 
     /// Keeps a connection whose request has been answered, once it is ready for the next.
@@ -174,37 +211,25 @@ impl Connection {
     }
 }
 
-async fn connect(address: SocketAddr, is_2: bool) -> Result<Connection, String> {
-    let words = |e: hyper::Error| e.to_string();
-    let stream = match timeout(CONNECT, TcpStream::connect(address)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(e)) => return Err(e.to_string()),
-        Err(_) => return Err(format!("no connection within {} s", CONNECT.as_secs())),
-    };
-    // A small request must not wait for an acknowledgement.
-    stream.set_nodelay(true).map_err(|e| e.to_string())?;
-    let (stream, hurry) = SharedStream::new(stream);
+/// An error of a connection's task reaches the requests that are on it.
+async fn speak<S>(stream: S, is_2: bool) -> hyper::Result<Sender>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let stream = TokioIo::new(stream);
-    // An error of a connection's task reaches the requests that are on it.
-    let sender = if is_2 {
+    if is_2 {
         let builder = http2::Builder::new(ThisThread);
-        let (sender, connection) = builder.handshake(stream).await.map_err(words)?;
+        let (sender, connection) = builder.handshake(stream).await?;
         spawn_local(async move {
             let _ = connection.await;
         });
-        Sender::Two(sender)
-    } else {
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(128 * 1024);
-        let (sender, connection) = builder.handshake(stream).await.map_err(words)?;
-        spawn_local(async move {
-            let _ = connection.with_upgrades().await;
-        });
-        Sender::One(sender)
-    };
-    Ok(Connection {
-        sender,
-        hurry,
-        since: Instant::now(),
-    })
+        return Ok(Sender::Two(sender));
+    }
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(128 * 1024);
+    let (sender, connection) = builder.handshake(stream).await?;
+    spawn_local(async move {
+        let _ = connection.with_upgrades().await;
+    });
+    Ok(Sender::One(sender))
 }

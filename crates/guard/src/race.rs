@@ -2,6 +2,7 @@
 //! hazard catches it, it is sent once more to a calm replica. The first good answer wins.
 
 use std::future::{Future, pending};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +28,7 @@ const WORTH: Duration = Duration::from_millis(1);
 const FOLLOWED: u64 = 8;
 
 /// A request without a body, of which as many as needed can be made.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Template {
     /// GET, HEAD or OPTIONS.
     pub method: Method,
@@ -56,6 +57,7 @@ type Attempt = Pin<Box<dyn Future<Output = Result<Reply, Failure>>>>;
 struct Running {
     attempt: Attempt,
     replica: usize,
+    address: SocketAddr,
     is_hedge: bool,
 }
 
@@ -63,7 +65,8 @@ impl Running {
     fn start(worker: &Rc<Worker>, template: &Template, lease: Lease, is_hedge: bool) -> Self {
         let (worker, request) = (Rc::clone(worker), template.request());
         Self {
-            replica: lease.replica,
+            replica: lease.slot(),
+            address: lease.replica.address,
             is_hedge,
             attempt: Box::pin(async move { send(&worker, lease, request).await }),
         }
@@ -99,7 +102,7 @@ struct Race<'r> {
 /// # Errors
 /// If no replica answered.
 pub async fn race(worker: &Rc<Worker>, template: &Template, lease: Lease) -> Result<Reply, String> {
-    let first = lease.replica;
+    let first = lease.slot();
     let mut race = Race {
         worker,
         template,
@@ -200,10 +203,12 @@ impl Race<'_> {
             }
             Trigger::Percentile => None,
         };
-        let name = |replica: usize| worker.fleet.replicas()[replica].address.to_string();
+        let mut running = self.running.iter().flatten();
+        let original = running.find(|one| one.replica == replica);
+        let from = original.map_or_else(String::new, |one| one.address.to_string());
         if worker.dry_run {
             Figures::add(&worker.figures.hedges_dry);
-            self.hedge = Some(Hedge::begin(trigger, name(replica), None, waited, age));
+            self.hedge = Some(Hedge::begin(trigger, from, None, waited, age));
             return true;
         }
         let any = worker.fleet.board().subscribe_all();
@@ -219,8 +224,8 @@ impl Race<'_> {
             return true;
         }
         worker.figures.hedged(trigger);
-        let to = Some(name(lease.replica));
-        self.hedge = Some(Hedge::begin(trigger, name(replica), to, waited, age));
+        let to = Some(lease.replica.address.to_string());
+        self.hedge = Some(Hedge::begin(trigger, from, to, waited, age));
         let free = usize::from(self.running[0].is_some());
         self.running[free] = Some(Running::start(worker, self.template, lease, true));
         true

@@ -20,7 +20,9 @@ const LONGEST_BACKOFF_NS: u64 = 2_000_000_000;
 pub struct Replica {
     /// Where it listens.
     pub address: SocketAddr,
-    outstanding: AtomicUsize,
+    /// Its number: the slot of its hazard word.
+    pub slot: usize,
+    outstanding: Arc<AtomicUsize>,
     failures: AtomicU32,
     down_until: AtomicU64,
     /// What health checks say.
@@ -29,9 +31,34 @@ pub struct Replica {
     pub requests: AtomicU64,
     /// Connections to it that failed, and requests that it left without an answer.
     pub errors: AtomicU64,
+    /// It has room again, or another one has.
+    room: Arc<Notify>,
 }
 
 impl Replica {
+    fn new(address: SocketAddr, slot: usize, board: &Board, room: &Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            slot,
+            outstanding: Arc::clone(board.outstanding(slot)),
+            failures: AtomicU32::new(0),
+            down_until: AtomicU64::new(0),
+            is_well: AtomicBool::new(true),
+            requests: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            room: Arc::clone(room),
+        })
+    }
+
+    /// A place at this replica, full or not.
+    #[must_use]
+    pub fn lease(self: &Arc<Self>) -> Lease {
+        self.outstanding.fetch_add(1, Relaxed);
+        Lease {
+            replica: Arc::clone(self),
+        }
+    }
+
     /// Requests that it has not answered yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
@@ -71,6 +98,8 @@ impl Replica {
 enum Rank {
     /// No hazard: the fewest outstanding requests.
     Calm(usize),
+    /// It is kept from requests for a while: the fewest outstanding ones.
+    Held(usize),
     /// A hazard: when it is expected to end.
     Hazard(u64),
     /// It can't be reached.
@@ -80,43 +109,40 @@ enum Rank {
 /// All replicas.
 #[derive(Debug)]
 pub struct Fleet {
-    replicas: Vec<Replica>,
+    replicas: Vec<Arc<Replica>>,
     board: Arc<Board>,
     /// 0: no limit.
     concurrency: usize,
     /// Whether hazards count.
     steers: bool,
     turn: AtomicUsize,
-    /// A replica has room again.
-    room: Notify,
+    room: Arc<Notify>,
 }
 
 /// A place at a replica, for one request.
 #[derive(Debug)]
 pub struct Lease {
-    fleet: Arc<Fleet>,
-    /// The replica's number.
-    pub replica: usize,
+    /// The replica.
+    pub replica: Arc<Replica>,
 }
 
 impl Lease {
-    /// The replica.
+    /// The replica's number.
     #[must_use]
-    pub fn get(&self) -> &Replica {
-        &self.fleet.replicas[self.replica]
+    pub fn slot(&self) -> usize {
+        self.replica.slot
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.get().outstanding.fetch_sub(1, Relaxed);
-        self.fleet.room.notify_one();
+        self.replica.outstanding.fetch_sub(1, Relaxed);
+        self.replica.room.notify_one();
     }
 }
 
 impl Fleet {
-    /// `concurrency`: requests that one replica gets at a time, 0 without a limit. `steers`: whether
-    /// hazards count.
+    /// With replicas at these addresses, each in the slot of its number. `steers`: hazards count.
     #[must_use]
     pub fn new(
         addresses: &[SocketAddr],
@@ -124,28 +150,68 @@ impl Fleet {
         concurrency: usize,
         steers: bool,
     ) -> Self {
-        let replica = |address: &SocketAddr| Replica {
-            address: *address,
-            outstanding: AtomicUsize::new(0),
-            failures: AtomicU32::new(0),
-            down_until: AtomicU64::new(0),
-            is_well: AtomicBool::new(true),
-            requests: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-        };
+        let room = Arc::new(Notify::new());
+        let numbered = addresses.iter().enumerate();
         Self {
-            replicas: addresses.iter().map(replica).collect(),
+            replicas: numbered
+                .map(|(slot, address)| Replica::new(*address, slot, &board, &room))
+                .collect(),
             board,
             concurrency,
             steers,
             turn: AtomicUsize::new(0),
-            room: Notify::new(),
+            room,
         }
     }
 
-    /// Each of them, by its number.
+    /// The fleet of these addresses, in place of this one. A replica that stays keeps its slot and its
+    /// counts. `None`: there is no slot left, as `others` still have requests at theirs.
     #[must_use]
-    pub fn replicas(&self) -> &[Replica] {
+    pub fn next(
+        &self,
+        addresses: &[SocketAddr],
+        others: &[Arc<Self>],
+        concurrency: usize,
+        steers: bool,
+    ) -> Option<Self> {
+        let known = || {
+            let others = others.iter().flat_map(|fleet| &fleet.replicas);
+            self.replicas.iter().chain(others)
+        };
+        let mut free = (0..self.board.slots()).filter(|slot| known().all(|one| one.slot != *slot));
+        let mut replicas = Vec::new();
+        for address in addresses {
+            replicas.push(match known().find(|one| one.address == *address) {
+                Some(one) => Arc::clone(one),
+                None => Replica::new(*address, free.next()?, &self.board, &self.room),
+            });
+        }
+        drop(free);
+        Some(Self {
+            replicas,
+            board: Arc::clone(&self.board),
+            concurrency,
+            steers,
+            turn: AtomicUsize::new(0),
+            room: Arc::clone(&self.room),
+        })
+    }
+
+    /// How many replicas there may be.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.board.slots()
+    }
+
+    /// Whether one of them is in this slot.
+    #[must_use]
+    pub fn has(&self, slot: usize) -> bool {
+        self.replicas.iter().any(|one| one.slot == slot)
+    }
+
+    /// Each of them.
+    #[must_use]
+    pub fn replicas(&self) -> &[Arc<Replica>] {
         &self.replicas
     }
 
@@ -157,22 +223,22 @@ impl Fleet {
 
     /// The best replica except these. `None`: those that are good enough are full, or there is none.
     #[must_use]
-    pub fn pick(self: &Arc<Self>, except: &[usize]) -> Option<Lease> {
+    pub fn pick(&self, except: &[usize]) -> Option<Lease> {
         let (_, best, has_room) = self.best(except)?;
-        has_room.then(|| self.lease(best))
+        has_room.then(|| best.lease())
     }
 
     /// The best replica except this one, if it has room and no hazard.
     #[must_use]
-    pub fn pick_calm(self: &Arc<Self>, except: usize) -> Option<Lease> {
+    pub fn pick_calm(&self, except: usize) -> Option<Lease> {
         match self.best(&[except])? {
-            (Rank::Calm(_), best, true) => Some(self.lease(best)),
+            (Rank::Calm(_), best, true) => Some(best.lease()),
             _ => None,
         }
     }
 
     /// The best replica, waiting until it has room. `None`: there is no other than these.
-    pub async fn pick_waiting(self: &Arc<Self>, except: &[usize]) -> Option<Lease> {
+    pub async fn pick_waiting(&self, except: &[usize]) -> Option<Lease> {
         loop {
             let room = self.room.notified();
             if let Some(lease) = self.pick(except) {
@@ -196,46 +262,39 @@ impl Fleet {
         }
         let now = Monotonic::now();
         let here = self.board.active(replica, now).is_empty();
-        here && (0..self.replicas.len())
-            .any(|i| i != replica && !self.board.active(i, now).is_empty())
-    }
-
-    /// A place at this replica, full or not.
-    #[must_use]
-    pub fn lease(self: &Arc<Self>, replica: usize) -> Lease {
-        self.replicas[replica].outstanding.fetch_add(1, Relaxed);
-        Lease {
-            fleet: Arc::clone(self),
-            replica,
-        }
+        here && self
+            .replicas
+            .iter()
+            .any(|one| one.slot != replica && !self.board.active(one.slot, now).is_empty())
     }
 
     /// The best one with its rank, and whether it has room.
-    fn best(&self, except: &[usize]) -> Option<(Rank, usize, bool)> {
+    fn best(&self, except: &[usize]) -> Option<(Rank, &Arc<Replica>, bool)> {
         let now = Monotonic::now();
-        let count = self.replicas.len();
-        let turn = self.turn.fetch_add(1, Relaxed);
-        (0..count)
-            .map(|i| (i + turn) % count)
-            .filter(|i| !except.contains(i))
-            .map(|i| (self.rank(i, now), i))
+        let turn = self.turn.fetch_add(1, Relaxed) % self.replicas.len().max(1);
+        let (before, after) = self.replicas.split_at(turn);
+        after
+            .iter()
+            .chain(before)
+            .filter(|one| !except.contains(&one.slot))
+            .map(|one| (self.rank(one, now), one))
             .min_by(|a, b| a.0.cmp(&b.0))
-            .map(|(rank, i)| {
-                let is_full =
-                    self.concurrency > 0 && self.replicas[i].outstanding() >= self.concurrency;
-                (rank, i, !is_full)
+            .map(|(rank, one)| {
+                let is_full = self.concurrency > 0 && one.outstanding() >= self.concurrency;
+                (rank, one, !is_full)
             })
     }
 
-    fn rank(&self, replica: usize, now: Monotonic) -> Rank {
-        let here = &self.replicas[replica];
-        let active = self.board.active(replica, now);
-        if here.is_down(now) || active.has(Kind::Gone) {
-            Rank::Down(here.down_until.load(Relaxed))
+    fn rank(&self, replica: &Replica, now: Monotonic) -> Rank {
+        let active = self.board.active(replica.slot, now);
+        if replica.is_down(now) || active.has(Kind::Gone) {
+            Rank::Down(replica.down_until.load(Relaxed))
         } else if self.steers && !active.is_empty() {
-            Rank::Hazard(self.board.expected_end(replica, now))
+            Rank::Hazard(self.board.expected_end(replica.slot, now))
+        } else if self.steers && self.board.is_held_at_all(replica.slot) {
+            Rank::Held(replica.outstanding())
         } else {
-            Rank::Calm(here.outstanding())
+            Rank::Calm(replica.outstanding())
         }
     }
 }
@@ -245,10 +304,11 @@ mod tests {
     use tailscope_signals::hazard::Words;
 
     use super::*;
+    use crate::board::Hold;
 
     fn fleet(concurrency: usize) -> Arc<Fleet> {
-        let words = Words::in_memory(3).expect("memory");
-        let board = Arc::new(Board::new(words, 3));
+        let words = Words::in_memory(5).expect("memory");
+        let board = Arc::new(Board::new(words, 5));
         let addresses: Vec<SocketAddr> = (1..=3).map(|i| ([127, 0, 0, 1], i).into()).collect();
         Arc::new(Fleet::new(&addresses, board, concurrency, true))
     }
@@ -276,9 +336,22 @@ mod tests {
         hazard(&fleet, 0, Kind::Collection);
         hazard(&fleet, 2, Kind::Gone);
         for _ in 0..20 {
-            assert_eq!(fleet.pick(&[]).map(|lease| lease.replica), Some(1));
+            assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(1));
         }
         assert!(fleet.pick_calm(1).is_none());
+    }
+
+    #[test]
+    fn a_replica_that_is_held_gets_requests_only_where_no_other_can_take_them() {
+        let fleet = fleet(0);
+        fleet.board().hold(0, Hold::Drains, true);
+        hazard(&fleet, 1, Kind::Collection);
+        assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(2));
+        hazard(&fleet, 2, Kind::Collection);
+        assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(0));
+        assert!(fleet.pick_calm(1).is_none());
+        fleet.board().hold(0, Hold::Drains, false);
+        assert_eq!(fleet.pick_calm(1).map(|lease| lease.slot()), Some(0));
     }
 
     #[test]
@@ -287,9 +360,9 @@ mod tests {
         hazard(&fleet, 0, Kind::Stopped);
         hazard(&fleet, 1, Kind::Collection);
         hazard(&fleet, 2, Kind::Gone);
-        assert_eq!(fleet.pick(&[]).map(|lease| lease.replica), Some(1));
-        assert_eq!(fleet.pick(&[1]).map(|lease| lease.replica), Some(0));
-        assert_eq!(fleet.pick(&[0, 1]).map(|lease| lease.replica), Some(2));
+        assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(1));
+        assert_eq!(fleet.pick(&[1]).map(|lease| lease.slot()), Some(0));
+        assert_eq!(fleet.pick(&[0, 1]).map(|lease| lease.slot()), Some(2));
         assert!(fleet.pick(&[0, 1, 2]).is_none());
     }
 
@@ -299,16 +372,32 @@ mod tests {
         let mut leases: Vec<Lease> = (0..3).filter_map(|_| fleet.pick(&[])).collect();
         assert_eq!(leases.len(), 3);
         assert!(fleet.pick(&[]).is_none());
-        let gone = leases.pop().expect("three").replica;
-        assert_eq!(fleet.pick(&[]).map(|lease| lease.replica), Some(gone));
+        let gone = leases.pop().expect("three").slot();
+        assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(gone));
+    }
+
+    #[test]
+    fn a_replica_that_stays_keeps_its_slot_and_one_that_leaves_keeps_it_while_it_is_used() {
+        let first = fleet(0);
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let lease = first.pick(&[1, 2]).expect("room");
+        let second = first.next(&[at(9), at(3)], &[], 0, true).expect("slots");
+        let slots: Vec<usize> = second.replicas().iter().map(|one| one.slot).collect();
+        assert_eq!(slots, [3, 2]);
+        assert!(Arc::ptr_eq(&second.replicas()[1], &first.replicas()[2]));
+        let third = second.next(&[at(1)], &[Arc::clone(&first)], 0, true);
+        assert_eq!(third.expect("slots").replicas()[0].outstanding(), 1);
+        drop(lease);
+        let many: Vec<SocketAddr> = (100..103).map(at).collect();
+        assert!(second.next(&many, &[first], 0, true).is_none(), "full");
     }
 
     #[test]
     fn a_replica_that_refuses_connections_is_left_out_for_a_while() {
         let fleet = fleet(0);
         fleet.replicas()[0].failed();
-        assert!((0..10).all(|_| fleet.pick(&[]).is_some_and(|lease| lease.replica != 0)));
+        assert!((0..10).all(|_| fleet.pick(&[]).is_some_and(|lease| lease.slot() != 0)));
         fleet.replicas()[0].succeeded();
-        assert!((0..10).any(|_| fleet.pick(&[]).is_some_and(|lease| lease.replica == 0)));
+        assert!((0..10).any(|_| fleet.pick(&[]).is_some_and(|lease| lease.slot() == 0)));
     }
 }

@@ -5,7 +5,8 @@
 //! Transfer-Encoding beside a Content-Length. Two programs that disagree on where a request ends
 //! can be made to smuggle one. So a request head is held back until it is complete and checked
 //! ([`framing`]), and its body is followed to its end. In place of a bad head, hyper gets bytes that
-//! it refuses with 400 and a closed connection. A bad body ends the connection.
+//! it refuses with 400 and a closed connection. A bad body ends the connection. A client of HTTP/2
+//! is recognized by its first bytes, and passes unread.
 
 mod framing;
 
@@ -17,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 pub use framing::Chunks;
 pub use framing::Refusal;
@@ -28,6 +29,10 @@ use framing::Head;
 
 /// The largest head that is accepted, in bytes.
 pub const LARGEST_HEAD: usize = 32 * 1024;
+/// What every client of HTTP/2 sends first (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Room for the first bytes of a connection.
+const FIRST: usize = 4096;
 /// What hyper refuses with 400.
 const REFUSED: &[u8] = b"\0\r\n\r\n";
 /// Bytes that are read at once.
@@ -92,17 +97,12 @@ pub struct Screen<S> {
 }
 
 impl<S> Screen<S> {
-    /// `is_raw`: it is not HTTP/1.1, and passes unread. `on_refusal` is called for each request that is
-    /// refused.
-    pub fn new(
-        stream: S,
-        is_raw: bool,
-        on_refusal: impl Fn(Refusal) + Send + 'static,
-    ) -> (Self, Arc<Gate>) {
+    /// `on_refusal` is called for each request that is refused.
+    pub fn new(stream: S, on_refusal: impl Fn(Refusal) + Send + 'static) -> (Self, Arc<Gate>) {
         let gate = Arc::new(Gate::default());
         let screen = Self {
             stream,
-            state: if is_raw { State::Raw } else { State::Head },
+            state: State::Head,
             held: Vec::new(),
             taken: 0,
             cleared: 0,
@@ -202,6 +202,29 @@ impl<S> Screen<S> {
             self.taken = 0;
         }
         true
+    }
+}
+
+impl<S: AsyncRead + Unpin> Screen<S> {
+    /// Reads until it is clear whether the client speaks HTTP/2. Call this first.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub async fn is_http2(&mut self) -> io::Result<bool> {
+        self.held.reserve(FIRST);
+        loop {
+            let is_end = self.stream.read_buf(&mut self.held).await? == 0;
+            let is_2 = self.held.starts_with(PREFACE);
+            if is_2 {
+                self.state = State::Raw;
+            } else if !is_end && PREFACE.starts_with(&self.held) {
+                continue;
+            }
+            if let Err(refusal) = self.advance() {
+                self.refuse(refusal)?;
+            }
+            return Ok(is_2);
+        }
     }
 }
 

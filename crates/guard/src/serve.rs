@@ -1,4 +1,4 @@
-//! Serving clients: connections are accepted, and each request gets its answer.
+//! Serving a client: each of its requests gets an answer.
 
 use std::convert::Infallible;
 use std::io;
@@ -7,84 +7,47 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::{JoinSet, spawn_local};
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::attempt::{Failure, Reply, send};
 use crate::body::{ReplyBody, RequestBody};
 use crate::figures::Figures;
-use crate::first_bytes::FirstBytes;
 use crate::headers;
-use crate::options::{GRACE, HEAD};
+use crate::options::HEAD;
 use crate::pool::ThisThread;
 use crate::proxy_protocol;
 use crate::race::{Template, race};
 use crate::replica::Lease;
 use crate::screen::{Gate, LARGEST_HEAD, Screen};
+use crate::thread::Client;
 use crate::worker::Worker;
 
 /// How often a request that was never sent is tried elsewhere.
 const MOST_UNSENT: u32 = 3;
 /// Requests that one client may have at a time on a connection of HTTP/2.
 const MOST_STREAMS: u32 = 256;
-/// After an accept that failed, as when descriptors are used up.
-const PAUSE: Duration = Duration::from_millis(10);
-
-/// Accepts clients until `stop` changes; then those that are served have a while to finish.
-///
-/// `tls`: what greets them, if they use TLS.
-pub async fn serve(
-    worker: Rc<Worker>,
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut clients = JoinSet::new();
-    loop {
-        tokio::select! {
-            _ = stop.changed() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    Figures::add(&worker.figures.connections);
-                    let (worker, tls, stop) = (Rc::clone(&worker), tls.clone(), stop.clone());
-                    clients.spawn_local(greet(worker, stream, tls, peer.ip(), stop));
-                }
-                Err(_) => sleep(PAUSE).await,
-            },
-            Some(_) = clients.join_next() => {}
-        }
-    }
-    drop(listener);
-    let all = async { while clients.join_next().await.is_some() {} };
-    let _ = timeout(GRACE, all).await;
-}
-
-async fn greet(
-    worker: Rc<Worker>,
-    mut stream: TcpStream,
-    tls: Option<TlsAcceptor>,
-    mut peer: IpAddr,
-    stop: watch::Receiver<bool>,
-) {
+/// Serves one client from its first byte to its last.
+pub async fn greet(client: Client, mut stream: TcpStream, mut peer: IpAddr) {
     if stream.set_nodelay(true).is_err() {
         return; // it is gone
     }
+    let worker = client.thread().worker();
     if worker.proxy_protocol {
         match timeout(HEAD, proxy_protocol::read(&mut stream)).await {
-            Ok(Ok(client)) => peer = client.unwrap_or(peer),
+            Ok(Ok(source)) => peer = source.unwrap_or(peer),
             _ => {
                 Figures::add(&worker.figures.malformed);
                 return;
@@ -92,30 +55,43 @@ async fn greet(
         }
     }
     // A client that says nothing, or does not speak TLS, is left without an answer.
-    match tls {
-        None => client(worker, stream, peer, stop).await,
+    match &worker.tls {
+        None => {
+            drop(worker);
+            speak(client, stream, peer).await;
+        }
         Some(tls) => {
-            if let Ok(Ok(stream)) = timeout(HEAD, tls.accept(stream)).await {
-                client(worker, stream, peer, stop).await;
+            let acceptor = TlsAcceptor::from(Arc::clone(tls));
+            let handshake = timeout(HEAD, acceptor.accept(stream)).await;
+            drop(worker);
+            if let Ok(Ok(stream)) = handshake {
+                speak(client, stream, peer).await;
             }
         }
     }
 }
 
-async fn client<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    worker: Rc<Worker>,
+async fn speak<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    client: Client,
     stream: S,
     peer: IpAddr,
-    mut stop: watch::Receiver<bool>,
 ) {
-    let Ok(Ok((stream, is_2))) = timeout(HEAD, FirstBytes::read(stream)).await else {
+    let figures = Arc::clone(&client.thread().worker().figures);
+    let (mut screen, gate) = Screen::new(stream, move |_| Figures::add(&figures.malformed));
+    let Ok(Ok(is_2)) = timeout(HEAD, screen.is_http2()).await else {
         return; // it is gone, or says nothing
     };
-    let figures = Arc::clone(&worker.figures);
-    let (screen, gate) = Screen::new(stream, is_2, move |_| Figures::add(&figures.malformed));
-    let service = service_fn(move |request| {
-        let (worker, gate) = (Rc::clone(&worker), Arc::clone(&gate));
-        async move { Ok::<_, Infallible>(answer(worker, request, peer, gate).await) }
+    let thread = Rc::clone(client.thread());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (thread, gate) = (Rc::clone(&thread), Arc::clone(&gate));
+        async move {
+            let mut reply = answer(thread.worker(), request, peer, gate).await;
+            if !is_2 && thread.leaves() && reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+                let close = HeaderValue::from_static("close");
+                reply.headers_mut().insert(CONNECTION, close);
+            }
+            Ok::<_, Infallible>(reply)
+        }
     });
     // What goes wrong on a connection is the client's: it is answered as far as that is possible.
     if is_2 {
@@ -128,7 +104,7 @@ async fn client<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         let mut connection = pin!(connection);
         tokio::select! {
             _ = connection.as_mut() => return,
-            _ = stop.changed() => {}
+            () = client.thread().closes(true) => {}
         }
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
@@ -143,7 +119,7 @@ async fn client<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let mut connection = pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
-        _ = stop.changed() => {}
+        () = client.thread().closes(false) => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
@@ -187,6 +163,9 @@ async fn answer(
                 version: head.version,
                 headers: head.headers,
             };
+            if worker.warms_up {
+                worker.recent.offer(&template);
+            }
             return race(&worker, &template, lease).await;
         }
         once(&worker, request.map(RequestBody::Stream), lease).await
@@ -233,7 +212,7 @@ async fn pick(worker: &Worker) -> Option<Lease> {
         Some(lease) => lease,
         None => fleet.pick_waiting(&[]).await?,
     };
-    if fleet.has_hazard_besides(lease.replica) {
+    if fleet.has_hazard_besides(lease.slot()) {
         worker.figures.steered.fetch_add(1, Relaxed);
     }
     Some(lease)
@@ -248,7 +227,7 @@ async fn once(
 ) -> Result<Reply, String> {
     let mut tried = Vec::new();
     loop {
-        let replica = lease.replica;
+        let replica = lease.slot();
         let (unsent, why) = match send(worker, lease, request).await {
             Ok(reply) => return Ok(reply),
             Err(Failure::Lost(why)) => return Err(why),

@@ -8,7 +8,7 @@ use tailscope_process::owner;
 use crate::listening;
 
 /// A replica's processes, however they are named.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Those that listen on this address.
     Address(SocketAddr),

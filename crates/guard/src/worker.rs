@@ -5,40 +5,90 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio_rustls::rustls::ServerConfig;
+
 use crate::budget::Budget;
 use crate::figures::Figures;
 use crate::latency::Latencies;
-use crate::options::Options;
 use crate::pool::Pool;
 use crate::replica::Fleet;
+use crate::setup::Setup;
+use crate::warm::Recent;
 
-/// Of one thread.
+/// Of one thread, with the settings that hold now.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) pool: Rc<Pool>,
-    pub(crate) budget: RefCell<Budget>,
+    pub(crate) budget: Rc<RefCell<Budget>>,
     pub(crate) dry_run: bool,
     pub(crate) timeout: Duration,
     pub(crate) proxy_protocol: bool,
+    pub(crate) warms_up: bool,
+    /// What a replica is warmed up with.
+    pub(crate) recent: Rc<Recent>,
+    /// What greets clients, if they use TLS.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     /// Extra requests so far.
-    pub(crate) hedges: Cell<u64>,
-    latencies: RefCell<Latencies>,
+    pub(crate) hedges: Rc<Cell<u64>>,
+    latencies: Rc<RefCell<Latencies>>,
 }
 
 impl Worker {
-    pub(crate) fn new(options: &Options, fleet: Arc<Fleet>, figures: Arc<Figures>) -> Rc<Self> {
+    /// The first of a thread.
+    pub(crate) fn new(setup: &Setup, figures: &Arc<Figures>) -> Rc<Self> {
+        let options = &setup.options;
+        let budget = Budget::new(options.budget);
+        figures.watch_budget(budget.used());
         Rc::new(Self {
-            pool: Pool::new(fleet.replicas().len(), options.replicas_speak_2),
-            fleet,
-            figures,
-            budget: RefCell::new(Budget::new(options.budget)),
+            pool: pool(setup),
+            budget: Rc::new(RefCell::new(budget)),
+            hedges: Rc::default(),
+            latencies: Rc::new(RefCell::new(Latencies::new(
+                options.quantile,
+                Instant::now(),
+            ))),
+            fleet: Arc::clone(&setup.fleet),
+            figures: Arc::clone(figures),
+            warms_up: options.warm_up,
+            recent: Rc::default(),
             dry_run: options.dry_run,
             timeout: options.timeout,
             proxy_protocol: options.proxy_protocol,
-            hedges: Cell::new(0),
-            latencies: RefCell::new(Latencies::new(options.quantile, Instant::now())),
+            tls: setup.tls.clone(),
+        })
+    }
+
+    /// The same with new settings. What was learned stays, and so do open connections.
+    pub(crate) fn next(&self, setup: &Setup) -> Rc<Self> {
+        let options = &setup.options;
+        self.budget.borrow_mut().set_share(options.budget);
+        self.latencies.borrow_mut().set_quantile(options.quantile);
+        // Whom it trusts may have changed.
+        let stays = options.replicas_speak_2 == self.pool.is_2()
+            && setup.to_replicas.is_none()
+            && !self.pool.uses_tls();
+        let pool = if stays {
+            Rc::clone(&self.pool)
+        } else {
+            pool(setup)
+        };
+        let left = (0..setup.fleet.slots()).filter(|slot| !setup.fleet.has(*slot));
+        left.for_each(|slot| pool.forget(slot));
+        Rc::new(Self {
+            pool,
+            budget: Rc::clone(&self.budget),
+            hedges: Rc::clone(&self.hedges),
+            latencies: Rc::clone(&self.latencies),
+            fleet: Arc::clone(&setup.fleet),
+            figures: Arc::clone(&self.figures),
+            warms_up: options.warm_up,
+            recent: Rc::clone(&self.recent),
+            dry_run: options.dry_run,
+            timeout: options.timeout,
+            proxy_protocol: options.proxy_protocol,
+            tls: setup.tls.clone(),
         })
     }
 
@@ -51,4 +101,9 @@ impl Worker {
     pub(crate) fn threshold(&self) -> Option<Duration> {
         self.latencies.borrow().threshold()
     }
+}
+
+fn pool(setup: &Setup) -> Rc<Pool> {
+    let tls = setup.to_replicas.clone();
+    Pool::new(setup.fleet.slots(), setup.options.replicas_speak_2, tls)
 }

@@ -12,7 +12,7 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tailscope_guard::{Board, Guard, Options};
+use tailscope_guard::{Board, Guard, Inherited, Options};
 use tailscope_signals::hazard::Words;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -80,6 +80,7 @@ fn guard(replicas: Vec<SocketAddr>) -> Guard {
         tls: None,
         replicas,
         replicas_speak_2: true,
+        replica_tls: None,
         budget: 0.01,
         quantile: 0.95,
         health: None,
@@ -87,12 +88,16 @@ fn guard(replicas: Vec<SocketAddr>) -> Guard {
         timeout: Duration::from_secs(60),
         dry_run: false,
         admin: None,
+        warm_up: false,
         threads: 1,
+        grace: Duration::from_secs(10),
     };
     // What starts a guard loses its capabilities: not this thread.
-    std::thread::spawn(move || Guard::start(&options, board).expect("it starts"))
-        .join()
-        .expect("it ends")
+    std::thread::spawn(move || {
+        Guard::start(&options, board, &mut Inherited::default()).expect("it starts")
+    })
+    .join()
+    .expect("it ends")
 }
 
 type Client<B> = hyper::client::conn::http2::SendRequest<B>;

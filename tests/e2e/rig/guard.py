@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -69,8 +69,18 @@ class Replica:
 class JavaReplica(Replica):
     """A JVM, in which a full collection takes a while. It does not log."""
 
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        flags: tuple[str, ...] = (),
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        self.flags = flags
+        super().__init__(folder, name, **options)
+
     def command(self) -> list[object]:
-        return java("tailscope.Answering", self.port, self.name, 5000)
+        return java("tailscope.Answering", self.port, self.name, 5000, options=self.flags)
 
     def collect(self) -> None:
         """Has it collect all garbage, and waits for the end."""
@@ -83,11 +93,17 @@ class Guard(Started):
     """A guard that serves."""
 
     def __init__(
-        self, replicas: Sequence[Replica | Guard], *options: object, under: Sequence[object] = ()
+        self,
+        replicas: Sequence[Replica | Guard],
+        *options: object,
+        under: Sequence[object] = (),
+        after: Guard | None = None,
     ) -> None:
-        self.port, self.admin = free_port(), free_port()
+        """`after`: the guard of which this one takes the sockets over."""
+        self.port, self.admin = (after.port, after.admin) if after else (free_port(), free_port())
         named = [word for replica in replicas for word in ("--replica", replica.address)]
-        listen = ("--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin}")
+        listen = ["--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin}"]
+        listen += ["--take-over"] if after else []
         super().__init__([*under, installed.tailscope(), "guard", *listen, *named, *options])
         until(lambda: "listening on" in self.err or not self.runs, "the guard listens")
         assert self.runs, self.wait()
@@ -137,3 +153,7 @@ def ask(
     connection.request(method, path, body)
     with connection.getresponse() as answer:
         return answer.status, answer.read().decode()
+
+
+#: Starts guards in front of a pair of replicas.
+StartGuard = Callable[..., Guard]

@@ -13,7 +13,8 @@ use tailscope_record::quantity::{parse_duration, parse_percentile};
 /// Guard forwards each request to the replica with the fewest outstanding requests among those
 /// without a hazard. If a hazard begins while a GET, HEAD or OPTIONS waits for its answer, Guard
 /// sends that request once more, to a replica without a hazard. The first good answer wins.
-/// Other requests are sent once. SIGTERM and SIGINT let open requests finish.
+/// Other requests are sent once. SIGTERM and SIGINT let open requests finish. SIGHUP reads the
+/// configuration and the certificates again.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -22,6 +23,7 @@ use tailscope_record::quantity::{parse_duration, parse_percentile};
 Examples:
   tailscope guard --listen 127.0.0.1:8080 --replica 127.0.0.1:8081 --replica 127.0.0.1:8082
   tailscope guard --config guard.toml --check           is this file right?
+  tailscope guard --config guard.toml --take-over       replace the guard that runs, without an error
   tailscope guard status                                what it has done so far
   tailscope guard hazards -p PID -d 10s                 what keeps a process from answering
 
@@ -51,7 +53,7 @@ pub struct Guard {
     #[arg(long = "replica", value_name = "ADDR")]
     pub replicas: Vec<SocketAddr>,
 
-    /// What the replicas speak, without TLS; http2 as gRPC servers do
+    /// What the replicas speak; http2 as gRPC servers do
     #[arg(long, value_name = "PROTOCOL", default_value = "http1")]
     pub replica_protocol: Protocol,
 
@@ -67,6 +69,14 @@ pub struct Guard {
     /// File with the certificate's private key, in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+
+    /// Replicas use TLS: file with the certificates that are trusted to sign theirs, in PEM format
+    #[arg(long, value_name = "FILE")]
+    pub replica_ca: Option<PathBuf>,
+
+    /// The name in the replicas' certificates [default: each replica's IP address]
+    #[arg(long, value_name = "NAME", requires = "replica_ca")]
+    pub replica_name: Option<String>,
 
     /// Extra requests, at most, as a share of all requests of the last 10 seconds: 1%, 0 for none
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_share)]
@@ -95,6 +105,15 @@ pub struct Guard {
     #[arg(long, value_name = "PATH")]
     pub health: Option<String>,
 
+    /// Keep requests from a JVM whose eden is nearly full, and ask it to collect; one replica at a time
+    #[arg(long)]
+    pub drain_gc: bool,
+
+    /// Send a replica that has started again copies of recent GET, HEAD and OPTIONS, and requests only
+    /// when its answers no longer become faster
+    #[arg(long)]
+    pub warm_up: bool,
+
     /// Steer and hedge nothing; count what would have been hedged
     #[arg(long)]
     pub dry_run: bool,
@@ -102,6 +121,20 @@ pub struct Guard {
     /// Address for /metrics (Prometheus) and /status (JSON), or `none`
     #[arg(long, value_name = "ADDR", default_value = super::ADMIN)]
     pub admin: String,
+
+    /// Control socket, for `status` and --take-over, or `none` [default: PORT.sock in
+    /// /run/tailscope-guard, or in $XDG_RUNTIME_DIR/tailscope-guard]
+    #[arg(long, value_name = "FILE")]
+    pub control: Option<PathBuf>,
+
+    /// Take the listening sockets over from the guard that serves the control socket, and let it
+    /// finish its requests; without such a guard, just start
+    #[arg(long)]
+    pub take_over: bool,
+
+    /// How long open requests may go on at the end
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub grace: Duration,
 
     /// Threads that serve clients
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -134,9 +167,9 @@ pub enum GuardCommand {
 /// Show what a running guard has done, and the state of its replicas.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Status {
-    /// The address that --admin names
-    #[arg(default_value = super::ADMIN)]
-    pub address: SocketAddr,
+    /// Control socket of the guard, or its --admin address [default: the one guard that runs]
+    #[arg(value_name = "WHERE")]
+    pub place: Option<String>,
 
     /// Print JSON
     #[arg(long)]

@@ -25,6 +25,7 @@ struct Settings {
     proxy_protocol: Option<bool>,
     tls: Option<Tls>,
     replica_protocol: Option<Protocol>,
+    replica_tls: Option<ReplicaTls>,
     #[serde(default, deserialize_with = "share")]
     budget: Option<f64>,
     #[serde(default, deserialize_with = "percentile")]
@@ -32,10 +33,15 @@ struct Settings {
     concurrency: Option<usize>,
     #[serde(default, deserialize_with = "duration")]
     timeout: Option<Duration>,
+    drain_gc: Option<bool>,
+    warm_up: Option<bool>,
     dry_run: Option<bool>,
     admin: Option<String>,
     threads: Option<u16>,
     health: Option<String>,
+    control: Option<PathBuf>,
+    #[serde(default, deserialize_with = "duration")]
+    grace: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,6 +55,13 @@ struct Replica {
 struct Tls {
     cert: PathBuf,
     key: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplicaTls {
+    ca: PathBuf,
+    name: Option<String>,
 }
 
 fn text<'de, D: Deserializer<'de>, T>(
@@ -87,6 +100,9 @@ pub fn apply(path: &Path, args: &mut Guard) -> Result<()> {
     if let Some(tls) = settings.tls {
         (args.tls_cert, args.tls_key) = (Some(tls.cert), Some(tls.key));
     }
+    if let Some(tls) = settings.replica_tls {
+        (args.replica_ca, args.replica_name) = (Some(tls.ca), tls.name);
+    }
     let threads = settings.threads.unwrap_or(args.threads);
     if !(1..=1024).contains(&threads) {
         return Err(bad(format!("threads = {threads} is not in 1..=1024")));
@@ -98,8 +114,12 @@ pub fn apply(path: &Path, args: &mut Guard) -> Result<()> {
     args.hedge_at = settings.hedge_at.unwrap_or(args.hedge_at);
     args.concurrency = settings.concurrency.unwrap_or(args.concurrency);
     args.timeout = settings.timeout.unwrap_or(args.timeout);
+    args.drain_gc = settings.drain_gc.unwrap_or(args.drain_gc);
+    args.warm_up = settings.warm_up.unwrap_or(args.warm_up);
     args.dry_run = settings.dry_run.unwrap_or(args.dry_run);
     args.health = settings.health.or(args.health.take());
+    args.control = settings.control.or(args.control.take());
+    args.grace = settings.grace.unwrap_or(args.grace);
     if let Some(admin) = settings.admin {
         args.admin = admin;
     }
@@ -131,7 +151,8 @@ mod tests {
     #[test]
     fn a_file_says_what_the_options_say() {
         let text = "listen = ['127.0.0.1:80']\nbudget = '2%'\nhedge_at = 'p99'\ntimeout = '2s'\n\
-                    health = '/ready'\n[tls]\ncert = 'a'\nkey = 'b'\n\
+                    health = '/ready'\ngrace = '3s'\ncontrol = '/run/c'\n\
+                    replica_tls = { ca = 'c', name = 'd' }\n[tls]\ncert = 'a'\nkey = 'b'\n\
                     [[replica]]\naddress = '127.0.0.1:81'\n[[replica]]\naddress = '[::1]:82'\n";
         let guard = applied(text).expect("it is right");
         assert_eq!(guard.replicas.len(), 2);
@@ -140,6 +161,8 @@ mod tests {
         assert_eq!(guard.health.as_deref(), Some("/ready"));
         assert_eq!(guard.threads, 1);
         assert_eq!(guard.tls_key, Some(PathBuf::from("b")));
+        assert_eq!(guard.replica_name.as_deref(), Some("d"));
+        assert_eq!(guard.grace, Duration::from_secs(3));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub fn run(args: &Hazards) -> Result<ExitCode> {
     let targets = args.pids.iter().copied().map(Target::Process).collect();
     let (sender, changes) = channel();
     let say_it = Box::new(|text: &str| say!("tailscope: {text}"));
-    let (watcher, board) = Watcher::start(targets, say_it, move |_, change| {
+    let (watcher, board) = Watcher::start(targets, false, say_it, move |_, change| {
         // The reader ends first only when the command does.
         let _ = sender.send(change);
     })

@@ -2,16 +2,22 @@
 
 mod args;
 mod config;
+mod control;
 mod hazards;
 mod status;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::Result;
-use tailscope_guard::{Board, Certificate, Coverage, Options, StartError, Target, Watcher};
+use anyhow::{Error, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tailscope_guard::{
+    Board, Certificate, Coverage, Inherited, Options, StartError, Target, Trust, Watcher,
+};
 use tailscope_kernel::hazard::SLOTS;
 
 pub use args::Guard;
@@ -19,7 +25,6 @@ use args::{GuardCommand, Protocol};
 
 use crate::failure::Failure;
 use crate::streams::{print, say};
-use crate::subject::stop_on_signals;
 
 /// Where metrics and the status are, unless --admin says otherwise.
 pub const ADMIN: &str = "127.0.0.1:9746";
@@ -31,42 +36,85 @@ pub fn run(args: &Guard) -> Result<ExitCode> {
     match &args.with {
         Some(GuardCommand::Hazards(hazards)) => hazards::run(hazards),
         Some(GuardCommand::Status(status)) => status::run(status),
-        None => {
-            let mut args = args.clone();
-            if let Some(file) = args.config.clone() {
-                config::apply(&file, &mut args)?;
-            }
-            serve(&args)
-        }
+        None => serve(args),
     }
 }
 
-fn serve(args: &Guard) -> Result<ExitCode> {
-    let options = options(args)?;
+/// The arguments with the file's settings in their place, and what they mean.
+fn settings(given: &Guard) -> Result<(Guard, Options)> {
+    let mut args = given.clone();
+    if let Some(file) = &given.config {
+        config::apply(file, &mut args)?;
+    }
+    let options = options(&args)?;
+    Ok((args, options))
+}
+
+fn serve(given: &Guard) -> Result<ExitCode> {
+    let (args, options) = settings(given)?;
     if args.check {
-        if let Some(files) = &options.tls {
-            files.check().map_err(Failure::usage)?;
-        }
+        options.check_files().map_err(Failure::usage)?;
         print("the settings are valid\n")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let stop = stop_on_signals()?;
+    let (stop, reload) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    for (signal, flag) in [(SIGINT, &stop), (SIGTERM, &stop), (SIGHUP, &reload)] {
+        signal_hook::flag::register(signal, Arc::clone(flag))?;
+    }
     tailscope_guard::raise_descriptors();
+    let mut inherited = if args.take_over {
+        control::take_over(&args)?
+    } else {
+        Inherited::default()
+    };
     let targets = options.replicas.iter().copied().map(Target::Address);
+    let drains = args.drain_gc && !args.dry_run;
     let say_it = Box::new(|text: &str| say!("tailscope: {text}"));
-    let (watcher, board) = Watcher::start(targets.collect(), say_it, |_, _| {})
+    let (watcher, board) = Watcher::start(targets.collect(), drains, say_it, |_, _| {})
         .map_err(|e| Failure::machine(format!("can't watch the replicas: {e}")))?;
-    let guard =
-        tailscope_guard::Guard::start(&options, board.clone()).map_err(|error| match error {
-            StartError::Tls(e) => Failure::usage(e),
-            e => Failure::machine(e),
-        })?;
-    introduce(args, &options, &watcher, &board, &guard);
-    while !stop.load(Relaxed) {
+    let control = control::prepare(&args)?; // before the capabilities are dropped
+    let mut guard = tailscope_guard::Guard::start(&options, board.clone(), &mut inherited)
+        .map_err(start_failure)?;
+    let control = control::open(&args, control, &mut guard, &mut inherited)?;
+    introduce(&args, &options, &watcher, &board, &guard);
+    if !args.quiet
+        && let Some(path) = control
+    {
+        say!("control socket {}", path.display());
+    }
+    tailscope_agent::notify("READY=1");
+    while !stop.load(Relaxed) && !guard.is_handed_over() {
+        if reload.swap(false, Relaxed) {
+            match again(given, &mut guard, &watcher) {
+                Ok(()) => say!("tailscope: the new settings hold"),
+                Err(e) => say!("tailscope: the old settings stay: {e:#}"),
+            }
+        }
         std::thread::sleep(LOOK);
     }
+    if guard.is_handed_over() {
+        say!("tailscope: another guard has taken over; open requests finish");
+    }
+    tailscope_agent::notify("STOPPING=1");
     guard.stop();
     Ok(ExitCode::SUCCESS)
+}
+
+fn start_failure(error: StartError) -> Error {
+    match error {
+        StartError::Tls(e) => Failure::usage(e),
+        e => Failure::machine(e),
+    }
+}
+
+/// Reads the settings again, and has them hold.
+fn again(given: &Guard, guard: &mut tailscope_guard::Guard, watcher: &Watcher) -> Result<()> {
+    let (_, options) = settings(given)?;
+    let setup = guard.prepare(&options).map_err(start_failure)?;
+    // First, so that no request goes to a replica of which the hazards are not known yet.
+    watcher.watch(guard.targets(&setup));
+    guard.adopt(setup);
+    Ok(())
 }
 
 fn options(args: &Guard) -> Result<Options> {
@@ -116,14 +164,20 @@ fn options(args: &Guard) -> Result<Options> {
             .map(|(chain, key)| Certificate { chain, key }),
         replicas: args.replicas.clone(),
         replicas_speak_2: args.replica_protocol == Protocol::Http2,
+        replica_tls: args.replica_ca.clone().map(|roots| Trust {
+            roots,
+            name: args.replica_name.clone(),
+        }),
         budget: args.budget,
         quantile: args.hedge_at,
         health: health(args)?,
         concurrency: args.concurrency,
         timeout: args.timeout,
         dry_run: args.dry_run,
+        warm_up: args.warm_up,
         admin,
         threads: args.threads.into(),
+        grace: args.grace,
     })
 }
 

@@ -15,7 +15,7 @@ fn through(bytes: &[u8], piece: usize) -> (Vec<u8>, bool) {
             at: 0,
             piece,
         };
-        let (mut screen, gate) = Screen::new(&mut mock, false, |_| {});
+        let (mut screen, gate) = Screen::new(&mut mock, |_| {});
         gate.decide(false);
         let (mut got, mut buffer) = (Vec::new(), [0; 7]);
         loop {

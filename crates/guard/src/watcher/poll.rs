@@ -1,0 +1,89 @@
+//! Hazards that no event announces.
+
+use tailscope_signals::clock::Monotonic;
+use tailscope_signals::hazard::{Change, Kind};
+
+use super::search::state_of;
+use super::{Seat, Work};
+use crate::board::Board;
+
+impl Work {
+    /// Looks for what no event announces: a wait for a CPU that has become too long, and without
+    /// the kernel's programs everything.
+    pub(super) fn look(&mut self, each: &mut dyn FnMut(&Board, Change)) {
+        let now = Monotonic::now();
+        if self.hazards.is_none() {
+            self.poll_processes(now, each);
+        }
+        self.poll_collectors(now, each);
+        for seat in &mut self.seats {
+            let active = self.board.active(seat.slot as usize, now);
+            if active != seat.before {
+                seat.before = active;
+                self.board.wake(seat.slot as usize);
+            }
+        }
+    }
+
+    fn poll_processes(&self, now: Monotonic, each: &mut dyn FnMut(&Board, Change)) {
+        for seat in &self.seats {
+            let Some(first) = seat.pids.first().copied() else {
+                continue;
+            };
+            let states: Vec<Option<u8>> = seat.pids.iter().map(|pid| state_of(*pid)).collect();
+            let is_stopped = states
+                .iter()
+                .any(|state| matches!(state, Some(b'T' | b't')));
+            let is_gone = states
+                .iter()
+                .all(|state| matches!(state, None | Some(b'Z' | b'X')));
+            for (kind, holds) in [(Kind::Stopped, is_stopped), (Kind::Gone, is_gone)] {
+                self.polled((seat, first), kind, holds, now, each);
+            }
+        }
+    }
+
+    fn poll_collectors(&self, now: Monotonic, each: &mut dyn FnMut(&Board, Change)) {
+        for seat in &self.seats {
+            let pids = seat.pids.iter();
+            let mut all = pids
+                .filter_map(|pid| Some((*pid, self.collectors.get(pid)?)))
+                .peekable();
+            let Some((first, _)) = all.peek().copied() else {
+                continue;
+            };
+            let holds = all.any(|(_, collectors)| collectors.are_collecting());
+            self.polled((seat, first), Kind::Collection, holds, now, each);
+        }
+    }
+
+    /// Takes over what was polled, and reports it if it has changed.
+    fn polled(
+        &self,
+        (seat, pid): (&Seat, u32),
+        kind: Kind,
+        holds: bool,
+        now: Monotonic,
+        each: &mut dyn FnMut(&Board, Change),
+    ) {
+        let word = self.board.words().word(seat.slot);
+        let since = word.since(kind);
+        let changes = if holds {
+            word.begin(kind, now)
+        } else {
+            word.end(kind)
+        };
+        if changes {
+            let change = Change {
+                at: now,
+                since: if holds { now } else { since },
+                slot: seat.slot,
+                pid,
+                kind,
+                ends: !holds,
+            };
+            self.board.changed(change);
+            each(&self.board, change);
+        }
+    }
+}
