@@ -10,7 +10,7 @@ use tailscope_trace::Existing;
 use crate::args::Record;
 use crate::screen::Screen;
 use crate::streams::say;
-use crate::subject::{self, Session};
+use crate::subject::{self, Kept, Session};
 use crate::units::{bytes, count, time};
 
 /// Records, and says how it went.
@@ -26,11 +26,13 @@ pub fn run(args: Record) -> Result<ExitCode> {
     };
     let mut session = Session::begin(
         &args.subject,
-        Some(place),
-        args.budget,
-        args.counters.as_deref(),
-        args.traceparent,
-        args.stacks,
+        Kept {
+            ledger: Some(place),
+            budget: args.budget,
+            counters: args.counters.as_deref(),
+            traces: args.traceparent,
+            stacks: args.stacks,
+        },
         Prints::Through,
     )?;
     let mut screen = Screen::new(args.quiet);

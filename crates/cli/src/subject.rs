@@ -32,6 +32,21 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
+/// What a ledger gets besides rows; a recording for a screen wants none of it.
+#[derive(Default)]
+pub struct Kept<'a> {
+    /// Where the ledger is written.
+    pub ledger: Option<Place>,
+    /// Bytes a second at most.
+    pub budget: Option<u64>,
+    /// Hardware counters, as the option names them.
+    pub counters: Option<&'a str>,
+    /// The trace ids of requests.
+    pub traces: bool,
+    /// The stacks of threads with an open span.
+    pub stacks: bool,
+}
+
 /// A recording that has begun.
 pub struct Session {
     /// It watches all that were named.
@@ -45,11 +60,13 @@ impl Session {
     /// Finds the processes, starts the command, and begins.
     pub fn begin(
         args: &Subject,
-        ledger: Option<Place>,
-        budget: Option<u64>,
-        counters: Option<&str>,
-        traces: bool,
-        stacks: bool,
+        Kept {
+            ledger,
+            budget,
+            counters,
+            traces,
+            stacks,
+        }: Kept<'_>,
         prints: Prints,
     ) -> Result<Self> {
         let counters = counters.map_or(Ok(Vec::new()), |list| wanted_events(list, &Pmus::here()));

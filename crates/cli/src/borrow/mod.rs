@@ -26,7 +26,7 @@ use tailscope_signals::clock::{Monotonic, unix_ns};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::streams::{print_json, print_laid_out, say};
-use crate::subject::{self, Session, Subject, stop_on_signals, targets};
+use crate::subject::{self, Kept, Session, Subject, stop_on_signals, targets};
 use args::{Status, Stop, WithRunning};
 use watch::Watch;
 
@@ -122,14 +122,7 @@ fn lend(args: &Borrow) -> Result<ExitCode> {
         .cpus
         .map_or_else(|| Lane::of(&plan.server), Lane::online);
     lane.keep_off();
-    let mut session = Session::begin(
-        &subject_of(args, server),
-        None,
-        None,
-        None,
-        false,
-        Prints::Through,
-    )?;
+    let mut session = Session::begin(&subject_of(args, server), Kept::default(), Prints::Through)?;
     let unix_at_0 = unix_ns() - Monotonic::now().0 as i64;
     let mut watch = Watch::new(
         lender,

@@ -28,7 +28,7 @@ use tailscope_record::{End, Listener, Live, Prints, Progress};
 
 use crate::console::Console;
 use crate::streams::say;
-use crate::subject::{self, Session};
+use crate::subject::{self, Kept, Session};
 use line::Room;
 use picture::picture;
 use snapshot::{Period, Snapshot};
@@ -50,7 +50,7 @@ pub fn run(args: Top) -> Result<ExitCode> {
     } else {
         Prints::Through
     };
-    let mut session = Session::begin(&args.subject, None, None, None, false, prints)?;
+    let mut session = Session::begin(&args.subject, Kept::default(), prints)?;
     let mut watch = Watch {
         view: View::new(
             words(&args, &session),
