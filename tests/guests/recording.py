@@ -60,7 +60,9 @@ until grep -qs '^recording' said
 do kill -0 $recorder || {{ cat said >&2; exit 9; }}; usleep 20000; done
 {client}
 kill -INT $recorder
-wait $recorder""")
+wait $recorder; ended=$?
+kill $server; wait $server # its port is for the next one
+(exit $ended)""")
 
     def _run(self, script: str) -> Recording:
         number = len(list(self.guest.share.glob("ledger-*")))

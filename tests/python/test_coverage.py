@@ -80,6 +80,8 @@ def test_json_has_the_counts_and_the_shares(make: Make, explain: Command) -> Non
         ({"pipelined": 9_000}, "90 % of the requests are not in this recording: they were pipe"),
         ({"unanswered": 111}, "10 % of the requests are not in this recording: their connection"),
         ({"continued": 20}, "2.0 % of the requests have answers that continued after the end"),
+        ({"ambiguous": 30}, "3.0 % of the requests overlapped, or other threads worked for them"),
+        ({"unnamed": 200}, "20 % of the requests are named `(other)`"),
         (
             {"multiplexed": 600, "pipelined": 400},
             "50 % of the requests are not in this recording: 30 % over HTTP/2",

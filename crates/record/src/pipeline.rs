@@ -66,7 +66,8 @@ pub(crate) struct RowPipeline {
 /// Gets every row that is written, with its span's name.
 pub type Tap = Box<dyn FnMut(&SpanRow, &str) + Send>;
 
-/// So many names a recording knows: programs make them, and must not fill the memory.
+/// So many names a recording knows beside those of requests: programs make them, and must not fill
+/// the memory.
 const MOST_NAMES: u32 = 2048;
 
 /// So many requests that others queued behind it names.
@@ -154,7 +155,9 @@ impl RowPipeline {
     }
 
     fn intern(&mut self, name: &str) -> SpanName {
-        self.output.intern(name, MOST_NAMES, OTHER_NAMES)
+        // Names of requests take no room from the others.
+        let most = MOST_NAMES + self.request_names.len() as u32;
+        self.output.intern(name, most, OTHER_NAMES)
     }
 
     /// The name of a request that others queued behind. Clients choose their ports: of too many

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tailscope.engines.connect import connect
 from tailscope.engines.engine import filled
-from tailscope.engines.overview import look_over
+from tailscope.engines.overview import LATEST_NS, LONGEST_NS, look_over
 from tailscope.engines.spans import Spans
 from tailscope.ledger.causes import RUNNING
 from tailscope.ledger.ledger import CHAIN, Ledger
@@ -93,11 +93,13 @@ def calls(spans: Spans, chosen: BooleanValue, rows: int) -> Calls:
         .limit(2 * MOST_CALLS)
     )
     connection = found["asked_connection"]
+    start, length = filled(found["asked_start_ns"]), filled(found["asked_ns"])
+    makes_sense = (start > 0) & (start <= LATEST_NS) & (length >= 0) & (length <= LONGEST_NS)
     return Calls(
         connection=filled(connection),
-        start=filled(found["asked_start_ns"]),
-        length=filled(found["asked_ns"]),
-        known=~np.ma.getmaskarray(connection),
+        start=start,
+        length=length,
+        known=~np.ma.getmaskarray(connection) & makes_sense,
         downstream=filled(found["downstream"]),
         weight=filled(found["weight"], 0.0),
         requests=float(filled(total["weight"], 0.0)[0]),

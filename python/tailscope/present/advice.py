@@ -213,6 +213,8 @@ ADVICE: dict[str, Line] = {
     ),
     "accept": always("more workers or accept threads, a larger backlog, or SO_REUSEPORT"),
     "unknown": always("mark the work as spans: --span sdk, usdt:… or uprobe:…"),
-    "downstream": always("look into the server that it waited for, or ask it less often"),
+    "downstream": always(
+        "record that server too and open its part (explain --through), or ask it less often"
+    ),
     "running": always("find the function: record with --stacks"),
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Places for names. The first of them are given away at once, the next to names that come twice,
 /// the last to names that come often.
 const PLACES: usize = 4096;
-const AT_ONCE: usize = 512;
+const AT_ONCE: usize = 1024;
 const LAST: usize = 1024;
 const OFTEN: u32 = 32;
 /// So many requests are held at most, for so long (ns).
@@ -78,6 +78,11 @@ impl<T> Default for RequestNames<T> {
 }
 
 impl<T> RequestNames<T> {
+    /// How many names have places.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// Whether this name has a place.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.places.contains(name)

@@ -15,8 +15,6 @@ use crate::requests::{Behind as BehindRequest, Finished};
 const MOST_PEERS: usize = 256;
 /// So many names have a tail of their own; further ones share that of the source.
 const MOST_TAILS: usize = 128;
-/// The most names in a recording: more than requests, servers and all others can have.
-const MOST_NAMES: u32 = 16_384;
 
 impl RowPipeline {
     /// The name of a server that requests ask.
@@ -27,14 +25,14 @@ impl RowPipeline {
         if self.peer_names.len() >= MOST_PEERS {
             return self.intern(OTHER_NAMES);
         }
-        let name = self.intern_request(text);
+        let name = self.intern(text);
         self.peer_names.insert(text.to_owned(), name);
         name
     }
 
-    /// Names that `request_names` bounds.
+    /// A name that has a place among those of requests, which are bounded.
     fn intern_request(&mut self, text: &str) -> SpanName {
-        self.output.intern(text, MOST_NAMES, OTHER_NAMES)
+        self.output.intern(text, u32::MAX, OTHER_NAMES)
     }
 
     /// The name of a request that had the thread: its kind, else its length and client.
