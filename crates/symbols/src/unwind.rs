@@ -77,6 +77,18 @@ impl Code {
         })
     }
 
+    /// The address (in the file's own numbering) of the first byte of a mapping that begins at this
+    /// offset. A segment is mapped from the page on that it begins in; what lies before it on that
+    /// page may be another segment's.
+    fn mapped_at(&self, offset: u64) -> Option<u64> {
+        let begins = |segment: &&Segment| segment.offset & !(PAGE - 1) == offset;
+        // Of several that begin on one page, the code is the last: data that can't change comes first.
+        match self.segments.iter().filter(begins).next_back() {
+            Some(segment) => Some(segment.address & !(PAGE - 1)),
+            None => self.address_of(offset),
+        }
+    }
+
     /// Bytes of memory that its tables take.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -93,6 +105,8 @@ impl Code {
     }
 }
 
+/// Segments are mapped in pages of this many bytes.
+const PAGE: u64 = 4096;
 const SHT_NOBITS: u32 = 8;
 const SHF_COMPRESSED: u64 = 0x800;
 
@@ -159,8 +173,7 @@ pub struct Chain {
 impl Unwinder {
     /// Adds a file's code, which the process has mapped at `addresses`, from `offset` in the file on.
     pub fn add(&mut self, code: &Code, addresses: Range<u64>, offset: u64) {
-        // The part that can run may have been mapped from the middle of its segment.
-        let Some(own) = code.address_of(offset) else {
+        let Some(own) = code.mapped_at(offset) else {
             return;
         };
         let base = addresses.start.wrapping_sub(own);
@@ -231,6 +244,25 @@ mod tests {
         assert_eq!(code.address_of(offset), Some(text.start));
         let none = Code::of(&file, 0).expect("read");
         assert_eq!(none.bytes(), 0);
+    }
+
+    #[test]
+    fn a_mapping_begins_on_the_page_of_its_segment() {
+        let segment = |address, offset, size| Segment {
+            address,
+            offset,
+            size,
+        };
+        let code = Code {
+            segments: vec![segment(0, 0, 0x1897c), segment(0x19980, 0x18980, 0x4b000)],
+            ..Code::default()
+        };
+        assert_eq!(code.mapped_at(0x18000), Some(0x19000));
+        assert_eq!(code.mapped_at(0), Some(0));
+        // Only the middle of the code is mapped here.
+        assert_eq!(code.mapped_at(0x20000), Some(0x21000));
+        assert_eq!(code.address_of(0x18980), Some(0x19980));
+        assert_eq!(code.mapped_at(1 << 40), None);
     }
 
     #[test]
