@@ -63,7 +63,9 @@ KEPT void planted_cpu(void)
 
 KEPT void planted_sleep(void)
 {
-	pause_us(planted_us);
+	struct timespec t = {planted_us / 1000000, planted_us % 1000000 * 1000};
+
+	nanosleep(&t, NULL);
 	sink++;
 }
 

@@ -17,6 +17,9 @@ use framehop::{
     UnwindRegsNative, Unwinder as _, UnwinderNative,
 };
 
+use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+use tailscope_signals::little_endian::{u32_at, u64_at};
+
 use crate::elf::{Elf, Section, Segment};
 
 /// A larger section of a file is left alone: it is read into memory.
@@ -51,7 +54,11 @@ impl Code {
         let mut left = room;
         let mut data = |section: Option<&Section>| -> Option<Bytes> {
             let section = section?;
-            let bytes = elf.data(section, MOST_BYTES.min(left as u64)).ok()?;
+            let most = MOST_BYTES.min(left as u64);
+            let mut bytes = elf.data(section, most).ok()?;
+            if section.flags & SHF_COMPRESSED != 0 {
+                bytes = inflated(&bytes, most as usize)?;
+            }
             left -= bytes.len();
             Some(bytes.into())
         };
@@ -67,7 +74,7 @@ impl Code {
             eh_frame: data(named(".eh_frame")),
             eh_frame_hdr_svma: range(named(".eh_frame_hdr")),
             eh_frame_hdr: data(named(".eh_frame_hdr")),
-            debug_frame: data(named(".debug_frame").filter(|s| s.flags & SHF_COMPRESSED == 0)),
+            debug_frame: data(named(".debug_frame")),
             ..ExplicitModuleSectionInfo::default()
         };
         Ok(Self {
@@ -75,6 +82,23 @@ impl Code {
             tables,
             length: room - left,
         })
+    }
+
+    /// The address (in the file's own numbering) of the first byte of a mapping that begins at this
+    /// offset. A segment is mapped from the page on that it begins in; what lies before it on that
+    /// page may be another segment's.
+    fn mapped_at(&self, offset: u64) -> Option<u64> {
+        let begins = |segment: &&Segment| segment.offset & !(PAGE - 1) == offset;
+        // Of several that begin on one page, the code is the last: data that can't change comes first.
+        match self.segments.iter().filter(begins).next_back() {
+            Some(segment) => Some(segment.address & !(PAGE - 1)),
+            None => self.address_of(offset),
+        }
+    }
+
+    /// Whether the file says how to leave its functions.
+    fn has_tables(&self) -> bool {
+        self.tables.eh_frame.is_some() || self.tables.debug_frame.is_some()
     }
 
     /// Bytes of memory that its tables take.
@@ -93,18 +117,35 @@ impl Code {
     }
 }
 
+/// Segments are mapped in pages of this many bytes.
+const PAGE: u64 = 4096;
 const SHT_NOBITS: u32 = 8;
 const SHF_COMPRESSED: u64 = 0x800;
+
+/// A compressed section, as Go's linker makes them: a header of 24 bytes, and zlib's data.
+fn inflated(section: &[u8], most: usize) -> Option<Vec<u8>> {
+    const HEADER: usize = 24;
+    const ZLIB: u32 = 1;
+    let data = section.get(HEADER..)?;
+    if u32_at(section, 0) != ZLIB {
+        return None;
+    }
+    let size = usize::try_from(u64_at(section, 8)).ok()?.min(most);
+    decompress_to_vec_zlib_with_limit(data, size).ok()
+}
 
 /// One process's code.
 pub struct Unwinder {
     modules: UnwinderNative<Bytes, MayAllocateDuringUnwind>,
+    /// Addresses of code with tables.
+    tabled: Vec<Range<u64>>,
 }
 
 impl Default for Unwinder {
     fn default() -> Self {
         Self {
             modules: UnwinderNative::new(),
+            tabled: Vec::new(),
         }
     }
 }
@@ -152,20 +193,31 @@ pub struct Thread<'s> {
 pub struct Chain {
     /// Addresses inside of the calls, the innermost first.
     pub addresses: Vec<u64>,
-    /// It reaches the function with which the thread began.
+    /// It reaches the function with which the thread began, and tables told each step: without
+    /// them, a function that keeps no frame pointer hides its caller.
     pub whole: bool,
 }
 
 impl Unwinder {
-    /// Adds a file's code, which the process has mapped at `addresses`, from `offset` in the file on.
+    /// Adds a file's code, which the process has mapped at `addresses`, from `offset` in the file on:
+    /// a process's mappings in the order of their addresses.
     pub fn add(&mut self, code: &Code, addresses: Range<u64>, offset: u64) {
-        // The part that can run may have been mapped from the middle of its segment.
-        let Some(own) = code.address_of(offset) else {
+        let Some(own) = code.mapped_at(offset) else {
             return;
         };
+        if code.has_tables() {
+            self.tabled.push(addresses.clone());
+        }
         let base = addresses.start.wrapping_sub(own);
         let module = Module::new(String::new(), addresses, base, code.tables.clone());
         self.modules.add_module(module);
+    }
+
+    fn is_tabled(&self, address: u64) -> bool {
+        let behind = self.tabled.partition_point(|range| range.start <= address);
+        self.tabled[..behind]
+            .last()
+            .is_some_and(|range| address < range.end)
     }
 
     /// Follows the callers of a thread. `is_code` says whether the process has code at an address:
@@ -194,7 +246,7 @@ impl Unwinder {
                     chain.addresses.push(caller.address_for_lookup());
                 }
                 Ok(None) => {
-                    chain.whole = true;
+                    chain.whole = chain.addresses.iter().all(|at| self.is_tabled(*at));
                     break;
                 }
                 Ok(Some(_)) | Err(_) => break,
@@ -234,6 +286,38 @@ mod tests {
     }
 
     #[test]
+    fn a_compressed_section_is_inflated_and_no_further_than_is_granted() {
+        // What zlib makes of "debug", stored, behind its header in ELF.
+        let mut section = [1u32.to_le_bytes(), [0; 4]].concat();
+        section.extend([5u64.to_le_bytes(), 1u64.to_le_bytes()].concat());
+        section.extend(b"\x78\x01\x01\x05\x00\xfa\xffdebug\x06\x04\x02\x08");
+        assert_eq!(inflated(&section, 100).as_deref(), Some(&b"debug"[..]));
+        assert_eq!(inflated(&section, 4), None);
+        assert_eq!(inflated(&section[..20], 100), None);
+        section[0] = 2;
+        assert_eq!(inflated(&section, 100), None, "zstd");
+    }
+
+    #[test]
+    fn a_mapping_begins_on_the_page_of_its_segment() {
+        let segment = |address, offset, size| Segment {
+            address,
+            offset,
+            size,
+        };
+        let code = Code {
+            segments: vec![segment(0, 0, 0x1897c), segment(0x19980, 0x18980, 0x4b000)],
+            ..Code::default()
+        };
+        assert_eq!(code.mapped_at(0x18000), Some(0x19000));
+        assert_eq!(code.mapped_at(0), Some(0));
+        // Only the middle of the code is mapped here.
+        assert_eq!(code.mapped_at(0x20000), Some(0x21000));
+        assert_eq!(code.address_of(0x18980), Some(0x19980));
+        assert_eq!(code.mapped_at(1 << 40), None);
+    }
+
+    #[test]
     fn a_caller_outside_of_the_code_ends_the_chain_and_that_is_said() {
         // Frame pointers, as of code without tables: two frames, then nonsense.
         let (from, word) = (0x1000u64, |n: u64| n.to_le_bytes());
@@ -267,7 +351,7 @@ mod tests {
             };
             let mut modules = UnwinderNative::new();
             modules.add_module(Module::new(String::new(), 0..u64::MAX / 2, 0, tables));
-            let unwinder = Unwinder { modules };
+            let unwinder = Unwinder { modules, tabled: Vec::new() };
             let thread = Thread { ip, sp, fp, lr: 0, from: sp & !1023, stack: &stack };
             let chain = unwinder.chain(&mut Memory::default(), thread, |_| true);
             prop_assert!(chain.addresses.len() <= MOST_FRAMES);

@@ -32,6 +32,9 @@ const MOST_WAITING: usize = 1 << 18;
 /// A sample waits so long at most: no longer span has all of its samples.
 const WAITS_NS: u64 = 60_000_000_000;
 
+/// How the kernel's functions between a tracepoint and its program are called.
+const OWN: &[&str] = &["bpf_", "__bpf_", "__traceiter_"];
+
 /// A time that a thread spent on a request, by the kernel's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -97,7 +100,8 @@ impl StackPipeline {
     /// Takes a sample.
     pub(crate) fn take(&mut self, sample: &StackSample) {
         let (user, whole) = self.processes.callers(sample);
-        let of_kernel = sample.kernel.iter().map(|address| Frame::Kernel(*address));
+        let of_kernel = self.without_own(sample);
+        let of_kernel = of_kernel.iter().map(|address| Frame::Kernel(*address));
         let frames: Vec<Frame> = of_kernel.chain(user).collect();
         let Some(stack) = self.stacks.intern(&frames, whole) else {
             self.lost += 1;
@@ -123,6 +127,23 @@ impl StackPipeline {
         };
         thread.insert(place, waiting);
         self.waiting += 1;
+    }
+
+    /// The kernel's frames without those of the program that took the sample where a thread blocks.
+    fn without_own<'s>(&self, sample: &'s StackSample) -> &'s [u64] {
+        let is_own = |address: &u64| {
+            let name = self.kernel.find(*address).unwrap_or_default();
+            OWN.iter().any(|own| name.starts_with(own))
+        };
+        let own = match sample.cause {
+            Some(_) => sample
+                .kernel
+                .iter()
+                .take_while(|address| is_own(address))
+                .count(),
+            None => 0,
+        };
+        &sample.kernel[own..]
     }
 
     /// What had the CPU: a page fault or a softirq on top of the thread, by the kernel's functions;

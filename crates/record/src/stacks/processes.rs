@@ -160,8 +160,16 @@ impl Processes {
         };
         let is_code = |address| process.at(address).is_some();
         let chain = process.unwinder.chain(&mut self.memory, thread, is_code);
-        let frames = chain.addresses.iter().map(|at| process.frame(*at));
-        (frames.collect(), chain.whole)
+        let frames: Vec<Frame> = chain
+            .addresses
+            .iter()
+            .map(|at| process.frame(*at))
+            .collect();
+        // Code in no file has no tables: what led to it is a guess.
+        let known = frames
+            .iter()
+            .all(|frame| matches!(frame, Frame::Code { .. }));
+        (frames, chain.whole && known)
     }
 
     /// Reads what the process has mapped.
