@@ -28,8 +28,9 @@ Examples:
   tailscope guard hazards -p PID -d 10s                 what keeps a process from answering
 
 Guard finds the processes of replicas on this machine by their listening sockets. To see their
-hazards it needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE. Without these, and for replicas on
-other machines, it sends slow requests once more at a percentile (--hedge-at).
+hazards it needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, and for processes of other users
+CAP_DAC_READ_SEARCH. Without these, and for replicas on other machines, it sends slow requests once
+more at a percentile (--hedge-at).
 docs/how-to/steer-around-pauses.md says what else it does, and what it does not."
 )]
 pub struct Guard {
