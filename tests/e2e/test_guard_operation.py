@@ -214,6 +214,16 @@ def test_a_hand_over_leaves_an_idle_connection_open_and_finishes_requests(
     assert second.get()[0] == 200
 
 
+def test_after_a_hand_over_nobody_listens_where_only_the_old_guard_did(guard: StartGuard) -> None:
+    other = free_port()
+    first = guard("--listen", f"127.0.0.1:{other}", "--grace", "200ms")
+    assert answers(other)
+    second = guard(after=first)
+    first.wait().clean()
+    until(lambda: not answers(other), "it is closed")
+    assert second.get()[0] == 200
+
+
 def test_at_the_end_open_requests_are_answered_and_new_clients_refused(
     guard: StartGuard, pair: tuple[Replica, Replica]
 ) -> None:

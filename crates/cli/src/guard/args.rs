@@ -23,7 +23,7 @@ use tailscope_record::quantity::{parse_duration, parse_percentile};
 Examples:
   tailscope guard --listen 127.0.0.1:8080 --replica 127.0.0.1:8081 --replica 127.0.0.1:8082
   tailscope guard --config guard.toml --check           is this file right?
-  tailscope guard --config guard.toml --take-over       replace the guard that runs, without an error
+  tailscope guard --config guard.toml --take-over       replace the guard that runs
   tailscope guard status                                what it has done so far
   tailscope guard hazards -p PID -d 10s                 what keeps a process from answering
 
