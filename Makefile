@@ -101,6 +101,10 @@ target/java/tests/.made: $(JAR) $(wildcard tests/java/*.java)
 	$(PYTHON) sdk/java/build $(JAR) tests/java $(@D) $(ZOOKEEPER)
 	@touch $@
 
+.PHONY: demo-guard
+demo-guard: build target/java/tests/.made ## the same load without and with guard, while replicas pause; two minutes
+	$(PYTHON) bench/guard_hazards.py --rounds 8 --picture demo/guard.svg
+
 .PHONY: demo
 demo: build ## a recorded, explained tail in about two minutes
 	scripts/demo

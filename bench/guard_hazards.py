@@ -8,6 +8,7 @@ or guard in front of both. After Tailor's experiment (thesis of 2019, 4.4), with
     make build target/java/tests/.made
     .venv/bin/python bench/guard_hazards.py
     .venv/bin/python bench/guard_hazards.py --java /path/to/java --rounds 5
+    .venv/bin/python bench/guard_hazards.py --rounds 7 --picture demo/guard.svg
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
+import guard_picture
 from harness import ROOT, Bar, at_most, bars_table, spread, table
 
 sys.path.insert(0, str(ROOT / "lab"))
@@ -100,6 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--java", default="java")
     parser.add_argument("--rounds", type=int, default=20, help="iterations of each kind")
+    parser.add_argument("--picture", type=Path, help="SVG of each iteration's largest latency")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         pair = [Replica(stack, arguments.java) for _ in range(2)]
@@ -121,6 +125,14 @@ def main() -> None:
                 pairs = iteration(pair[0].port, strike), iteration(port, strike)
                 found[name].append(pairs)
         show(found, before, status(admin))
+        if arguments.picture:
+            arguments.picture.parent.mkdir(exist_ok=True)
+            largest = {
+                name: [(one[0]["served"], one[1]["served"]) for one in pairs]
+                for name, pairs in found.items()
+            }
+            arguments.picture.write_text(guard_picture.drawn(largest))
+            print(f"picture: {arguments.picture}")
 
 
 def show(found: dict[str, list[tuple[dict, dict]]], before: dict, after: dict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -50,9 +51,18 @@ def test_a_jvm_collects_while_it_has_no_requests(recordable: None, folder: Path)
         load = stack.enter_context(Load(started, posts=False, path="/garbage"))
         until(lambda: counted("collections_asked") >= 6, "they are asked to collect")
         assert load.wrong() == []
-        asked, met = counted("collections_asked"), counted("collections_met")
-        assert met < asked / 2, (asked, met)
+        # Under this load, a collection for which guard does nothing meets requests.
+        met, all_of_them = counted("collections_met"), collections(started)
+        assert all_of_them - met >= 3, (all_of_them, met)
         assert "can't ask" not in started.err
+
+
+def collections(started: Guard) -> int:
+    """How many began in all replicas."""
+    direct = http.client.HTTPConnection("127.0.0.1", started.admin, timeout=60)
+    lines = ask(direct, "GET", "/metrics")[1].splitlines()
+    ours = [line for line in lines if "hazards_total{" in line and '"collection"' in line]
+    return sum(int(line.split()[-1]) for line in ours)
 
 
 def test_an_unprivileged_guard_drains_jvms_of_its_own_user(recordable: None, folder: Path) -> None:

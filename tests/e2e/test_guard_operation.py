@@ -57,6 +57,24 @@ def test_threads_that_serve_have_no_capabilities(guard: StartGuard) -> None:
     assert held["hazards"] != {0}
 
 
+def test_another_user_sees_hazards_at_once_with_the_capabilities_of_the_unit(
+    guard: StartGuard, pair: tuple[Replica, Replica]
+) -> None:
+    unit = (installed.ROOT / "packaging" / "tailscope-guard.service").read_text()
+    line = next(line for line in unit.splitlines() if line.startswith("AmbientCapabilities="))
+    names = [name.removeprefix("CAP_").lower() for name in line.partition("=")[2].split()]
+    wanted = ",".join(f"+{name}" for name in names)
+    started = guard(under=(*NOBODY, "--inh-caps", wanted, "--ambient-caps", wanted))
+    assert [one["signals"] for one in started.status()["replicas"]] == ["kernel", "kernel"]
+    pair[0].freeze()
+    until(lambda: started.status()["replicas"][0]["hazards"] == ["stopped"], "it is seen")
+    assert {started.get()[1] for _ in range(10)} == {"second"}
+    for task in Path(f"/proc/{started.pid}/task").iterdir():
+        lines = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
+        assert lines["Uid"].split()[0] == "65534"
+        assert (int(lines["CapPrm"], 16) != 0) == (lines["Name"] == "hazards")
+
+
 def test_metrics_and_status_say_what_was_done(
     guard: StartGuard, pair: tuple[Replica, Replica]
 ) -> None:
@@ -193,6 +211,16 @@ def test_a_hand_over_leaves_an_idle_connection_open_and_finishes_requests(
         until(closes, "it is asked to connect anew")
         assert slow.result()[0] == 200
     first.wait().clean()
+    assert second.get()[0] == 200
+
+
+def test_after_a_hand_over_nobody_listens_where_only_the_old_guard_did(guard: StartGuard) -> None:
+    other = free_port()
+    first = guard("--listen", f"127.0.0.1:{other}", "--grace", "200ms")
+    assert answers(other)
+    second = guard(after=first)
+    first.wait().clean()
+    until(lambda: not answers(other), "it is closed")
     assert second.get()[0] == 200
 
 

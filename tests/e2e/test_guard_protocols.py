@@ -175,6 +175,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", str(key)]
     command += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:replica.example", "-out", str(chain)]
+    command += ["-addext", "basicConstraints=critical,CA:FALSE"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     return chain, key
 

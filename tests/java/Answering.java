@@ -38,6 +38,7 @@ public final class Answering {
                 collects |= line.startsWith("GET /collect ");
                 if (line.startsWith("GET /garbage ")) {
                     garbage = new byte[1 << 16];
+                    collects |= garbage.length == 0; // it has to be made
                 }
                 if (line.isEmpty()) {
                     if (collects) {

@@ -51,7 +51,8 @@ pub async fn send(
     loop {
         let (mut connection, is_fresh) = match worker.pool.take(lease.slot()) {
             Some(connection) => (connection, false),
-            None => match worker.pool.connect(&lease).await {
+            // In a box, as it is large and rare: each request has room for what is not in one.
+            None => match Box::pin(worker.pool.connect(&lease)).await {
                 Ok(connection) => (connection, true),
                 Err(why) => {
                     replica.failed();

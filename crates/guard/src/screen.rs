@@ -32,7 +32,9 @@ pub const LARGEST_HEAD: usize = 32 * 1024;
 /// What every client of HTTP/2 sends first (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Room for the first bytes of a connection.
-const FIRST: usize = 4096;
+const FIRST: usize = 1024;
+/// Room that a connection keeps from one request to the next.
+const KEPT: usize = 4096;
 /// What hyper refuses with 400.
 const REFUSED: &[u8] = b"\0\r\n\r\n";
 /// Bytes that are read at once.
@@ -195,6 +197,7 @@ impl<S> Screen<S> {
         self.taken += part;
         if self.taken == self.held.len() {
             self.held.clear();
+            self.held.shrink_to(KEPT);
             (self.taken, self.cleared) = (0, 0);
         } else if self.taken > READ_AT_ONCE {
             self.held.drain(..self.taken);

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 use crate::attempt::{Failure, Reply, send};
 use crate::body::{ReplyBody, RequestBody};
@@ -54,20 +55,20 @@ pub async fn greet(client: Client, mut stream: TcpStream, mut peer: IpAddr) {
             }
         }
     }
-    // A client that says nothing, or does not speak TLS, is left without an answer.
-    match &worker.tls {
-        None => {
-            drop(worker);
-            speak(client, stream, peer).await;
-        }
-        Some(tls) => {
-            let acceptor = TlsAcceptor::from(Arc::clone(tls));
-            let handshake = timeout(HEAD, acceptor.accept(stream)).await;
-            drop(worker);
-            if let Ok(Ok(stream)) = handshake {
-                speak(client, stream, peer).await;
-            }
-        }
+    let tls = worker.tls.clone();
+    drop(worker);
+    match tls {
+        None => speak(client, stream, peer).await,
+        // In a box, as in other rare cases here: each client has room for what is not in one.
+        Some(tls) => Box::pin(greet_by_tls(client, stream, peer, tls)).await,
+    }
+}
+
+/// A client that says nothing, or does not speak TLS, is left without an answer.
+async fn greet_by_tls(client: Client, stream: TcpStream, peer: IpAddr, tls: Arc<ServerConfig>) {
+    let handshake = TlsAcceptor::from(tls).accept(stream);
+    if let Ok(Ok(stream)) = timeout(HEAD, handshake).await {
+        speak(client, stream, peer).await;
     }
 }
 
@@ -101,7 +102,7 @@ async fn speak<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             .max_header_list_size(LARGEST_HEAD as u32)
             .keep_alive_interval(HEAD)
             .serve_connection(TokioIo::new(screen), service);
-        let mut connection = pin!(connection);
+        let mut connection = Box::pin(connection);
         tokio::select! {
             _ = connection.as_mut() => return,
             () = client.thread().closes(true) => {}
@@ -153,7 +154,7 @@ async fn answer(
             return Err("no replica".to_owned());
         };
         if upgrades {
-            return upgrade(&worker, request, lease, &gate).await;
+            return Box::pin(upgrade(&worker, request, lease, &gate)).await;
         }
         if is_safe && request.body().is_end_stream() {
             let (head, _) = request.into_parts();
@@ -168,7 +169,7 @@ async fn answer(
             }
             return race(&worker, &template, lease).await;
         }
-        once(&worker, request.map(RequestBody::Stream), lease).await
+        Box::pin(once(&worker, request.map(RequestBody::Stream), lease)).await
     };
     let mut reply = match timeout(limit, forwarded).await {
         Ok(Ok(reply)) if reply.status() == StatusCode::SWITCHING_PROTOCOLS && !upgrades => {

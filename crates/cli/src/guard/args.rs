@@ -23,13 +23,14 @@ use tailscope_record::quantity::{parse_duration, parse_percentile};
 Examples:
   tailscope guard --listen 127.0.0.1:8080 --replica 127.0.0.1:8081 --replica 127.0.0.1:8082
   tailscope guard --config guard.toml --check           is this file right?
-  tailscope guard --config guard.toml --take-over       replace the guard that runs, without an error
+  tailscope guard --config guard.toml --take-over       replace the guard that runs
   tailscope guard status                                what it has done so far
   tailscope guard hazards -p PID -d 10s                 what keeps a process from answering
 
 Guard finds the processes of replicas on this machine by their listening sockets. To see their
-hazards it needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE. Without these, and for replicas on
-other machines, it sends slow requests once more at a percentile (--hedge-at).
+hazards it needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, and for processes of other users
+CAP_DAC_READ_SEARCH. Without these, and for replicas on other machines, it sends slow requests once
+more at a percentile (--hedge-at).
 docs/how-to/steer-around-pauses.md says what else it does, and what it does not."
 )]
 pub struct Guard {

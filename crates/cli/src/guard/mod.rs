@@ -76,6 +76,7 @@ fn serve(given: &Guard) -> Result<ExitCode> {
     let mut guard = tailscope_guard::Guard::start(&options, board.clone(), &mut inherited)
         .map_err(start_failure)?;
     let control = control::open(&args, control, &mut guard, &mut inherited)?;
+    drop(inherited); // sockets of addresses that this one has not
     introduce(&args, &options, &watcher, &board, &guard);
     if !args.quiet
         && let Some(path) = control
@@ -174,7 +175,7 @@ fn options(args: &Guard) -> Result<Options> {
         concurrency: args.concurrency,
         timeout: args.timeout,
         dry_run: args.dry_run,
-        warm_up: args.warm_up,
+        warm_up: args.warm_up && !args.dry_run,
         admin,
         threads: args.threads.into(),
         grace: args.grace,

@@ -31,12 +31,13 @@ impl Work {
             if seat.tries <= EAGER || seat.tries.is_multiple_of(THEN_EVERY) {
                 pids = seat.target.processes(&pids);
             }
-            let is_back = seat.has_lived && before.is_empty() && !pids.is_empty();
-            seat.has_lived |= !pids.is_empty();
-            if is_back {
+            // It may end and start again between two searches.
+            let are_new = pids.iter().all(|pid| !before.contains(pid)) && !pids.is_empty();
+            if are_new && seat.has_lived {
                 // First, so that no request gets between.
                 self.board.hold(seat.slot as usize, Hold::Warms, true);
             }
+            seat.has_lived |= are_new;
             let coverage = self.watch(seat.slot, &before, &pids);
             let coverage = self.with_counters(&pids, coverage);
             self.verify_stop(seat.slot, &pids);
