@@ -2,12 +2,12 @@
 
 mod request_names;
 mod requests;
+mod sdk;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use tailscope_kernel::{Names, Source};
-use tailscope_sdk_server::Sink;
 use tailscope_signals::abi;
 use tailscope_signals::clock::{Clock, Cycles, Monotonic};
 use tailscope_signals::retention::Retention;
@@ -372,30 +372,5 @@ impl Batch<'_> {
         if let Some(behind) = row.request.behind {
             span.cause_by[Cause::Queue.index()] = Some(pipeline.name_of(behind));
         }
-    }
-}
-
-impl Sink for Batch<'_> {
-    type Name = SpanName;
-
-    fn name(&mut self, user: u32, text: Option<String>) -> SpanName {
-        let text = self.pipeline.sdk_names.allowed(user, text);
-        self.pipeline.intern(&text)
-    }
-
-    fn row(&mut self, pid: u32, span: SpanName, row: &Row) {
-        let weight = self.pipeline.weights.sdk;
-        self.clock.reach(Cycles(row.begin.wrapping_add(row.wall)));
-        self.write(
-            row,
-            span,
-            Context {
-                unit: Unit::Cycles,
-                span,
-                pid,
-                weight,
-                links: Links::default(),
-            },
-        );
     }
 }
