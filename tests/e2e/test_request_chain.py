@@ -57,7 +57,10 @@ def test_downstream_time_opens_into_the_causes_of_the_other_server(
     for opened in (every, tail):
         parts = sum(opened["causes"].values()) + opened["path_ns"] + opened["closed_ns"]
         assert parts == pytest.approx(opened["downstream_ns"], rel=0.01), opened
-        assert opened["causes"]["sleep"] >= 0.8 * opened["downstream_ns"], opened
+        # On a busy machine the backend also waits for a CPU.
+        waited = sum(opened["causes"].get(cause, 0) for cause in ("sleep", *ledger.WAIT_FOR_CPU))
+        assert waited >= 0.8 * opened["downstream_ns"], opened
+        assert opened["causes"]["sleep"] >= 0.5 * opened["downstream_ns"], opened
         assert opened["names"]["GET /ask"] > 0
     assert tail["downstream_ns"] >= 7e6, tail
 
