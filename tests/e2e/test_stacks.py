@@ -53,10 +53,11 @@ def named(explanation: dict[str, Any]) -> list[tuple[str, str]]:
     return [(cause, one["function"]) for cause in order for one in functions.get(cause, ())]
 
 
-def planted_share(folder: Path, cause: str, from_ns: int) -> float:
-    """The part of the slow spans that a planted function made so long."""
+def planted_ns(folder: Path, cause: str, from_ns: int) -> float:
+    """The mean time (ns) of a cause in slow spans, of those alone that a planted function made so
+    long: other work of the machine takes some places of the tail."""
     time = f"{cause}_ns" if cause != "running" else f"wall_ns - ({ledger.sum_of(ledger.CAUSES)})"
-    planted = f"count(*) FILTER ({time} > {PLANTED_US * 800})"
+    planted = f"sum({time}) FILTER ({time} > {PLANTED_US * 800})"
     sql = f"SELECT {planted} / count(*) FROM spans WHERE wall_ns >= {from_ns}"
     return float(ledger.query(folder, sql)[0][0])
 
@@ -66,7 +67,7 @@ def planted_share(folder: Path, cause: str, from_ns: int) -> float:
     ("mode", "cause", "function"),
     [
         ("cpu", "running", "planted_cpu"),
-        ("sleep", "sleep", "planted_sleep"),
+        pytest.param("sleep", "sleep", "planted_sleep", marks=pytest.mark.more),
         ("lock", "lock", "planted_lock"),
     ],
 )
@@ -80,10 +81,8 @@ def test_the_planted_function_is_named_first_with_its_size_and_callers(
     causes = {one["cause"]: one for one in explanation["code"]["causes"]}
     first = causes[cause]["functions"][0]
     assert first["callers"][:2] == ["handle_request", "main"], first
-    # Other work of the machine takes some places of the tail: of its spans, so many were planted.
-    share = planted_share(folder, cause, explanation["code"]["tail_from_ns"])
-    truth = share * PLANTED_US * 1000
-    assert abs(first["difference"]["ns"] - truth) < 0.15 * truth, (first, share)
+    truth = planted_ns(folder, cause, explanation["code"]["tail_from_ns"])
+    assert abs(first["difference"]["ns"] - truth) < 0.15 * truth, (first, truth)
     assert 0 < first["difference"]["lo"] <= first["difference"]["hi"]
 
 

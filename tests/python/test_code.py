@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from tailscope.ledger.stacks import Frame, Samples, Stack
+from tailscope.ledger.stacks import Frame, Samples, Sampling, Stack
+from tailscope.present.code_text import line
+from tailscope.present.pages import explain_json
 from tailscope.present.pages.charts.flame import draw
+from tailscope.quantity import Interval
 from tailscope.statistics import flame
-from tailscope.statistics.code import Side, blamed, one_cause
+from tailscope.statistics.code import (
+    CauseCode,
+    Code,
+    FunctionDifference,
+    Side,
+    blamed,
+    one_cause,
+)
 from tailscope.statistics.slow_and_usual import Mean
 
 PROGRAM, LIBC, KERNEL = "/usr/bin/server", "/usr/lib/libc.so.6", "[kernel]"
@@ -151,3 +164,26 @@ def test_a_clock_that_slows_spans_down_names_nothing() -> None:
     )
     mean = Mean(140_000.0, np.full(1000, 140_000.0))
     assert not one_cause("running", sides, (mean, mean), 1_000_000.0, rng).functions
+
+
+def test_what_json_prints_is_read_back_for_the_page() -> None:
+    difference = FunctionDifference(
+        *("planted", PROGRAM, ("handle", "main"), "nanosleep", 3e6, 0.0),
+        Interval(3e6, 2e6, 4e6),
+        7,
+    )
+    calls = flame.Call("sleep", 3e6, 0.0, (flame.Call("main", 3e6, 0.0),))
+    found = Code(
+        sampling=Sampling(100, 0.01, 1_003_009, 0, ("careful",)),
+        tail_from_ns=1000,
+        usual_ns=(10, 20),
+        tail_spans=50.0,
+        usual_spans=2500.0,
+        tail_sampled=40,
+        causes=(CauseCode("sleep", (difference,), 3e6, calls),),
+    )
+    read = explain_json.code(json.loads(json.dumps(found.to_dict())))
+    assert read is not None
+    assert replace(read, causes=()) == replace(found, causes=())
+    assert read.causes[0].calls == calls
+    assert line(read.functions("sleep")[0]) == line(difference)

@@ -15,6 +15,8 @@ def kept(recording: Measured) -> str:
     return f"the spans above p{100 * recording.tail:g} of their kind and {some} of the others"
 
 
+#: The key in `lost` of samples of stacks.
+STACKS = "stacks"
 #: What was mended, by its key in `adjusted` of ledger.json.
 ADJUSTED = {
     "overdrawn": "{:,} rows whose causes exceeded their wall time",
@@ -33,7 +35,8 @@ def losses(recording: Measured) -> str:
         words.append(f"kept: {kept(recording)}")
     if recording.seen is not None:
         words.append(f"{count(recording.seen)} spans seen")
-    lost = {name: number for name, number in recording.lost.items() if number}
+    # Lost stacks cost no row, and are told with the stacks.
+    lost = {name: number for name, number in recording.lost.items() if number and name != STACKS}
     if lost:
         listed = ", ".join(f"{number:,} ({name})" for name, number in lost.items())
         part = f", {percent(sum(lost.values()) / recording.seen)}" if recording.seen else ""

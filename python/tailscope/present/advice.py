@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tailscope.ledger.causes import IDLE
+from tailscope.ledger.causes import IDLE, RUNNING
 from tailscope.statistics.blame import Blame
 
 if TYPE_CHECKING:
@@ -55,9 +55,13 @@ def advised(explanation: Explanation) -> Iterator[tuple[str, str]]:
 
 def in_code(cause: str, explanation: Explanation) -> str:
     """Which function to look at; "" where none is named, or another line says more."""
-    functions = explanation.code.functions(cause) if explanation.code else ()
+    if explanation.code is None:
+        return ""
+    functions = explanation.code.functions(cause)
     line = IN_CODE.get(cause)
-    return line.format(functions[0].function) if functions and line else ""
+    if functions and line:
+        return line.format(functions[0].function)
+    return NO_FUNCTION if cause == RUNNING and not functions else ""
 
 
 def beyond(explanation: Explanation) -> float:
@@ -97,6 +101,9 @@ IN_CODE = {
     "fault": "{} touches new memory: reuse it, or touch it earlier",
     "sleep": "look at why {} waits",
 }
+
+#: Of running, where stacks name no function.
+NO_FUNCTION = "no function stands out: record longer, or look at caches (perf stat)"
 
 #: Kernel threads that are bound to a CPU, by how their names begin.
 BOUND = ("ksoftirqd/", "migration/", "cpuhp/", "rcuc/", "irq_work/", "idle_inject/")
