@@ -90,7 +90,7 @@ impl Code {
     fn mapped_at(&self, offset: u64) -> Option<u64> {
         let begins = |segment: &&Segment| segment.offset & !(PAGE - 1) == offset;
         // Of several that begin on one page, the code is the last: data that can't change comes first.
-        match self.segments.iter().filter(begins).next_back() {
+        match self.segments.iter().rfind(begins) {
             Some(segment) => Some(segment.address & !(PAGE - 1)),
             None => self.address_of(offset),
         }
