@@ -82,8 +82,9 @@ def test_the_planted_function_is_named_first_with_its_size_and_callers(
     first = causes[cause]["functions"][0]
     assert first["callers"][:2] == ["handle_request", "main"], first
     truth = planted_ns(folder, cause, explanation["code"]["tail_from_ns"])
-    assert abs(first["difference"]["ns"] - truth) < 0.15 * truth, (first, truth)
-    assert 0 < first["difference"]["lo"] <= first["difference"]["hi"]
+    # A wait is sampled with its length; a tick sees few milliseconds of each span on the CPU.
+    difference, slack = first["difference"], 0.15 * truth
+    assert 0 < difference["lo"] - slack < truth < difference["hi"] + slack, (first, truth)
 
 
 @pytest.mark.measures
