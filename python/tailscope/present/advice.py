@@ -221,7 +221,7 @@ ADVICE: dict[str, Line] = {
     "accept": always("more workers or accept threads, a larger backlog, or SO_REUSEPORT"),
     "unknown": always("mark the work as spans: --span sdk, usdt:… or uprobe:…"),
     "downstream": always(
-        "record that server too and open its part (explain --through), or ask it less often"
+        "record that server too, and see its causes: explain --through"
     ),
     "running": always("find the function: record with --stacks"),
 }
