@@ -220,8 +220,6 @@ ADVICE: dict[str, Line] = {
     ),
     "accept": always("more workers or accept threads, a larger backlog, or SO_REUSEPORT"),
     "unknown": always("mark the work as spans: --span sdk, usdt:… or uprobe:…"),
-    "downstream": always(
-        "record that server too, and see its causes: explain --through"
-    ),
+    "downstream": always("record that server too, and see its causes: explain --through"),
     "running": always("find the function: record with --stacks"),
 }
