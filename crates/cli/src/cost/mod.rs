@@ -278,7 +278,7 @@ fn verify_with(args: &args::Verify) -> Result<()> {
                 by_elapsed: tool == "strace",
             };
             let stop = stop_on_signals()?;
-            let ready = runnable(&words, pid);
+            let ready = runnable(&words, &target.pids);
             let mut read = || progress.read(&target);
             let found = verify::verify(&target, &ready, &mut read, &options, &stop);
             Some(found.map_err(|error| match error {

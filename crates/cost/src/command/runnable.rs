@@ -1,8 +1,11 @@
 //! A command for a process, ready to run.
 
-/// Adds the process and, where the command names none, an output that nobody reads.
+/// Adds the processes and, where the command names none, an output that nobody reads.
+///
+/// perf and strace attach to the processes that are named, and not to children that these have:
+/// so all are named whose hits are predicted.
 #[must_use]
-pub fn runnable(words: &[String], pid: u32) -> Vec<String> {
+pub fn runnable(words: &[String], pids: &[u32]) -> Vec<String> {
     let mut line: Vec<String> = words.to_vec();
     let tool = words
         .first()
@@ -28,7 +31,8 @@ pub fn runnable(words: &[String], pid: u32) -> Vec<String> {
             .any(|word| word.starts_with('-') && !word.starts_with("--") && word.ends_with(letter))
     };
     if !has(&whose) && !combined('p') {
-        added.extend(["-p".to_owned(), pid.to_string()]);
+        let list: Vec<String> = pids.iter().map(u32::to_string).collect();
+        added.extend(["-p".to_owned(), list.join(",")]);
     }
     let writes = tool == "strace" || words.get(1).is_some_and(|word| word == "record");
     if writes && !has(&["-o", "--output"]) {
@@ -49,15 +53,15 @@ mod tests {
         for (line, wanted) in [
             (
                 "perf record -F 99 -g",
-                "perf record -p 7 -o /dev/null -F 99 -g",
+                "perf record -p 7,8 -o /dev/null -F 99 -g",
             ),
             ("perf record -p 5 -o x", "perf record -p 5 -o x"),
-            ("perf stat -e cs", "perf stat -p 7 -e cs"),
-            ("strace -c -f", "strace -p 7 -o /dev/null -c -f"),
+            ("perf stat -e cs", "perf stat -p 7,8 -e cs"),
+            ("strace -c -f", "strace -p 7,8 -o /dev/null -c -f"),
             ("bpftrace -e x", "bpftrace -e x"),
         ] {
             let words = split(line).expect("no quotes");
-            assert_eq!(runnable(&words, 7).join(" "), wanted);
+            assert_eq!(runnable(&words, &[7, 8]).join(" "), wanted);
         }
     }
 }
