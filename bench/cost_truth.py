@@ -28,7 +28,7 @@ TAILSCOPE = ROOT / "target" / "release" / "tailscope"
 PROGRAMS = {
     "dd": ["dd", "if=/dev/zero", "of=/dev/null", "bs=4k"],
     "sha256": ["sha256sum", "/dev/zero"],
-    "gzip": ["sh", "-c", "gzip -c </dev/urandom >/dev/null"],
+    "gzip": ["sh", "-c", "exec gzip -c </dev/urandom >/dev/null"],
 }
 COMMANDS = [
     "perf record -e cpu-clock -F 99",
