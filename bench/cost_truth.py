@@ -72,7 +72,7 @@ def calibrations(result: Result, file: Path) -> None:
     result.say("Two calibrations", table(head, sorted(rows)))
     result.bars += [
         at_least("kinds with an interval of at most ± 5 %", 8, narrow, "kinds", 0),
-        at_least("of these at most 10 % from the run before", 8, close, "kinds", 0),
+        at_least("of these within 10 % of the run before", 8, close, "kinds", 0),
         at_most("a calibration takes", 11, runs[1]["seconds"], "s"),
     ]
     result.figures["calibrations"] = runs
@@ -133,7 +133,7 @@ def main() -> None:
             met = sum(row[-1] == "yes" for row in known)
             result.bars.append(
                 at_least(
-                    "predictions that the measurement meets", 0.9, met / max(len(known), 1), ""
+                    "predictions that are met", 0.9, met / max(len(known), 1), ""
                 )
             )
             result.figures["verified"] = rows
