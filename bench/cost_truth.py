@@ -132,9 +132,7 @@ def main() -> None:
             known = [row for row in rows if row[-1]]
             met = sum(row[-1] == "yes" for row in known)
             result.bars.append(
-                at_least(
-                    "predictions that are met", 0.9, met / max(len(known), 1), ""
-                )
+                at_least("predictions that are met", 0.9, met / max(len(known), 1), "")
             )
             result.figures["verified"] = rows
     result.summary = "; ".join(f"{bar.what}: {bar.figure}" for bar in result.bars)
