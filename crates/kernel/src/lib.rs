@@ -48,6 +48,7 @@ mod sdk_files;
 mod select;
 mod shared;
 mod socket_hooks;
+mod software_event;
 mod stacks;
 mod syscalls;
 pub mod timeline;

@@ -1,12 +1,10 @@
 //! Samples of stacks: a clock on each CPU that runs a program at every tick, and the ring in which
 //! the programs leave what they saw (`bpf/stacks.h`).
 
-use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::{Link, Object, ProgramMut};
-use perf_event_open_sys as perf;
+use libbpf_rs::{Link, Object};
+use perf_event_open_sys::bindings::PERF_COUNT_SW_CPU_CLOCK;
 use tailscope_signals::little_endian::{u32_at, u64_at};
 
 use crate::load_error::{LoadError, kernel};
@@ -15,6 +13,7 @@ use crate::process_events::Ring;
 use crate::shared::{
     KERNEL_FRAMES, STACK_BYTES, STACK_ON_CPU, STACK_RETURNS, stack_return, stack_sample,
 };
+use crate::software_event::SoftwareEvent;
 
 /// What runs at each tick.
 pub(crate) const PROGRAM: &str = "on_tick";
@@ -117,7 +116,12 @@ impl Stacks {
     pub(crate) fn begin(object: &mut Object, period_ns: u64) -> Result<Self, LoadError> {
         let ring = Ring::open(&map_of(object, "stack_ring"), StackSample::parse)
             .map_err(kernel("open the ring of stacks"))?;
-        let clocks = clocks(&program(object, PROGRAM), period_ns);
+        let clock = SoftwareEvent {
+            event: PERF_COUNT_SW_CPU_CLOCK,
+            period: period_ns,
+            idle: false,
+        };
+        let clocks = clock.attach(&program(object, PROGRAM));
         Ok(Self {
             _clocks: clocks.map_err(|source| LoadError::System {
                 what: "start a clock on each CPU",
@@ -129,46 +133,6 @@ impl Stacks {
 
     pub(crate) fn drain(&mut self, each: impl FnMut(StackSample)) {
         self.ring.drain(each);
-    }
-}
-
-fn clocks(program: &ProgramMut<'_>, period_ns: u64) -> io::Result<Vec<Link>> {
-    let mut links = Vec::new();
-    let cpus = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
-    for cpu in 0..cpus as i32 {
-        let Some(event) = open(cpu, period_ns)? else {
-            continue; // a CPU that could be there and isn't
-        };
-        let link = program
-            .attach_perf_event(event.as_raw_fd())
-            .map_err(io::Error::other)?;
-        std::mem::forget(event); // the link closes it
-        links.push(link);
-    }
-    Ok(links)
-}
-
-/// A clock of the CPU's own time, not of one thread: it needs no descriptor for each thread.
-fn open(cpu: i32, period_ns: u64) -> io::Result<Option<OwnedFd>> {
-    let mut attributes = perf::bindings::perf_event_attr {
-        size: size_of::<perf::bindings::perf_event_attr>() as u32,
-        type_: perf::bindings::PERF_TYPE_SOFTWARE,
-        config: u64::from(perf::bindings::PERF_COUNT_SW_CPU_CLOCK),
-        ..Default::default()
-    };
-    attributes.__bindgen_anon_1.sample_period = period_ns;
-    attributes.set_exclude_idle(1);
-    let flags = perf::bindings::PERF_FLAG_FD_CLOEXEC.into();
-    // SAFETY: the attributes are a valid structure of the size that they name; the call returns
-    // a fresh descriptor or an error.
-    let fd = unsafe { perf::perf_event_open(&mut attributes, -1, cpu, -1, flags) };
-    if fd >= 0 {
-        // SAFETY: just opened, and ours.
-        return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
-    }
-    match io::Error::last_os_error() {
-        e if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
-        e => Err(e),
     }
 }
 

@@ -8,6 +8,7 @@ mod names;
 mod samples;
 mod sealer;
 mod sealing;
+mod series;
 mod table;
 mod written;
 

@@ -3,18 +3,16 @@
 //! Not a ledger: a folder of Parquet files with whatever columns the caller names, all of them INT64. A
 //! file is sealed like a ledger's: written under another name, synced, renamed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::{Repetition, Type as Physical};
-use parquet::file::properties::WriterProperties;
-use parquet::schema::types::{Type, TypePtr};
+use parquet::schema::types::Type;
 use tailscope_output::Folder;
 
 use super::Totals;
-use super::encode::{self, Encoder};
-use super::file::UnsealedFile;
-use super::sealer::{Outcome, Sealer};
+use super::encode::Encoder;
+use super::series::FileSeries;
 use crate::{CauseSet, Error, Result};
 
 /// Rows that are encoded at a time.
@@ -24,16 +22,9 @@ const FILE_ROWS: u64 = 1 << 23;
 
 /// Writes samples into a folder of its own.
 pub struct SamplesWriter {
-    folder: PathBuf,
-    held: Arc<Folder>,
-    schema: TypePtr,
+    files: FileSeries,
     encoder: Encoder,
-    properties: Arc<WriterProperties>,
-    sealer: Sealer,
     columns: Vec<Vec<i64>>,
-    file: Option<UnsealedFile>,
-    files: u64,
-    totals: Totals,
 }
 
 impl SamplesWriter {
@@ -63,17 +54,11 @@ impl SamplesWriter {
             .build()
             .map(Arc::new)
             .map_err(unencodable)?;
+        let of = ("samples", "parquet");
         Ok(Self {
             encoder: Encoder::new(Arc::clone(&schema), CauseSet::default()),
-            schema,
-            properties: Arc::new(encode::properties()),
-            sealer: Sealer::default(),
+            files: FileSeries::new(Arc::new(held), folder, of, schema, FILE_ROWS),
             columns: vec![Vec::with_capacity(GROUP_ROWS); columns.len()],
-            file: None,
-            files: 0,
-            totals: Totals::default(),
-            folder,
-            held: Arc::new(held),
         })
     }
 
@@ -96,57 +81,12 @@ impl SamplesWriter {
 
     fn encode(&mut self) -> Result<()> {
         let rows = self.columns[0].len() as u64;
-        let mut file = match self.file.take() {
-            Some(file) => file,
-            None => self.begin_file(rows)?,
-        };
-        if let Err(source) = file.encode_numbers(&mut self.encoder, &self.columns) {
-            return Err(Error::losing(
-                file.sealed_path(),
-                file.rows() + rows,
-                source,
-            ));
-        }
+        let (encoder, columns) = (&mut self.encoder, &self.columns);
+        let added = self
+            .files
+            .add(rows, |file| file.encode_numbers(encoder, columns));
         self.columns.iter_mut().for_each(Vec::clear);
-        file.add_rows(rows);
-        let is_whole = file.rows() >= FILE_ROWS;
-        self.file = Some(file);
-        if is_whole {
-            self.close_file()?;
-        }
-        Ok(())
-    }
-
-    fn begin_file(&mut self, rows: u64) -> Result<UnsealedFile> {
-        let path = self
-            .folder
-            .join(format!("samples-{:05}.parquet", self.files));
-        self.files += 1;
-        let (schema, properties) = (self.schema.clone(), self.properties.clone());
-        UnsealedFile::create(&self.held, path.clone(), schema, properties)
-            .map_err(|source| Error::losing(&path, rows, source))
-    }
-
-    fn close_file(&mut self) -> Result<()> {
-        let Some(file) = self.file.take() else {
-            return Ok(());
-        };
-        let (path, rows) = (file.sealed_path().to_path_buf(), file.rows());
-        let closed = file
-            .close()
-            .map_err(|source| Error::losing(&path, rows, source))?;
-        self.sealer.submit(closed);
-        let outcomes = self.sealer.finished();
-        self.account(outcomes)
-    }
-
-    fn account(&mut self, outcomes: Vec<Outcome>) -> Result<()> {
-        for outcome in outcomes {
-            self.totals.bytes += outcome.result?;
-            self.totals.rows += outcome.rows;
-            self.totals.files += 1;
-        }
-        Ok(())
+        added
     }
 
     /// Writes what is left and seals it.
@@ -154,15 +94,12 @@ impl SamplesWriter {
         if !self.columns[0].is_empty() {
             self.encode()?;
         }
-        self.close_file()?;
-        let outcomes = self.sealer.wait();
-        self.account(outcomes)?;
-        Ok(self.totals)
+        self.files.finish()
     }
 
     /// What was sealed so far.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.totals
+        self.files.totals()
     }
 }

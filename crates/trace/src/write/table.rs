@@ -8,15 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::file::properties::WriterProperties;
 use parquet::schema::types::{Type, TypePtr};
 use tailscope_output::Folder;
 
 use super::Totals;
-use super::encode::{self, Encoder};
-use super::file::UnsealedFile;
+use super::encode::Encoder;
 use super::names::Names;
-use super::sealer::{Outcome, Sealer};
+use super::series::FileSeries;
 use crate::{CauseSet, Error, Result};
 
 /// Rows that are encoded at a time.
@@ -65,20 +63,12 @@ impl TableColumn {
 
 /// Writes one table.
 pub struct TableWriter {
-    held: Arc<Folder>,
-    folder: PathBuf,
-    name: &'static str,
-    schema: TypePtr,
-    properties: Arc<WriterProperties>,
+    files: FileSeries,
     encoder: Encoder,
     names: Names,
     columns: Vec<TableColumn>,
     /// Rows that are not encoded yet.
     waiting: usize,
-    file: Option<UnsealedFile>,
-    files: u64,
-    sealer: Sealer,
-    totals: Totals,
 }
 
 impl TableWriter {
@@ -98,19 +88,11 @@ impl TableWriter {
             Kind::Text => TableColumn::Texts(Vec::new()),
         };
         Ok(Self {
-            held: Arc::clone(held),
-            folder,
-            name,
             encoder: Encoder::new(Arc::clone(&schema), CauseSet::default()),
-            schema,
-            properties: Arc::new(encode::properties()),
+            files: FileSeries::new(Arc::clone(held), folder, (name, "pq"), schema, FILE_ROWS),
             names: Names::default(),
             columns: columns.iter().map(empty).collect(),
             waiting: 0,
-            file: None,
-            files: 0,
-            sealer: Sealer::default(),
-            totals: Totals::default(),
         })
     }
 
@@ -139,55 +121,12 @@ impl TableWriter {
 
     fn encode(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.waiting) as u64;
-        let file = match self.file.take() {
-            Some(file) => Ok(file),
-            None => self.begin_file(rows),
-        };
-        let encoded = file.and_then(|mut file| {
-            file.encode_table(&mut self.encoder, &self.columns, &self.names)
-                .map_err(|source| Error::losing(file.sealed_path(), file.rows() + rows, source))?;
-            file.add_rows(rows);
-            Ok(file)
-        });
+        let (encoder, columns, names) = (&mut self.encoder, &self.columns, &self.names);
+        let added = self
+            .files
+            .add(rows, |file| file.encode_table(encoder, columns, names));
         self.columns.iter_mut().for_each(TableColumn::clear);
-        let file = encoded?;
-        let is_whole = file.rows() >= FILE_ROWS;
-        self.file = Some(file);
-        if is_whole {
-            self.close_file()?;
-        }
-        Ok(())
-    }
-
-    fn begin_file(&mut self, rows: u64) -> Result<UnsealedFile> {
-        let name = format!("{}-{:05}.pq", self.name, self.files);
-        let path = self.folder.join(name);
-        self.files += 1;
-        let (schema, properties) = (self.schema.clone(), self.properties.clone());
-        UnsealedFile::create(&self.held, path.clone(), schema, properties)
-            .map_err(|source| Error::losing(&path, rows, source))
-    }
-
-    fn close_file(&mut self) -> Result<()> {
-        let Some(file) = self.file.take() else {
-            return Ok(());
-        };
-        let (path, rows) = (file.sealed_path().to_path_buf(), file.rows());
-        let closed = file
-            .close()
-            .map_err(|source| Error::losing(&path, rows, source))?;
-        self.sealer.submit(closed);
-        let outcomes = self.sealer.finished();
-        self.account(outcomes)
-    }
-
-    fn account(&mut self, outcomes: Vec<Outcome>) -> Result<()> {
-        for outcome in outcomes {
-            self.totals.bytes += outcome.result?;
-            self.totals.rows += outcome.rows;
-            self.totals.files += 1;
-        }
-        Ok(())
+        added
     }
 
     /// Writes what is left and seals it.
@@ -198,10 +137,7 @@ impl TableWriter {
         if self.waiting > 0 {
             self.encode()?;
         }
-        self.close_file()?;
-        let outcomes = self.sealer.wait();
-        self.account(outcomes)?;
-        Ok(self.totals)
+        self.files.finish()
     }
 }
 
