@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of which one in 50 also calls a planted function, for as long as the program is told.
+ * Requests of which one in 50 also calls a planted function, for as long as the arguments say.
  * `planted MODE REQUESTS MICROSECONDS`; a mode is
  *
  *   none   nothing is planted

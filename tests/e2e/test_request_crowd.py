@@ -45,7 +45,7 @@ def request(path: str) -> bytes:
 
 
 def drain(clients: list[socket.socket], wanted: int) -> int:
-    """Receives until each has so many answers, or its end; how many came."""
+    """Receives until each connection has its answers or ends; returns how many came."""
     missing = {client.fileno(): wanted for client in clients}
     came = 0
     with selectors.DefaultSelector() as selector:

@@ -75,7 +75,7 @@ def ask_all(port: int, paths: Sequence[str], connections: int = 100) -> None:
 
 
 def batched(paths: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """So many at a time."""
+    """The items in groups of this size."""
     for first in range(0, len(paths), size):
         yield paths[first : first + size]
 

@@ -88,7 +88,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// For so many replicas. A replica's number is the slot of its word.
+    /// A board for this number of replicas. A replica's number is the slot of its word.
     #[must_use]
     pub fn new(words: Words, replicas: usize) -> Self {
         let place = |_| Place {

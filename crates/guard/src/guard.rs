@@ -156,7 +156,7 @@ impl Guard {
     /// and the address for metrics stay.
     ///
     /// # Errors
-    /// If the settings can't be used; then those of before hold on.
+    /// If the settings can't be used. The present settings stay in force then.
     pub fn prepare(&self, options: &Options) -> Result<Setup, StartError> {
         let now = Arc::clone(&self.setup.borrow());
         let earlier: Vec<Arc<Fleet>> = self.earlier.iter().filter_map(Weak::upgrade).collect();

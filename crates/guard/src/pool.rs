@@ -88,7 +88,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// For so many slots. `is_2`: the replicas speak HTTP/2. `tls`: they use it.
+    /// A pool for this number of replicas. `is_2`: the replicas speak HTTP/2. `tls`: their
+    /// connections are encrypted.
     #[must_use]
     pub fn new(slots: usize, is_2: bool, tls: Option<ToReplicas>) -> Rc<Self> {
         let open = RefCell::new((0..slots).map(|_| Vec::new()).collect());

@@ -17,7 +17,7 @@ use crate::race::Template;
 use crate::replica::Replica;
 use crate::worker::Worker;
 
-/// Requests that are kept for it: one in so many, and the latest of these.
+/// Warm-up keeps one request in `KEPT_ONE_IN`, and the latest `KEPT` of these.
 const KEPT_ONE_IN: u32 = 16;
 const KEPT: usize = 64;
 /// Copies that are sent at a time.

@@ -14,7 +14,7 @@ const PROVIDER: &str = "hotspot";
 /// What listening to a JVM came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listening {
-    /// To so many of its probes.
+    /// To this number of its probes.
     To(usize),
     /// It was built without any.
     NoProbes,
@@ -26,7 +26,7 @@ pub enum Listening {
 pub(crate) struct JvmProbe {
     pub name: &'static str,
     pub program: &'static str,
-    /// What the program is told.
+    /// The program reads it as its cookie.
     pub cookie: u64,
 }
 

@@ -66,11 +66,11 @@ pub(crate) struct RowPipeline {
 /// Gets every row that is written, with its span's name.
 pub type Tap = Box<dyn FnMut(&SpanRow, &str) + Send>;
 
-/// So many names a recording knows beside those of requests: programs make them, and must not fill
-/// the memory.
+/// The most names of a recording, without those of requests. Programs choose names, and must not
+/// fill the memory with them.
 const MOST_NAMES: u32 = 2048;
 
-/// So many requests that others queued behind it names.
+/// The most requests that are named because others queued behind them.
 const MOST_BEHIND: usize = 1024;
 
 /// A request that others queued behind: its length to one digit, so that there are few such names,

@@ -58,8 +58,8 @@ struct sl_entry {
 	__u8 detail; /* of sockets: enum sl_role */
 };
 
-/* The most bytes of a request that are looked at for its name. Where nobody wants names, so many
- * say whether the connection can be followed at all, and they come only if it can't. */
+/* The most bytes of a request that are looked at for its name. Without names,
+ * SL_PROTOCOL_BYTES show whether the connection can be followed. They are sent only if it can't. */
 #define SL_TEXT 64
 #define SL_PROTOCOL_BYTES 4
 /* The version, trace id, parent id and flags of W3C Trace Context, with a dash between. */

@@ -24,7 +24,7 @@ use crate::elf::{Elf, Section, Segment};
 
 /// A larger section of a file is left alone: it is read into memory.
 const MOST_BYTES: u64 = 64 << 20;
-/// Callers beyond so many are left out.
+/// The most callers of a stack; further ones are left out.
 pub const MOST_FRAMES: usize = 128;
 
 type Bytes = Arc<[u8]>;
@@ -193,8 +193,8 @@ pub struct Thread<'s> {
 pub struct Chain {
     /// Addresses inside of the calls, the innermost first.
     pub addresses: Vec<u64>,
-    /// It reaches the function with which the thread began, and tables told each step: without
-    /// them, a function that keeps no frame pointer hides its caller.
+    /// The chain reaches the function with which the thread began, and each step comes from the
+    /// unwind tables: without them, a function that keeps no frame pointer hides its caller.
     pub whole: bool,
 }
 

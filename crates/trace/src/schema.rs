@@ -51,7 +51,7 @@ impl Column {
             .chain([Others])
     }
 
-    /// Every column of a ledger with so many hardware counters, and with these links.
+    /// Every column of a ledger with this number of hardware counters, and with these links.
     pub(crate) fn all_with(counters: usize, links: &[Link]) -> impl Iterator<Item = Column> {
         Self::all()
             .chain((0..counters).map(Column::Counter))

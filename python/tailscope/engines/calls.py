@@ -29,7 +29,7 @@ DOWNSTREAM = "downstream"
 #: Rows of each kind that are looked at, at most. Of more, every n-th by its start is.
 MOST_CALLS = 200_000
 MOST_SERVED = 4_000_000
-#: So many connections can be named in a query.
+#: The most connections that a query can name.
 MOST_NAMED = 2_000
 
 Times = NDArray[np.int64]
@@ -80,7 +80,7 @@ def is_known(ledger: Ledger) -> bool:
 
 
 def calls(spans: Spans, chosen: BooleanValue, rows: int) -> Calls:
-    """Of some spans, which are about so many rows."""
+    """The calls of the chosen spans; `rows` is about how many these are."""
     table = spans.table.filter(chosen)
     every = -(-rows // MOST_CALLS)
     if every > 1:

@@ -35,7 +35,7 @@ def losses(recording: Measured) -> str:
         words.append(f"kept: {kept(recording)}")
     if recording.seen is not None:
         words.append(f"{count(recording.seen)} spans seen")
-    # Lost stacks cost no row, and are told with the stacks.
+    # Lost stacks cost no row; the line on stacks counts them.
     lost = {name: number for name, number in recording.lost.items() if number and name != STACKS}
     if lost:
         listed = ", ".join(f"{number:,} ({name})" for name, number in lost.items())

@@ -8,7 +8,7 @@ from tailscope.present.terminal import DIM, Terminal
 from tailscope.quantity import duration
 from tailscope.statistics.chain import Chain, Opened, words
 
-#: Causes and names below this part of the downstream time are left out, and so many are listed.
+#: Causes and names below this share of the downstream time are left out. At most `MOST` are listed.
 SMALL = 0.01
 MOST = 8
 WIDTHS = (34, 14, 14)

@@ -33,13 +33,13 @@ def sampling(explanation: Explanation) -> str:
     """How many stacks there are, and how far they go."""
     if explanation.code is None:
         return ""
-    told = explanation.code.sampling
+    taken = explanation.code.sampling
     text = (
-        f"stacks: {count(told.samples)} samples, each for {duration(told.period_ns)} or a longer "
-        f"wait; {percent(told.cut_share)} end early, so their callers are not shown"
+        f"stacks: {count(taken.samples)} samples, each for {duration(taken.period_ns)} or a longer "
+        f"wait; {percent(taken.cut_share)} end early, so their callers are not shown"
     )
-    if told.lost:
-        text += f"; {count(told.lost)} lost"
+    if taken.lost:
+        text += f"; {count(taken.lost)} lost"
     if not any(one.functions for one in explanation.code.causes):
         text += "; no function takes longer in slow spans beyond doubt"
-    return "; ".join((text, *told.warnings))
+    return "; ".join((text, *taken.warnings))

@@ -30,16 +30,16 @@ from tailscope.errors import TailscopeError
 from tailscope.ledger.ledger import Ledger
 from tailscope.quantity import count, duration, percent
 
-#: How much earlier than its call was sent a request may begin: the send itself takes time.
+#: A request may begin this much earlier than its call was sent: the send itself takes time.
 LEEWAY_NS = 200_000
-#: The same while the clocks are unknown: if by them less than half of the calls are joined.
+#: The first join allows this much, if less than half of the calls join without an offset.
 FIRST_LEEWAY_NS = 50_000_000
-#: So many requests that began before the end of a call are compared with it.
+#: A call is compared with at most this number of requests that began before its end.
 CANDIDATES = 4
-#: The clocks are compared again until their offset is this small, or so many times.
+#: The clocks are compared until the offset changes by less than this, at most `ROUNDS` times.
 SAME_CLOCK_NS = 50_000
 ROUNDS = 4
-#: From which share of the requests on it is said first that they are not joined.
+#: If more requests than this share are not joined, the first lines of the output say so.
 WORTH_SAYING = 0.005
 
 Index = NDArray[np.intp]

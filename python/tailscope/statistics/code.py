@@ -34,7 +34,7 @@ from tailscope.statistics.flame import Call
 from tailscope.statistics.slow_and_usual import Group, Mean
 
 REPLICATES = 1000
-#: Spans are put together at random into so many groups at most, which are then drawn.
+#: Spans are put into at most this number of groups at random. The bootstrap draws groups.
 GROUPS = 2000
 #: Tail spans in which a function must have been seen.
 FEWEST = 5
@@ -316,7 +316,7 @@ def fitting(draws: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     return np.resize(draws, count)
 
 
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 #: Of each sample its function's key, which samples are the cause's, and what each stack says.
 Found = tuple[list[tuple[str, str] | None], NDArray[np.int64], dict[int, Blamed | None]]
 
@@ -384,7 +384,7 @@ def describe(key: tuple[str, str], found: Found, side: Side) -> Description:
     return Description(name, key[1], mostly(callers) or (), mostly(through) or "", len(rows))
 
 
-def mostly(times: dict[Told, float]) -> Told | None:
+def mostly(times: dict[Value, float]) -> Value | None:
     """What has most of the time, if it is more than half."""
     if not times:
         return None

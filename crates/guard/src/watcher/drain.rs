@@ -19,7 +19,7 @@ const MOST: Duration = Duration::from_millis(500);
 /// After it was kept from requests for so long, it gets some for at least this multiple of that: a
 /// full collection takes longer than those that the JVM itself would make.
 const REST: u32 = 4;
-/// It is asked no more after so many collections that did not empty its eden.
+/// After this number of collections that did not empty its eden, a replica is not asked again.
 const MOST_VAIN: u32 = 3;
 
 /// How far the draining of one replica is.

@@ -15,7 +15,7 @@ use super::Work;
 use crate::board::{Coverage, Hold};
 use crate::hsperf::Collectors;
 
-/// So many searches are made at once, and from then on one in so many.
+/// The first `EAGER` polls each search; after them, one poll in `THEN_EVERY` does.
 const EAGER: u32 = 40;
 const THEN_EVERY: u32 = 20;
 
@@ -28,7 +28,7 @@ impl Work {
             let lives = |pid: &&u32| !matches!(state_of(**pid), None | Some(b'Z' | b'X'));
             let mut pids: Vec<u32> = before.iter().filter(lives).copied().collect();
             seat.tries = if pids.is_empty() { seat.tries + 1 } else { 0 };
-            if seat.tries <= EAGER || seat.tries.is_multiple_of(THEN_EVERY) {
+            if is_due(seat.tries) {
                 pids = seat.target.processes(&pids);
             }
             // It may end and start again between two searches.

@@ -22,10 +22,10 @@ const PLACES: usize = 4096;
 const AT_ONCE: usize = 1024;
 const LAST: usize = 1024;
 const OFTEN: u32 = 32;
-/// So many requests are held at most, for so long (ns).
+/// The most requests that are held, and the longest time that one is held (ns).
 const MOST_HELD: usize = 16_384;
 const HELD_NS: u64 = 5_000_000_000;
-/// So many names without a place are counted.
+/// The most names without a place that are counted.
 const MOST_COUNTED: usize = 65_536;
 
 /// A request that waits for its name to recur.

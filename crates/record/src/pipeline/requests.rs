@@ -13,7 +13,7 @@ use crate::requests::{Behind as BehindRequest, Finished};
 
 /// The most names of servers that requests ask.
 const MOST_PEERS: usize = 256;
-/// So many names have a tail of their own; further ones share that of the source.
+/// The most names that have a tail of their own; further ones share the tail of the source.
 const MOST_TAILS: usize = 128;
 
 impl RowPipeline {

@@ -4,7 +4,7 @@
 //! samples wait here, by thread, until a row says which thread worked for it from when to when. Both
 //! have the kernel's clock, so the join is exact. What no row asks for is forgotten.
 //!
-//! Callers are found at once, while the process is there. Names are found when the recording ends,
+//! Callers are found at once, while the process runs. Names are found when the recording ends,
 //! in the very files that were mapped.
 
 mod frames;

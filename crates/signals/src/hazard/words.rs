@@ -29,7 +29,7 @@ impl Words {
         Self::map(file, slots)
     }
 
-    /// The words in a file or BPF map, which has so many.
+    /// The words in a file or BPF map that holds this number of them.
     pub fn map(file: impl AsFd, slots: u32) -> io::Result<Self> {
         let memory = Mapping::new(file, slots as usize * WORD)?;
         Ok(Self { memory, slots })

@@ -121,7 +121,7 @@ def said(cause: Cause, explanation: Explanation) -> list[str]:
 
 
 def row(cause: Cause, most: float, told: list[str]) -> dict[str, Any]:
-    """One cause, with what is told of it."""
+    """One cause, with the lines about its functions."""
     part = max(cause.saving.ns, 0.0) / most if most > 0 else 0.0
     return {
         "name": cause.name,

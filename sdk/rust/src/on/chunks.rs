@@ -6,7 +6,7 @@ use super::abi::{self, Meter};
 use super::process::Process;
 use super::thread::Thread;
 
-/// Writes so much into a chunk; returns where it ends.
+/// Writes values into a chunk; returns where they end.
 ///
 /// # Safety
 /// From `at` on, a multiple of eight, there is room in the chunk that nobody reads. What is written is a
