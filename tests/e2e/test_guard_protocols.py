@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import re
+import shutil
 import socket
 import subprocess
 import time
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from rig import installed
-from rig.guard import Guard, Replica, StartGuard, ask
+from rig.guard import AtPort, Guard, Replica, StartGuard, ask
 from rig.malformed import MALFORMED
 from rig.processes import Started
 
@@ -167,6 +169,74 @@ def test_a_proxy_in_front_may_say_who_the_client_is(
     assert started.raw(request) == b""
     assert guard().raw(header + request).startswith(b"HTTP/1.1 400")
     assert sum(len(replica.executed()) for replica in pair) == 1
+
+
+@pytest.mark.parametrize("protocol", ["http1", "http2"])
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_replicas_are_told_who_the_client_is_by_the_proxy_protocol(
+    guard: StartGuard, version: str, protocol: str
+) -> None:
+    inner = guard("--proxy-protocol")
+    options = ("--send-proxy", version, "--replica-protocol", protocol, "--health", "/")
+    with Guard([inner], *options) as outer:
+        clients = []
+        for source in ("127.0.0.2", "127.0.0.3"):
+            at = ("127.0.0.1", outer.port)
+            connection = http.client.HTTPConnection(*at, timeout=60, source_address=(source, 0))
+            clients.append((source, connection))
+        for _ in range(3):  # in turns: no client gets the other's connection
+            for source, connection in clients:
+                headers = ask(connection, "GET", "/headers")[1].lower()
+                # Each guard has added the client, as it knows it.
+                assert f"x-forwarded-for: {source}, {source}\n" in headers
+                assert ask(connection, "POST", "/", "body") == (200, "body")
+        for _, connection in clients:
+            connection.close()
+        assert inner.count("malformed") == 0
+
+
+def test_a_header_of_the_proxy_protocol_has_both_ends_of_the_clients_connection(
+    recordable: None,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as replica:
+        port = replica.getsockname()[1]
+        with Guard([AtPort(port)], "--send-proxy", "v1") as started:
+            with socket.create_connection(("127.0.0.1", started.port), timeout=60) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                connection = replica.accept()[0]
+                file = connection.makefile("rwb")
+                source, destination = client.getsockname(), client.getpeername()
+                expected = f"PROXY TCP4 127.0.0.1 127.0.0.1 {source[1]} {destination[1]}\r\n"
+                assert file.readline().decode() == expected
+                file.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+                file.flush()
+                assert client.makefile("rb").readline() == b"HTTP/1.1 204 No Content\r\n"
+            # What begins with a client's addresses ends with that client.
+            connection.settimeout(60)
+            while file.readline():
+                pass
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_h2spec_finds_no_more_than_in_a_bare_server_of_hyper(
+    guard: StartGuard, folder: Path, encrypted: bool
+) -> None:
+    """A bare server of hyper 1.12 fails one of these cases too: it resets that connection."""
+    h2spec = shutil.which("h2spec")
+    if not h2spec:
+        pytest.skip("h2spec: go install github.com/summerwind/h2spec/cmd/h2spec@latest")
+    chain, key = certificate(folder, "chain")
+    started = guard(*(("--tls-cert", chain, "--tls-key", key) if encrypted else ()))
+    command = [h2spec, "-h", "127.0.0.1", "-p", str(started.port), "-o", "5"]
+    command += ["-t", "-k"] if encrypted else []
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    summary = re.search(r"(\d+) tests, (\d+) passed, \d+ skipped, (\d+) failed", done.stdout)
+    assert summary, done.stdout
+    assert int(summary[1]) >= 145 and int(summary[1]) - int(summary[2]) <= 2, done.stdout
+    failed = done.stdout.partition("Failures:")[2]
+    found = [line.partition("×")[2].strip() for line in failed.splitlines() if "×" in line]
+    assert set(found) <= {"2: Sends invalid connection preface"}, done.stdout
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:

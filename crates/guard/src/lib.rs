@@ -44,6 +44,7 @@ pub use board::{Board, Coverage};
 pub use control::{Inherited, ask_for_status, control_folder, make_private_folder};
 pub use guard::{Guard, StartError, raise_descriptors};
 pub use options::{Certificate, Options, Trust};
+pub use proxy_protocol::ProxyHeader;
 pub use setup::Setup;
 pub use tailscope_signals::hazard::{Active, Change, Kind};
 pub use target::Target;

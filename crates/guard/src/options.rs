@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::proxy_protocol::ProxyHeader;
 use crate::tls::{TlsError, ToReplicas, towards_clients};
 
 /// The choices of a running guard.
@@ -13,6 +14,8 @@ pub struct Options {
     pub listen: Vec<SocketAddr>,
     /// Whether each client's connection begins with a header of the PROXY protocol.
     pub proxy_protocol: bool,
+    /// With which header of the PROXY protocol each connection to a replica begins.
+    pub send_proxy: Option<ProxyHeader>,
     /// What clients of TLS are shown; none: clients do not use TLS.
     pub tls: Option<Certificate>,
     /// The servers that answer.

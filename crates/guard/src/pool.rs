@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::body::RequestBody;
 use crate::options::CONNECT;
+use crate::proxy_protocol::{Ends, ProxyHeader, header};
 use crate::replica::Lease;
 use crate::shared_stream::{Hurry, SharedStream};
 use crate::tls::ToReplicas;
@@ -85,15 +86,48 @@ pub struct Pool {
     open: RefCell<Vec<Vec<Connection>>>,
     is_2: bool,
     tls: Option<ToReplicas>,
+    /// What each connection begins with.
+    header: Option<ProxyHeader>,
+    /// For whom that speaks.
+    client: Option<Ends>,
 }
 
 impl Pool {
     /// A pool for this number of replicas. `is_2`: the replicas speak HTTP/2. `tls`: their
-    /// connections are encrypted.
+    /// connections are encrypted. `header`: what each connection begins with.
     #[must_use]
-    pub fn new(slots: usize, is_2: bool, tls: Option<ToReplicas>) -> Rc<Self> {
-        let open = RefCell::new((0..slots).map(|_| Vec::new()).collect());
-        Rc::new(Self { open, is_2, tls })
+    pub fn new(
+        slots: usize,
+        is_2: bool,
+        tls: Option<ToReplicas>,
+        header: Option<ProxyHeader>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            open: RefCell::new((0..slots).map(|_| Vec::new()).collect()),
+            is_2,
+            tls,
+            header,
+            client: None,
+        })
+    }
+
+    /// An empty pool for one client: a connection that begins with its addresses is for no other.
+    #[must_use]
+    pub fn of_client(&self, client: Ends) -> Rc<Self> {
+        let slots = self.open.borrow().len();
+        Rc::new(Self {
+            open: RefCell::new((0..slots).map(|_| Vec::new()).collect()),
+            is_2: self.is_2,
+            tls: self.tls.clone(),
+            header: self.header,
+            client: Some(client),
+        })
+    }
+
+    /// What each connection begins with.
+    #[must_use]
+    pub fn header(&self) -> Option<ProxyHeader> {
+        self.header
     }
 
     /// Whether the replicas speak HTTP/2.
@@ -145,9 +179,13 @@ impl Pool {
 
     async fn open_one(&self, address: SocketAddr) -> Result<Connection, String> {
         let words = |e: io::Error| e.to_string();
-        let stream = TcpStream::connect(address).await.map_err(words)?;
+        let mut stream = TcpStream::connect(address).await.map_err(words)?;
         // A small request must not wait for an acknowledgement.
         stream.set_nodelay(true).map_err(words)?;
+        if let Some(version) = self.header {
+            let header = header(version, self.client);
+            stream.write_all(&header).await.map_err(words)?;
+        }
         let (stream, hurry) = SharedStream::new(stream);
         let sender = match &self.tls {
             None => speak(stream, self.is_2).await,

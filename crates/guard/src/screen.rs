@@ -209,7 +209,12 @@ impl<S> Screen<S> {
 }
 
 impl<S: AsyncRead + Unpin> Screen<S> {
-    /// Reads until it is clear whether the client speaks HTTP/2. Call this first.
+    /// The client has said that it speaks HTTP/2: nothing is held back. Call this or `is_http2` first.
+    pub fn pass_http2(&mut self) {
+        self.state = State::Raw;
+    }
+
+    /// Reads until it is clear whether the client speaks HTTP/2.
     ///
     /// # Errors
     /// If the connection breaks.

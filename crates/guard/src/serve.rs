@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,26 +29,31 @@ use crate::figures::Figures;
 use crate::headers;
 use crate::options::HEAD;
 use crate::pool::ThisThread;
-use crate::proxy_protocol;
+use crate::proxy_protocol::{self, Ends};
 use crate::race::{Template, race};
 use crate::replica::Lease;
 use crate::screen::{Gate, LARGEST_HEAD, Screen};
 use crate::thread::Client;
-use crate::worker::Worker;
+use crate::worker::{Own, Worker};
 
 /// How often a request that was never sent is tried elsewhere.
 const MOST_UNSENT: u32 = 3;
 /// Requests that one client may have at a time on a connection of HTTP/2.
 const MOST_STREAMS: u32 = 256;
 /// Serves one client from its first byte to its last.
-pub async fn greet(client: Client, mut stream: TcpStream, mut peer: IpAddr) {
-    if stream.set_nodelay(true).is_err() {
+pub async fn greet(client: Client, mut stream: TcpStream, peer: SocketAddr) {
+    let (Ok(()), Ok(destination)) = (stream.set_nodelay(true), stream.local_addr()) else {
         return; // it is gone
-    }
+    };
+    let source = peer;
+    let mut ends = Ends {
+        source,
+        destination,
+    };
     let worker = client.thread().worker();
     if worker.proxy_protocol {
         match timeout(HEAD, proxy_protocol::read(&mut stream)).await {
-            Ok(Ok(source)) => peer = source.unwrap_or(peer),
+            Ok(Ok(told)) => ends = told.unwrap_or(ends),
             _ => {
                 Figures::add(&worker.figures.malformed);
                 return;
@@ -58,35 +63,45 @@ pub async fn greet(client: Client, mut stream: TcpStream, mut peer: IpAddr) {
     let tls = worker.tls.clone();
     drop(worker);
     match tls {
-        None => speak(client, stream, peer).await,
+        None => speak(client, stream, ends, false).await,
         // In a box, as in other rare cases here: each client has room for what is not in one.
-        Some(tls) => Box::pin(greet_by_tls(client, stream, peer, tls)).await,
+        Some(tls) => Box::pin(greet_by_tls(client, stream, ends, tls)).await,
     }
 }
 
 /// A client that says nothing, or does not speak TLS, is left without an answer.
-async fn greet_by_tls(client: Client, stream: TcpStream, peer: IpAddr, tls: Arc<ServerConfig>) {
+async fn greet_by_tls(client: Client, stream: TcpStream, ends: Ends, tls: Arc<ServerConfig>) {
     let handshake = TlsAcceptor::from(tls).accept(stream);
     if let Ok(Ok(stream)) = timeout(HEAD, handshake).await {
-        speak(client, stream, peer).await;
+        let has_chosen_2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        speak(client, stream, ends, has_chosen_2).await;
     }
 }
 
+/// `has_chosen_2`: the client has agreed to speak HTTP/2. Without TLS its first bytes say so.
 async fn speak<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     client: Client,
     stream: S,
-    peer: IpAddr,
+    ends: Ends,
+    has_chosen_2: bool,
 ) {
     let figures = Arc::clone(&client.thread().worker().figures);
     let (mut screen, gate) = Screen::new(stream, move |_| Figures::add(&figures.malformed));
-    let Ok(Ok(is_2)) = timeout(HEAD, screen.is_http2()).await else {
-        return; // it is gone, or says nothing
+    let is_2 = if has_chosen_2 {
+        screen.pass_http2();
+        true
+    } else {
+        match timeout(HEAD, screen.is_http2()).await {
+            Ok(Ok(is_2)) => is_2,
+            _ => return, // it is gone, or says nothing
+        }
     };
-    let thread = Rc::clone(client.thread());
+    let (thread, own) = (Rc::clone(client.thread()), Rc::new(Own::new(ends)));
     let service = service_fn(move |request: Request<Incoming>| {
         let (thread, gate) = (Rc::clone(&thread), Arc::clone(&gate));
+        let worker = own.worker(thread.worker());
         async move {
-            let mut reply = answer(thread.worker(), request, peer, gate).await;
+            let mut reply = answer(worker, request, ends.source.ip(), gate).await;
             if !is_2 && thread.leaves() && reply.status() != StatusCode::SWITCHING_PROTOCOLS {
                 let close = HeaderValue::from_static("close");
                 reply.headers_mut().insert(CONNECTION, close);

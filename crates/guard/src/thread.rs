@@ -210,7 +210,7 @@ async fn accept(thread: Rc<Thread>, listener: TcpListener) {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 Figures::add(&thread.worker.borrow().figures.connections);
-                spawn_local(greet(Client::new(&thread), stream, peer.ip()));
+                spawn_local(greet(Client::new(&thread), stream, peer));
             }
             Err(_) => sleep(PAUSE).await,
         }

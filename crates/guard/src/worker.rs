@@ -11,12 +11,13 @@ use crate::budget::Budget;
 use crate::figures::Figures;
 use crate::latency::Latencies;
 use crate::pool::Pool;
+use crate::proxy_protocol::Ends;
 use crate::replica::Fleet;
 use crate::setup::Setup;
 use crate::warm::Recent;
 
 /// Of one thread, with the settings that hold now.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Worker {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) figures: Arc<Figures>,
@@ -67,6 +68,7 @@ impl Worker {
         self.latencies.borrow_mut().set_quantile(options.quantile);
         // Whom it trusts may have changed.
         let stays = options.replicas_speak_2 == self.pool.is_2()
+            && options.send_proxy == self.pool.header()
             && setup.to_replicas.is_none()
             && !self.pool.uses_tls();
         let pool = if stays {
@@ -104,6 +106,45 @@ impl Worker {
 }
 
 fn pool(setup: &Setup) -> Rc<Pool> {
-    let tls = setup.to_replicas.clone();
-    Pool::new(setup.fleet.slots(), setup.options.replicas_speak_2, tls)
+    let (options, tls) = (&setup.options, setup.to_replicas.clone());
+    let slots = setup.fleet.slots();
+    Pool::new(slots, options.replicas_speak_2, tls, options.send_proxy)
+}
+
+/// What one client is served with: connections to replicas of its own where they begin with its
+/// addresses, else those of its thread.
+#[derive(Debug)]
+pub struct Own {
+    ends: Ends,
+    /// The thread's worker, and what was made of it.
+    made: RefCell<Option<(Rc<Worker>, Rc<Worker>)>>,
+}
+
+impl Own {
+    /// Of the client with these ends.
+    pub(crate) fn new(ends: Ends) -> Self {
+        Self {
+            ends,
+            made: RefCell::default(),
+        }
+    }
+
+    /// For the next request, with the settings of its thread.
+    pub(crate) fn worker(&self, of_thread: Rc<Worker>) -> Rc<Worker> {
+        if of_thread.pool.header().is_none() {
+            return of_thread;
+        }
+        let mut made = self.made.borrow_mut();
+        if let Some((from, own)) = &*made
+            && Rc::ptr_eq(from, &of_thread)
+        {
+            return Rc::clone(own);
+        }
+        let own = Rc::new(Worker {
+            pool: of_thread.pool.of_client(self.ends),
+            ..Worker::clone(&of_thread)
+        });
+        *made = Some((of_thread, Rc::clone(&own)));
+        own
+    }
 }

@@ -77,6 +77,7 @@ fn guard(replicas: Vec<SocketAddr>) -> Guard {
     let options = Options {
         listen: vec!["127.0.0.1:0".parse().expect("an address")],
         proxy_protocol: false,
+        send_proxy: None,
         tls: None,
         replicas,
         replicas_speak_2: true,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,23 @@ class JavaReplica(Replica):
         direct.close()
 
 
+@dataclass
+class AtPort:
+    """A replica that a test plays itself."""
+
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
 class Guard(Started):
     """A guard that serves."""
 
     def __init__(
         self,
-        replicas: Sequence[Replica | Guard],
+        replicas: Sequence[Replica | Guard | AtPort],
         *options: object,
         under: Sequence[object] = (),
         after: Guard | None = None,

@@ -63,6 +63,11 @@ pub struct Guard {
     #[arg(long)]
     pub proxy_protocol: bool,
 
+    /// Begin each connection to a replica with a header of the PROXY protocol, which has the client's
+    /// address; each client then has connections of its own
+    #[arg(long, value_name = "VERSION")]
+    pub send_proxy: Option<SendProxy>,
+
     /// Clients use TLS: file with the certificate and its chain, in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
@@ -154,6 +159,16 @@ pub enum Protocol {
     Http1,
     /// HTTP/2, from the first byte on
     Http2,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SendProxy {
+    /// A line of text
+    V1,
+    /// Binary
+    V2,
 }
 
 /// What else to do.

@@ -10,7 +10,7 @@ use anyhow::Result;
 use serde::{Deserialize, Deserializer, de};
 use tailscope_record::quantity::{parse_duration, parse_percentile};
 
-use super::args::{Guard, Protocol, parse_share};
+use super::args::{Guard, Protocol, SendProxy, parse_share};
 use crate::failure::Failure;
 
 /// Nobody writes a longer one.
@@ -23,6 +23,7 @@ struct Settings {
     listen: Vec<SocketAddr>,
     replica: Vec<Replica>,
     proxy_protocol: Option<bool>,
+    send_proxy: Option<SendProxy>,
     tls: Option<Tls>,
     replica_protocol: Option<Protocol>,
     replica_tls: Option<ReplicaTls>,
@@ -110,6 +111,7 @@ pub fn apply(path: &Path, args: &mut Guard) -> Result<()> {
     args.threads = threads;
     args.replica_protocol = settings.replica_protocol.unwrap_or(args.replica_protocol);
     args.proxy_protocol = settings.proxy_protocol.unwrap_or(args.proxy_protocol);
+    args.send_proxy = settings.send_proxy.or(args.send_proxy);
     args.budget = settings.budget.unwrap_or(args.budget);
     args.hedge_at = settings.hedge_at.unwrap_or(args.hedge_at);
     args.concurrency = settings.concurrency.unwrap_or(args.concurrency);
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn a_file_says_what_the_options_say() {
         let text = "listen = ['127.0.0.1:80']\nbudget = '2%'\nhedge_at = 'p99'\ntimeout = '2s'\n\
-                    health = '/ready'\ngrace = '3s'\ncontrol = '/run/c'\n\
+                    send_proxy = 'v2'\nhealth = '/ready'\ngrace = '3s'\ncontrol = '/run/c'\n\
                     replica_tls = { ca = 'c', name = 'd' }\n[tls]\ncert = 'a'\nkey = 'b'\n\
                     [[replica]]\naddress = '127.0.0.1:81'\n[[replica]]\naddress = '[::1]:82'\n";
         let guard = applied(text).expect("it is right");
@@ -159,6 +161,7 @@ mod tests {
         assert_eq!((guard.budget, guard.hedge_at), (0.02, 0.99));
         assert_eq!(guard.timeout, Duration::from_secs(2));
         assert_eq!(guard.health.as_deref(), Some("/ready"));
+        assert_eq!(guard.send_proxy, Some(SendProxy::V2));
         assert_eq!(guard.threads, 1);
         assert_eq!(guard.tls_key, Some(PathBuf::from("b")));
         assert_eq!(guard.replica_name.as_deref(), Some("d"));
@@ -173,6 +176,7 @@ mod tests {
             ("budgt = '1%'", "budgt"),
             ("hedge_at = 'p100'", "p100"),
             ("timeout = 5", "expected a string"),
+            ("send_proxy = 'v3'", "v3"),
             ("threads = 0", "threads = 0"),
             ("tls = { cert = 'a' }", "key"),
         ] {

@@ -16,12 +16,13 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tailscope_guard::{
-    Board, Certificate, Coverage, Inherited, Options, StartError, Target, Trust, Watcher,
+    Board, Certificate, Coverage, Inherited, Options, ProxyHeader, StartError, Target, Trust,
+    Watcher,
 };
 use tailscope_kernel::hazard::SLOTS;
 
 pub use args::Guard;
-use args::{GuardCommand, Protocol};
+use args::{GuardCommand, Protocol, SendProxy};
 
 use crate::failure::Failure;
 use crate::streams::{print, say};
@@ -158,6 +159,10 @@ fn options(args: &Guard) -> Result<Options> {
     Ok(Options {
         listen: args.listen.clone(),
         proxy_protocol: args.proxy_protocol,
+        send_proxy: args.send_proxy.map(|version| match version {
+            SendProxy::V1 => ProxyHeader::V1,
+            SendProxy::V2 => ProxyHeader::V2,
+        }),
         tls: args
             .tls_cert
             .clone()
