@@ -54,6 +54,8 @@ pub enum Hold {
     Drains = 1,
     /// It has started again, and gets copies at first.
     Warms = 2,
+    /// It was asked to collect, and may begin at any moment.
+    Collects = 4,
 }
 
 /// The latest changes that a status shows.
@@ -128,17 +130,22 @@ impl Board {
     pub fn expected_end(&self, replica: usize, now: Monotonic) -> u64 {
         let word = self.words.word(replica as u32);
         let end = |kind: Kind| {
-            let usual = self.places[replica].usual_ns[kind as usize].load(Relaxed);
-            let usual = if usual == 0 || kind == Kind::Gone {
-                first_guess_ns(kind)
-            } else {
-                usual
-            };
+            let usual = self.usual_ns(replica, kind);
             // One that lasts longer than usual is expected to last as long again.
             let lasted = now.0.saturating_sub(word.since(kind).0);
             now.0 + usual.saturating_sub(lasted).max(lasted.min(usual))
         };
         word.read(now).kinds().map(end).max().unwrap_or(now.0)
+    }
+
+    /// How long a hazard of this kind usually lasts.
+    #[must_use]
+    pub fn usual_ns(&self, replica: usize, kind: Kind) -> u64 {
+        match self.places[replica].usual_ns[kind as usize].load(Relaxed) {
+            0 => first_guess_ns(kind),
+            _ if kind == Kind::Gone => first_guess_ns(kind),
+            usual => usual,
+        }
     }
 
     /// The words.

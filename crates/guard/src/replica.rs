@@ -9,7 +9,7 @@ use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::Kind;
 use tokio::sync::Notify;
 
-use crate::board::Board;
+use crate::board::{Board, Hold};
 
 /// After a failed connection a replica gets no request for so long, and twice that after the next.
 const FIRST_BACKOFF_NS: u64 = 50_000_000;
@@ -291,6 +291,10 @@ impl Fleet {
             Rank::Down(replica.down_until.load(Relaxed))
         } else if self.steers && !active.is_empty() {
             Rank::Hazard(self.board.expected_end(replica.slot, now))
+        } else if self.steers && self.board.is_held(replica.slot, Hold::Collects) {
+            // As if it had begun: a request that comes now would wait for its end.
+            let usual = self.board.usual_ns(replica.slot, Kind::Collection);
+            Rank::Hazard(now.0 + usual)
         } else if self.steers && self.board.is_held_at_all(replica.slot) {
             Rank::Held(replica.outstanding())
         } else {

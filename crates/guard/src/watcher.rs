@@ -251,6 +251,8 @@ impl Work {
         let waits = |slot| self.board.words().word(slot).since(Kind::Runqueue).0 != 0;
         let pause = match &self.hazards {
             _ if !self.collectors.is_empty() => LOOK,
+            // A replica without requests is to collect at once.
+            _ if self.seats.iter().any(|seat| seat.drain.is_held()) => LOOK,
             None => POLL,
             Some(_) if slots.any(waits) => LOOK,
             Some(_) => GLANCE,

@@ -3,7 +3,6 @@
 use tailscope_signals::hazard::Words;
 
 use super::*;
-use crate::board::Hold;
 
 fn fleet(concurrency: usize) -> Arc<Fleet> {
     let words = Words::in_memory(5).expect("memory");
@@ -27,6 +26,18 @@ fn the_fewest_outstanding_requests_win() {
     assert!(fleet.replicas().iter().all(|r| r.outstanding() == 10));
     drop(leases);
     assert!(fleet.replicas().iter().all(|r| r.outstanding() == 0));
+}
+
+#[test]
+fn one_that_is_about_to_collect_gets_nothing_while_another_is_back_sooner() {
+    let fleet = fleet(0);
+    let board = fleet.board();
+    board.hold(0, Hold::Drains, true);
+    hazard(&fleet, 1, Kind::Safepoint);
+    hazard(&fleet, 2, Kind::Gone);
+    assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(0));
+    board.hold(0, Hold::Collects, true);
+    assert_eq!(fleet.pick(&[]).map(|lease| lease.slot()), Some(1));
 }
 
 #[test]

@@ -12,8 +12,15 @@ use crate::attach;
 use crate::board::Hold;
 use crate::hsperf::Eden;
 
-/// A replica is drained when its eden is full by this share.
+/// A replica is drained at the latest when its eden is full by this share, and not below the other.
 const NEARLY_FULL: f64 = 0.8;
+const HALF_FULL: f64 = 0.4;
+/// Room is kept for this multiple of the time that drains usually take.
+const MARGIN: f64 = 1.5;
+/// How long a drain takes before any was seen.
+const FIRST_GUESS: Duration = Duration::from_millis(50);
+/// The speed at which eden fills is measured over so long.
+const STRETCH: Duration = Duration::from_millis(50);
 /// It is taken back if it has not answered its requests after so long.
 const MOST: Duration = Duration::from_millis(500);
 /// After it was kept from requests for so long, it gets some for at least this multiple of that: a
@@ -39,10 +46,36 @@ struct Facts {
     /// How full its eden is.
     fill: f64,
     outstanding: usize,
+    /// JVMs that are drained in turns, this one too.
+    turns: usize,
     /// Another one is calm, and none is drained.
     may: bool,
     /// Whether it was asked, and has not answered.
     is_asked: bool,
+}
+
+/// How fast an eden fills, as a share of it a second: the latest stretch has a quarter of the weight.
+#[derive(Debug, Default)]
+struct Filling {
+    /// When it was looked at, and how full it was.
+    seen: Option<(Instant, f64)>,
+    speed: f64,
+}
+
+impl Filling {
+    fn look(&mut self, fill: f64, now: Instant) {
+        match self.seen {
+            // A collection has emptied it.
+            Some((_, before)) if fill < before => self.seen = Some((now, fill)),
+            Some((at, before)) if now.duration_since(at) >= STRETCH => {
+                let speed = (fill - before) / now.duration_since(at).as_secs_f64();
+                self.speed += (speed - self.speed) / 4.0;
+                self.seen = Some((now, fill));
+            }
+            Some(_) => {}
+            None => self.seen = Some((now, fill)),
+        }
+    }
 }
 
 /// The draining of one replica.
@@ -51,6 +84,9 @@ struct Draining {
     state: State,
     rests_until: Option<Instant>,
     vain: u32,
+    filling: Filling,
+    /// How long it is usually kept from requests: the latest time has a quarter of the weight.
+    usual: Duration,
 }
 
 impl Default for Draining {
@@ -59,6 +95,8 @@ impl Default for Draining {
             state: State::Serves,
             rests_until: None,
             vain: 0,
+            filling: Filling::default(),
+            usual: FIRST_GUESS,
         }
     }
 }
@@ -68,9 +106,20 @@ impl Draining {
         self.state != State::Serves
     }
 
+    /// How full its eden is when it is to be drained. Replicas that get the same load fill at the
+    /// same time, and are drained one after the other. While the first are, the last one still fills,
+    /// and gets their share of the load too.
+    fn limit(&self, turns: usize) -> f64 {
+        let room = MARGIN * turns as f64 * self.filling.speed * self.usual.as_secs_f64();
+        (1.0 - room).clamp(HALF_FULL, NEARLY_FULL)
+    }
+
     /// Goes on. True: it is to be asked to collect now.
     fn step(&mut self, facts: Facts, now: Instant) -> bool {
-        let is_full = facts.fill >= NEARLY_FULL;
+        if !self.is_held() {
+            self.filling.look(facts.fill, now);
+        }
+        let is_full = facts.fill >= self.limit(facts.turns);
         match self.state {
             State::Serves => {
                 let rests = self.rests_until.is_some_and(|until| now < until);
@@ -95,8 +144,11 @@ impl Draining {
     }
 
     fn take_back(&mut self, since: Instant, now: Instant) -> bool {
+        let took = now.duration_since(since);
         self.state = State::Serves;
-        self.rests_until = Some(now + now.duration_since(since) * REST);
+        self.rests_until = Some(now + took * REST);
+        self.usual = self.usual * 3 / 4 + took / 4;
+        self.filling.seen = None;
         false
     }
 }
@@ -123,6 +175,11 @@ impl Drain {
         if self.eden.is_none() && is_due {
             self.eden = Eden::of(*pid).map(|eden| (*pid, eden));
         }
+    }
+
+    /// Whether it is kept from requests.
+    pub(super) fn is_held(&self) -> bool {
+        self.draining.is_held()
     }
 
     /// Why it can't be drained.
@@ -175,7 +232,9 @@ impl Work {
             !seat.pids.is_empty() && is_free
         };
         let calm = self.seats.iter().filter(|seat| is_calm(seat)).count();
-        let mut is_one_held = self.seats.iter().any(|one| one.drain.draining.is_held());
+        let mut is_one_held = self.seats.iter().any(|one| one.drain.is_held());
+        let turns = self.seats.iter().filter(|one| one.drain.eden.is_some());
+        let turns = turns.count();
         for seat in &mut self.seats {
             let slot = seat.slot as usize;
             let others = calm - usize::from(is_calm(seat));
@@ -188,6 +247,7 @@ impl Work {
             let facts = Facts {
                 fill: eden.map_or(0.0, |(_, eden)| eden.fill()),
                 outstanding: board.outstanding(slot).load(Relaxed),
+                turns,
                 may: others > 0 && !is_one_held,
                 is_asked: seat.drain.asked.is_some(),
             };
@@ -195,8 +255,10 @@ impl Work {
                 seat.drain.ask();
                 board.asked(slot);
             }
-            let is_held = seat.drain.draining.is_held();
+            let is_held = seat.drain.is_held();
             is_one_held |= is_held;
+            let collects = matches!(seat.drain.draining.state, State::Collects(_));
+            board.hold(slot, Hold::Collects, collects);
             board.hold(slot, Hold::Drains, is_held);
         }
     }
@@ -209,6 +271,7 @@ mod tests {
     const FULL: Facts = Facts {
         fill: 0.9,
         outstanding: 2,
+        turns: 2,
         may: true,
         is_asked: false,
     };
@@ -236,6 +299,23 @@ mod tests {
         assert!(!draining.step(Facts { fill: 0.0, ..idle }, at(100)) && !draining.is_held());
         assert!(!draining.step(FULL, at(499)) && !draining.is_held());
         assert!(!draining.step(FULL, at(500)) && draining.is_held());
+    }
+
+    #[test]
+    fn an_eden_that_fills_fast_is_drained_sooner() {
+        let start = Instant::now();
+        let mut draining = Draining::default();
+        let mut at = |ms: u64, fill: f64| {
+            let now = start + Duration::from_millis(ms);
+            draining.step(Facts { fill, ..FULL }, now);
+            (draining.limit(2), draining.is_held())
+        };
+        assert_eq!(at(0, 0.0), (NEARLY_FULL, false));
+        // Four times a second. A drain takes 50 ms.
+        let filled = [at(50, 0.2), at(100, 0.4), at(150, 0.6)];
+        let (limit, is_held) = filled[2];
+        assert!((0.6..0.7).contains(&limit) && !is_held, "{limit}");
+        assert!(at(160, 0.7).1, "before it is full by 0.8");
     }
 
     #[test]
