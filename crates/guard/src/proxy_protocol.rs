@@ -159,7 +159,7 @@ fn version_2(command: u8, family: u8, rest: &[u8]) -> Option<Option<Ends>> {
         (LOCAL, _) => Some(None), // the proxy's own health check
         (PROXY, TCP_4) => {
             let both: &[u8; 8] = rest.first_chunk()?;
-            let at = |from: usize| Ipv4Addr::from_octets([0, 1, 2, 3].map(|i| both[from + i]));
+            let at = |from: usize| Ipv4Addr::from([0, 1, 2, 3].map(|i| both[from + i]));
             Some(Some(with_ports(at(0).into(), at(4).into(), &rest[8..])?))
         }
         (PROXY, TCP_6) => {
