@@ -1,9 +1,8 @@
 """How many collections of a pair of JVMs meet a request, with guard's `--drain-gc` and without it?
 
-Two JVMs with G1 and an eden of 24 MiB make 64 KiB of garbage with each request, so each collects
-a few times a second at most. An open loop asks guard. A collection meets a request if it begins while its
-replica has a request that it has not answered. The first seconds are not counted, while guard and
-the JVMs warm up.
+Two JVMs with G1 and an eden of 24 MiB make 64 KiB of garbage with each request. An open loop asks
+guard. A collection meets a request if it begins while its replica has a request that it has not
+answered. The first seconds are not counted, while guard and the JVMs warm up.
 
     .venv/bin/python bench/guard_drains.py
     .venv/bin/python bench/guard_drains.py --seconds 60 --rate 800 --no-result
