@@ -58,7 +58,9 @@ def node(folder: Path) -> Iterator[tuple[Started, int]]:
         pytest.skip("node is not installed")
     port = free_port()
     source = installed.ROOT / "tests" / "programs" / "planted.js"
-    with Started(["node", "--perf-basic-prof", source, port]) as server:
+    # V8 also writes a log, for each isolate into the working directory unless it is given a file.
+    log = ("--no-logfile-per-isolate", f"--logfile={folder / 'v8.log'}")
+    with Started(["node", "--perf-basic-prof", *log, source, port]) as server:
         try:
             served(server, port)
             yield server, port
