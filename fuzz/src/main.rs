@@ -20,6 +20,7 @@ use tailscope_signals::row::Row;
 use tailscope_symbols::elf::Elf;
 use tailscope_symbols::functions::Functions;
 use tailscope_symbols::lines::Lines;
+use tailscope_symbols::perf_map::PerfMap;
 use tailscope_symbols::sdk::{Address, SdkFile};
 use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
 use tailscope_symbols::{cxx, table, usdt};
@@ -38,6 +39,7 @@ fn chosen() -> fn(&[u8]) {
         Ok("region") => region,
         Ok("row") => row,
         Ok("elf") => elf,
+        Ok("perf-map") => perf_map,
         Ok("hsperfdata") => observe::hsperfdata,
         Ok("window") => window,
         Ok("agent-toml") => |bytes| agent::config(&String::from_utf8_lossy(bytes)),
@@ -140,6 +142,13 @@ fn elf(bytes: &[u8]) {
             stack: &bytes[..bytes.len().min(1 << 14)],
         };
         let _ = unwinder.chain(&mut Memory::default(), thread, |_| true);
+    }
+}
+
+fn perf_map(bytes: &[u8]) {
+    let map = PerfMap::read(&file_of(bytes), bytes.len() as u64, 1 << 15).expect("in memory");
+    for address in ADDRESSES {
+        let _ = map.find(address);
     }
 }
 

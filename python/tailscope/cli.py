@@ -133,6 +133,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="also write the stacks of slow and usual spans, for flame graphs (speedscope.app)",
     )
+    found.add_argument(
+        "--pprof", metavar="FILE", help="the same as one profile for pprof: values slow and usual"
+    )
     found.add_argument("--seed", type=int, default=1, help="seed of random samples; default: 1")
     found.add_argument(
         "--engine",
@@ -253,12 +256,13 @@ def run(chosen: argparse.Namespace) -> int:
         save(explanation, chosen.html)
         if not chosen.quiet:
             complain(f"tailscope explain: wrote {chosen.html}")
-    if chosen.speedscope:
-        from tailscope.present import speedscope
+    from tailscope.present import pprof, speedscope
 
-        speedscope.save(ledger, explanation, chosen.speedscope)
-        if not chosen.quiet:
-            complain(f"tailscope explain: wrote {chosen.speedscope}")
+    for kind, file in ((speedscope, chosen.speedscope), (pprof, chosen.pprof)):
+        if file:
+            kind.save(ledger, explanation, file)
+            if not chosen.quiet:
+                complain(f"tailscope explain: wrote {file}")
     return 0
 
 

@@ -25,11 +25,12 @@ SPAN = "uprobe:{}:handle_request"
 def planted(record: Record, program: Program) -> Callable[..., Path]:
     """Records a mode of the program from its first instruction to its end."""
 
-    def to_its_end(mode: str, *flags: str, requests: int = REQUESTS) -> Path:
-        path = program("planted.c", *flags)
+    def to_its_end(
+        mode: str, requests: int = REQUESTS, us: int = PLANTED_US, name: str = "ledger"
+    ) -> Path:
+        path = program("planted.c")
         recorder = record(
-            *("--span", SPAN.format(path), "--stacks"),
-            *("--", path, mode, requests, PLANTED_US),
+            *("--span", SPAN.format(path), "--stacks"), *("--", path, mode, requests, us), name=name
         )
         recorder.wait().clean()
         return recorder.ledger
@@ -85,6 +86,22 @@ def test_the_planted_function_is_named_first_with_its_size_and_callers(
     # A wait is sampled with its length; a tick sees few milliseconds of each span on the CPU.
     difference, slack = first["difference"], 0.15 * truth
     assert 0 < difference["lo"] - slack < truth < difference["hi"] + slack, (first, truth)
+
+
+@pytest.mark.measures
+def test_the_function_that_takes_longer_than_before_is_named_by_diff(
+    planted: Callable[..., Path],
+) -> None:
+    sides = [planted("cpu", us=us, name=f"cpu{us}") for us in (1000, 4000)]
+    (kind,) = ledger.diff(*sides)["kinds"]
+    assert [one["cause"] for one in kind["code"]["causes"]][:1] == ["running"], kind["code"]
+    first = kind["code"]["causes"][0]["functions"][0]
+    assert first["function"] == "planted_cpu", first
+    assert first["change"]["lo"] <= first["change"]["ns"] <= first["change"]["hi"]
+    # Nearly all spans of the tail call it; other work of the machine takes some places.
+    assert 1.5e6 < first["change"]["ns"] < 4e6, first
+    back = ledger.diff(*reversed(sides))["kinds"][0]["code"]["causes"][0]["functions"][0]
+    assert back["function"] == "planted_cpu" and back["change"]["hi"] < 0, back
 
 
 @pytest.mark.measures

@@ -81,6 +81,12 @@ impl Mapping {
         self.path.ends_with(DELETED)
     }
 
+    /// Whether it is the process's own memory, of no file: also where the process gave it a name.
+    #[must_use]
+    pub fn is_memory(&self) -> bool {
+        self.path.is_empty() || self.path.starts_with("[anon:")
+    }
+
     /// The file's name, as the process had it when it mapped the file.
     #[must_use]
     pub fn name(&self) -> &Path {

@@ -24,6 +24,27 @@ pub fn start_of(pid: u32) -> Option<u64> {
     fields.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// When a process began, in seconds since 1970, rounded; `None`: it is gone.
+#[must_use]
+pub fn start_unix(pid: u32) -> Option<i64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let booted = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
+    let ticks = start_of(pid)? / rustix::param::clock_ticks_per_second();
+    booted
+        .trim()
+        .parse::<i64>()
+        .ok()?
+        .checked_add_unsigned(ticks)
+}
+
+/// The number that a process has for itself, in a container another one than here; `None`: it is gone.
+#[must_use]
+pub fn innermost_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+    ids.split_whitespace().last()?.parse().ok()
+}
+
 /// Device and inode, as `stat` has them.
 pub type FileId = (u64, u64);
 
@@ -70,6 +91,19 @@ mod tests {
         assert_eq!((seconds, nanos), (about.mtime(), about.mtime_nsec()));
         assert_eq!(program_of(std::process::id()), Some(id));
         assert_eq!(program_of(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_process_began_in_the_past_and_knows_its_number() {
+        let us = std::process::id();
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("later");
+        let began = start_unix(us).expect("we run");
+        assert!(began > 0 && began <= now.as_secs() as i64 + 2);
+        assert_eq!(innermost_pid(us), Some(us));
+        assert_eq!(
+            (start_unix(u32::MAX), innermost_pid(u32::MAX)),
+            (None, None)
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod functions;
 pub mod kallsyms;
 pub mod lines;
 pub mod nearest;
+pub mod perf_map;
 pub mod sdk;
 pub mod table;
 pub mod unwind;

@@ -24,6 +24,8 @@ FOLDER = "_stacks"
 MEMORY_LIMIT = "1GB"
 #: What the kernel's code and code in no file have as their module.
 KERNEL, NOWHERE = "[kernel]", "[unknown]"
+#: What code has that a process made at run time.
+JIT = "[JIT]"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Frame:
         """The function, or where the code is: `libc.so.6+0x9f2c0`."""
         if self.function:
             return self.function
+        if self.module == JIT:
+            return "JIT code"
         return f"{Path(self.module).name}+{self.address:#x}"
 
 
@@ -74,6 +78,8 @@ class Sampling:
     period_ns: int
     lost: int
     warnings: tuple[str, ...]
+    #: The part (0 to 1) with code made at run time whose function is not known.
+    unnamed_jit_share: float = 0.0
 
 
 class StackTables:
@@ -125,11 +131,13 @@ class StackTables:
 
     def sampling(self, span: str) -> Sampling:
         """What is known of all samples of a span name."""
-        count, cut = self.one(
-            "SELECT count(*), count(*) FILTER (NOT coalesce(w.whole, false)) FROM samples "
-            "LEFT JOIN (SELECT ledger, stack, bool_and(whole = 1) AS whole FROM stacks "
+        count, cut, unnamed = self.one(
+            "SELECT count(*), count(*) FILTER (NOT coalesce(w.whole, false)), "
+            "count(*) FILTER (coalesce(w.unnamed, false)) FROM samples "
+            "LEFT JOIN (SELECT ledger, stack, bool_and(whole = 1) AS whole, "
+            "bool_or(module = ? AND function = '') AS unnamed FROM stacks "
             "GROUP BY ledger, stack) AS w USING (ledger, stack) WHERE span = ?",
-            [span],
+            [JIT, span],
         )
         return Sampling(
             samples=count,
@@ -137,6 +145,7 @@ class StackTables:
             period_ns=self.period_ns,
             lost=self.lost,
             warnings=tuple(self.warnings),
+            unnamed_jit_share=unnamed / count if count else 0.0,
         )
 
     def one(self, text: str, values: Sequence[object]) -> tuple[int, ...]:

@@ -9,6 +9,9 @@ from tailscope.quantity import count, duration, percent, span_of_time
 from tailscope.statistics.code import FunctionDifference
 from tailscope.statistics.explanation import Explanation
 
+#: From this part of the samples on, it is worth a hint that JIT code has no names.
+HINTED = 0.05
+
 
 def functions(explanation: Explanation, cause: str, terminal: Terminal) -> Iterator[str]:
     """The functions of a cause that take longer in slow spans, a line each."""
@@ -42,4 +45,9 @@ def sampling(explanation: Explanation) -> str:
         text += f"; {count(taken.lost)} lost"
     if not any(one.functions for one in explanation.code.causes):
         text += "; no function takes longer in slow spans beyond doubt"
+    if taken.unnamed_jit_share >= HINTED:
+        text += (
+            f"; {percent(taken.unnamed_jit_share)} have JIT code without a name: run Node with "
+            "--perf-basic-prof; for Java, run jcmd PID Compiler.perfmap before the recording ends"
+        )
     return "; ".join((text, *taken.warnings))

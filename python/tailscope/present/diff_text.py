@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tailscope.present.terminal import ACCENT, BOLD, DIM, Terminal, noticed
 from tailscope.quantity import Interval, count, duration, figures, growth, percent, scale, signed
 from tailscope.statistics.change import MEDIAN, CauseChange, Change, PercentileChange
+from tailscope.statistics.code_change import FunctionChange
 from tailscope.statistics.diff import Diff, Kind, Verdict
 
 #: So many kinds are shown whole; the others get a line each.
@@ -27,7 +28,7 @@ def render(
     for kind in diff.kinds[:WHOLE]:
         lines += [*terminal.wrapped(sentence(kind, diff), BOLD), ""]
         lines += [*percentiles(kind, terminal), ""]
-        lines += [*causes(kind.change, terminal), ""]
+        lines += [*causes(kind.change, terminal), *functions(kind, diff, terminal), ""]
         lines += of_median(kind.change, terminal)
     lines += others(diff, terminal)
     lines += asked(diff, terminal)
@@ -117,6 +118,33 @@ def causes(
 ) -> Iterator[str]:
     """What the target percentile is made of, on both sides."""
     return parts(found.target, found.causes, terminal, sides)
+
+
+def functions(kind: Kind, diff: Diff, terminal: Terminal) -> Iterator[str]:
+    """The functions that changed, under their causes; where none did, that is said."""
+    if kind.code is None:
+        return
+    named = [one for one in kind.code.causes if one.functions]
+    if not named:
+        text = "stacks: no function's time in slow spans changed beyond doubt"
+        yield from terminal.wrapped(text, DIM, indent="  ")
+        return
+    text = f"functions, by their mean time in a span at or above {diff.target.name}:"
+    yield from terminal.wrapped(text, indent="  ")
+    for cause in named:
+        for one in cause.functions:
+            line = f"  {cause.cause}: {function_line(one)}"
+            yield from terminal.wrapped(line, DIM, indent="      ")
+
+
+def function_line(one: FunctionChange) -> str:
+    """`+3.01 ms (+2.90…+3.10 ms) in planted_lock ← handle; 0 ns, then 3.01 ms`."""
+    path = " ← ".join((one.function, *one.callers))
+    through = f", in {one.through}" if one.through else ""
+    return (
+        f"{signed(one.change.ns)} ({signed_span(one.change)}) in {path}{through}; "
+        f"{duration(one.base_ns)}, then {duration(one.new_ns)}"
+    )
 
 
 def of_median(found: Change, terminal: Terminal) -> Iterator[str]:

@@ -14,17 +14,18 @@ from pathlib import Path
 from tailscope.errors import TailscopeError
 
 
-def write(file: str, text: str) -> None:
+def write(file: str, content: str | bytes) -> None:
     """Write a whole file in place of what is there: a reader sees the old one or the new one."""
     place = Path(file)
     try:
+        data = content.encode() if isinstance(content, str) else content
         if place.exists() and not (place.is_file() or place.is_dir()):
             # A device or a pipe, such as /dev/stdout, is not replaced.
-            place.write_text(text, encoding="utf-8")
+            place.write_bytes(data)
             return
         partial = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-        with os.fdopen(new(partial), "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(new(partial), "wb") as stream:
+            stream.write(data)
         os.replace(partial, place)
     except BrokenPipeError:
         raise

@@ -11,41 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from tailscope.errors import LedgerError
 from tailscope.escaping import escaped_in_json
 from tailscope.ledger.ledger import Ledger
-from tailscope.ledger.stacks import Samples, Stack, StackTables
+from tailscope.present.mean_stacks import MeanStacks, slow_and_usual
 from tailscope.present.output import write
 from tailscope.statistics.explanation import Explanation
-from tailscope.statistics.flame import CUT
-from tailscope.statistics.slow_and_usual import LONGEST
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def save(ledger: Ledger, explanation: Explanation, file: str) -> None:
     """Write the file."""
-    found = explanation.code
-    if found is None:
-        raise LedgerError("the ledger has no stacks of a tail: record with --stacks")
-    tables = StackTables(ledger)
     frames = Frames()
-    name = explanation.span.name
-    try:
-        slow = tables.samples(name, found.tail_from_ns, LONGEST)
-        usual = tables.samples(name, *found.usual_ns)
-        profiles = [
-            profile(f"slow spans of {name}", slow, found.tail_spans, frames),
-            profile(f"usual spans of {name}", usual, found.usual_spans, frames),
-        ]
-    finally:
-        tables.close()
     document = {
         "$schema": SCHEMA,
         "exporter": "tailscope",
-        "name": f"{explanation.target.name} of {name}",
+        "name": f"{explanation.target.name} of {explanation.span.name}",
+        "profiles": [profile(side, frames) for side in slow_and_usual(ledger, explanation)],
         "shared": {"frames": frames.listed},
-        "profiles": profiles,
     }
     write(file, escaped_in_json(json.dumps(document, ensure_ascii=False)))
 
@@ -65,28 +48,18 @@ class Frames:
             self.listed.append({"name": name} | ({"file": file} if file else {}))
         return self.numbers[key]
 
-    def of(self, cause: str, stack: Stack) -> list[int]:
-        """A stack, the outermost frame first."""
-        outer = [self.number(cause)] + ([] if stack.whole else [self.number(CUT)])
-        return outer + [self.number(one.name, one.module) for one in reversed(stack.frames)]
 
-
-def profile(name: str, samples: Samples, spans: float, frames: Frames) -> dict[str, Any]:
+def profile(side: MeanStacks, frames: Frames) -> dict[str, Any]:
     """The mean of some spans."""
-    sums: dict[tuple[str, int], float] = {}
-    times = samples.ns * samples.weight / max(spans, 1e-9)
-    for cause, stack, ns in zip(samples.cause, samples.stack, times, strict=True):
-        key = (cause, int(stack))
-        sums[key] = sums.get(key, 0.0) + float(ns)
     # Equal stacks side by side: the picture is read from left to right.
     chains = sorted(
-        (frames.of(cause, samples.stacks.get(stack, Stack((), False))), ns)
-        for (cause, stack), ns in sums.items()
+        ([frames.number(cause), *(frames.number(one.name, one.module) for one in stack)], ns)
+        for (cause, stack), ns in side.ns.items()
     )
     weights = [ns for _, ns in chains]
     return {
         "type": "sampled",
-        "name": name,
+        "name": side.title,
         "unit": "nanoseconds",
         "startValue": 0,
         "endValue": float(np.sum(weights)),

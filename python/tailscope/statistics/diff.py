@@ -7,6 +7,7 @@ its target percentile is made of (`contribution`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -23,6 +24,7 @@ from tailscope.ledger.totals import Overview
 from tailscope.quantity import percent
 from tailscope.statistics.bootstrap import CONFIDENCE, REPLICATES
 from tailscope.statistics.change import MEDIAN, Change, PercentileChange, change, change_dict
+from tailscope.statistics.code_change import CodeChange, StackPair
 from tailscope.statistics.contribution import Side
 from tailscope.statistics.coverage import Coverage, covered
 from tailscope.statistics.explanation import FEW
@@ -54,6 +56,8 @@ class Kind:
     name: str
     change: Change
     verdict: Verdict | None
+    #: The functions that changed; None where a ledger has no stacks.
+    code: CodeChange | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ def kind_dict(kind: Kind) -> dict[str, Any]:
         "span": kind.name,
         "verdict": kind.verdict.value if kind.verdict else None,
         **change_dict(found),
+        "code": kind.code.to_dict() if kind.code else None,
     }
 
 
@@ -124,7 +129,11 @@ def diff(
     seed: int = 1,
 ) -> Diff:
     """Compare two ledgers, kind by kind."""
-    with connect(base) as first, connect(new) as second:
+    with (
+        connect(base) as first,
+        connect(new) as second,
+        closing(StackPair(base, new)) as stacks,
+    ):
         before = look_over(first, base)
         after = look_over(second, new)
         weights = weights_by_name(before[0]), weights_by_name(after[0])
@@ -142,8 +151,10 @@ def diff(
                 side(second, *after, new, name, target, 2 * seed + 1),
             )
             found = change(*in_storms(*sides, target, seed), target, percentiles)
-            kinds.append(Kind(name, found, verdict(found.target, fail_over)))
+            functions = stacks.compare(name, sides, found, target.quantile, seed)
+            kinds.append(Kind(name, found, verdict(found.target, fail_over), functions))
         targets = [(kind.name, kind.change.target) for kind in kinds]
+        of_stacks = tuple(stacks.warnings)
         coverage = (
             covered(first, before[1], before[0], base, [(n, t.base.ns) for n, t in targets]),
             covered(second, after[1], after[0], new, [(n, t.new.ns) for n, t in targets]),
@@ -160,7 +171,7 @@ def diff(
         unknown_base=tuple(cause for cause in CAUSES if cause in unknown[0] - unknown[1]),
         unknown_new=tuple(cause for cause in CAUSES if cause in unknown[1] - unknown[0]),
         notices=(*incomplete(base, new, before[0], after[0]), *uncovered(coverage)),
-        warnings=tuple(careful(base, new, before[0], after[0], names, kinds, target)),
+        warnings=(*careful(base, new, before[0], after[0], names, kinds, target), *of_stacks),
         coverage=coverage,
     )
 

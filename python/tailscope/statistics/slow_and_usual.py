@@ -7,6 +7,7 @@ as those of the target do. Times are ns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,12 +49,23 @@ def apart(spans: Spans, baseline: Baseline) -> tuple[Group, Group]:
     low, high = (walls.bin_at(quantile) for quantile in USUAL)
     floor = max(walls.bin_at(baseline.quantile), high + 1)
     edges = [int(edge) for edge in lower_edge(np.array([low, high + 1, floor]))]
+    groups = grouped(spans, edges, baseline.draws.counts)
+    return groups(3, edges[2], LONGEST), groups(1, edges[0], edges[1] - 1)
+
+
+def grouped(
+    spans: Spans, edges: list[int], counts: NDArray[np.float64]
+) -> Callable[[int, int, int], Group]:
+    """Spans in classes: those between two edges (ns), below the first, and from the last on.
+
+    The result makes a group of the class with a number and those wall times. `counts`: how often
+    each replicate (row) holds each block of time.
+    """
     causes = [cause for cause in spans.active if not spans.nullable((cause,))]
     sums = measure.class_sums(spans, edges, causes)
     weight, wall = sums.pop("weight"), sums.pop("wall")
     if len(causes) == len(spans.active):
         sums[RUNNING] = np.maximum(wall - sum(sums.values(), np.zeros_like(wall)), 0.0)
-    counts = baseline.draws.counts
 
     def group(number: int, from_ns: int, to_ns: int) -> Group:
         total = float(weight[:, number].sum())
@@ -66,4 +78,4 @@ def apart(spans: Spans, baseline: Baseline) -> tuple[Group, Group]:
         }
         return Group(from_ns, to_ns, total, means)
 
-    return group(3, edges[2], LONGEST), group(1, edges[0], edges[1] - 1)
+    return group

@@ -88,6 +88,18 @@ def explain(*ledgers: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+def diff(base: Path, new: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What `tailscope diff --json` says."""
+    done = subprocess.run(
+        [installed.tailscope(), "diff", base, new, *options, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
+
+
 def culprits(explanation: dict[str, Any], causes: frozenset[str] | set[str]) -> list[str]:
     """Who is to blame for these causes in the tail, the one with most of their time first."""
     time: dict[str, float] = {}

@@ -95,9 +95,7 @@ pub(super) fn described(bytes: &[u8]) -> Result<Vec<Described>, NotHotSpots> {
 /// and that nobody else may write to, and only if it is a file of that user's.
 fn file_of(pid: u32) -> Option<File> {
     let user = owner::of(pid)?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
-    let own = ids.split_whitespace().last()?;
+    let own = owner::innermost_pid(pid)?.to_string();
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let folder = rooted::open_folder(&root, Path::new("/tmp")).ok()?;
     let folders = fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()?;
@@ -114,7 +112,7 @@ fn file_of(pid: u32) -> Option<File> {
             })
         })
         .find_map(|entry| {
-            let path = Path::new("/tmp").join(entry.file_name()).join(own);
+            let path = Path::new("/tmp").join(entry.file_name()).join(&own);
             let file = rooted::open(&root, &path).ok()?;
             let about = file.metadata().ok()?;
             (about.uid() == user).then_some(file)

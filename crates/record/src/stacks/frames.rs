@@ -15,7 +15,9 @@ pub(super) enum Frame {
     Kernel(u64),
     /// A byte of a file, by the file's number.
     Code { module: u32, offset: u64 },
-    /// An address of a process that is in no file: made at run time, or the process is gone.
+    /// Code that a process made at run time: which process (`made.rs`), and the address.
+    Made { process: u32, address: u64 },
+    /// An address of a process whose code is not known: it is gone, for example.
     Unknown(u64),
 }
 

@@ -5,9 +5,10 @@
 //! have the kernel's clock, so the join is exact. What no row asks for is forgotten.
 //!
 //! Callers are found at once, while the process runs. Names are found when the recording ends,
-//! in the very files that were mapped.
+//! in the very files that were mapped. Code made at run time has its names in the process's perf map.
 
 mod frames;
+mod made;
 mod names;
 mod processes;
 mod tables;
@@ -213,8 +214,9 @@ impl StackPipeline {
     }
 
     /// Finds the names, and writes what is left.
-    pub(crate) fn finish(self, ledger: &LedgerWriter) -> Result<()> {
-        let names = names::Namer::new(&self.kernel, self.processes.modules());
+    pub(crate) fn finish(mut self, ledger: &LedgerWriter) -> Result<()> {
+        let made = self.processes.take_made();
+        let names = names::Namer::new(&self.kernel, self.processes.modules(), made);
         tables::write_stacks(ledger, &self.stacks, names)?;
         self.samples.finish()
     }

@@ -6,11 +6,14 @@ use tailscope_symbols::functions::Functions;
 use tailscope_symbols::kallsyms::Kallsyms;
 
 use super::frames::Frame;
+use super::made::Made;
 use super::processes::Module;
 
 /// What the kernel's frames have as their file.
 pub(super) const KERNEL: &str = "[kernel]";
-/// What frames in no file have.
+/// What code has that was made at run time.
+const JIT: &str = "[JIT]";
+/// What frames have that are in none of these.
 const NOWHERE: &str = "[unknown]";
 
 /// A frame in words.
@@ -29,15 +32,17 @@ pub(super) struct Named {
 pub(super) struct Namer<'n> {
     kernel: &'n Kallsyms,
     modules: &'n [Module],
+    made: Made,
     functions: HashMap<u32, Functions>,
     known: HashMap<Frame, Named>,
 }
 
 impl<'n> Namer<'n> {
-    pub(super) fn new(kernel: &'n Kallsyms, modules: &'n [Module]) -> Self {
+    pub(super) fn new(kernel: &'n Kallsyms, modules: &'n [Module], made: Made) -> Self {
         Self {
             kernel,
             modules,
+            made,
             functions: HashMap::new(),
             known: HashMap::new(),
         }
@@ -61,6 +66,11 @@ impl<'n> Namer<'n> {
                     .into_iter()
                     .collect(),
                 module: KERNEL.to_owned(),
+                address,
+            },
+            Frame::Made { process, address } => Named {
+                functions: self.made.name(process, address).into_iter().collect(),
+                module: JIT.to_owned(),
                 address,
             },
             Frame::Unknown(address) => Named {

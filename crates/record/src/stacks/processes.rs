@@ -17,6 +17,7 @@ use tailscope_symbols::debug_file::DebugFile;
 use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
 
 use super::frames::Frame;
+use super::made::Made;
 
 /// Files that are kept open, at most.
 const MOST_MODULES: usize = 512;
@@ -85,12 +86,23 @@ struct Mapped {
     start: u64,
     end: u64,
     offset: u64,
-    /// `None`: of no file.
-    module: Option<u32>,
+    code: In,
+}
+
+/// What a mapping is of.
+#[derive(Debug, Clone, Copy)]
+enum In {
+    Module(u32),
+    /// Memory of the process itself.
+    Memory,
+    /// The kernel's own, or of a file that found no room.
+    Other,
 }
 
 #[derive(Debug, Default)]
 struct Process {
+    /// Its number in `Made`, where it has code in its own memory.
+    made: Option<u32>,
     /// By address.
     mapped: Vec<Mapped>,
     unwinder: Unwinder,
@@ -106,16 +118,13 @@ impl Process {
     }
 
     fn frame(&self, address: u64) -> Frame {
-        match self.at(address) {
-            Some(&Mapped {
-                start,
-                offset,
-                module: Some(module),
-                ..
-            }) => Frame::Code {
+        let mapped = self.at(address);
+        match (mapped.map(|mapped| (mapped.code, mapped)), self.made) {
+            (Some((In::Module(module), &Mapped { start, offset, .. })), _) => Frame::Code {
                 module,
                 offset: address - start + offset,
             },
+            (Some((In::Memory, _)), Some(process)) => Frame::Made { process, address },
             _ => Frame::Unknown(address),
         }
     }
@@ -129,6 +138,7 @@ pub(super) struct Processes {
     numbers: HashMap<(tailscope_process::rooted::FileKey, Version), u32>,
     tables: usize,
     memory: Memory,
+    made: Made,
 }
 
 impl Processes {
@@ -174,10 +184,11 @@ impl Processes {
 
     /// Reads what the process has mapped.
     fn ask(&mut self, pid: u32) {
-        let since = self.processes.get(&pid).map_or(0, |process| process.since);
+        let before = self.processes.get(&pid);
         let mut found = Process {
             asked: Some(Instant::now()),
-            since,
+            since: before.map_or(0, |process| process.since),
+            made: before.and_then(|process| process.made),
             ..Process::default()
         };
         for mapping in maps::read(pid).unwrap_or_default() {
@@ -194,11 +205,19 @@ impl Processes {
                     .unwinder
                     .add(code, mapping.addresses(), mapping.offset);
             }
+            let code = match module {
+                Some(module) => In::Module(module),
+                None if mapping.is_memory() => In::Memory,
+                None => In::Other,
+            };
+            if matches!(code, In::Memory) {
+                found.made = self.made.meet(pid, found.made);
+            }
             found.mapped.push(Mapped {
                 start: mapping.start,
                 end: mapping.end,
                 offset: mapping.offset,
-                module,
+                code,
             });
         }
         self.processes.insert(pid, found);
@@ -227,11 +246,19 @@ impl Processes {
 
     /// The process runs another program, or is gone.
     pub(super) fn forget(&mut self, pid: u32) {
+        if let Some(made) = self.processes.get(&pid).and_then(|process| process.made) {
+            self.made.end(made);
+        }
         let process = Process {
             since: Monotonic::now().0,
             ..Process::default()
         };
         self.processes.insert(pid, process);
+    }
+
+    /// The code that the processes made, to find its names.
+    pub(super) fn take_made(&mut self) -> Made {
+        std::mem::take(&mut self.made)
     }
 
     /// The files, by their numbers.

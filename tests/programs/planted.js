@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// An HTTP server of which one request in 50 also calls a planted function, for 3 ms.
+// node planted.js PORT
+"use strict";
+const http = require("node:http");
+
+let sink = 0;
+
+function usualWork() {
+  for (let i = 0; i < 20000; i++) sink = (sink * 17 + i) % 1000003;
+}
+
+function plantedCpu() {
+  const until = performance.now() + 3;
+  while (performance.now() < until) {
+    for (let i = 0; i < 3000; i++) sink = (sink * 31 + i) % 1000003;
+  }
+}
+
+let requests = 0;
+http
+  .createServer((request, response) => {
+    usualWork();
+    if (++requests % 50 === 0) plantedCpu();
+    response.end("ok\n");
+  })
+  .listen(Number(process.argv[2]), "127.0.0.1");
