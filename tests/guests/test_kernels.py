@@ -121,10 +121,6 @@ def test_requests_of_a_server_are_rows_or_refused_with_the_reason(
         assert refused.code == 3, refused
         assert "sock_recv_length" in refused.err
         return
-    if source == FOLLOWED and guest.kernel.name == "6.1":
-        pytest.xfail(
-            "the verifier of Linux 6.1 gives up on on_slice_switch (a million instructions)"
-        )
     load = f"--closed-loop -c {CONNECTIONS} --warmup 0s -d 2s --keys {KEYS} --json"
     client = f"tailscope-lab load --memcached 127.0.0.1:11300 {load}"
     recording = record.server(SERVER, source, client)

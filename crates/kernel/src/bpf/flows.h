@@ -124,7 +124,7 @@ static __noinline int introduce(struct sock *sk, struct flow *f, struct slice_th
 		said.socket.own = (__u64)sk;
 		said.socket.peer = (__u64)unix_peer(sk);
 	}
-	write_entry(&e, s, m, &said);
+	write_entry(&e, s, m, &said.text);
 	return 0;
 }
 

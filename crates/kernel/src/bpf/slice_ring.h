@@ -11,6 +11,7 @@
 #define TAILSCOPE_SLICE_RING_H
 
 #include <tailscope_slice.h>
+#include "first_bytes.h"
 #include "requests.h"
 #include "rings.h"
 
@@ -27,7 +28,8 @@ struct slice_thread {
 	__u32 number;  /* entries so far */
 	__u32 blocked; /* the cause for which it waits, plus one; 0: it does not */
 	__u64 woken;   /* when that wait ended; 0: it goes on */
-	__u64 reserved;
+	__u32 shares;  /* of the entry that is written now */
+	__u32 causes;
 	struct reading seen; /* its meter at the latest entry */
 };
 
@@ -60,17 +62,29 @@ static __always_inline struct slice_thread *slice_thread_at(__u32 map, __u32 slo
 	return s;
 }
 
-/* Appends the share of a cause, if it had any since the entry before. */
-static __always_inline __u32 add_share(struct ts_share *shares, __u32 count, struct slice_thread *s,
-				       const struct ts_meter *m, int cause)
+static __always_inline __u32 shares_so_far(const struct slice_thread *s)
+{
+	return *(const volatile __u32 *)&s->shares & CAUSES_MASK;
+}
+
+/*
+ * Appends the share of a cause, if it had any since the entry before.
+ *
+ * The shares are counted in a map and not in a variable: what the verifier reads back from there it
+ * does not know, so all paths look alike to it. With a variable it follows each set of causes by
+ * itself, and Linux 6.1 gives up after a million instructions.
+ */
+static __always_inline void add_share(struct sl_entry *e, struct slice_thread *s,
+				      const struct ts_meter *m, int cause)
 {
 	__u32 n = m->totals.n[cause] - s->seen.n[cause];
 	struct ts_share *share;
 
 	if (!n)
-		return count;
-	barrier_var(count);
-	share = &shares[count & CAUSES_MASK];
+		return;
+	share = (struct ts_share *)(e + 1) + shares_so_far(s);
+	s->shares++;
+	s->causes |= 1u << cause;
 	share->ns = m->totals.ns[cause] - s->seen.ns[cause];
 	share->n = n;
 	share->who = 0;
@@ -79,30 +93,29 @@ static __always_inline __u32 add_share(struct ts_share *shares, __u32 count, str
 		share->who = blamed_in(&m->recent[cause], m->totals.n[cause], n);
 	s->seen.ns[cause] = m->totals.ns[cause];
 	s->seen.n[cause] = m->totals.n[cause];
-	return count + 1;
 }
 
 /* Copies what is to be said of an entry behind its shares. */
-static __always_inline void copy_extra(struct sl_entry *e, __u32 shares, const void *extra,
-				       __u32 length)
+static __always_inline void copy_extra(struct sl_entry *e, const struct slice_thread *s,
+				       const struct socket_text *extra, __u32 length)
 {
-	__u64 *to = (__u64 *)((struct ts_share *)(e + 1) + (shares & CAUSES_MASK));
-	const __u64 *from = extra;
+	__u64 *to = (__u64 *)((struct ts_share *)(e + 1) + shares_so_far(s));
 
 #pragma unroll
 	for (int i = 0; i < SL_TEXT / 8; i++)
-		to[i] = from[i];
+		to[i] = ((const __u64 *)extra->bytes)[i];
 	e->extra = length;
 }
 
 /*
- * Writes an entry that is like `model`, with the shares of its thread. `extra`: SL_TEXT bytes, of
- * which model->extra count; or NULL.
+ * Writes an entry that is like `model`, with the shares of its thread. `extra`: of which
+ * model->extra bytes count; or NULL. Not static: so the verifier reads it once, and not for each
+ * caller.
  */
-static __noinline int write_entry(const struct sl_entry *model, struct slice_thread *s,
-				  const struct ts_meter *m, const void *extra)
+__noinline int write_entry(const struct sl_entry *model, struct slice_thread *s,
+			   const struct ts_meter *m, const struct socket_text *extra)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), shares = 0, causes = 0;
+	__u32 cpu = bpf_get_smp_processor_id();
 	const __u64 *pairs, *seen;
 	struct ts_ring *ring;
 	struct sl_entry *e;
@@ -128,27 +141,21 @@ static __noinline int write_entry(const struct sl_entry *model, struct slice_thr
 	e->tid = s->tid;
 	e->number = s->number;
 	e->cpu = cpu;
+	s->shares = 0;
+	s->causes = 0;
 	pairs = (const __u64 *)m->totals.n;
 	seen = (const __u64 *)s->seen.n;
 #pragma unroll
 	for (int i = 0; i < TS_CAUSES / 2; i++) {
-		__u32 before;
-
 		if (likely(pairs[i] == seen[i]))
 			continue;
-		before = shares;
-		shares = add_share((struct ts_share *)(e + 1), shares, s, m, 2 * i);
-		if (shares != before)
-			causes |= 1u << 2 * i;
-		before = shares;
-		shares = add_share((struct ts_share *)(e + 1), shares, s, m, 2 * i + 1);
-		if (shares != before)
-			causes |= 2u << 2 * i;
+		add_share(e, s, m, 2 * i);
+		add_share(e, s, m, 2 * i + 1);
 	}
-	e->causes = causes;
-	head += sizeof(*e) + (shares & CAUSES_MASK) * sizeof(struct ts_share);
+	e->causes = s->causes;
+	head += sizeof(*e) + shares_so_far(s) * sizeof(struct ts_share);
 	if (extra) {
-		copy_extra(e, shares, extra, model->extra);
+		copy_extra(e, s, extra, model->extra);
 		head += SL_TEXT;
 	}
 	publish(ring, head);

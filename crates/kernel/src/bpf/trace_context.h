@@ -100,7 +100,7 @@ static __noinline int find_trace(const struct sl_entry *received, struct slice_t
 	struct trace_search s = {.at = TRACE_NEEDLE_BYTES - 1};
 	struct sl_entry e = {.kind = SL_TRACE, .extra = SL_TRACE_BYTES};
 	__u64 from = received_at();
-	__u8 value[SL_TEXT] = {};
+	struct socket_text value = {};
 	struct headers *in;
 	__u32 zero = 0, length;
 
@@ -123,11 +123,11 @@ static __noinline int find_trace(const struct sl_entry *received, struct slice_t
 		s.found++;
 	if (s.found + SL_TRACE_BYTES > length)
 		return 0;
-	bpf_probe_read_kernel(value, SL_TRACE_BYTES, &in->bytes[s.found & TRACE_MASK]);
+	bpf_probe_read_kernel(value.bytes, SL_TRACE_BYTES, &in->bytes[s.found & TRACE_MASK]);
 	e.at = received->at;
 	e.socket = received->socket;
 	e.detail = received->detail;
-	write_entry(&e, t, m, value);
+	write_entry(&e, t, m, &value);
 	return 0;
 }
 
