@@ -88,6 +88,7 @@ def test_the_planted_function_is_named_first_with_its_size_and_callers(
     assert 0 < difference["lo"] - slack < truth < difference["hi"] + slack, (first, truth)
 
 
+@pytest.mark.more
 @pytest.mark.measures
 def test_the_function_that_takes_longer_than_before_is_named_by_diff(
     planted: Callable[..., Path],

@@ -96,16 +96,25 @@ fn talk(mut child: Child, json: &[u8]) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
 
     use super::*;
 
-    /// A program in place of the one in Python.
+    /// A program in place of the one in Python. A child writes it: a descriptor for writing of our
+    /// own would be in the children of other tests' threads too, and Linux starts no program that
+    /// somebody may write to (ETXTBSY).
     fn writer(folder: &Path, script: &str) -> PageWriter {
         let program = folder.join("tailscope-report");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
-        fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("a program");
+        let written = Command::new("sh")
+            .args([
+                "-c",
+                r#"printf '#!/bin/sh\n%s\n' "$1" >"$2" && chmod 755 "$2""#,
+                "sh",
+                script,
+            ])
+            .arg(&program)
+            .status();
+        assert!(written.expect("sh").success());
         PageWriter { program }
     }
 

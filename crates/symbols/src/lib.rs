@@ -13,6 +13,7 @@ pub mod lines;
 pub mod nearest;
 pub mod perf_map;
 pub mod sdk;
+mod search_table;
 pub mod table;
 pub mod unwind;
 pub mod usdt;

@@ -21,6 +21,7 @@ use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use tailscope_signals::little_endian::{u32_at, u64_at};
 
 use crate::elf::{Elf, Section, Segment};
+use crate::search_table;
 
 /// A larger section of a file is left alone: it is read into memory.
 const MOST_BYTES: u64 = 64 << 20;
@@ -66,14 +67,18 @@ impl Code {
             section.map(|s| s.address..s.address.saturating_add(s.size))
         };
         let named = |name| elf.section(name).filter(|s| s.kind != SHT_NOBITS);
+        let eh_frame_hdr = named(".eh_frame_hdr");
+        let search = data(eh_frame_hdr).filter(|bytes| {
+            eh_frame_hdr.is_some_and(|section| search_table::is_sound(bytes, section.address))
+        });
         let tables = ExplicitModuleSectionInfo {
             base_svma: 0,
             text_svma: range(named(".text")),
             got_svma: range(named(".got")),
             eh_frame_svma: range(named(".eh_frame")),
             eh_frame: data(named(".eh_frame")),
-            eh_frame_hdr_svma: range(named(".eh_frame_hdr")),
-            eh_frame_hdr: data(named(".eh_frame_hdr")),
+            eh_frame_hdr_svma: range(eh_frame_hdr),
+            eh_frame_hdr: search,
             debug_frame: data(named(".debug_frame")),
             ..ExplicitModuleSectionInfo::default()
         };
@@ -346,7 +351,7 @@ mod tests {
                 eh_frame_svma: Some(0x2000..0x2000 + frame.len() as u64),
                 eh_frame: Some(Arc::from(&*frame)),
                 eh_frame_hdr_svma: Some(0x1000..0x1000 + header.len() as u64),
-                eh_frame_hdr: Some(Arc::from(&*header)),
+                eh_frame_hdr: search_table::is_sound(&header, 0x1000).then(|| Arc::from(&*header)),
                 ..ExplicitModuleSectionInfo::default()
             };
             let mut modules = UnwinderNative::new();
