@@ -1,8 +1,9 @@
 //! What `make fuzz` calls: parsers of foreign bytes that nobody else needs.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener};
+use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use tailscope_trace::CauseSet;
@@ -22,7 +23,7 @@ pub fn metrics_request(bytes: &[u8]) {
 
 /// What a collector answers.
 pub fn collector_answer(bytes: &[u8]) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = TcpListener::bind((next_address(), 0)).expect("a port");
     let address = listener.local_addr().expect("it has one");
     let text = format!(
         "[[process]]\nname = \"x\"\n[otlp]\nendpoint = \"http://{address}\"\ntimeout = \"1s\"\n"
@@ -44,4 +45,13 @@ pub fn collector_answer(bytes: &[u8]) {
         });
         otlp::fuzz(&otlp, tls, CauseSet::default(), Arc::new(Counts::default()));
     });
+}
+
+/// An address of this machine. Closed connections keep their ports for a minute, so all the ports
+/// of one address are soon taken.
+fn next_address() -> Ipv4Addr {
+    static INPUTS: AtomicU32 = AtomicU32::new(0);
+    const PORTS: u32 = 8192;
+    let [_, high, middle, low] = (INPUTS.fetch_add(1, Ordering::Relaxed) / PORTS).to_be_bytes();
+    Ipv4Addr::new(127, high, middle, low.max(1))
 }
