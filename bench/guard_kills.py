@@ -216,7 +216,7 @@ def strike(replicas: list[Replica], guard: Guard, seconds: float) -> float:
 
 
 def was_in_flight(failed: Failed, replicas: list[Replica]) -> bool:
-    """Whether a POST was at a replica that was killed meanwhile."""
+    """Whether a POST was under way at a replica while that was killed."""
     return any(
         failed.sent < over and failed.ended > begun
         for replica in replicas

@@ -1,4 +1,4 @@
-"""Stacks of slow and usual spans as a file for pprof, which also Grafana Pyroscope and others read.
+"""Stacks of slow and usual spans as a file for pprof.
 
 One profile with two values for each stack: the ns that a mean slow span and a mean usual one spend
 on it. The outermost frame is the cause, which is also a label. Times below half a ns are left out.

@@ -108,9 +108,9 @@ static __always_inline void copy_extra(struct sl_entry *e, const struct slice_th
 }
 
 /*
- * Writes an entry that is like `model`, with the shares of its thread. `extra`: of which
- * model->extra bytes count; or NULL. Not static: so the verifier reads it once, and not for each
- * caller.
+ * Writes an entry that is like `model`, with the shares of its thread. Of `extra`, the first
+ * model->extra bytes count; NULL: there is nothing more to say. It is not static, so the verifier
+ * follows it once, and not again for each caller.
  */
 __noinline int write_entry(const struct sl_entry *model, struct slice_thread *s,
 			   const struct ts_meter *m, const struct socket_text *extra)
