@@ -20,7 +20,7 @@ use tailscope_signals::row::Row;
 use tailscope_symbols::elf::Elf;
 use tailscope_symbols::functions::Functions;
 use tailscope_symbols::lines::Lines;
-use tailscope_symbols::perf_map::PerfMap;
+use tailscope_symbols::perf_map;
 use tailscope_symbols::sdk::{Address, SdkFile};
 use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
 use tailscope_symbols::{cxx, table, usdt};
@@ -39,7 +39,7 @@ fn chosen() -> fn(&[u8]) {
         Ok("region") => region,
         Ok("row") => row,
         Ok("elf") => elf,
-        Ok("perf-map") => perf_map,
+        Ok("perf-map") => jit_names,
         Ok("hsperfdata") => observe::hsperfdata,
         Ok("window") => window,
         Ok("agent-toml") => |bytes| agent::config(&String::from_utf8_lossy(bytes)),
@@ -145,11 +145,11 @@ fn elf(bytes: &[u8]) {
     }
 }
 
-fn perf_map(bytes: &[u8]) {
-    let map = PerfMap::read(&file_of(bytes), bytes.len() as u64, 1 << 15).expect("in memory");
-    for address in ADDRESSES {
-        let _ = map.find(address);
-    }
+fn jit_names(bytes: &[u8]) {
+    let (length, room) = (bytes.len() as u64, 1 << 15);
+    let asked = ADDRESSES.into_iter().collect();
+    let names = perf_map::names(&file_of(bytes), length, room, asked).expect("in memory");
+    assert!(names.values().all(|name| !name.is_empty()));
 }
 
 fn window(bytes: &[u8]) {

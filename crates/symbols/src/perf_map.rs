@@ -7,9 +7,10 @@
 //! The process writes the file, so nothing in it is trusted. A line that makes no sense is left out.
 //! The names serve only for code in no file: a map can't rename a program's own functions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -17,8 +18,12 @@ use tailscope_process::{owner, rooted};
 
 /// Of a longer map, the end is read: its last lines count.
 const MOST_BYTES: u64 = 64 << 20;
-/// A longer name is cut off.
-const LONGEST_NAME: usize = 512;
+/// Read at once.
+const CHUNK: u64 = 64 << 10;
+/// A longer line is cut off.
+const LONGEST_LINE: usize = 512;
+/// Of the names of one process; more are not found.
+const MOST_BYTES_OF_NAMES: usize = 8 << 20;
 /// No compiler makes functions that are longer than this.
 const LONGEST_CODE: u64 = 64 << 20;
 
@@ -47,42 +52,93 @@ pub fn open(pid: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Code by its address.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct PerfMap {
-    /// By start: the end and the name. No two overlap.
-    code: BTreeMap<u64, (u64, String)>,
+/// The names of the code at some addresses: of all entries for an address, the last.
+///
+/// The map is read up to `length`, at most its last `room` bytes, from its end, until every address
+/// has a name. What this takes is bounded by the addresses, whatever the map has.
+///
+/// # Errors
+/// The map can't be read, or was cut short since.
+pub fn names(
+    map: &File,
+    length: u64,
+    room: u64,
+    mut addresses: BTreeSet<u64>,
+) -> io::Result<BTreeMap<u64, String>> {
+    let mut names = BTreeMap::new();
+    let mut bytes_of_names = 0;
+    each_line_from_the_end(map, length, room.min(MOST_BYTES), CHUNK, |line| {
+        let Some(entry) = Entry::parse(line) else {
+            return ControlFlow::Continue(());
+        };
+        while let Some(&address) = addresses.range(entry.code.clone()).next() {
+            addresses.remove(&address);
+            bytes_of_names += entry.name.len();
+            names.insert(address, entry.name.clone());
+        }
+        if addresses.is_empty() || bytes_of_names > MOST_BYTES_OF_NAMES {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(names)
 }
 
-impl PerfMap {
-    /// Reads a map up to `length`, at most its last `room` bytes.
-    ///
-    /// # Errors
-    /// It can't be read, or was cut short since.
-    pub fn read(file: &File, length: u64, room: u64) -> io::Result<Self> {
-        let size = length.min(MOST_BYTES).min(room);
+/// Gives each whole line, the last first; `chunk` bytes are read at once. A line that is too long is cut off at its end.
+fn each_line_from_the_end(
+    file: &File,
+    length: u64,
+    room: u64,
+    chunk: u64,
+    mut line: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> io::Result<()> {
+    let from = length.saturating_sub(room);
+    let mut at = length;
+    // How the line goes on that has its start before `at`. `None`: what is behind the last line's end
+    // is still being written.
+    let mut rest: Option<Vec<u8>> = None;
+    while at > from {
+        let size = (at - from).min(chunk);
+        at -= size;
         let mut bytes = vec![0; size as usize];
-        file.read_exact_at(&mut bytes, length - size)?;
-        let from = match bytes.iter().position(|byte| *byte == b'\n') {
-            // The first line is not whole.
-            Some(end) if size < length => end + 1,
-            _ => 0,
-        };
-        Ok(Self::parse(&bytes[from..]))
-    }
-
-    fn parse(bytes: &[u8]) -> Self {
-        let mut found = Self::default();
-        // What is behind the last line's end is still being written.
-        let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-        for line in bytes[..end].split(|byte| *byte == b'\n') {
-            let _ = found.add(line);
+        file.read_exact_at(&mut bytes, at)?;
+        match rest.take() {
+            Some(rest) => bytes.extend(rest),
+            None => match bytes.iter().rposition(|byte| *byte == b'\n') {
+                Some(end) => bytes.truncate(end),
+                None => continue,
+            },
         }
-        found
+        // What is before the first line's end may have its start before `at`.
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let lines = if at == 0 {
+            Some(0)
+        } else {
+            end.map(|end| end + 1)
+        };
+        if let Some(lines) = lines {
+            for whole in bytes[lines..].rsplit(|byte| *byte == b'\n') {
+                if line(&whole[..whole.len().min(LONGEST_LINE)]).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        bytes.truncate(end.unwrap_or(bytes.len()).min(LONGEST_LINE));
+        rest = Some(bytes);
     }
+    Ok(())
+}
 
-    fn add(&mut self, line: &[u8]) -> Option<()> {
-        let line = String::from_utf8_lossy(&line[..line.len().min(LONGEST_NAME)]);
+/// What a line says.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    code: Range<u64>,
+    name: String,
+}
+
+impl Entry {
+    fn parse(line: &[u8]) -> Option<Self> {
+        let line = String::from_utf8_lossy(line);
         let mut fields = line.splitn(3, ' ');
         let mut number = || {
             let field = fields.next()?;
@@ -93,19 +149,8 @@ impl PerfMap {
         if start == 0 || !(1..=LONGEST_CODE).contains(&length) {
             return None;
         }
-        let end = start.checked_add(length)?;
-        while let Some((&old, _)) = self.code.range(..end).next_back().filter(|o| o.1.0 > start) {
-            self.code.remove(&old);
-        }
-        self.code.insert(start, (end, name));
-        Some(())
-    }
-
-    /// The name of the code at an address.
-    #[must_use]
-    pub fn find(&self, address: u64) -> Option<&str> {
-        let (_, (end, name)) = self.code.range(..=address).next_back()?;
-        (address < *end).then_some(name)
+        let code = start..start.checked_add(length)?;
+        Some(Self { code, name })
     }
 }
 
@@ -190,46 +235,100 @@ mod tests {
         }
     }
 
+    /// What a map with this text says of some addresses; its last `room` bytes are read.
+    fn found(text: &[u8], room: u64, addresses: &[u64]) -> Vec<Option<String>> {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        file.write_all(text).expect("written");
+        let asked = addresses.iter().copied().collect();
+        let mut found = names(&file, text.len() as u64, room, asked).expect("read");
+        addresses.iter().map(|at| found.remove(at)).collect()
+    }
+
+    const ALL: u64 = 1 << 20;
+
+    fn some(name: &str) -> Option<String> {
+        Some(name.to_owned())
+    }
+
     #[test]
-    fn the_last_line_for_an_address_counts_and_what_it_overwrites_is_gone() {
-        let map = PerfMap::parse(b"1000 100 first\n1080 100 second\n0x3000 0x10 third\n");
-        assert_eq!(map.find(0x1000), None);
-        assert_eq!(map.find(0x1080), Some("second"));
-        assert_eq!(map.find(0x117f), Some("second"));
-        assert_eq!(map.find(0x1180), None);
-        assert_eq!(map.find(0x3008), Some("third"));
+    fn the_last_line_for_an_address_counts() {
+        let text = b"1000 100 first\n1080 100 second\n0x3000 0x10 third\n";
+        let found = found(text, ALL, &[0x1000, 0x1080, 0x117f, 0x1180, 0x3008]);
+        let second = some("second");
+        assert_eq!(
+            found,
+            [some("first"), second.clone(), second, None, some("third")]
+        );
     }
 
     #[test]
     fn lines_that_make_no_sense_are_left_out() {
         let text = b"\n1000\nx 10 a\n0 10 zero\n1000 0 empty\nffffffffffffffff 10 beyond\n\
             1000 ffffffffff all\n2000 10 \n2000 10 right\n3000 10 unfinis";
-        let map = PerfMap::parse(text);
-        assert_eq!(map.code.len(), 1);
-        assert_eq!(map.find(0x2001), Some("right"));
+        let found = found(text, ALL, &[1, 0x1000, 0x2001, 0x3000, u64::MAX]);
+        assert_eq!(found, [None, None, some("right"), None, None]);
     }
 
     #[test]
     fn the_end_of_a_long_map_is_read_and_a_shortened_one_is_refused() {
-        let mut file = tempfile::tempfile().expect("a temporary file");
         let text = b"1000 10 first\n2000 10 second\n3000 10 third\n";
-        file.write_all(text).expect("written");
-        let length = text.len() as u64;
-        let map = PerfMap::read(&file, length, 25).expect("read");
-        assert_eq!((map.find(0x2000), map.find(0x3000)), (None, Some("third")));
-        assert!(PerfMap::read(&file, length + 1, 1 << 20).is_err());
+        assert_eq!(
+            found(text, 25, &[0x2000, 0x3000]),
+            [None, some("third")],
+            "the second line is not whole"
+        );
+        let empty = tempfile::tempfile().expect("a temporary file");
+        assert!(names(&empty, 10, ALL, BTreeSet::from([1])).is_err());
+    }
+
+    #[test]
+    fn lines_longer_than_what_is_read_at_once_are_cut_off() {
+        let long = "x".repeat(3 * CHUNK as usize);
+        let text = format!("1000 10 first\n2000 10 {long}\n3000 10 third\n{long}");
+        let found = found(text.as_bytes(), u64::MAX, &[0x1000, 0x2000, 0x3000]);
+        let cut = LONGEST_LINE - "2000 10 ".len();
+        assert_eq!(found, [some("first"), some(&long[..cut]), some("third")]);
+    }
+
+    /// The same by a map of all lines.
+    fn by_all_lines(text: &str, address: u64) -> Option<String> {
+        let whole = &text[..text.rfind('\n')?];
+        let entries = whole
+            .split('\n')
+            .filter_map(|line| Entry::parse(line.as_bytes()));
+        let last = entries.filter(|entry| entry.code.contains(&address)).last();
+        last.map(|entry| entry.name)
     }
 
     proptest! {
         #[test]
-        fn foreign_maps_never_panic(bytes: Vec<u8>, text in "([0-9a-f]{0,5} [0-9a-f]{0,4} .{0,9}\n){0,9}") {
-            PerfMap::parse(&bytes);
-            let map = PerfMap::parse(text.as_bytes());
-            let mut last = 0;
-            for (start, (end, _)) in &map.code {
-                prop_assert!(*start >= last && end > start);
-                last = *end;
+        fn foreign_maps_never_panic(bytes: Vec<u8>, addresses: Vec<u64>) {
+            found(&bytes, ALL, &addresses);
+        }
+
+        #[test]
+        fn each_name_is_that_of_the_last_line(
+            text in "([0-9a-f]{1,3} [0-9a-f]{1,3} [a-z]{1,9}\n){0,20}[a-z]{0,3}",
+        ) {
+            let addresses: Vec<u64> = (0..0x1200).step_by(0x35).collect();
+            let found = found(text.as_bytes(), ALL, &addresses);
+            for (address, name) in addresses.iter().zip(found) {
+                prop_assert_eq!(by_all_lines(&text, *address), name);
             }
+        }
+
+        #[test]
+        fn lines_are_whole_however_much_is_read_at_once(text in "[a\n]{0,40}", chunk in 1_u64..9) {
+            let mut file = tempfile::tempfile().expect("a temporary file");
+            file.write_all(text.as_bytes()).expect("written");
+            let mut lines = Vec::new();
+            each_line_from_the_end(&file, text.len() as u64, ALL, chunk, |line| {
+                lines.push(String::from_utf8_lossy(line).into_owned());
+                ControlFlow::Continue(())
+            }).expect("read");
+            let whole = text.rfind('\n').map(|end| &text[..end]);
+            let expected: Vec<&str> = whole.into_iter().flat_map(|t| t.rsplit('\n')).collect();
+            prop_assert_eq!(lines, expected);
         }
     }
 }

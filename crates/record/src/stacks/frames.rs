@@ -96,6 +96,15 @@ impl Stacks {
             })
     }
 
+    /// Code that processes made, of stacks that samples have: the process's number, the address.
+    pub(super) fn made(&self) -> impl Iterator<Item = (u32, u64)> {
+        let frames = self.used().flat_map(|(_, frames, _)| frames);
+        frames.filter_map(|frame| match self.frame(*frame) {
+            Frame::Made { process, address } => Some((process, address)),
+            _ => None,
+        })
+    }
+
     /// A frame by its number.
     pub(super) fn frame(&self, number: u32) -> Frame {
         self.frames[number as usize]

@@ -3,10 +3,11 @@
 //! A map is opened when such code is first seen, so that it can be read after the process has ended.
 //! It is read when the recording ends: a JVM writes it only when somebody asks for it.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 
 use tailscope_process::owner;
-use tailscope_symbols::perf_map::{self, PerfMap};
+use tailscope_symbols::perf_map;
 
 /// Processes that are known, at most; the code of others has no names.
 const MOST_PROCESSES: usize = 1024;
@@ -21,7 +22,6 @@ struct Process {
     map: Option<File>,
     /// How long the map was when the process ended, or ran another program.
     ended: Option<u64>,
-    names: Option<PerfMap>,
 }
 
 impl Process {
@@ -37,29 +37,21 @@ impl Process {
         }
     }
 
-    fn read(&mut self, room: u64) -> PerfMap {
+    /// How much of its map counts.
+    fn length_that_counts(&mut self) -> u64 {
         self.open();
-        let length = self.ended.unwrap_or_else(|| self.length());
-        let read = |map: &File| PerfMap::read(map, length, room).ok();
-        self.map.as_ref().and_then(read).unwrap_or_default()
+        self.ended.unwrap_or_else(|| self.length())
     }
 }
 
 /// All such processes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Made {
     processes: Vec<Process>,
-    room: u64,
 }
 
-impl Default for Made {
-    fn default() -> Self {
-        Self {
-            processes: Vec::new(),
-            room: MOST_BYTES,
-        }
-    }
-}
+/// What code is called, by its process's number and its address.
+pub(super) type Names = HashMap<(u32, u64), String>;
 
 impl Made {
     /// A process has code in its own memory. Returns its number, which it may have already.
@@ -73,7 +65,6 @@ impl Made {
                     began: owner::start_of(pid),
                     map: None,
                     ended: None,
-                    names: None,
                 });
                 self.processes.len() as u32 - 1
             }
@@ -91,15 +82,22 @@ impl Made {
         process.ended = Some(process.length());
     }
 
-    /// What the process calls its code at an address; to be asked when the recording ends.
-    pub(super) fn name(&mut self, number: u32, address: u64) -> Option<String> {
-        let process = &mut self.processes[number as usize];
-        if process.names.is_none() {
-            let names = process.read(self.room);
-            self.room = self.room.saturating_sub(process.length());
-            process.names = Some(names);
+    /// What the processes call their code at some addresses; to be asked when the recording ends.
+    pub(super) fn names(mut self, code: impl Iterator<Item = (u32, u64)>) -> Names {
+        let mut asked: Vec<BTreeSet<u64>> = vec![BTreeSet::new(); self.processes.len()];
+        for (process, address) in code {
+            asked[process as usize].insert(address);
         }
-        let names = process.names.as_ref()?;
-        names.find(address).map(str::to_owned)
+        let mut names = Names::new();
+        let mut room = MOST_BYTES;
+        let processes = (0..).zip(&mut self.processes).zip(asked);
+        for ((number, process), asked) in processes.filter(|(_, asked)| !asked.is_empty()) {
+            let length = process.length_that_counts();
+            let Some(map) = &process.map else { continue };
+            let found = perf_map::names(map, length, room, asked).unwrap_or_default();
+            names.extend(found.into_iter().map(|(at, name)| ((number, at), name)));
+            room = room.saturating_sub(length);
+        }
+        names
     }
 }

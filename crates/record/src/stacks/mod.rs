@@ -215,7 +215,7 @@ impl StackPipeline {
 
     /// Finds the names, and writes what is left.
     pub(crate) fn finish(mut self, ledger: &LedgerWriter) -> Result<()> {
-        let made = self.processes.take_made();
+        let made = self.processes.take_made().names(self.stacks.made());
         let names = names::Namer::new(&self.kernel, self.processes.modules(), made);
         tables::write_stacks(ledger, &self.stacks, names)?;
         self.samples.finish()

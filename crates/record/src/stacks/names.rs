@@ -6,7 +6,7 @@ use tailscope_symbols::functions::Functions;
 use tailscope_symbols::kallsyms::Kallsyms;
 
 use super::frames::Frame;
-use super::made::Made;
+use super::made;
 use super::processes::Module;
 
 /// What the kernel's frames have as their file.
@@ -32,13 +32,13 @@ pub(super) struct Named {
 pub(super) struct Namer<'n> {
     kernel: &'n Kallsyms,
     modules: &'n [Module],
-    made: Made,
+    made: made::Names,
     functions: HashMap<u32, Functions>,
     known: HashMap<Frame, Named>,
 }
 
 impl<'n> Namer<'n> {
-    pub(super) fn new(kernel: &'n Kallsyms, modules: &'n [Module], made: Made) -> Self {
+    pub(super) fn new(kernel: &'n Kallsyms, modules: &'n [Module], made: made::Names) -> Self {
         Self {
             kernel,
             modules,
@@ -69,7 +69,12 @@ impl<'n> Namer<'n> {
                 address,
             },
             Frame::Made { process, address } => Named {
-                functions: self.made.name(process, address).into_iter().collect(),
+                functions: self
+                    .made
+                    .get(&(process, address))
+                    .cloned()
+                    .into_iter()
+                    .collect(),
                 module: JIT.to_owned(),
                 address,
             },
