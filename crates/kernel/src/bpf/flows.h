@@ -209,7 +209,9 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 		if (fresh)
 			e.extra = config.names ? first_bytes(&text, length)
 					       : protocol_bytes(&text, length);
-		f->fresh = 0;
+		/* MySQL reads its header first, which does not say what is asked. */
+		if (length > SL_PROTOCOL_BYTES)
+			f->fresh = 0;
 	}
 	write_entry(&e, s, m, e.extra ? &text : NULL);
 	if (f->role != SL_SERVER || !length)

@@ -74,17 +74,23 @@ impl Requests {
         };
         let open = open.and_then(|work| self.works.root(work));
         let work = match open.filter(|work| self.works.is_live(*work)) {
-            Some(work) => work,
+            Some(work) => {
+                self.name_by_rest(slice, work);
+                work
+            }
             None => {
                 self.end_of(slice.socket, slice.at);
                 self.missed.encrypted += u64::from(encrypted);
+                let naming = self.naming;
+                let socket = self.sockets.entry(slice.socket).or_default();
+                let name = naming.name(&slice.text, &mut socket.statements);
                 let request = Request {
                     socket: slice.socket,
                     peer: peer.address,
                     connection: link::connection(&peer),
                     pid: slice.pid,
                     ready,
-                    name: self.naming.name(&slice.text),
+                    name,
                     ..Request::default()
                 };
                 let work = self.works.begin(Some(request), slice.at);
@@ -95,6 +101,21 @@ impl Requests {
             }
         };
         self.turn_to(thread, work, ready, slice.at);
+    }
+
+    /// More of a request came in, and its first bytes may not have had its name.
+    fn name_by_rest(&mut self, slice: &Slice, work: WorkId) {
+        if slice.text.is_empty() {
+            return;
+        }
+        if let Some(socket) = self.sockets.get_mut(&slice.socket)
+            && let Some(of) = self.works.get_mut(work)
+            && let Some(request) = of.request.as_mut().filter(|r| r.name.is_none())
+        {
+            request.name = self
+                .naming
+                .name_of_rest(&slice.text, &mut socket.statements);
+        }
     }
 
     fn receive_answer(&mut self, thread: &mut Thread, slice: &Slice) {

@@ -15,6 +15,8 @@ mod act;
 mod link;
 mod name;
 mod socket;
+mod sql;
+mod statements;
 mod thread;
 mod wait;
 mod work;

@@ -1,10 +1,12 @@
 //! What requests are called, by the first bytes that came in.
 //!
 //! Only fields that say which kind of request it is: of HTTP/1 the method and the path, in which
-//! numbers and ids are folded, without its query; of Redis and memcached the command. Of a protocol
-//! that is not known there is no name.
+//! numbers and ids are folded, without its query; of Redis and memcached the command; of PostgreSQL and
+//! MySQL the statement without its values. Of a protocol that is not known there is no name.
 
 use std::str::FromStr;
+
+use super::statements::Statements;
 
 /// What the first bytes of a connection show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,10 @@ pub enum Naming {
     Redis,
     /// Memcached: the command.
     Memcached,
+    /// PostgreSQL: the statement without its values.
+    Postgres,
+    /// MySQL and MariaDB: the same.
+    MySql,
     /// Not at all: of their bytes only four are looked at, which say whether the connection can be
     /// followed.
     None,
@@ -75,7 +81,7 @@ pub enum Naming {
 
 /// No protocol by which requests are named.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' gives no names: use auto, http, redis, memcached or none")]
+#[error("'{0}' gives no names: use auto, http, redis, memcached, postgresql, mysql or none")]
 pub struct UnknownNaming(String);
 
 impl FromStr for Naming {
@@ -87,6 +93,8 @@ impl FromStr for Naming {
             "http" => Ok(Self::Http),
             "redis" => Ok(Self::Redis),
             "memcached" => Ok(Self::Memcached),
+            "postgresql" => Ok(Self::Postgres),
+            "mysql" => Ok(Self::MySql),
             "none" => Ok(Self::None),
             _ => Err(UnknownNaming(text.to_owned())),
         }
@@ -94,16 +102,29 @@ impl FromStr for Naming {
 }
 
 impl Naming {
-    /// The name of the request that begins with these bytes.
-    pub(super) fn name(self, text: &[u8]) -> Option<String> {
+    /// The name of the request that begins with these bytes. `statements`: what its connection has
+    /// prepared.
+    pub(super) fn name(self, text: &[u8], statements: &mut Statements) -> Option<String> {
         match self {
             Self::Auto => http(text)
                 .or_else(|| redis(text))
-                .or_else(|| memcached(text)),
+                .or_else(|| memcached(text))
+                .or_else(|| statements.postgres(text))
+                .or_else(|| statements.mysql(text)),
             Self::Http => http(text),
             Self::Redis => redis(text),
             Self::Memcached => memcached(text),
+            Self::Postgres => statements.postgres(text),
+            Self::MySql => statements.mysql(text),
             Self::None => None,
+        }
+    }
+
+    /// The name of a request whose first bytes did not have it, by those that came behind them.
+    pub(super) fn name_of_rest(self, text: &[u8], statements: &mut Statements) -> Option<String> {
+        match self {
+            Self::Auto | Self::MySql => statements.mysql_rest(text),
+            _ => None,
         }
     }
 }
@@ -189,6 +210,10 @@ mod tests {
 
     use super::*;
 
+    fn name_of(naming: Naming, text: &[u8]) -> Option<String> {
+        naming.name(text, &mut Statements::default())
+    }
+
     #[test]
     fn a_name_says_which_kind_of_request_it_is() {
         for (text, expected) in [
@@ -214,24 +239,32 @@ mod tests {
             ("\x16\x03\x01", None),
             ("", None),
         ] {
-            let name = Naming::Auto.name(text.as_bytes());
+            let name = name_of(Naming::Auto, text.as_bytes());
             assert_eq!(name.as_deref(), expected, "{text:?}");
         }
     }
 
     #[test]
     fn only_the_chosen_protocol_gives_names() {
-        let texts: [&[u8]; 3] = [b"GET / HTTP/1.1\r\n", b"*1\r\n$4\r\nPING\r\n", b"get k\r\n"];
+        let texts: [&[u8]; 5] = [
+            b"GET / HTTP/1.1\r\n",
+            b"*1\r\n$4\r\nPING\r\n",
+            b"get k\r\n",
+            b"Q\0\0\0\x0bCOMMIT\0",
+            b"\x01\0\0\0\x0e",
+        ];
         for (naming, expected) in [
-            ("http", [Some("GET /"), None, None]),
-            ("redis", [None, Some("PING"), None]),
-            ("memcached", [None, None, Some("get")]),
-            ("none", [None; 3]),
+            ("http", [Some("GET /"), None, None, None, None]),
+            ("redis", [None, Some("PING"), None, None, None]),
+            ("memcached", [None, None, Some("get"), None, None]),
+            ("postgresql", [None, None, None, Some("COMMIT"), None]),
+            ("mysql", [None, None, None, None, Some("PING")]),
+            ("none", [None; 5]),
         ] {
             let naming: Naming = naming.parse().expect("it is known");
             assert_eq!(
                 texts
-                    .map(|text| naming.name(text))
+                    .map(|text| name_of(naming, text))
                     .each_ref()
                     .map(Option::as_deref),
                 expected
@@ -251,13 +284,14 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_bytes_never_panic(text: Vec<u8>) {
-            let _ = (Naming::Auto.name(&text), protocol(&text));
+            let _ = (name_of(Naming::Auto, &text), protocol(&text));
         }
 
         #[test]
         fn a_name_is_bounded(path in "/[a-z0-9/%?.-]{0,63}") {
             let text = format!("GET {path} HTTP/1.1");
-            let name = Naming::Auto.name(&text.as_bytes()[..text.len().min(64)]).expect("one");
+            let text = &text.as_bytes()[..text.len().min(64)];
+            let name = name_of(Naming::Auto, text).expect("one");
             prop_assert!(name.len() <= 200);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use tailscope_signals::slice::Peer;
 
+use super::statements::Statements;
 use super::work::WorkId;
 
 /// A send to another server whose answer has not come.
@@ -24,6 +25,8 @@ pub(super) struct Socket {
     pub(super) open: Option<WorkId>,
     /// Requests overlap on this connection: none of them is recorded.
     pub(super) multiplexed: bool,
+    /// What clients prepared here.
+    pub(super) statements: Statements,
     /// What it carries is encrypted.
     pub(super) encrypted: bool,
     /// Calls without an answer, oldest first.
