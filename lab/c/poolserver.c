@@ -3,7 +3,8 @@
  * A server with a pool of workers behind a queue: one thread receives, a worker computes, asks a
  * backend if the request says so, and sends the answer. At its end (SIGTERM) it prints the truth of
  * each request as a line of JSON: how long threads worked for it, when another server had
- * it, and when its answer was sent.
+ * it, and when its answer was sent. What it takes a thread to come back from a wait is work for what
+ * the thread waited for.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,7 +23,7 @@ struct job {
 	char id[ID_BYTES];
 	uint64_t work_us, ask_us, after_us;
 	uint64_t receiving, working; /* of both threads: ns without waits for a CPU */
-	uint64_t pushed, popped, asked, answered, sending, sent;
+	uint64_t pushed, begun, asked, answered, sending, sent;
 	struct job *next;
 };
 
@@ -91,24 +92,29 @@ static void *worker(void *arg)
 	(void)arg;
 	for (;;) {
 		struct job *job;
-		uint64_t began;
+		uint64_t began, cpu = thread_cpu_ns();
 
 		pthread_mutex_lock(&mutex);
-		while (!first)
+		while (!first) {
+			cpu = thread_cpu_ns();
 			pthread_cond_wait(&more, &mutex);
+		}
 		job = first;
 		first = job->next;
 		if (!first)
 			last = &first;
 		pthread_mutex_unlock(&mutex);
-		job->popped = now_ns();
-		began = working_ns();
+		cpu = thread_cpu_ns() - cpu;
+		job->begun = now_ns() - cpu;
+		began = working_ns() - cpu;
 		work(job->work_us);
 		if (job->ask_us) {
 			ask_for(job, s);
 			job->working += working_ns() - began;
+			cpu = thread_cpu_ns();
 			hear(job, s);
-			began = working_ns();
+			cpu = thread_cpu_ns() - cpu;
+			began = working_ns() - cpu;
 		}
 		work(job->after_us);
 		job->working += working_ns() - began;
@@ -123,7 +129,7 @@ static void receive(int s, uint64_t began)
 {
 	char head[REQUEST_BYTES];
 	struct job *job = &jobs[job_count];
-	uint64_t locking;
+	uint64_t locking, cpu;
 
 	if (!read_head(s, head)) {
 		close(s);
@@ -138,8 +144,10 @@ static void receive(int s, uint64_t began)
 	job->ask_us = number_of(head, "ask=");
 	job->after_us = number_of(head, "after=");
 	locking = working_ns();
+	cpu = thread_cpu_ns();
 	pthread_mutex_lock(&mutex);
-	began += working_ns() - locking;
+	cpu = thread_cpu_ns() - cpu;
+	began += working_ns() - locking - cpu;
 	job->next = NULL;
 	*last = job;
 	last = &job->next;
@@ -157,8 +165,11 @@ static void *receiver(void *arg)
 	(void)arg;
 	epoll_ctl(polled, EPOLL_CTL_ADD, listening, &event);
 	for (;;) {
+		uint64_t cpu = thread_cpu_ns(), began;
 		int count = epoll_wait(polled, ready, 64, -1);
-		uint64_t began = working_ns();
+
+		cpu = thread_cpu_ns() - cpu;
+		began = working_ns() - cpu;
 
 		for (int i = 0; i < count; i++) {
 			int s = ready[i].data.fd;
@@ -184,7 +195,7 @@ static void print_truth(void)
 	for (uint32_t i = 0; i < job_count; i++) {
 		const struct job *j = &jobs[i];
 		/* A moment in which both threads worked counts once. */
-		uint64_t both = j->pushed > j->popped ? j->pushed - j->popped : 0;
+		uint64_t both = j->pushed > j->begun ? j->pushed - j->begun : 0;
 
 		if (!j->sent)
 			continue;
