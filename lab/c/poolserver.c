@@ -22,8 +22,10 @@ struct job {
 	int socket;
 	char id[ID_BYTES];
 	uint64_t work_us, ask_us, after_us;
-	uint64_t receiving, working; /* of both threads: ns without waits for a CPU */
-	uint64_t pushed, begun, asked, answered, sending, sent;
+	/* Of both threads, in ns without waits for a CPU: until it is in the queue, after that, and
+	 * of the worker. */
+	uint64_t receiving, handing_over, working;
+	uint64_t pushed, handed_over, begun, asked, answered, sending, sent;
 	struct job *next;
 };
 
@@ -149,12 +151,15 @@ static void receive(int s, uint64_t began)
 	cpu = thread_cpu_ns() - cpu;
 	began += working_ns() - locking - cpu;
 	job->next = NULL;
+	job->receiving = working_ns() - began;
+	began += job->receiving;
+	job->pushed = now_ns();
 	*last = job;
 	last = &job->next;
 	pthread_cond_signal(&more);
 	pthread_mutex_unlock(&mutex);
-	job->receiving = working_ns() - began;
-	job->pushed = now_ns();
+	job->handing_over = working_ns() - began;
+	job->handed_over = now_ns();
 }
 
 static void *receiver(void *arg)
@@ -190,19 +195,29 @@ static void *receiver(void *arg)
 	return NULL;
 }
 
+/* How long threads worked for it. Time in which both did counts once: the receiver goes on for a
+ * moment after the worker could begin, unless it loses its CPU there. */
+static uint64_t worked(const struct job *j)
+{
+	uint64_t alone = j->receiving + j->working;
+	uint64_t until = j->handed_over < j->sent ? j->handed_over : j->sent;
+	uint64_t from = j->begun > j->pushed ? j->begun : j->pushed;
+	uint64_t off_cpu = j->handed_over - j->pushed - j->handing_over;
+	uint64_t both = until > from + off_cpu ? until - from - off_cpu : 0;
+
+	return alone + (both < j->handing_over ? j->handing_over - both : 0);
+}
+
 static void print_truth(void)
 {
 	for (uint32_t i = 0; i < job_count; i++) {
 		const struct job *j = &jobs[i];
-		/* A moment in which both threads worked counts once. */
-		uint64_t both = j->pushed > j->begun ? j->pushed - j->begun : 0;
 
 		if (!j->sent)
 			continue;
 		printf("{\"id\": \"%s\", \"sending\": %llu, \"sent\": %llu, \"working\": %llu, ",
 		       j->id, (unsigned long long)j->sending, (unsigned long long)j->sent,
-		       (unsigned long long)(j->receiving + j->working -
-					    (both < j->receiving ? both : j->receiving)));
+		       (unsigned long long)worked(j));
 		printf("\"downstream\": [[%llu, %llu]]}\n", (unsigned long long)j->asked,
 		       (unsigned long long)j->answered);
 	}
