@@ -22,7 +22,7 @@ struct job {
 	int socket;
 	char id[ID_BYTES];
 	uint64_t work_us, ask_us, after_us;
-	/* Of both threads, in ns without waits for a CPU: until it is in the queue, after that, and
+	/* Of both threads, in ns without waits for a CPU or a lock: until it is in the queue, after that, and
 	 * of the worker. */
 	uint64_t receiving, handing_over, working;
 	uint64_t pushed, handed_over, begun, asked, answered, sending, sent;
@@ -37,25 +37,43 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static uint64_t port, backend, workers = 2;
 static double per_us;
 
-/* The time, less what this thread has waited for a CPU (the second number of its schedstat). */
-static uint64_t working_ns(void)
+/* Reading schedstat takes less; a thread that needs longer has lost its CPU meanwhile. */
+#define READING_NS 20000
+
+/* What this thread has waited for a CPU (the second number of its schedstat). */
+static uint64_t waited_ns(void)
 {
 	static __thread int schedstat = -1;
 	char text[96] = "";
 	uint64_t ran, waited = 0;
-	bool before_was_read = false;
 
 	if (schedstat < 0)
 		schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	for (;;) { /* until it lost no CPU between the two clocks */
-		uint64_t now = now_ns(), before = waited;
+	if (pread(schedstat, text, sizeof(text) - 1, 0) > 0)
+		sscanf(text, "%lu %lu", &ran, &waited);
+	return waited;
+}
 
-		if (pread(schedstat, text, sizeof(text) - 1, 0) > 0)
-			sscanf(text, "%lu %lu", &ran, &waited);
-		if (before == waited && before_was_read)
-			return now - waited;
-		before_was_read = true;
+/* The time, less what this thread has waited for a CPU: `before` or after this call, which is work
+ * like any other. */
+static uint64_t working_ns(bool before)
+{
+	for (;;) {
+		uint64_t from = now_ns(), waited = waited_ns(), to = now_ns();
+
+		if (to - from < READING_NS)
+			return (before ? from : to) - waited;
 	}
+}
+
+static uint64_t starts_work(void)
+{
+	return working_ns(true);
+}
+
+static uint64_t ends_work(void)
+{
+	return working_ns(false);
 }
 
 static void work(uint64_t us)
@@ -74,7 +92,6 @@ static void ask_for(struct job *job, int s)
 
 	if (send(s, text, (size_t)length, MSG_NOSIGNAL) < 0)
 		die("send to the backend");
-	job->asked = now_ns();
 }
 
 static void hear(struct job *job, int s)
@@ -108,18 +125,19 @@ static void *worker(void *arg)
 		pthread_mutex_unlock(&mutex);
 		cpu = thread_cpu_ns() - cpu;
 		job->begun = now_ns() - cpu;
-		began = working_ns() - cpu;
+		began = starts_work() - cpu;
 		work(job->work_us);
 		if (job->ask_us) {
 			ask_for(job, s);
-			job->working += working_ns() - began;
+			job->working += ends_work() - began;
+			job->asked = now_ns();
 			cpu = thread_cpu_ns();
 			hear(job, s);
 			cpu = thread_cpu_ns() - cpu;
-			began = working_ns() - cpu;
+			began = starts_work() - cpu;
 		}
 		work(job->after_us);
-		job->working += working_ns() - began;
+		job->working += ends_work() - began;
 		job->sending = now_ns();
 		answer(job->socket, "done");
 		job->sent = now_ns();
@@ -145,20 +163,20 @@ static void receive(int s, uint64_t began)
 	job->work_us = number_of(head, "work=");
 	job->ask_us = number_of(head, "ask=");
 	job->after_us = number_of(head, "after=");
-	locking = working_ns();
+	locking = ends_work();
 	cpu = thread_cpu_ns();
 	pthread_mutex_lock(&mutex);
 	cpu = thread_cpu_ns() - cpu;
-	began += working_ns() - locking - cpu;
+	began += starts_work() - locking - cpu;
 	job->next = NULL;
-	job->receiving = working_ns() - began;
-	began += job->receiving;
+	job->receiving = ends_work() - began;
+	cpu = thread_cpu_ns();
 	job->pushed = now_ns();
 	*last = job;
 	last = &job->next;
 	pthread_cond_signal(&more);
 	pthread_mutex_unlock(&mutex);
-	job->handing_over = working_ns() - began;
+	job->handing_over = thread_cpu_ns() - cpu; /* both calls may wait for a lock */
 	job->handed_over = now_ns();
 }
 
@@ -174,14 +192,14 @@ static void *receiver(void *arg)
 		int count = epoll_wait(polled, ready, 64, -1);
 
 		cpu = thread_cpu_ns() - cpu;
-		began = working_ns() - cpu;
+		began = starts_work() - cpu;
 
 		for (int i = 0; i < count; i++) {
 			int s = ready[i].data.fd;
 
 			if (s != listening) {
 				receive(s, began);
-				began = working_ns();
+				began = starts_work();
 				continue;
 			}
 			s = accept(listening, NULL, NULL);
