@@ -129,6 +129,16 @@ impl Work {
         }
     }
 
+    /// Since when something is known of it.
+    pub(super) fn known_from(&self) -> Option<u64> {
+        let starts = self.items.iter().map(|item| match item {
+            Item::Slice(segment) | Item::Tail(segment) => segment.from,
+            Item::Downstream { sent, .. } => *sent,
+            Item::Queue { from, .. } => *from,
+        });
+        starts.min()
+    }
+
     /// Until when something is known of it.
     pub(super) fn known_until(&self) -> Option<u64> {
         let ends = self.items.iter().map(|item| match item {
@@ -202,6 +212,15 @@ impl Works {
     pub(super) fn get_mut(&mut self, id: WorkId) -> Option<&mut Work> {
         let root = self.root(id)?;
         self.works.get_mut(&root)
+    }
+
+    /// For which work a wake-up began this, over any number of threads; `None`: it has ended.
+    pub(super) fn woken_for(&self, id: WorkId) -> Option<WorkId> {
+        let mut of = self.root(id)?;
+        while let Some(hint) = self.works.get(&of)?.hint {
+            of = self.root(hint)?;
+        }
+        Some(of)
     }
 
     /// Whether more can come of it: its request has no answer, or it is nobody's yet and not a mere
