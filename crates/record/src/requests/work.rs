@@ -245,6 +245,7 @@ impl Works {
         if part == whole {
             return;
         }
+        let woken_for = self.woken_for(part);
         let (items, ambiguous, hint, handed) = match self.works.get_mut(&part) {
             Some(work) => {
                 work.into = Some(whole);
@@ -260,9 +261,9 @@ impl Works {
         };
         if let Some(work) = self.works.get_mut(&whole) {
             items.into_iter().for_each(|item| work.add(item));
-            // A wake-up does not show which thread takes the work: time in which the thread may have
-            // worked for another request is not told apart.
-            work.ambiguous |= ambiguous || hint.is_some();
+            // The thread was woken for another request: how long it may have worked for that one
+            // before it took this one is not known.
+            work.ambiguous |= ambiguous || (hint.is_some() && woken_for != Some(whole));
             work.handed.extend(handed);
             work.taken = true;
         }
