@@ -1,7 +1,8 @@
 //! Where the time of a request went: its items, laid over the time from ready to the last send.
 //!
 //! Slices come first: what a thread did for the request counts with the causes of that thread's
-//! meter; a thread that has handed the request on comes after the one that has it. Between slices it
+//! meter. Of two threads, the one that works comes before the one that waits, and a thread that has
+//! handed the request on comes after the one that has it. Between slices it
 //! waited: for another server until the answer was there, then for a thread. While a thread that has
 //! handed it on waits, nobody waits for that thread, so such times come last. The rest is unknown.
 
@@ -213,8 +214,11 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
         _ => None,
     });
     let (waits, works): (Vec<_>, Vec<_>) = tails.partition(|tail| is_wait(tail));
+    // While one thread works for it, another one's wait delays nothing.
+    let (waited, worked): (Vec<_>, Vec<_>) = slices.partition(|slice| is_wait(slice));
     let mut layout = Layout::of(request, work);
-    slices.chain(works).for_each(|of| layout.thread(of));
+    let threads = worked.into_iter().chain(waited).chain(works);
+    threads.for_each(|of| layout.thread(of));
     layout.downstream(items);
     layout.queues(items);
     waits.into_iter().for_each(|of| layout.thread(of));
@@ -316,6 +320,21 @@ mod tests {
         let row = account(&request(50, 100), &work(vec![Item::Slice(segment)])).row;
         assert_eq!((row.ns[3], row.n[3], row.who[3]), (40, 1, 9));
         assert_eq!(row.request.unknown_ns, 0);
+    }
+
+    #[test]
+    fn of_two_threads_that_have_it_the_one_that_works_counts() {
+        let cause = abi::TS_PREEMPTED as u8;
+        let (who, n, ns) = (0, 1, 500);
+        let waits = Segment {
+            tid: 2,
+            from: 100,
+            to: 600,
+            shares: vec![Share { cause, who, n, ns }],
+        };
+        let items = vec![Item::Slice(waits), slice(300, 500)];
+        let row = account(&request(100, 600), &work(items)).row;
+        assert_eq!(row.ns[usize::from(cause)], 300);
     }
 
     #[test]
