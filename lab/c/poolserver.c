@@ -25,6 +25,7 @@ struct job {
 	/* Of both threads, in ns without waits for a CPU or a lock: until it is in the queue, after that, and
 	 * of the worker. */
 	uint64_t receiving, handing_over, working;
+	uint64_t in_waits; /* of that: CPU time of both ways, to sleep and back */
 	uint64_t pushed, handed_over, begun, asked, answered, sending, sent;
 	struct job *next;
 };
@@ -124,6 +125,7 @@ static void *worker(void *arg)
 			last = &first;
 		pthread_mutex_unlock(&mutex);
 		cpu = thread_cpu_ns() - cpu;
+		job->in_waits += cpu;
 		job->begun = now_ns() - cpu;
 		began = starts_work() - cpu;
 		work(job->work_us);
@@ -134,6 +136,7 @@ static void *worker(void *arg)
 			cpu = thread_cpu_ns();
 			hear(job, s);
 			cpu = thread_cpu_ns() - cpu;
+			job->in_waits += cpu;
 			began = starts_work() - cpu;
 		}
 		work(job->after_us);
@@ -145,7 +148,8 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static void receive(int s, uint64_t began)
+/* `waiting`: the CPU time of the wait before. */
+static void receive(int s, uint64_t began, uint64_t waiting)
 {
 	char head[REQUEST_BYTES];
 	struct job *job = &jobs[job_count];
@@ -159,6 +163,7 @@ static void receive(int s, uint64_t began)
 		die("too many requests");
 	job_count++;
 	job->socket = s;
+	job->in_waits = waiting;
 	sscanf(head, "GET /w/%15[a-z]", job->id);
 	job->work_us = number_of(head, "work=");
 	job->ask_us = number_of(head, "ask=");
@@ -198,7 +203,8 @@ static void *receiver(void *arg)
 			int s = ready[i].data.fd;
 
 			if (s != listening) {
-				receive(s, began);
+				receive(s, began, cpu);
+				cpu = 0;
 				began = starts_work();
 				continue;
 			}
@@ -236,7 +242,9 @@ static void print_truth(void)
 		printf("{\"id\": \"%s\", \"sending\": %llu, \"sent\": %llu, \"working\": %llu, ",
 		       j->id, (unsigned long long)j->sending, (unsigned long long)j->sent,
 		       (unsigned long long)worked(j));
-		printf("\"downstream\": [[%llu, %llu]]}\n", (unsigned long long)j->asked,
+		/* The way to sleep is not for it, and is no longer than the way back. */
+		printf("\"doubt\": %llu, \"downstream\": [[%llu, %llu]]}\n",
+		       (unsigned long long)j->in_waits / 2, (unsigned long long)j->asked,
 		       (unsigned long long)j->answered);
 	}
 	fflush(stdout);
