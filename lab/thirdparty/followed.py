@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import ClassVar
 
 from proof.machine import PROGRAMS
@@ -91,6 +92,13 @@ class Proxy(NginxProxy):
     """nginx, whose backend answers at once."""
 
     rates: ClassVar = {"/": 300}
+
+    @property
+    def pids(self) -> list[int]:
+        """The worker: the master has no requests."""
+        master = self.process.pid
+        children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
+        return [int(child) for child in children]
 
 
 class Asyncio(AsyncioGateway):
