@@ -5,6 +5,7 @@ cause of the ranking (and who is to blame, where the fault says who that is) aga
 
     .venv/bin/python bench/planted_waits.py                        all faults, five runs each
     .venv/bin/python bench/planted_waits.py --only stopped,frozen --runs 1     nothing is written
+    .venv/bin/python bench/planted_waits.py --requests             those for `--span request`
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from proof.machine import TAILSCOPE, ProofError
 from thirdparty.built import Lacking
 from thirdparty.faults import FAULTS
 from thirdparty.finding import Finding, find
+from thirdparty.followed import FOLLOWED
 from thirdparty.verdict import text
 
 #: The share of runs in which the fault must be found.
@@ -39,22 +41,29 @@ def main() -> None:
     """Measures, prints each run as it is known, and writes the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", metavar="NAME,…", help="some faults; nothing is written")
+    parser.add_argument("--requests", action="store_true", help="faults for --span request")
     parser.add_argument("--runs", type=int, default=5, help="of each fault")
     parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each run")
     parser.add_argument(
         "--tailscope", type=Path, default=TAILSCOPE, help="the program; default: the installed one"
     )
     args = parser.parse_args()
-    chosen = args.only.split(",") if args.only else list(FAULTS)
-    if unknown := set(chosen) - set(FAULTS):
-        sys.exit(f"there is no fault {', '.join(sorted(unknown))}: they are {', '.join(FAULTS)}")
-    result = Result("planted_waits", "What keeps a server's requests waiting, planted and found")
+    faults = FOLLOWED if args.requests else FAULTS
+    chosen = args.only.split(",") if args.only else list(faults)
+    if unknown := set(chosen) - set(faults):
+        sys.exit(f"there is no fault {', '.join(sorted(unknown))}: they are {', '.join(faults)}")
+    name, of = (
+        ("planted_requests", "followed server's ")
+        if args.requests
+        else ("planted_waits", "server's ")
+    )
+    result = Result(name, f"What keeps a {of}requests waiting, planted and found")
     findings: dict[str, list[Finding]] = {}
     absent = []
     for name in chosen:
         for _ in range(args.runs):
             try:
-                finding = find(FAULTS[name], args.seconds, args.tailscope)
+                finding = find(faults[name], args.seconds, args.tailscope)
             except (Lacking, ProofError) as error:
                 absent.append(f"{name}: {error}")
                 print(absent[-1], flush=True)
@@ -65,10 +74,10 @@ def main() -> None:
     for name, runs in findings.items():
         found = sum(run.found for run in runs)
         held = found >= FOUND * len(runs)
-        wanted = " or ".join(sorted(FAULTS[name].causes))
+        wanted = " or ".join(sorted(faults[name].causes))
         bar = Bar(f"{name}: {wanted} first", f"{FOUND:.0%}", f"{found} of {len(runs)}", held)
         result.bars.append(bar)
-        rows += [(name, wanted, FAULTS[name].percentile, shown(run)) for run in runs]
+        rows += [(name, wanted, faults[name].percentile, shown(run)) for run in runs]
     result.say("Runs", table(("fault", "cause", "at", "ranking"), rows))
     result.say("Not measured", "\n".join(f"- {one}" for one in absent) or "None.")
     runs = {name: [asdict(run) for run in found] for name, found in findings.items()}

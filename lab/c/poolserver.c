@@ -3,7 +3,8 @@
  * A server with a pool of workers behind a queue: one thread receives, a worker computes, asks a
  * backend if the request says so, and sends the answer. At its end (SIGTERM) it prints the truth of
  * each request as a line of JSON: how long threads worked for it, when another server had
- * it, and when its answer was sent.
+ * it, and when its answer was sent. What it takes a thread to come back from a wait is work for what
+ * the thread waited for.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,8 +22,11 @@ struct job {
 	int socket;
 	char id[ID_BYTES];
 	uint64_t work_us, ask_us, after_us;
-	uint64_t receiving, working; /* of both threads: ns without waits for a CPU */
-	uint64_t pushed, popped, asked, answered, sending, sent;
+	/* Of both threads, in ns without waits for a CPU or a lock: until it is in the queue, after that, and
+	 * of the worker. */
+	uint64_t receiving, handing_over, working;
+	uint64_t in_waits; /* of that: CPU time of both ways, to sleep and back */
+	uint64_t pushed, handed_over, begun, asked, answered, sending, sent;
 	struct job *next;
 };
 
@@ -34,25 +38,43 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static uint64_t port, backend, workers = 2;
 static double per_us;
 
-/* The time, less what this thread has waited for a CPU (the second number of its schedstat). */
-static uint64_t working_ns(void)
+/* Reading schedstat takes less; a thread that needs longer has lost its CPU meanwhile. */
+#define READING_NS 20000
+
+/* What this thread has waited for a CPU (the second number of its schedstat). */
+static uint64_t waited_ns(void)
 {
 	static __thread int schedstat = -1;
 	char text[96] = "";
 	uint64_t ran, waited = 0;
-	bool before_was_read = false;
 
 	if (schedstat < 0)
 		schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	for (;;) { /* until it lost no CPU between the two clocks */
-		uint64_t now = now_ns(), before = waited;
+	if (pread(schedstat, text, sizeof(text) - 1, 0) > 0)
+		sscanf(text, "%lu %lu", &ran, &waited);
+	return waited;
+}
 
-		if (pread(schedstat, text, sizeof(text) - 1, 0) > 0)
-			sscanf(text, "%lu %lu", &ran, &waited);
-		if (before == waited && before_was_read)
-			return now - waited;
-		before_was_read = true;
+/* The time, less what this thread has waited for a CPU: `before` or after this call, which is work
+ * like any other. */
+static uint64_t working_ns(bool before)
+{
+	for (;;) {
+		uint64_t from = now_ns(), waited = waited_ns(), to = now_ns();
+
+		if (to - from < READING_NS)
+			return (before ? from : to) - waited;
 	}
+}
+
+static uint64_t starts_work(void)
+{
+	return working_ns(true);
+}
+
+static uint64_t ends_work(void)
+{
+	return working_ns(false);
 }
 
 static void work(uint64_t us)
@@ -71,7 +93,6 @@ static void ask_for(struct job *job, int s)
 
 	if (send(s, text, (size_t)length, MSG_NOSIGNAL) < 0)
 		die("send to the backend");
-	job->asked = now_ns();
 }
 
 static void hear(struct job *job, int s)
@@ -91,27 +112,35 @@ static void *worker(void *arg)
 	(void)arg;
 	for (;;) {
 		struct job *job;
-		uint64_t began;
+		uint64_t began, cpu = thread_cpu_ns();
 
 		pthread_mutex_lock(&mutex);
-		while (!first)
+		while (!first) {
+			cpu = thread_cpu_ns();
 			pthread_cond_wait(&more, &mutex);
+		}
 		job = first;
 		first = job->next;
 		if (!first)
 			last = &first;
 		pthread_mutex_unlock(&mutex);
-		job->popped = now_ns();
-		began = working_ns();
+		cpu = thread_cpu_ns() - cpu;
+		job->in_waits += cpu;
+		job->begun = now_ns() - cpu;
+		began = starts_work() - cpu;
 		work(job->work_us);
 		if (job->ask_us) {
 			ask_for(job, s);
-			job->working += working_ns() - began;
+			job->working += ends_work() - began;
+			job->asked = now_ns();
+			cpu = thread_cpu_ns();
 			hear(job, s);
-			began = working_ns();
+			cpu = thread_cpu_ns() - cpu;
+			job->in_waits += cpu;
+			began = starts_work() - cpu;
 		}
 		work(job->after_us);
-		job->working += working_ns() - began;
+		job->working += ends_work() - began;
 		job->sending = now_ns();
 		answer(job->socket, "done");
 		job->sent = now_ns();
@@ -119,11 +148,12 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static void receive(int s, uint64_t began)
+/* `waiting`: the CPU time of the wait before. */
+static void receive(int s, uint64_t began, uint64_t waiting)
 {
 	char head[REQUEST_BYTES];
 	struct job *job = &jobs[job_count];
-	uint64_t locking;
+	uint64_t locking, cpu;
 
 	if (!read_head(s, head)) {
 		close(s);
@@ -133,20 +163,26 @@ static void receive(int s, uint64_t began)
 		die("too many requests");
 	job_count++;
 	job->socket = s;
+	job->in_waits = waiting;
 	sscanf(head, "GET /w/%15[a-z]", job->id);
 	job->work_us = number_of(head, "work=");
 	job->ask_us = number_of(head, "ask=");
 	job->after_us = number_of(head, "after=");
-	locking = working_ns();
+	locking = ends_work();
+	cpu = thread_cpu_ns();
 	pthread_mutex_lock(&mutex);
-	began += working_ns() - locking;
+	cpu = thread_cpu_ns() - cpu;
+	began += starts_work() - locking - cpu;
 	job->next = NULL;
+	job->receiving = ends_work() - began;
+	cpu = thread_cpu_ns();
+	job->pushed = now_ns();
 	*last = job;
 	last = &job->next;
 	pthread_cond_signal(&more);
 	pthread_mutex_unlock(&mutex);
-	job->receiving = working_ns() - began;
-	job->pushed = now_ns();
+	job->handing_over = thread_cpu_ns() - cpu; /* both calls may wait for a lock */
+	job->handed_over = now_ns();
 }
 
 static void *receiver(void *arg)
@@ -157,15 +193,19 @@ static void *receiver(void *arg)
 	(void)arg;
 	epoll_ctl(polled, EPOLL_CTL_ADD, listening, &event);
 	for (;;) {
+		uint64_t cpu = thread_cpu_ns(), began;
 		int count = epoll_wait(polled, ready, 64, -1);
-		uint64_t began = working_ns();
+
+		cpu = thread_cpu_ns() - cpu;
+		began = starts_work() - cpu;
 
 		for (int i = 0; i < count; i++) {
 			int s = ready[i].data.fd;
 
 			if (s != listening) {
-				receive(s, began);
-				began = working_ns();
+				receive(s, began, cpu);
+				cpu = 0;
+				began = starts_work();
 				continue;
 			}
 			s = accept(listening, NULL, NULL);
@@ -179,20 +219,32 @@ static void *receiver(void *arg)
 	return NULL;
 }
 
+/* How long threads worked for it. Time in which both did counts once: the receiver goes on for a
+ * moment after the worker could begin, unless it loses its CPU there. */
+static uint64_t worked(const struct job *j)
+{
+	uint64_t alone = j->receiving + j->working;
+	uint64_t until = j->handed_over < j->sent ? j->handed_over : j->sent;
+	uint64_t from = j->begun > j->pushed ? j->begun : j->pushed;
+	uint64_t off_cpu = j->handed_over - j->pushed - j->handing_over;
+	uint64_t both = until > from + off_cpu ? until - from - off_cpu : 0;
+
+	return alone + (both < j->handing_over ? j->handing_over - both : 0);
+}
+
 static void print_truth(void)
 {
 	for (uint32_t i = 0; i < job_count; i++) {
 		const struct job *j = &jobs[i];
-		/* A moment in which both threads worked counts once. */
-		uint64_t both = j->pushed > j->popped ? j->pushed - j->popped : 0;
 
 		if (!j->sent)
 			continue;
 		printf("{\"id\": \"%s\", \"sending\": %llu, \"sent\": %llu, \"working\": %llu, ",
 		       j->id, (unsigned long long)j->sending, (unsigned long long)j->sent,
-		       (unsigned long long)(j->receiving + j->working -
-					    (both < j->receiving ? both : j->receiving)));
-		printf("\"downstream\": [[%llu, %llu]]}\n", (unsigned long long)j->asked,
+		       (unsigned long long)worked(j));
+		/* The way to sleep is not for it, and is no longer than the way back. */
+		printf("\"doubt\": %llu, \"downstream\": [[%llu, %llu]]}\n",
+		       (unsigned long long)j->in_waits / 2, (unsigned long long)j->asked,
 		       (unsigned long long)j->answered);
 	}
 	fflush(stdout);

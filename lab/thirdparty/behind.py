@@ -21,6 +21,7 @@ class Behind(Case):
 
     def start_backend(self) -> int:
         """Starts it, and returns its port."""
-        port = free_port()
-        self.run(built.go(), "backend", port, port=port)
-        return port
+        self.backend_port = free_port()
+        words = (built.go(), "backend", self.backend_port)
+        self.backend = self.run(*words, port=self.backend_port)
+        return self.backend_port

@@ -49,6 +49,8 @@ class Fault:
     percentile: str = "p99"
     #: What the name of whoever is to blame has in it, for most of the cause's time.
     blamed: Callable[[Case], str] | None = None
+    #: Further options of `tailscope record`.
+    options: tuple[str, ...] = ()
 
     @property
     def strikes_all(self) -> bool:

@@ -65,9 +65,9 @@ def record(
     for old in (ledger, usual):
         shutil.rmtree(old, ignore_errors=True)
     if fault.strikes_all:
-        with recording(tailscope, case.pids, usual):
+        with recording(tailscope, case.pids, usual, *fault.options):
             case.load(fault.mode, seconds)
-    with fault.plant(case), recording(tailscope, case.pids, ledger):
+    with fault.plant(case), recording(tailscope, case.pids, ledger, *fault.options):
         case.load(fault.mode, seconds)
 
 

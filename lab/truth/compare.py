@@ -55,7 +55,8 @@ def true_parts(truth: dict[str, Any], wall: int) -> dict[str, int]:
 
 def compare(rows: list[Row], printed: str, began: dict[str, tuple[int, int]]) -> list[Compared]:
     """Every request that both sides know. Between the clocks before and after a send the truth is
-    any moment: a thread may lose its CPU there."""
+    any moment: a thread may lose its CPU there. A server may name a doubt: some of its work may be
+    that of a thread on its way to sleep."""
     truths = {truth["id"]: truth for truth in map(json.loads, printed.splitlines())}
     found = []
     for span, wall, queue, downstream, unknown in rows:
@@ -65,12 +66,14 @@ def compare(rows: list[Row], printed: str, began: dict[str, tuple[int, int]]) ->
         truth, (before, after) = truths[name], began[name]
         true_wall = min(max(wall, truth["sending"] - after), truth["sent"] - before)
         true = true_parts(truth, true_wall)
-        # The answer's send is work too.
-        sends = max(0, true_wall - (truth["sending"] - before))
-        true["running"] += sends
-        true["queue"] -= sends
         said = {"queue": queue, "downstream": downstream, "unknown": unknown}
         said["running"] = wall - sum(said.values())
+        # The answer's send is work too. It ends a wall time after the request's data came.
+        least = max(0, true_wall - (truth["sending"] - before)) - truth.get("doubt", 0)
+        most = max(least, true_wall - (truth["sending"] - after))
+        sends = min(max(said["running"] - true["running"], least), most)
+        true["running"] += sends
+        true["queue"] -= sends
         off = {part: said[part] - true[part] for part in PARTS}
         found.append(Compared(name, true_wall, wall - true_wall, off))
     return found

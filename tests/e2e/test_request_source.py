@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,29 +12,25 @@ from rig import installed, ledger
 from rig.processes import Started, favoured
 from rig.recorder import Recorder, about
 from rig.waiting import until
-from truth.clients import Mix, load
+from truth.clients import load
 from truth.compare import QUERY, Compared, compare, summary, worst
+from truth.kinds import KINDS, Kind
 
 pytestmark = pytest.mark.measures
 
-LOOP = Path(installed.LAB.parent.parent) / "lab" / "truth" / "loopserver.py"
 REQUESTS = 600
 
 
 def recorded(
-    record: Callable[..., Recorder],
-    folder: Path,
-    server: list[object],
-    port: int,
-    mix: Mix,
-    connections: int,
+    record: Callable[..., Recorder], folder: Path, kind: Kind, backend: int
 ) -> list[Compared]:
     """Every request of a load, with what the ledger says less the truth."""
-    with Started([*favoured(), *server]) as started:
-        until(lambda: answers(port) or not started.runs, f"{server[0]} serves port {port}")
+    port = free_port()
+    with Started([*favoured(), *kind.command(port, backend)]) as started:
+        until(lambda: answers(port) or not started.runs, f"the server serves port {port}")
         assert started.runs, started.wait()
         recorder = record("--span", "request", "-p", started.pid).ready()
-        began = load(port, mix, REQUESTS, connections)
+        began = load(port, kind.mix, REQUESTS, kind.connections)
         recorder.interrupt().clean()
         printed = started.stop(signal.SIGTERM).clean().out
     ledger.check_books(folder / "ledger")
@@ -62,26 +57,8 @@ def backend() -> Iterator[int]:
         yield port
 
 
-@pytest.mark.parametrize("connections", [1, 4])
-def test_an_event_loop_that_asks_a_backend(
-    connections: int, record: Callable[..., Recorder], folder: Path, backend: int
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_time_went_is_what_the_server_wrote_down(
+    kind: str, record: Callable[..., Recorder], folder: Path, backend: int
 ) -> None:
-    port = free_port()
-    mix = Mix(work=(200, 500), ask=(0, 500, 2000), after=(100, 300), pause=2000 * connections)
-    server = [sys.executable, LOOP, port, backend]
-    check(recorded(record, folder, server, port, mix, connections))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_pool_of_workers_behind_a_queue(
-    workers: int, record: Callable[..., Recorder], folder: Path
-) -> None:
-    port = free_port()
-    mix = Mix(work=(200, 500), after=(100,), pause=3000)
-    server = [installed.LAB / "poolserver", "--port", port, "--workers", workers]
-    found = recorded(record, folder, server, port, mix, 4)
-    shares = summary(found)
-    assert shares["wall"] >= 0.99, f"{shares}\n{worst(found)}"
-    # Where its time went is right, or marked as doubtful.
-    doubtful = about(folder / "ledger")["uncovered"].get("ambiguous", 0)
-    assert shares["parts"] * REQUESTS + doubtful >= 0.95 * REQUESTS, f"{shares}\n{worst(found)}"
+    check(recorded(record, folder, KINDS[kind], backend))

@@ -5,19 +5,42 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, OpenObject};
 use rustix::time::{ClockId, clock_gettime};
 use tailscope_signals::row::Row;
 
 use crate::load_error::{LoadError, kernel};
 use crate::object::{map_of, program};
 use crate::process_events::{self, Ring};
+use crate::select::{autoload, loads};
 use crate::shared::{self, Plain};
 use crate::watch_error::{self, WatchError};
 
 /// After so long without a send or a receive an answer counts as complete. One that goes on later is
 /// counted as [`Uncovered::continued`](crate::Uncovered::continued).
 const COMPLETE_AFTER: Duration = Duration::from_secs(2);
+
+/// What the program that finishes answers goes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Iterator {
+    /// The states of sockets: quick however many files there are.
+    States,
+    /// All open files: for kernels that refuse the other.
+    Files,
+}
+
+/// Switches on the programs that this file runs, if they are wanted: those that this kernel has.
+pub(crate) fn choose_programs(open: &mut OpenObject, wanted: bool) -> Iterator {
+    let iterator = match wanted && !loads("probe_socket_iterator") {
+        true => Iterator::Files,
+        false => Iterator::States,
+    };
+    let states = wanted && iterator == Iterator::States;
+    autoload(open, "take_in_listeners", wanted);
+    autoload(open, "finish_answers", states);
+    autoload(open, "finish_answers_of_files", wanted && !states);
+    iterator
+}
 
 /// The programs that are run by reading them, and the rows that are finished outside of their thread.
 pub(crate) struct Answers {
@@ -27,18 +50,21 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    pub(crate) fn of(object: &mut Object) -> Result<Self, LoadError> {
-        let requests = map_of(object, "requests");
-        let requests =
-            requests
-                .as_fd()
-                .try_clone_to_owned()
-                .map_err(|source| LoadError::System {
-                    what: "keep the map of requests",
-                    source,
-                })?;
-        let finish = program(object, "finish_answers")
-            .attach_iter(requests.as_fd())
+    pub(crate) fn of(object: &mut Object, iterator: Iterator) -> Result<Self, LoadError> {
+        let finish =
+            match iterator {
+                Iterator::States => {
+                    let requests = map_of(object, "requests");
+                    let requests = requests.as_fd().try_clone_to_owned().map_err(|source| {
+                        LoadError::System {
+                            what: "keep the map of requests",
+                            source,
+                        }
+                    })?;
+                    program(object, "finish_answers").attach_iter(requests.as_fd())
+                }
+                Iterator::Files => program(object, "finish_answers_of_files").attach(),
+            }
             .map_err(kernel("attach the iterator over requests"))?;
         let listeners = program(object, "take_in_listeners")
             .attach()
@@ -107,8 +133,5 @@ fn left(object: &Object) -> u64 {
     let bytes = bytes.ok().flatten().unwrap_or_default();
     shared::late::from_bytes(&bytes).map_or(0, |late| late.left)
 }
-
-/// Switches the programs on that this file runs.
-pub(crate) const PROGRAMS: &[&str] = &["finish_answers", "take_in_listeners"];
 
 const _: () = assert!(shared::LATE_ROWS_BYTES.is_power_of_two());

@@ -114,9 +114,7 @@ impl Kernel {
         let fentry = fentry_refused();
         let faults = choose_fault_hook(&mut open, &btf, fentry.as_deref(), &mut mechanisms);
         choose_socket_hooks(&mut open, &btf, config, fentry.as_deref(), &mut mechanisms);
-        for name in answers::PROGRAMS {
-            autoload(&mut open, name, config.sockets.is_some());
-        }
+        let iterator = answers::choose_programs(&mut open, config.sockets.is_some());
         autoload(&mut open, stacks::PROGRAM, config.stacks.is_some());
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
@@ -125,7 +123,7 @@ impl Kernel {
             .attach()
             .map_err(kernel("attach the iterator over tasks"))?;
         let answers = match config.sockets {
-            Some(_) => Some(Answers::of(&mut object)?),
+            Some(_) => Some(Answers::of(&mut object, iterator)?),
             None => None,
         };
         let numbers = Numbers::of(&mut object, level)?;

@@ -1,7 +1,7 @@
 //! Which programs this kernel can run, found out before they are loaded.
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{ObjectBuilder, OpenObject};
+use libbpf_rs::{Object, ObjectBuilder, OpenObject};
 
 use crate::load_error::LoadError;
 use crate::object::program;
@@ -176,14 +176,24 @@ pub(crate) enum FaultHook {
     Nothing,
 }
 
-/// Tries a program that does nothing, all the way to its attachment.
-fn works(name: &str) -> Result<(), libbpf_rs::Error> {
+/// Loads a program that does nothing.
+fn load_probe(name: &str) -> Result<Object, libbpf_rs::Error> {
     let mut open = ObjectBuilder::default().open_memory(PROBES)?;
     for mut program in open.progs_mut() {
         let wanted = program.name() == name;
         program.set_autoload(wanted);
     }
-    let mut object = open.load()?;
+    open.load()
+}
+
+/// Whether this kernel loads such a program.
+pub(crate) fn loads(name: &str) -> bool {
+    load_probe(name).is_ok()
+}
+
+/// Tries a program that does nothing, all the way to its attachment.
+fn works(name: &str) -> Result<(), libbpf_rs::Error> {
+    let mut object = load_probe(name)?;
     program(&mut object, name).attach().map(drop)
 }
 

@@ -210,31 +210,50 @@ static __always_inline void note_sent(struct request *r, struct sock *sk, __u64 
 	r->sent = tcp->snd_nxt == tcp->write_seq ? tcp->tcp_wstamp_ns : now;
 }
 
-/* For each socket that has a state: finishes the answer whose latest send is long ago. */
-SEC("iter/bpf_sk_storage_map")
-int finish_answers(struct bpf_iter__bpf_sk_storage_map *ctx)
+/* Finishes the answer on this socket if its latest send is long ago. */
+static __always_inline void finish_answer(struct sock *sk, struct request *r)
 {
-	struct sock *sk = ctx->sk;
-	struct request *r;
 	struct tcp_sock *tcp;
 
-	if (!sk || !ctx->value)
-		return 0;
-	r = request_of(sk);
 	if (!r || !r->answered || r->ended > *(volatile __u64 *)&late.before)
-		return 0;
+		return;
 	if (r->held) {
 		tcp = bpf_skc_to_tcp_sock(sk);
 		/* What still waits for the receiver is no whole answer. */
 		if (tcp && tcp->snd_nxt != tcp->write_seq && late.before != ~0ull)
-			return 0;
+			return;
 		note_sent(r, sk, bpf_ktime_get_ns());
 	}
-	if (!finish_late(r)) {
+	if (finish_late(r))
+		r->late = 1;
+	else
 		late.left++;
+}
+
+/* For each socket that has a state. */
+SEC("iter/bpf_sk_storage_map")
+int finish_answers(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	if (ctx->sk && ctx->value)
+		finish_answer(ctx->sk, request_of(ctx->sk));
+	return 0;
+}
+
+/* The same where the kernel refuses that iterator, as some hardened ones do: for each socket that a
+ * watched process has open. An answer is not finished while its socket is only on its way from one
+ * process to another. */
+SEC("iter/task_file")
+int finish_answers_of_files(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+
+	if (!task || !file || !may_be_watched(task->tgid))
 		return 0;
-	}
-	r->late = 1;
+	socket = bpf_sock_from_file(file);
+	if (socket && socket->sk)
+		finish_answer(socket->sk, request_of(socket->sk));
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Programs that do nothing: whether they can be loaded and attached tells the loader which
- * mechanism for page faults and for probes in programs this kernel has. */
+ * mechanism for page faults, for probes in programs and for states of sockets this kernel has. */
 #include "types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -25,6 +25,12 @@ int probe_uprobe_multi(void *ctx)
 
 SEC("uprobe")
 int probe_uprobe(void *ctx)
+{
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int probe_socket_iterator(void *ctx)
 {
 	return 0;
 }

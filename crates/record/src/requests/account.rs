@@ -1,11 +1,14 @@
 //! Where the time of a request went: its items, laid over the time from ready to the last send.
 //!
 //! Slices come first: what a thread did for the request counts with the causes of that thread's
-//! meter; a thread that has handed the request on comes after the one that has it. Between slices it waited: for another server until the answer was there, then for a thread.
-//! The rest is unknown.
+//! meter. Of two threads, the one that works comes before the one that waits, and a thread that has
+//! handed the request on comes after the one that has it. Between slices it
+//! waited: for another server until the answer was there, then for a thread. While a thread that has
+//! handed it on waits, nobody waits for that thread, so such times come last. The rest is unknown.
 
 use std::net::SocketAddr;
 
+use tailscope_signals::abi;
 use tailscope_signals::row::Row;
 
 use super::link::{Asked, Links};
@@ -87,93 +90,140 @@ fn add_causes(row: &mut Row, largest: &mut [u64], segment: &Segment, part: u64) 
     }
 }
 
+/// Causes for which a thread that could go on has no CPU, or can't go on.
+const WAITS: [u32; 8] = [
+    abi::TS_RUNQUEUE,
+    abi::TS_PREEMPTED,
+    abi::TS_THROTTLED,
+    abi::TS_LOCK,
+    abi::TS_IO,
+    abi::TS_NETWORK,
+    abi::TS_SLEEP,
+    abi::TS_STOPPED,
+];
+
+/// Whether the thread waited for most of that time.
+fn is_wait(segment: &Segment) -> bool {
+    let waits = segment.shares.iter();
+    let waits = waits.filter(|share| WAITS.contains(&u32::from(share.cause)));
+    waits.map(|share| share.ns).sum::<u64>() * 2 > segment.to - segment.from
+}
+
+/// A request's time, as far as it has been laid out.
+struct Layout {
+    finished: Finished,
+    gaps: Gaps,
+    /// For each cause, the largest time that somebody is to blame for.
+    largest: Vec<u64>,
+}
+
+impl Layout {
+    fn of(request: &Request, work: &Work) -> Self {
+        let (ready, ended) = (request.ready, request.ended);
+        let mut finished = Finished {
+            name: request.name.clone(),
+            ambiguous: work.ambiguous,
+            links: Links {
+                connection: request.connection,
+                asked: None,
+                trace: request.trace,
+            },
+            ..Finished::default()
+        };
+        let row = &mut finished.row;
+        row.begin = ready;
+        row.wall = ended.saturating_sub(ready);
+        (row.pid, row.tid, row.cpu) = (request.pid, request.tid, request.cpu);
+        Self {
+            gaps: Gaps(vec![(ready, ended.max(ready))]),
+            largest: vec![0; row.ns.len()],
+            finished,
+        }
+    }
+
+    /// A thread had it.
+    fn thread(&mut self, segment: &Segment) {
+        let tid = segment.tid;
+        let within = self.gaps.within(segment.from, segment.to);
+        let parts = within.map(|(from, to)| Part { tid, from, to });
+        self.finished.parts.extend(parts);
+        let part = self.gaps.take(segment.from, segment.to);
+        if part > 0 {
+            add_causes(&mut self.finished.row, &mut self.largest, segment, part);
+        }
+    }
+
+    /// It waited for other servers.
+    fn downstream(&mut self, items: &[Item]) {
+        let mut longest = 0;
+        for item in items {
+            if let Item::Downstream {
+                sent,
+                ready,
+                peer,
+                connection,
+                ..
+            } = *item
+            {
+                let part = self.gaps.take(sent, ready);
+                self.finished.row.request.downstream_ns += part;
+                self.finished.row.request.downstreams += 1;
+                if part > longest {
+                    longest = part;
+                    self.finished.asked = Some(peer);
+                    self.finished.links.asked = connection.map(|connection| Asked {
+                        connection,
+                        sent,
+                        ready,
+                    });
+                }
+            }
+        }
+    }
+
+    /// It waited for a thread.
+    fn queues(&mut self, items: &[Item]) {
+        let mut longest = 0;
+        for item in items {
+            let (from, to, behind) = match item {
+                Item::Downstream {
+                    ready, received, ..
+                } => (*ready, *received, &None),
+                Item::Queue { from, to, behind } => (*from, *to, behind),
+                Item::Slice(_) | Item::Tail(_) => continue,
+            };
+            let part = self.gaps.take(from, to);
+            self.finished.row.queue_ns += part;
+            if part > longest && behind.is_some() {
+                longest = part;
+                self.finished.behind.clone_from(behind);
+            }
+        }
+    }
+}
+
 /// Makes the row of a request that has been answered.
 pub(super) fn account(request: &Request, work: &Work) -> Finished {
-    let (ready, ended) = (request.ready, request.ended);
-    let mut finished = Finished {
-        name: request.name.clone(),
-        ambiguous: work.ambiguous,
-        links: Links {
-            connection: request.connection,
-            asked: None,
-            trace: request.trace,
-        },
-        ..Finished::default()
-    };
-    let row = &mut finished.row;
-    row.begin = ready;
-    row.wall = ended.saturating_sub(ready);
-    (row.pid, row.tid, row.cpu) = (request.pid, request.tid, request.cpu);
-    let mut gaps = Gaps(vec![(ready, ended.max(ready))]);
-    let mut largest = vec![0; row.ns.len()];
-    for item in &work.items {
-        if let Item::Slice(segment) = item {
-            let tid = segment.tid;
-            let within = gaps.within(segment.from, segment.to);
-            finished
-                .parts
-                .extend(within.map(|(from, to)| Part { tid, from, to }));
-            let part = gaps.take(segment.from, segment.to);
-            if part > 0 {
-                add_causes(row, &mut largest, segment, part);
-            }
-        }
-    }
-    for item in &work.items {
-        if let Item::Tail(segment) = item {
-            let tid = segment.tid;
-            let within = gaps.within(segment.from, segment.to);
-            finished
-                .parts
-                .extend(within.map(|(from, to)| Part { tid, from, to }));
-            let part = gaps.take(segment.from, segment.to);
-            if part > 0 {
-                add_causes(row, &mut largest, segment, part);
-            }
-        }
-    }
-    let mut longest = 0;
-    for item in &work.items {
-        if let Item::Downstream {
-            sent,
-            ready,
-            peer,
-            connection,
-            ..
-        } = *item
-        {
-            let part = gaps.take(sent, ready);
-            row.request.downstream_ns += part;
-            row.request.downstreams += 1;
-            if part > longest {
-                longest = part;
-                finished.asked = Some(peer);
-                finished.links.asked = connection.map(|connection| Asked {
-                    connection,
-                    sent,
-                    ready,
-                });
-            }
-        }
-    }
-    longest = 0;
-    for item in &work.items {
-        let (from, to, behind) = match item {
-            Item::Downstream {
-                ready, received, ..
-            } => (*ready, *received, &None),
-            Item::Queue { from, to, behind } => (*from, *to, behind),
-            Item::Slice(_) | Item::Tail(_) => continue,
-        };
-        let part = gaps.take(from, to);
-        row.queue_ns += part;
-        if part > longest && behind.is_some() {
-            longest = part;
-            finished.behind.clone_from(behind);
-        }
-    }
-    row.request.unknown_ns = gaps.sum();
-    finished
+    let items = &work.items;
+    let slices = items.iter().filter_map(|item| match item {
+        Item::Slice(segment) => Some(segment),
+        _ => None,
+    });
+    let tails = items.iter().filter_map(|item| match item {
+        Item::Tail(segment) => Some(segment),
+        _ => None,
+    });
+    let (waits, works): (Vec<_>, Vec<_>) = tails.partition(|tail| is_wait(tail));
+    // While one thread works for it, another one's wait delays nothing.
+    let (waited, worked): (Vec<_>, Vec<_>) = slices.partition(|slice| is_wait(slice));
+    let mut layout = Layout::of(request, work);
+    let threads = worked.into_iter().chain(waited).chain(works);
+    threads.for_each(|of| layout.thread(of));
+    layout.downstream(items);
+    layout.queues(items);
+    waits.into_iter().for_each(|of| layout.thread(of));
+    layout.finished.row.request.unknown_ns = layout.gaps.sum();
+    layout.finished
 }
 
 #[cfg(test)]
@@ -270,6 +320,52 @@ mod tests {
         let row = account(&request(50, 100), &work(vec![Item::Slice(segment)])).row;
         assert_eq!((row.ns[3], row.n[3], row.who[3]), (40, 1, 9));
         assert_eq!(row.request.unknown_ns, 0);
+    }
+
+    #[test]
+    fn of_two_threads_that_have_it_the_one_that_works_counts() {
+        let cause = abi::TS_PREEMPTED as u8;
+        let (who, n, ns) = (0, 1, 500);
+        let waits = Segment {
+            tid: 2,
+            from: 100,
+            to: 600,
+            shares: vec![Share { cause, who, n, ns }],
+        };
+        let items = vec![Item::Slice(waits), slice(300, 500)];
+        let row = account(&request(100, 600), &work(items)).row;
+        assert_eq!(row.ns[usize::from(cause)], 300);
+    }
+
+    #[test]
+    fn a_thread_that_waits_after_it_handed_the_request_on_holds_nothing_up() {
+        let tail = |from, to, cause, ns| {
+            let (who, n) = (0, 1);
+            let shares = vec![Share { cause, who, n, ns }];
+            let tid = 1;
+            Item::Tail(Segment {
+                tid,
+                from,
+                to,
+                shares,
+            })
+        };
+        let (preempted, irq) = (abi::TS_PREEMPTED as u8, abi::TS_IRQ as u8);
+        let items = vec![
+            slice(100, 200),
+            tail(200, 400, preempted, 190),
+            tail(400, 410, irq, 1),
+            downstream(200, 500, 500),
+            slice(550, 600),
+        ];
+        let row = account(&request(100, 600), &work(items.clone())).row;
+        assert_eq!(row.request.downstream_ns, 290);
+        assert_eq!(row.ns[usize::from(preempted)], 0);
+        assert_eq!((row.ns[usize::from(irq)], row.request.unknown_ns), (1, 50));
+        // If nothing else is known of that time, that is known.
+        let items: Vec<_> = items.into_iter().take(3).collect();
+        let row = account(&request(100, 600), &work(items)).row;
+        assert_eq!(row.ns[usize::from(preempted)], 190);
     }
 
     proptest! {

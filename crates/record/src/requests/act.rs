@@ -244,8 +244,7 @@ impl Requests {
         match owner {
             Some(owner) if owner == work => {}
             Some(owner) if self.works.is_nobodys(owner) => {
-                let busy = self.works.get(owner).and_then(|owner| owner.busy);
-                if let Some((since, began)) = busy {
+                if let Some((since, began)) = self.waited_for(thread, owner, work) {
                     self.queued_until(thread, work, since, began);
                 }
                 self.works.merge(owner, work);
@@ -269,6 +268,20 @@ impl Requests {
             None => self.claim_back(thread, work),
         }
         self.deliver(thread, Some(work), at);
+    }
+
+    /// The thread's work, which was nobody's so far, was for `work`. Since when had that been able
+    /// to begin, and when did it? `None`: nothing shows that it waited for a thread.
+    fn waited_for(&self, thread: &Thread, owner: WorkId, work: WorkId) -> Option<(u64, u64)> {
+        let of = self.works.get(owner)?;
+        if of.busy.is_some() || of.hint.is_none() {
+            return of.busy;
+        }
+        // Woken for another request, the thread took this one from a queue.
+        let woken_for = self.works.woken_for(owner);
+        let began = of.known_from().or(thread.run.first().map(|run| run.from))?;
+        (woken_for != Some(work) && woken_for.is_none_or(|of| !self.works.is_nobodys(of)))
+            .then_some((0, began))
     }
 
     /// Nothing says how the thread came to this work: what went before its slice?

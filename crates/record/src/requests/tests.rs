@@ -157,6 +157,31 @@ fn a_worker_that_is_busy_lets_the_next_request_queue() {
 }
 
 #[test]
+fn a_request_that_another_ones_worker_takes_has_queued_until_then() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .block(1, 3, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(115, 1, 2)
+        .block(120, 1, NETWORK)
+        .run(800, 1, NETWORK, 800)
+        .on(810, 1, Act::Receive(Role::Server), 6, 800)
+        .wake(815, 1, 3)
+        .block(820, 1, NETWORK)
+        .run(830, 3, LOCK, 815)
+        .run(850, 2, LOCK, 115)
+        .on(1130, 3, Act::Send(Role::Server), 5, 0)
+        .on(1150, 2, Act::Send(Role::Server), 6, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [1030, 695, 0, 0]);
+    assert_eq!(parts(&finished[1])[0], 350);
+    assert_eq!(parts(&finished[1])[3], 0);
+}
+
+#[test]
 fn a_timer_is_not_guessed() {
     let mut script = Script::default();
     script

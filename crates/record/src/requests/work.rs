@@ -129,6 +129,16 @@ impl Work {
         }
     }
 
+    /// Since when something is known of it.
+    pub(super) fn known_from(&self) -> Option<u64> {
+        let starts = self.items.iter().map(|item| match item {
+            Item::Slice(segment) | Item::Tail(segment) => segment.from,
+            Item::Downstream { sent, .. } => *sent,
+            Item::Queue { from, .. } => *from,
+        });
+        starts.min()
+    }
+
     /// Until when something is known of it.
     pub(super) fn known_until(&self) -> Option<u64> {
         let ends = self.items.iter().map(|item| match item {
@@ -204,6 +214,15 @@ impl Works {
         self.works.get_mut(&root)
     }
 
+    /// For which work a wake-up began this, over any number of threads; `None`: it has ended.
+    pub(super) fn woken_for(&self, id: WorkId) -> Option<WorkId> {
+        let mut of = self.root(id)?;
+        while let Some(hint) = self.works.get(&of)?.hint {
+            of = self.root(hint)?;
+        }
+        Some(of)
+    }
+
     /// Whether more can come of it: its request has no answer, or it is nobody's yet and not a mere
     /// part of one that has.
     pub(super) fn is_live(&self, id: WorkId) -> bool {
@@ -226,6 +245,7 @@ impl Works {
         if part == whole {
             return;
         }
+        let woken_for = self.woken_for(part);
         let (items, ambiguous, hint, handed) = match self.works.get_mut(&part) {
             Some(work) => {
                 work.into = Some(whole);
@@ -241,9 +261,9 @@ impl Works {
         };
         if let Some(work) = self.works.get_mut(&whole) {
             items.into_iter().for_each(|item| work.add(item));
-            // A wake-up does not show which thread takes the work: time in which the thread may have
-            // worked for another request is not told apart.
-            work.ambiguous |= ambiguous || hint.is_some();
+            // The thread was woken for another request: how long it may have worked for that one
+            // before it took this one is not known.
+            work.ambiguous |= ambiguous || (hint.is_some() && woken_for != Some(whole));
             work.handed.extend(handed);
             work.taken = true;
         }
