@@ -17,8 +17,8 @@ pub struct Subject {
     #[arg(long = "span", value_name = "SOURCE")]
     pub spans: Vec<SpanSource>,
 
-    /// Name requests by this protocol: auto, http, redis, memcached, none [default: auto]; only with
-    /// --span request
+    /// Name requests by this protocol: auto, http, redis, memcached, postgresql,
+    /// mysql, none [default: auto]; only with --span request
     #[arg(long, value_name = "PROTOCOL")]
     pub name: Option<Naming>,
 

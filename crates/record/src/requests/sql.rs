@@ -76,8 +76,9 @@ const VERBS: &[&str] = &[
     "XA",
 ];
 
-/// The statement without its values; `cut`: it goes on behind what is known of it. `None`: this is no
-/// statement.
+/// The statement without its values; `cut`: it goes on behind what is known of it. Then its name ends
+/// with the first literal: how much is known behind it depends on the literal's length. `None`: this is
+/// no statement.
 pub(super) fn fingerprint(sql: &[u8], cut: bool, dialect: Dialect) -> Option<String> {
     let text = String::from_utf8_lossy(sql);
     let mut tokens = Tokens {
@@ -85,16 +86,21 @@ pub(super) fn fingerprint(sql: &[u8], cut: bool, dialect: Dialect) -> Option<Str
         dialect,
     };
     let mut name = Fingerprint::default();
+    let mut steady = None;
     while let Some(token) = tokens.next_token() {
         if name.text.is_empty() && token != Token::Space && !is_opening(token) {
             return None;
         }
         name.push(token);
+        if token == Token::Literal {
+            steady = steady.or(Some(name.text.len()));
+        }
     }
     if name.text.is_empty() {
         return None;
     }
     if cut {
+        name.text.truncate(steady.unwrap_or(name.text.len()));
         name.text.push('…');
     }
     Some(name.text)
@@ -104,7 +110,7 @@ fn is_opening(token: Token<'_>) -> bool {
     match token {
         Token::Word(word) => VERBS.iter().any(|verb| verb.eq_ignore_ascii_case(word)),
         Token::Other(other) => other == '(',
-        Token::Space | Token::Value => false,
+        Token::Space | Token::Literal | Token::Parameter => false,
     }
 }
 
@@ -112,8 +118,9 @@ fn is_opening(token: Token<'_>) -> bool {
 enum Token<'t> {
     /// White space or a comment.
     Space,
-    /// A literal or a parameter.
-    Value,
+    Literal,
+    /// What stands for a value: `$1`, `?`.
+    Parameter,
     /// A keyword or a name.
     Word(&'t str),
     Other(char),
@@ -137,19 +144,19 @@ impl<'t> Tokens<'t> {
                 rest.find("*/").map_or(rest.len(), |end| end + 2),
             ),
             '\'' => (
-                Token::Value,
+                Token::Literal,
                 quoted(rest, '\'', self.dialect == Dialect::MySql),
             ),
-            '"' if self.dialect == Dialect::MySql => (Token::Value, quoted(rest, '"', true)),
+            '"' if self.dialect == Dialect::MySql => (Token::Literal, quoted(rest, '"', true)),
             '"' | '`' => {
                 let length = quoted(rest, first, false);
                 (Token::Word(&rest[..length]), length)
             }
-            '$' => (Token::Value, dollar(rest)),
-            '?' => (Token::Value, 1),
-            '0'..='9' => (Token::Value, number(rest)),
+            '$' => dollar(rest),
+            '?' => (Token::Parameter, 1),
+            '0'..='9' => (Token::Literal, number(rest)),
             '.' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
-                (Token::Value, number(rest))
+                (Token::Literal, number(rest))
             }
             _ if is_of_name(first) => self.word(),
             _ => (Token::Other(first), first.len_utf8()),
@@ -168,7 +175,7 @@ impl<'t> Tokens<'t> {
         let is_prefix = word.len() == 1 || word.starts_with('_');
         if is_prefix && behind.starts_with('\'') {
             let escapes = self.dialect == Dialect::MySql || word.eq_ignore_ascii_case("e");
-            return (Token::Value, length + quoted(behind, '\'', escapes));
+            return (Token::Literal, length + quoted(behind, '\'', escapes));
         }
         (Token::Word(word), length)
     }
@@ -196,17 +203,17 @@ fn quoted(text: &str, quote: char, escapes: bool) -> usize {
     text.len()
 }
 
-/// The length of `$1`, or of `$tag$…$tag$`.
-fn dollar(text: &str) -> usize {
+/// `$1`, or `$tag$…$tag$`, with its length.
+fn dollar(text: &str) -> (Token<'_>, usize) {
     let behind = &text[1..];
     let length = 1 + behind.find(|c| !is_of_name(c)).unwrap_or(behind.len());
     if !text[length..].starts_with('$') || behind.starts_with(|c: char| c.is_ascii_digit()) {
-        return length;
+        return (Token::Parameter, length);
     }
     let tag = &text[..=length];
     let body = &text[tag.len()..];
-    body.find(tag)
-        .map_or(text.len(), |end| tag.len() + end + tag.len())
+    let length = body.find(tag).map(|end| tag.len() + end + tag.len());
+    (Token::Literal, length.unwrap_or(text.len()))
 }
 
 /// The length of a number: `12`, `0x1f`, `1.5e-3`.
@@ -232,7 +239,7 @@ impl Fingerprint {
     fn push(&mut self, token: Token<'_>) {
         match token {
             Token::Space => self.spaced = !self.text.is_empty(),
-            Token::Value => self.value(),
+            Token::Literal | Token::Parameter => self.value(),
             Token::Word(word) => {
                 self.space();
                 self.text.extend(word.chars().filter(|c| !c.is_control()));
@@ -328,6 +335,17 @@ mod tests {
         assert_eq!(name("SELECT 'secr").as_deref(), Some("SELECT ?…"));
         assert_eq!(name("SELECT $q$secr").as_deref(), Some("SELECT ?…"));
         assert_eq!(name("SELECT a /* secr").as_deref(), Some("SELECT a…"));
+    }
+
+    #[test]
+    fn the_name_of_a_cut_statement_does_not_depend_on_its_values_lengths() {
+        for number in [1_u32, 4711, 1 << 30] {
+            let sql = format!("UPDATE t SET a = a + {number} WHERE b = $1 AND c");
+            let name = fingerprint(&sql.as_bytes()[..36], true, Dialect::Postgres);
+            assert_eq!(name.as_deref(), Some("UPDATE t SET a = a + ?…"), "{sql}");
+        }
+        let name = fingerprint(b"SELECT $1 FROM t WHE", true, Dialect::Postgres);
+        assert_eq!(name.as_deref(), Some("SELECT ? FROM t WHE…"));
     }
 
     proptest! {
