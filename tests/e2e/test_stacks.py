@@ -95,7 +95,6 @@ def test_the_planted_function_is_named_first_with_its_size_and_callers(
     assert first["difference"]["lo"] > 0.8 * first["with_calls"]["lo"], first
 
 
-@pytest.mark.more
 @pytest.mark.measures
 def test_the_function_that_takes_longer_than_before_is_named_by_diff(
     planted: Callable[..., Path],
@@ -111,8 +110,6 @@ def test_the_function_that_takes_longer_than_before_is_named_by_diff(
     base, new = map(planted_ns, sides, ("running", "running"), from_ns, lengths)
     assert new > 1.5 * base, (base, new)
     assert_size(first["with_calls"], new - base)
-    back = ledger.diff(*reversed(sides))["kinds"][0]["code"]["causes"][0]["functions"][0]
-    assert back["function"] == "planted_cpu" and back["change"]["hi"] < 0, back
 
 
 @pytest.mark.measures

@@ -18,7 +18,7 @@ from rig.java import java, jcmd
 from rig.processes import Started
 from rig.recorder import Recorder
 from rig.waiting import until
-from test_stacks import assert_size, planted_ns
+from test_stacks import SPAN, Program, assert_size, planted_ns, table
 
 #: Enough for compilers to be done, and for the tail.
 WARM_UP, REQUESTS = 600, 6000
@@ -99,7 +99,6 @@ def test_a_function_of_node_is_named_first(record: Record, node: tuple[Started, 
     assert code["sampling"]["unnamed_jit_share"] < 0.05, code["sampling"]
 
 
-@pytest.mark.more
 @pytest.mark.measures
 def test_a_method_of_java_is_named_first_if_the_jvm_wrote_its_map(
     record: Record, hotspot: tuple[Started, int]
@@ -114,6 +113,18 @@ def test_a_method_of_java_is_named_first_if_the_jvm_wrote_its_map(
     code, function = first(recorder)
     assert function["function"] == "Planted.plantedCpu", function
     assert_size(function["with_calls"], truth(recorder, code))
+
+
+def test_code_that_is_mapped_from_a_memfd_has_the_names_of_the_perf_map(
+    record: Record, program: Program
+) -> None:
+    path = program("remapped.c")
+    recorder = record(*("--span", SPAN.format(path), "--stacks"), *("--", path, 500))
+    recorder.wait().clean()
+    sql = "SELECT DISTINCT function FROM stacks WHERE module = '[JIT]'"
+    assert table(recorder.ledger, "stacks", sql) == [("planted_jit",)]
+    sql = "SELECT count(*) FROM stacks WHERE module LIKE '%memfd%'"
+    assert table(recorder.ledger, "stacks", sql) == [(0,)]
 
 
 def test_code_without_names_is_called_jit_code_and_a_hint_says_what_to_do(

@@ -61,6 +61,7 @@ def sampling(explanation: Explanation) -> str:
     if taken.unnamed_jit_share >= HINTED:
         text += (
             f"; {percent(taken.unnamed_jit_share)} have JIT code without a name: run Node with "
-            "--perf-basic-prof; for Java, run jcmd PID Compiler.perfmap before the recording ends"
+            "--perf-basic-prof, .NET with DOTNET_PerfMapEnabled=1; for Java, run jcmd PID "
+            "Compiler.perfmap before the recording ends"
         )
     return "; ".join((text, *taken.warnings))
