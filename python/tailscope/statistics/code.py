@@ -201,9 +201,10 @@ def one_cause(
         numbers.setdefault(key, len(numbers))
     if not numbers:
         return CauseCode(cause, (), means[0].ns)
+    counts = [side.draw(rng) for side in sides]
     parts = [
-        divided(by_group(side, keys, entries, numbers), side, mean, rng)
-        for side, (keys, entries, _), mean in zip(sides, found, means, strict=True)
+        divided(by_group(side, keys, entries, numbers), mean, drawn)
+        for side, (keys, entries, _), mean, drawn in zip(sides, found, means, counts, strict=True)
     ]
     gap = parts[0].ns - parts[1].ns
     replicates = parts[0].draws - parts[1].draws
@@ -229,7 +230,7 @@ def one_cause(
                 usual_ns=float(parts[1].ns[number]),
                 difference=difference,
                 spans=told.spans,
-                with_calls=with_calls(keys[number], found, sides, means, rng),
+                with_calls=with_calls(keys[number], found, sides, means, counts),
             )
         )
         if len(named) == NAMED:
@@ -242,19 +243,23 @@ def with_calls(
     found: Sequence[Found],
     sides: tuple[Side, Side],
     means: tuple[Mean, Mean],
-    rng: np.random.Generator,
+    counts: Sequence[NDArray[np.float64]],
 ) -> Interval | None:
     """The difference of a cause's time in a function and in all that it called.
 
-    None without a symbol: functions of its file can't be told apart.
+    `counts`: how often each replicate holds each group, on each side. None without a symbol:
+    functions of its file can't be told apart.
     """
     if not key[0]:
         return None
     base, draws = 0.0, np.zeros(REPLICATES)
-    for sign, (_, entries, _), side, mean in zip((1, -1), found, sides, means, strict=True):
+    for sign, (_, entries, _), side, mean, drawn in zip(
+        (1, -1), found, sides, means, counts, strict=True
+    ):
         on_stack = {number for number, stack in side.samples.stacks.items() if calls(stack, key)}
         there = np.isin(side.samples.stack[entries], list(on_stack))
-        part = divided(time_by_group(side, entries, 1 - there.astype(np.int64), 2), side, mean, rng)
+        total = time_by_group(side, entries, np.where(there, 0, 1), 2)
+        part = divided(total, mean, drawn)
         base, draws = base + sign * float(part.ns[0]), draws + sign * part.draws[:, 0]
     return interval(base, draws)
 
@@ -278,13 +283,12 @@ class Parts:
     draws: NDArray[np.float64]
 
 
-def divided(total: NDArray[np.float64], side: Side, mean: Mean, rng: np.random.Generator) -> Parts:
+def divided(total: NDArray[np.float64], mean: Mean, counts: NDArray[np.float64]) -> Parts:
     """A cause's mean divided among functions (columns), by their parts of its samples.
 
     The samples' own sum is not used: a tick of the clock can be what slows a span down, and then
     slow spans have more samples than time. Without a sample, any function may have it all.
     """
-    counts = side.draw(rng)
     whole = total.sum()
     if whole <= 0:
         every = np.ones(total.shape[1])
