@@ -99,6 +99,7 @@ def test_a_function_of_node_is_named_first(record: Record, node: tuple[Started, 
     assert code["sampling"]["unnamed_jit_share"] < 0.05, code["sampling"]
 
 
+@pytest.mark.more
 @pytest.mark.measures
 def test_a_method_of_java_is_named_first_if_the_jvm_wrote_its_map(
     record: Record, hotspot: tuple[Started, int]
