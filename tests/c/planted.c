@@ -4,7 +4,7 @@
  * `planted MODE REQUESTS MICROSECONDS`; a mode is
  *
  *   none   nothing is planted
- *   cpu    planted_cpu() computes
+ *   cpu    planted_cpu() computes, for so much CPU time: other threads can't make it do less
  *   sleep  planted_sleep() sleeps
  *   lock   planted_lock() takes a mutex that another thread holds meanwhile
  *
@@ -27,11 +27,12 @@ static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int asked, held;
 
-static uint64_t now_us(void)
+/* The thread's CPU time. It takes a system call: ask seldom. */
+static uint64_t cpu_us(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return t.tv_sec * 1000000ull + t.tv_nsec / 1000;
 }
 
@@ -51,14 +52,12 @@ KEPT void usual_work(void)
 
 KEPT void planted_cpu(void)
 {
-	struct timespec t;
-	uint64_t until = now_us() + planted_us;
+	uint64_t until = cpu_us() + planted_us;
 
 	do {
-		for (int i = 0; i < 3000; i++)
+		for (int i = 0; i < 30000; i++)
 			sink = sink * 6364136223846793005u + 1;
-		clock_gettime(CLOCK_MONOTONIC, &t);
-	} while (t.tv_sec * 1000000ull + t.tv_nsec / 1000 < until);
+	} while (cpu_us() < until);
 }
 
 KEPT void planted_sleep(void)

@@ -3,19 +3,23 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 
 /**
- * An HTTP server of which one request in 50 also calls a planted method, for 3 ms.
+ * An HTTP server of which one request in 50 also calls a planted method, for 10 ms of CPU time.
  *
  * usage: java Planted PORT
  */
 public final class Planted {
     private static final byte[] ANSWER =
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".getBytes(StandardCharsets.US_ASCII);
+
+    private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 
     private static volatile long sink;
 
@@ -30,10 +34,10 @@ public final class Planted {
     }
 
     static void plantedCpu() {
-        long until = System.nanoTime() + 3_000_000;
+        long until = THREADS.getCurrentThreadCpuTime() + 10_000_000;
         long sum = sink;
-        while (System.nanoTime() < until) {
-            for (int i = 0; i < 3_000; i++) {
+        while (THREADS.getCurrentThreadCpuTime() < until) {
+            for (int i = 0; i < 30_000; i++) {
                 sum = sum * 6364136223846793005L + i;
             }
         }

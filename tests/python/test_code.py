@@ -13,15 +13,18 @@ from tailscope.present.pages import explain_json
 from tailscope.present.pages.charts.flame import draw
 from tailscope.quantity import Interval
 from tailscope.statistics import flame
+from tailscope.statistics.blamed_function import blamed
 from tailscope.statistics.code import (
     CauseCode,
     Code,
     FunctionDifference,
     Side,
-    blamed,
     one_cause,
 )
 from tailscope.statistics.slow_and_usual import Mean
+
+#: A sample: row, cause, ns and stack.
+Row = tuple[int, str, int, int]
 
 PROGRAM, LIBC, KERNEL = "/usr/bin/server", "/usr/lib/libc.so.6", "[kernel]"
 
@@ -32,8 +35,7 @@ def stack(*names: str, whole: bool = True) -> Stack:
     return Stack(tuple(frames), whole)
 
 
-def samples(rows: list[tuple[int, str, int, int]], stacks: dict[int, Stack]) -> Samples:
-    """From row, cause, ns and stack of each."""
+def samples(rows: list[Row], stacks: dict[int, Stack]) -> Samples:
     row, cause, ns, number = zip(*rows, strict=True) if rows else ((), (), (), ())
     return Samples(
         row=np.array(row, dtype=np.int64),
@@ -70,8 +72,8 @@ def test_code_without_a_symbol_is_a_place() -> None:
 
 
 def compare(
-    tail: list[tuple[int, str, int, int]],
-    usual: list[tuple[int, str, int, int]],
+    tail: list[Row],
+    usual: list[Row],
     stacks: dict[int, Stack],
     spans: tuple[int, int] = (200, 5000),
 ) -> list[str]:
@@ -106,7 +108,7 @@ def test_what_only_slow_spans_do_is_named_with_its_size() -> None:
 def test_nothing_is_named_where_all_spans_are_alike(seed: int) -> None:
     rng = np.random.default_rng(seed)
 
-    def alike(spans: int) -> list[tuple[int, str, int, int]]:
+    def alike(spans: int) -> list[Row]:
         return [
             (row, "running", 1_000_000, int(number))
             for row, number in enumerate(rng.integers(1, 40, spans))

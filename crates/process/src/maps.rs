@@ -87,6 +87,12 @@ impl Mapping {
         self.path.is_empty() || self.path.starts_with("[anon:")
     }
 
+    /// Whether it is of some file in memory (memfd), which a process can share with itself.
+    #[must_use]
+    pub fn is_of_memfd(&self) -> bool {
+        self.path.starts_with("/memfd:")
+    }
+
     /// The file's name, as the process had it when it mapped the file.
     #[must_use]
     pub fn name(&self) -> &Path {
@@ -272,8 +278,10 @@ mod tests {
             }
         );
         assert!(mapping.is_memory_file(b"a b\0") && !mapping.is_memory_file(b"a\0"));
+        assert!(mapping.is_of_memfd() && !mapping.is_memory());
         let named = Mapping::parse("55-66 rw-s 00000000 fe:01 4711 /tmp/a b").expect("a line");
         assert!(!named.is_memory_file(b"a b\0"), "a file of that name");
+        assert!(!named.is_of_memfd());
         assert_eq!(mapping.name(), Path::new("/memfd:a b"));
         let heap = Mapping::parse("55-66 rw-p 00000000 00:00 0 ").expect("a line");
         assert!(heap.path.is_empty() && !heap.shared && !heap.has_path());

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tailscope.present.code_text import calls_matter, path
 from tailscope.present.terminal import ACCENT, BOLD, DIM, Terminal, noticed
 from tailscope.quantity import Interval, count, duration, figures, growth, percent, scale, signed
 from tailscope.statistics.change import MEDIAN, CauseChange, Change, PercentileChange
@@ -139,12 +140,10 @@ def functions(kind: Kind, diff: Diff, terminal: Terminal) -> Iterator[str]:
 
 def function_line(one: FunctionChange) -> str:
     """`+3.01 ms (+2.90…+3.10 ms) in planted_lock ← handle; 0 ns, then 3.01 ms`."""
-    path = " ← ".join((one.function, *one.callers))
-    through = f", in {one.through}" if one.through else ""
-    return (
-        f"{signed(one.change.ns)} ({signed_span(one.change)}) in {path}{through}; "
-        f"{duration(one.base_ns)}, then {duration(one.new_ns)}"
-    )
+    text = f"{signed(one.change.ns)} ({signed_span(one.change)}) in {path(one)}"
+    if calls_matter(one.with_calls, one.change):
+        text += f", {signed(one.with_calls.ns)} with its calls"
+    return f"{text}; {duration(one.base_ns)}, then {duration(one.new_ns)}"
 
 
 def of_median(found: Change, terminal: Terminal) -> Iterator[str]:

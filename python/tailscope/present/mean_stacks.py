@@ -12,13 +12,16 @@ from tailscope.statistics.explanation import Explanation
 from tailscope.statistics.flame import CUT
 from tailscope.statistics.slow_and_usual import LONGEST
 
+#: Times (ns) by cause and frames; these have the outermost first.
+Means = dict[tuple[str, tuple[Frame, ...]], float]
+
 
 @dataclass(frozen=True)
 class MeanStacks:
-    """Some spans: the mean time (ns) of each of their stacks, by cause."""
+    """Some spans: the mean time of each of their stacks."""
 
     title: str
-    ns: dict[tuple[str, tuple[Frame, ...]], float]
+    ns: Means
 
 
 def slow_and_usual(ledger: Ledger, explanation: Explanation) -> Iterator[MeanStacks]:
@@ -37,13 +40,13 @@ def slow_and_usual(ledger: Ledger, explanation: Explanation) -> Iterator[MeanSta
     yield MeanStacks(f"usual spans of {name}", means(usual, found.usual_spans))
 
 
-def means(samples: Samples, spans: float) -> dict[tuple[str, tuple[Frame, ...]], float]:
-    """The means, by cause and frames; these have the outermost first.
+def means(samples: Samples, spans: float) -> Means:
+    """The means for each span.
 
     Where a stack ends early, its outermost frame says so.
     """
     chains = {key: outermost_first(stack) for key, stack in samples.stacks.items()}
-    sums: dict[tuple[str, tuple[Frame, ...]], float] = {}
+    sums: Means = {}
     times = samples.ns * samples.weight / max(spans, 1e-9)
     for cause, stack, ns in zip(samples.cause, samples.stack, times, strict=True):
         key = (cause, chains.get(int(stack), (Frame(CUT, "", 0),)))

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.stacks import Frame
-from tailscope.present.mean_stacks import slow_and_usual
+from tailscope.present.mean_stacks import Means, slow_and_usual
 from tailscope.present.output import write
 from tailscope.statistics.explanation import Explanation
 
@@ -25,14 +25,19 @@ KINDS = ("slow", "usual")
 
 def save(ledger: Ledger, explanation: Explanation, file: str) -> None:
     """Write the file."""
-    sides = [side.ns for side in slow_and_usual(ledger, explanation)]
+    slow, usual = (side.ns for side in slow_and_usual(ledger, explanation))
+    write(file, gzip.compress(profile(slow, usual), mtime=0))
+
+
+def profile(slow: Means, usual: Means) -> bytes:
+    """The message, not compressed."""
     tables = Tables()
     samples = []
-    for cause, stack in sorted({*sides[0], *sides[1]}, key=repr):
-        values = [round(side.get((cause, stack), 0.0)) for side in sides]
+    for cause, stack in sorted({*slow, *usual}, key=repr):
+        values = [round(side.get((cause, stack), 0.0)) for side in (slow, usual)]
         if any(values):
             samples.append(tables.sample(cause, stack, values))
-    write(file, gzip.compress(tables.profile(samples), mtime=0))
+    return tables.profile(samples)
 
 
 class Tables:

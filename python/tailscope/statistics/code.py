@@ -2,9 +2,9 @@
 
 A sample is a moment of a thread in a span. The samples divide a cause's exact mean, which the rows
 tell, among functions. For each function, its mean in spans at or above the target is compared with
-that in usual spans, those between the quartiles. Of a cause on the CPU, the function is the
-innermost one. Of a wait, it is the innermost one of the program's own: that it waited in the
-kernel, through the C library, the cause says already.
+that in usual spans, those between the quartiles. Each sample counts for one function
+(`blamed_function`). A function that leaves its work to others has little time of its own: so the
+same comparison is made of all samples that have the function on their stack.
 
 The interval is a bootstrap over spans for the division, and over time for the mean. A function is
 named only if its difference is above zero beyond the doubt that comes with looking at many
@@ -15,21 +15,19 @@ Times are ns; shares are fractions, 0 to 1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.ledger.causes import RUNNING
 from tailscope.ledger.ledger import Ledger
-from tailscope.ledger.stacks import KERNEL, NOWHERE, Frame, Samples, Sampling, Stack, StackTables
+from tailscope.ledger.stacks import Frame, Samples, Sampling, Stack, StackTables
 from tailscope.quantity import Interval
 from tailscope.statistics import flame
+from tailscope.statistics.blamed_function import Blamed, blamed
 from tailscope.statistics.flame import Call
 from tailscope.statistics.slow_and_usual import Group, Mean
 
@@ -40,30 +38,17 @@ GROUPS = 2000
 FEWEST = 5
 #: The least part of the tail's excess that is worth a name.
 MATTERS = 0.05
-#: Functions of a cause that are named at most, and callers of each.
-NAMED, CALLERS = 5, 3
+#: Functions of a cause that are named at most.
+NAMED = 5
 #: The part of a function's time that its most frequent callers must have to be shown.
 MOSTLY = 0.5
 #: Functions of a cause that are looked at: those with the largest differences.
 CANDIDATES = 200
-#: Causes whose samples are of threads that had the CPU.
-ON_CPU = frozenset({RUNNING, "fault", "softirq_net", "softirq_timer", "softirq_other", "irq"})
-#: Files whose functions are not a program's own: they wait on behalf of their callers.
-LIBRARIES = re.compile(
-    r"(libc|libpthread|libm|libdl|librt|libgcc_s|libstdc\+\+|libc\+\+|ld-linux[\w-]*|ld-musl[\w-]*"
-    r"|libc\.musl[\w-]*)([-.][\w.]*)?\.so[\w.]*|\[vdso\]"
-)
-#: The same of functions that compilers and languages put into the program's own file.
-RUNTIMES = re.compile(
-    r"(<?(std|core|alloc|__gnu_cxx|__gthread\w*|parking_lot\w*|rustix|libc)::|runtime[./]|syscall\."
-    r"|internal/|sync\.|time\.Sleep|__?(lll|futex|pthread|GI_|libc|clock_)|pthread_|clone3?$"
-    r"|nanosleep$|clock_nanosleep|usleep$|sleep$)"
-)
 
 
 @dataclass(frozen=True)
-class FunctionDifference:
-    """One function under a cause: what slow spans spend in it beyond usual ones."""
+class Function:
+    """A function to which time of a cause is put down."""
 
     function: str
     module: str
@@ -71,12 +56,20 @@ class FunctionDifference:
     callers: tuple[str, ...]
     #: What the function waited in, where it waited: `pthread_mutex_lock`. Empty if nothing.
     through: str
+
+
+@dataclass(frozen=True)
+class FunctionDifference(Function):
+    """What slow spans spend in a function beyond usual ones."""
+
     #: Means for each slow span, and for each usual one.
     tail_ns: float
     usual_ns: float
     difference: Interval
     #: Slow spans in which it was seen.
     spans: int
+    #: The difference with all that the function called; None where it has no symbol.
+    with_calls: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -194,46 +187,6 @@ class Side:
         return rng.multinomial(groups, np.full(groups, 1 / groups), REPLICATES).astype(float)
 
 
-@dataclass(frozen=True)
-class Blamed:
-    """The function of a stack that a cause is put down to, and what is around it."""
-
-    key: tuple[str, str]
-    frame: Frame
-    callers: tuple[str, ...]
-    through: str
-
-
-def blamed(stack: Stack, cause: str) -> Blamed | None:
-    """The function of a stack that a cause is put down to; None: the stack is empty."""
-    if not stack.frames:
-        return None
-    place = 0
-    if cause not in ON_CPU:
-        own = (number for number, frame in enumerate(stack.frames) if is_own(frame))
-        place = next(own, first_of_user(stack))
-    frame = stack.frames[place]
-    # Without a symbol the functions of a file can't be told apart, and each address is another one.
-    key = (frame.function, frame.module)
-    callers = stack.frames[place + 1 : place + 1 + CALLERS] if stack.whole else ()
-    users = [inner for inner in stack.frames[:place] if inner.module != KERNEL]
-    through = users[-1].name if users and users[-1].function else ""
-    return Blamed(key, frame, tuple(caller.name for caller in callers), through)
-
-
-def first_of_user(stack: Stack) -> int:
-    """The innermost frame that is not the kernel's; of a stack of the kernel's alone, the first."""
-    users = (number for number, frame in enumerate(stack.frames) if frame.module != KERNEL)
-    return next(users, 0)
-
-
-def is_own(frame: Frame) -> bool:
-    """Whether a frame is the program's own, and not the kernel's, a C library's or a language's."""
-    if frame.module in (KERNEL, NOWHERE) or LIBRARIES.fullmatch(Path(frame.module).name):
-        return False
-    return not RUNTIMES.match(frame.function)
-
-
 def one_cause(
     cause: str,
     sides: tuple[Side, Side],
@@ -248,9 +201,10 @@ def one_cause(
         numbers.setdefault(key, len(numbers))
     if not numbers:
         return CauseCode(cause, (), means[0].ns)
+    counts = [side.draw(rng) for side in sides]
     parts = [
-        divided(by_group(side, keys, entries, numbers), side, mean, rng)
-        for side, (keys, entries, _), mean in zip(sides, found, means, strict=True)
+        divided(by_group(side, keys, entries, numbers), mean, drawn)
+        for side, (keys, entries, _), mean, drawn in zip(sides, found, means, counts, strict=True)
     ]
     gap = parts[0].ns - parts[1].ns
     replicates = parts[0].draws - parts[1].draws
@@ -259,10 +213,9 @@ def one_cause(
     keys = list(numbers)
     named: list[FunctionDifference] = []
     for number in np.argsort(-gap)[:CANDIDATES]:
-        ns = float(gap[number])
-        low, high = np.quantile(replicates[:, number], [0.025, 0.975])
+        difference = interval(gap[number], replicates[:, number])
         doubt = strict * float(replicates[:, number].std())
-        if low <= 0 or ns <= max(doubt, MATTERS * excess_ns, 0.0):
+        if difference.lo <= 0 or difference.ns <= max(doubt, MATTERS * excess_ns, 0.0):
             continue
         told = describe(keys[number], found[0], sides[0])
         if told.spans < FEWEST:
@@ -275,11 +228,51 @@ def one_cause(
                 through=told.through,
                 tail_ns=float(parts[0].ns[number]),
                 usual_ns=float(parts[1].ns[number]),
-                difference=Interval(ns, min(ns, float(low)), max(ns, float(high))),
+                difference=difference,
                 spans=told.spans,
+                with_calls=with_calls(keys[number], found, sides, means, counts),
             )
         )
-    return CauseCode(cause, tuple(named[:NAMED]), means[0].ns)
+        if len(named) == NAMED:
+            break
+    return CauseCode(cause, tuple(named), means[0].ns)
+
+
+def with_calls(
+    key: tuple[str, str],
+    found: Sequence[Found],
+    sides: tuple[Side, Side],
+    means: tuple[Mean, Mean],
+    counts: Sequence[NDArray[np.float64]],
+) -> Interval | None:
+    """The difference of a cause's time in a function and in all that it called.
+
+    `counts`: how often each replicate holds each group, on each side. None without a symbol:
+    functions of its file can't be told apart.
+    """
+    if not key[0]:
+        return None
+    base, draws = 0.0, np.zeros(REPLICATES)
+    for sign, (_, entries, _), side, mean, drawn in zip(
+        (1, -1), found, sides, means, counts, strict=True
+    ):
+        on_stack = {number for number, stack in side.samples.stacks.items() if calls(stack, key)}
+        there = np.isin(side.samples.stack[entries], list(on_stack))
+        total = time_by_group(side, entries, np.where(there, 0, 1), 2)
+        part = divided(total, mean, drawn)
+        base, draws = base + sign * float(part.ns[0]), draws + sign * part.draws[:, 0]
+    return interval(base, draws)
+
+
+def calls(stack: Stack, key: tuple[str, str]) -> bool:
+    """Whether a function is on a stack."""
+    return any((frame.function, frame.module) == key for frame in stack.frames)
+
+
+def interval(ns: float, draws: NDArray[np.float64]) -> Interval:
+    """An estimate with the 95 % interval of its replicates."""
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Interval(float(ns), min(float(ns), float(low)), max(float(ns), float(high)))
 
 
 @dataclass(frozen=True)
@@ -290,13 +283,12 @@ class Parts:
     draws: NDArray[np.float64]
 
 
-def divided(total: NDArray[np.float64], side: Side, mean: Mean, rng: np.random.Generator) -> Parts:
+def divided(total: NDArray[np.float64], mean: Mean, counts: NDArray[np.float64]) -> Parts:
     """A cause's mean divided among functions (columns), by their parts of its samples.
 
     The samples' own sum is not used: a tick of the clock can be what slows a span down, and then
     slow spans have more samples than time. Without a sample, any function may have it all.
     """
-    counts = side.draw(rng)
     whole = total.sum()
     if whole <= 0:
         every = np.ones(total.shape[1])
@@ -343,12 +335,17 @@ def by_group(
     numbers: dict[tuple[str, str], int],
 ) -> NDArray[np.float64]:
     """Weighted time by group and function."""
-    total = np.zeros((len(side.weight), len(numbers)))
     column = np.array([-1 if key is None else numbers[key] for key in keys], dtype=np.int64)
-    there = column >= 0
-    which = entries[there]
-    ns = side.samples.ns[which] * side.samples.weight[which]
-    np.add.at(total, (side.group[which], column[there]), ns)
+    return time_by_group(side, entries[column >= 0], column[column >= 0], len(numbers))
+
+
+def time_by_group(
+    side: Side, entries: NDArray[np.int64], column: NDArray[np.int64], columns: int
+) -> NDArray[np.float64]:
+    """Weighted time of some samples by group and column; `column`: that of each sample."""
+    total = np.zeros((len(side.weight), columns))
+    ns = side.samples.ns[entries] * side.samples.weight[entries]
+    np.add.at(total, (side.group[entries], column), ns)
     return total
 
 

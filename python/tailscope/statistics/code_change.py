@@ -27,18 +27,32 @@ from tailscope.statistics.slow_and_usual import LONGEST, Group, grouped
 
 
 @dataclass(frozen=True)
-class FunctionChange:
-    """One function under a cause: its mean time in a slow span of each recording."""
+class FunctionChange(code.Function):
+    """The mean time of a function in a slow span of each recording."""
 
-    function: str
-    module: str
-    #: The most frequent callers, the next first; empty where they are not known or differ.
-    callers: tuple[str, ...]
-    #: What the function waited in, where it waited. Empty if nothing.
-    through: str
     base_ns: float
     new_ns: float
     change: Interval
+    #: The change with all that the function called; None where it has no symbol.
+    with_calls: Interval | None = None
+
+    @classmethod
+    def growth(cls, one: code.FunctionDifference) -> FunctionChange:
+        """What NEW spends in a function beyond BASE."""
+        place = (one.function, one.module, one.callers, one.through)
+        return cls(*place, one.usual_ns, one.tail_ns, one.difference, one.with_calls)
+
+    @classmethod
+    def decline(cls, one: code.FunctionDifference) -> FunctionChange:
+        """What BASE spends in a function beyond NEW."""
+        place = (one.function, one.module, one.callers, one.through)
+        with_calls = one.with_calls and negative(one.with_calls)
+        return cls(*place, one.tail_ns, one.usual_ns, negative(one.difference), with_calls)
+
+
+def negative(one: Interval) -> Interval:
+    """The interval of the same quantity with the other sign."""
+    return Interval(-one.ns, -one.hi, -one.lo)
 
 
 @dataclass(frozen=True)
@@ -136,8 +150,9 @@ def functions(
 ) -> tuple[FunctionChange, ...]:
     """The functions of a cause that take longer in NEW, and those that take less time."""
     base, new = range(2)
-    found = []
-    for more, less in ((new, base), (base, new)):
+    found: list[FunctionChange] = []
+    ways = ((new, base, FunctionChange.growth), (base, new, FunctionChange.decline))
+    for more, less, changed in ways:
         named = code.one_cause(
             cause,
             (parts[more], parts[less]),
@@ -145,20 +160,7 @@ def functions(
             matters_ns,
             rng,
         ).functions
-        for one in named:
-            gap = one.difference
-            grew = more == new
-            found.append(
-                FunctionChange(
-                    function=one.function,
-                    module=one.module,
-                    callers=one.callers,
-                    through=one.through,
-                    base_ns=one.usual_ns if grew else one.tail_ns,
-                    new_ns=one.tail_ns if grew else one.usual_ns,
-                    change=gap if grew else Interval(-gap.ns, -gap.hi, -gap.lo),
-                )
-            )
+        found += map(changed, named)
     found.sort(key=lambda one: -abs(one.change.ns))
     return tuple(found[: code.NAMED])
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,20 @@ impl Module {
     }
 }
 
+/// Whether a mapping has code that the process itself made.
+///
+/// Some run-times map it from a memfd, so that the same pages can be written to elsewhere (.NET).
+/// A program that was started from a memfd has its functions in the file.
+fn is_made_at_run_time(pid: u32, mapping: &Mapping) -> bool {
+    let is_program = || {
+        let mut magic = [0; 4];
+        let file = mapping.open(pid);
+        file.and_then(|file| file.read_exact_at(&mut magic, 0))
+            .is_ok_and(|()| magic == *b"\x7fELF")
+    };
+    mapping.is_memory() || mapping.is_of_memfd() && !is_program()
+}
+
 fn version(file: &File) -> Option<Version> {
     let about = file.metadata().ok()?;
     Some((about.len(), about.mtime(), about.mtime_nsec()))
@@ -93,7 +107,7 @@ struct Mapped {
 #[derive(Debug, Clone, Copy)]
 enum In {
     Module(u32),
-    /// Memory of the process itself.
+    /// Memory of the process itself, with code that it made at run time.
     Memory,
     /// The kernel's own, or of a file that found no room.
     Other,
@@ -195,8 +209,8 @@ impl Processes {
             if !mapping.code {
                 continue;
             }
-            let module = mapping
-                .has_path()
+            let is_made = is_made_at_run_time(pid, &mapping);
+            let module = (mapping.has_path() && !is_made)
                 .then(|| self.module(pid, &mapping))
                 .flatten();
             if let Some(module) = module {
@@ -207,7 +221,7 @@ impl Processes {
             }
             let code = match module {
                 Some(module) => In::Module(module),
-                None if mapping.is_memory() => In::Memory,
+                None if is_made => In::Memory,
                 None => In::Other,
             };
             if matches!(code, In::Memory) {

@@ -157,8 +157,12 @@ def call(given: Given | None, depth: int = 0) -> Call | None:
 
 def function(given: Given) -> FunctionDifference:
     """A function under a cause."""
-    difference = Interval(**given["difference"])
-    return FunctionDifference(**given | {"difference": difference})
+    whole = given.get("with_calls")
+    intervals = {
+        "difference": Interval(**given["difference"]),
+        "with_calls": Interval(**whole) if whole is not None else None,
+    }
+    return FunctionDifference(**given | intervals)
 
 
 def curve(given: Given) -> Distribution:
