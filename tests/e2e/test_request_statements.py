@@ -13,8 +13,8 @@ from rig.recorder import Recorder
 
 CLIENTS, TRANSACTIONS = 2, 100
 ALL = CLIENTS * TRANSACTIONS
-#: What pgbench's own script, TPC-B, sends for a transaction. Of a longer statement than what is read,
-#: the name ends with the first value; prepared statements have parameters instead.
+#: What pgbench's own script, TPC-B, sends for a transaction. Where a statement is longer than what
+#: is read of it, its name ends with the first value.
 SIMPLE = {
     "BEGIN": ALL,
     "UPDATE pgbench_accounts SET abalance = abalance + ?…": ALL,
