@@ -87,7 +87,7 @@ def test_groups_and_update_ratios_are_those_of_the_program(folder: Path) -> None
         found = locality(folder, "-p", started.pid, *options)
     groups = {(group["phase"], group["session"]): group for group in found["groups"]}
     private = groups["phase", "local"]
-    # A stack line and the number of lines, `lines` of the program, are all that is in it besides.
+    # The phase has no other lines of its own.
     assert private["updates"]["value"] == pytest.approx(PRIVATE_UPDATES, abs=0.03)
     shared = 2 + TABLE
     everything = 2 * LINES + shared
@@ -194,7 +194,7 @@ def _watchpoint(tid: int) -> int:
     attributes = (ctypes.c_uint8 * size)()
     words = (ctypes.c_uint64 * (size // 8)).from_buffer(attributes)
     words[0] = breakpoint_kind | size << 32
-    words[5] = 1  # disabled: it has its register anyway
+    words[5] = 1 | 1 << 5  # disabled, without the kernel: it has its register anyway
     words[6] = write << 32
     words[7], words[8] = 0x1000, length
     libc = ctypes.CDLL(None, use_errno=True)

@@ -281,10 +281,11 @@ impl Sampler {
     }
 }
 
-/// Pages of a thread's ring: twice what the thread can fill between two polls, within bounds.
+/// Pages of a thread's ring: four times what the thread can fill between two polls, within bounds.
+/// A poll takes longer when names of a large file are read.
 fn pages(options: &Options, stack: u32) -> usize {
     let samples = POLL.as_nanos() / options.period.as_nanos().max(1) + 1;
-    let bytes = 2 * samples as usize * (stack as usize + 512);
+    let bytes = 4 * samples as usize * (stack as usize + 512);
     (bytes / 4096).next_power_of_two().clamp(16, 256)
 }
 
