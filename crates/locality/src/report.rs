@@ -143,7 +143,7 @@ impl Report {
                 .iter()
                 .map(|user| user_of(&profile, user))
                 .collect(),
-            functions: named(&program.functions(), &line.functions),
+            functions: named(program.functions(), &line.functions),
             watched: [line.watched.times, line.watched.by_several],
         };
         let hottest = hot.iter().take(MOST_LINES).map(&mut printed).collect();

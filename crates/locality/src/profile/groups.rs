@@ -256,11 +256,11 @@ impl Fit {
             if let Some(owner) = owner {
                 owners[usize::from(owner)] += is_local;
             }
-            for class in 0..CLASSES.len() {
-                sums.lines[class] += shares[class];
-                sums.time[class] += shares[class] * time;
-                sums.reads[class] += shares[class] * reads;
-                sums.writes[class] += shares[class] * writes;
+            for (class, share) in shares.iter().enumerate() {
+                sums.lines[class] += share;
+                sums.time[class] += share * time;
+                sums.reads[class] += share * reads;
+                sums.writes[class] += share * writes;
             }
         }
         let in_phase = global[1] / (global[0] + global[1]);
