@@ -11,6 +11,7 @@ use crate::borrow::Borrow;
 use crate::chase::Chase;
 use crate::cost::Cost;
 use crate::guard::Guard;
+use crate::locality::Locality;
 use crate::observe::Observe;
 use crate::subject::Subject;
 use crate::timeline::Timeline;
@@ -56,6 +57,7 @@ pub enum Command {
     Guard(Guard),
     Borrow(Borrow),
     Chase(Chase),
+    Locality(Locality),
     Cost(Cost),
     Doctor(Doctor),
     /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH

@@ -15,6 +15,7 @@ mod external;
 mod failure;
 mod generate;
 mod guard;
+mod locality;
 mod observe;
 mod page;
 mod record;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Observe(observe) => observe::run(&observe),
         Command::Borrow(borrow) => borrow::run(&borrow),
         Command::Chase(chase) => chase::run(&chase),
+        Command::Locality(locality) => locality::run(&locality),
         Command::Cost(cost) => cost::run(cost),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) if generate::is_called(&words) => generate::run(&words),

@@ -14,11 +14,14 @@ mod open;
 pub mod page;
 mod pmu;
 mod register;
+mod ring;
 mod sampled;
 mod thread;
+mod user_sample;
 
 pub use event::{Event, EventError};
 pub use open::{Counter, Refusal, can_count};
 pub use pmu::{Pmu, Pmus};
 pub use sampled::{Drained, SampledEvent, Sampling, Whose};
 pub use thread::ThreadCounter;
+pub use user_sample::{REGISTERS, ThreadSampler, ThreadSamples, UserSample, WATCHED, WatchHit};

@@ -4,19 +4,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Pages of samples in a ring: a power of two.
+use crate::ring::{Record, Ring};
+
+/// Pages of samples in a ring.
 const PAGES: usize = 64;
-const PAGE: usize = 4096;
-/// The length of a record's head.
-const HEAD: usize = 8;
 
 /// What is to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +121,17 @@ pub struct Drained {
 }
 
 impl Drained {
+    pub(crate) fn count(&mut self, record: Record<'_>) {
+        match record.kind {
+            b::PERF_RECORD_SAMPLE => self.samples += 1,
+            // The event's number comes first.
+            b::PERF_RECORD_LOST => self.lost += record.word(1),
+            b::PERF_RECORD_LOST_SAMPLES => self.lost += record.word(0),
+            b::PERF_RECORD_THROTTLE => self.throttled += 1,
+            _ => {}
+        }
+    }
+
     /// Both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -167,7 +173,9 @@ impl SampledEvent {
         }
         // SAFETY: just opened, and ours.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let ring = (sampling.period > 0).then(|| Ring::of(&fd)).transpose()?;
+        let ring = (sampling.period > 0)
+            .then(|| Ring::of(&fd, PAGES))
+            .transpose()?;
         Ok(Self { fd, ring })
     }
 
@@ -202,7 +210,11 @@ impl SampledEvent {
     /// Empties the ring.
     #[must_use]
     pub fn drain(&self) -> Drained {
-        self.ring.as_ref().map(Ring::drain).unwrap_or_default()
+        let mut drained = Drained::default();
+        if let Some(ring) = &self.ring {
+            ring.drain(|record| drained.count(record));
+        }
+        drained
     }
 }
 
@@ -212,143 +224,16 @@ impl AsFd for SampledEvent {
     }
 }
 
-fn done(code: i32) -> io::Result<()> {
+pub(crate) fn done(code: i32) -> io::Result<()> {
     match code {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The ring of one event: a page about it, and the records.
-#[derive(Debug)]
-struct Ring(NonNull<b::perf_event_mmap_page>);
-
-impl Ring {
-    const LENGTH: usize = (1 + PAGES) * PAGE;
-
-    fn of(fd: &OwnedFd) -> io::Result<Self> {
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
-        let at = unsafe {
-            mmap(
-                ptr::null_mut(),
-                Self::LENGTH,
-                rights,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )?
-        };
-        let page = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at null"))?;
-        Ok(Self(page))
-    }
-
-    fn drain(&self) -> Drained {
-        let page = self.0.as_ptr();
-        // SAFETY: words of the page, which is mapped for as long as `self` lives. The kernel writes
-        // the first, and we alone the second.
-        let (head, tail) = unsafe {
-            (
-                AtomicU64::from_ptr(&raw mut (*page).data_head),
-                AtomicU64::from_ptr(&raw mut (*page).data_tail),
-            )
-        };
-        let end = head.load(Acquire);
-        let drained = parse(tail.load(Relaxed), end, |at| self.word(at));
-        tail.store(end, Release);
-        drained
-    }
-
-    /// Eight bytes of the records; a record never has fewer, nor begins elsewhere than at eight.
-    fn word(&self, at: u64) -> u64 {
-        let at = (at as usize % (PAGES * PAGE)) & !7;
-        // SAFETY: inside the mapping, and aligned; the kernel no longer writes what lies before the
-        // head that was read.
-        unsafe {
-            self.0
-                .as_ptr()
-                .cast::<u8>()
-                .add(PAGE + at)
-                .cast::<u64>()
-                .read_volatile()
-        }
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `of` with this length; no reference outlives `self`.
-        // Unmapping can only fail for arguments that were never mapped.
-        let _ = unsafe { munmap(self.0.as_ptr().cast(), Self::LENGTH) };
-    }
-}
-
-/// What the records from `tail` to `end` are. `word`: eight bytes at a place.
-fn parse(mut tail: u64, end: u64, word: impl Fn(u64) -> u64) -> Drained {
-    let mut drained = Drained::default();
-    while end.wrapping_sub(tail) >= HEAD as u64 && end > tail {
-        let head = word(tail);
-        let (kind, size) = (head as u32, head >> 48);
-        match kind {
-            b::PERF_RECORD_SAMPLE => drained.samples += 1,
-            // The event's number comes first.
-            b::PERF_RECORD_LOST => drained.lost += word(tail + 16),
-            b::PERF_RECORD_LOST_SAMPLES => drained.lost += word(tail + 8),
-            b::PERF_RECORD_THROTTLE => drained.throttled += 1,
-            _ => {}
-        }
-        if size < HEAD as u64 {
-            break; // no record is shorter: what follows can't be found
-        }
-        tail += size;
-    }
-    drained
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    fn record(kind: u32, words: &[u64]) -> Vec<u64> {
-        let size = (HEAD + 8 * words.len()) as u64;
-        let mut record = vec![u64::from(kind) | size << 48];
-        record.extend(words);
-        record
-    }
-
-    fn read(words: &[u64]) -> Drained {
-        parse(0, 8 * words.len() as u64, |at| {
-            words.get(at as usize / 8).copied().unwrap_or_default()
-        })
-    }
-
-    #[test]
-    fn samples_losses_and_throttling_are_told_apart() {
-        let words = [
-            record(b::PERF_RECORD_SAMPLE, &[1, 2, 3]),
-            record(b::PERF_RECORD_LOST, &[7, 5]),
-            record(b::PERF_RECORD_THROTTLE, &[1, 2, 3]),
-            record(b::PERF_RECORD_COMM, &[9]),
-            record(b::PERF_RECORD_SAMPLE, &[]),
-        ]
-        .concat();
-        let wanted = Drained {
-            samples: 2,
-            lost: 5,
-            throttled: 1,
-        };
-        assert_eq!(read(&words), wanted);
-        assert_eq!(wanted.and(wanted).lost, 10);
-    }
-
-    proptest! {
-        #[test]
-        fn foreign_bytes_end(words in proptest::collection::vec(any::<u64>(), 0..64)) {
-            let _ = read(&words);
-        }
-    }
 
     #[test]
     fn a_busy_thread_is_sampled() {

@@ -1,10 +1,16 @@
 //! When does moving the thread to the data pay? [`chase`] measures it with a benchmark.
 //!
-//! The method is that of Accesstest (Curto, 2023). The prediction for a running program, which that
-//! thesis calls Accessprof, is not built.
+//! [`sampler`] samples the memory accesses of a running program, and [`profile`] says which lines its
+//! threads and phases share. The methods are those of Accesstest and Accessprof (Curto, 2023), without
+//! hardware that samples addresses. A prediction for a running program is not built.
 
 #![forbid(unsafe_code)]
 
 pub mod chase;
+pub mod profile;
+pub mod program;
+pub mod report;
+pub mod sampler;
+pub mod walk;
 
 pub use tailscope_fibre::{Mode, Pages};

@@ -23,6 +23,8 @@ pub struct Mapping {
     pub end: u64,
     /// It may be executed.
     pub code: bool,
+    /// It may be written.
+    pub writable: bool,
     /// Others that have mapped the same see what is written.
     pub shared: bool,
     /// Where in the file it begins, in bytes.
@@ -53,6 +55,7 @@ impl Mapping {
             start: hex(start)?,
             end: hex(end)?,
             code: mode.contains('x'),
+            writable: mode.contains('w'),
             shared: mode.ends_with('s'),
             offset: hex(offset)?,
             file: FileKey {
@@ -268,6 +271,7 @@ mod tests {
                 start: 0x7f0a_1000,
                 end: 0x7f0a_5000,
                 code: false,
+                writable: true,
                 shared: true,
                 offset: 0x2000,
                 file: FileKey {
@@ -313,6 +317,7 @@ mod tests {
             start: 1, // no such mapping: the kernel has no link to it
             end: 2,
             code: false,
+            writable: false,
             shared: false,
             offset: 0,
             file: FileKey {

@@ -6,6 +6,7 @@
 //! be a wrong name.
 
 use std::fs::File;
+use std::ops::Range;
 
 use crate::cxx;
 use crate::lines::Lines;
@@ -75,13 +76,24 @@ impl Functions {
         Self { by_start, lines }
     }
 
+    fn symbol(&self, address: u64) -> Option<&Function> {
+        let behind = self.by_start.partition_point(|f| f.start <= address);
+        let candidates = self.by_start[..behind].iter().rev().take(NESTED);
+        candidates.into_iter().find(|f| address < f.end)
+    }
+
+    /// The first address of the function that has the code at an address, and the first behind it.
+    #[must_use]
+    pub fn extent(&self, address: u64) -> Option<Range<u64>> {
+        self.symbol(address)
+            .map(|function| function.start..function.end)
+    }
+
     /// The functions at an address (in the file's own numbering), the innermost inlined one first;
     /// the last is the one that has the code. Empty: the file does not say.
     #[must_use]
     pub fn find(&self, address: u64) -> Vec<String> {
-        let behind = self.by_start.partition_point(|f| f.start <= address);
-        let candidates = self.by_start[..behind].iter().rev().take(NESTED);
-        let symbol = candidates.into_iter().find(|f| address < f.end);
+        let symbol = self.symbol(address);
         let inlined = self.lines.as_ref().map(|lines| lines.functions(address));
         let mut found: Vec<String> = inlined
             .unwrap_or_default()
@@ -174,6 +186,7 @@ mod tests {
     fn code_between_symbols_has_no_name() {
         let found = functions(&[(10, 20, "outer"), (12, 14, "inner"), (30, 40, "last")]);
         assert_eq!(found.find(13), ["inner"]);
+        assert_eq!((found.extent(15), found.extent(25)), (Some(10..20), None));
         assert_eq!(found.find(15), ["outer"]);
         assert_eq!(found.find(25), Vec::<String>::new());
         assert_eq!(found.find(9), Vec::<String>::new());

@@ -1,0 +1,162 @@
+//! `tailscope locality`.
+
+mod args;
+mod text;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tailscope_kernel::drop_capabilities;
+use tailscope_locality::program::Program;
+use tailscope_locality::report::{About, Report};
+use tailscope_locality::sampler::{Options, POLL, Sampler};
+use tailscope_process::owner;
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::page;
+use crate::screen::Screen;
+use crate::streams::{print_json, print_laid_out, say};
+use crate::subject::{stop_on_signals, targets};
+use crate::units::count;
+pub use args::Locality;
+
+/// Samples, and prints the report.
+pub fn run(args: &Locality) -> Result<ExitCode> {
+    let pid = targets(&[args.pid], &[], true, "sample")?[0].pid;
+    let mut program = Program::open(pid).map_err(|e| {
+        Failure::machine(format!(
+            "can't read the memory of process {pid}: {e}; run with sudo, or as its user"
+        ))
+    })?;
+    if let Some(phase) = &args.phase {
+        find(&mut program, pid, phase)?;
+    }
+    let options = Options {
+        period: Duration::from_nanos(1_000_000_000 / u64::from(args.rate)),
+        phase: args.phase.clone(),
+        watch: !args.no_watch,
+        seed: args.seed,
+    };
+    let about = About {
+        pid,
+        phase: args.phase.clone(),
+        period_ns: options.period.as_nanos() as u64,
+        own_cpu_seconds: 0.0,
+        seed: args.seed,
+    };
+    let stop = stop_on_signals()?;
+    let began = owner::start_of(pid);
+    let sampler = Sampler::start(pid, program, options).map_err(|e| refused(pid, &e))?;
+    if began != owner::start_of(pid) {
+        return Err(Failure::usage(format!("process {pid} has just ended")));
+    }
+    drop_capabilities([]).map_err(Failure::machine)?;
+    let screen = Screen::new(args.quiet);
+    screen.say(&format!("sampling process {pid} (Ctrl-C ends it)"));
+    let found = sample(sampler, args, &screen, &stop).finish();
+    screen.clear();
+    let own_cpu_seconds = own_cpu_time();
+    let report = Report::of(
+        found,
+        About {
+            own_cpu_seconds,
+            ..about
+        },
+    );
+    publish(&report, args)
+}
+
+/// Whether the phase's function is in a file that the process has mapped.
+fn find(program: &mut Program, pid: u32, phase: &str) -> Result<()> {
+    let Err(near) = program.look_up(phase) else {
+        return Ok(());
+    };
+    let near = match near.is_empty() {
+        true => "`nm -C` lists the functions of a file".to_owned(),
+        false => format!("did you mean {}?", near.join(", ")),
+    };
+    Err(Failure::usage(format!(
+        "process {pid} has no function `{phase}` in the files that it has mapped; {near}"
+    )))
+}
+
+fn refused(pid: u32, error: &std::io::Error) -> anyhow::Error {
+    use std::io::ErrorKind::{NotFound, PermissionDenied, Unsupported};
+    match error.kind() {
+        Unsupported => Failure::machine(
+            "can't sample memory accesses here: the sampler decodes x86-64 instructions only",
+        ),
+        NotFound => Failure::usage(format!("process {pid} has just ended")),
+        PermissionDenied => Failure::machine(format!(
+            "can't sample process {pid}: {error}; run with sudo, or as its user with `sysctl \
+             kernel.perf_event_paranoid=2`"
+        )),
+        _ => Failure::machine(format!("can't sample process {pid}: {error}")),
+    }
+}
+
+/// Samples until the duration is over, a signal comes, or the process ends.
+fn sample(
+    mut sampler: Sampler,
+    args: &Locality,
+    screen: &Screen,
+    stop: &Arc<AtomicBool>,
+) -> Sampler {
+    let start = Instant::now();
+    let mut shown = Duration::ZERO;
+    while !stop.load(Ordering::Relaxed) && start.elapsed() < args.duration {
+        thread::sleep(POLL.min(args.duration.saturating_sub(start.elapsed())));
+        let goes_on = sampler.poll();
+        let elapsed = start.elapsed();
+        if elapsed.saturating_sub(shown) >= Duration::from_secs(1) {
+            shown = elapsed;
+            let (samples, accesses) = sampler.progress();
+            let (samples, accesses) = (count(samples), count(accesses));
+            let seconds = elapsed.as_secs();
+            let line = format!("{seconds:>4} s  {samples} samples  {accesses} accesses");
+            screen.progress(elapsed, &line);
+        }
+        if !goes_on {
+            screen.notice("the process has ended");
+            break;
+        }
+    }
+    sampler
+}
+
+/// CPU time of this thread, in seconds.
+fn own_cpu_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn publish(report: &Report, args: &Locality) -> Result<ExitCode> {
+    if args.json {
+        print_json(&page::Report {
+            kind: "locality",
+            report,
+        })?;
+    } else {
+        print_laid_out(&text::report(report, Console::stdout().width))?;
+    }
+    if report.counts.samples == 0 {
+        say!("tailscope: the process used no CPU time, so there is no sample");
+        return Ok(ExitCode::from(1));
+    }
+    if let Some(phase) = report
+        .phase
+        .as_ref()
+        .filter(|_| report.counts.in_phase == 0)
+    {
+        say!(
+            "tailscope: no sample was in `{phase}`: it was not called, or is too short; sample longer"
+        );
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,175 @@
+//! The files that a program has mapped: names of their functions and variables, and their tables for
+//! unwinding.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+
+use tailscope_process::maps::Mapping;
+use tailscope_process::rooted::FileKey;
+use tailscope_symbols::debug_file::DebugFile;
+use tailscope_symbols::functions::{Functions, plain_name};
+use tailscope_symbols::nearest::nearest;
+use tailscope_symbols::table::{self, Symbol, Symbols};
+use tailscope_symbols::unwind::{Code, Unwinder};
+
+/// Files that are read, at most.
+const MOST_MODULES: usize = 512;
+/// Memory for the unwind tables of all of them.
+const MOST_TABLES: usize = 256 << 20;
+
+#[derive(Debug)]
+struct Module {
+    file: Option<File>,
+    debug: Option<File>,
+    code: Code,
+    /// The first byte of the file's first mapping, and the first behind its last one.
+    first: Mapping,
+    functions: Option<Functions>,
+    variables: Option<Variables>,
+}
+
+#[derive(Debug, Default)]
+struct Variables {
+    by_address: Vec<Symbol>,
+    bias: u64,
+}
+
+/// The files of one program.
+#[derive(Debug, Default)]
+pub(super) struct Modules {
+    modules: HashMap<FileKey, Module>,
+    tables: usize,
+}
+
+impl Modules {
+    /// Takes the files of these mappings, and returns what unwinds their code.
+    pub(super) fn adopt(&mut self, pid: u32, maps: &[Mapping]) -> Unwinder {
+        let mut unwinder = Unwinder::default();
+        for mapping in maps.iter().filter(|m| m.has_path()) {
+            self.open(pid, mapping, maps);
+            if let Some(module) = self.modules.get(&mapping.file).filter(|_| mapping.code) {
+                unwinder.add(&module.code, mapping.addresses(), mapping.offset);
+            }
+        }
+        unwinder
+    }
+
+    fn open(&mut self, pid: u32, mapping: &Mapping, maps: &[Mapping]) {
+        if self.modules.len() >= MOST_MODULES || self.modules.contains_key(&mapping.file) {
+            return;
+        }
+        let of_file = || maps.iter().filter(|m| m.file == mapping.file);
+        if !of_file().any(|m| m.code) {
+            return; // data
+        }
+        let first = of_file().next().unwrap_or(mapping).clone();
+        let file = mapping.open(pid).ok();
+        let debug = file
+            .as_ref()
+            .and_then(|file| DebugFile::of_mapped(pid, mapping, file).found);
+        let room = MOST_TABLES.saturating_sub(self.tables);
+        let code = file.as_ref().and_then(|file| Code::of(file, room).ok());
+        let code = code.unwrap_or_default();
+        self.tables += code.bytes();
+        let module = Module {
+            file,
+            debug,
+            code,
+            first,
+            functions: None,
+            variables: None,
+        };
+        self.modules.insert(mapping.file, module);
+    }
+
+    /// The functions at a code address, the innermost inlined one first.
+    pub(super) fn functions(&mut self, mapping: &Mapping, ip: u64) -> Vec<String> {
+        let Some(module) = self.modules.get_mut(&mapping.file) else {
+            return Vec::new();
+        };
+        let address = module.code.address_of(ip - mapping.start + mapping.offset);
+        address.map_or_else(Vec::new, |address| module.functions().find(address))
+    }
+
+    /// The addresses of the function that has the code at an address.
+    pub(super) fn extent(&mut self, mapping: &Mapping, ip: u64) -> Option<Range<u64>> {
+        let module = self.modules.get_mut(&mapping.file)?;
+        let address = module
+            .code
+            .address_of(ip - mapping.start + mapping.offset)?;
+        let extent = module.functions().extent(address)?;
+        let bias = ip.wrapping_sub(address);
+        Some(extent.start.wrapping_add(bias)..extent.end.wrapping_add(bias))
+    }
+
+    /// The variable at a data address.
+    pub(super) fn variable(&mut self, address: u64) -> Option<String> {
+        let modules = self.modules.values_mut();
+        modules
+            .filter(|module| module.first.start <= address)
+            .find_map(|module| module.variables().find(address))
+    }
+
+    /// As [`super::Program::look_up`].
+    pub(super) fn look_up(&mut self, name: &str) -> Result<(), Vec<String>> {
+        let mut names = Vec::new();
+        for module in self.modules.values() {
+            for file in [&module.file, &module.debug].into_iter().flatten() {
+                let symbols = table::functions(file).unwrap_or_default();
+                let all = symbols.all.iter().map(|symbol| plain_name(&symbol.name));
+                names.extend(all);
+            }
+        }
+        if names.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        let near = nearest(name, names.iter().map(String::as_str));
+        Err(near.into_iter().map(str::to_owned).collect())
+    }
+}
+
+impl Module {
+    fn functions(&mut self) -> &Functions {
+        let clone = |file: &Option<File>| file.as_ref().and_then(|file| file.try_clone().ok());
+        let (file, debug) = (clone(&self.file), clone(&self.debug));
+        self.functions.get_or_insert_with(|| match file {
+            Some(file) => Functions::of(file, debug),
+            None => Functions::default(),
+        })
+    }
+
+    fn variables(&mut self) -> &Variables {
+        let files = [&self.file, &self.debug];
+        self.variables.get_or_insert_with(|| {
+            let read = |file: &File| table::variables(file).ok();
+            let tables = files.into_iter().flatten().filter_map(read);
+            Variables::of(tables, &self.first)
+        })
+    }
+}
+
+impl Variables {
+    fn of(tables: impl Iterator<Item = Symbols>, first: &Mapping) -> Self {
+        let mut variables = Self::default();
+        for table in tables {
+            if let Some(bias) = table.bias(first) {
+                variables.bias = bias;
+            }
+            let named = table.all.into_iter();
+            let named = named.filter(|s| s.size > 0 && s.address > 0 && !s.is_thread_local());
+            variables.by_address.extend(named);
+        }
+        variables.by_address.sort_by_key(|symbol| symbol.address);
+        variables
+    }
+
+    /// `NAME+0x8`.
+    fn find(&self, address: u64) -> Option<String> {
+        let address = address.checked_sub(self.bias)?;
+        let behind = self.by_address.partition_point(|s| s.address <= address);
+        let symbol = self.by_address[..behind].last()?;
+        let within = address - symbol.address;
+        (within < symbol.size).then(|| format!("{}+{within:#x}", plain_name(&symbol.name)))
+    }
+}
