@@ -148,7 +148,7 @@ impl ThreadSampler {
     /// Watches the aligned 8 bytes at an address until the thread touches them once. It ends the
     /// watch of another word at this place.
     ///
-    /// The events are opened each time: since Linux 6.16, a breakpoint that has fired as often as
+    /// The events are opened each time: on Linux 6.18, a breakpoint that has fired as often as
     /// `PERF_EVENT_IOC_REFRESH` allows stays stopped, also when it is refreshed.
     ///
     /// # Errors
