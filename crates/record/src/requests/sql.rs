@@ -84,6 +84,7 @@ pub(super) fn fingerprint(sql: &[u8], cut: bool, dialect: Dialect) -> Option<Str
     let mut tokens = Tokens {
         rest: &text,
         dialect,
+        after_operand: false,
     };
     let mut name = Fingerprint::default();
     let mut steady = None;
@@ -129,6 +130,8 @@ enum Token<'t> {
 struct Tokens<'t> {
     rest: &'t str,
     dialect: Dialect,
+    /// What comes before is a value or a name: a sign that follows is an operator.
+    after_operand: bool,
 }
 
 impl<'t> Tokens<'t> {
@@ -155,13 +158,19 @@ impl<'t> Tokens<'t> {
             '$' => dollar(rest),
             '?' => (Token::Parameter, 1),
             '0'..='9' => (Token::Literal, number(rest)),
-            '.' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
-                (Token::Literal, number(rest))
+            '-' | '+' if !self.after_operand && starts_with_digit(&rest[1..]) => {
+                (Token::Literal, 1 + number(&rest[1..]))
             }
+            '.' if starts_with_digit(&rest[1..]) => (Token::Literal, number(rest)),
             _ if is_of_name(first) => self.word(),
             _ => (Token::Other(first), first.len_utf8()),
         };
         self.rest = &rest[length..];
+        match token {
+            Token::Space => (),
+            Token::Other(other) => self.after_operand = other == ')',
+            _ => self.after_operand = true,
+        }
         Some(token)
     }
 
@@ -179,6 +188,10 @@ impl<'t> Tokens<'t> {
         }
         (Token::Word(word), length)
     }
+}
+
+fn starts_with_digit(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit())
 }
 
 fn is_of_name(c: char) -> bool {
@@ -207,7 +220,7 @@ fn quoted(text: &str, quote: char, escapes: bool) -> usize {
 fn dollar(text: &str) -> (Token<'_>, usize) {
     let behind = &text[1..];
     let length = 1 + behind.find(|c| !is_of_name(c)).unwrap_or(behind.len());
-    if !text[length..].starts_with('$') || behind.starts_with(|c: char| c.is_ascii_digit()) {
+    if !text[length..].starts_with('$') || starts_with_digit(behind) {
         return (Token::Parameter, length);
     }
     let tag = &text[..=length];
@@ -305,7 +318,8 @@ mod tests {
             ),
             ("(SELECT 1)", "(SELECT ?)"),
             ("BEGIN", "BEGIN"),
-            ("UPDATE t SET a = a+-5", "UPDATE t SET a = a+-?"),
+            ("UPDATE t SET a = a + -5", "UPDATE t SET a = a + ?"),
+            ("SELECT (a)-5, b-2, a -1", "SELECT (a)-?, b-?, a -?"),
         ] {
             assert_eq!(
                 of(sql, Dialect::Postgres).as_deref(),
