@@ -293,10 +293,10 @@ mod tests {
     /// The same by a map of all lines.
     fn by_all_lines(text: &str, address: u64) -> Option<String> {
         let whole = &text[..text.rfind('\n')?];
-        let entries = whole
+        let mut entries = whole
             .split('\n')
             .filter_map(|line| Entry::parse(line.as_bytes()));
-        let last = entries.filter(|entry| entry.code.contains(&address)).last();
+        let last = entries.rfind(|entry| entry.code.contains(&address));
         last.map(|entry| entry.name)
     }
 

@@ -358,8 +358,8 @@ mod tests {
             let name = fingerprint(&sql.as_bytes()[..36], true, Dialect::Postgres);
             assert_eq!(name.as_deref(), Some("UPDATE t SET a = a + ?…"), "{sql}");
         }
-        let name = fingerprint(b"SELECT $1 FROM t WHE", true, Dialect::Postgres);
-        assert_eq!(name.as_deref(), Some("SELECT ? FROM t WHE…"));
+        let name = fingerprint(b"SELECT $1 FROM t W", true, Dialect::Postgres);
+        assert_eq!(name.as_deref(), Some("SELECT ? FROM t W…"));
     }
 
     proptest! {
