@@ -234,8 +234,11 @@ static __always_inline void finish_answer(struct sock *sk, struct request *r)
 SEC("iter/bpf_sk_storage_map")
 int finish_answers(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
-	if (ctx->sk && ctx->value)
-		finish_answer(ctx->sk, request_of(ctx->sk));
+	struct sock *sk =
+	    ctx->sk; /* Linux 6.1 would take another reading for one that may be NULL */
+
+	if (sk && ctx->value)
+		finish_answer(sk, request_of(sk));
 	return 0;
 }
 
