@@ -234,8 +234,8 @@ static __always_inline void finish_answer(struct sock *sk, struct request *r)
 SEC("iter/bpf_sk_storage_map")
 int finish_answers(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
-	struct sock *sk =
-	    ctx->sk; /* Linux 6.1 would take another reading for one that may be NULL */
+	/* Read once: Linux 6.1 takes another reading for one that may be NULL. */
+	struct sock *sk = ctx->sk;
 
 	if (sk && ctx->value)
 		finish_answer(sk, request_of(sk));
