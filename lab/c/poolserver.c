@@ -38,7 +38,7 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static uint64_t port, backend, workers = 2;
 static double per_us;
 
-/* Reading schedstat takes less; a thread that needs longer has lost its CPU meanwhile. */
+/* Reading schedstat takes less; a thread that needs longer has lost its CPU in between. */
 #define READING_NS 20000
 
 /* What this thread has waited for a CPU (the second number of its schedstat). */

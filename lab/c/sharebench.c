@@ -7,7 +7,7 @@
  *   walk_private    per line of its own part of `private_lines`: three loads, one store
  *   read_table      one load per line of `shared_table`, which nobody writes
  *
- * It prints what it does as JSON, and runs until it is told to end.
+ * It prints what it does as JSON, and runs until a signal ends it.
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -25,7 +25,7 @@ NAMED = 60
 SPANS = 2000
 LOOPS = "tailscope_span_duration_seconds_count{span=loop}"
 REFUSED = "tailscope_lost_total{place=refused}"
-#: Starts and ends of so many fill the ring in which the kernel tells of them.
+#: The ring of process events holds fewer starts and ends than those of so many processes.
 UNHEARD = 6000
 #: Were each connection or process kept, it would be far more.
 MORE_DESCRIPTORS = 40

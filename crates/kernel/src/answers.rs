@@ -22,7 +22,7 @@ const COMPLETE_AFTER: Duration = Duration::from_secs(2);
 
 /// What the program that finishes answers goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Iterator {
+pub(crate) enum AnswerIterator {
     /// The states of sockets: quick however many files there are.
     States,
     /// All open files: for kernels that refuse the other.
@@ -30,12 +30,12 @@ pub(crate) enum Iterator {
 }
 
 /// Switches on the programs that this file runs, if they are wanted: those that this kernel has.
-pub(crate) fn choose_programs(open: &mut OpenObject, wanted: bool) -> Iterator {
+pub(crate) fn choose_programs(open: &mut OpenObject, wanted: bool) -> AnswerIterator {
     let iterator = match wanted && !loads("probe_socket_iterator") {
-        true => Iterator::Files,
-        false => Iterator::States,
+        true => AnswerIterator::Files,
+        false => AnswerIterator::States,
     };
-    let states = wanted && iterator == Iterator::States;
+    let states = wanted && iterator == AnswerIterator::States;
     autoload(open, "take_in_listeners", wanted);
     autoload(open, "finish_answers", states);
     autoload(open, "finish_answers_of_files", wanted && !states);
@@ -50,10 +50,10 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    pub(crate) fn of(object: &mut Object, iterator: Iterator) -> Result<Self, LoadError> {
+    pub(crate) fn of(object: &mut Object, iterator: AnswerIterator) -> Result<Self, LoadError> {
         let finish =
             match iterator {
-                Iterator::States => {
+                AnswerIterator::States => {
                     let requests = map_of(object, "requests");
                     let requests = requests.as_fd().try_clone_to_owned().map_err(|source| {
                         LoadError::System {
@@ -63,7 +63,7 @@ impl Answers {
                     })?;
                     program(object, "finish_answers").attach_iter(requests.as_fd())
                 }
-                Iterator::Files => program(object, "finish_answers_of_files").attach(),
+                AnswerIterator::Files => program(object, "finish_answers_of_files").attach(),
             }
             .map_err(kernel("attach the iterator over requests"))?;
         let listeners = program(object, "take_in_listeners")

@@ -96,7 +96,7 @@ pub struct ThreadName {
 pub struct Watched {
     /// How often a word of the line was watched.
     pub times: u32,
-    /// How often several threads touched the word meanwhile.
+    /// How often several threads touched the word during that time.
     pub by_several: u32,
     /// How often several threads touched it, and one of them wrote.
     pub shared: u32,

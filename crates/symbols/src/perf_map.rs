@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use tailscope_process::{owner, rooted};
 
 /// Of a longer map, the end is read: its last lines count.
-const MOST_BYTES: u64 = 64 << 20;
+pub const MOST_BYTES: u64 = 64 << 20;
 /// Read at once.
 const CHUNK: u64 = 64 << 10;
 /// A longer line is cut off.
@@ -68,13 +68,19 @@ pub fn names(
     let mut names = BTreeMap::new();
     let mut bytes_of_names = 0;
     each_line_from_the_end(map, length, room.min(MOST_BYTES), CHUNK, |line| {
-        let Some(entry) = Entry::parse(line) else {
+        let Some((code, name)) = entry(line) else {
             return ControlFlow::Continue(());
         };
-        while let Some(&address) = addresses.range(entry.code.clone()).next() {
+        if addresses.range(code.clone()).next().is_none() {
+            return ControlFlow::Continue(()); // as most lines
+        }
+        let Some(name) = plain_name(&String::from_utf8_lossy(name)) else {
+            return ControlFlow::Continue(());
+        };
+        while let Some(&address) = addresses.range(code.clone()).next() {
             addresses.remove(&address);
-            bytes_of_names += entry.name.len();
-            names.insert(address, entry.name.clone());
+            bytes_of_names += name.len();
+            names.insert(address, name.clone());
         }
         if addresses.is_empty() || bytes_of_names > MOST_BYTES_OF_NAMES {
             return ControlFlow::Break(());
@@ -129,29 +135,19 @@ fn each_line_from_the_end(
     Ok(())
 }
 
-/// What a line says.
-#[derive(Debug, PartialEq, Eq)]
-struct Entry {
-    code: Range<u64>,
-    name: String,
-}
-
-impl Entry {
-    fn parse(line: &[u8]) -> Option<Self> {
-        let line = String::from_utf8_lossy(line);
-        let mut fields = line.splitn(3, ' ');
-        let mut number = || {
-            let field = fields.next()?;
-            u64::from_str_radix(field.strip_prefix("0x").unwrap_or(field), 16).ok()
-        };
-        let (start, length) = (number()?, number()?);
-        let name = plain_name(fields.next()?.trim())?;
-        if start == 0 || !(1..=LONGEST_CODE).contains(&length) {
-            return None;
-        }
-        let code = start..start.checked_add(length)?;
-        Some(Self { code, name })
+/// The addresses of the code that a line is about, and its name as the process has it.
+fn entry(line: &[u8]) -> Option<(Range<u64>, &[u8])> {
+    let mut fields = line.splitn(3, |byte| *byte == b' ');
+    let mut number = || {
+        let field = std::str::from_utf8(fields.next()?).ok()?;
+        u64::from_str_radix(field.strip_prefix("0x").unwrap_or(field), 16).ok()
+    };
+    let (start, length) = (number()?, number()?);
+    let name = fields.next()?.trim_ascii();
+    if start == 0 || !(1..=LONGEST_CODE).contains(&length) || name.is_empty() {
+        return None;
     }
+    Some((start..start.checked_add(length)?, name))
 }
 
 /// A function's name without what its compiler adds; code of one function from several compilers has
@@ -293,11 +289,9 @@ mod tests {
     /// The same by a map of all lines.
     fn by_all_lines(text: &str, address: u64) -> Option<String> {
         let whole = &text[..text.rfind('\n')?];
-        let mut entries = whole
-            .split('\n')
-            .filter_map(|line| Entry::parse(line.as_bytes()));
-        let last = entries.rfind(|entry| entry.code.contains(&address));
-        last.map(|entry| entry.name)
+        let mut entries = whole.split('\n').filter_map(|line| entry(line.as_bytes()));
+        let (_, name) = entries.rfind(|(code, _)| code.contains(&address))?;
+        plain_name(&String::from_utf8_lossy(name))
     }
 
     proptest! {

@@ -49,7 +49,7 @@ def blamed(stack: Stack, cause: str) -> Blamed | None:
         own = (number for number, frame in enumerate(stack.frames) if is_own(frame))
         place = next(own, first_of_user(stack))
     frame = stack.frames[place]
-    # Without a symbol the functions of a file can't be told apart, and each address is another one.
+    # Without symbols, all functions of a file have the same name, so each address counts by itself.
     key = (frame.function, frame.module)
     callers = stack.frames[place + 1 : place + 1 + CALLERS] if stack.whole else ()
     users = [inner for inner in stack.frames[:place] if inner.module != KERNEL]

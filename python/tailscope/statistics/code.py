@@ -248,7 +248,7 @@ def with_calls(
     """The difference of a cause's time in a function and in all that it called.
 
     `counts`: how often each replicate holds each group, on each side. None without a symbol:
-    functions of its file can't be told apart.
+    all functions of its file have the same name.
     """
     if not key[0]:
         return None

@@ -19,9 +19,9 @@ Examples:
   tailscope locality -p 4711 --phase process_command   which lines does only this function use?
   tailscope locality -p 4711 -d 60s --json >found.json more samples, as JSON
 
-A line is 64 bytes. Accesses in the kernel are not seen, nor those whose address depends on a value that
-was loaded after the sample; the report counts both. Each sample stands for the same CPU time, so
-slow accesses have a larger share than fast ones. A read-modify-write instruction is one load and
+A line is 64 bytes. Accesses in the kernel are not seen, nor those whose address depends on a value
+that was loaded after the sample; the report counts both. Each sample stands for the same CPU time,
+so slow accesses have a larger share than fast ones. A read-modify-write instruction is one load and
 one store. docs/how-to/find-shared-lines.md explains each figure.
 
 Exit codes: 1 if there was no sample, or none in the phase; 2 if the process has no such function.")]

@@ -2,9 +2,9 @@
 //!
 //! Slices come first: what a thread did for the request counts with the causes of that thread's
 //! meter. Of two threads, the one that works comes before the one that waits, and a thread that has
-//! handed the request on comes after the one that has it. Between slices it
-//! waited: for another server until the answer was there, then for a thread. While a thread that has
-//! handed it on waits, nobody waits for that thread, so such times come last. The rest is unknown.
+//! handed the request on comes after the one that has it. Between slices it waited: for another server
+//! until the answer was there, then for a thread. While a thread that has handed it on waits, nobody
+//! waits for that thread, so such times come last. The rest is unknown.
 
 use std::net::SocketAddr;
 

@@ -56,7 +56,8 @@ impl Requests {
     fn receive_request(&mut self, thread: &mut Thread, slice: &Slice) {
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
-        if !slice.text.is_empty() {
+        // Only what a connection's request begins with shows its protocol.
+        if socket.open.is_none() {
             match protocol(&slice.text) {
                 Protocol::Http2 => socket.multiplexed = true,
                 Protocol::Tls => socket.encrypted = true,

@@ -11,6 +11,10 @@ use super::sql::{Dialect, fingerprint};
 const MOST_PREPARED: usize = 16;
 /// Of a statement's name; a longer one is not remembered.
 const LONGEST_KEY: usize = 40;
+/// What begins a transaction says less than the statement that comes with it.
+const BEGINS: &[&str] = &["BEGIN", "START"];
+/// Statements by which clients prepare and forget other statements.
+const PREPARES: &[&str] = &["PREPARE", "DEALLOCATE", "DISCARD"];
 /// What a prepared statement is called that was not seen.
 const EXECUTE: &str = "EXECUTE";
 /// The header of a packet of MySQL: three bytes of its length, and its number.
@@ -45,32 +49,53 @@ impl Statements {
     /// The name of the request that begins with these messages of PostgreSQL ("Frontend/Backend
     /// Protocol" of its documentation).
     pub(super) fn postgres(&mut self, mut text: &[u8]) -> Option<String> {
-        loop {
-            let message = Message::parse(text)?;
-            match message.kind {
-                b'Q' => {
-                    let (sql, cut) = until_zero(message.body);
-                    return fingerprint(sql, cut, Dialect::Postgres);
-                }
-                b'P' => {
-                    let (key, _) = whole(message.body)?;
-                    let (sql, cut) = until_zero(&message.body[key.len() + 1..]);
-                    let name = fingerprint(sql, cut, Dialect::Postgres)?;
-                    self.remember(key, &name);
-                    return Some(name);
-                }
-                b'B' => {
-                    let (_, rest) = whole(message.body)?;
-                    let (key, formats) = whole(rest)?;
-                    // The number of the parameters' formats, which is 0 or small.
-                    return (formats.first().is_none_or(|high| *high == 0))
-                        .then(|| self.executed(key));
-                }
-                // Close, Describe, Flush, Sync: what is asked comes behind them.
-                b'C' | b'D' | b'H' | b'S' => text = message.behind?,
-                _ => return None,
+        let mut begin = None;
+        while let Some(message) = Message::parse(text) {
+            let name = match message.kind {
+                b'Q' => return self.postgres_query(&message),
+                b'P' => self.postgres_parse(&message),
+                b'B' => self.postgres_bind(&message),
+                // Close, Describe, Execute, Flush, Sync: what is asked comes behind them.
+                b'C' | b'D' | b'E' | b'H' | b'S' => None,
+                _ => break,
+            };
+            match name {
+                // Some clients send it together with the first statement (pgJDBC).
+                Some(name) if is_one_of(BEGINS, &name) => begin = Some(name),
+                Some(name) => return Some(name),
+                None if matches!(message.kind, b'P' | b'B') => break,
+                None => (),
+            }
+            match message.behind {
+                Some(behind) => text = behind,
+                None => break,
             }
         }
+        begin
+    }
+
+    fn postgres_query(&mut self, message: &Message<'_>) -> Option<String> {
+        let (sql, cut) = until_zero(message.body);
+        let name = fingerprint(sql, cut, Dialect::Postgres)?;
+        if is_one_of(PREPARES, &name) {
+            self.prepared.clear(); // these statements have the same names
+        }
+        Some(name)
+    }
+
+    fn postgres_parse(&mut self, message: &Message<'_>) -> Option<String> {
+        let (key, rest) = whole(message.body)?;
+        let (sql, cut) = until_zero(rest);
+        let name = fingerprint(sql, cut, Dialect::Postgres)?;
+        self.remember(key, &name);
+        Some(name)
+    }
+
+    fn postgres_bind(&self, message: &Message<'_>) -> Option<String> {
+        let (_, rest) = whole(message.body)?;
+        let (key, formats) = whole(rest)?;
+        // The number of the parameters' formats comes next, which is 0 or small.
+        (formats.first().is_none_or(|high| *high == 0)).then(|| self.executed(key))
     }
 
     /// The same of what came behind the request's first bytes.
@@ -173,6 +198,12 @@ impl<'t> Message<'t> {
     }
 }
 
+/// Whether a statement begins with one of these words.
+fn is_one_of(verbs: &[&str], name: &str) -> bool {
+    let verb = name.split(|c: char| !c.is_alphabetic()).next();
+    verb.is_some_and(|verb| verbs.iter().any(|one| one.eq_ignore_ascii_case(verb)))
+}
+
 /// What comes before the zero byte, and whether there is none.
 fn until_zero(text: &[u8]) -> (&[u8], bool) {
     match text.iter().position(|byte| *byte == 0) {
@@ -227,6 +258,26 @@ mod tests {
         assert_eq!(statements.postgres(&bind).as_deref(), name);
         let behind_close = [message(b'C', b"Ss2\0"), bind].concat();
         assert_eq!(statements.postgres(&behind_close).as_deref(), name);
+    }
+
+    #[test]
+    fn a_statement_that_comes_with_the_begin_of_its_transaction_gives_the_name() {
+        let begin = [message(b'P', b"\0BEGIN\0\0\0"), message(b'B', &[0; 8])].concat();
+        let begin = [begin, message(b'E', &[0; 5])].concat();
+        let name = |text: &[u8]| Statements::default().postgres(text);
+        assert_eq!(name(&begin).as_deref(), Some("BEGIN"));
+        let both = [&begin[..], &message(b'P', b"\0SELECT x FROM t\0\0\0")].concat();
+        assert_eq!(name(&both).as_deref(), Some("SELECT x FROM t"));
+        assert_eq!(name(&both[..52]).as_deref(), Some("SELECT x…"));
+    }
+
+    #[test]
+    fn a_name_that_was_given_to_another_statement_is_not_known_any_more() {
+        let mut statements = Statements::default();
+        statements.postgres(&message(b'P', b"s1\0SELECT 1\0\0\0"));
+        statements.postgres(&message(b'Q', b"DEALLOCATE s1\0"));
+        let bind = message(b'B', b"\0s1\0\0\0\0\0\0\0");
+        assert_eq!(statements.postgres(&bind).as_deref(), Some("EXECUTE"));
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Made {
             let Some(map) = &process.map else { continue };
             let found = perf_map::names(map, length, room, asked).unwrap_or_default();
             names.extend(found.into_iter().map(|(at, name)| ((number, at), name)));
-            room = room.saturating_sub(length);
+            room = room.saturating_sub(length.min(perf_map::MOST_BYTES));
         }
         names
     }
