@@ -2,7 +2,10 @@
 
 Each server of `lab/truth/kinds.py` notes for each request how long threads worked for it, when
 another server had it, and when it slept; the rest is queue. A request is right if each of the four
-is within 5 % of its wall time. The server runs before all ordinary threads of this machine.
+is within 5 % of its wall time. Some moments the truth knows only to an interval: the data's arrival
+lies between the client's two clocks around its send, and a server may name a doubt. Within the
+interval, the value nearest to the recorded one counts. The server runs before all ordinary threads
+of this machine.
 
     .venv/bin/python bench/request_truth.py                        all kinds, a minute each
     .venv/bin/python bench/request_truth.py --only pool-2 --rounds 1     nothing is written
