@@ -97,6 +97,8 @@ impl Recorder {
             return Ok(false);
         }
         self.lost_process_events = lost;
+        // Starts that wait to be read may be of processes whose ends were lost.
+        self.drain_process_events();
         for pid in self.processes.iter().copied().collect::<Vec<u32>>() {
             let now = start_of(pid);
             let known = self.starts.get(&pid).copied();
