@@ -61,6 +61,7 @@ static inline void ts_span_end_id(ts_span *span, int64_t id)
 #endif
 #include "tailscope_abi.h"
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -73,6 +74,7 @@ static inline void ts_span_end_id(ts_span *span, int64_t id)
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 #ifdef __x86_64__
 #include <x86intrin.h>
@@ -131,7 +133,7 @@ TS__ONE TS__OWN_PAGE volatile union ts__semaphore tailscope_semaphore = {0};
 
 /* What the process shares with one recorder. */
 struct ts__process {
-	int locked;
+	ts_u32 locked;
 	int fork_handled; /* the first one's is for both */
 	ts_u64 epoch;	  /* 0: not attached */
 	ts_u64 next_epoch;
@@ -173,9 +175,7 @@ TS__ONE TS__THREAD_LOCAL struct ts__thread ts__thread[TS_RECORDERS] = {
 
 #define TS__COUNTER_PAGES ((size_t)TS_METERS * TS_COUNTERS)
 
-static inline int ts__lock(int *locked);
-static inline void ts__unlock(int *locked);
-
+#include "tailscope_lock.h"
 #include "tailscope_guard.h"
 #include "tailscope_turns.h"
 
@@ -239,27 +239,6 @@ TS__ONE __attribute__((noinline)) void ts__tell(ts_u32 which, long slot)
 		TS__PROBE("thread_second", "tailscope_semaphore+4", slot);
 	else
 		TS__PROBE("thread", "tailscope_semaphore", slot);
-}
-
-/* Attaching is rare and short. A thread that waits longer than it should goes unmetered, so a
- * signal handler that interrupts its own thread here can't hang it. */
-static inline int ts__lock(int *locked)
-{
-	int tries, unlocked;
-
-	for (tries = 0; tries < 5000; tries++) {
-		unlocked = 0;
-		if (__atomic_compare_exchange_n(locked, &unlocked, 1, 0, __ATOMIC_ACQUIRE,
-						__ATOMIC_RELAXED))
-			return 1;
-		usleep(50);
-	}
-	return 0;
-}
-
-static inline void ts__unlock(int *locked)
-{
-	__atomic_store_n(locked, 0, __ATOMIC_RELEASE);
 }
 
 /* In a child: nothing of the parent's attachment holds. Its mappings are the parent's too. */
@@ -500,7 +479,12 @@ TS__ONE __attribute__((noinline, cold)) int ts__attach(ts_u32 which)
 	int saved = errno, fds[2], e = 0;
 
 	ts__stop_counting(p, t);
-	if (now < __atomic_load_n(&p->retry_after, __ATOMIC_RELAXED) || !ts__lock(&p->locked)) {
+	if (now < __atomic_load_n(&p->retry_after, __ATOMIC_RELAXED)) {
+		errno = saved;
+		return 0;
+	}
+	if (!ts__lock(&p->locked)) {
+		ts__tell(which, -(long)ETIMEDOUT); /* counted as lost */
 		errno = saved;
 		return 0;
 	}

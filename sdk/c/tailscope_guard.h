@@ -19,7 +19,7 @@
 struct ts__guard {
 	struct sigaction before; /* what other faults are for */
 	int set;
-	int locked;
+	ts_u32 locked;
 };
 
 TS__ONE struct ts__guard ts__guard;

@@ -173,7 +173,7 @@ impl Kernel {
             mechanisms,
             object,
         };
-        kernel.calibrate_faults();
+        kernel.calibrate();
         Ok(kernel)
     }
 

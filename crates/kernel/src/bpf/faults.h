@@ -10,8 +10,6 @@
  */
 #include "meters.h"
 
-SEC(".bss.unseen") struct unseen unseen = {};
-
 static __always_inline int fault_begins(void)
 {
 	struct cpu *cpu = this_cpu();

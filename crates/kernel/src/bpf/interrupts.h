@@ -32,7 +32,8 @@ static __always_inline int push(void)
 	return 0;
 }
 
-static __always_inline int pop(__u32 cause, __u16 who)
+/* `unseen`: what the level took outside of its two hooks. */
+static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 {
 	struct cpu *cpu = this_cpu();
 	__u64 d = cpu->depth, now, whole, own;
@@ -53,7 +54,7 @@ static __always_inline int pop(__u32 cause, __u16 who)
 	if (!cpu->start[d])
 		return 0;
 	now = bpf_ktime_get_ns();
-	whole = now - cpu->start[d];
+	whole = now - cpu->start[d] + unseen;
 	own = whole > cpu->nested[d] ? whole - cpu->nested[d] : 0;
 	if (d && d <= NESTING)
 		cpu->nested[d - 1] += whole;
@@ -61,6 +62,11 @@ static __always_inline int pop(__u32 cause, __u16 who)
 	if (m)
 		charge_to(m, cause, own, who);
 	return 0;
+}
+
+static __always_inline __u64 unseen_of_irq(void)
+{
+	return *(volatile __u64 *)&unseen.irq_ns;
 }
 
 SEC("tp_btf/softirq_entry")
@@ -77,11 +83,11 @@ int BPF_PROG(on_softirq_exit, unsigned int vector)
 	/* Each by its own: the cause is then a constant. */
 	switch (kind_of_softirq(vector)) {
 	case SOFTIRQ_NET:
-		return pop(TS_SOFTIRQ_NET, WHO_SOFTIRQ | (vector & 0xf));
+		return pop(TS_SOFTIRQ_NET, WHO_SOFTIRQ | (vector & 0xf), 0);
 	case SOFTIRQ_TIMER:
-		return pop(TS_SOFTIRQ_TIMER, WHO_SOFTIRQ | (vector & 0xf));
+		return pop(TS_SOFTIRQ_TIMER, WHO_SOFTIRQ | (vector & 0xf), 0);
 	default:
-		return pop(TS_SOFTIRQ_OTHER, WHO_SOFTIRQ | (vector & 0xf));
+		return pop(TS_SOFTIRQ_OTHER, WHO_SOFTIRQ | (vector & 0xf), 0);
 	}
 }
 
@@ -98,11 +104,12 @@ int on_irq_exit(struct bpf_raw_tracepoint_args *ctx)
 {
 	__u64 irq = ctx->args[0];
 
-	return pop(TS_IRQ, irq < WHO_VECTOR - WHO_IRQ ? WHO_IRQ | irq : WHO_NOBODY);
+	return pop(TS_IRQ, irq < WHO_VECTOR - WHO_IRQ ? WHO_IRQ | irq : WHO_NOBODY,
+		   unseen_of_irq());
 }
 
 SEC("raw_tp")
 int on_vector_exit(struct bpf_raw_tracepoint_args *ctx)
 {
-	return pop(TS_IRQ, WHO_VECTOR | (ctx->args[0] & 0xff));
+	return pop(TS_IRQ, WHO_VECTOR | (ctx->args[0] & 0xff), unseen_of_irq());
 }

@@ -9,6 +9,8 @@
 #include "open_spans.h"
 #include "sdk_slot.h"
 
+#define ETIMEDOUT 110
+
 /* Gives a thread a slot of the maps that are ours. `pending` is where its time goes now. */
 static __always_inline void begin_thread(struct task_struct *task, __u32 pending)
 {
@@ -149,7 +151,8 @@ int BPF_PROG(on_exit, struct task_struct *task)
 
 /*
  * The SDK's probe: a thread tells which slot of its process's map it claimed (or, as a negative
- * number, with which errno it failed to attach). From here on its meter is there.
+ * number, with which errno it failed to attach; it gets no turn in time where the machine is far
+ * too busy). From here on its meter is there.
  */
 SEC("usdt") /* so libbpf loads it for uprobe_multi where the kernel has that */
 int on_sdk_thread(struct pt_regs *ctx)
@@ -167,7 +170,9 @@ int on_sdk_thread(struct pt_regs *ctx)
 	if (!p)
 		return 0;
 	if (slot < 0) {
-		if (!p->refused) {
+		if (slot == -ETIMEDOUT) {
+			__sync_fetch_and_add(&lost.threads, 1);
+		} else if (!p->refused) {
 			p->refused = -slot;
 			report(EVENT_REFUSED, shown_pid(task), -slot);
 		}

@@ -24,6 +24,7 @@
 SEC(".rodata.config") const volatile struct config config = {};
 SEC(".bss.lost") struct lost lost = {};
 SEC(".bss.uncovered") struct uncovered uncovered = {};
+SEC(".bss.unseen") struct unseen unseen = {};
 SEC(".bss.retentions") struct ts_retention retentions[SOURCES] = {};
 
 /* One time off the CPU: blocked from `out` to `woken`, then waiting until `in`. */

@@ -180,6 +180,7 @@ struct late {
 /* What no hook sees of an event, measured before anybody is recorded; 0: not known. */
 struct unseen {
 	ts_u64 fault_ns; /* the way into the kernel and back, of each page fault */
+	ts_u64 irq_ns;	 /* the same of each interrupt, with what a hypervisor does for it */
 };
 
 /* What the loader has to know about processes, in a ring of its own. */
