@@ -55,6 +55,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def stranger(folder: Path) -> Path:
+    """The certificate of an authority that signed nothing."""
+    other = folder / "other.pem"
+    openssl(folder, "req", "-x509", *KEY, "-keyout", "o.key", "-out", other, "-subj", "/CN=other")
+    return other
+
+
+@pytest.fixture
 def serve(authority: Path) -> Iterator[Serve]:
     """Collectors that show a certificate for this name, which is valid until this date."""
     with ExitStack() as stack:
@@ -117,25 +125,33 @@ def test_a_certificate_that_is_not_right_is_told_and_nothing_is_sent(
     run: Run,
     serve: Serve,
     authority: Path,
-    folder: Path,
+    stranger: Path,
     name: str,
     until_date: str,
     is_trusted: bool,
     why: str,
 ) -> None:
-    other = folder / "other.pem"
-    openssl(folder, "req", "-x509", *KEY, "-keyout", "o.key", "-out", other, "-subj", "/CN=other")
     collector = serve(name, until_date)
-    trusted = authority / "ca.pem" if is_trusted else other
+    trusted = authority / "ca.pem" if is_trusted else stranger
     started = agent(LOOPBENCH, otlp=export(collector.endpoint, trusted))
     some_spans(run)
     kept = recorded(started)
     until(lambda: why in started.err, "it is told")
     assert started.err.count("can't export spans to https://") == 1
+    started.stop().clean()
+    assert collector.spans() == [] and started.lost() == {}
+    assert started.rows() == kept
+
+
+def test_what_is_not_sent_for_its_certificate_is_counted_in_the_end(
+    agent: Start, run: Run, serve: Serve, stranger: Path
+) -> None:
+    collector = serve("IP:127.0.0.1")
+    started = agent(LOOPBENCH, otlp=export(collector.endpoint, stranger))
+    some_spans(run)
+    kept = recorded(started)
     until(lambda: dropped(started.figures()) == kept, "each is counted as dropped", 60)
     assert collector.spans() == [] and started.lost() == {}
-    started.stop().clean()
-    assert started.rows() == kept
 
 
 def test_a_collector_that_never_shakes_hands_holds_up_nobody(

@@ -35,6 +35,10 @@ from tailscope.statistics.target import Target
 
 #: Spark as a cluster of its own with a master and a worker; ClickHouse's engine behind a door.
 KINDS = ("clickhouse", "spark")
+#: Where Spark takes long, and one test of its answers is among the others.
+SPARK_LATER = pytest.mark.parametrize(
+    "engine", ("clickhouse", pytest.param("spark", marks=pytest.mark.more)), indirect=True
+)
 #: What nulls are shown as where answers are compared.
 NULL = -(1 << 62)
 
@@ -136,6 +140,7 @@ def same(one: object, other: object, where: str = "") -> None:
         assert one == other, where
 
 
+@SPARK_LATER
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS.keys())
 def test_an_engine_answers_each_kind_of_expression_as_duckdb_does(
     engine: str, question: Question, make: Make
@@ -164,6 +169,7 @@ def test_an_engine_explains_as_duckdb_does(
     same(*found)
 
 
+@SPARK_LATER
 def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
     engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +187,7 @@ def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
     same(expected, found)
 
 
+@SPARK_LATER
 def test_an_engine_replays_the_same_pieces(
     engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +221,7 @@ def test_an_engine_replays_the_same_pieces(
         assert np.array_equal(found.rows.values[name], values)
 
 
+@SPARK_LATER
 def test_an_engine_finds_what_strikes_leave_cold_as_duckdb_does(engine: str, make: Make) -> None:
     rng = np.random.default_rng(12)
     struck = np.arange(4_000) % 50 < 4
@@ -281,6 +289,7 @@ def test_what_an_engine_can_not_read_is_one_sentence(engine: str, make: Make) ->
         ledger.explain()
 
 
+@pytest.mark.more
 def test_spark_connect_compares_as_duckdb_does(
     spark: tuple[str, str], make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -304,6 +313,7 @@ sys.exit(cli.main())
 """
 
 
+@pytest.mark.more
 def test_a_cluster_that_gives_no_worker_is_one_sentence(folder: Path, two_values: Path) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed (requirements-extras.lock)")
     with servers.spark_master(folder) as master:
