@@ -20,6 +20,7 @@ def left_behind() -> set[Path]:
     return {path for path in made if not Path("/proc", path.name.rsplit("-", 1)[1]).exists()}
 
 
+@pytest.mark.more
 @pytest.mark.measures
 def test_two_short_cells_are_measured_judged_and_shown(recordable: None, folder: Path) -> None:
     if not {0, 1} <= os.sched_getaffinity(0):

@@ -99,6 +99,7 @@ def can_be_suspended(guest: Session) -> bool:
     return guest.shell(has).code == 0
 
 
+@pytest.mark.more
 def test_a_suspended_machine_bends_no_span(guest: Session, tmp_path: Path) -> None:
     if not can_be_suspended(guest):
         pytest.skip("this machine can't be suspended, or has no clock that wakes it")

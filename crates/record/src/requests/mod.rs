@@ -220,7 +220,13 @@ impl Requests {
             return;
         }
         let behind = self.behind(thread, work, from, to);
+        // Where all threads of a process are stopped, the one that waited for data may leave it to
+        // another when they go on.
+        let stopped = thread.stopped.as_ref().filter(|stopped| stopped.to > from);
         if let Some(work) = self.works.get_mut(work) {
+            if let Some(stopped) = stopped {
+                work.add(Item::Slice(stopped.after(from)));
+            }
             work.add(Item::Queue { from, to, behind });
         }
     }

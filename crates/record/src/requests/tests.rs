@@ -1,7 +1,7 @@
 //! Requests from made-up entries: what threads of well-known kinds of servers do.
 
 use tailscope_signals::abi;
-use tailscope_signals::slice::{Act, Role, Slice};
+use tailscope_signals::slice::{Act, Role, Share, Slice};
 
 use super::{Finished, Requests};
 
@@ -47,6 +47,19 @@ impl Script {
 
     fn run(&mut self, at: u64, tid: u32, cause: u8, woken: u64) -> &mut Self {
         self.entry(at, tid, Act::Run(cause), |slice| slice.since = woken * 1000)
+    }
+
+    /// The end of a wait of which the meter was charged that much.
+    fn run_with(&mut self, at: u64, tid: u32, cause: u8, us: u64) -> &mut Self {
+        self.entry(at, tid, Act::Run(cause), |slice| {
+            slice.since = at * 1000;
+            slice.shares = vec![Share {
+                cause,
+                ns: us * 1000,
+                n: 1,
+                ..Share::default()
+            }];
+        })
     }
 
     fn wake(&mut self, at: u64, tid: u32, woken: u32) -> &mut Self {
@@ -209,4 +222,29 @@ fn after_a_loss_nothing_is_inferred_across_it() {
     let finished = script.finish();
     assert_eq!(finished[0].row.wall, 400_000);
     assert_eq!(finished[0].row.request.unknown_ns, 390_000);
+}
+
+#[test]
+fn what_came_while_the_process_was_stopped_waited_for_its_end() {
+    let stopped = abi::TS_STOPPED as u8;
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(50, 1, NETWORK, 50)
+        .run(50, 2, LOCK, 50)
+        .block(51, 1, stopped)
+        .block(51, 2, stopped)
+        .run_with(450, 1, stopped, 399)
+        .run_with(450, 2, stopped, 399)
+        .block(455, 2, LOCK)
+        .wake(460, 1, 2)
+        .run(465, 2, LOCK, 460)
+        .on(470, 2, Act::Receive(Role::Server), 5, 100)
+        .on(500, 2, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(finished.len(), 1);
+    let stopped_us = finished[0].row.ns[abi::TS_STOPPED as usize] / 1000;
+    assert_eq!(stopped_us, 350);
+    assert!(finished[0].row.queue_ns / 1000 <= 20);
 }

@@ -53,6 +53,8 @@ pub(super) struct Thread {
     pub(super) given: Option<WorkId>,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
     pub(super) woke: Option<Segment>,
+    /// The latest time for which a signal, a tracer or the freezer stopped it.
+    pub(super) stopped: Option<Segment>,
     /// Its latest slices.
     recent: VecDeque<(WorkId, u64, u64)>,
 }
@@ -102,8 +104,10 @@ impl Thread {
     /// Nothing is known of it any more but what it did lately.
     pub(super) fn forget(&mut self) {
         let recent = std::mem::take(&mut self.recent);
+        let stopped = self.stopped.take();
         *self = Self {
             recent,
+            stopped,
             ..Self::default()
         };
     }

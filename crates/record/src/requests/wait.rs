@@ -46,6 +46,9 @@ impl Requests {
             thread.run.push(wait);
             return;
         }
+        if u32::from(cause) == abi::TS_STOPPED {
+            thread.stopped = Some(wait.clone());
+        }
         let woken = if slice.since == 0 {
             wait.from
         } else {
