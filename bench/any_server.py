@@ -7,6 +7,7 @@ in the same run. The verdicts are defined in `lab/thirdparty/verdict.py`.
 
     .venv/bin/python bench/any_server.py                           all servers, about ten minutes
     .venv/bin/python bench/any_server.py --only asyncio,go-mutex   some, nothing written
+    .venv/bin/python bench/any_server.py --requests                by --span request
     .venv/bin/python bench/any_server.py --list                    which there are
 
 What it needs besides Debian's own test packages: scripts/setup --for-servers.
@@ -31,6 +32,7 @@ from thirdparty.own import OWN
 from thirdparty.verdict import text
 
 CASES: dict[str, type[Case]] = OWN | OTHERS
+REQUESTS = ("--span", "request")
 HEAD = ("server", "connections", "requests", "accounted for", "p50", "recorded", "p99", "recorded")
 
 
@@ -50,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", metavar="NAME,…", help="some servers; nothing is written")
     parser.add_argument("--list", action="store_true", help="print the servers' names")
+    parser.add_argument("--requests", action="store_true", help="record with --span request")
     parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each cell")
     parser.add_argument("--ledgers", type=Path, help="keep the ledgers in this folder")
     parser.add_argument(
@@ -64,7 +67,8 @@ def main() -> None:
         sys.exit(f"there is no server {', '.join(sorted(unknown))}; --list shows which there are")
     if args.ledgers:
         args.ledgers.mkdir(parents=True, exist_ok=True)
-    result = Result("any_server", "What is recorded of servers that nobody prepared")
+    name, options = ("any_server_requests", REQUESTS) if args.requests else ("any_server", ())
+    result = Result(name, "What is recorded of servers that nobody prepared")
     paths = {mode: path_ns(mode, args.seconds) for mode in (KEPT, FRESH)}
     told = ", ".join(f"{mode} {text(ns)}" for mode, ns in paths.items())
     print(f"network path: {told}", flush=True)
@@ -72,7 +76,7 @@ def main() -> None:
     for name in chosen:
         for mode in CASES[name].modes:
             try:
-                about = (args.seconds, paths[mode], args.ledgers, args.tailscope)
+                about = (args.seconds, paths[mode], args.ledgers, args.tailscope, options)
                 found = cell(CASES[name], mode, *about)
             except (Lacking, ProofError) as error:
                 absent.append(f"{name}, {mode}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,14 @@ def measure(
     seconds: float,
     where: Path | None = None,
     tailscope: Path = TAILSCOPE,
+    options: Sequence[str] = (),
 ) -> tuple[Client, Recorded]:
     """Records a running case under its load, which begins and ends within the recording."""
     if case.warm_up_s:
         case.load(mode, case.warm_up_s)
     with folder() as temporary:
         ledger = (where or temporary) / f"{type(case).__name__}-{mode}"
-        with recording(tailscope, case.pids, ledger):
+        with recording(tailscope, case.pids, ledger, *options):
             seen = case.load(mode, seconds)
         return seen, read(tailscope, ledger)
 
@@ -63,8 +65,12 @@ def cell(
     path: float,
     where: Path | None = None,
     tailscope: Path = TAILSCOPE,
+    options: Sequence[str] = (),
 ) -> Cell:
-    """Starts a case, measures it and judges it; `path` is that of the mode (`path_ns`)."""
+    """Starts a case, measures it and judges it.
+
+    `path` is that of the mode (`path_ns`), `options` are the recorder's.
+    """
     with case() as running:
-        seen, recorded = measure(running, mode, seconds, where, tailscope)
+        seen, recorded = measure(running, mode, seconds, where, tailscope, options)
     return Cell(case.title, mode, seen, recorded, judge(seen, recorded, path))

@@ -16,6 +16,8 @@ from thirdparty.verdict import text
 
 SECONDS = 2.0
 CELLS = [(name, mode) for name, case in OWN.items() for mode in case.modes]
+#: Those of which some requests end long after their last send, or come together.
+FOLLOWED = ("python-threads", "java-http", "redis-pipelined")
 
 pytestmark = pytest.mark.measures
 
@@ -46,6 +48,18 @@ def test_what_is_recorded_is_what_clients_see_or_says_what_is_missing(
 ) -> None:
     try:
         found = cell(OWN[name], mode, SECONDS, paths[mode], folder, installed.tailscope())
+    except Lacking as error:
+        pytest.skip(str(error))
+    assert found.verdict.holds, f"{found.verdict.why}\n{shown(found.client, found.recorded)}"
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_so_it_is_of_requests_that_are_followed(
+    name: str, folder: Path, paths: dict[str, float]
+) -> None:
+    options = ("--span", "request")
+    try:
+        found = cell(OWN[name], KEPT, SECONDS, paths[KEPT], folder, installed.tailscope(), options)
     except Lacking as error:
         pytest.skip(str(error))
     assert found.verdict.holds, f"{found.verdict.why}\n{shown(found.client, found.recorded)}"

@@ -1,4 +1,4 @@
-"""Connections that another process serves than the one that accepted them: each request is a row."""
+"""Connections that another process serves than the one that accepts them: each request is a row."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@
 enum sl_kind {
 	SL_SOCKET = 1,	/* first use of a socket; extra: struct sl_socket */
 	SL_RECEIVE = 2, /* since: its data was ready, 0: not known; extra: the first bytes */
-	SL_SEND = 3,	/* a send has returned */
+	SL_SEND = 3,	/* a send has returned; since: enum ts_held, of its end */
 	SL_CLOSE = 4,	/* this side of the connection sends no more */
 	/* the thread leaves its CPU; detail: why, enum ts_cause; since: the futex that it waits for;
 	 * length: enum sl_wait */
@@ -26,6 +26,8 @@ enum sl_kind {
 	/* the request that was just received here belongs to a trace; extra: SL_TRACE_BYTES of its
 	 * traceparent header's value */
 	SL_TRACE = 8,
+	/* TCP had kept back the end of the latest send here; since: until when; detail: enum ts_held */
+	SL_PASSED_ON = 9,
 };
 
 /* In which call a thread waits for a socket. */

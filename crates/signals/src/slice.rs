@@ -57,6 +57,8 @@ pub enum Act {
     Wake(u8),
     /// The request that it has just received belongs to a trace.
     Trace,
+    /// TCP had kept back the end of the latest send on this socket (`enum ts_held`).
+    PassedOn(u8),
 }
 
 /// What a share of an entry says.
@@ -90,7 +92,8 @@ pub struct Peer {
 pub struct Slice {
     /// When, by `CLOCK_MONOTONIC`, in ns.
     pub at: u64,
-    /// Receive: when its data was ready. Run: when the thread was woken. 0: not known.
+    /// Receive: when its data was ready. Run: when the thread was woken. Passed on: when TCP had
+    /// done so. 0: not known. Send: whether TCP keeps back its end.
     pub since: u64,
     /// The socket; 0: none.
     pub socket: u64,
@@ -138,6 +141,7 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_RUN => Act::Run(detail),
         slice_abi::SL_WAKE => Act::Wake(detail),
         slice_abi::SL_TRACE => Act::Trace,
+        slice_abi::SL_PASSED_ON => Act::PassedOn(detail),
         _ => Act::Other,
     }
 }

@@ -18,7 +18,9 @@ struct flow {
 	__u8 role;    /* enum sl_role */
 	__u8 fresh;   /* the next receive may begin a request: nothing was received since a send */
 	__u8 decided; /* `role` is known */
-	__u8 reserved[5];
+	__u8 held;    /* enum ts_held: why TCP kept back the end of the latest send */
+	__u8 reserved[4];
+	__u64 sent; /* when it had passed that on; 0: not known yet */
 };
 
 struct {
@@ -158,6 +160,33 @@ static __always_inline struct flow *known_flow(struct sock *sk, struct slice_thr
 	return f->role == SL_OTHER ? NULL : f;
 }
 
+/* Learns when TCP passed on what it kept back, as long as nothing else has been sent here. */
+static __always_inline void note_passed_on(struct flow *f, struct sock *sk, __u64 now)
+{
+	struct tcp_sock *tcp = f->sent ? NULL : bpf_skc_to_tcp_sock(sk);
+
+	if (tcp)
+		f->sent = tcp->snd_nxt == tcp->write_seq ? tcp->tcp_wstamp_ns : now;
+}
+
+/* Tells when the end of the latest answer had left this machine, which was after its send. */
+static __noinline int tell_passed_on(struct sock *sk, struct flow *f, struct slice_thread *s,
+				     const struct ts_meter *m)
+{
+	struct sl_entry e = {.kind = SL_PASSED_ON};
+
+	if (!sk || !f || !s || !m)
+		return 0;
+	e.at = bpf_ktime_get_ns();
+	note_passed_on(f, sk, e.at);
+	e.since = f->sent;
+	e.socket = f->cookie;
+	e.detail = f->held;
+	f->held = TS_HELD_NOT;
+	write_entry(&e, s, m, NULL);
+	return 0;
+}
+
 /* This side sends no more, or the other one has reset the connection. */
 static __always_inline void flow_ends(struct sock *sk)
 {
@@ -171,10 +200,23 @@ static __always_inline void flow_ends(struct sock *sk)
 	s = slice_thread_here(&m);
 	if (!s)
 		return;
+	if (unlikely(f->held))
+		tell_passed_on(sk, f, s, m);
 	e.at = bpf_ktime_get_ns();
 	e.socket = f->cookie;
 	e.detail = f->role;
 	write_entry(&e, s, m, NULL);
+}
+
+/* Whether requests that came together are counted at this receive: at one in each PEEK_EVERY, which
+ * is drawn at random. */
+static __always_inline bool is_counted(struct slice_cpu *cpu)
+{
+	__u32 place = cpu->received++ % PEEK_EVERY;
+
+	if (!place)
+		cpu->drawn = bpf_get_prandom_u32() % PEEK_EVERY;
+	return place == cpu->drawn;
 }
 
 static __always_inline int slice_receive(struct sock *sk, int length, int flags)
@@ -198,6 +240,8 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	if (!f)
 		return 0;
 	this_slice_cpu()->data = 0;
+	if (unlikely(f->held))
+		tell_passed_on(sk, f, s, m);
 	e.at = bpf_ktime_get_ns();
 	e.since = f->ready;
 	e.socket = f->cookie;
@@ -218,7 +262,7 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 		return 0;
 	if (config.traces && fresh && is_http(*(__u32 *)text.bytes))
 		find_trace(&e, s, m);
-	if (!(bpf_get_prandom_u32() % PEEK_EVERY))
+	if (is_counted(this_slice_cpu()))
 		count_pipelined(length, fresh);
 	return 0;
 }
@@ -227,6 +271,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 {
 	struct sl_entry e = {.kind = SL_SEND};
 	struct slice_thread *s;
+	struct tcp_sock *tcp;
 	struct ts_meter *m;
 	struct flow *f;
 
@@ -241,6 +286,12 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	e.at = bpf_ktime_get_ns();
 	e.socket = f->cookie;
 	e.length = length;
+	if (f->role == SL_SERVER) {
+		tcp = bpf_skc_to_tcp_sock(sk);
+		f->held = tcp ? tcp_held(tcp) : TS_HELD_NOT;
+		f->sent = 0;
+		e.since = f->held;
+	}
 	e.detail = f->role;
 	write_entry(&e, s, m, NULL);
 	return 0;
@@ -252,8 +303,11 @@ static __always_inline int slice_ready(struct sock *sk)
 
 	this_slice_cpu()->data = this_cpu()->depth + 1;
 	this_cpu()->data = 1;
-	if (f && !f->ready)
-		f->ready = bpf_ktime_get_ns();
+	if (!f || f->ready)
+		return 0;
+	f->ready = bpf_ktime_get_ns();
+	if (unlikely(f->held))
+		note_passed_on(f, sk, f->ready);
 	return 0;
 }
 

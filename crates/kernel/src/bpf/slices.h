@@ -16,6 +16,8 @@
  * that moment, plus one. */
 struct slice_cpu {
 	__u32 data;
+	__u32 received; /* receives of servers, and which of PEEK_EVERY is drawn */
+	__u32 drawn;
 } __attribute__((aligned(64)));
 
 SEC(".bss.slice_cpus") struct slice_cpu slice_cpus[MAX_CPUS] = {};

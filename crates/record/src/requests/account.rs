@@ -12,7 +12,7 @@ use tailscope_signals::abi;
 use tailscope_signals::row::Row;
 
 use super::link::{Asked, Links};
-use super::work::{Behind, Item, Request, Segment, Work};
+use super::work::{Behind, Held, Item, Request, Segment, Work};
 use crate::stacks::Part;
 
 /// A request that has ended.
@@ -222,8 +222,18 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
     layout.downstream(items);
     layout.queues(items);
     waits.into_iter().for_each(|of| layout.thread(of));
-    layout.finished.row.request.unknown_ns = layout.gaps.sum();
-    layout.finished
+    let mut finished = layout.finished;
+    finished.row.request.unknown_ns = layout.gaps.sum();
+    match request.held {
+        Some(Held::Until { ns, why }) if ns > 0 => {
+            finished.row.wall += ns;
+            (finished.row.request.tcp_ns, finished.row.request.tcp_why) = (ns, why);
+        }
+        // It has taken longer than the row says.
+        Some(Held::Still) => finished.ambiguous = true,
+        _ => {}
+    }
+    finished
 }
 
 #[cfg(test)]

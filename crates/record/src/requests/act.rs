@@ -5,7 +5,7 @@ use tailscope_signals::slice::{Role, Slice};
 use super::name::{Protocol, protocol};
 use super::socket::Call;
 use super::thread::Thread;
-use super::work::{Item, Request, WorkId};
+use super::work::{Held, Item, Request, WorkId};
 use super::{DOUBTFUL_FROM_NS, Requests, link};
 
 /// A send may take so long, and the other server may answer meanwhile.
@@ -232,11 +232,25 @@ impl Requests {
             .and_then(|work| work.request.as_mut())
         {
             request.ended = slice.at;
+            request.held = (slice.since != 0).then_some(Held::Still);
             (request.tid, request.cpu) = (slice.tid, slice.cpu);
         }
         thread.owner = None;
         thread.after = Some(work);
         thread.handed = false;
+    }
+
+    /// TCP had kept back the end of an answer. Until then the client waited for it.
+    pub(super) fn pass_on(&mut self, slice: &Slice, why: u8) {
+        let open = self.sockets.get(&slice.socket).and_then(|s| s.open);
+        let work = open.and_then(|work| self.works.root(work));
+        let request = work.and_then(|work| self.works.get_mut(work)?.request.as_mut());
+        if let Some(request) = request.filter(|request| request.held.is_some()) {
+            request.held = Some(Held::Until {
+                ns: slice.since.saturating_sub(request.ended),
+                why: why.into(),
+            });
+        }
     }
 
     /// The slice so far was for this work: the thread has sent its answer.

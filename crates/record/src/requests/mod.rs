@@ -168,6 +168,11 @@ impl Requests {
                 thread.run.push(segment);
                 self.join_trace(slice);
             }
+            Act::PassedOn(why) => {
+                let segment = thread.segment(slice);
+                thread.run.push(segment);
+                self.pass_on(slice, why);
+            }
             Act::Other => {}
         }
         thread.last = slice.at;

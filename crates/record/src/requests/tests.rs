@@ -225,6 +225,40 @@ fn after_a_loss_nothing_is_inferred_across_it() {
 }
 
 #[test]
+fn an_answer_that_tcp_keeps_back_ends_when_it_was_passed_on() {
+    let nagle = abi::TS_HELD_NAGLE as u8;
+    let answered = |then: &dyn Fn(&mut Script)| {
+        let mut script = Script::default();
+        script
+            .block(1, 1, NETWORK)
+            .run(100, 1, NETWORK, 100)
+            .on(110, 1, Act::Receive(Role::Server), 5, 100)
+            .on(200, 1, Act::Send(Role::Server), 5, 0)
+            .entry(300, 1, Act::Send(Role::Server), |slice| {
+                (slice.socket, slice.since) = (5, u64::from(nagle));
+            });
+        then(&mut script);
+        script.finish()
+    };
+    let finished = answered(&|script| {
+        script.on(50_000, 1, Act::PassedOn(nagle), 5, 40_300).on(
+            50_000,
+            1,
+            Act::Receive(Role::Server),
+            5,
+            49_990,
+        );
+    });
+    assert_eq!(parts(&finished[0])[0], 40_200);
+    let row = &finished[0].row;
+    assert_eq!(row.request.tcp_ns, 40_000_000);
+    assert_eq!(row.request.tcp_why, u16::from(nagle));
+    assert!(!finished[0].ambiguous);
+    // Nothing shows until when: it took longer than is known.
+    assert!(answered(&|_| {})[0].ambiguous);
+}
+
+#[test]
 fn what_came_while_the_process_was_stopped_waited_for_its_end() {
     let stopped = abi::TS_STOPPED as u8;
     let mut script = Script::default();

@@ -96,6 +96,17 @@ pub(super) struct Request {
     /// End of the latest send; 0: none yet.
     pub(super) ended: u64,
     pub(super) name: Option<String>,
+    /// TCP keeps, or kept, its end back.
+    pub(super) held: Option<Held>,
+}
+
+/// How long TCP kept back the end of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// Nothing has shown yet when it was passed on.
+    Still,
+    /// So long after the send.
+    Until { ns: u64, why: u16 },
 }
 
 /// A piece of work.
