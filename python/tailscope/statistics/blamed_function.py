@@ -1,8 +1,9 @@
 """The function of a stack to which the time of a cause is put down.
 
 Of a cause on the CPU, it is the innermost one. Of a wait, it is the innermost one of the program's
-own: that it waited in the kernel, through the C library, the cause says already. A page fault counts
-as a wait, although the kernel has the CPU for the thread: the program's function touched the memory.
+own: that it waited in the kernel, through the C library, the cause says already. A page fault
+counts as a wait, although the kernel has the CPU for it: a function of the program touched the
+memory.
 """
 
 from __future__ import annotations
