@@ -160,8 +160,9 @@ def add_stacks(found: argparse.ArgumentParser) -> None:
     """The options of the files for other programs."""
     stacks = found.add_argument_group(
         "stacks for other programs (the ledger needs them: record --stacks)",
-        "speedscope and pprof compare a mean slow span with a usual one. firefox and perfetto show\n"
-        "when each sample was taken, on its thread, and slow spans as requests.",
+        "speedscope and pprof compare a mean slow span with a usual one. firefox and\n"
+        "perfetto show when each sample was taken, on its thread, and slow spans as\n"
+        "requests.",
     )
     for program, shows in PROGRAMS.items():
         stacks.add_argument(f"--{program}", metavar="FILE", help=f"also write a file for {shows}")
