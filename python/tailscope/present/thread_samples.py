@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,12 +63,12 @@ class Timeline:
     #: What is not in it, a sentence each.
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def hosts(self) -> list[str]:
         """The machines, in the order of their names."""
         return sorted({thread.host for thread in self.threads})
 
-    @property
+    @cached_property
     def causes(self) -> list[str]:
         """The causes of samples and requests."""
         found = {cause for cause, _ in self.stacks}
@@ -75,7 +76,7 @@ class Timeline:
             found |= {cause for request in one.requests for cause in request.causes}
         return sorted(found)
 
-    @property
+    @cached_property
     def extent_ns(self) -> tuple[int, int]:
         """From the first moment to the last one."""
         starts, ends = [], []
