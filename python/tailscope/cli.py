@@ -34,6 +34,9 @@ examples:
                                         predict p99 with both causes fixed
   tailscope explain LEDGER --html tail.html
                                         also write a page with charts
+  tailscope explain LEDGER --firefox tail.json
+                                        also write the stacks and slow spans
+                                        for profiler.firefox.com
   tailscope explain db1/ db2/ --json    two ledgers together, as JSON
   tailscope explain s3://runs/today     a ledger in a bucket
                                         (pip install 'tailscope[s3]')
@@ -66,6 +69,16 @@ interrupt or softirq. A span's whole time of a cause counts for the blamed
 thread with the largest part of it. "What to do" has a line for each cause that
 matters, at most three.
 """
+
+
+#: What can show stacks, and what it is good for.
+PROGRAMS = {
+    "speedscope": "speedscope.app: flame graphs of slow and of usual spans",
+    "pprof": "go tool pprof: one profile with the values slow and usual",
+    "firefox": "profiler.firefox.com: call trees and flame graphs of any part of the time, slow "
+    "spans as markers",
+    "perfetto": "ui.perfetto.dev: slow spans as slices, and below them the samples of their thread",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -128,14 +141,6 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--json", action="store_true", help="print JSON; times in ns")
     found.add_argument("--html", metavar="FILE", help="also write a self-contained report")
-    found.add_argument(
-        "--speedscope",
-        metavar="FILE",
-        help="also write the stacks of slow and usual spans, for flame graphs (speedscope.app)",
-    )
-    found.add_argument(
-        "--pprof", metavar="FILE", help="the same as one profile for pprof: values slow and usual"
-    )
     found.add_argument("--seed", type=int, default=1, help="seed of random samples; default: 1")
     found.add_argument(
         "--engine",
@@ -144,10 +149,23 @@ def parser() -> argparse.ArgumentParser:
         help="what reads the rows: duckdb (the default), spark://HOST:PORT, sc://HOST:PORT (Spark "
         "Connect), spark://local or clickhouse://HOST:PORT",
     )
+    add_stacks(found)
     add_method(found)
     found.add_argument("-q", "--quiet", action="store_true", help="print no diagnostics on stderr")
     found.add_argument("--version", action="version", version=f"tailscope {__version__}")
     return found
+
+
+def add_stacks(found: argparse.ArgumentParser) -> None:
+    """The options of the files for other programs."""
+    stacks = found.add_argument_group(
+        "stacks for other programs (the ledger needs them: record --stacks)",
+        "speedscope and pprof compare a mean slow span with a usual one. firefox and\n"
+        "perfetto show when each sample was taken, on its thread, and slow spans as\n"
+        "requests.",
+    )
+    for program, shows in PROGRAMS.items():
+        stacks.add_argument(f"--{program}", metavar="FILE", help=f"also write a file for {shows}")
 
 
 def add_method(found: argparse.ArgumentParser) -> None:
@@ -256,13 +274,14 @@ def run(chosen: argparse.Namespace) -> int:
         save(explanation, chosen.html)
         if not chosen.quiet:
             complain(f"tailscope explain: wrote {chosen.html}")
-    from tailscope.present import pprof, speedscope
+    files = {program: getattr(chosen, program) for program in PROGRAMS}
+    if any(files.values()):
+        from tailscope.present.exports import save as save_stacks
 
-    for kind, file in ((speedscope, chosen.speedscope), (pprof, chosen.pprof)):
-        if file:
-            kind.save(ledger, explanation, file)
+        wanted = {program: file for program, file in files.items() if file}
+        for line in save_stacks(ledger, explanation, wanted):
             if not chosen.quiet:
-                complain(f"tailscope explain: wrote {file}")
+                complain(f"tailscope explain: {line}")
     return 0
 
 

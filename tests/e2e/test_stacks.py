@@ -95,6 +95,21 @@ def test_the_planted_function_is_named_first_with_its_size_and_callers(
     assert first["difference"]["lo"] > 0.8 * first["with_calls"]["lo"], first
 
 
+@pytest.mark.measures
+def test_page_faults_are_put_down_to_the_function_that_touched_the_memory(record: Record) -> None:
+    recorder = record(
+        *("--stacks", "--", installed.LAB / "faultbench"),
+        *("--spans", 4000, "--seconds", 60, "--every", 20, "--pages", 1000),
+    )
+    recorder.wait().clean()
+    code = ledger.explain(recorder.ledger)["code"]
+    functions = {one["cause"]: one["functions"] for one in code["causes"]}
+    # The kernel's exc_page_fault and what it calls are on top of each of these stacks.
+    (first,) = functions["fault"]
+    assert (first["function"], first["callers"][:1]) == ("work", ["bench_thread"]), first
+    assert first["spans"] >= 5 and first["difference"]["lo"] > 0
+
+
 @pytest.mark.more
 @pytest.mark.measures
 def test_the_function_that_takes_longer_than_before_is_named_by_diff(

@@ -61,6 +61,13 @@ def test_a_wait_is_put_down_to_the_programs_own_function() -> None:
     assert found.callers == ("main",)
 
 
+def test_a_page_fault_is_put_down_to_the_function_that_touched_the_memory() -> None:
+    kernel = ("k:clear_page", "k:handle_mm_fault", "k:exc_page_fault", "k:asm_exc_page_fault")
+    found = blamed(stack(*kernel, "c:memset", "p:grow", "p:main"), "fault")
+    assert found and (found.frame.name, found.through) == ("grow", "memset")
+    assert found.callers == ("main",)
+
+
 def test_callers_of_a_stack_that_ends_early_are_not_shown() -> None:
     found = blamed(stack("p:store", "p:looks_like_a_caller", whole=False), "running")
     assert found and found.callers == ()

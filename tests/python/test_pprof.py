@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tailscope.ledger.stacks import Frame
-from tailscope.present import pprof
+from tailscope.present import pprof, protobuf
 from tailscope.present.mean_stacks import Means
 
 Message = dict[int, list[int | bytes]]
@@ -105,4 +105,4 @@ def test_the_same_function_in_two_files_is_two_functions() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 2**32, 2**64 - 1])
 def test_numbers_are_read_back(value: int) -> None:
-    assert varint(pprof.varint(value), 0) == (value, len(pprof.varint(value)))
+    assert varint(protobuf.varint(value), 0) == (value, len(protobuf.varint(value)))

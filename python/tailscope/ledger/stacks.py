@@ -22,6 +22,8 @@ from tailscope.ledger.parquet import literal
 
 FOLDER = "_stacks"
 MEMORY_LIMIT = "1GB"
+#: Bounds of numbers in samples: Unix ns, ns, and ids of processes and threads.
+LATEST_NS, LONGEST_NS, LARGEST_ID = 1 << 62, 1 << 58, (1 << 31) - 1
 #: What the kernel's code and code in no file have as their module.
 KERNEL, NOWHERE = "[kernel]", "[unknown]"
 #: What code has that a process made at run time.
@@ -66,6 +68,25 @@ class Samples:
     #: The key of `stacks`.
     stack: NDArray[np.int64]
     stacks: dict[int, Stack]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Samples one by one, in order of time; each array has one entry for each."""
+
+    #: The number of the recording.
+    ledger: NDArray[np.int64]
+    pid: NDArray[np.int64]
+    tid: NDArray[np.int64]
+    #: Unix ns. Of a wait: its start.
+    time_ns: NDArray[np.int64]
+    ns: NDArray[np.int64]
+    cause: tuple[str, ...]
+    #: The key of `stacks`.
+    stack: NDArray[np.int64]
+    stacks: dict[int, Stack]
+    #: How many samples there are in all.
+    total: int
 
 
 @dataclass(frozen=True)
@@ -174,6 +195,28 @@ class StackTables:
             stack=found["stack"],
             stacks=dict(self.stacks(stacks)),
         )
+
+    def moments(self, span: str, most: int) -> Moments:
+        """The samples of the spans of a name; of more than `most`, those of the slowest spans.
+
+        Numbers that no recorder writes are left out.
+        """
+        usable = (
+            f"time_ns BETWEEN 0 AND {LATEST_NS} AND ns BETWEEN 0 AND {LONGEST_NS} "
+            f"AND pid BETWEEN 0 AND {LARGEST_ID} AND tid BETWEEN 0 AND {LARGEST_ID} "
+            "AND cause IS NOT NULL AND span = ?"
+        )
+        (total,) = self.one(f"SELECT count(*) FROM samples WHERE {usable}", [span])
+        found = self.connection.execute(
+            "SELECT * FROM (SELECT ledger, pid, tid, time_ns, ns, cause, "
+            f"ledger << 40 | stack AS stack FROM samples WHERE {usable} "
+            f"ORDER BY wall_ns DESC, ledger, row, time_ns, tid LIMIT {most}) "
+            "ORDER BY time_ns, ledger, pid, tid, cause, stack, ns",
+            [span],
+        ).fetchnumpy()
+        cause = tuple(found.pop("cause"))
+        stacks = dict(self.stacks(np.unique(found["stack"])))
+        return Moments(cause=cause, stacks=stacks, total=total, **found)
 
     def stacks(self, wanted: NDArray[np.int64]) -> Iterator[tuple[int, Stack]]:
         """Stacks by their keys."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tailscope.errors import LedgerError
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.stacks import Frame, Samples, Stack, StackTables
+from tailscope.statistics.code import Code
 from tailscope.statistics.explanation import Explanation
 from tailscope.statistics.flame import CUT
 from tailscope.statistics.slow_and_usual import LONGEST
 
-#: Times (ns) by cause and frames; these have the outermost first.
-Means = dict[tuple[str, tuple[Frame, ...]], float]
+#: The frames of a stack, the outermost first.
+Chain = tuple[Frame, ...]
+#: Times (ns) by cause and frames.
+Means = dict[tuple[str, Chain], float]
+#: The chain of a stack that is not in the ledger.
+UNKNOWN: Chain = (Frame(CUT, "", 0),)
 
 
 @dataclass(frozen=True)
@@ -26,9 +31,7 @@ class MeanStacks:
 
 def slow_and_usual(ledger: Ledger, explanation: Explanation) -> Iterator[MeanStacks]:
     """First those of the slow spans, then those of the usual ones."""
-    found = explanation.code
-    if found is None:
-        raise LedgerError("the ledger has no stacks of a tail: record with --stacks")
+    found = code_of(explanation)
     name = explanation.span.name
     tables = StackTables(ledger)
     try:
@@ -40,21 +43,33 @@ def slow_and_usual(ledger: Ledger, explanation: Explanation) -> Iterator[MeanSta
     yield MeanStacks(f"usual spans of {name}", means(usual, found.usual_spans))
 
 
+def code_of(explanation: Explanation) -> Code:
+    """What stacks say of the slow spans; an error if there are no stacks."""
+    if explanation.code is None:
+        raise LedgerError("the ledger has no stacks of a tail: record with --stacks")
+    return explanation.code
+
+
 def means(samples: Samples, spans: float) -> Means:
     """The means for each span.
 
     Where a stack ends early, its outermost frame says so.
     """
-    chains = {key: outermost_first(stack) for key, stack in samples.stacks.items()}
+    chains = chains_of(samples.stacks)
     sums: Means = {}
     times = samples.ns * samples.weight / max(spans, 1e-9)
     for cause, stack, ns in zip(samples.cause, samples.stack, times, strict=True):
-        key = (cause, chains.get(int(stack), (Frame(CUT, "", 0),)))
+        key = (cause, chains.get(int(stack), UNKNOWN))
         sums[key] = sums.get(key, 0.0) + float(ns)
     return sums
 
 
-def outermost_first(stack: Stack) -> tuple[Frame, ...]:
+def chains_of(stacks: Mapping[int, Stack]) -> dict[int, Chain]:
+    """The chains of stacks, by the stacks' keys."""
+    return {key: outermost_first(stack) for key, stack in stacks.items()}
+
+
+def outermost_first(stack: Stack) -> Chain:
     """The frames of a stack from its thread's first function on."""
     frames = tuple(reversed(stack.frames))
     return frames if stack.whole else (Frame(CUT, "", 0), *frames)

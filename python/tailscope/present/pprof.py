@@ -3,8 +3,7 @@
 One profile with two values for each stack: the ns that a mean slow span and a mean usual one spend
 on it. The outermost frame is the cause, which is also a label. Times below half a ns are left out.
 
-The format is a compressed protobuf message: `profile.proto` of github.com/google/pprof. It needs
-two kinds of fields, numbers and bytes, so they are written here, without a library.
+The format is a compressed protobuf message: `profile.proto` of github.com/google/pprof.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from collections.abc import Iterable
 
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.stacks import Frame
+from tailscope.present.frame_tables import FrameTables, Numbered
 from tailscope.present.mean_stacks import Means, slow_and_usual
 from tailscope.present.output import write
+from tailscope.present.protobuf import message, number, packed, text
 from tailscope.statistics.explanation import Explanation
 
 #: Fields of the messages.
@@ -31,93 +32,54 @@ def save(ledger: Ledger, explanation: Explanation, file: str) -> None:
 
 def profile(slow: Means, usual: Means) -> bytes:
     """The message, not compressed."""
-    tables = Tables()
+    made = Profile()
     samples = []
     for cause, stack in sorted({*slow, *usual}, key=repr):
         values = [round(side.get((cause, stack), 0.0)) for side in (slow, usual)]
         if any(values):
-            samples.append(tables.sample(cause, stack, values))
-    return tables.profile(samples)
+            samples.append(made.sample(cause, stack, values))
+    return made.message(samples)
 
 
-class Tables:
-    """What samples refer to by a number, each once."""
+class Profile:
+    """The message's samples, and the tables that they refer to. Numbers of tables start with 1."""
 
     def __init__(self) -> None:
+        self.tables = FrameTables()
         # The format wants the empty string first.
-        self.strings = {"": 0}
-        self.mappings: dict[str, int] = {}
-        self.functions: dict[tuple[str, str], int] = {}
-        self.locations: dict[Frame, int] = {}
-
-    def string(self, text: str) -> int:
-        """The number of a string."""
-        return self.strings.setdefault(text, len(self.strings))
-
-    def location(self, frame: Frame) -> int:
-        """The number of a frame; numbers begin with 1."""
-        if frame.module:
-            self.mappings.setdefault(frame.module, len(self.mappings) + 1)
-        self.functions.setdefault((frame.name, frame.module), len(self.functions) + 1)
-        return self.locations.setdefault(frame, len(self.locations) + 1)
+        self.strings: Numbered[str] = Numbered({"": 0})
 
     def sample(self, cause: str, stack: tuple[Frame, ...], values: Iterable[int]) -> bytes:
         """A stack with its values."""
         frames = [*reversed(stack), Frame(cause, "", 0)]
-        label = number(1, self.string("cause")) + number(2, self.string(cause))
+        label = number(1, self.strings["cause"]) + number(2, self.strings[cause])
         return (
-            packed(1, (self.location(frame) for frame in frames))
+            packed(1, (self.tables.number(frame) + 1 for frame in frames))
             + packed(2, values)
             + message(3, label)
         )
 
-    def profile(self, samples: Iterable[bytes]) -> bytes:
+    def message(self, samples: Iterable[bytes]) -> bytes:
         """The whole message."""
-        unit = self.string("nanoseconds")
-        parts = [
-            message(SAMPLE_TYPE, number(1, self.string(kind)) + number(2, unit)) for kind in KINDS
-        ]
+        strings, tables = self.strings, self.tables
+        unit = strings["nanoseconds"]
+        parts = [message(SAMPLE_TYPE, number(1, strings[kind]) + number(2, unit)) for kind in KINDS]
         parts += [message(SAMPLE, sample) for sample in samples]
-        for module, place in self.mappings.items():
+        for module, place in tables.modules.items():
             # 7: its functions have their names already.
-            found = number(1, place) + number(5, self.string(module)) + number(7, 1)
+            found = number(1, place + 1) + number(5, strings[module]) + number(7, 1)
             parts.append(message(MAPPING, found))
-        for frame, place in self.locations.items():
-            line = number(1, self.functions[frame.name, frame.module])
-            found = number(1, place) + number(2, self.mappings.get(frame.module, 0))
+        for frame, place in tables.frames.items():
+            line = number(1, tables.functions[frame.name, frame.module] + 1)
+            mapping = tables.modules[frame.module] + 1 if frame.module else 0
+            found = number(1, place + 1) + number(2, mapping)
             parts.append(
                 message(LOCATION, found + number(3, frame.address % 2**64) + message(4, line))
             )
-        for (name, module), place in self.functions.items():
-            text = self.string(name)
-            found = number(1, place) + number(2, text) + number(3, text)
-            parts.append(message(FUNCTION, found + number(4, self.string(module))))
-        parts.append(number(DEFAULT_TYPE, self.string(KINDS[0])))
+        for (name, module), place in tables.functions.items():
+            found = number(1, place + 1) + number(2, strings[name]) + number(3, strings[name])
+            parts.append(message(FUNCTION, found + number(4, strings[module])))
+        parts.append(number(DEFAULT_TYPE, strings[KINDS[0]]))
         # Last: the others have made all strings by now.
-        parts += [message(STRING, text.encode("utf-8", "replace")) for text in self.strings]
+        parts += [text(STRING, one) for one in strings]
         return b"".join(parts)
-
-
-def varint(value: int) -> bytes:
-    """A number, seven bits to a byte, the lowest first; not negative."""
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def number(field: int, value: int) -> bytes:
-    """A field with a number."""
-    return varint(field << 3) + varint(value)
-
-
-def message(field: int, content: bytes) -> bytes:
-    """A field with bytes: a text or another message."""
-    return varint(field << 3 | 2) + varint(len(content)) + content
-
-
-def packed(field: int, values: Iterable[int]) -> bytes:
-    """A field with several numbers."""
-    return message(field, b"".join(map(varint, values)))

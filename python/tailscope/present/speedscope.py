@@ -13,47 +13,37 @@ import numpy as np
 
 from tailscope.escaping import escaped_in_json
 from tailscope.ledger.ledger import Ledger
+from tailscope.present.frame_tables import Numbered
 from tailscope.present.mean_stacks import MeanStacks, slow_and_usual
 from tailscope.present.output import write
 from tailscope.statistics.explanation import Explanation
 
+#: Functions by name and file.
+Frames = Numbered[tuple[str, str]]
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def save(ledger: Ledger, explanation: Explanation, file: str) -> None:
     """Write the file."""
-    frames = Frames()
+    frames: Frames = Numbered()
+    profiles = [profile(side, frames) for side in slow_and_usual(ledger, explanation)]
     document = {
         "$schema": SCHEMA,
         "exporter": "tailscope",
         "name": f"{explanation.target.name} of {explanation.span.name}",
-        "profiles": [profile(side, frames) for side in slow_and_usual(ledger, explanation)],
-        "shared": {"frames": frames.listed},
+        "profiles": profiles,
+        "shared": {
+            "frames": [{"name": name} | ({"file": file} if file else {}) for name, file in frames]
+        },
     }
     write(file, escaped_in_json(json.dumps(document, ensure_ascii=False)))
-
-
-class Frames:
-    """Frames by their number, each once."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[tuple[str, str], int] = {}
-        self.listed: list[dict[str, str]] = []
-
-    def number(self, name: str, file: str = "") -> int:
-        """The number of a frame."""
-        key = (name, file)
-        if key not in self.numbers:
-            self.numbers[key] = len(self.listed)
-            self.listed.append({"name": name} | ({"file": file} if file else {}))
-        return self.numbers[key]
 
 
 def profile(side: MeanStacks, frames: Frames) -> dict[str, Any]:
     """The mean of some spans."""
     # Equal stacks side by side: the picture is read from left to right.
     chains = sorted(
-        ([frames.number(cause), *(frames.number(one.name, one.module) for one in stack)], ns)
+        ([frames[cause, ""], *(frames[one.name, one.module] for one in stack)], ns)
         for (cause, stack), ns in side.ns.items()
     )
     weights = [ns for _, ns in chains]

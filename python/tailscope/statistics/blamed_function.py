@@ -1,7 +1,9 @@
 """The function of a stack to which the time of a cause is put down.
 
 Of a cause on the CPU, it is the innermost one. Of a wait, it is the innermost one of the program's
-own: that it waited in the kernel, through the C library, the cause says already.
+own: that it waited in the kernel, through the C library, the cause says already. A page fault
+counts as a wait, although the kernel has the CPU for it: a function of the program touched the
+memory.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from tailscope.ledger.stacks import KERNEL, NOWHERE, Frame, Stack
 
 #: Callers that are shown, at most.
 CALLERS = 3
-#: Causes whose samples are of threads that had the CPU.
-ON_CPU = frozenset({RUNNING, "fault", "softirq_net", "softirq_timer", "softirq_other", "irq"})
+#: Causes whose time is put down to the innermost function, be it the kernel's.
+ON_CPU = frozenset({RUNNING, "softirq_net", "softirq_timer", "softirq_other", "irq"})
 #: Files whose functions are not a program's own: they wait on behalf of their callers.
 LIBRARIES = re.compile(
     r"(libc|libpthread|libm|libdl|librt|libgcc_s|libstdc\+\+|libc\+\+|ld-linux[\w-]*|ld-musl[\w-]*"
