@@ -16,6 +16,8 @@ pub enum Rate {
     PerCpuSecond(f64),
     /// Whenever a thread of the program leaves its CPU.
     Switches,
+    /// Whenever a page of the program is touched that is not mapped yet.
+    PageFaults,
     /// A tracepoint, by its name.
     Tracepoint(String),
     /// System calls; of all, or of these alone.
