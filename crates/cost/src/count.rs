@@ -3,9 +3,11 @@
 //! Goal: rates with intervals, at a cost that the program does not feel. System calls and each probe are
 //! counted in a few short windows, spread over the second, and a window ends early after so many
 //! hits. Tracepoints are counted together, since attaching to one takes as long as a window; that ends
-//! after so many hits of all. Context switches, page faults and CPU time are read from `/proc`, at no
+//! after so many hits of all. Spans of the SDK are counted by a recorder that meters one of a hundred
+//! and keeps nothing: nothing else tells how many there are. Context switches, page faults and CPU time are read from `/proc`, at no
 //! cost to the program.
 
+mod spans;
 mod together;
 
 use std::path::PathBuf;
@@ -87,6 +89,7 @@ enum Source {
     Calls,
     Tracepoint(String),
     Probe(Vec<Place>),
+    Spans,
     Unknown(String),
 }
 
@@ -116,6 +119,9 @@ pub fn count(
     let together = together::count(&mut counts, &names, WHOLE / share, &mut effort);
     let mut windows: Vec<Vec<(Window, Vec<u64>)>> = vec![Vec::new(); needed.len()];
     let mut failed: Vec<Option<String>> = vec![None; needed.len()];
+    let spans = sources
+        .contains(&Source::Spans)
+        .then(|| spans::count(target));
     let numbers = wanted_numbers(hooks);
     let left = WHOLE.saturating_sub(begin.elapsed());
     let slots = (needed.len() as u32 * WINDOWS).max(1);
@@ -139,6 +145,9 @@ pub fn count(
         if let Source::Tracepoint(name) = source {
             let place = names.iter().position(|known| known == name);
             return together::rate(place.map(|place| &together[place]));
+        }
+        if *source == Source::Spans {
+            return spans.clone().unwrap_or_else(|| together::rate(None));
         }
         let why = match (source, place) {
             (Source::Unknown(why), _) => Some(why.clone()),
@@ -180,6 +189,7 @@ fn source(hook: &Hook, resolve: &dyn Fn(&str) -> Result<Vec<Place>, String>) -> 
             }
         }
         Rate::Syscalls(None) => Source::Calls,
+        Rate::SdkSpans => Source::Spans,
         Rate::Probe(probe) => match resolve(probe) {
             Ok(places) => Source::Probe(places),
             Err(why) => Source::Unknown(why),

@@ -39,6 +39,9 @@ pub enum What {
     Predict(Predict),
     Verify(Verify),
     Advise(Advise),
+    /// Be the process that calibrate records: obeys orders on its input
+    #[command(hide = true)]
+    Recorded,
 }
 
 /// Measure what one hit of each kind of hook costs on this machine.
@@ -53,7 +56,7 @@ pub struct Calibrate {
     pub file: Option<PathBuf>,
 
     /// How long to measure
-    #[arg(short, long, value_name = "TIME", default_value = "7s", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "TIME", default_value = "4500ms", value_parser = parse_duration)]
     pub duration: Duration,
 
     /// The CPU to measure on [default: the idlest one]

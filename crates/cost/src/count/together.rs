@@ -31,7 +31,9 @@ pub(super) fn count(
     let begin = Instant::now();
     let refused = counts.tracepoints(&names);
     let hits = |counts: &Counts| -> Vec<u64> {
-        (0..names.len()).map(|place| counts.hits_of(place)).collect()
+        (0..names.len())
+            .map(|place| counts.hits_of(place))
+            .collect()
     };
     // Attaching took some of the time.
     let each = most.saturating_sub(begin.elapsed()) / WINDOWS;

@@ -76,7 +76,11 @@ impl Counts {
     /// # Panics
     /// If there are more than [`COUNTED_TOGETHER`].
     pub fn tracepoints(&mut self, names: &[&str]) -> Vec<Option<String>> {
-        assert!(names.len() <= COUNTED_TOGETHER, "{} are too many", names.len());
+        assert!(
+            names.len() <= COUNTED_TOGETHER,
+            "{} are too many",
+            names.len()
+        );
         self.links.clear();
         let mut attach = |(place, name): (usize, &&str)| {
             let program = program(&mut self.object, &format!("count_raw_{place}"));

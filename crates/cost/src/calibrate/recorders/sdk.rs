@@ -1,0 +1,33 @@
+//! What a span of the SDK takes while a recorder keeps it.
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use super::process::Process;
+use super::tasks::Task;
+use super::{FEWEST, Found};
+use crate::sdk_recorder::SdkRecorder;
+use crate::statistics::blocked;
+
+/// How long the process may take to find the recorder.
+const PATIENCE: Duration = Duration::from_secs(2);
+const TURNS: usize = 60;
+
+/// Times it.
+pub fn measure(command: &[OsString]) -> Found {
+    let mut process = Process::start(command)?;
+    let times = Task::Spans.times();
+    let bare = process.each(Task::Spans, times)?;
+    let recorder = SdkRecorder::start(&[process.pid()], 1.0)?;
+    let begin = Instant::now();
+    while recorder.rows() == 0 {
+        if begin.elapsed() > PATIENCE {
+            return Err("the SDK did not find the recorder".to_owned());
+        }
+        process.each(Task::Spans, times)?;
+    }
+    let turn = |_| Ok(process.each(Task::Spans, times)? - bare);
+    let turns = (0..TURNS).map(turn).collect::<Result<Vec<f64>, String>>()?;
+    let estimate = blocked(&turns).filter(|_| turns.len() >= FEWEST);
+    Ok((estimate.ok_or("too few turns")?, TURNS as u64 * times))
+}
