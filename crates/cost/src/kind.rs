@@ -91,6 +91,10 @@ pub const KINDS: &[Kind] = &[
     ),
     kind("switch.sampled", "the same with perf's cpu-clock"),
     kind(
+        "record.hook",
+        "a hook of record, hit by a program that it does not record",
+    ),
+    kind(
         "record.switch",
         "what record adds at a context switch of a recorded thread",
     ),

@@ -96,7 +96,7 @@ pub fn record(recording: &Recording) -> Plan {
 
 fn kernel_hook(plan: &mut Plan, hook: &KernelHook, adds: Adds, sample: f64) {
     let (rate, way): (Rate, &[&'static str]) = match &hook.place {
-        HookPlace::Tracepoint(name) => (tracepoint(name), &["rawtracepoint"]),
+        HookPlace::Tracepoint(name) => (tracepoint(name), &["record.hook"]),
         HookPlace::PageFault => (Rate::PageFaults, &[]),
         HookPlace::Function(name) if name == "handle_mm_fault" => (Rate::PageFaults, &[]),
         HookPlace::Function(name) => (Rate::KernelFunction(name.clone()), &["fentry"]),
@@ -231,10 +231,10 @@ mod tests {
         let plan = record(&recording(&["syscall:ready..send"], 1.0));
         let switch = named(&plan, "sched_switch");
         assert_eq!(switch.rate, Rate::Switches);
-        assert_eq!(switch.kinds, ["rawtracepoint", "record.switch"]);
-        assert_eq!(named(&plan, "sched_waking").kinds, ["rawtracepoint"]);
+        assert_eq!(switch.kinds, ["record.hook", "record.switch"]);
+        assert_eq!(named(&plan, "sched_waking").kinds, ["record.hook"]);
         let send = named(&plan, "sock_send_length");
-        assert_eq!(send.kinds, ["rawtracepoint", "record.request"]);
+        assert_eq!(send.kinds, ["record.hook", "record.request"]);
         let softirq = named(&plan, "softirq_exit");
         assert_eq!(softirq.rate, Rate::Tracepoint("softirq_entry".into()));
         let exit = named(&plan, "sched_process_exit");

@@ -33,104 +33,173 @@ const FEWEST: usize = 6;
 
 /// ns with the hits that were timed, or why there are none.
 pub type Found = Result<(Estimate, u64), String>;
-/// What is timed under one recorder: a kind, what is done, and from the figure of that to the kind's.
-type Timed = (&'static str, Task);
+
+/// What a task is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Against {
+    /// The process that is not recorded: what is done for a recorded one remains.
+    Other,
+    /// The time before the recorder came: the hooks' own cost is in the figure.
+    Before,
+    /// That time, and the process that is not recorded does it: the hooks' own cost alone.
+    HooksOnly,
+}
+
+/// What is timed under one recorder.
+struct Timed {
+    kind: &'static str,
+    task: Task,
+    against: Against,
+}
+
+const fn timed(kind: &'static str, task: Task, against: Against) -> Timed {
+    Timed {
+        kind,
+        task,
+        against,
+    }
+}
+
+const BY_SOCKET: &[Timed] = &[
+    timed("record.switch", Task::Switches, Against::Other),
+    timed("record.switch, cold", Task::ColdSwitches, Against::Other),
+    timed("record.request", Task::Requests, Against::Other),
+    timed("record.request, cold", Task::ColdRequests, Against::Other),
+    timed("record.interrupt", Task::Datagrams, Against::Other),
+    timed(
+        "record.interrupt, cold",
+        Task::ColdDatagrams,
+        Against::Other,
+    ),
+    timed("record.fault", Task::Faults, Against::Before),
+    timed("record.probe", Task::Calls, Against::Other),
+    timed(HOOKS, Task::Requests, Against::HooksOnly),
+    timed(COLD_HOOKS, Task::ColdRequests, Against::HooksOnly),
+];
+const FOLLOWED: &[Timed] = &[
+    timed("record.switch.followed", Task::Switches, Against::Other),
+    timed(
+        "record.switch.followed, cold",
+        Task::ColdSwitches,
+        Against::Other,
+    ),
+    timed("record.request.followed", Task::Requests, Against::Other),
+    timed(
+        "record.request.followed, cold",
+        Task::ColdRequests,
+        Against::Other,
+    ),
+];
+/// The hooks of a request, and how many are hit in the loop: two sends, two receives, two sockets that
+/// become ready, and the begins and ends of two softirqs.
+const HOOKS: &str = "record.hook";
+const COLD_HOOKS: &str = "record.hook, cold";
+const HOOKS_HIT: f64 = 10.0;
+/// Softirqs in the loop of a request: one for each of its two segments.
+const SOFTIRQS: f64 = 2.0;
+/// Phases before the recorder comes.
+const BARE: usize = 40;
 
 /// Times them. `command`: what starts a process that calls [`obey`].
 pub fn measure(command: &[OsString]) -> Vec<(&'static str, Found)> {
-    let mut found = Vec::new();
     let by_socket = Config {
         sockets: Some(SocketSpans::FromReady),
         probes: true,
         ..Config::default()
     };
-    let timed: &[Timed] = &[
-        ("record.switch", Task::Switches),
-        ("record.request", Task::Requests),
-        (COLD, Task::ColdRequests),
-        ("record.interrupt", Task::Datagrams),
-        ("record.fault", Task::Faults),
-        ("record.probe", Task::Calls),
-    ];
-    found.extend(under(command, &by_socket, timed));
     let followed = Config {
         sockets: Some(SocketSpans::Slices),
         names: true,
         ..Config::default()
     };
-    let timed: &[Timed] = &[
-        ("record.switch.followed", Task::Switches),
-        ("record.request.followed", Task::Requests),
-        (COLD_FOLLOWED, Task::ColdRequests),
-    ];
-    found.extend(under(command, &followed, timed));
-    found.push(("record.sdk", sdk::measure(command)));
-    combine(found)
+    let mut found = under(command, &by_socket, BY_SOCKET);
+    found.extend(under(command, &followed, FOLLOWED));
+    let mut kinds = combine(&found);
+    kinds.push(("record.sdk", sdk::measure(command)));
+    kinds
 }
 
 /// Times some tasks under one recorder.
 fn under(command: &[OsString], config: &Config, timed: &[Timed]) -> Vec<(&'static str, Found)> {
-    let turns = turns(command, config, timed);
-    let each = timed.iter().enumerate().map(|(place, (kind, task))| {
-        let turns = turns.as_ref().map_err(Clone::clone);
-        let found = turns.and_then(|turns| {
-            let own = &turns[place];
-            let hits = own.len() as u64 * 2 * task.times();
-            let estimate = blocked(own).filter(|_| own.len() >= FEWEST);
-            let few = || format!("only {} turns fitted into the time", own.len());
-            Ok((estimate.ok_or_else(few)?, hits))
-        });
-        (*kind, found)
+    let all = all_turns(command, config, timed);
+    let each = timed.iter().enumerate().map(|(place, one)| {
+        let found = match &all {
+            Ok(turns) => of_turns(&turns[place], one),
+            Err(why) => Err(why.clone()),
+        };
+        (one.kind, found)
     });
     each.collect()
 }
 
-/// ns a time, turn by turn, of each task.
-fn turns(command: &[OsString], config: &Config, timed: &[Timed]) -> Result<Vec<Vec<f64>>, String> {
+/// ns a time of one task: in each turn, and in each phase before the recorder came.
+#[derive(Default)]
+struct Turns {
+    with: Vec<f64>,
+    before: Vec<f64>,
+}
+
+fn of_turns(turns: &Turns, of: &Timed) -> Found {
+    let count = turns.with.len();
+    let hits = count as u64 * of.task.times();
+    let estimate = |figures: &[f64]| {
+        let enough = blocked(figures).filter(|_| figures.len() >= FEWEST);
+        enough.ok_or_else(|| format!("only {} turns fitted into the time", figures.len()))
+    };
+    let with = estimate(&turns.with)?;
+    Ok(match of.against {
+        Against::Other => (with, hits),
+        _ => (with.plus(negative(estimate(&turns.before)?)), hits),
+    })
+}
+
+fn all_turns(command: &[OsString], config: &Config, timed: &[Timed]) -> Result<Vec<Turns>, String> {
     let (mut recorded, mut other) = (Process::start(command)?, Process::start(command)?);
-    // Threads and connections are made before the recorder comes.
-    for (_, task) in timed {
-        recorded.each(*task, task.times())?;
-        other.each(*task, task.times())?;
+    let mut turns: Vec<Turns> = Vec::new();
+    for one in timed {
+        // Threads and connections are made before the recorder comes.
+        let (task, times) = (one.task, one.task.times());
+        recorded.each(task, times)?;
+        let phases = match one.against {
+            Against::Other => 1,
+            _ => BARE,
+        };
+        let before = (0..phases).map(|_| other.each(task, times));
+        turns.push(Turns {
+            with: Vec::new(),
+            before: before.collect::<Result<_, _>>()?,
+        });
     }
-    let bare_fault = bare_fault(&mut other, timed)?;
     let mut kernel = Kernel::load(config).map_err(|e| e.to_string())?;
     if config.probes {
         attach_probes(&mut kernel)?;
     }
     kernel.watch(recorded.pid()).map_err(|e| e.to_string())?;
-    let mut turns = vec![Vec::new(); timed.len()];
     let mut random = Rng::with_seed(1);
     let begin = Instant::now();
     while begin.elapsed() < FOR {
-        for (place, (_, task)) in timed.iter().enumerate() {
+        for (one, turns) in timed.iter().zip(&mut turns) {
+            let (task, times) = (one.task, one.task.times());
             let outer = random.bool();
-            let mut ns = 0.0;
-            for on in [outer, !outer, !outer, outer] {
-                let process = if on { &mut recorded } else { &mut other };
-                let each = process.each(*task, task.times())?;
-                ns += if on { each / 2.0 } else { -each / 2.0 };
-                drain(&mut kernel);
-            }
-            if *task == Task::Faults {
-                // Less what the hook takes of the other, which hits it too.
-                ns = recorded.each(*task, task.times())? - bare_fault;
-            }
-            turns[place].push(ns);
+            let ns = match one.against {
+                Against::Before => recorded.each(task, times)?,
+                Against::HooksOnly => other.each(task, times)?,
+                Against::Other => {
+                    let mut ns = 0.0;
+                    for on in [outer, !outer, !outer, outer] {
+                        let process = if on { &mut recorded } else { &mut other };
+                        let each = process.each(task, times)? / 2.0;
+                        ns += if on { each } else { -each };
+                        drain(&mut kernel);
+                    }
+                    ns
+                }
+            };
+            drain(&mut kernel);
+            turns.with.push(ns);
         }
     }
     Ok(turns)
-}
-
-/// ns of a page fault that nobody hooks.
-fn bare_fault(process: &mut Process, timed: &[Timed]) -> Result<f64, String> {
-    if !timed.iter().any(|(_, task)| *task == Task::Faults) {
-        return Ok(0.0);
-    }
-    let each = (0..20).map(|_| process.each(Task::Faults, Task::Faults.times()));
-    let mut ns = each.collect::<Result<Vec<f64>, String>>()?;
-    ns.sort_by(f64::total_cmp);
-    Ok(ns[ns.len() / 2])
 }
 
 /// A full ring would lose rows, which costs less than to write them.
@@ -158,48 +227,51 @@ fn attach_probes(kernel: &mut Kernel) -> Result<(), String> {
     Ok(())
 }
 
-/// Figures that are part of another kind's, and no kind of their own.
-const COLD: &str = "record.request, cold";
-const COLD_FOLLOWED: &str = "record.request.followed, cold";
-
-/// Softirqs in the loop of a request: one for each of its two segments.
-const SOFTIRQS: f64 = 2.0;
-
-/// The kinds from what was timed. A request is between the one with warm caches and the one with cold
-/// ones, without the softirqs in it, which are counted by themselves.
-fn combine(found: Vec<(&'static str, Found)>) -> Vec<(&'static str, Found)> {
-    let of = |kind: &str| -> Option<Estimate> {
-        let known = found.iter().find(|(name, _)| *name == kind)?;
-        known.1.as_ref().ok().map(|(estimate, _)| *estimate)
+/// The kinds from what was timed: each lies between warm and cold caches. Of a request the softirqs in
+/// it are taken, since they are counted by themselves.
+fn combine(found: &[(&'static str, Found)]) -> Vec<(&'static str, Found)> {
+    let of = |kind: &str| {
+        found
+            .iter()
+            .find(|(name, _)| *name == kind)
+            .map(|(_, f)| f.clone())
     };
-    let interrupt = of("record.interrupt");
-    let mut kinds = Vec::new();
-    for (kind, one) in &found {
-        let cold = match *kind {
-            COLD | COLD_FOLLOWED => continue,
-            "record.request" => of(COLD),
-            "record.request.followed" => of(COLD_FOLLOWED),
-            _ => None,
+    let figure = |kind: &str| of(kind).and_then(Result::ok).map(|(estimate, _)| estimate);
+    let kinds = found.iter().filter(|(kind, _)| !kind.ends_with(", cold"));
+    let each = kinds.map(|(kind, warm)| {
+        let Some(cold) = of(&format!("{kind}, cold")) else {
+            return (*kind, warm.clone());
         };
-        let whole = one.clone().map(|(warm, hits)| match (cold, interrupt) {
-            (Some(cold), Some(interrupt)) => (request(warm, cold, interrupt), hits),
-            _ => (warm, hits),
+        let softirqs = |of: &str| match kind.starts_with("record.request") {
+            true => figure(of).map(|softirq| negative(softirq.scaled(SOFTIRQS))),
+            false => Some(Estimate::exact(0.0)),
+        };
+        let parts = softirqs("record.interrupt").zip(softirqs("record.interrupt, cold"));
+        let both = warm.clone().and_then(|(warm, hits)| {
+            let (cold, more) = cold?;
+            let (of_warm, of_cold) = parts.ok_or("the softirqs in it could not be timed")?;
+            let share = if *kind == HOOKS { 1.0 / HOOKS_HIT } else { 1.0 };
+            let (warm, cold) = (warm.plus(of_warm), cold.plus(of_cold));
+            Ok((between(warm, cold).scaled(share), hits + more))
         });
-        kinds.push((*kind, whole));
-    }
-    kinds
+        (*kind, both)
+    });
+    each.collect()
 }
 
-fn request(warm: Estimate, cold: Estimate, interrupt: Estimate) -> Estimate {
-    let softirqs = interrupt.scaled(-SOFTIRQS);
-    let softirqs = Estimate {
-        low: softirqs.high,
-        high: softirqs.low,
-        ..softirqs
-    };
-    let (warm, cold) = (warm.plus(softirqs), cold.plus(softirqs));
+fn negative(of: Estimate) -> Estimate {
     Estimate {
-        value: f64::midpoint(warm.value, cold.value),
+        value: -of.value,
+        low: -of.high,
+        high: -of.low,
+    }
+}
+
+/// Between warm and cold caches: a program is nearer to the latter, since it has work of its own from one
+/// hit to the next.
+fn between(warm: Estimate, cold: Estimate) -> Estimate {
+    Estimate {
+        value: (warm.value + 3.0 * cold.value) / 4.0,
         low: warm.low.min(cold.low),
         high: warm.high.max(cold.high),
     }
@@ -211,19 +283,33 @@ mod tests {
 
     #[test]
     fn a_request_lies_between_warm_and_cold_caches_without_its_softirqs() {
-        let [warm, cold, interrupt] = [500.0, 900.0, 100.0].map(Estimate::exact);
-        let found = vec![
-            ("record.request", Ok((warm, 1))),
-            (COLD, Ok((cold, 1))),
-            ("record.interrupt", Ok((interrupt, 1))),
+        let figures = [
+            ("record.request", 500.0),
+            ("record.request, cold", 900.0),
+            ("record.interrupt", 100.0),
+            ("record.interrupt, cold", 150.0),
         ];
-        let kinds = combine(found);
+        let found = figures.map(|(kind, ns)| (kind, Ok((Estimate::exact(ns), 1))));
+        let kinds = combine(&found);
         assert_eq!(kinds.len(), 2);
-        let (request, _) = kinds[0].1.as_ref().expect("it was timed");
+        let (request, hits) = kinds[0].1.as_ref().expect("it was timed");
         assert_eq!(
             (request.low, request.value, request.high),
-            (300.0, 500.0, 700.0)
+            (300.0, 525.0, 600.0)
         );
+        assert_eq!(*hits, 2);
+        let (interrupt, _) = kinds[1].1.as_ref().expect("it was timed");
+        assert_eq!((interrupt.low, interrupt.high), (100.0, 150.0));
+    }
+
+    #[test]
+    fn what_has_no_cold_half_is_not_taken_for_whole() {
+        let warm = Ok((Estimate::exact(500.0), 1));
+        let found = [
+            ("record.switch", warm),
+            ("record.switch, cold", Err("busy".to_owned())),
+        ];
+        assert_eq!(combine(&found), [("record.switch", Err("busy".to_owned()))]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a recorded process does while it is timed.
 
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Instant;
@@ -20,8 +21,12 @@ pub enum Task {
     Requests,
     /// The same with caches that hold something else.
     ColdRequests,
+    /// The switches with caches that hold something else.
+    ColdSwitches,
     /// A datagram that nobody reads: one softirq.
     Datagrams,
+    /// The same with caches that hold something else.
+    ColdDatagrams,
     /// A fresh page is touched.
     Faults,
     /// A call of the function that is probed.
@@ -31,11 +36,13 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Switches,
         Self::Requests,
         Self::ColdRequests,
+        Self::ColdSwitches,
         Self::Datagrams,
+        Self::ColdDatagrams,
         Self::Faults,
         Self::Calls,
         Self::Spans,
@@ -50,7 +57,8 @@ impl Task {
         match self {
             Self::Switches => 200,
             Self::Requests => 60,
-            Self::ColdRequests => 20,
+            Self::ColdRequests | Self::ColdDatagrams => 20,
+            Self::ColdSwitches => 40,
             Self::Datagrams => 200,
             Self::Faults => 400,
             Self::Calls => 300,
@@ -62,8 +70,8 @@ impl Task {
 /// What a request and its answer are, as a server of this kind reads and writes them.
 const REQUEST: &[u8] = b"get key:000042\r\n";
 const ANSWER: &[u8] = b"value 0123456789abcdef\r\n";
-/// Bytes that are read before each request of [`Task::ColdRequests`]: more than the first cache has.
-const COLD_BYTES: usize = 512 << 10;
+/// Bytes that are read before each cold task: more than a CPU has cache of its own.
+const COLD_BYTES: usize = 1 << 20;
 /// Of this size memory comes fresh from the kernel, and goes back to it.
 const FRESH_BYTES: usize = 64 << 20;
 const PAGE: usize = 4096;
@@ -110,7 +118,10 @@ impl Tasks {
                 }
                 Ok(begin.elapsed().as_nanos() as f64)
             }
-            Task::ColdRequests => self.cold_requests(times),
+            Task::ColdRequests => self.cold(Task::Requests, 1, times),
+            Task::ColdDatagrams => self.cold(Task::Datagrams, 1, times),
+            // There and back: on one side alone the other would be found warm.
+            Task::ColdSwitches => self.cold(Task::Switches, 2, times),
             Task::Datagrams => {
                 let (from, _to) = self.datagrams()?;
                 let begin = Instant::now();
@@ -157,21 +168,15 @@ impl Tasks {
             .ok_or_else(|| io::Error::other("it was just made"))
     }
 
-    fn cold_requests(&mut self, times: u64) -> io::Result<f64> {
+    /// Does something `at_once` times after other memory was read, again and again until it was done so
+    /// often.
+    fn cold(&mut self, task: Task, at_once: u64, times: u64) -> io::Result<f64> {
         self.cold.resize(COLD_BYTES, 1);
         let mut ns = 0.0;
-        for _ in 0..times {
-            let sum: u64 = self
-                .cold
-                .iter()
-                .step_by(LINE)
-                .map(|byte| u64::from(*byte))
-                .sum();
-            std::hint::black_box(sum);
-            let connection = self.connection()?;
-            let begin = Instant::now();
-            connection.serve_one()?;
-            ns += begin.elapsed().as_nanos() as f64;
+        for _ in 0..times / at_once {
+            let lines = self.cold.iter().step_by(LINE);
+            black_box(lines.map(|byte| u64::from(*byte)).sum::<u64>());
+            ns += self.some(task, at_once)?;
         }
         Ok(ns)
     }
@@ -214,8 +219,8 @@ fn touch(pages: u64) -> f64 {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     let mut fresh = vec![0u8; FRESH_BYTES];
     let touched = fresh.iter_mut().step_by(PAGE).take(pages as usize);
-    let ns = timed(|| touched.for_each(|byte| *std::hint::black_box(byte) = 1));
-    std::hint::black_box(&fresh);
+    let ns = timed(|| touched.for_each(|byte| *black_box(byte) = 1));
+    black_box(&fresh);
     ns
 }
 
@@ -228,7 +233,7 @@ mod tests {
         let mut tasks = Tasks::default();
         for task in Task::ALL {
             assert_eq!(Task::of(task as u8), Some(task));
-            let ns = tasks.run(task, 10).expect("it can be done");
+            let ns = tasks.run(task, 20).expect("it can be done");
             assert!(ns > 0.0 && ns.is_finite(), "{task:?}: {ns}");
         }
         assert_eq!(Task::of(200), None);
