@@ -8,6 +8,7 @@
 //! cost to the program.
 
 mod spans;
+mod stepped;
 mod together;
 
 use std::path::PathBuf;
@@ -165,7 +166,7 @@ pub fn count(
         };
         HookRate {
             rate,
-            stepped: is_stepped(source),
+            stepped: stepped::is_stepped(source),
             unknown: why,
         }
     });
@@ -240,37 +241,6 @@ fn wanted_numbers(hooks: &[Hook]) -> Vec<u32> {
     numbers
 }
 
-/// Whether the kernel steps through the instruction at the first place.
-fn is_stepped(source: &Source) -> bool {
-    match source {
-        Source::Probe(places) => places.iter().any(|place| {
-            let mut bytes = [0u8; 4];
-            let file = std::fs::File::open(&place.file);
-            file.and_then(|file| {
-                std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, place.offset)
-            })
-            .is_ok_and(|()| steps_through(&bytes))
-        }),
-        _ => false,
-    }
-}
-
-/// On x86-64 the kernel emulates pushes, no-ops, near calls and jumps (arch/x86/kernel/uprobes.c). On
-/// arm64 it emulates branches and no-ops; probes there are taken for emulated.
-fn steps_through(bytes: &[u8; 4]) -> bool {
-    if cfg!(not(target_arch = "x86_64")) {
-        return false;
-    }
-    let is_emulated = matches!(
-        bytes,
-        [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..]
-            | [0x41, 0x50..=0x57, ..]
-            | [0x66, 0x90, ..]
-            | [0x0f, 0x1f | 0x80..=0x8f, ..]
-    );
-    !is_emulated
-}
-
 fn window(
     counts: &mut Counts,
     source: &Source,
@@ -278,7 +248,7 @@ fn window(
     numbers: &[u32],
     effort: &mut Effort,
 ) -> Result<(Window, Vec<u64>), String> {
-    let stepped = is_stepped(source);
+    let stepped = stepped::is_stepped(source);
     let at_first = counts.counted();
     let limit = match source {
         Source::Calls => {
@@ -391,23 +361,5 @@ mod tests {
         let apart = combined(&[(100, 0.1), (1900, 0.1), (100, 0.1), (1900, 0.1)]);
         assert_eq!(same.value, apart.value);
         assert!(apart.high - apart.low > 5.0 * (same.high - same.low));
-    }
-
-    #[test]
-    fn pushes_and_no_ops_are_emulated_and_moves_are_not() {
-        if cfg!(not(target_arch = "x86_64")) {
-            println!("skipped: instructions of x86-64");
-            return;
-        }
-        for bytes in [[0x55, 0, 0, 0], [0x41, 0x54, 0, 0], [0x0f, 0x1f, 0x44, 0]] {
-            assert!(!steps_through(&bytes), "{bytes:?}");
-        }
-        for bytes in [
-            [0x48, 0x83, 0xec, 0x08],
-            [0x89, 0xf8, 0, 0],
-            [0xf3, 0x0f, 0x1e, 0xfa],
-        ] {
-            assert!(steps_through(&bytes), "{bytes:?}");
-        }
     }
 }

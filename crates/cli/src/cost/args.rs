@@ -23,8 +23,11 @@ Examples:
   tailscope cost advise -p PID --budget 1%           the highest sampling rates within 1 %
   tailscope cost verify -p PID --with 'strace -f -c' --progress io:calls
 
-Commands that can be predicted: perf record, perf stat, bpftrace -e, strace. What perf trace,
-`tailscope record` and `tailscope timeline` cost is not predicted; `cost verify` measures it.")]
+  tailscope cost predict -p PID --with 'record --span syscall:ready..send'
+
+Commands that can be predicted: tailscope record, perf record, perf stat, bpftrace -e, strace. What
+perf trace and tailscope timeline, locality and agent cost is not predicted; `cost verify` measures
+it.")]
 pub struct Cost {
     /// What to do
     #[command(subcommand)]

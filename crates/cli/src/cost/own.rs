@@ -43,6 +43,10 @@ pub fn plan(words: &[String], processes: &[Process]) -> Result<Plan> {
     })?;
     match args.command {
         Command::Record(args) => plan_of_record(&args, processes),
+        Command::Observe(_) => Err(Failure::usage(
+            "tailscope observe hooks nothing, so there is nothing to count: its report has the effect \
+             that it measured",
+        )),
         _ => Err(Failure::usage(format!(
             "what 'tailscope {}' costs is not predicted; tailscope cost verify measures it",
             words.get(1).map_or("", String::as_str)
@@ -168,6 +172,7 @@ mod tests {
             ("tailscope record --span jvm:x", "jvm:x"),
             ("tailscope record -- ls", "not running yet"),
             ("tailscope doctor", "not predicted"),
+            ("tailscope observe --self-test", "hooks nothing"),
         ] {
             let error = plan(&words(line), &[]).expect_err(line).to_string();
             assert!(error.contains(word), "{error}");

@@ -62,7 +62,7 @@ impl Task {
             Self::Datagrams => 200,
             Self::Faults => 400,
             Self::Calls => 300,
-            Self::Spans => 2_000,
+            Self::Spans => 4_000,
         }
     }
 }
