@@ -116,7 +116,10 @@ pub const KINDS: &[Kind] = &[
         "record.probe",
         "what record adds to the two probes of a span",
     ),
-    kind("record.sdk", "a span of the SDK that record keeps"),
+    kind(
+        "record.sdk",
+        "a span of the SDK for C or Rust that record keeps",
+    ),
     kind("strace", "a system call that strace prints"),
     kind("strace.count", "a system call that strace -c counts"),
 ];

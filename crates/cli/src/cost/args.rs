@@ -59,7 +59,7 @@ pub struct Calibrate {
     pub file: Option<PathBuf>,
 
     /// How long to measure
-    #[arg(short, long, value_name = "TIME", default_value = "4500ms", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "TIME", default_value = "4s", value_parser = parse_duration)]
     pub duration: Duration,
 
     /// The CPU to measure on [default: the idlest one]

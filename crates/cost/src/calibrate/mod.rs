@@ -49,7 +49,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            duration: Duration::from_millis(4_500),
+            duration: Duration::from_millis(4_000),
             cpu: None,
             seed: 1,
             recorded: Vec::new(),

@@ -27,7 +27,7 @@ use tasks::Task;
 /// The function that is probed: none of [`super::subjects`] is.
 const PROBED: (First, usize) = (First::Emulated, 7);
 /// How long each recorder is timed.
-const FOR: Duration = Duration::from_millis(650);
+const FOR: Duration = Duration::from_millis(500);
 /// Fewer turns have no interval.
 const FEWEST: usize = 6;
 
