@@ -13,6 +13,8 @@ mod tasks;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -112,16 +114,37 @@ pub fn measure(command: &[OsString]) -> Vec<(&'static str, Found)> {
         names: true,
         ..Config::default()
     };
-    let mut found = under(command, &by_socket, BY_SOCKET);
-    found.extend(under(command, &followed, FOLLOWED));
+    let mut leaving = Vec::new();
+    let mut found = under(command, by_socket, BY_SOCKET, &mut leaving);
+    found.extend(under(command, followed, FOLLOWED, &mut leaving));
     let mut kinds = combine(&found);
     kinds.push(("record.sdk", sdk::measure(command)));
+    for recorder in leaving {
+        // What it found has come; a thread that failed meanwhile has nothing attached any more.
+        let _ = recorder.join();
+    }
     kinds
 }
 
-/// Times some tasks under one recorder.
-fn under(command: &[OsString], config: &Config, timed: &[Timed]) -> Vec<(&'static str, Found)> {
-    let all = all_turns(command, config, timed);
+/// Times some tasks under one recorder. Detaching it takes half a second, which goes on in `leaving`: the
+/// processes that the next one records are others.
+fn under(
+    command: &[OsString],
+    config: Config,
+    timed: &'static [Timed],
+    leaving: &mut Vec<JoinHandle<()>>,
+) -> Vec<(&'static str, Found)> {
+    let (say, hear) = mpsc::channel();
+    let command = command.to_vec();
+    leaving.push(thread::spawn(move || {
+        let mut kernel = None;
+        let turns = all_turns(&command, &config, timed, &mut kernel);
+        let _ = say.send(turns); // who asked is there until it has come
+        drop(kernel);
+    }));
+    let all = hear
+        .recv()
+        .unwrap_or_else(|_| Err("the recorder failed".to_owned()));
     let each = timed.iter().enumerate().map(|(place, one)| {
         let found = match &all {
             Ok(turns) => of_turns(&turns[place], one),
@@ -153,7 +176,12 @@ fn of_turns(turns: &Turns, of: &Timed) -> Found {
     })
 }
 
-fn all_turns(command: &[OsString], config: &Config, timed: &[Timed]) -> Result<Vec<Turns>, String> {
+fn all_turns(
+    command: &[OsString],
+    config: &Config,
+    timed: &[Timed],
+    loaded: &mut Option<Kernel>,
+) -> Result<Vec<Turns>, String> {
     let (mut recorded, mut other) = (Process::start(command)?, Process::start(command)?);
     let mut turns: Vec<Turns> = Vec::new();
     for one in timed {
@@ -170,9 +198,9 @@ fn all_turns(command: &[OsString], config: &Config, timed: &[Timed]) -> Result<V
             before: before.collect::<Result<_, _>>()?,
         });
     }
-    let mut kernel = Kernel::load(config).map_err(|e| e.to_string())?;
+    let kernel = loaded.insert(Kernel::load(config).map_err(|e| e.to_string())?);
     if config.probes {
-        attach_probes(&mut kernel)?;
+        attach_probes(kernel)?;
     }
     kernel.watch(recorded.pid()).map_err(|e| e.to_string())?;
     let mut random = Rng::with_seed(1);
@@ -190,12 +218,12 @@ fn all_turns(command: &[OsString], config: &Config, timed: &[Timed]) -> Result<V
                         let process = if on { &mut recorded } else { &mut other };
                         let each = process.each(task, times)? / 2.0;
                         ns += if on { each } else { -each };
-                        drain(&mut kernel);
+                        drain(kernel);
                     }
                     ns
                 }
             };
-            drain(&mut kernel);
+            drain(kernel);
             turns.with.push(ns);
         }
     }
