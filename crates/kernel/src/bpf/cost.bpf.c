@@ -129,21 +129,21 @@ static __always_inline bool count_hit(void)
 
 /* A program for each place: one that is attached several times can't tell by which it runs before
  * Linux 6.10. */
-#define COUNT_AT(place)                                 \
-	SEC("raw_tp") int count_raw_##place(void *ctx)  \
-	{                                               \
-		if (count_hit())                        \
-			add(&hits_of, place);           \
-		return 0;                               \
+#define COUNT_AT(place)                                \
+	SEC("raw_tp") int count_raw_##place(void *ctx) \
+	{                                              \
+		if (count_hit())                       \
+			add(&hits_of, place);          \
+		return 0;                              \
 	}
-#define COUNT_AT_8(a, b, c, d, e, f, g, h)              \
-	COUNT_AT(a)                                     \
-	COUNT_AT(b)                                     \
-	COUNT_AT(c)                                     \
-	COUNT_AT(d)                                     \
-	COUNT_AT(e)                                     \
-	COUNT_AT(f)                                     \
-	COUNT_AT(g)                                     \
+#define COUNT_AT_8(a, b, c, d, e, f, g, h) \
+	COUNT_AT(a)                        \
+	COUNT_AT(b)                        \
+	COUNT_AT(c)                        \
+	COUNT_AT(d)                        \
+	COUNT_AT(e)                        \
+	COUNT_AT(f)                        \
+	COUNT_AT(g)                        \
 	COUNT_AT(h)
 
 COUNT_AT_8(0, 1, 2, 3, 4, 5, 6, 7)
