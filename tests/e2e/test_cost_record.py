@@ -1,4 +1,4 @@
-"""`tailscope cost` of Tailscope's own recorder: its hooks predicted, and held against the program."""
+"""`tailscope cost` of Tailscope's own recorder: predicted, and held against a program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if done.returncode == 3:
         pytest.skip(f"can't calibrate here: {done.stderr.splitlines()[0]}")
     found = told(done)
-    absent = {kind: why for kind, why in found["absent"]}
+    absent = dict(found["absent"])
     short = [kind for kind, why in absent.items() if "turns" in why]
     unexplained = [kind for kind in OWN if kind in absent and kind not in short]
     assert not unexplained, absent

@@ -98,12 +98,12 @@ pub const KINDS: &[Kind] = &[
         "record.switch",
         "what record adds at a context switch of a recorded thread",
     ),
-    kind("record.switch.followed", "the same with --span request"),
+    kind("record.switch.followed", "a switch with --span request"),
     kind(
         "record.request",
         "what record adds to a request that it sees at a socket",
     ),
-    kind("record.request.followed", "the same with --span request"),
+    kind("record.request.followed", "a request with --span request"),
     kind(
         "record.interrupt",
         "what record adds to an interrupt or softirq of a recorded thread",
