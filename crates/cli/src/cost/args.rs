@@ -26,7 +26,7 @@ Examples:
   tailscope cost predict -p PID --with 'record --span syscall:ready..send'
 
 Commands that can be predicted: tailscope record, perf record, perf stat, bpftrace -e, strace. What
-perf trace and tailscope timeline, locality and agent cost is not predicted; `cost verify` measures
+perf trace, tailscope timeline and tailscope locality cost is not predicted; `cost verify` measures
 it.")]
 pub struct Cost {
     /// What to do

@@ -47,8 +47,12 @@ pub fn plan(words: &[String], processes: &[Process]) -> Result<Plan> {
             "tailscope observe hooks nothing, so there is nothing to count: its report has the effect \
              that it measured",
         )),
-        _ => Err(Failure::usage(format!(
+        Command::Timeline(_) | Command::Locality(_) => Err(Failure::usage(format!(
             "what 'tailscope {}' costs is not predicted; tailscope cost verify measures it",
+            words[1]
+        ))),
+        _ => Err(Failure::usage(format!(
+            "what 'tailscope {}' costs is not predicted",
             words.get(1).map_or("", String::as_str)
         ))),
     }
