@@ -114,7 +114,7 @@ def test_without_a_calibration_nothing_is_predicted(tmp_path: Path) -> None:
         ("perf record -F x", "'x'"),
         ("bpftrace -e 'uprobe:/x:*  {}'", "many probes"),
         ("strace 'x", "quote"),
-        ("tailscope record", "cost verify"),
+        ("tailscope timeline", "cost verify"),
         ("", "no command"),
     ],
 )

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tailscope_counters::Pmus;
+use tailscope_counters::{Event, Pmus};
 use tailscope_kernel::{LoadError, PidNamespace, missing_capabilities};
 use tailscope_process::MappedSizes;
 use tailscope_record::{
@@ -58,18 +58,11 @@ pub struct Session {
 
 impl Session {
     /// Finds the processes, starts the command, and begins.
-    pub fn begin(
-        args: &Subject,
-        Kept {
-            ledger,
-            budget,
-            counters,
-            traces,
-            stacks,
-        }: Kept<'_>,
-        prints: Prints,
-    ) -> Result<Self> {
-        let counters = counters.map_or(Ok(Vec::new()), |list| wanted_events(list, &Pmus::here()));
+    pub fn begin(args: &Subject, kept: Kept<'_>, prints: Prints) -> Result<Self> {
+        let traces = kept.traces;
+        let counters = kept
+            .counters
+            .map_or(Ok(Vec::new()), |list| wanted_events(list, &Pmus::here()));
         let counters = counters.map_err(Failure::usage)?;
         let processes = targets(&args.pids, &args.command, args.no_children, "record")?;
         let mut launched = launch(&args.command, prints)?;
@@ -82,27 +75,7 @@ impl Session {
         }
         check_names(args, traces, &spans)?;
         let resolved = resolve_probes(&spans, &processes, launched.as_ref())?;
-        let options = Options {
-            spans: spans.clone(),
-            sample: args.sample,
-            keep: Policy {
-                others: args
-                    .keep
-                    .unwrap_or(if args.tail.is_some() { 0.01 } else { 1.0 }),
-                tail: args.tail,
-                budget,
-            },
-            naming: args.naming().unwrap_or_default(),
-            traces,
-            counters,
-            stacks,
-            children: !args.no_children,
-            tell_programs: false,
-            takes_over: None,
-            ends_command: launched.is_some(),
-            ledger,
-            command: env::args().collect(),
-        };
+        let options = options(args, kept, spans.clone(), counters, launched.is_some());
         let mut recorder = Recorder::start(&options, resolved).map_err(failure)?;
         watch_all(&processes, &args.pids, args.no_children, |process| {
             recorder.watch(process).map_err(failure)
@@ -146,6 +119,36 @@ impl Session {
             status.ok().flatten()
         });
         (progress, status)
+    }
+}
+
+/// What a recording is asked for, with these spans and counters.
+pub fn options(
+    args: &Subject,
+    kept: Kept<'_>,
+    spans: Vec<SpanSource>,
+    counters: Vec<Event>,
+    ends_command: bool,
+) -> Options {
+    let others = args.tail.map_or(1.0, |_| 0.01);
+    Options {
+        spans,
+        sample: args.sample,
+        keep: Policy {
+            others: args.keep.unwrap_or(others),
+            tail: args.tail,
+            budget: kept.budget,
+        },
+        naming: args.naming().unwrap_or_default(),
+        traces: kept.traces,
+        counters,
+        stacks: kept.stacks,
+        children: !args.no_children,
+        tell_programs: false,
+        takes_over: None,
+        ends_command,
+        ledger: kept.ledger,
+        command: env::args().collect(),
     }
 }
 
@@ -232,7 +235,7 @@ pub fn launch(command: &[OsString], prints: Prints) -> Result<Option<Launched>> 
 }
 
 /// What `--span` says, or what suits the programs.
-fn sources(
+pub fn sources(
     args: &Subject,
     processes: &[Process],
     launched: Option<&Launched>,

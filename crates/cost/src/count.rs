@@ -1,8 +1,15 @@
 //! How often a command's hooks would be hit, counted for at most a second.
 //!
-//! Goal: rates with intervals, at a cost that the program does not feel. Each tracepoint or probe is
+//! Goal: rates with intervals, at a cost that the program does not feel. System calls and each probe are
 //! counted in a few short windows, spread over the second, and a window ends early after so many
-//! hits. Context switches and CPU time are read from `/proc`, at no cost to the program.
+//! hits. Tracepoints are counted together, since attaching to one takes as long as a window; that ends
+//! after so many hits of all. Spans of the SDK are counted by a recorder that meters one of a hundred
+//! and keeps nothing: nothing else tells how many there are. Context switches, page faults and CPU time are read from `/proc`, at no
+//! cost to the program.
+
+mod spans;
+mod stepped;
+mod together;
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -10,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tailscope_kernel::LoadError;
-use tailscope_kernel::cost::{Counts, syscall_number};
+use tailscope_kernel::cost::{COUNTED_TOGETHER, Counts, syscall_number};
 
 use crate::command::{Hook, Rate};
 use crate::statistics::{Estimate, mean, student};
@@ -80,8 +87,10 @@ pub struct Effort {
 #[derive(Debug, Clone, PartialEq)]
 enum Source {
     Free,
+    Calls,
     Tracepoint(String),
     Probe(Vec<Place>),
+    Spans,
     Unknown(String),
 }
 
@@ -105,17 +114,24 @@ pub fn count(
     let needed: Vec<&Source> = distinct(&sources);
     let mut counts = Counts::load(&target.pids)?;
     let (begin, before) = (Instant::now(), target.read());
+    let names = tracepoints(&sources);
+    let mut effort = Effort::default();
+    let share = if needed.is_empty() { 1 } else { 2 };
+    let together = together::count(&mut counts, &names, WHOLE / share, &mut effort);
     let mut windows: Vec<Vec<(Window, Vec<u64>)>> = vec![Vec::new(); needed.len()];
     let mut failed: Vec<Option<String>> = vec![None; needed.len()];
-    let mut effort = Effort::default();
+    let spans = sources
+        .contains(&Source::Spans)
+        .then(|| spans::count(target));
     let numbers = wanted_numbers(hooks);
+    let left = WHOLE.saturating_sub(begin.elapsed());
     let slots = (needed.len() as u32 * WINDOWS).max(1);
     for _ in 0..WINDOWS {
         for (number, source) in needed.iter().enumerate() {
             if failed[number].is_some() {
                 continue;
             }
-            match window(&mut counts, source, WHOLE / slots, &numbers, &mut effort) {
+            match window(&mut counts, source, left / slots, &numbers, &mut effort) {
                 Ok(one) => windows[number].push(one),
                 Err(why) => failed[number] = Some(why),
             }
@@ -127,6 +143,13 @@ pub fn count(
     effort.seconds = seconds;
     let rates = hooks.iter().zip(&sources).map(|(hook, source)| {
         let place = needed.iter().position(|known| *known == source);
+        if let Source::Tracepoint(name) = source {
+            let place = names.iter().position(|known| known == name);
+            return together::rate(place.map(|place| &together[place]));
+        }
+        if *source == Source::Spans {
+            return spans.clone().unwrap_or_else(|| together::rate(None));
+        }
         let why = match (source, place) {
             (Source::Unknown(why), _) => Some(why.clone()),
             (_, Some(place)) => failed[place].clone(),
@@ -137,12 +160,13 @@ pub fn count(
                 Estimate::exact(*hz * used.cpu_ns as f64 / 1e9 / seconds)
             }
             (Rate::Switches, _) => poisson(used.switches, seconds),
+            (Rate::PageFaults, _) => poisson(used.faults, seconds),
             (rate, Some(place)) => of_windows(&windows[place], rate, &numbers),
             _ => Estimate::exact(0.0),
         };
         HookRate {
             rate,
-            stepped: is_stepped(source),
+            stepped: stepped::is_stepped(source),
             unknown: why,
         }
     });
@@ -156,15 +180,17 @@ pub fn count(
 
 fn source(hook: &Hook, resolve: &dyn Fn(&str) -> Result<Vec<Place>, String>) -> Source {
     match &hook.rate {
-        Rate::PerCpuSecond(_) | Rate::Switches => Source::Free,
+        Rate::PerCpuSecond(_) | Rate::Switches | Rate::PageFaults => Source::Free,
+        Rate::Tracepoint(name) if name == "sys_enter" => Source::Calls,
         Rate::Tracepoint(name) => Source::Tracepoint(name.clone()),
         Rate::Syscalls(Some(names)) | Rate::OtherSyscalls(names) => {
             match names.iter().find(|name| syscall_number(name).is_none()) {
                 Some(name) => Source::Unknown(format!("the system call '{name}' is not known")),
-                None => Source::Tracepoint("sys_enter".into()),
+                None => Source::Calls,
             }
         }
-        Rate::Syscalls(None) => Source::Tracepoint("sys_enter".into()),
+        Rate::Syscalls(None) => Source::Calls,
+        Rate::SdkSpans => Source::Spans,
         Rate::Probe(probe) => match resolve(probe) {
             Ok(places) => Source::Probe(places),
             Err(why) => Source::Unknown(why),
@@ -175,11 +201,25 @@ fn source(hook: &Hook, resolve: &dyn Fn(&str) -> Result<Vec<Place>, String>) -> 
     }
 }
 
-/// What has to be counted, each once.
+/// The tracepoints that are counted together, each once.
+fn tracepoints(sources: &[Source]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for source in sources {
+        if let Source::Tracepoint(name) = source
+            && !names.contains(name)
+            && names.len() < COUNTED_TOGETHER
+        {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+/// What has to be counted by itself, each once.
 fn distinct(sources: &[Source]) -> Vec<&Source> {
     let mut needed: Vec<&Source> = Vec::new();
     for source in sources {
-        let counts = matches!(source, Source::Tracepoint(_) | Source::Probe(_));
+        let counts = matches!(source, Source::Calls | Source::Probe(_));
         if counts && !needed.contains(&source) {
             needed.push(source);
         }
@@ -201,37 +241,6 @@ fn wanted_numbers(hooks: &[Hook]) -> Vec<u32> {
     numbers
 }
 
-/// Whether the kernel steps through the instruction at the first place.
-fn is_stepped(source: &Source) -> bool {
-    match source {
-        Source::Probe(places) => places.iter().any(|place| {
-            let mut bytes = [0u8; 4];
-            let file = std::fs::File::open(&place.file);
-            file.and_then(|file| {
-                std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, place.offset)
-            })
-            .is_ok_and(|()| steps_through(&bytes))
-        }),
-        _ => false,
-    }
-}
-
-/// On x86-64 the kernel emulates pushes, no-ops, near calls and jumps (arch/x86/kernel/uprobes.c). On
-/// arm64 it emulates branches and no-ops; probes there are taken for emulated.
-fn steps_through(bytes: &[u8; 4]) -> bool {
-    if cfg!(not(target_arch = "x86_64")) {
-        return false;
-    }
-    let is_emulated = matches!(
-        bytes,
-        [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..]
-            | [0x41, 0x50..=0x57, ..]
-            | [0x66, 0x90, ..]
-            | [0x0f, 0x1f | 0x80..=0x8f, ..]
-    );
-    !is_emulated
-}
-
 fn window(
     counts: &mut Counts,
     source: &Source,
@@ -239,11 +248,11 @@ fn window(
     numbers: &[u32],
     effort: &mut Effort,
 ) -> Result<(Window, Vec<u64>), String> {
-    let stepped = is_stepped(source);
+    let stepped = stepped::is_stepped(source);
     let at_first = counts.counted();
     let limit = match source {
-        Source::Tracepoint(name) => {
-            counts.tracepoint(name)?;
+        Source::Calls => {
+            counts.system_calls()?;
             TRACEPOINT_HITS
         }
         Source::Probe(places) => {
@@ -269,7 +278,7 @@ fn window(
     counts.stop();
     let all = counts.counted().ours - at_first.ours;
     match (source, stepped) {
-        (Source::Tracepoint(_), _) => effort.tracepoint_hits += all,
+        (Source::Calls, _) => effort.tracepoint_hits += all,
         (_, false) => effort.probe_hits += all,
         (_, true) => effort.stepped_hits += all,
     }
@@ -352,23 +361,5 @@ mod tests {
         let apart = combined(&[(100, 0.1), (1900, 0.1), (100, 0.1), (1900, 0.1)]);
         assert_eq!(same.value, apart.value);
         assert!(apart.high - apart.low > 5.0 * (same.high - same.low));
-    }
-
-    #[test]
-    fn pushes_and_no_ops_are_emulated_and_moves_are_not() {
-        if cfg!(not(target_arch = "x86_64")) {
-            println!("skipped: instructions of x86-64");
-            return;
-        }
-        for bytes in [[0x55, 0, 0, 0], [0x41, 0x54, 0, 0], [0x0f, 0x1f, 0x44, 0]] {
-            assert!(!steps_through(&bytes), "{bytes:?}");
-        }
-        for bytes in [
-            [0x48, 0x83, 0xec, 0x08],
-            [0x89, 0xf8, 0, 0],
-            [0xf3, 0x0f, 0x1e, 0xfa],
-        ] {
-            assert!(steps_through(&bytes), "{bytes:?}");
-        }
     }
 }

@@ -90,6 +90,36 @@ pub const KINDS: &[Kind] = &[
         "a context switch of a thread with a perf event that counts",
     ),
     kind("switch.sampled", "the same with perf's cpu-clock"),
+    kind(
+        "record.hook",
+        "a hook of record, hit by a program that it does not record",
+    ),
+    kind(
+        "record.switch",
+        "what record adds at a context switch of a recorded thread",
+    ),
+    kind("record.switch.followed", "a switch with --span request"),
+    kind(
+        "record.request",
+        "what record adds to a request that it sees at a socket",
+    ),
+    kind("record.request.followed", "a request with --span request"),
+    kind(
+        "record.interrupt",
+        "what record adds to an interrupt or softirq of a recorded thread",
+    ),
+    kind(
+        "record.fault",
+        "what record takes at a page fault of a recorded thread, with the hook",
+    ),
+    kind(
+        "record.probe",
+        "what record adds to the two probes of a span",
+    ),
+    kind(
+        "record.sdk",
+        "a span of the SDK for C or Rust that record keeps",
+    ),
     kind("strace", "a system call that strace prints"),
     kind("strace.count", "a system call that strace -c counts"),
 ];

@@ -18,10 +18,12 @@ mod identity;
 mod kind;
 pub mod observers;
 pub mod predict;
+mod sdk_recorder;
 pub mod statistics;
 pub mod target;
 pub mod verify;
 
+pub use calibrate::recorders::obey;
 pub use calibrate::{Absent, Options, calibrate};
 pub use calibration::{Calibration, CalibrationError, KindCost};
 pub use identity::Identity;

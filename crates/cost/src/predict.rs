@@ -60,11 +60,14 @@ pub fn predict(plan: &Plan, counted: &Counted, costs: &Calibration) -> Predictio
             let ns = cost_of(hook, found.stepped, costs);
             let ran = counted.cpu >= LEAST_CPU;
             let share = ns.as_ref().ok().filter(|_| found.unknown.is_none() && ran);
-            let share = share.map(|ns| found.rate.times(*ns).scaled(1e-9 / counted.cpu));
+            let share = share.map(|ns| {
+                let hits = found.rate.times(hook.share);
+                hits.times(*ns).scaled(1e-9 / counted.cpu)
+            });
             let why = found.unknown.clone().or(ns.as_ref().err().cloned());
             Part {
                 hook: hook.name.clone(),
-                per_second: found.rate,
+                per_second: found.rate.times(hook.share),
                 ns: ns.ok(),
                 share,
                 unknown: why,

@@ -22,6 +22,8 @@ struct Thread {
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     threads: HashMap<u32, Thread>,
+    /// Page faults of each process.
+    faults: HashMap<u32, u64>,
 }
 
 /// What was used between two readings.
@@ -33,14 +35,17 @@ pub struct Used {
     pub switches: u64,
     /// Threads that ran.
     pub running: usize,
+    /// Page faults.
+    pub faults: u64,
 }
 
 impl Target {
     /// Totals now. Threads that are gone are left out.
     #[must_use]
     pub fn read(&self) -> Reading {
-        let mut threads = HashMap::new();
+        let (mut threads, mut faults) = (HashMap::new(), HashMap::new());
         for pid in &self.pids {
+            faults.extend(faults_of(*pid).map(|count| (*pid, count)));
             let tasks = fs::read_dir(format!("/proc/{pid}/task"));
             for task in tasks.into_iter().flatten().flatten() {
                 let number = task.file_name().to_str().and_then(|name| name.parse().ok());
@@ -49,7 +54,7 @@ impl Target {
                 }
             }
         }
-        Reading { threads }
+        Reading { threads, faults }
     }
 
     /// Whether one of them is still there.
@@ -73,6 +78,15 @@ impl Target {
         let all = self.pids.iter().filter_map(|pid| io_of(*pid));
         all.reduce(|sums, one| (sums.0 + one.0, sums.1 + one.1))
     }
+}
+
+/// Page faults of a process's threads since it began, minor and major. `None`: it is gone.
+fn faults_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the name: the state is the third field, minor faults the tenth, major ones the twelfth.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(field(10)? + field(12)?)
 }
 
 /// Read and write calls of one process, and their bytes. `None`: it is gone, or not ours to read.
@@ -116,6 +130,10 @@ impl Reading {
             used.switches += now.switches.saturating_sub(then.switches);
             used.running += usize::from(cpu_ns > 0);
         }
+        for (pid, now) in &self.faults {
+            let then = before.faults.get(pid).copied().unwrap_or_default();
+            used.faults += now.saturating_sub(then);
+        }
         used
     }
 }
@@ -134,8 +152,10 @@ mod tests {
         while used.cpu_ns == 0 || used.switches == 0 {
             std::thread::yield_now();
             std::thread::sleep(std::time::Duration::from_micros(10));
+            drop(vec![1u8; 40 << 20]); // fresh pages
             used = own.read().since(&before);
         }
+        assert!(used.faults > 0);
         assert!(own.is_alive() && used.running > 0);
         assert!(!Target { pids: vec![0] }.is_alive());
     }

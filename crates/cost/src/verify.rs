@@ -2,7 +2,9 @@
 //! own progress in them is compared with its progress without.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStderr, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -39,6 +41,8 @@ pub struct Options {
     pub seed: u64,
     /// Whether time that passes counts even where the program waits: a tracer stops it.
     pub by_elapsed: bool,
+    /// What the command says on stderr once it has attached; `None`: it is seen that it has.
+    pub begun: Option<&'static str>,
 }
 
 /// What the program's progress says.
@@ -103,7 +107,9 @@ pub fn verify(
         let first = random.bool();
         let mut phases = [None, None];
         for on in [first, !first] {
-            let running = on.then(|| start(words, target)).transpose()?;
+            let running = on
+                .then(|| start(words, target, options.begun))
+                .transpose()?;
             let phase = phase(target, progress, options.phase)?;
             if let Some(running) = running {
                 end(running, words, target)?;
@@ -149,7 +155,11 @@ fn failed(words: &[String], why: impl Into<String>) -> VerifyError {
 }
 
 /// Starts the command, and waits until it has attached.
-fn start(words: &[String], target: &Target) -> Result<Ended, VerifyError> {
+fn start(
+    words: &[String],
+    target: &Target,
+    begun: Option<&'static str>,
+) -> Result<Ended, VerifyError> {
     let (program, rest) = words
         .split_first()
         .ok_or_else(|| failed(words, "it is empty"))?;
@@ -157,12 +167,20 @@ fn start(words: &[String], target: &Target) -> Result<Ended, VerifyError> {
         .args(rest)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(match begun {
+            Some(_) => Stdio::piped(),
+            None => Stdio::null(),
+        })
         .spawn()
         .map_err(|e| failed(words, e.to_string()))?;
     let mut child = Ended(child);
+    let said = begun.and_then(|begun| Some(listen(child.0.stderr.take()?, begun)));
+    let has_begun = |child: u32| match &said {
+        Some(said) => said.load(Ordering::Relaxed),
+        None => has_attached(child, target),
+    };
     let begin = Instant::now();
-    while !has_attached(child.0.id(), target) {
+    while !has_begun(child.0.id()) {
         if let Ok(Some(status)) = child.0.try_wait() {
             return Err(failed(
                 words,
@@ -176,6 +194,20 @@ fn start(words: &[String], target: &Target) -> Result<Ended, VerifyError> {
     }
     sleep(SETTLED);
     Ok(child)
+}
+
+/// Whether one of the lines has these words in it. They are read to the end, so that none has to wait.
+fn listen(lines: ChildStderr, begun: &'static str) -> Arc<AtomicBool> {
+    let heard = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&heard);
+    std::thread::spawn(move || {
+        for line in BufReader::new(lines).lines().map_while(Result::ok) {
+            if line.contains(begun) {
+                its.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    heard
 }
 
 fn has_attached(command: u32, target: &Target) -> bool {
@@ -320,11 +352,11 @@ mod tests {
         let own = Target {
             pids: vec![std::process::id()],
         };
-        let error = start(&["/no/such/tool".into()], &own)
+        let error = start(&["/no/such/tool".into()], &own, None)
             .map(drop)
             .expect_err("no such tool");
         assert!(error.to_string().contains("/no/such/tool"), "{error}");
-        let error = start(&["true".into()], &own)
+        let error = start(&["true".into()], &own, None)
             .map(drop)
             .expect_err("it ends");
         assert!(error.to_string().contains("ended at once"), "{error}");

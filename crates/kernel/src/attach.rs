@@ -23,6 +23,21 @@ const INTERRUPTS: &[&str] = &[
     "spurious_apic",
 ];
 
+/// The programs at interrupts' entries and exits, each with its tracepoint; not every machine has all of
+/// these. `vector_entry`: as for [`attach`].
+pub(crate) fn interrupts(vector_entry: &str) -> impl Iterator<Item = (&str, String)> {
+    INTERRUPTS.iter().flat_map(move |kind| {
+        let (on_entry, on_exit) = match *kind {
+            "irq_handler" => ("on_irq_entry", "on_irq_exit"),
+            _ => (vector_entry, "on_vector_exit"),
+        };
+        [
+            (on_entry, format!("{kind}_entry")),
+            (on_exit, format!("{kind}_exit")),
+        ]
+    })
+}
+
 /// Attaches what says in its section where it belongs.
 fn attach_traced(object: &mut Object) -> Result<Vec<Link>, LoadError> {
     let mut links = Vec::new();
@@ -46,14 +61,14 @@ pub(crate) fn attach(
 ) -> Result<Vec<Link>, LoadError> {
     let mut links = attach_traced(object)?;
     let mut kinds = Vec::new();
-    for kind in INTERRUPTS {
-        let (on_entry, on_exit) = match *kind {
-            "irq_handler" => ("on_irq_entry", "on_irq_exit"),
-            _ => (vector_entry, "on_vector_exit"),
+    let pairs: Vec<(&str, String)> = interrupts(vector_entry).collect();
+    for (kind, pair) in INTERRUPTS.iter().zip(pairs.chunks(2)) {
+        let mut link = |(name, tracepoint): &(&str, String)| {
+            program(object, name).attach_raw_tracepoint(tracepoint)
         };
-        let entry = program(object, on_entry).attach_raw_tracepoint(format!("{kind}_entry"));
-        let exit = program(object, on_exit).attach_raw_tracepoint(format!("{kind}_exit"));
-        if let (Ok(entry), Ok(exit)) = (entry, exit) {
+        if let [entry, exit] = pair
+            && let (Ok(entry), Ok(exit)) = (link(entry), link(exit))
+        {
             links.extend([exit, entry]);
             kinds.push(*kind);
         }

@@ -9,17 +9,23 @@ use crate::load_error::{LoadError, kernel};
 use crate::object::program;
 use crate::software_event::SoftwareEvent;
 
+/// The program at the exceptions, and where they are told.
+pub(crate) const ON_EXCEPTION: &str = "on_fault_exception";
+pub(crate) const EXCEPTIONS: &[&str] = &["page_fault_user", "page_fault_kernel"];
+/// The program at the events.
+pub(crate) const ON_EVENT: &str = "on_fault_event";
+
 /// Attaches an object's programs for it: to the exceptions' tracepoints, and to the events.
 pub(crate) fn attach(object: &mut Object) -> Result<Vec<Link>, LoadError> {
     let mut links = Vec::new();
-    for tracepoint in ["page_fault_user", "page_fault_kernel"] {
+    for tracepoint in EXCEPTIONS {
         links.push(
-            program(object, "on_fault_exception")
+            program(object, ON_EXCEPTION)
                 .attach_raw_tracepoint(tracepoint)
                 .map_err(kernel("attach to page faults"))?,
         );
     }
-    let ends = at_ends(&program(object, "on_fault_event"));
+    let ends = at_ends(&program(object, ON_EVENT));
     links.extend(ends.map_err(|source| LoadError::System {
         what: "count page faults",
         source,

@@ -28,6 +28,7 @@ mod config;
 pub mod cost;
 mod fault_events;
 pub mod hazard;
+mod hook_list;
 pub mod jvm_probes;
 mod load;
 mod load_error;
@@ -58,6 +59,7 @@ mod watched;
 
 pub use blame::{Names, softirq, vector};
 pub use config::{Config, SocketSpans};
+pub use hook_list::{Hook, HookPlace};
 pub use load::{Ended, Kernel};
 pub use load_error::{LoadError, Missing, NamespaceError};
 pub use losses::{Losses, Uncovered};

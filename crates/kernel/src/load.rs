@@ -2,17 +2,19 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
 use tailscope_signals::abi;
 use tailscope_signals::retention::Retention;
 use tailscope_signals::ring::Rings;
 use tailscope_signals::row::Row;
 use tailscope_signals::slice::Slice;
 
-use crate::answers::{self, Answers};
+use crate::answers::{self, AnswerIterator, Answers};
 use crate::attach::attach;
 use crate::blame::Names;
 use crate::config::{configure, ring_bytes};
+use crate::hook_list::{self, Hook};
 use crate::load_error::{LoadError, kernel};
 use crate::losses::{self, Losses, Uncovered};
 use crate::meter_maps::{MeterMaps, new_meters, place_meters};
@@ -23,12 +25,15 @@ use crate::probes::{self, Probe, ProbeError, Uprobes};
 use crate::process_events::{self, Event, Ring};
 use crate::retention::{Retentions, Source};
 use crate::sdk_files::SdkFiles;
-use crate::select::{autoload, choose_fault_hook, fentry_refused, select};
+use crate::select::{FaultHook, autoload, choose_fault_hook, fentry_refused, select};
 use crate::socket_hooks::choose_socket_hooks;
 use crate::stacks::{self, Stacks};
 use crate::watch_error::WatchError;
 use crate::watched::Watched;
 use crate::{Config, Mechanisms, SocketSpans, StackSample, shared};
+
+/// The program at the entry of an interrupt without a handler.
+const VECTOR_ENTRY: &str = "on_irq_entry";
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tailscope.bpf.o"));
 
@@ -97,9 +102,21 @@ impl Ended<'_> {
     }
 }
 
-impl Kernel {
-    /// Loads the programs and attaches them. Nobody is watched yet.
-    pub fn load(config: &Config) -> Result<Self, LoadError> {
+/// The programs of a recording before they are loaded: those that this kernel can run and that are
+/// wanted are switched on.
+struct Selected {
+    open: OpenObject,
+    btf: Btf<'static>,
+    cpus: usize,
+    level: u32,
+    mechanisms: Mechanisms,
+    uprobes: Uprobes,
+    faults: FaultHook,
+    iterator: AnswerIterator,
+}
+
+impl Selected {
+    fn of(config: &Config) -> Result<Self, LoadError> {
         let Opened {
             btf,
             object: mut open,
@@ -116,9 +133,50 @@ impl Kernel {
         choose_socket_hooks(&mut open, &btf, config, fentry.as_deref(), &mut mechanisms);
         let iterator = answers::choose_programs(&mut open, config.sockets.is_some());
         autoload(&mut open, stacks::PROGRAM, config.stacks.is_some());
+        Ok(Self {
+            open,
+            btf,
+            cpus,
+            level,
+            mechanisms,
+            uprobes,
+            faults,
+            iterator,
+        })
+    }
+}
+
+impl Kernel {
+    /// Where the programs would be attached, but for the probes in programs that the caller names.
+    ///
+    /// # Errors
+    /// As for [`Kernel::load`].
+    pub fn hooks(config: &Config) -> Result<Vec<Hook>, LoadError> {
+        let selected = Selected::of(config)?;
+        Ok(hook_list::hooks(
+            &selected.open,
+            &selected.btf,
+            VECTOR_ENTRY,
+            selected.faults,
+            config.stacks,
+        ))
+    }
+
+    /// Loads the programs and attaches them. Nobody is watched yet.
+    pub fn load(config: &Config) -> Result<Self, LoadError> {
+        let Selected {
+            open,
+            cpus,
+            level,
+            mut mechanisms,
+            uprobes,
+            faults,
+            iterator,
+            ..
+        } = Selected::of(config)?;
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
-        let links = attach(&mut object, "on_irq_entry", faults, &mut mechanisms)?;
+        let links = attach(&mut object, VECTOR_ENTRY, faults, &mut mechanisms)?;
         let take_in = program(&mut object, "take_in_threads")
             .attach()
             .map_err(kernel("attach the iterator over tasks"))?;

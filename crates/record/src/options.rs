@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tailscope_counters::Event;
-use tailscope_kernel::{LoadError, WatchError};
+use tailscope_kernel::{Config, LoadError, SocketSpans, WatchError};
 use tailscope_sdk_server::Address;
 use tailscope_sdk_server::sockets::ServeError;
 use tailscope_trace::Existing;
 
 use crate::requests::Naming;
 use crate::retention::Policy;
+use crate::stacks::PERIOD_NS;
 use crate::{Live, SpanSource};
 
 /// What to record.
@@ -44,6 +45,38 @@ pub struct Options {
     pub ledger: Option<Place>,
     /// The command line, for the ledger.
     pub command: Vec<String>,
+}
+
+impl Options {
+    /// What the kernel's programs are to meter.
+    #[must_use]
+    pub fn kernel_config(&self) -> Config {
+        let sockets = self.spans.iter().find_map(|source| match source {
+            SpanSource::RecvSend => Some(SocketSpans::FromReceive),
+            SpanSource::ReadySend => Some(SocketSpans::FromReady),
+            SpanSource::Request => Some(SocketSpans::Slices),
+            SpanSource::Sdk | SpanSource::Probes(_) => None,
+        });
+        Config {
+            sample: of_all(self.sample),
+            follow_children: self.children,
+            tell_programs: self.tell_programs,
+            sockets,
+            probes: SpanSource::probes(&self.spans).next().is_some(),
+            names: sockets == Some(SocketSpans::Slices) && self.naming != Naming::None,
+            traces: self.traces,
+            stacks: self.stacks.then_some(PERIOD_NS),
+        }
+    }
+}
+
+/// A probability, of 2^32.
+fn of_all(p: f64) -> u64 {
+    if p >= 1.0 {
+        1 << 32
+    } else {
+        (p * 4_294_967_296.0) as u64
+    }
 }
 
 /// A place for a ledger.

@@ -29,9 +29,9 @@ use crate::options::{End, Listener, Options, Place, RecordError};
 use crate::output::Output;
 use crate::pace::Pace;
 use crate::pipeline::{RowPipeline, Tap, Weights};
-use crate::requests::{Naming, Requests};
+use crate::requests::Requests;
 use crate::retention::{Flow, TailSampler, row_bytes};
-use crate::stacks::{PERIOD_NS, StackPipeline};
+use crate::stacks::StackPipeline;
 use crate::{Live, Policy, ResolvedProbes, SpanSource, StealClock};
 use rotate::Sums;
 
@@ -85,7 +85,7 @@ impl Recorder {
     pub fn start(options: &Options, resolved: Vec<ResolvedProbes>) -> Result<Self, RecordError> {
         let sampler = TailSampler::new(options.keep);
         let cpu_at_start = own_cpu_ns();
-        let config = config(options, !resolved.is_empty());
+        let config = options.kernel_config();
         let (sample, sockets) = (config.sample, config.sockets);
         if sockets == Some(SocketSpans::Slices) && options.sample < 1.0 {
             return Err(RecordError::Source {
@@ -320,35 +320,6 @@ impl Recorder {
             sdk.keep_unknown(self.pipeline.sampler.of_unknown());
         }
         self.tell_what_to_keep()
-    }
-}
-
-/// What the kernel's programs are to meter. `probes`: whether some sources have probes.
-fn config(options: &Options, probes: bool) -> Config {
-    let sockets = options.spans.iter().find_map(|source| match source {
-        SpanSource::RecvSend => Some(SocketSpans::FromReceive),
-        SpanSource::ReadySend => Some(SocketSpans::FromReady),
-        SpanSource::Request => Some(SocketSpans::Slices),
-        SpanSource::Sdk | SpanSource::Probes(_) => None,
-    });
-    Config {
-        sample: of_all(options.sample),
-        follow_children: options.children,
-        tell_programs: options.tell_programs,
-        sockets,
-        probes,
-        names: sockets == Some(SocketSpans::Slices) && options.naming != Naming::None,
-        traces: options.traces,
-        stacks: options.stacks.then_some(PERIOD_NS),
-    }
-}
-
-/// A probability, of 2^32.
-fn of_all(p: f64) -> u64 {
-    if p >= 1.0 {
-        1 << 32
-    } else {
-        (p * 4_294_967_296.0) as u64
     }
 }
 

@@ -23,8 +23,11 @@ Examples:
   tailscope cost advise -p PID --budget 1%           the highest sampling rates within 1 %
   tailscope cost verify -p PID --with 'strace -f -c' --progress io:calls
 
-Commands that can be predicted: perf record, perf stat, bpftrace -e, strace. What perf trace,
-`tailscope record` and `tailscope timeline` cost is not predicted; `cost verify` measures it.")]
+  tailscope cost predict -p PID --with 'record --span syscall:ready..send'
+
+Commands that can be predicted: tailscope record, perf record, perf stat, bpftrace -e, strace. What
+perf trace, tailscope timeline and tailscope locality cost is not predicted; `cost verify` measures
+it.")]
 pub struct Cost {
     /// What to do
     #[command(subcommand)]
@@ -39,6 +42,9 @@ pub enum What {
     Predict(Predict),
     Verify(Verify),
     Advise(Advise),
+    /// Be the process that calibrate records: obeys orders on its input
+    #[command(hide = true)]
+    Recorded,
 }
 
 /// Measure what one hit of each kind of hook costs on this machine.
@@ -53,7 +59,7 @@ pub struct Calibrate {
     pub file: Option<PathBuf>,
 
     /// How long to measure
-    #[arg(short, long, value_name = "TIME", default_value = "7s", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "TIME", default_value = "4s", value_parser = parse_duration)]
     pub duration: Duration,
 
     /// The CPU to measure on [default: the idlest one]

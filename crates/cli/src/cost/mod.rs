@@ -1,6 +1,7 @@
 //! `tailscope cost`.
 
 mod args;
+mod own;
 mod progress;
 mod text;
 
@@ -17,7 +18,9 @@ use tailscope_cost::count::{Place, count};
 use tailscope_cost::predict::{Prediction, predict};
 use tailscope_cost::target::Target;
 use tailscope_cost::verify::{self, Measured, VerifyError};
-use tailscope_cost::{Absent, Calibration, CalibrationError, Options, calibrate, observers};
+use tailscope_cost::{
+    Absent, Calibration, CalibrationError, Estimate, Options, calibrate, observers,
+};
 use tailscope_kernel::{PidNamespace, Spot};
 use tailscope_record::{Process, ResolvedProbes, SpanSource};
 
@@ -28,6 +31,8 @@ use crate::streams::{print_json, print_laid_out};
 use crate::subject::{load_failure, stop_on_signals, targets};
 pub use args::Cost;
 use args::What;
+use own::Ready;
+use progress::Progress;
 
 /// Where root keeps a calibration.
 const SYSTEM_FILE: &str = "/var/lib/tailscope/cost.json";
@@ -45,6 +50,7 @@ pub fn run(args: Cost) -> Result<ExitCode> {
         What::Predict(args) => predict_with(&args)?,
         What::Verify(args) => verify_with(&args)?,
         What::Advise(args) => advise_within(&args)?,
+        What::Recorded => tailscope_cost::obey()?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -102,6 +108,9 @@ fn calibrate_here(args: &args::Calibrate) -> Result<()> {
         duration: args.duration,
         cpu: args.cpu,
         seed: args.seed,
+        recorded: ["/proc/self/exe", "cost", "recorded"]
+            .map(Into::into)
+            .into(),
     };
     let screen = Screen::new(args.quiet);
     let found = calibrate(&options, |share| {
@@ -142,26 +151,32 @@ fn target(pid: u32) -> Result<(Target, Vec<Process>)> {
     Ok((Target { pids }, processes))
 }
 
-/// The command's words and its hooks.
-fn read(with: &str, costs: &Calibration) -> Result<(Vec<String>, Plan)> {
-    let words = split(with).map_err(Failure::usage)?;
-    let machine = Machine {
-        has_cycles: costs.cost("sample.cycles").is_some(),
-    };
-    if is_own(&words) {
-        return Err(Failure::usage(
-            "what tailscope's own commands cost is not predicted; tailscope cost verify measures it",
-        ));
-    }
-    let plan = command::read(&words, machine).map_err(Failure::usage)?;
-    Ok((words, plan))
+/// A command line that is to be predicted for a process.
+struct Asked {
+    words: Vec<String>,
+    /// Whether it is one of ours.
+    own: bool,
 }
 
-fn is_own(words: &[String]) -> bool {
-    let name = words
-        .first()
-        .map(|word| word.rsplit('/').next().unwrap_or(word));
-    name == Some("tailscope")
+impl Asked {
+    fn read(line: &str) -> Result<Self> {
+        let words = split(line).map_err(Failure::usage)?;
+        Ok(match own::own(&words) {
+            Some(words) => Self { words, own: true },
+            None => Self { words, own: false },
+        })
+    }
+
+    /// Its hooks in these processes.
+    fn plan(&self, processes: &[Process], costs: &Calibration) -> Result<Plan> {
+        if self.own {
+            return own::plan(&self.words, processes);
+        }
+        let machine = Machine {
+            has_cycles: costs.cost("sample.cycles").is_some(),
+        };
+        command::read(&self.words, machine).map_err(Failure::usage)
+    }
 }
 
 /// Where a probe is: as `--span` finds it.
@@ -205,12 +220,13 @@ fn places(
     Ok(places)
 }
 
-fn predicted(pid: u32, plan: &Plan, costs: &Calibration) -> Result<Prediction> {
+fn predicted(pid: u32, asked: &Asked, costs: &Calibration) -> Result<Prediction> {
     let (target, processes) = target(pid)?;
+    let plan = asked.plan(&processes, costs)?;
     let held = std::cell::RefCell::default();
     let resolve = |probe: &str| places(probe, &processes, &held);
     let counted = count(&target, &plan.hooks, &resolve).map_err(load_failure)?;
-    let mut found = predict(plan, &counted, costs);
+    let mut found = predict(&plan, &counted, costs);
     found.notices.extend(observers::others(&[]));
     found.notices.extend(observers::unlike_cpus());
     found.notices.extend(
@@ -232,8 +248,8 @@ struct Predicted<'a> {
 
 fn predict_with(args: &args::Predict) -> Result<()> {
     let costs = known(args.whose.file.as_deref())?;
-    let (_, plan) = read(&args.with, &costs)?;
-    let found = predicted(args.whose.pid, &plan, &costs)?;
+    let asked = Asked::read(&args.with)?;
+    let found = predicted(args.whose.pid, &asked, &costs)?;
     let printed = Predicted {
         kind: "cost-predict",
         command: &args.with,
@@ -242,6 +258,40 @@ fn predict_with(args: &args::Predict) -> Result<()> {
     };
     publish(args.whose.json, &printed, || {
         text::prediction(&found, &args.with)
+    })
+}
+
+/// Runs the command in phases.
+fn measured(args: &args::Verify, asked: &Asked, progress: &Progress) -> Result<Measured> {
+    let pid = args.whose.pid;
+    let (target, _) = target(pid)?;
+    let tool = asked.words.first();
+    let options = verify::Options {
+        pairs: args.pairs.into(),
+        phase: args.phase,
+        seed: args.seed,
+        by_elapsed: tool.is_some_and(|tool| tool.rsplit('/').next() == Some("strace")),
+        begun: asked.own.then_some(own::BEGUN),
+    };
+    let stop = stop_on_signals()?;
+    let state = file(None)?;
+    let own = match asked.own {
+        true => Some(Ready::new(
+            &asked.words,
+            pid,
+            state.parent().unwrap_or(&state),
+        )?),
+        false => None,
+    };
+    let ready = match &own {
+        Some(own) => own.words.clone(),
+        None => runnable(&asked.words, &target.pids),
+    };
+    let mut read = || progress.read(&target);
+    let found = verify::verify(&target, &ready, &mut read, &options, &stop);
+    found.map_err(|error| match error {
+        VerifyError::Command { .. } | VerifyError::Progress(_) => Failure::usage(error),
+        _ => Failure::machine(error),
     })
 }
 
@@ -256,36 +306,16 @@ struct Verified<'a> {
 
 fn verify_with(args: &args::Verify) -> Result<()> {
     let pid = args.whose.pid;
-    let words = split(&args.with).map_err(Failure::usage)?;
-    let prediction = if is_own(&words) {
-        None
-    } else {
-        let costs = known(args.whose.file.as_deref())?;
-        let (_, plan) = read(&args.with, &costs)?;
-        Some(predicted(pid, &plan, &costs)?)
+    let asked = Asked::read(&args.with)?;
+    let costs = known(args.whose.file.as_deref())?;
+    // What can't be predicted of ours is measured all the same.
+    let prediction = match predicted(pid, &asked, &costs) {
+        Err(_) if asked.own && args.progress.is_some() => None,
+        found => Some(found?),
     };
     let measured = match &args.progress {
         None => None,
-        Some(progress) => {
-            let (target, _) = target(pid)?;
-            let tool = words
-                .first()
-                .map_or("", |tool| tool.rsplit('/').next().unwrap_or(tool));
-            let options = verify::Options {
-                pairs: args.pairs.into(),
-                phase: args.phase,
-                seed: args.seed,
-                by_elapsed: tool == "strace",
-            };
-            let stop = stop_on_signals()?;
-            let ready = runnable(&words, &target.pids);
-            let mut read = || progress.read(&target);
-            let found = verify::verify(&target, &ready, &mut read, &options, &stop);
-            Some(found.map_err(|error| match error {
-                VerifyError::Command { .. } | VerifyError::Progress(_) => Failure::usage(error),
-                _ => Failure::machine(error),
-            })?)
-        }
+        Some(progress) => Some(measured(args, &asked, progress)?),
     };
     let printed = Verified {
         kind: "cost-verify",
@@ -315,6 +345,7 @@ fn advise_within(args: &args::Advise) -> Result<()> {
         name: "context switches".into(),
         rate: Rate::Switches,
         kinds: vec!["switch.sampled"],
+        share: Estimate::exact(1.0),
     }];
     let none = |_: &str| Ok(Vec::new());
     let counted = count(&target, &switches, &none).map_err(load_failure)?;

@@ -1,7 +1,7 @@
 //! What `tailscope cost` prints for people.
 
 use tailscope_cost::advise::Advice;
-use tailscope_cost::predict::Prediction;
+use tailscope_cost::predict::{Part, Prediction};
 use tailscope_cost::verify::Measured;
 use tailscope_cost::{Calibration, Estimate, KINDS, KindCost};
 
@@ -91,6 +91,9 @@ fn all_runs(of: &KindCost) -> String {
     }
 }
 
+/// Of more hooks those that were not hit are not shown one by one.
+const FEW: usize = 8;
+
 /// A prediction.
 pub fn prediction(of: &Prediction, command: &str) -> String {
     let mut text = match of.slowdown {
@@ -105,7 +108,12 @@ pub fn prediction(of: &Prediction, command: &str) -> String {
     }
     text += &format!("by {command}\n\n");
     text += "       hits/s    ns a hit  share of CPU time             hook\n";
-    for part in &of.parts {
+    let hit = |part: &&Part| part.per_second.value > 0.0 || part.unknown.is_some();
+    let shown: Vec<&Part> = match of.parts.len() {
+        0..=FEW => of.parts.iter().collect(),
+        _ => of.parts.iter().filter(hit).collect(),
+    };
+    for part in &shown {
         text += &format!(
             "{:>13} {:>11}  {:<28}  {}\n",
             rate(part.per_second.value),
@@ -116,6 +124,10 @@ pub fn prediction(of: &Prediction, command: &str) -> String {
         if let Some(why) = &part.unknown {
             text += &format!("{:>28}{why}\n", "");
         }
+    }
+    let left_out = of.parts.len() - shown.len();
+    if left_out > 0 {
+        text += &format!("and {left_out} hooks that were not hit while it counted\n");
     }
     let effort = of.effort_share.map_or("an unknown share".into(), |share| {
         format!("at most {:.3} %", share * 100.0)

@@ -37,7 +37,10 @@ fn add(
     roff.to_writer(&mut page)?;
     found.push((man.get_filename(), page));
     let name = command.get_display_name().unwrap_or(command.get_name());
-    for below in command.get_subcommands() {
+    for below in command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set())
+    {
         add(below, Some(name), found)?;
     }
     Ok(())

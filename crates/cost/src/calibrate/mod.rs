@@ -10,11 +10,13 @@
 //! Attaching to a tracepoint, or detaching from it, takes 5 to 50 ms. Such a kind has a turn in every
 //! tenth round or so, with long phases, the two with the hook one after the other.
 
+pub(crate) mod recorders;
 pub(crate) mod strace;
 mod subject;
 mod subjects;
 mod work;
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
@@ -39,14 +41,18 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// Seed of the order.
     pub seed: u64,
+    /// What starts a process that calls [`obey`](recorders::obey), to be recorded. Empty: what our own
+    /// recorders cost is not measured.
+    pub recorded: Vec<OsString>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            duration: Duration::from_secs(7),
+            duration: Duration::from_millis(4_000),
             cpu: None,
             seed: 1,
+            recorded: Vec::new(),
         }
     }
 }
@@ -114,13 +120,18 @@ pub fn calibrate(options: &Options, mut progress: impl FnMut(f64)) -> Result<Cal
     let loops = rounds(&mut timed, &mut hooks, options, &mut progress);
     result.loop_ns = trimmed_mean(&loops).unwrap_or_default();
     result.rounds = loops.len();
-    result
-        .absent
-        .extend(traced(&mut result.kinds, result.loop_ns, home.as_ref()));
     let skipped: u64 = hooks.iter().map(Hooks::skipped).sum();
     finish(&mut result, timed);
-    result.notices.extend(notices(skipped));
     drop(hooks);
+    // On the same CPU, which the recorded processes inherit.
+    take(&mut result, recorders::measure(&options.recorded));
+    if let Some(home) = &home {
+        // Where that fails, strace is timed on one CPU, and costs more.
+        let _ = rustix::thread::sched_setaffinity(None, home);
+    }
+    // It and the program that it traces run beside each other.
+    take(&mut result, strace::measure());
+    result.notices.extend(notices(skipped));
     if let Some(home) = home {
         // The caller's CPUs, as they were; it is no worse off where that fails.
         let _ = rustix::thread::sched_setaffinity(None, &home);
@@ -132,31 +143,20 @@ pub fn calibrate(options: &Options, mut progress: impl FnMut(f64)) -> Result<Cal
     Ok(result)
 }
 
-/// Times strace, on all CPUs that the caller may use: it and the program that it traces run beside
-/// each other. What can't be timed, and why.
-fn traced(
-    kinds: &mut Vec<KindCost>,
-    loop_ns: f64,
-    home: Option<&rustix::thread::CpuSet>,
-) -> Vec<(String, String)> {
-    if let Some(home) = home {
-        // Where that fails, strace is timed on one CPU, and costs more.
-        let _ = rustix::thread::sched_setaffinity(None, home);
-    }
-    let mut absent = Vec::new();
-    for (kind, found) in strace::measure() {
+/// Takes in kinds that are timed in ways of their own, and why others are not there.
+fn take(result: &mut Calibration, kinds: Vec<(&'static str, recorders::Found)>) {
+    for (kind, found) in kinds {
         match found {
-            Ok((ns, hits)) => kinds.push(KindCost {
+            Ok((ns, hits)) => result.kinds.push(KindCost {
                 kind: kind.into(),
                 ns,
-                loops: ns.value / loop_ns,
+                loops: ns.value / result.loop_ns,
                 hits,
                 earlier: Vec::new(),
             }),
-            Err(why) => absent.push((kind.into(), why)),
+            Err(why) => result.absent.push((kind.into(), why)),
         }
     }
-    absent
 }
 
 /// The setting that is no longer what it was.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::recorders::Found;
 use crate::statistics::{Estimate, blocked};
 use crate::target::Target;
 
@@ -28,9 +29,6 @@ impl Drop for Ended {
         let _ = self.0.wait();
     }
 }
-
-/// ns a call with the calls that were timed, or why there are none.
-pub type Found = Result<(Estimate, u64), String>;
 
 /// ns a system call of `strace -c` and of plain `strace`, by kind; or why there is none.
 pub fn measure() -> Vec<(&'static str, Found)> {

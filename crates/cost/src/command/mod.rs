@@ -1,6 +1,7 @@
 //! What a command line would hook, read from its words before it runs.
 
 mod bpftrace;
+pub mod own;
 mod perf;
 mod runnable;
 mod strace;
@@ -9,6 +10,8 @@ mod words;
 pub use runnable::runnable;
 pub use words::split;
 
+use crate::statistics::Estimate;
+
 /// How often a hook is hit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rate {
@@ -16,6 +19,8 @@ pub enum Rate {
     PerCpuSecond(f64),
     /// Whenever a thread of the program leaves its CPU.
     Switches,
+    /// Whenever a page of the program is touched that is not mapped yet.
+    PageFaults,
     /// A tracepoint, by its name.
     Tracepoint(String),
     /// System calls; of all, or of these alone.
@@ -26,6 +31,8 @@ pub enum Rate {
     Probe(String),
     /// A function of the kernel.
     KernelFunction(String),
+    /// Spans that the program marks by the SDK.
+    SdkSpans,
 }
 
 /// One hook of a command.
@@ -37,6 +44,8 @@ pub struct Hook {
     pub rate: Rate,
     /// The kinds of cost that each hit has.
     pub kinds: Vec<&'static str>,
+    /// The share of the hits that has it.
+    pub share: Estimate,
 }
 
 /// What a command would do.
@@ -54,6 +63,7 @@ impl Plan {
             name: name.into(),
             rate,
             kinds: kinds.to_vec(),
+            share: Estimate::exact(1.0),
         });
     }
 

@@ -25,8 +25,11 @@ pub struct Counted {
 pub struct Counts {
     object: Object,
     uprobes: Uprobes,
-    link: Option<Link>,
+    links: Vec<Link>,
 }
+
+/// Tracepoints that can be counted at a time (`bpf/cost.bpf.c`).
+pub const COUNTED_TOGETHER: usize = 32;
 
 impl Counts {
     /// Loads them, for these processes (numbers of the initial namespace).
@@ -50,23 +53,46 @@ impl Counts {
         Ok(Self {
             object,
             uprobes,
-            link: None,
+            links: Vec::new(),
         })
     }
 
-    /// Counts hits of a tracepoint from now on.
+    /// Counts system calls from now on, by their numbers too.
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn tracepoint(&mut self, name: &str) -> Result<(), String> {
-        let counter = match name {
-            "sys_enter" => "count_syscall",
-            _ => "count_raw",
-        };
-        let program = program(&mut self.object, counter);
-        let link = program.attach_raw_tracepoint(name).map_err(|e| why(&e))?;
-        self.link = Some(link);
+    pub fn system_calls(&mut self) -> Result<(), String> {
+        let program = program(&mut self.object, "count_syscall");
+        let link = program
+            .attach_raw_tracepoint("sys_enter")
+            .map_err(|e| why(&e))?;
+        self.links = vec![link];
         Ok(())
+    }
+
+    /// Counts hits of these tracepoints from now on, each by its place in the list. What can't be
+    /// counted of them, and why, in words.
+    ///
+    /// # Panics
+    /// If there are more than [`COUNTED_TOGETHER`].
+    pub fn tracepoints(&mut self, names: &[&str]) -> Vec<Option<String>> {
+        assert!(
+            names.len() <= COUNTED_TOGETHER,
+            "{} are too many",
+            names.len()
+        );
+        self.links.clear();
+        let mut attach = |(place, name): (usize, &&str)| {
+            let program = program(&mut self.object, &format!("count_raw_{place}"));
+            match program.attach_raw_tracepoint(name) {
+                Ok(link) => {
+                    self.links.push(link);
+                    None
+                }
+                Err(e) => Some(why(&e)),
+            }
+        };
+        names.iter().enumerate().map(&mut attach).collect()
     }
 
     /// Counts hits of an instruction in a file from now on. `semaphore`: where a USDT probe has its
@@ -81,13 +107,13 @@ impl Counts {
         let program = program(&mut self.object, "count_probe");
         let place = (offset, semaphore);
         let link = attach_probe(&program, self.uprobes, file, place, false);
-        self.link = Some(link.map_err(|e| why(&e))?);
+        self.links = vec![link.map_err(|e| why(&e))?];
         Ok(())
     }
 
     /// Counts no more.
     pub fn stop(&mut self) {
-        self.link = None;
+        self.links.clear();
     }
 
     /// What was counted since these were loaded.
@@ -103,6 +129,12 @@ impl Counts {
     #[must_use]
     pub fn calls(&self, number: u32) -> u64 {
         self.sum("calls", number)
+    }
+
+    /// Hits of the processes at the tracepoint with this place, since these were loaded.
+    #[must_use]
+    pub fn hits_of(&self, place: usize) -> u64 {
+        u32::try_from(place).map_or(0, |place| self.sum("hits_of", place))
     }
 
     fn sum(&self, map: &str, key: u32) -> u64 {
@@ -146,7 +178,7 @@ mod tests {
         counts.stop();
         call.repeat(100);
         assert_eq!(counts.counted().ours, 100);
-        counts.tracepoint("sys_enter").expect("attached");
+        counts.system_calls().expect("attached");
         for _ in 0..50 {
             let _ = rustix::process::getppid();
         }
@@ -154,5 +186,14 @@ mod tests {
         let number = u32::try_from(libc::SYS_getppid).expect("a small number");
         assert_eq!(counts.calls(number), 50);
         assert!(counts.counted().all >= counts.counted().ours);
+        let refused = counts.tracepoints(&["task_rename", "no_such_tracepoint", "sys_exit"]);
+        assert!(refused[0].is_none() && refused[1].is_some() && refused[2].is_none());
+        for _ in 0..20 {
+            rustix::thread::set_name(c"counted").expect("a short name");
+        }
+        counts.stop();
+        assert_eq!(counts.hits_of(0), 20);
+        assert_eq!(counts.hits_of(1), 0);
+        assert!(counts.hits_of(2) >= 20);
     }
 }

@@ -9,6 +9,6 @@ mod hooks;
 mod numbers;
 
 pub use calls::{Call, First};
-pub use counts::{Counted, Counts};
+pub use counts::{COUNTED_TOGETHER, Counted, Counts};
 pub use hooks::{Attached, Hooks, Payload, tracepoint_id};
 pub use numbers::syscall_number;

@@ -8,10 +8,12 @@ mod size;
 use std::io;
 use std::os::fd::AsFd;
 
+use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenObject};
 use tailscope_signals::event_ring::EventRings;
 
 use crate::attach::attach;
+use crate::hook_list::{self, Hook};
 use crate::load_error::{LoadError, kernel};
 use crate::losses;
 use crate::meter_maps::MeterMaps;
@@ -20,7 +22,7 @@ use crate::open::{Opened, open};
 use crate::probes::{self, Probe, ProbeError, Uprobes};
 use crate::sdk::{SdkPrograms, Table};
 use crate::sdk_files::SdkFiles;
-use crate::select::{Tracepoint, choose_fault_hook, fentry_refused, select_tracepoints};
+use crate::select::{FaultHook, Tracepoint, choose_fault_hook, fentry_refused, select_tracepoints};
 use crate::shared::{self, Plain};
 use crate::watched::Watched;
 use crate::{Measurement, Mechanisms};
@@ -79,6 +81,9 @@ pub fn is_outside(number: u32) -> bool {
     number & shared::PID_OUTSIDE != 0
 }
 
+/// The program at the entry of an interrupt without a handler.
+const VECTOR_ENTRY: &str = "on_vector_entry";
+
 /// What is decided before loading.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -115,9 +120,20 @@ pub struct Events {
     cpus: usize,
 }
 
-impl Events {
-    /// Loads the programs and attaches them. From here on events are written; nobody is watched.
-    pub fn load(config: Config) -> Result<Self, LoadError> {
+/// The programs before they are loaded: those that this kernel can run and that are wanted are
+/// switched on.
+struct Selected {
+    open: OpenObject,
+    btf: Btf<'static>,
+    cpus: usize,
+    size: RingSize,
+    mechanisms: Mechanisms,
+    uprobes: Uprobes,
+    faults: FaultHook,
+}
+
+impl Selected {
+    fn of(config: Config) -> Result<Self, LoadError> {
         let Opened {
             btf,
             object: mut open,
@@ -140,10 +156,45 @@ impl Events {
             fentry_refused().as_deref(),
             &mut mechanisms,
         );
+        Ok(Self {
+            open,
+            btf,
+            cpus,
+            size,
+            mechanisms,
+            uprobes,
+            faults,
+        })
+    }
+}
+
+impl Events {
+    /// Where the programs would be attached, but for the probes in programs that the caller names.
+    ///
+    /// # Errors
+    /// As for [`Events::load`].
+    pub fn hooks(config: Config) -> Result<Vec<Hook>, LoadError> {
+        let Selected {
+            open, btf, faults, ..
+        } = Selected::of(config)?;
+        Ok(hook_list::hooks(&open, &btf, VECTOR_ENTRY, faults, None))
+    }
+
+    /// Loads the programs and attaches them. From here on events are written; nobody is watched.
+    pub fn load(config: Config) -> Result<Self, LoadError> {
+        let Selected {
+            open,
+            cpus,
+            size,
+            mut mechanisms,
+            uprobes,
+            faults,
+            ..
+        } = Selected::of(config)?;
         let mut object = open
             .load()
             .map_err(kernel("load the timeline's programs"))?;
-        let links = attach(&mut object, "on_vector_entry", faults, &mut mechanisms)?;
+        let links = attach(&mut object, VECTOR_ENTRY, faults, &mut mechanisms)?;
         let watched = Watched::of(&object)?;
         Ok(Self {
             links,
