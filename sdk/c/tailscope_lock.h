@@ -40,8 +40,8 @@ static inline int ts__lock(ts_u32 *locked)
 		    !__atomic_compare_exchange_n(locked, &seen, seen | TS__LOCK_WAITED_FOR, 0,
 						 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			continue;
-		if (syscall(SYS_futex, locked, FUTEX_WAIT_BITSET_PRIVATE, seen | TS__LOCK_WAITED_FOR,
-			    &deadline, NULL, FUTEX_BITSET_MATCH_ANY) &&
+		if (syscall(SYS_futex, locked, FUTEX_WAIT_BITSET_PRIVATE,
+			    seen | TS__LOCK_WAITED_FOR, &deadline, NULL, FUTEX_BITSET_MATCH_ANY) &&
 		    errno == ETIMEDOUT)
 			return 0;
 	}
