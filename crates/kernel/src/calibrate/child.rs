@@ -31,11 +31,10 @@ pub(super) enum Work {
     Spin = 2,
 }
 
-/// Ends when nobody tells it any more what to do.
+/// Ends when it is dropped, and when its parent ends.
 pub(super) struct Child {
     pub(super) pid: libc::pid_t,
-    /// Closed first when it is dropped: the child then ends.
-    go: Option<File>,
+    go: File,
     said: File,
 }
 
@@ -54,7 +53,7 @@ impl Child {
             }
             pid => Ok(Self {
                 pid,
-                go: Some(go.into()),
+                go: go.into(),
                 said: said.into(),
             }),
         }
@@ -62,9 +61,7 @@ impl Child {
 
     /// What a round's events took (ns), by the child's clock.
     pub(super) fn round(&mut self, work: Work) -> io::Result<u64> {
-        self.go
-            .as_mut()
-            .map_or(Ok(()), |go| go.write_all(&[work as u8]))?;
+        self.go.write_all(&[work as u8])?;
         let deadline = Instant::now() + PATIENCE;
         let pause = match work {
             Work::Touch => PATIENCE,
@@ -90,10 +87,14 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.go = None;
-        // SAFETY: it is our child and was not waited for, so the id is still its own; the call
-        // takes no pointer that must be valid.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+        // To close the pipe is not enough: another thread may have forked while it was open, and that
+        // child has it too.
+        // SAFETY: it is our child and was not waited for, so the id is still its own; the calls
+        // take no pointer that must be valid.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
     }
 }
 
