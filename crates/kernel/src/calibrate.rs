@@ -74,12 +74,13 @@ impl Work {
         }
     }
 
-    /// Whether a round with so many events tells something.
-    const fn tells(self, events: u64) -> bool {
+    /// Whether a round with so many events tells something, in which the child lost its CPU so often.
+    const fn tells(self, events: u64, preempted: u64) -> bool {
         match self {
             // A huge page, or a fault that was passed over, makes it another measurement.
             Self::Touch => events == PAGES as u64,
-            Self::Spin => events >= INTERRUPTS,
+            // Another thread's time would count as an interrupt's.
+            Self::Spin => events >= INTERRUPTS && preempted == 0,
         }
     }
 }
@@ -162,7 +163,7 @@ impl Kernel {
                 u64::from(after.n[at].wrapping_sub(before.n[at]))
             };
             let events = count(cause);
-            if !work.tells(events) || count(abi::TS_PREEMPTED) != 0 {
+            if !work.tells(events, count(abi::TS_PREEMPTED)) {
                 continue;
             }
             let seen: u64 = std::iter::once(&cause)
