@@ -138,8 +138,9 @@ def test_a_certificate_that_is_not_right_is_told_and_nothing_is_sent(
     kept = recorded(started)
     until(lambda: why in started.err, "it is told")
     assert started.err.count("can't export spans to https://") == 1
-    started.stop().clean()
     assert collector.spans() == [] and started.lost() == {}
+    started.stop().clean()
+    assert collector.spans() == []
     assert started.rows() == kept
 
 
