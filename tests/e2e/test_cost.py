@@ -5,26 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rig import installed
+from rig.cost import cost, told
 from rig.processes import Started
 from rig.waiting import until
 
 SAMPLES = ("sample.cpu-clock", "sample.cpu-clock.chain", "sample.cpu-clock.bpf")
-
-
-def cost(*words: object, seconds: float = 120) -> subprocess.CompletedProcess[str]:
-    command = [str(installed.tailscope()), "cost", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-
-
-def told(done: subprocess.CompletedProcess[str]) -> dict:
-    assert done.returncode == 0, done
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

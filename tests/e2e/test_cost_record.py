@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rig import installed
+from rig.cost import cost, told
 from rig.processes import Started
 from rig.waiting import until
 
 #: What the recorder's programs add, and what it takes to time that.
 OWN = ("record.hook", "record.switch", "record.request", "record.fault", "record.probe")
-
-
-def cost(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [str(installed.tailscope()), "cost", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
-def told(done: subprocess.CompletedProcess[str]) -> dict:
-    assert done.returncode == 0, done
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

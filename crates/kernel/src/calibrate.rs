@@ -30,9 +30,9 @@ use child::{Child, PAGES, Work};
 use meter::Meter;
 
 const ROUNDS: usize = 64;
-/// Rounds that must have told something.
+/// Rounds that must count.
 const ENOUGH: usize = 16;
-/// Interrupts that a round must have to tell something.
+/// Interrupts that a round must have to count.
 const INTERRUPTS: u64 = 8;
 
 impl Work {
@@ -74,7 +74,7 @@ impl Work {
         }
     }
 
-    /// Whether a round with so many events tells something, in which the child lost its CPU so often.
+    /// Whether a round counts: by its events, and by how often the child was preempted.
     const fn tells(self, events: u64, preempted: u64) -> bool {
         match self {
             // A huge page, or a fault that was passed over, makes it another measurement.

@@ -9,7 +9,7 @@ use crate::load_error::{LoadError, kernel};
 use crate::object::program;
 use crate::software_event::SoftwareEvent;
 
-/// The program at the exceptions, and where they are told.
+/// The program at the exceptions, and their tracepoints.
 pub(crate) const ON_EXCEPTION: &str = "on_fault_exception";
 pub(crate) const EXCEPTIONS: &[&str] = &["page_fault_user", "page_fault_kernel"];
 /// The program at the events.

@@ -43,7 +43,7 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // Only a CPU that was taken away meanwhile makes it fail, and then the kernel has set it.
+        // It fails only if these CPUs are gone. The kernel has then chosen others.
         let _ = sched_setaffinity(None, &self.allowed);
     }
 }

@@ -120,7 +120,7 @@ pub fn measure(command: &[OsString]) -> Vec<(&'static str, Found)> {
     let mut kinds = combine(&found);
     kinds.push(("record.sdk", sdk::measure(command)));
     for recorder in leaving {
-        // What it found has come; a thread that failed meanwhile has nothing attached any more.
+        // Its figures were received above. A thread that failed has detached its programs already.
         let _ = recorder.join();
     }
     kinds

@@ -1,4 +1,4 @@
-//! A process that does what it is told, so that a recorder can watch it, and not another one beside it.
+//! A process that runs tasks for its parent. A recorder can watch one such process and not another.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -56,7 +56,7 @@ impl Process {
     }
 }
 
-/// Does what the parent says until it says no more: the life of a process that is recorded.
+/// Runs the parent's tasks until the parent closes the pipe.
 ///
 /// # Errors
 /// If the parent is gone while it is answered.

@@ -213,7 +213,7 @@ impl Connection {
     }
 }
 
-/// ns that touching so many fresh pages takes.
+/// Touches this number of fresh pages; returns how long that took, in ns.
 fn touch(pages: u64) -> f64 {
     // One huge page would be one fault; where that can't be refused, the figure is too small.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
