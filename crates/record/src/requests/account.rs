@@ -224,14 +224,11 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
     waits.into_iter().for_each(|of| layout.thread(of));
     let mut finished = layout.finished;
     finished.row.request.unknown_ns = layout.gaps.sum();
-    match request.held {
-        Some(Held::Until { ns, why }) if ns > 0 => {
-            finished.row.wall += ns;
-            (finished.row.request.tcp_ns, finished.row.request.tcp_why) = (ns, why);
-        }
-        // It has taken longer than the row says.
-        Some(Held::Still) => finished.ambiguous = true,
-        _ => {}
+    if let Some(Held::Until { ns, why }) = request.held
+        && ns > 0
+    {
+        finished.row.wall += ns;
+        (finished.row.request.tcp_ns, finished.row.request.tcp_why) = (ns, why);
     }
     finished
 }

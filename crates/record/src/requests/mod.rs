@@ -34,7 +34,7 @@ pub use name::{Naming, UnknownNaming};
 use socket::Socket;
 use thread::Thread;
 pub(crate) use work::Behind;
-use work::{Item, WorkId, Works};
+use work::{Held, Item, WorkId, Works};
 
 /// Entries of CPUs are read one CPU after the other, so that those of the latest moments may still
 /// lack what came before them.
@@ -57,7 +57,7 @@ pub(crate) struct Missed {
     pub(crate) multiplexed: u64,
     /// The connection ended before an answer.
     pub(crate) unanswered: u64,
-    /// Sends after an answer counted as complete.
+    /// Answers that went on after their rows' ends: with a send, or where TCP kept back their ends.
     pub(crate) continued: u64,
     /// Rows of connections with TLS.
     pub(crate) encrypted: u64,
@@ -284,6 +284,8 @@ impl Requests {
             self.missed.unanswered += u64::from(!quietly);
             return;
         }
+        // Its answer went on for longer than its row says.
+        self.missed.continued += u64::from(request.held == Some(Held::Still));
         let finished = account(request, &work);
         self.missed.ambiguous += u64::from(finished.ambiguous);
         self.finished.push(finished);
