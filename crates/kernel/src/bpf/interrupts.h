@@ -36,7 +36,7 @@ static __always_inline int push(void)
 static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 {
 	struct cpu *cpu = this_cpu();
-	__u64 d = cpu->depth, now, whole, own;
+	__u64 d = cpu->depth, now, start, nested, whole, own;
 	struct ts_meter *m;
 
 	/* depth 0: this level began before its thread was watched */
@@ -46,16 +46,20 @@ static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 	 * whose bound verifiers (seen in Linux 6.1 and 6.12) can't follow. */
 	d--;
 	barrier_var(d);
-	cpu->depth = d;
 	if (d >= NESTING) {
+		cpu->depth = d;
 		__sync_fetch_and_add(&lost.nesting, 1);
 		return 0;
 	}
-	if (!cpu->start[d])
-		return 0;
 	now = bpf_ktime_get_ns();
-	whole = now - cpu->start[d] + unseen;
-	own = whole > cpu->nested[d] ? whole - cpu->nested[d] : 0;
+	start = cpu->start[d];
+	nested = cpu->nested[d];
+	barrier(); /* an interrupt from here on takes this level's place */
+	cpu->depth = d;
+	if (!start)
+		return 0;
+	whole = now - start + unseen;
+	own = whole > nested ? whole - nested : 0;
 	if (d && d <= NESTING)
 		cpu->nested[d - 1] += whole;
 	m = meter_at(cpu->map, cpu->slot);

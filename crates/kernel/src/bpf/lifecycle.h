@@ -134,16 +134,15 @@ int BPF_PROG(on_exec, struct task_struct *task)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
+	struct thread *t = thread_of(task);
 	__u32 tgid = task->tgid;
-	struct thread *t;
 
-	if (!may_be_watched(tgid))
-		return 0;
-	t = thread_of(task);
-	if (t) {
+	if (t) { /* of a process that is not watched any more, too: its slot gets free */
 		this_cpu()->map = 0;
 		end_thread(t);
 	}
+	if (!may_be_watched(tgid))
+		return 0;
 	if (task->signal->live.counter == 0 && unwatch(tgid))
 		report_later(EVENT_EXIT, shown_pid(task), 0);
 	return 0;

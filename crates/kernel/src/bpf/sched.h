@@ -204,9 +204,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	__u64 now;
 
 	on_cpu_ends(prev);
-	if (!leaves && !enters)
-		return 0;
 	cpu = this_cpu();
+	if (!leaves && !enters) {
+		if (unlikely(cpu->map)) /* whoever ran here is not watched any more */
+			cpu->map = cpu->depth = 0;
+		return 0;
+	}
 	now = bpf_ktime_get_ns();
 	cpu->map = 0;
 	cpu->depth = 0;
