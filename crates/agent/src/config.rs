@@ -50,6 +50,8 @@ pub(crate) struct Recording {
     /// By which protocol spans of the source `request` are named, as `--name` has it.
     #[serde(deserialize_with = "values::naming")]
     pub(crate) names: Spanned<Naming>,
+    /// Whether those that come over TLS are named, too, as `--tls-names` does.
+    pub(crate) tls_names: Spanned<bool>,
     /// Whether their trace is kept.
     pub(crate) traceparent: Spanned<bool>,
     /// Hardware counters of the SDK's spans, each as `--counters` has it.
@@ -124,6 +126,7 @@ impl Default for Recording {
             budget: None,
             children: true,
             names: nowhere(Naming::Auto),
+            tls_names: nowhere(false),
             traceparent: nowhere(false),
             counters: nowhere(Vec::new()),
         }
@@ -284,10 +287,13 @@ impl Recording {
         }
         SpanSource::check(&self.sources()).map_err(|e| at(spans, e.to_string()))?;
         if !self.sources().contains(&SpanSource::Request) {
-            let (names, traces) = (&self.names, &self.traceparent);
+            let (names, tls, traces) = (&self.names, &self.tls_names, &self.traceparent);
             let needs = |what: &str| format!("{what} needs spans = [\"request\"]");
             if *names.as_ref() != Naming::Auto {
                 return Err(at(names, needs("names")));
+            }
+            if *tls.as_ref() {
+                return Err(at(tls, needs("tls_names")));
             }
             if *traces.as_ref() {
                 return Err(at(traces, needs("traceparent")));

@@ -140,6 +140,7 @@ pub fn options(
             budget: kept.budget,
         },
         naming: args.naming().unwrap_or_default(),
+        tls: args.tls_names,
         traces: kept.traces,
         counters,
         stacks: kept.stacks,
@@ -154,11 +155,14 @@ pub fn options(
 
 /// Only requests that are put together from slices have names and traces.
 fn check_names(args: &Subject, traces: bool, spans: &[SpanSource]) -> Result<()> {
-    let option = match (args.no_names, args.name, traces) {
-        (true, ..) => "--no-names",
-        (_, Some(_), _) => "--name",
-        (.., true) => "--traceparent",
-        _ => return Ok(()),
+    let asked = [
+        (args.no_names, "--no-names"),
+        (args.name.is_some(), "--name"),
+        (args.tls_names, "--tls-names"),
+        (traces, "--traceparent"),
+    ];
+    let Some((_, option)) = asked.into_iter().find(|(asked, _)| *asked) else {
+        return Ok(());
     };
     if spans.contains(&SpanSource::Request) {
         return Ok(());

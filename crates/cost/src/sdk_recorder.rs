@@ -70,6 +70,7 @@ fn begin(pids: &[u32], sample: f64) -> Result<Recorder, String> {
         sample,
         keep: Policy::ALL,
         naming: Naming::default(),
+        tls: false,
         traces: false,
         counters: Vec::new(),
         stacks: false,

@@ -33,6 +33,8 @@ pub struct Config {
     pub probes: bool,
     /// Whether the first bytes of requests are looked at for their names ([`SocketSpans::Slices`]).
     pub names: bool,
+    /// Whether names come from what a library for TLS decrypts, too (likewise).
+    pub tls: bool,
     /// Whether their `traceparent` headers are looked for (likewise).
     pub traces: bool,
     /// The time, in ns, that each sample of a stack stands for; `None`: no stacks.
@@ -48,6 +50,7 @@ impl Default for Config {
             sockets: None,
             probes: false,
             names: false,
+            tls: false,
             traces: false,
             stacks: None,
         }
@@ -107,7 +110,8 @@ pub(crate) fn configure(
         stacks: config.stacks.is_some().into(),
         // A worker's thread shows what it works for only when the request ends.
         stacks_everywhere: (config.sockets == Some(SocketSpans::Slices)).into(),
-        reserved: [0; 4],
+        tls: config.tls.into(),
+        reserved: [0; 3],
         stack_period_ns: config.stacks.unwrap_or(1),
         syscall_kind: syscalls::kinds(),
     };

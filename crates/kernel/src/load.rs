@@ -1,6 +1,7 @@
 //! Loading: what this kernel has decides which programs run.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, OpenObject};
@@ -28,6 +29,7 @@ use crate::sdk_files::SdkFiles;
 use crate::select::{FaultHook, autoload, choose_fault_hook, fentry_refused, select};
 use crate::socket_hooks::choose_socket_hooks;
 use crate::stacks::{self, Stacks};
+use crate::tls_reads::{self, TlsRead};
 use crate::watch_error::WatchError;
 use crate::watched::Watched;
 use crate::{Config, Mechanisms, SocketSpans, StackSample, shared};
@@ -51,6 +53,7 @@ pub struct Kernel {
     pub(crate) answers: Option<Answers>,
     probe_rows: Option<ProbeRows>,
     uprobes: Uprobes,
+    tls_uprobes: Uprobes,
     events: Ring<Event>,
     pub(crate) watched: Watched,
     pub(crate) sdk_meters: MeterMaps,
@@ -111,6 +114,7 @@ struct Selected {
     level: u32,
     mechanisms: Mechanisms,
     uprobes: Uprobes,
+    tls_uprobes: Uprobes,
     faults: FaultHook,
     iterator: AnswerIterator,
 }
@@ -127,7 +131,7 @@ impl Selected {
         let mut mechanisms = Mechanisms::default();
         configure(&mut open, config, cpus)?;
         select(&mut open, &btf, config, &mut mechanisms)?;
-        let uprobes = probes::select(&mut open, config, &mut mechanisms);
+        let (uprobes, tls_uprobes) = probes::select(&mut open, config, &mut mechanisms);
         let fentry = fentry_refused();
         let faults = choose_fault_hook(&mut open, &btf, fentry.as_deref(), &mut mechanisms);
         choose_socket_hooks(&mut open, &btf, config, fentry.as_deref(), &mut mechanisms);
@@ -140,6 +144,7 @@ impl Selected {
             level,
             mechanisms,
             uprobes,
+            tls_uprobes,
             faults,
             iterator,
         })
@@ -170,6 +175,7 @@ impl Kernel {
             level,
             mut mechanisms,
             uprobes,
+            tls_uprobes,
             faults,
             iterator,
             ..
@@ -222,6 +228,7 @@ impl Kernel {
             answers,
             probe_rows,
             uprobes,
+            tls_uprobes,
             events: process_events::events(&map_of(&object, "events"))
                 .map_err(kernel("open the ring of events"))?,
             watched,
@@ -315,6 +322,22 @@ impl Kernel {
     /// that are watched does it begin or end spans; the others pay the kernel's own cost of it.
     pub fn attach_probe(&mut self, probe: &Probe) -> Result<(), ProbeError> {
         let links = probes::attach(&mut self.object, self.uprobes, probe)?;
+        self.probe_links.extend(links);
+        Ok(())
+    }
+
+    /// Has names of requests come from what this function, at these offsets of a file, decrypts for
+    /// watched processes ([`Config::tls`]). Others that run it pay the kernel's own cost of the probes.
+    ///
+    /// # Errors
+    /// Why the kernel refuses.
+    pub fn attach_tls(
+        &mut self,
+        file: &Path,
+        function: TlsRead,
+        offsets: &[u64],
+    ) -> Result<(), String> {
+        let links = tls_reads::attach(&mut self.object, self.tls_uprobes, file, function, offsets)?;
         self.probe_links.extend(links);
         Ok(())
     }

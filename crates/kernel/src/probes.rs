@@ -11,7 +11,7 @@ use tailscope_process::maps;
 
 use crate::object::{map_of, program};
 use crate::select::{PROBES, autoload};
-use crate::{Config, Measurement, Mechanisms, shared};
+use crate::{Config, Measurement, Mechanisms, shared, tls_reads};
 
 /// How many sources of spans can have probes at a time.
 pub const MAX_PROBE_SOURCES: usize = shared::MAX_SOURCES as usize;
@@ -101,17 +101,19 @@ pub(crate) enum Uprobes {
     Nothing,
 }
 
-/// Finds out how, and switches off what is not needed.
+/// Finds out how, and switches off what is not needed. The second is that of what TLS decrypts.
 pub(crate) fn select(
     open: &mut OpenObject,
     config: &Config,
     mechanisms: &mut Mechanisms,
-) -> Uprobes {
-    let uprobes = if config.probes {
-        choose(mechanisms)
-    } else {
-        Uprobes::Nothing
-    };
+) -> (Uprobes, Uprobes) {
+    let (mut uprobes, mut tls) = (Uprobes::Nothing, Uprobes::Nothing);
+    if config.probes || config.tls {
+        let here = choose(mechanisms);
+        uprobes = if config.probes { here } else { uprobes };
+        tls = if config.tls { here } else { tls };
+    }
+    tls_reads::prepare(open, tls);
     let wanted = uprobes != Uprobes::Nothing;
     for mut map in open.maps_mut() {
         if MAPS.iter().any(|name| map.name() == *name) {
@@ -120,7 +122,7 @@ pub(crate) fn select(
         }
     }
     prepare(open, uprobes);
-    uprobes
+    (uprobes, tls)
 }
 
 /// Has the programs loaded as they will be attached, or not at all.
@@ -130,7 +132,10 @@ pub(crate) fn prepare(open: &mut OpenObject, uprobes: Uprobes) {
     }
     if uprobes == Uprobes::Multi {
         for mut program in open.progs_mut() {
-            if program.name().to_string_lossy().starts_with("on_uprobe_") {
+            if PROGRAMS
+                .iter()
+                .any(|name| program.name() == *name && name.starts_with("on_uprobe_"))
+            {
                 program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
             }
         }

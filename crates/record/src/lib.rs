@@ -32,6 +32,7 @@ mod stacks;
 mod steal;
 mod symbols;
 mod tally;
+mod tls;
 mod wanted;
 
 pub use counting::{READ_BY as COUNTED_BY, rung_here as counters_rung};

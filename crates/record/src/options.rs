@@ -26,6 +26,8 @@ pub struct Options {
     pub keep: Policy,
     /// By which protocol spans of the source `request` are named.
     pub naming: Naming,
+    /// Whether the names of those that come over TLS are looked for, in the programs' libraries.
+    pub tls: bool,
     /// Whether their trace is read from the header `traceparent`.
     pub traces: bool,
     /// Hardware counters of the SDK's spans.
@@ -48,6 +50,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether probes may go into libraries for TLS.
+    pub(crate) fn names_tls(&self) -> bool {
+        self.tls && self.naming != Naming::None && self.spans.contains(&SpanSource::Request)
+    }
+
     /// What the kernel's programs are to meter.
     #[must_use]
     pub fn kernel_config(&self) -> Config {
@@ -64,6 +71,7 @@ impl Options {
             sockets,
             probes: SpanSource::probes(&self.spans).next().is_some(),
             names: sockets == Some(SocketSpans::Slices) && self.naming != Naming::None,
+            tls: self.names_tls(),
             traces: self.traces,
             stacks: self.stacks.then_some(PERIOD_NS),
         }

@@ -32,6 +32,7 @@ use crate::pipeline::{RowPipeline, Tap, Weights};
 use crate::requests::Requests;
 use crate::retention::{Flow, TailSampler, row_bytes};
 use crate::stacks::StackPipeline;
+use crate::tls::TlsLibraries;
 use crate::{Live, Policy, ResolvedProbes, SpanSource, StealClock};
 use rotate::Sums;
 
@@ -50,6 +51,8 @@ pub struct Recorder {
     steal: Option<StealClock>,
     pipeline: RowPipeline,
     requests: Requests,
+    /// Where requests over TLS are decrypted; `None`: nobody asks for their names.
+    tls: Option<TlsLibraries>,
     processes: HashSet<u32>,
     /// Those that ended since the last poll.
     ended_processes: Vec<u32>,
@@ -110,7 +113,10 @@ impl Recorder {
         let also = [
             (Also::EndCommand, options.ends_command),
             // An agent may be asked for the SDK later, by a new configuration.
-            (Also::AttachProbes, wants_sdk || options.tell_programs),
+            (
+                Also::AttachProbes,
+                wants_sdk || options.tell_programs || options.names_tls(),
+            ),
         ];
         drop_capabilities(also)?;
         let sdk = sdk_sockets
@@ -125,6 +131,7 @@ impl Recorder {
             cpu_at_start,
             pipeline: pipeline(options, &config, output, sampler, counting),
             requests: Requests::named_by(options.naming),
+            tls: options.names_tls().then(TlsLibraries::default),
             processes: HashSet::new(),
             ended_processes: Vec::new(),
             starts: HashMap::new(),

@@ -28,6 +28,8 @@ enum sl_kind {
 	SL_TRACE = 8,
 	/* TCP had kept back the end of the latest send here; since: until when; detail: enum ts_held */
 	SL_PASSED_ON = 9,
+	/* what was received on the socket last has been decrypted; extra: the first bytes */
+	SL_PLAIN = 10,
 };
 
 /* In which call a thread waits for a socket. */

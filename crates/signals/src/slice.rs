@@ -59,6 +59,8 @@ pub enum Act {
     Trace,
     /// TCP had kept back the end of the latest send on this socket (`enum ts_held`).
     PassedOn(u8),
+    /// What it has received on this socket last has been decrypted.
+    Plain,
 }
 
 /// What a share of an entry says.
@@ -112,6 +114,7 @@ pub struct Slice {
     /// What the thread's meter grew by since its entry before.
     pub shares: Vec<Share>,
     /// Of a receive: the first bytes, if it may begin a request. Of a trace: its header's value.
+    /// Of what was decrypted: its first bytes.
     pub text: Vec<u8>,
     /// Of a socket.
     pub peer: Peer,
@@ -142,6 +145,7 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_WAKE => Act::Wake(detail),
         slice_abi::SL_TRACE => Act::Trace,
         slice_abi::SL_PASSED_ON => Act::PassedOn(detail),
+        slice_abi::SL_PLAIN => Act::Plain,
         _ => Act::Other,
     }
 }
@@ -216,7 +220,9 @@ impl Entry for Slice {
             Act::Socket(_) if extra >= size_of::<sl_socket>() => {
                 self.peer = peer_of(&bytes[text..]);
             }
-            Act::Receive(_) | Act::Trace => self.text.extend(&bytes[text..text + extra]),
+            Act::Receive(_) | Act::Trace | Act::Plain => {
+                self.text.extend(&bytes[text..text + extra])
+            }
             _ => {}
         }
         Ok(want)

@@ -22,7 +22,7 @@ NO_ROW = {
 }
 #: Rows whose answer went on after a long pause: they are there, and end too early.
 CONTINUED = "continued"
-#: Rows of connections with TLS.
+#: Rows of connections with TLS of which nothing more is known.
 ENCRYPTED = "encrypted"
 #: Rows whose name is `(other)`, because too many names came.
 UNNAMED = "unnamed"

@@ -40,6 +40,7 @@ pub(super) fn recorder(
         stacks: false,
         children: config.record.children,
         naming: *config.record.names.as_ref(),
+        tls: *config.record.tls_names.as_ref(),
         traces: *config.record.traceparent.as_ref(),
         counters: config.record.counters(),
         tell_programs: true,

@@ -169,6 +169,7 @@ impl Agent {
             || was.children != will.children
             || was.counters() != will.counters()
             || was.names.as_ref() != will.names.as_ref()
+            || was.tls_names.as_ref() != will.tls_names.as_ref()
             || was.traceparent.as_ref() != will.traceparent.as_ref()
             || self.chosen.iter().any(left_out)
     }

@@ -157,6 +157,7 @@ fn subject_of(args: &Borrow, server: u32) -> Subject {
         spans: args.spans.clone(),
         name: None,
         no_names: false,
+        tls_names: false,
         sample: 1.0,
         keep: None,
         tail: None,

@@ -26,6 +26,11 @@ pub struct Subject {
     #[arg(long, conflicts_with = "name")]
     pub no_names: bool,
 
+    /// Name requests that come over TLS, too, through probes in the program's OpenSSL or
+    /// BoringSSL, which cost each read some microseconds; only with --span request
+    #[arg(long, conflicts_with = "no_names")]
+    pub tls_names: bool,
+
     /// Meter only this share of the requests, chosen when they start: 1%, 0.01
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
     pub sample: f64,

@@ -13,11 +13,9 @@ struct socket_text {
 	__u8 bytes[SL_TEXT];
 };
 
-/* The first bytes of what this thread has just received. Returns how many. */
-static __noinline int first_bytes(struct socket_text *text, __u32 length)
+/* The first of so many bytes that lie there. Returns how many they are. */
+static __noinline int copy_text(struct socket_text *text, __u64 at, __u32 length)
 {
-	__u64 at = received_at();
-
 	if (!text || !at || !length)
 		return 0;
 	if (length >= SL_TEXT)
@@ -27,6 +25,12 @@ static __noinline int first_bytes(struct socket_text *text, __u32 length)
 	if (bpf_probe_read_user(text->bytes, length, (void *)at))
 		return 0;
 	return length;
+}
+
+/* The first bytes of what this thread has just received. Returns how many. */
+static __always_inline int first_bytes(struct socket_text *text, __u32 length)
+{
+	return copy_text(text, received_at(), length);
 }
 
 /* The same where nobody wants names: only those that say that the connection can't be followed. */

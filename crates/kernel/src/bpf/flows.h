@@ -250,6 +250,8 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	f->ready = 0;
 	fresh = f->fresh;
 	if (f->role == SL_SERVER && length) {
+		if (config.tls)
+			s->received = f->cookie;
 		if (fresh)
 			e.extra = config.names ? first_bytes(&text, length)
 					       : protocol_bytes(&text, length);

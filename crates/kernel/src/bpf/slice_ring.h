@@ -30,6 +30,9 @@ struct slice_thread {
 	__u64 woken;   /* when that wait ended; 0: it goes on */
 	__u32 shares;  /* of the entry that is written now */
 	__u32 causes;
+	__u64 received; /* the socket whose latest receive nobody was seen to decrypt; 0: none */
+	__u64 plain;	/* where SSL_read puts what it decrypts, while it runs */
+	__u64 plain_length;  /* and where its length; 0: it returns that */
 	struct reading seen; /* its meter at the latest entry */
 };
 
@@ -57,6 +60,7 @@ static __always_inline struct slice_thread *slice_thread_at(__u32 map, __u32 slo
 		s->number = 0;
 		s->blocked = 0;
 		s->woken = 0;
+		s->received = s->plain = 0;
 		read_meter(&s->seen, m);
 	}
 	return s;

@@ -11,6 +11,7 @@
 #include "sockets.h"
 #include "connections.h"
 #include "flows.h"
+#include "tls.h"
 #include "probes.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

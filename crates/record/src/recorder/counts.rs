@@ -110,6 +110,7 @@ impl Recorder {
             ("pipelined", counted.pipelined),
             ("multiplexed", counted.multiplexed + missed.multiplexed),
             ("encrypted", counted.encrypted + missed.encrypted),
+            ("handshakes", missed.handshakes),
             ("unanswered", counted.unanswered + missed.unanswered),
             ("continued", counted.continued + missed.continued),
             ("ambiguous", missed.ambiguous),

@@ -33,6 +33,10 @@ impl Recorder {
         self.starts
             .extend(start_of(process.pid).map(|start| (process.pid, start)));
         self.expect_sdk(process.pid);
+        if let Some(tls) = &mut self.tls {
+            // Where there is none, another look follows once requests over TLS come in.
+            let _ = tls.attach(&mut self.kernel, process.pid);
+        }
         if let Some(sdk) = &mut self.sdk {
             sdk.attach_soon_found(&mut self.kernel.sdk(), |pid| self.processes.contains(&pid));
         }
@@ -165,6 +169,7 @@ impl Recorder {
     fn forget(&mut self, pid: u32) {
         self.mapped.forget(pid);
         self.starts.remove(&pid);
+        self.requests.forget_process(pid);
         self.kernel.sdk().forget(pid);
         self.forget_client(pid);
     }

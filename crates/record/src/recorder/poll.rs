@@ -10,6 +10,7 @@ use tailscope_signals::clock::{Cycles, Monotonic};
 
 use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
+use crate::tls;
 
 impl Recorder {
     /// Waits for the next poll, or for a connection request, or for the end of a process.
@@ -73,6 +74,7 @@ impl Recorder {
         if let Some(sdk) = &mut self.sdk {
             sdk.drain(&mut batch);
         }
+        self.attach_tls();
         let joined = self.join_stacks();
         let ticked = self.pipeline.output.tick(Instant::now());
         match self.pipeline.trouble.take() {
@@ -91,6 +93,19 @@ impl Recorder {
         self.kernel.stacks(|sample| stacks.take(&sample));
         ended.into_iter().for_each(|pid| stacks.forget_process(pid));
         stacks.join(self.pipeline.output.ledger(), Monotonic::now().0)
+    }
+
+    /// Has the names of requests over TLS read in the processes in which some came in of late.
+    fn attach_tls(&mut self) {
+        let new = self.requests.take_encrypted();
+        let Some(tls) = &mut self.tls else { return };
+        for pid in new {
+            match tls.attach(&mut self.kernel, pid) {
+                Ok(true) => {}
+                Ok(false) => self.notices.say(tls::notice(pid, None)),
+                Err(why) => self.notices.say(tls::notice(pid, Some(&why))),
+            }
+        }
     }
 
     fn answer(&mut self, requests: Vec<ConnectionRequest>) {

@@ -2,7 +2,7 @@
 
 use tailscope_signals::slice::{Role, Slice};
 
-use super::name::{Protocol, protocol};
+use super::name::{Protocol, is_handshake, protocol};
 use super::socket::Call;
 use super::thread::Thread;
 use super::work::{Held, Item, Request, WorkId};
@@ -60,7 +60,10 @@ impl Requests {
         if socket.open.is_none() {
             match protocol(&slice.text) {
                 Protocol::Http2 => socket.multiplexed = true,
-                Protocol::Tls => socket.encrypted = true,
+                Protocol::Tls => {
+                    socket.encrypted = true;
+                    self.tls.enter(slice.pid);
+                }
                 Protocol::Other => {}
             }
         }
@@ -81,7 +84,6 @@ impl Requests {
             }
             None => {
                 self.end_of(slice.socket, slice.at);
-                self.missed.encrypted += u64::from(encrypted);
                 let naming = self.naming;
                 let socket = self.sockets.entry(slice.socket).or_default();
                 let name = naming.name(&slice.text, &mut socket.statements);
@@ -92,6 +94,8 @@ impl Requests {
                     pid: slice.pid,
                     ready,
                     name,
+                    encrypted,
+                    handshake: encrypted && is_handshake(&slice.text),
                     ..Request::default()
                 };
                 let work = self.works.begin(Some(request), slice.at);
@@ -116,6 +120,23 @@ impl Requests {
             request.name = self
                 .naming
                 .name_of_rest(&slice.text, &mut socket.statements);
+        }
+    }
+
+    /// What was received is decrypted now: it has the name.
+    pub(super) fn name_by_plain(&mut self, slice: &Slice) {
+        let open = self.sockets.get(&slice.socket).and_then(|s| s.open);
+        let open = open.and_then(|work| self.works.root(work));
+        if let Some(work) = open
+            && let Some(socket) = self.sockets.get_mut(&slice.socket)
+            && let Some(of) = self.works.get_mut(work)
+            && let Some(request) = of.request.as_mut().filter(|r| r.encrypted && !r.decrypted)
+        {
+            socket.http2 |= protocol(&slice.text) == Protocol::Http2;
+            request.decrypted = true;
+            request.overlaps = socket.http2;
+            request.name = self.naming.name(&slice.text, &mut socket.statements);
+            self.tls.decrypts(slice.pid);
         }
     }
 

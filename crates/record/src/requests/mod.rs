@@ -18,6 +18,7 @@ mod socket;
 mod sql;
 mod statements;
 mod thread;
+mod tls;
 mod wait;
 mod work;
 
@@ -33,6 +34,7 @@ pub(crate) use link::{Links, Trace};
 pub use name::{Naming, UnknownNaming};
 use socket::Socket;
 use thread::Thread;
+use tls::TlsProcesses;
 pub(crate) use work::Behind;
 use work::{Held, Item, WorkId, Works};
 
@@ -59,8 +61,10 @@ pub(crate) struct Missed {
     pub(crate) unanswered: u64,
     /// Answers that went on after their rows' ends: with a send, or where TCP kept back their ends.
     pub(crate) continued: u64,
-    /// Rows of connections with TLS.
+    /// Rows of connections with TLS of which nothing more is known, or that may overlap.
     pub(crate) encrypted: u64,
+    /// Handshakes and other messages of TLS that are no requests, as far as that is known.
+    pub(crate) handshakes: u64,
     /// Sockets, threads or work that found no room.
     pub(crate) forgotten: u64,
 }
@@ -77,6 +81,7 @@ pub(crate) struct Requests {
     /// What was sent to a socket of a pair and not yet received, by its number in the kernel.
     inboxes: HashMap<u64, VecDeque<(WorkId, u64)>>,
     finished: Vec<Finished>,
+    tls: TlsProcesses,
     pub(crate) missed: Missed,
     expired: u64,
 }
@@ -105,6 +110,16 @@ impl Requests {
             self.expire(until);
         }
         std::mem::take(&mut self.finished)
+    }
+
+    /// Processes in which connections with TLS came up since the last call.
+    pub(crate) fn take_encrypted(&mut self) -> Vec<u32> {
+        self.tls.take_new()
+    }
+
+    /// This process has ended, or runs another program: its number may be another's.
+    pub(crate) fn forget_process(&mut self, pid: u32) {
+        self.tls.forget(pid);
     }
 
     /// The same to the end: every answer is complete.
@@ -167,6 +182,11 @@ impl Requests {
                 let segment = thread.segment(slice);
                 thread.run.push(segment);
                 self.join_trace(slice);
+            }
+            Act::Plain => {
+                let segment = thread.segment(slice);
+                thread.run.push(segment);
+                self.name_by_plain(slice);
             }
             Act::PassedOn(why) => {
                 let segment = thread.segment(slice);
@@ -280,10 +300,15 @@ impl Requests {
             return;
         };
         let Some(request) = &work.request else { return };
+        if request.has_no_data() && self.tls.shows_plain(request.pid) {
+            self.missed.handshakes += 1;
+            return;
+        }
         if request.ended == 0 {
             self.missed.unanswered += u64::from(!quietly);
             return;
         }
+        self.missed.encrypted += u64::from(request.is_doubtful());
         // Its answer went on for longer than its row says.
         self.missed.continued += u64::from(request.held == Some(Held::Still));
         let finished = account(request, &work);

@@ -58,6 +58,11 @@ pub(super) fn protocol(text: &[u8]) -> Protocol {
     }
 }
 
+/// Whether it begins with a record of TLS that has no data of a program.
+pub(super) fn is_handshake(text: &[u8]) -> bool {
+    matches!(text, [0x14..=0x16, ..])
+}
+
 /// By which protocol requests are named.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Naming {

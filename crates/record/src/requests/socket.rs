@@ -27,6 +27,8 @@ pub(super) struct Socket {
     pub(super) multiplexed: bool,
     /// What clients prepared here.
     pub(super) statements: Statements,
+    /// Inside of TLS there is HTTP/2.
+    pub(super) http2: bool,
     /// What it carries is encrypted.
     pub(super) encrypted: bool,
     /// Calls without an answer, oldest first.

@@ -282,3 +282,55 @@ fn what_came_while_the_process_was_stopped_waited_for_its_end() {
     assert_eq!(stopped_us, 350);
     assert!(finished[0].row.queue_ns / 1000 <= 20);
 }
+
+/// What a connection with TLS receives: a record of this type.
+fn record(script: &mut Script, at: u64, kind: u8) -> &mut Script {
+    script.entry(at, 1, Act::Receive(Role::Server), |slice| {
+        (slice.socket, slice.length, slice.text) = (5, 5, vec![kind, 3, 3, 0, 9]);
+    })
+}
+
+fn decrypts<'s>(script: &'s mut Script, at: u64, text: &str) -> &'s mut Script {
+    script.entry(at, 1, Act::Plain, |slice| {
+        (slice.socket, slice.text) = (5, text.as_bytes().to_vec());
+    })
+}
+
+#[test]
+fn requests_over_tls_are_named_by_what_is_decrypted_and_handshakes_are_none() {
+    const HANDSHAKE: u8 = 0x16;
+    const DATA: u8 = 0x17;
+    let mut script = Script::default();
+    for at in [100, 1100] {
+        record(&mut script, at, HANDSHAKE).on(at + 10, 1, Act::Send(Role::Server), 5, 0);
+        record(&mut script, at + 20, DATA);
+        decrypts(&mut script, at + 22, "GET /a HTTP/1.1").on(
+            at + 30,
+            1,
+            Act::Send(Role::Server),
+            5,
+            0,
+        );
+    }
+    record(&mut script, 1200, DATA); // an alert: nothing is decrypted, and nobody answers
+    let finished = script.finish();
+    let names: Vec<_> = finished.iter().map(|of| of.name.as_deref()).collect();
+    // That there is a handshake is known from the first that is decrypted on.
+    assert_eq!(names, [None, Some("GET /a"), Some("GET /a")]);
+    let missed = script.requests.missed;
+    assert_eq!(
+        (missed.encrypted, missed.handshakes, missed.unanswered),
+        (1, 2, 0)
+    );
+}
+
+#[test]
+fn requests_that_overlap_inside_of_tls_are_counted() {
+    let mut script = Script::default();
+    record(&mut script, 100, 0x17);
+    decrypts(&mut script, 101, "PRI * HTTP/2.0").on(110, 1, Act::Send(Role::Server), 5, 0);
+    record(&mut script, 120, 0x17);
+    decrypts(&mut script, 121, "\0\0\x04\x01").on(130, 1, Act::Send(Role::Server), 5, 0);
+    assert_eq!(script.finish().len(), 2);
+    assert_eq!(script.requests.missed.encrypted, 2);
+}

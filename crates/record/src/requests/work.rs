@@ -96,8 +96,29 @@ pub(super) struct Request {
     /// End of the latest send; 0: none yet.
     pub(super) ended: u64,
     pub(super) name: Option<String>,
+    /// It came over TLS.
+    pub(super) encrypted: bool,
+    /// Its first bytes are a handshake's.
+    pub(super) handshake: bool,
+    /// What the program decrypted of it was seen.
+    pub(super) decrypted: bool,
+    /// Others may overlap with it, on its connection.
+    pub(super) overlaps: bool,
     /// TCP keeps, or kept, its end back.
     pub(super) held: Option<Held>,
+}
+
+impl Request {
+    /// Whether it is none, where all that its program decrypts is seen: a handshake of TLS, or a
+    /// message of TLS to which nobody answers.
+    pub(super) fn has_no_data(&self) -> bool {
+        self.encrypted && !self.decrypted && (self.handshake || self.ended == 0)
+    }
+
+    /// Whether it may be a handshake, or several requests, and nothing tells.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.encrypted && (!self.decrypted || self.overlaps)
+    }
 }
 
 /// How long TCP kept back the end of an answer.
