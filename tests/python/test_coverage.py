@@ -82,6 +82,11 @@ def test_json_has_the_counts_and_the_shares(make: Make, explain: Command) -> Non
         ({"continued": 20}, "2.0 % of the requests have answers that continued after the end"),
         ({"ambiguous": 30}, "3.0 % of the requests overlapped, or other threads worked for them"),
         ({"unnamed": 200}, "20 % of the requests are named `(other)`"),
+        ({"encrypted": 500}, "50 % of the requests came over TLS: handshakes count as requests"),
+        (
+            {"encrypted": 500, "handshakes": 3},
+            "50 % of the requests came over TLS, and nothing tells handshakes",
+        ),
         (
             {"multiplexed": 600, "pipelined": 400},
             "50 % of the requests are not in this recording: 30 % over HTTP/2",

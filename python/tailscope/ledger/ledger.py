@@ -33,6 +33,7 @@ from tailscope.ledger.uncovered import (
     AMBIGUOUS,
     CONTINUED,
     ENCRYPTED,
+    HANDSHAKES,
     NO_ROW,
     UNNAMED,
     without_row,
@@ -241,7 +242,8 @@ def counted(about: dict[str, Any]) -> dict[str, int]:
     """What ledger.json says of requests that are no rows, or whose rows say too little."""
     counts = part(about, "uncovered")
     found = {
-        key: number(counts, key) for key in (*NO_ROW, CONTINUED, ENCRYPTED, AMBIGUOUS, UNNAMED)
+        key: number(counts, key)
+        for key in (*NO_ROW, CONTINUED, ENCRYPTED, HANDSHAKES, AMBIGUOUS, UNNAMED)
     }
     return {key: max(count, 0) for key, count in found.items() if count is not None}
 

@@ -24,6 +24,8 @@ NO_ROW = {
 CONTINUED = "continued"
 #: Rows of connections with TLS of which nothing more is known.
 ENCRYPTED = "encrypted"
+#: Messages of TLS that are no requests: known only where names were read inside of TLS.
+HANDSHAKES = "handshakes"
 #: Rows whose name is `(other)`, because too many names came.
 UNNAMED = "unnamed"
 #: Rows in which some time may be another request's.

@@ -19,7 +19,14 @@ from tailscope.engines.engine import OTHERS, Engine, filled
 from tailscope.engines.grid import bins_of, lower_edge
 from tailscope.ledger.ledger import Ledger, counted
 from tailscope.ledger.totals import Overview
-from tailscope.ledger.uncovered import AMBIGUOUS, CONTINUED, ENCRYPTED, NO_ROW, UNNAMED
+from tailscope.ledger.uncovered import (
+    AMBIGUOUS,
+    CONTINUED,
+    ENCRYPTED,
+    HANDSHAKES,
+    NO_ROW,
+    UNNAMED,
+)
 from tailscope.quantity import percent
 
 if TYPE_CHECKING:
@@ -119,10 +126,17 @@ class Coverage:
     def over_tls(self) -> Iterator[str]:
         """The rows of connections with TLS."""
         share = self.share(ENCRYPTED)
-        if share >= WORTH_SAYING:
+        if share < WORTH_SAYING:
+            return
+        if self.uncovered and self.uncovered.get(HANDSHAKES):
+            yield (
+                f"{percent(share)} of the requests came over TLS, and nothing tells handshakes and "
+                "requests that overlap (HTTP/2) from others"
+            )
+        else:
             yield (
                 f"{percent(share)} of the requests came over TLS: handshakes count as requests, "
-                "and those that overlap (HTTP/2) as one"
+                "and those that overlap (HTTP/2) as one (record with --span request --tls-names)"
             )
 
     def doubtful(self) -> Iterator[str]:

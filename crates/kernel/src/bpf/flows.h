@@ -19,7 +19,8 @@ struct flow {
 	__u8 fresh;   /* the next receive may begin a request: nothing was received since a send */
 	__u8 decided; /* `role` is known */
 	__u8 held;    /* enum ts_held: why TCP kept back the end of the latest send */
-	__u8 reserved[4];
+	__u8 encrypted; /* with TLS: the bytes say nothing of requests */
+	__u8 reserved[3];
 	__u64 sent; /* when it had passed that on; 0: not known yet */
 };
 
@@ -255,12 +256,14 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 		if (fresh)
 			e.extra = config.names ? first_bytes(&text, length)
 					       : protocol_bytes(&text, length);
+		if (fresh && protocol_of(*(__u32 *)text.bytes) == PROTOCOL_TLS)
+			f->encrypted = 1;
 		/* MySQL reads its header first, which does not say what is asked. */
 		if (length > SL_PROTOCOL_BYTES)
 			f->fresh = 0;
 	}
 	write_entry(&e, s, m, e.extra ? &text : NULL);
-	if (f->role != SL_SERVER || !length)
+	if (f->role != SL_SERVER || !length || f->encrypted)
 		return 0;
 	if (config.traces && fresh && is_http(*(__u32 *)text.bytes))
 		find_trace(&e, s, m);
