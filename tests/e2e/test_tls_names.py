@@ -20,6 +20,7 @@ from rig.processes import Started
 from rig.recorder import Recorder, about
 from rig.waiting import until
 
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CONNECTIONS = 20
 #: Of a connection, one after the other.
 PATHS = ("/a", "/page/17", "/a", "/search?q=secret")
@@ -97,7 +98,7 @@ def ask(port: int, protocol: ssl.TLSVersion) -> None:
     context.maximum_version = protocol
     client = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
     for path in PATHS:
-        client.request("GET", path)
+        client.request("GET", path, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
         assert client.getresponse().read() == b"done"
     client.close()
 
@@ -115,13 +116,21 @@ def test_every_request_has_its_name_and_handshakes_are_none(
     with Started(KINDS[kind].command, cwd=folder) as server:
         until(lambda: answers(port) or not server.runs, "the server serves its port")
         assert server.runs, server.wait()
-        recorder = record("--span", "request", "--tls-names", "-p", server.pid).ready()
+        recorder = record(
+            "--span", "request", "--tls-names", "--traceparent", "-p", server.pid
+        ).ready()
         for _ in range(CONNECTIONS):
             ask(port, ssl.TLSVersion[protocol.replace(".", "_")])
         recorder.interrupt().clean()
     found = ledger.count_by_span(folder / "ledger")
     handshakes = found.pop("request", 0)
     assert found == dict(NAMES)
+    traced = ledger.query(
+        folder / "ledger",
+        "SELECT count(*), count(trace_high), min(trace_high) = max(trace_high) FROM spans "
+        "WHERE span <> 'request'",
+    )
+    assert traced == [(NAMES.total(), NAMES.total(), True)], traced
     uncovered = about(folder / "ledger")["uncovered"]
     assert handshakes <= 2, (handshakes, uncovered)
     assert uncovered["encrypted"] == handshakes, uncovered

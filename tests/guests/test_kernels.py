@@ -107,7 +107,7 @@ def test_a_quota_is_counted_as_throttling(record: Record) -> None:
 
 
 #: With all that their programs can do, so that the verifier sees all of them.
-FOLLOWED = "request --traceparent"
+FOLLOWED = "request --traceparent --tls-names"
 
 
 @pytest.mark.parametrize("source", ["syscall:recv..send", FOLLOWED], ids=["socket", "followed"])

@@ -32,7 +32,7 @@ use crate::stacks::{self, Stacks};
 use crate::tls_reads::{self, TlsRead};
 use crate::watch_error::WatchError;
 use crate::watched::Watched;
-use crate::{Config, Mechanisms, SocketSpans, StackSample, shared};
+use crate::{Config, Measurement, Mechanisms, SocketSpans, StackSample, shared};
 
 /// The program at the entry of an interrupt without a handler.
 const VECTOR_ENTRY: &str = "on_irq_entry";
@@ -337,6 +337,10 @@ impl Kernel {
         function: TlsRead,
         offsets: &[u64],
     ) -> Result<(), String> {
+        if self.tls_uprobes == Uprobes::Nothing {
+            let uprobes = self.mechanisms.get(Measurement::Uprobe);
+            return Err(uprobes.map_or_else(String::new, |uprobes| uprobes.why.clone()));
+        }
         let links = tls_reads::attach(&mut self.object, self.tls_uprobes, file, function, offsets)?;
         self.probe_links.extend(links);
         Ok(())

@@ -86,6 +86,10 @@ fn plan_of_record(args: &Record, processes: &[Process]) -> Result<Plan> {
         plan.notices
             .push("hardware counters of SDK spans (--counters) are not in the prediction".into());
     }
+    if subject.tls_names {
+        let left_out = "probes in a library for TLS (--tls-names) are not in the prediction";
+        plan.notices.push(left_out.into());
+    }
     Ok(plan)
 }
 

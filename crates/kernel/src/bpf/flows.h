@@ -266,7 +266,7 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	if (f->role != SL_SERVER || !length || f->encrypted)
 		return 0;
 	if (config.traces && fresh && is_http(*(__u32 *)text.bytes))
-		find_trace(&e, s, m);
+		find_trace(&e, s, m, received_at());
 	if (is_counted(this_slice_cpu()))
 		count_pipelined(length, fresh);
 	return 0;

@@ -61,6 +61,8 @@ int on_uprobe_tls_return(struct pt_regs *ctx)
 	s->received = 0;
 	e.at = bpf_ktime_get_ns();
 	write_entry(&e, s, m, e.extra ? &text : NULL);
+	if (config.traces && is_http(*(__u32 *)text.bytes))
+		find_trace(&e, s, m, at);
 	return 0;
 }
 

@@ -92,14 +92,13 @@ next:
 	return 0;
 }
 
-/* Looks for the header in what this thread has just received, and writes an entry with its value.
- * `received` is the entry of that receive. */
+/* Looks for the header in what lies at `from`, and writes an entry with its value. `received` is the
+ * entry that says that it came in. */
 static __noinline int find_trace(const struct sl_entry *received, struct slice_thread *t,
-				 const struct ts_meter *m)
+				 const struct ts_meter *m, __u64 from)
 {
 	struct trace_search s = {.at = TRACE_NEEDLE_BYTES - 1};
 	struct sl_entry e = {.kind = SL_TRACE, .extra = SL_TRACE_BYTES};
-	__u64 from = received_at();
 	struct socket_text value = {};
 	struct headers *in;
 	__u32 zero = 0, length;
