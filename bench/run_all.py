@@ -25,6 +25,7 @@ MEASUREMENTS = [
     "java_cost",
     "hook_cost",
     "probe_cost",
+    "names_cost",
     "postgres_cost",
     "server_cost",
     "recorder_cost",
