@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import socket
 import ssl
 import subprocess
@@ -149,21 +148,21 @@ def test_a_library_that_is_mapped_later_is_found_when_requests_come(
     )
     until(lambda: answers(port) or not recorder.runs, "the server serves its port")
 
-    def has_probes() -> bool:  # it holds the file open then
-        held = Path(f"/proc/{recorder.pid}/fd").iterdir()
-        return any("libssl" in os.readlink(file) for file in held)
+    (server,) = Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split()
 
-    ask(port, ssl.TLSVersion.TLSv1_3)
-    until(has_probes, "the library has probes")
-    for _ in range(CONNECTIONS):
+    def is_probed() -> bool:  # the kernel maps what it steps through
+        ask(port, ssl.TLSVersion.TLSv1_3)
+        return "[uprobes]" in Path(f"/proc/{server}/maps").read_text()
+
+    until(is_probed, "the library has probes")
+    for _ in range(2 * CONNECTIONS):
         ask(port, ssl.TLSVersion.TLSv1_3)
     recorder.interrupt()
     found = Counter(ledger.count_by_span(folder / "ledger"))
-    assert found.pop("request") <= 2 * len(PATHS), found
-    of_the_first = found - NAMES  # its last requests may have had their names already
-    assert found >= NAMES and of_the_first <= Counter(
-        {"GET /a": 2, "GET /page/{id}": 1, "GET /search": 1}
-    )
+    unnamed = found.pop("request")
+    # The first of them may have come before the last of the probes.
+    assert found >= NAMES, (found, unnamed)
+    assert set(found) == set(NAMES), found
 
 
 def test_a_program_without_such_a_library_is_told(

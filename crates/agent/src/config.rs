@@ -299,6 +299,10 @@ impl Recording {
                 return Err(at(traces, needs("traceparent")));
             }
         }
+        if *self.tls_names.as_ref() && *self.names.as_ref() == Naming::None {
+            let why = "tls_names has no effect with names = \"none\"";
+            return Err(at(&self.tls_names, why));
+        }
         let counters = &self.counters;
         for text in counters.as_ref() {
             Event::parse_list(text.as_ref(), &Pmus::here()).map_err(|e| at(text, e.to_string()))?;

@@ -326,22 +326,21 @@ impl Kernel {
         Ok(())
     }
 
-    /// Has names of requests come from what this function, at these offsets of a file, decrypts for
-    /// watched processes ([`Config::tls`]). Others that run it pay the kernel's own cost of the probes.
+    /// Has names of requests come from what these functions, at offsets of a file, decrypt for watched
+    /// processes ([`Config::tls`]). Others that run them pay the kernel's own cost of the probes.
     ///
     /// # Errors
-    /// Why the kernel refuses.
+    /// Why the kernel refuses; then none has a probe.
     pub fn attach_tls(
         &mut self,
         file: &Path,
-        function: TlsRead,
-        offsets: &[u64],
+        functions: &[(TlsRead, Vec<u64>)],
     ) -> Result<(), String> {
         if self.tls_uprobes == Uprobes::Nothing {
             let uprobes = self.mechanisms.get(Measurement::Uprobe);
             return Err(uprobes.map_or_else(String::new, |uprobes| uprobes.why.clone()));
         }
-        let links = tls_reads::attach(&mut self.object, self.tls_uprobes, file, function, offsets)?;
+        let links = tls_reads::attach(&mut self.object, self.tls_uprobes, file, functions)?;
         self.probe_links.extend(links);
         Ok(())
     }

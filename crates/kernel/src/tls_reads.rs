@@ -35,32 +35,33 @@ pub(crate) fn prepare(open: &mut OpenObject, uprobes: Uprobes) {
     }
 }
 
-/// Attaches to a function, at these offsets of a file, in every process that has the file mapped now or
-/// later. The error says why the kernel refuses.
+/// Attaches to functions, each at offsets of a file, in every process that has the file mapped now or
+/// later. The error says why the kernel refuses; then there is none.
 pub(crate) fn attach(
     object: &mut Object,
     uprobes: Uprobes,
     file: &Path,
-    function: TlsRead,
-    offsets: &[u64],
+    functions: &[(TlsRead, Vec<u64>)],
 ) -> Result<Vec<Link>, String> {
-    let cookie = u64::from(function == TlsRead::Writes);
-    let places: Vec<(u64, u64)> = offsets.iter().map(|offset| (*offset, 0)).collect();
     let mut links = Vec::new();
     // The end first: a begin alone would wait for it.
     for (name, retprobe) in PROGRAMS.into_iter().rev() {
         let program = program(object, name);
-        if uprobes == Uprobes::Multi {
-            links.push(attach_multi(&program, file, &places, cookie, retprobe));
-            continue;
-        }
-        for offset in offsets {
-            let options = UprobeOpts {
+        for (function, offsets) in functions {
+            let cookie = u64::from(*function == TlsRead::Writes);
+            if uprobes == Uprobes::Multi {
+                let places: Vec<(u64, u64)> = offsets.iter().map(|offset| (*offset, 0)).collect();
+                links.push(attach_multi(&program, file, &places, cookie, retprobe));
+                continue;
+            }
+            let options = || UprobeOpts {
                 cookie,
                 retprobe,
                 ..Default::default()
             };
-            links.push(program.attach_uprobe_with_opts(EVERYBODY, file, *offset as usize, options));
+            links.extend(offsets.iter().map(|offset| {
+                program.attach_uprobe_with_opts(EVERYBODY, file, *offset as usize, options())
+            }));
         }
     }
     links

@@ -46,7 +46,7 @@ impl Located {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
-    pub(crate) fn key(&self) -> Option<Key> {
+    fn key(&self) -> Option<Key> {
         self.file.metadata().ok().map(|m| (m.dev(), m.ino()))
     }
 

@@ -122,6 +122,8 @@ impl Recorder {
         let sdk = sdk_sockets
             .map(|sockets| Server::start(sockets, Execs::Reported, sample, sampler.of_unknown()));
         let sdk = sdk.transpose().map_err(RecordError::Thread)?;
+        let tls = options.names_tls().then(TlsLibraries::start);
+        let tls = tls.transpose().map_err(RecordError::Thread)?;
         let mut recorder = Self {
             kernel,
             sdk,
@@ -131,7 +133,7 @@ impl Recorder {
             cpu_at_start,
             pipeline: pipeline(options, &config, output, sampler, counting),
             requests: Requests::named_by(options.naming),
-            tls: options.names_tls().then(TlsLibraries::default),
+            tls,
             processes: HashSet::new(),
             ended_processes: Vec::new(),
             starts: HashMap::new(),

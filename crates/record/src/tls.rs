@@ -1,15 +1,24 @@
 //! Where a program's library for TLS hands over what it has decrypted: there the names of its requests
 //! are.
+//!
+//! The files are those that processes have mapped, opened as such, and only their own symbols count.
+//! A thread reads them: slow or very large ones delay this thread alone.
 
-use std::collections::HashMap;
-use std::fs;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tailscope_kernel::{Kernel, TlsRead};
+use tailscope_process::owner;
+use tailscope_symbols::table;
 
 use crate::Process;
-use crate::locate::{Located, locate};
-use crate::symbols::offsets_of;
 
 /// OpenSSL's and BoringSSL's functions that read.
 const READS: [(&str, TlsRead); 3] = [
@@ -17,84 +26,248 @@ const READS: [(&str, TlsRead); 3] = [
     ("SSL_read_ex", TlsRead::Writes),
     ("SSL_read_early_data", TlsRead::Writes),
 ];
-
-/// The most files that are looked into.
+/// The most files that get probes, and those that one user's processes may bring.
 const MOST_FILES: usize = 64;
+const MOST_OF_USER: usize = 16;
+/// In so many places of a file: each function is there once, or a few times where it was inlined apart.
+const MOST_PLACES: usize = 8;
+/// Larger files are not searched.
+const MOST_BYTES: u64 = 1 << 30;
+/// The most files without such functions that are remembered.
+const MOST_OTHERS: usize = 4096;
+/// The most processes that wait to be looked into.
+const QUEUE: usize = 1024;
+/// How long all processes together may keep a recording from its begin.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The files in which such functions were looked for.
-#[derive(Debug, Default)]
+type Functions = Vec<(TlsRead, Vec<u64>)>;
+
+/// What was found in a process.
+#[derive(Debug)]
+struct Answer {
+    pid: u32,
+    program: PathBuf,
+    /// Files that nobody has found before.
+    new: Vec<(File, Functions)>,
+    found: Found,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    TooMany,
+    Library,
+}
+
+/// Looks into processes, and attaches to what they have.
+#[derive(Debug)]
 pub(crate) struct TlsLibraries {
-    /// Whether a file has some, by its device and inode.
-    known: HashMap<(u64, u64), bool>,
-    /// Those that have probes, held open so that each stays the same one.
-    probed: Vec<Located>,
+    asks: SyncSender<u32>,
+    answers: Receiver<Answer>,
+    /// How many have not been answered yet.
+    pending: usize,
+    /// Processes of whose requests over TLS it is known already.
+    in_use: HashSet<u32>,
+    patience: Duration,
 }
 
 impl TlsLibraries {
-    /// Has probes in the library that this process has. Whether it has one; the error is that of a
-    /// kernel that refuses.
-    pub(crate) fn attach(&mut self, kernel: &mut Kernel, pid: u32) -> Result<bool, String> {
-        for file in candidates(&Process { pid }) {
-            let Some(key) = file.key() else { continue };
-            if let Some(has_some) = self.known.get(&key) {
-                if *has_some {
-                    return Ok(true);
+    /// Starts the thread, which ends some time after this is dropped.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (asks, asked) = sync_channel(QUEUE);
+        let (answer, answers) = channel();
+        let search = move || {
+            let mut files = Files::default();
+            while let Ok(pid) = asked.recv() {
+                if answer.send(files.search(pid)).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("tls-files".into())
+            .spawn(search)?;
+        Ok(Self {
+            asks,
+            answers,
+            pending: 0,
+            in_use: HashSet::new(),
+            patience: PATIENCE,
+        })
+    }
+
+    /// Has a process looked into before its requests come in, and waits some time for that.
+    pub(crate) fn expect(&mut self, kernel: &mut Kernel, pid: u32) -> Vec<String> {
+        let begun = Instant::now();
+        let mut notices = Vec::new();
+        self.ask(pid);
+        while self.pending > 0 {
+            let left = self.patience.saturating_sub(begun.elapsed());
+            let Ok(answer) = self.answers.recv_timeout(left) else {
+                break;
+            };
+            notices.extend(self.take(kernel, answer));
+        }
+        self.patience = self.patience.saturating_sub(begun.elapsed());
+        notices
+    }
+
+    /// Requests over TLS came in in these processes. Returns what a person should know.
+    pub(crate) fn attach(&mut self, kernel: &mut Kernel, in_use: &[u32]) -> Vec<String> {
+        for pid in in_use {
+            self.in_use.insert(*pid);
+            self.ask(*pid);
+        }
+        let answers: Vec<Answer> = self.answers.try_iter().collect();
+        let notices = answers.into_iter();
+        notices
+            .filter_map(|answer| self.take(kernel, answer))
+            .collect()
+    }
+
+    /// Where too many wait, it goes without names.
+    fn ask(&mut self, pid: u32) {
+        if self.asks.try_send(pid).is_ok() {
+            self.pending += 1;
+        }
+    }
+
+    fn take(&mut self, kernel: &mut Kernel, answer: Answer) -> Option<String> {
+        self.pending -= 1;
+        let in_use = self.in_use.remove(&answer.pid);
+        let mut why = None;
+        for (file, functions) in &answer.new {
+            // A path that leads to this very file whatever happens to its name.
+            let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            why = kernel.attach_tls(&path, functions).err().or(why);
+        }
+        if why.is_none() && in_use {
+            why = match answer.found {
+                Found::Library => None,
+                Found::Nothing => Some("it has no function SSL_read (OpenSSL, BoringSSL)".into()),
+                Found::TooMany => Some(format!(
+                    "the limit of {MOST_FILES} libraries, {MOST_OF_USER} of one user, is reached"
+                )),
+            };
+        }
+        let program = answer.program.file_name().map(Path::new)?.display();
+        Some(format!(
+            "requests of {program} over TLS get no names: {}",
+            why?
+        ))
+    }
+}
+
+/// The thread's side.
+#[derive(Debug, Default)]
+struct Files {
+    /// Those that get probes, which the kernel then holds, and whose processes brought them.
+    libraries: HashMap<Key, u32>,
+    others: HashSet<Key>,
+}
+
+/// Device, inode, and time of its change.
+type Key = (u64, u64, i64, i64);
+
+impl Files {
+    fn search(&mut self, pid: u32) -> Answer {
+        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let mut answer = Answer {
+            pid,
+            new: Vec::new(),
+            found: Found::Nothing,
+            program,
+        };
+        let user = owner::of(pid).unwrap_or(u32::MAX);
+        for file in candidates(pid) {
+            let Ok(about) = file.metadata() else { continue };
+            let key = (about.dev(), about.ino(), about.ctime(), about.ctime_nsec());
+            if self.libraries.contains_key(&key) {
+                answer.found = Found::Library;
+                continue;
+            }
+            if self.others.contains(&key) {
+                continue;
+            }
+            let functions = functions_of(&file, about.size());
+            if functions.is_empty() {
+                if self.others.len() >= MOST_OTHERS {
+                    self.others.clear();
+                }
+                self.others.insert(key);
+                continue;
+            }
+            let of_user = self.libraries.values().filter(|of| **of == user).count();
+            if self.libraries.len() >= MOST_FILES || of_user >= MOST_OF_USER {
+                if answer.found == Found::Nothing {
+                    answer.found = Found::TooMany;
                 }
                 continue;
             }
-            if self.known.len() >= MOST_FILES {
-                return Ok(false);
-            }
-            let has_some = attach_to(kernel, &file)?;
-            self.known.insert(key, has_some);
-            if has_some {
-                self.probed.push(file);
-                return Ok(true);
-            }
+            self.libraries.insert(key, user);
+            answer.new.push((file, functions));
+            answer.found = Found::Library;
         }
-        Ok(false)
+        answer
     }
 }
 
-/// What a person should know of a process whose requests over TLS get no names.
-pub(crate) fn notice(pid: u32, why: Option<&str>) -> String {
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let program = program.file_name().unwrap_or(program.as_os_str());
-    format!(
-        "requests of {} over TLS get no names: {}",
-        Path::new(program).display(),
-        why.unwrap_or("it has no function SSL_read (OpenSSL, BoringSSL)")
-    )
-}
-
-/// Attaches to all functions of the file that read. Whether it has any.
-fn attach_to(kernel: &mut Kernel, file: &Located) -> Result<bool, String> {
-    let mut has_some = false;
-    for (name, function) in READS {
-        let Ok(offsets) = offsets_of(file, name) else {
-            continue;
-        };
-        kernel.attach_tls(&file.path(), function, &offsets)?;
-        has_some = true;
-    }
-    Ok(has_some)
-}
-
-/// Files of a process in which the library may be: one of its name, else the program itself.
-fn candidates(process: &Process) -> Vec<Located> {
-    let here = std::slice::from_ref(process);
+/// Files of a process in which the library may be: those of its name, and the program itself.
+fn candidates(pid: u32) -> Vec<File> {
+    let program = fs::metadata(format!("/proc/{pid}/exe"));
+    let program = program.ok().map(|about| (about.dev(), about.ino()));
     // Some programs bring their own: libssl-1a2b3c4d.so.3.
-    let is_library = |path: &PathBuf| {
+    let is_library = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with("libssl") && name.contains(".so"))
     };
-    let mapped = process.mapped_paths().unwrap_or_default();
-    let program = fs::read_link(format!("/proc/{}/exe", process.pid));
-    mapped
-        .into_iter()
-        .filter(is_library)
-        .chain(program.ok())
-        .filter_map(|path| locate(path.to_str()?, here, None).ok())
-        .flatten()
-        .collect()
+    let mapped = Process { pid }.code_files().unwrap_or_default();
+    let is_meant = |file: &tailscope_process::maps::CodeFile| {
+        let about = || Some(file.metadata().ok().map(|about| (about.dev(), about.ino())));
+        is_library(file.path()) || about() == Some(program)
+    };
+    let meant = mapped.iter().filter(|file| is_meant(file));
+    meant.filter_map(|file| file.open().ok()).collect()
+}
+
+/// Where the functions that read are in a file, by its own symbols.
+fn functions_of(file: &File, bytes: u64) -> Functions {
+    let is_wanted = |symbol: &str| READS.iter().any(|(name, _)| *name == symbol);
+    if bytes > MOST_BYTES {
+        return Vec::new();
+    }
+    let Ok(symbols) = table::functions_named(file, is_wanted) else {
+        return Vec::new();
+    };
+    let places = |name: &str| {
+        let named = symbols.all.iter().filter(|symbol| symbol.name == name);
+        let mut addresses: Vec<u64> = named.map(|symbol| symbol.address).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses.truncate(MOST_PLACES);
+        let offsets = table::offsets(file, &addresses).unwrap_or_default();
+        offsets.into_iter().flatten().collect::<Vec<u64>>()
+    };
+    let all = READS.iter().map(|(name, read)| (*read, places(name)));
+    all.filter(|(_, places)| !places.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_the_library_has_none_and_is_read_once() {
+        let mut files = Files::default();
+        for _ in 0..2 {
+            let answer = files.search(std::process::id());
+            assert_eq!((answer.found, answer.new.len()), (Found::Nothing, 0));
+            assert_eq!(files.others.len(), 1); // this program itself
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_none() {
+        assert_eq!(Files::default().search(u32::MAX).found, Found::Nothing);
+    }
 }

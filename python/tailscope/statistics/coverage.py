@@ -136,7 +136,8 @@ class Coverage:
         else:
             yield (
                 f"{percent(share)} of the requests came over TLS: handshakes count as requests, "
-                "and those that overlap (HTTP/2) as one (record with --span request --tls-names)"
+                "and those that overlap (HTTP/2) as one; where OpenSSL or BoringSSL decrypts, "
+                "record --span request --tls-names tells them apart"
             )
 
     def doubtful(self) -> Iterator[str]:

@@ -250,9 +250,9 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	e.detail = f->role;
 	f->ready = 0;
 	fresh = f->fresh;
+	if (config.tls && length)
+		s->received = f->role == SL_SERVER ? f->cookie : 0;
 	if (f->role == SL_SERVER && length) {
-		if (config.tls)
-			s->received = f->cookie;
 		if (fresh)
 			e.extra = config.names ? first_bytes(&text, length)
 					       : protocol_bytes(&text, length);

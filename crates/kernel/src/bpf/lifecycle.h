@@ -139,7 +139,11 @@ int BPF_PROG(on_exit, struct task_struct *task)
 
 	if (t) { /* of a process that is not watched any more, too: its slot gets free */
 		this_cpu()->map = 0;
-		end_thread(t);
+		/* Of a process that is not watched any more, the SDK's map may be another's. */
+		if (t->map < FIRST_SDK_MAP || is_watched(tgid))
+			end_thread(t);
+		else
+			t->map = 0;
 	}
 	if (!may_be_watched(tgid))
 		return 0;

@@ -53,12 +53,12 @@ int on_uprobe_tls_return(struct pt_regs *ctx)
 		return 0;
 	at = s->plain;
 	s->plain = 0;
-	e.length = s->received ? decrypted(ctx, s) : 0;
+	e.socket = s->received;
+	s->received = 0; /* what it lacks of a record comes with another receive */
+	e.length = e.socket ? decrypted(ctx, s) : 0;
 	if (!e.length)
 		return 0;
 	e.extra = copy_text(&text, at, e.length);
-	e.socket = s->received;
-	s->received = 0;
 	e.at = bpf_ktime_get_ns();
 	write_entry(&e, s, m, e.extra ? &text : NULL);
 	if (config.traces && is_http(*(__u32 *)text.bytes))

@@ -19,6 +19,7 @@
 
 struct headers {
 	__u8 bytes[TRACE_WITHIN + SL_TEXT];
+	__u64 busy; /* a thread that came out of SSL_read may be preempted while it searches */
 };
 
 struct {
@@ -106,27 +107,29 @@ static __noinline int find_trace(const struct sl_entry *received, struct slice_t
 	if (!received || !t || !m || !from)
 		return 0;
 	in = bpf_map_lookup_elem(&trace_headers, &zero);
-	if (!in)
+	if (!in || __sync_lock_test_and_set(&in->busy, 1))
 		return 0;
 	length = received->length < TRACE_MASK ? received->length : TRACE_MASK;
 	barrier_var(length); /* Linux 6.1 takes a bound only from a mask */
 	length &= TRACE_MASK;
 	if (bpf_probe_read_user(in->bytes, length, (void *)from))
-		return 0;
+		goto done;
 	s.in = in;
 	s.length = length;
 	bpf_loop(TRACE_WITHIN, look_for_trace, &s, 0);
 	if (!s.found)
-		return 0;
+		goto done;
 	for (int i = 0; i < TRACE_BLANKS && in->bytes[s.found & TRACE_MASK] == ' '; i++)
 		s.found++;
 	if (s.found + SL_TRACE_BYTES > length)
-		return 0;
+		goto done;
 	bpf_probe_read_kernel(value.bytes, SL_TRACE_BYTES, &in->bytes[s.found & TRACE_MASK]);
 	e.at = received->at;
 	e.socket = received->socket;
 	e.detail = received->detail;
 	write_entry(&e, t, m, &value);
+done:
+	*(volatile __u64 *)&in->busy = 0;
 	return 0;
 }
 

@@ -34,8 +34,10 @@ impl Recorder {
             .extend(start_of(process.pid).map(|start| (process.pid, start)));
         self.expect_sdk(process.pid);
         if let Some(tls) = &mut self.tls {
-            // Where there is none, another look follows once requests over TLS come in.
-            let _ = tls.attach(&mut self.kernel, process.pid);
+            let notices = tls.expect(&mut self.kernel, process.pid);
+            notices
+                .into_iter()
+                .for_each(|notice| self.notices.say_once(notice));
         }
         if let Some(sdk) = &mut self.sdk {
             sdk.attach_soon_found(&mut self.kernel.sdk(), |pid| self.processes.contains(&pid));

@@ -10,7 +10,6 @@ use tailscope_signals::clock::{Cycles, Monotonic};
 
 use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
-use crate::tls;
 
 impl Recorder {
     /// Waits for the next poll, or for a connection request, or for the end of a process.
@@ -97,15 +96,13 @@ impl Recorder {
 
     /// Has the names of requests over TLS read in the processes in which some came in of late.
     fn attach_tls(&mut self) {
-        let new = self.requests.take_encrypted();
+        let mut new = self.requests.take_encrypted();
         let Some(tls) = &mut self.tls else { return };
-        for pid in new {
-            match tls.attach(&mut self.kernel, pid) {
-                Ok(true) => {}
-                Ok(false) => self.notices.say(tls::notice(pid, None)),
-                Err(why) => self.notices.say(tls::notice(pid, Some(&why))),
-            }
-        }
+        new.retain(|pid| self.processes.contains(pid));
+        let notices = tls.attach(&mut self.kernel, &new);
+        notices
+            .into_iter()
+            .for_each(|notice| self.notices.say_once(notice));
     }
 
     fn answer(&mut self, requests: Vec<ConnectionRequest>) {

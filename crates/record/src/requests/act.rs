@@ -80,6 +80,12 @@ impl Requests {
         let work = match open.filter(|work| self.works.is_live(*work)) {
             Some(work) => {
                 self.name_by_rest(slice, work);
+                if slice.since != 0
+                    && let Some(of) = self.works.get_mut(work)
+                    && let Some(request) = of.request.as_mut()
+                {
+                    request.latest = ready;
+                }
                 work
             }
             None => {
@@ -133,6 +139,10 @@ impl Requests {
             && let Some(request) = of.request.as_mut().filter(|r| r.encrypted && !r.decrypted)
         {
             socket.http2 |= protocol(&slice.text) == Protocol::Http2;
+            if request.handshake && request.ended == 0 {
+                // The client's last word of a handshake has no answer of its own.
+                request.ready = request.ready.max(request.latest);
+            }
             request.decrypted = true;
             request.overlaps = socket.http2;
             request.name = self.naming.name(&slice.text, &mut socket.statements);

@@ -334,3 +334,18 @@ fn requests_that_overlap_inside_of_tls_are_counted() {
     assert_eq!(script.finish().len(), 2);
     assert_eq!(script.requests.missed.encrypted, 2);
 }
+
+#[test]
+fn a_handshake_that_the_client_ends_is_no_part_of_the_request_behind_it() {
+    let mut script = Script::default();
+    record(&mut script, 100, 0x16);
+    script
+        .block(150, 1, NETWORK)
+        .run(5000, 1, NETWORK, 4990)
+        .entry(5010, 1, Act::Receive(Role::Server), |slice| {
+            (slice.socket, slice.length, slice.since) = (5, 5, 4_990_000);
+        });
+    decrypts(&mut script, 5015, "GET /a HTTP/1.1").on(5030, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!((finished.len(), finished[0].row.wall), (1, 40_000));
+}

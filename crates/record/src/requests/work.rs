@@ -100,6 +100,8 @@ pub(super) struct Request {
     pub(super) encrypted: bool,
     /// Its first bytes are a handshake's.
     pub(super) handshake: bool,
+    /// Since when the latest of it was ready, where it began with a handshake.
+    pub(super) latest: u64,
     /// What the program decrypted of it was seen.
     pub(super) decrypted: bool,
     /// Others may overlap with it, on its connection.
