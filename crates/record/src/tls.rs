@@ -115,8 +115,9 @@ impl TlsLibraries {
     /// Requests over TLS came in in these processes. Returns what a person should know.
     pub(crate) fn attach(&mut self, kernel: &mut Kernel, in_use: &[u32]) -> Vec<String> {
         for pid in in_use {
-            self.in_use.insert(*pid);
-            self.ask(*pid);
+            if self.ask(*pid) {
+                self.in_use.insert(*pid);
+            }
         }
         let answers: Vec<Answer> = self.answers.try_iter().collect();
         let notices = answers.into_iter();
@@ -125,11 +126,11 @@ impl TlsLibraries {
             .collect()
     }
 
-    /// Where too many wait, it goes without names.
-    fn ask(&mut self, pid: u32) {
-        if self.asks.try_send(pid).is_ok() {
-            self.pending += 1;
-        }
+    /// False: too many wait, and it goes without names.
+    fn ask(&mut self, pid: u32) -> bool {
+        let is_asked = self.asks.try_send(pid).is_ok();
+        self.pending += usize::from(is_asked);
+        is_asked
     }
 
     fn take(&mut self, kernel: &mut Kernel, answer: Answer) -> Option<String> {
