@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from tailscope.errors import TailscopeError
 from tailscope.present.charts import points
 from tailscope.present.explain_page import page
 from tailscope.present.pages import draw
+from tailscope.statistics.chain import Chain, Opened
 from tailscope.statistics.explanation import Explanation
 
 
@@ -40,6 +42,22 @@ def test_so_they_are_with_segments_and_a_baseline(
     for more in (["--segment", "100s"], ["-p", "p50", "--baseline", ledger]):
         assert main([ledger, "--json", "-q", "--html", str(html), *more]) == 0
         assert draw(json.loads(capsys.readouterr().out)) == html.read_text()
+
+
+@pytest.mark.parametrize("asked", [0.0, 40.0])
+def test_so_they_are_with_what_another_server_did(
+    planted: tuple[Path, World], asked: float
+) -> None:
+    """Its causes are in the page, and notices are there once."""
+    opened = Opened(50.0, asked, asked / 2, 9e6, {"sleep": 4e6}, 1e6, 4e6, {EVIL: 4e6})
+    chain = Chain(("backend",), opened, opened, 70_000.0 if asked else None, ("a", "b"))
+    explanation = replace(tailscope.open(planted[0]).explain("p99"), through=chain)
+    text = page(explanation)
+    assert draw(told(explanation)) == text
+    assert ("the way there and back" in text) == bool(asked)
+    assert len(chain.notices) == 2
+    assert all(text.count(notice) == 1 for notice in chain.notices), chain.notices
+    assert "<script" not in text
 
 
 def test_the_json_of_a_long_ledger_is_bounded(planted: tuple[Path, World]) -> None:

@@ -1,4 +1,4 @@
-"""What another server did while requests waited for it, for the terminal."""
+"""What another server did while requests waited for it, in words and figures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tailscope.statistics.chain import Chain, Opened, words
 SMALL = 0.01
 MOST = 8
 WIDTHS = (34, 14, 14)
+Row = tuple[str, str, str]
 
 
 def render(chain: Chain, target: str, terminal: Terminal) -> Iterator[str]:
@@ -20,24 +21,43 @@ def render(chain: Chain, target: str, terminal: Terminal) -> Iterator[str]:
         yield from terminal.wrapped(sentence, indent="  ")
     if chain.every.asked <= 0:
         return
-    rows = [("mean per span", f"from {target} on", "all spans")]
-    rows.append(line("downstream", chain.tail.downstream_ns, chain.every.downstream_ns))
-    for name in listed(chain, "causes"):
-        rows.append(
-            line(f"  {name}", chain.tail.causes.get(name, 0), chain.every.causes.get(name, 0))
-        )
-    rows.append(line("  the way there and back", chain.tail.path_ns, chain.every.path_ns))
-    rows.append(line("  not opened", chain.tail.closed_ns, chain.every.closed_ns))
-    head, *rest = terminal.table(rows, WIDTHS, indent="  ")
+    whole, *parts = lines(chain)
+    indented = ((f"  {name}", *figures) for name, *figures in parts)
+    head, *rest = terminal.table([header(target), whole, *indented], WIDTHS, indent="  ")
     before, after = terminal.paint(DIM)
     yield before + head + after
     yield from rest
-    if names := listed(chain, "names"):
-        parts = (f"{name} {duration(chain.tail.names.get(name, 0))}" for name in names)
-        yield from terminal.wrapped(f"of it by request: {', '.join(parts)}", indent="  ")
+    if sentence := by_request(chain):
+        yield from terminal.wrapped(sentence, indent="  ")
 
 
-def line(name: str, tail_ns: float, every_ns: float) -> tuple[str, str, str]:
+def header(target: str) -> Row:
+    """What the columns are."""
+    return ("mean per span", f"from {target} on", "all spans")
+
+
+def lines(chain: Chain) -> list[Row]:
+    """The time that spans waited, and what of it was which cause of the other server."""
+    tail, every = chain.tail, chain.every
+    return [
+        line("downstream", tail.downstream_ns, every.downstream_ns),
+        *(
+            line(name, tail.causes.get(name, 0), every.causes.get(name, 0))
+            for name in listed(chain, "causes")
+        ),
+        line("the way there and back", tail.path_ns, every.path_ns),
+        line("not opened", tail.closed_ns, every.closed_ns),
+    ]
+
+
+def by_request(chain: Chain) -> str:
+    """Which requests of the other server took the time of slow spans; "" if none is known."""
+    names = listed(chain, "names")
+    parts = (f"{name} {duration(chain.tail.names.get(name, 0))}" for name in names)
+    return f"of it by request: {', '.join(parts)}" if names else ""
+
+
+def line(name: str, tail_ns: float, every_ns: float) -> Row:
     """A row of the table."""
     return (name, duration(tail_ns), duration(every_ns))
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tailscope.ledger.causes import MEANING
 from tailscope.ledger.provenance import Measured
-from tailscope.present import charts, code_text, figures
+from tailscope.present import chain_text, charts, code_text, figures
 from tailscope.present.account import intervals, losses
 from tailscope.present.advice import advised
 from tailscope.present.answer import answer
@@ -21,6 +21,7 @@ from tailscope.present.pages.parts import Fact, Panel, Table
 from tailscope.present.pages.units import unbroken
 from tailscope.quantity import count, duration, percent, ratio, span_of_time
 from tailscope.statistics.blame import words
+from tailscope.statistics.chain import words as chain_words
 from tailscope.statistics.explanation import Cause, Explanation
 
 #: Other span names in the table.
@@ -44,6 +45,7 @@ def context(explanation: Explanation) -> dict[str, Any]:
         "facts": facts(explanation),
         "careful": (*explanation.provenance.warnings, *explanation.notes),
         **causes(explanation),
+        "through": through(explanation),
         "flames": flames(explanation),
         "distribution": distribution(explanation),
         "composition": composition(explanation),
@@ -181,6 +183,22 @@ def timeline(explanation: Explanation) -> Panel:
     """When the tail happened."""
     found = charts.seen_causes([block.causes_ns for block in explanation.timeline], 0.05)
     return Panel("", picture(charts.timeline, explanation, HALF), legend=keys(found))
+
+
+def through(explanation: Explanation) -> dict[str, Any] | None:
+    """What another server did meanwhile, where its ledger is there."""
+    chain = explanation.through
+    if chain is None:
+        return None
+    target = explanation.target.name
+    opened = chain.every.asked > 0
+    return {
+        "sentences": [sentence[:1].upper() + sentence[1:] for sentence in chain_words(chain)],
+        "table": Table("means", chain_text.header(target), chain_text.lines(chain))
+        if opened
+        else None,
+        "by_request": chain_text.by_request(chain).capitalize() if opened else "",
+    }
 
 
 def segments(explanation: Explanation) -> dict[str, Any] | None:

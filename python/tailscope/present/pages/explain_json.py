@@ -6,7 +6,7 @@ is not a cause's is refused; all other texts are escaped where the page is writt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tailscope.ledger.stacks import Sampling
 from tailscope.quantity import Interval
 from tailscope.statistics.base import Base, Kind
 from tailscope.statistics.blame import Blame, Blamed
+from tailscope.statistics.chain import Chain, Opened
 from tailscope.statistics.code import CauseCode, Code, FunctionDifference
 from tailscope.statistics.composition import LatencyClass, TailBlock
 from tailscope.statistics.coverage import Coverage
@@ -36,6 +37,7 @@ Given = Mapping[str, Any]
 def explanation(given: Given) -> Explanation:
     """The explanation; its page has the same content as that of the original."""
     method, pictures = given["method"], given["pictures"]
+    through = chain(given.get("through"))
     return Explanation(
         target=parse(given["target"]),
         span=SpanName(**given["span"]),
@@ -60,7 +62,7 @@ def explanation(given: Given) -> Explanation:
         worst=tuple(Worst(**span) for span in given["worst"]),
         segments=segments(given["segments"]),
         curves={name: curve(one) for name, one in pictures["curves"].items()},
-        provenance=provenance(given),
+        provenance=provenance(given, through.notices if through else ()),
         notes=tuple(given["notes"]),
         # What the page does not show.
         **{"tail_mean_ns": 0.0, "median_mean_ns": 0.0, "replayed_share": 0.0, "method": VarMRI()},
@@ -68,6 +70,7 @@ def explanation(given: Given) -> Explanation:
         # Its notices are among the provenance's.
         coverage=Coverage(0.0, {}),
         code=code(given.get("code")),
+        through=through,
     )
 
 
@@ -173,13 +176,22 @@ def curve(given: Given) -> Distribution:
     return found
 
 
-def provenance(given: Given) -> Provenance:
-    """How it was measured."""
+def chain(given: Given | None) -> Chain | None:
+    """What another server did meanwhile."""
+    if given is None:
+        return None
+    opened = {name: Opened(**given[name]) for name in ("tail", "every")}
+    texts = {name: tuple(map(str, given[name])) for name in ("through", "hosts")}
+    return Chain(**given | opened | texts)
+
+
+def provenance(given: Given, others: Sequence[str]) -> Provenance:
+    """How it was measured. Others have these notices."""
     return Provenance(
         recordings=tuple(Measured(**recording) for recording in given["recordings"]),
         not_measured=given["not_measured"],
         rows=given["rows"],
         rows_left_out=given["rows_left_out"],
-        notices=tuple(given["notices"]),
+        notices=tuple(notice for notice in given["notices"] if notice not in others),
         warnings=tuple(given["warnings"]),
     )
