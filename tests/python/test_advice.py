@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tailscope.present.explain_page import page
 from tailscope.present.terminal import plain
 from tailscope.present.text import render
 from tailscope.statistics.blame import Blame, Blamed
+from tailscope.statistics.chain import Chain, Opened
 
 
 def by(name: str, share: float = 0.9) -> Blame:
@@ -89,6 +91,22 @@ def test_the_text_and_the_page_say_it(two_values: Path) -> None:
     assert list(advised(found)) == [("lock", line)]
     assert f"\nwhat to do\n  lock: {line}\n" in render(found)
     assert f"<dt>lock</dt><dd>{line}</dd>" in page(found)
+
+
+def test_what_another_server_did_is_the_line_where_its_ledger_was_opened(make: Make) -> None:
+    slow = np.arange(1000) % 50 == 49
+    ledger = rewrite(
+        make(wall_ns=np.where(slow, 40_000_000, 100_000)),
+        "SELECT * EXCLUDE (row), CASE WHEN wall_ns > 1000000 THEN 39900000 ELSE 0 END AS "
+        "downstream_ns, (wall_ns > 1000000)::BIGINT AS downstream_n FROM {rows}",
+    )
+    explanation = tailscope.open(ledger).explain("p99")
+    line = dict(advised(explanation))["downstream"]
+    assert "--through" in line
+    opened = Opened(10.0, 10.0, 10.0, 8.5e6, {"sleep": 1e6, "runqueue": 7e6}, 5e5, 0.0, {})
+    chain = Chain(("backend",), opened, opened, 0.0, ("a",))
+    line = dict(advised(replace(explanation, through=chain)))["downstream"]
+    assert line == "there it is mostly runqueue: explain backend"
 
 
 def test_a_flat_distribution_needs_no_advice(make: Make) -> None:

@@ -18,14 +18,12 @@ from tailscope.engines.connect import connect
 from tailscope.engines.engine import filled
 from tailscope.engines.overview import LATEST_NS, LONGEST_NS, look_over
 from tailscope.engines.spans import Spans
-from tailscope.ledger.causes import RUNNING
+from tailscope.ledger.causes import DOWNSTREAM, RUNNING
 from tailscope.ledger.ledger import CHAIN, Ledger
 
 if TYPE_CHECKING:
     from ibis.expr.types import BooleanValue
 
-#: The cause of the time that other servers took.
-DOWNSTREAM = "downstream"
 #: Rows of each kind that are looked at, at most. Of more, every n-th by its start is.
 MOST_CALLS = 200_000
 MOST_SERVED = 4_000_000

@@ -6,6 +6,8 @@ from __future__ import annotations
 RUNNING = "running"
 #: How long a request's data lay ready while its thread did other work.
 QUEUE = "queue"
+#: The time that other servers took.
+DOWNSTREAM = "downstream"
 #: Waiting for a CPU, and whom the recorder blames where the CPU was idle and had to wake up.
 RUNQUEUE, IDLE = "runqueue", "(idle)"
 

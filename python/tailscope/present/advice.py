@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tailscope.ledger.causes import IDLE, RUNNING
+from tailscope.ledger.causes import DOWNSTREAM, IDLE, RUNNING
 from tailscope.statistics.blame import Blame
 
 if TYPE_CHECKING:
@@ -47,10 +47,20 @@ def advised(explanation: Explanation) -> Iterator[tuple[str, str]]:
         return
     lines: dict[str, list[str]] = {}
     for cause in explanation.causes:
-        text = in_code(cause.name, explanation) or advice(cause.name, cause.blame)
+        text = in_other_server(cause.name, explanation) or in_code(cause.name, explanation)
+        text = text or advice(cause.name, cause.blame)
         if matters(cause, above) and text:
             lines.setdefault(text, []).append(cause.name)
     yield from [(", ".join(names), text) for text, names in lines.items()][:MOST]
+
+
+def in_other_server(cause: str, explanation: Explanation) -> str:
+    """Which cause there matters most, where the other server's ledger was opened; else ""."""
+    chain = explanation.through
+    if cause != DOWNSTREAM or chain is None or not chain.tail.causes:
+        return ""
+    largest = max(chain.tail.causes, key=lambda name: chain.tail.causes[name])
+    return f"there it is mostly {largest}: explain {', '.join(chain.through)}"
 
 
 def in_code(cause: str, explanation: Explanation) -> str:

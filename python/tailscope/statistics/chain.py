@@ -23,10 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tailscope.engines.calls import DOWNSTREAM, Calls, Served, calls, is_known, served
+from tailscope.engines.calls import Calls, Served, calls, is_known, served
 from tailscope.engines.grid import bins_of, lower_edge
 from tailscope.engines.spans import Spans
 from tailscope.errors import TailscopeError
+from tailscope.ledger.causes import DOWNSTREAM
 from tailscope.ledger.ledger import Ledger
 from tailscope.quantity import count, duration, percent
 
