@@ -101,7 +101,7 @@ class Client:
             self.socket = context.wrap_socket(self.socket)
 
     def ask(self, times: int) -> None:
-        """So many requests, one after the other."""
+        """Sends this number of requests, one after the other."""
         for _ in range(times):
             self.socket.sendall(REQUEST)
             answer = b""

@@ -113,7 +113,6 @@ pub(crate) fn select(
         uprobes = if config.probes { here } else { uprobes };
         tls = if config.tls { here } else { tls };
     }
-    tls_reads::prepare(open, tls);
     let wanted = uprobes != Uprobes::Nothing;
     for mut map in open.maps_mut() {
         if MAPS.iter().any(|name| map.name() == *name) {
@@ -122,22 +121,26 @@ pub(crate) fn select(
         }
     }
     prepare(open, uprobes);
+    prepare_programs(open, tls_reads::PROGRAMS, tls);
     (uprobes, tls)
 }
 
-/// Has the programs loaded as they will be attached, or not at all.
+/// Has the programs of spans loaded as they will be attached, or not at all.
 pub(crate) fn prepare(open: &mut OpenObject, uprobes: Uprobes) {
-    for name in PROGRAMS {
+    prepare_programs(open, PROGRAMS, uprobes);
+}
+
+fn prepare_programs(open: &mut OpenObject, names: &[&str], uprobes: Uprobes) {
+    for name in names {
         autoload(open, name, uprobes != Uprobes::Nothing);
     }
-    if uprobes == Uprobes::Multi {
-        for mut program in open.progs_mut() {
-            if PROGRAMS
-                .iter()
-                .any(|name| program.name() == *name && name.starts_with("on_uprobe_"))
-            {
-                program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
-            }
+    if uprobes != Uprobes::Multi {
+        return;
+    }
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy();
+        if name.starts_with("on_uprobe_") && names.contains(&&*name) {
+            program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
         }
     }
 }
@@ -231,6 +234,30 @@ pub(crate) fn attach_multi(
     program.attach_uprobe_multi_with_opts(EVERYBODY, file, "", options)
 }
 
+/// Attaches to instructions, by their offsets in the file.
+pub(crate) fn attach_code(
+    program: &libbpf_rs::ProgramMut<'_>,
+    uprobes: Uprobes,
+    file: &Path,
+    offsets: &[u64],
+    cookie: u64,
+    retprobe: bool,
+) -> libbpf_rs::Result<Vec<Link>> {
+    if uprobes == Uprobes::Multi {
+        let places: Vec<(u64, u64)> = offsets.iter().map(|offset| (*offset, 0)).collect();
+        return attach_multi(program, file, &places, cookie, retprobe).map(|link| vec![link]);
+    }
+    let single = |offset: &u64| {
+        let options = UprobeOpts {
+            cookie,
+            retprobe,
+            ..Default::default()
+        };
+        program.attach_uprobe_with_opts(EVERYBODY, file, *offset as usize, options)
+    };
+    offsets.iter().map(single).collect()
+}
+
 impl Probe {
     /// Where it is, if it can be attached to like any other instruction: what libbpf keeps of a note's
     /// arguments, and looks up at each run, is of no use to it.
@@ -285,17 +312,9 @@ pub(crate) fn attach(
                 .attach_usdt_with_opts(EVERYBODY, &probe.file, provider, name, options)
                 .map(|link| vec![link])
         }
-        (Spot::Code(offsets), None) => offsets
-            .iter()
-            .map(|offset| {
-                let options = UprobeOpts {
-                    cookie,
-                    retprobe,
-                    ..Default::default()
-                };
-                program.attach_uprobe_with_opts(EVERYBODY, &probe.file, *offset as usize, options)
-            })
-            .collect(),
+        (Spot::Code(offsets), None) => {
+            attach_code(&program, uprobes, &probe.file, offsets, cookie, retprobe)
+        }
     };
     links.map_err(|e| ProbeError {
         file: probe.file.clone(),

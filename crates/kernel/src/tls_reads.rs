@@ -2,17 +2,14 @@
 
 use std::path::Path;
 
-use libbpf_rs::{Link, Object, OpenObject, ProgramAttachType, UprobeOpts};
+use libbpf_rs::{Link, Object};
 
 use crate::object::program;
-use crate::probes::{EVERYBODY, Uprobes, attach_multi, reason};
-use crate::select::autoload;
+use crate::probes::{Uprobes, attach_code, reason};
 
-/// At a call's begin and at its end.
-const PROGRAMS: [(&str, bool); 2] = [
-    ("on_uprobe_tls_read", false),
-    ("on_uprobe_tls_return", true),
-];
+const AT_BEGIN: &str = "on_uprobe_tls_read";
+const AT_END: &str = "on_uprobe_tls_return";
+pub(crate) const PROGRAMS: &[&str] = &[AT_BEGIN, AT_END];
 
 /// A function that reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,18 +18,6 @@ pub enum TlsRead {
     Returns,
     /// It puts that where its fourth argument points to: `SSL_read_ex`, `SSL_read_early_data`.
     Writes,
-}
-
-/// Has the programs loaded as they will be attached, or not at all.
-pub(crate) fn prepare(open: &mut OpenObject, uprobes: Uprobes) {
-    for (name, _) in PROGRAMS {
-        autoload(open, name, uprobes != Uprobes::Nothing);
-        if uprobes == Uprobes::Multi
-            && let Some(mut program) = open.progs_mut().find(|program| program.name() == name)
-        {
-            program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
-        }
-    }
 }
 
 /// Attaches to functions, each at offsets of a file, in every process that has the file mapped now or
@@ -45,27 +30,13 @@ pub(crate) fn attach(
 ) -> Result<Vec<Link>, String> {
     let mut links = Vec::new();
     // The end first: a begin alone would wait for it.
-    for (name, retprobe) in PROGRAMS.into_iter().rev() {
+    for (name, is_end) in [(AT_END, true), (AT_BEGIN, false)] {
         let program = program(object, name);
         for (function, offsets) in functions {
             let cookie = u64::from(*function == TlsRead::Writes);
-            if uprobes == Uprobes::Multi {
-                let places: Vec<(u64, u64)> = offsets.iter().map(|offset| (*offset, 0)).collect();
-                links.push(attach_multi(&program, file, &places, cookie, retprobe));
-                continue;
-            }
-            let options = || UprobeOpts {
-                cookie,
-                retprobe,
-                ..Default::default()
-            };
-            links.extend(offsets.iter().map(|offset| {
-                program.attach_uprobe_with_opts(EVERYBODY, file, *offset as usize, options())
-            }));
+            let attached = attach_code(&program, uprobes, file, offsets, cookie, is_end);
+            links.extend(attached.map_err(|e| reason(&e))?);
         }
     }
-    links
-        .into_iter()
-        .collect::<libbpf_rs::Result<_>>()
-        .map_err(|e| reason(&e))
+    Ok(links)
 }

@@ -29,7 +29,7 @@ const READS: [(&str, TlsRead); 3] = [
 /// The most files that get probes, and those that one user's processes may bring.
 const MOST_FILES: usize = 64;
 const MOST_OF_USER: usize = 16;
-/// In so many places of a file: each function is there once, or a few times where it was inlined apart.
+/// The most places of a function in a file: more than one are local functions of the same name.
 const MOST_PLACES: usize = 8;
 /// Larger files are not searched.
 const MOST_BYTES: u64 = 1 << 30;
@@ -97,7 +97,7 @@ impl TlsLibraries {
     }
 
     /// Has a process looked into before its requests come in, and waits some time for that.
-    pub(crate) fn expect(&mut self, kernel: &mut Kernel, pid: u32) -> Vec<String> {
+    pub(crate) fn prepare(&mut self, kernel: &mut Kernel, pid: u32) -> Vec<String> {
         let begun = Instant::now();
         let mut notices = Vec::new();
         self.ask(pid);

@@ -13,7 +13,7 @@ struct socket_text {
 	__u8 bytes[SL_TEXT];
 };
 
-/* The first of so many bytes that lie there. Returns how many they are. */
+/* The first of the `length` bytes at this address of the program. Returns how many were read. */
 static __noinline int copy_text(struct socket_text *text, __u64 at, __u32 length)
 {
 	if (!text || !at || !length)

@@ -137,9 +137,10 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct thread *t = thread_of(task);
 	__u32 tgid = task->tgid;
 
-	if (t) { /* of a process that is not watched any more, too: its slot gets free */
+	if (t) {
 		this_cpu()->map = 0;
-		/* Of a process that is not watched any more, the SDK's map may be another's. */
+		/* Its process may be watched no more. Then a slot of ours gets free, but a map of the
+		 * SDK may be another process's by now. */
 		if (t->map < FIRST_SDK_MAP || is_watched(tgid))
 			end_thread(t);
 		else

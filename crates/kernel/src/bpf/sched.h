@@ -206,7 +206,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	on_cpu_ends(prev);
 	cpu = this_cpu();
 	if (!leaves && !enters) {
-		if (unlikely(cpu->map)) /* whoever ran here is not watched any more */
+		if (unlikely(cpu->map)) /* the thread that ran here is not watched any more */
 			cpu->map = cpu->depth = 0;
 		return 0;
 	}

@@ -34,7 +34,7 @@ impl Recorder {
             .extend(start_of(process.pid).map(|start| (process.pid, start)));
         self.expect_sdk(process.pid);
         if let Some(tls) = &mut self.tls {
-            let notices = tls.expect(&mut self.kernel, process.pid);
+            let notices = tls.prepare(&mut self.kernel, process.pid);
             notices
                 .into_iter()
                 .for_each(|notice| self.notices.say_once(notice));

@@ -186,7 +186,7 @@ def timeline(explanation: Explanation) -> Panel:
 
 
 def through(explanation: Explanation) -> dict[str, Any] | None:
-    """What another server did meanwhile, where its ledger is there."""
+    """What another server did while requests waited for it; None without its ledger."""
     chain = explanation.through
     if chain is None:
         return None

@@ -177,7 +177,7 @@ def curve(given: Given) -> Distribution:
 
 
 def chain(given: Given | None) -> Chain | None:
-    """What another server did meanwhile."""
+    """What another server did while requests waited for it."""
     if given is None:
         return None
     opened = {name: Opened(**given[name]) for name in ("tail", "every")}
