@@ -66,10 +66,10 @@ const FILE: &[i64] = &[
     c::SYS_splice,
 ];
 
-/// Those that receive, by what their second argument is.
-const TO_BUFFER: &[i64] = &[c::SYS_read, c::SYS_recvfrom];
-const TO_VECTOR: &[i64] = &[c::SYS_readv];
-const TO_MESSAGE: &[i64] = &[c::SYS_recvmsg];
+/// Those that receive or send, by what their second argument is.
+const BUFFER: &[i64] = &[c::SYS_read, c::SYS_recvfrom, c::SYS_write, c::SYS_sendto];
+const VECTOR: &[i64] = &[c::SYS_readv, c::SYS_writev];
+const MESSAGE: &[i64] = &[c::SYS_recvmsg, c::SYS_sendmsg];
 
 /// Those in which a thread may wake another by a message, a signal or the end of a connection.
 const WAKES: &[i64] = &[
@@ -122,9 +122,9 @@ pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
     }
     for (calls, flag) in [
         (WAKES, shared::KIND_WAKES),
-        (TO_BUFFER, shared::KIND_TO_BUFFER),
-        (TO_VECTOR, shared::KIND_TO_VECTOR),
-        (TO_MESSAGE, shared::KIND_TO_MESSAGE),
+        (BUFFER, shared::KIND_BUFFER),
+        (VECTOR, shared::KIND_VECTOR),
+        (MESSAGE, shared::KIND_MESSAGE),
     ] {
         for &nr in calls {
             if let Some(entry) = kinds.get_mut(nr as usize) {

@@ -132,7 +132,7 @@ impl Recorder {
             steal,
             cpu_at_start,
             pipeline: pipeline(options, &config, output, sampler, counting),
-            requests: Requests::named_by(options.naming),
+            requests: Requests::named_by(options.naming, options.traces),
             tls,
             processes: HashSet::new(),
             ended_processes: Vec::new(),

@@ -30,7 +30,26 @@ enum sl_kind {
 	SL_PASSED_ON = 9,
 	/* what was received on the socket last has been decrypted; extra: the first bytes */
 	SL_PLAIN = 10,
+	/*
+	 * A frame of HTTP/2 was received: headers, data, or the end of a stream. length: the stream;
+	 * detail: enum sl_role and enum sl_frame; since: as of SL_RECEIVE, which is left out on such
+	 * connections; extra: the headers, as they are compressed
+	 */
+	SL_STREAM_RECEIVE = 11,
+	SL_STREAM_SEND = 12, /* the same of a send; since: as of SL_SEND */
+	SL_HEADERS = 13, /* extra: more of the headers of the entry before; detail: enum sl_frame */
+	SL_UNFRAMED = 14, /* where the next frame begins on this connection is not known any more */
 };
+
+/* What a frame of HTTP/2 is; beside enum sl_role. */
+enum sl_frame {
+	SL_BEGINS = 0x04, /* headers: of a request, of an answer, or those that end one */
+	SL_ENDS = 0x08,	  /* nothing more comes on the stream this way */
+	SL_RESETS = 0x10, /* the stream is broken off, both ways */
+	SL_MORE = 0x20,	  /* an entry SL_HEADERS follows */
+	SL_CUT = 0x40,	  /* the headers go on, and that is not told */
+};
+#define SL_ROLE_MASK 0x03
 
 /* In which call a thread waits for a socket. */
 enum sl_wait {
@@ -66,6 +85,8 @@ struct sl_entry {
  * SL_PROTOCOL_BYTES show whether the connection can be followed. They are sent only if it can't. */
 #define SL_TEXT 64
 #define SL_PROTOCOL_BYTES 4
+/* The most bytes of the headers of a request over HTTP/2, a multiple of SL_TEXT. */
+#define SL_HEADERS_MOST 512
 /* The version, trace id, parent id and flags of W3C Trace Context, with a dash between. */
 #define SL_TRACE_BYTES 55
 

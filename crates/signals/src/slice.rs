@@ -61,6 +61,42 @@ pub enum Act {
     PassedOn(u8),
     /// What it has received on this socket last has been decrypted.
     Plain,
+    /// A frame of HTTP/2 was received; [`Slice::length`] is its stream.
+    StreamReceive(Role, Frame),
+    /// The same of a send.
+    StreamSend(Role, Frame),
+    /// More of the headers of the entry before.
+    Headers(Frame),
+    /// Where frames begin on this connection is not known any more.
+    Unframed,
+}
+
+/// What a frame of HTTP/2 is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Headers: of a request, of an answer, or those that end one.
+    pub begins: bool,
+    /// Nothing more comes on the stream this way.
+    pub ends: bool,
+    /// The stream is broken off, both ways.
+    pub resets: bool,
+    /// More of the headers follows.
+    pub more: bool,
+    /// The headers go on, and the rest is not told.
+    pub cut: bool,
+}
+
+impl Frame {
+    fn of(detail: u8) -> Self {
+        let has = |bit| u32::from(detail) & bit != 0;
+        Self {
+            begins: has(slice_abi::SL_BEGINS),
+            ends: has(slice_abi::SL_ENDS),
+            resets: has(slice_abi::SL_RESETS),
+            more: has(slice_abi::SL_MORE),
+            cut: has(slice_abi::SL_CUT),
+        }
+    }
 }
 
 /// What a share of an entry says.
@@ -103,7 +139,7 @@ pub struct Slice {
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// Bytes, or the thread that was woken.
+    /// Bytes, the thread that was woken, or the stream.
     pub length: u32,
     /// Which one of its thread's entries this is.
     pub number: u32,
@@ -114,7 +150,7 @@ pub struct Slice {
     /// What the thread's meter grew by since its entry before.
     pub shares: Vec<Share>,
     /// Of a receive: the first bytes, if it may begin a request. Of a trace: its header's value.
-    /// Of what was decrypted: its first bytes.
+    /// Of what was decrypted: its first bytes. Of a frame: its headers, compressed.
     pub text: Vec<u8>,
     /// Of a socket.
     pub peer: Peer,
@@ -126,7 +162,7 @@ const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
 fn role_of(detail: u8) -> Role {
-    match u32::from(detail) {
+    match u32::from(detail) & slice_abi::SL_ROLE_MASK {
         slice_abi::SL_SERVER => Role::Server,
         slice_abi::SL_CLIENT => Role::Client,
         slice_abi::SL_INTERNAL => Role::Internal,
@@ -146,6 +182,10 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_TRACE => Act::Trace,
         slice_abi::SL_PASSED_ON => Act::PassedOn(detail),
         slice_abi::SL_PLAIN => Act::Plain,
+        slice_abi::SL_STREAM_RECEIVE => Act::StreamReceive(role_of(detail), Frame::of(detail)),
+        slice_abi::SL_STREAM_SEND => Act::StreamSend(role_of(detail), Frame::of(detail)),
+        slice_abi::SL_HEADERS => Act::Headers(Frame::of(detail)),
+        slice_abi::SL_UNFRAMED => Act::Unframed,
         _ => Act::Other,
     }
 }
@@ -220,9 +260,11 @@ impl Entry for Slice {
             Act::Socket(_) if extra >= size_of::<sl_socket>() => {
                 self.peer = peer_of(&bytes[text..]);
             }
-            Act::Receive(_) | Act::Trace | Act::Plain => {
-                self.text.extend(&bytes[text..text + extra])
-            }
+            Act::Receive(_)
+            | Act::Trace
+            | Act::Plain
+            | Act::StreamReceive(..)
+            | Act::Headers(_) => self.text.extend(&bytes[text..text + extra]),
             _ => {}
         }
         Ok(want)

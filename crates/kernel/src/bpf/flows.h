@@ -9,6 +9,7 @@
 #define TAILSCOPE_FLOWS_H
 
 #include "first_bytes.h"
+#include "frames.h"
 #include "slices.h"
 #include "trace_context.h"
 
@@ -20,8 +21,11 @@ struct flow {
 	__u8 decided; /* `role` is known */
 	__u8 held;    /* enum ts_held: why TCP kept back the end of the latest send */
 	__u8 encrypted; /* with TLS: the bytes say nothing of requests */
-	__u8 reserved[3];
+	__u8 framed;	/* it is HTTP/2: requests are streams */
+	__u8 reserved[2];
 	__u64 sent; /* when it had passed that on; 0: not known yet */
+	struct frames received;
+	struct frames sends;
 };
 
 struct {
@@ -220,6 +224,44 @@ static __always_inline bool is_counted(struct slice_cpu *cpu)
 	return place == cpu->drawn;
 }
 
+/* Whether a call on this socket is worth the look for frames of HTTP/2. */
+static __always_inline bool may_be_framed(const struct flow *f)
+{
+	if (f->framed)
+		return true;
+	if (f->role == SL_SERVER)
+		return (f->fresh || f->received.seen) && f->received.looked < FRAMES_LOOKS &&
+		       !f->encrypted;
+	return f->role == SL_CLIENT && f->sends.looked < FRAMES_LOOKS;
+}
+
+/* Whether the call was on a connection of HTTP/2, as far as that is known. Its frames have been told
+ * of then. */
+static __noinline int takes_frames(struct flow *f, struct slice_thread *s, const struct ts_meter *m,
+				   struct sl_entry *e)
+{
+	int found = FRAMES_NONE;
+	struct frames *in;
+	bool receives;
+
+	if (!f || !s || !m || !e)
+		return 0;
+	receives = e->kind == SL_RECEIVE;
+	in = receives ? &f->received : &f->sends;
+	if (!f->framed && f->role == (receives ? SL_SERVER : SL_CLIENT))
+		found = look_for_frames(in, s, m, e->length, true);
+	if (found == FRAMES_FOUND) {
+		f->framed = in->followed = 1;
+		if (in->left) /* the preface: nothing went before it */
+			f->received.followed = f->sends.followed = 1;
+	}
+	if (!f->framed)
+		return found == FRAMES_LIKELY;
+	e->kind = receives ? SL_STREAM_RECEIVE : SL_STREAM_SEND;
+	tell_frames(in, s, m, e);
+	return 1;
+}
+
 static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 {
 	struct sl_entry e = {.kind = SL_RECEIVE};
@@ -249,6 +291,8 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	e.length = length;
 	e.detail = f->role;
 	f->ready = 0;
+	if (length && may_be_framed(f) && takes_frames(f, s, m, &e))
+		return 0;
 	fresh = f->fresh;
 	if (config.tls && length)
 		s->received = f->role == SL_SERVER ? f->cookie : 0;
@@ -298,6 +342,8 @@ static __always_inline int slice_send(struct sock *sk, int length)
 		e.since = f->held;
 	}
 	e.detail = f->role;
+	if (may_be_framed(f) && takes_frames(f, s, m, &e))
+		return 0;
 	write_entry(&e, s, m, NULL);
 	return 0;
 }

@@ -39,12 +39,12 @@ static __always_inline __u64 received_at(void)
 	if (nr < 0 || nr >= SYSCALLS)
 		return 0;
 	kind = config.syscall_kind[nr];
-	if (kind & KIND_TO_BUFFER)
+	if (kind & KIND_BUFFER)
 		return at;
 	/* struct msghdr: a pointer and a length, and then where its vector is */
-	if (kind & KIND_TO_MESSAGE && bpf_probe_read_user(&at, sizeof(at), (void *)(at + 16)))
+	if (kind & KIND_MESSAGE && bpf_probe_read_user(&at, sizeof(at), (void *)(at + 16)))
 		return 0;
-	if (kind & (KIND_TO_MESSAGE | KIND_TO_VECTOR) &&
+	if (kind & (KIND_MESSAGE | KIND_VECTOR) &&
 	    !bpf_probe_read_user(&at, sizeof(at), (void *)at))
 		return at;
 	return 0;

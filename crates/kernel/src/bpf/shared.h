@@ -71,10 +71,10 @@ enum syscall_kind {
 	KIND_FILE, /* the file behind its first argument decides */
 };
 #define KIND_MASK 0x07
-/* Flags: where the call puts what it receives, by its second argument. */
-#define KIND_TO_BUFFER 0x10
-#define KIND_TO_VECTOR 0x20
-#define KIND_TO_MESSAGE 0x40
+/* Flags: where the bytes are that the call receives or sends, by its second argument. */
+#define KIND_BUFFER 0x10
+#define KIND_VECTOR 0x20
+#define KIND_MESSAGE 0x40
 #define KIND_WAKES 0x80 /* the call may wake a thread that waits for a message or a signal */
 
 /* What user space decides before loading. Probabilities are of 2^32. */

@@ -21,6 +21,39 @@ _Static_assert(TS_CAUSES <= 14, "see SL_ENTRY_MAX");
 
 struct rings slice_rings SEC(".maps");
 
+/* Where the bytes of a call are, and how far they have been looked at for frames (frames.h). */
+struct walk {
+	__u64 vector; /* the next piece is told here, */
+	__u64 pieces; /* and so many more */
+	__u64 at;     /* the rest of this piece; 0: it can't be read */
+	__u64 piece;
+	__u64 rest;  /* of the whole */
+	__u64 now;   /* what the entries have in common: */
+	__u64 since; /* as in struct sl_entry */
+	__u64 socket;
+	__u32 last; /* the stream that was told last */
+	__u8 kind;  /* 0: nothing is told */
+	__u8 role;
+	__u8 detail; /* enum sl_frame */
+	__u8 broken;
+};
+
+/* One direction of a connection of HTTP/2. */
+struct frames {
+	__u32 left;	/* of the payload of the frame that goes on */
+	__u32 stream;	/* whose data that is; 0: it is something else */
+	__u32 block;	/* of headers, which are still to be told */
+	__u8 before;	/* so many bytes come before those */
+	__u8 padded;	/* and the first says how many of the last are none */
+	__u8 cut;	/* the headers go on behind `block` */
+	__u8 part[16];	/* the frame's header that goes on, */
+	__u8 have;	/* and how much of it has come */
+	__u8 followed;	/* it is known where frames begin */
+	__u8 looked;	/* so many times in vain */
+	__u8 seen;	/* so many headers of frames, by the count of a byte */
+	__u8 has_begun; /* a frame of headers was among those that were looked at */
+};
+
 /* A thread as the entries so far have left it. */
 struct slice_thread {
 	__u32 tid; /* whose: a slot is used again */
@@ -32,7 +65,8 @@ struct slice_thread {
 	__u32 causes;
 	__u64 received; /* the socket whose latest receive nobody was seen to decrypt; 0: none */
 	__u64 plain;	/* where SSL_read puts what it decrypts, while it runs */
-	__u64 plain_length;  /* and where its length; 0: it returns that */
+	__u64 plain_length; /* and where its length; 0: it returns that */
+	struct walk walk;
 	struct reading seen; /* its meter at the latest entry */
 };
 

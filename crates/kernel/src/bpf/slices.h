@@ -32,7 +32,7 @@ static __always_inline struct slice_cpu *this_slice_cpu(void)
 static __always_inline void describe_wait(struct task_struct *prev, struct sl_entry *e)
 {
 	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(prev);
-	const __u8 receives = KIND_TO_BUFFER | KIND_TO_VECTOR | KIND_TO_MESSAGE;
+	const __u8 receives = KIND_BUFFER | KIND_VECTOR | KIND_MESSAGE;
 	long nr = SYSCALL_NR(regs);
 	__u8 kind;
 

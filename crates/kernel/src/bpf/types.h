@@ -170,6 +170,7 @@ struct bpf_iter__bpf_sk_storage_map {
 struct pt_regs___task {
 	unsigned long di;
 	unsigned long si;
+	unsigned long dx;
 	unsigned long orig_ax;
 	unsigned long bp;
 	unsigned long ip;
@@ -178,6 +179,7 @@ struct pt_regs___task {
 #define SYSCALL_NR(regs) ((long)(regs)->orig_ax)
 #define SYSCALL_ARG0(regs) ((regs)->di)
 #define SYSCALL_ARG1(regs) ((regs)->si)
+#define SYSCALL_ARG2(regs) ((regs)->dx)
 #define USER_IP(regs) ((regs)->ip)
 #define USER_SP(regs) ((regs)->sp)
 #define USER_FP(regs) ((regs)->bp)
@@ -193,6 +195,7 @@ struct pt_regs___task {
 #define SYSCALL_NR(regs) ((long)(regs)->syscallno)
 #define SYSCALL_ARG0(regs) ((regs)->orig_x0)
 #define SYSCALL_ARG1(regs) ((regs)->regs[1])
+#define SYSCALL_ARG2(regs) ((regs)->regs[2])
 #define USER_IP(regs) ((regs)->pc)
 #define USER_SP(regs) ((regs)->sp)
 #define USER_FP(regs) ((regs)->regs[29])

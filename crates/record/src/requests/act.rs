@@ -56,22 +56,19 @@ impl Requests {
     fn receive_request(&mut self, thread: &mut Thread, slice: &Slice) {
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
+        socket.asked = true;
         // Only what a connection's request begins with shows its protocol.
         if socket.open.is_none() {
             match protocol(&slice.text) {
-                Protocol::Http2 => socket.multiplexed = true,
                 Protocol::Tls => {
                     socket.encrypted = true;
                     self.tls.enter(slice.pid);
                 }
-                Protocol::Other => {}
+                Protocol::Http2 | Protocol::Other => {}
             }
         }
-        if socket.multiplexed {
-            self.missed.multiplexed += 1;
-            return;
-        }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
+        let connection = link::connection(&peer, socket.stream);
         let ready = match slice.since {
             0 => slice.at,
             since => since.min(slice.at),
@@ -96,7 +93,7 @@ impl Requests {
                 let request = Request {
                     socket: slice.socket,
                     peer: peer.address,
-                    connection: link::connection(&peer),
+                    connection,
                     pid: slice.pid,
                     ready,
                     name,
@@ -154,11 +151,13 @@ impl Requests {
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
         let peer = socket.peer;
+        let connection = link::connection(&peer, socket.stream);
         let first = if slice.length > 0 {
             socket.calls.pop_front()
         } else {
             None
         };
+        let first = first.map(|call| call.after_all(&self.works));
         if let Some(call) = first {
             socket.answers = Some(call);
         }
@@ -180,7 +179,7 @@ impl Requests {
                 ready,
                 received: slice.at,
                 peer: peer.address,
-                connection: link::connection(&peer),
+                connection,
                 guess: call.guess,
             });
         }
@@ -248,10 +247,12 @@ impl Requests {
     fn answer(&mut self, thread: &mut Thread, slice: &Slice) {
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
+        let asked = socket.asked;
         let open = socket.open.and_then(|work| self.works.root(work));
         let Some(work) = open else {
             let owner = thread.owner;
-            self.missed.continued += u64::from(owner.is_none());
+            // What comes before the first request is a greeting.
+            self.missed.continued += u64::from(asked && owner.is_none());
             self.deliver(thread, owner, slice.at);
             return;
         };
@@ -378,6 +379,8 @@ impl Requests {
             Some(chosen) => chosen,
             None => (self.begin_nobodys(thread, slice.at), false),
         };
+        let mut pending = thread.pending.iter().map(|(of, _)| *of);
+        let other = pending.find(|of| *of != work && !self.works.has_asked(*of));
         self.deliver(thread, Some(work), slice.at);
         self.settle_pending(thread, work, slice.at);
         thread.owner = Some(work);
@@ -394,6 +397,7 @@ impl Requests {
                 work,
                 sent: slice.at,
                 guess,
+                other,
             }),
         }
     }

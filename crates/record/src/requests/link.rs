@@ -52,16 +52,18 @@ pub(crate) struct Links {
     pub(crate) trace: Option<Trace>,
 }
 
-/// The number of a connection of TCP, the same at both of its ends: FNV-1a of both addresses, the
-/// lower one first. `None` for other sockets.
-pub(super) fn connection(peer: &Peer) -> Option<i64> {
+/// The number of a connection of TCP, or of a stream on it, the same at both of its ends: FNV-1a of
+/// both addresses, the lower one first, and then of the stream's number. `None` for other sockets.
+pub(super) fn connection(peer: &Peer, stream: u32) -> Option<i64> {
     if !peer.tcp {
         return None;
     }
     let mut ends = [bytes(peer.local?), bytes(peer.address?)];
     ends.sort_unstable();
     let mut number = 0xcbf2_9ce4_8422_2325u64;
-    for byte in ends.as_flattened() {
+    let stream = stream.to_be_bytes();
+    let stream = if stream == [0; 4] { &[][..] } else { &stream };
+    for byte in ends.as_flattened().iter().chain(stream) {
         number = (number ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
     Some(number as i64)
@@ -98,16 +100,25 @@ mod tests {
     #[test]
     fn both_ends_give_a_connection_the_same_number() {
         let (server, client) = ("10.0.0.9:80", "10.0.0.7:4711");
-        let one = connection(&peer(server, client)).expect("a number");
-        assert_eq!(connection(&peer(client, server)), Some(one));
-        assert_ne!(connection(&peer(server, "10.0.0.7:4712")), Some(one));
-        assert_ne!(connection(&peer("10.0.0.9:81", client)), Some(one));
-        assert_eq!(connection(&Peer::default()), None);
+        let one = connection(&peer(server, client), 0).expect("a number");
+        assert_eq!(connection(&peer(client, server), 0), Some(one));
+        assert_ne!(connection(&peer(server, "10.0.0.7:4712"), 0), Some(one));
+        assert_ne!(connection(&peer("10.0.0.9:81", client), 0), Some(one));
+        assert_eq!(connection(&Peer::default(), 0), None);
+    }
+
+    #[test]
+    fn each_stream_of_a_connection_has_a_number() {
+        let (server, client) = ("10.0.0.9:80", "10.0.0.7:4711");
+        let third = connection(&peer(server, client), 3);
+        assert_eq!(connection(&peer(client, server), 3), third);
+        assert_ne!(connection(&peer(server, client), 5), third);
+        assert_ne!(connection(&peer(server, client), 0), third);
     }
 
     #[test]
     fn the_number_of_a_connection_stays_the_same_in_all_versions() {
-        let number = connection(&peer("127.0.0.1:80", "127.0.0.1:4711"));
+        let number = connection(&peer("127.0.0.1:80", "127.0.0.1:4711"), 0);
         assert_eq!(number, Some(4_707_211_097_701_429_934));
     }
 

@@ -12,6 +12,8 @@
 
 mod account;
 mod act;
+mod hpack;
+mod http2;
 mod link;
 mod name;
 mod socket;
@@ -74,6 +76,8 @@ pub(crate) struct Missed {
 pub(crate) struct Requests {
     /// By which protocol they are named.
     naming: Naming,
+    /// Whether their traces are asked for.
+    traces: bool,
     waiting: Vec<Slice>,
     threads: HashMap<u32, Thread>,
     sockets: HashMap<u64, Socket>,
@@ -82,15 +86,22 @@ pub(crate) struct Requests {
     inboxes: HashMap<u64, VecDeque<(WorkId, u64)>>,
     finished: Vec<Finished>,
     tls: TlsProcesses,
+    /// The number that was given to a stream last: from the highest down, where no socket's is.
+    latest_stream: u64,
+    /// Connections of HTTP/2.
+    connections: usize,
+    /// How often entries of a thread were lost.
+    losses: u64,
     pub(crate) missed: Missed,
     expired: u64,
 }
 
 impl Requests {
-    /// Requests that are named by this protocol.
-    pub(crate) fn named_by(naming: Naming) -> Self {
+    /// Requests that are named by this protocol, with their traces if those are asked for.
+    pub(crate) fn named_by(naming: Naming, traces: bool) -> Self {
         Self {
             naming,
+            traces,
             ..Self::default()
         }
     }
@@ -150,49 +161,33 @@ impl Requests {
         let mut thread = self.threads.remove(&slice.tid).unwrap_or_default();
         if !thread.follows(slice) {
             thread.forget();
+            self.losses += 1;
+        }
+        match slice.act {
+            Act::Socket(_) | Act::Other => {}
+            Act::Block(_) | Act::Run(_) => {}
+            _ => {
+                let segment = thread.segment(slice);
+                thread.run.push(segment);
+            }
         }
         match slice.act {
             Act::Socket(_) => self.introduce(slice),
-            Act::Receive(role) => {
-                let segment = thread.segment(slice);
-                thread.run.push(segment);
-                self.receive(&mut thread, slice, role);
+            Act::Receive(role) => self.receive(&mut thread, slice, role),
+            Act::Send(role) => self.send(&mut thread, slice, role),
+            Act::StreamReceive(role, frame) => {
+                self.receive_stream(&mut thread, slice, role, frame);
             }
-            Act::Send(role) => {
-                let segment = thread.segment(slice);
-                thread.run.push(segment);
-                self.send(&mut thread, slice, role);
-            }
-            Act::Close(role) => {
-                let segment = thread.segment(slice);
-                thread.run.push(segment);
-                if role == Role::Server {
-                    self.end_of(slice.socket, slice.at);
-                    self.sockets.remove(&slice.socket);
-                }
-            }
+            Act::StreamSend(role, frame) => self.send_stream(&mut thread, slice, role, frame),
+            Act::Headers(frame) => self.take_headers(slice, frame),
+            Act::Unframed => self.lose_streams(slice.socket),
+            Act::Close(role) => self.close(slice, role),
             Act::Block(cause) => self.block(&mut thread, slice, cause),
             Act::Run(cause) => self.run(&mut thread, slice, cause),
-            Act::Wake(cause) => {
-                let segment = thread.segment(slice);
-                thread.run.push(segment);
-                self.wake(&mut thread, slice, cause);
-            }
-            Act::Trace => {
-                let segment = thread.segment(slice);
-                thread.run.push(segment);
-                self.join_trace(slice);
-            }
-            Act::Plain => {
-                let segment = thread.segment(slice);
-                thread.run.push(segment);
-                self.name_by_plain(slice);
-            }
-            Act::PassedOn(why) => {
-                let segment = thread.segment(slice);
-                thread.run.push(segment);
-                self.pass_on(slice, why);
-            }
+            Act::Wake(cause) => self.wake(&mut thread, slice, cause),
+            Act::Trace => self.join_trace(slice),
+            Act::Plain => self.name_by_plain(slice),
+            Act::PassedOn(why) => self.pass_on(slice, why),
             Act::Other => {}
         }
         thread.last = slice.at;
@@ -207,6 +202,14 @@ impl Requests {
             ..Socket::default()
         };
         self.sockets.insert(slice.socket, socket);
+    }
+
+    fn close(&mut self, slice: &Slice, role: Role) {
+        self.close_streams(slice.socket, slice.at);
+        if role == Role::Server {
+            self.end_of(slice.socket, slice.at);
+            self.sockets.remove(&slice.socket);
+        }
     }
 
     /// The request that is open on the socket says to which trace it belongs.
@@ -338,6 +341,8 @@ impl Requests {
         }
         if before.1 > MOST_REMEMBERED {
             self.sockets.retain(|_, socket| socket.touched >= old);
+            let framed = self.sockets.values().filter(|s| s.frames.is_some());
+            self.connections = framed.count();
         }
         if before.2 > MOST_REMEMBERED {
             self.threads.retain(|_, thread| thread.last >= old);

@@ -125,6 +125,23 @@ impl Naming {
         }
     }
 
+    /// The name of a request over HTTP/2, by its headers.
+    pub(super) fn name_of_stream(self, method: &[u8], path: &[u8]) -> Option<String> {
+        if !matches!(self, Self::Auto | Self::Http) {
+            return None;
+        }
+        let method = std::str::from_utf8(method).ok()?;
+        if !METHODS.contains(&method) {
+            return None;
+        }
+        let path = path.split(|b| matches!(b, b'?' | b'#')).next()?;
+        Some(match method_of_rpc(path) {
+            Some(call) if method == "POST" => format!("POST {call}"),
+            _ if path.first() != Some(&b'/') => method.to_owned(),
+            _ => format!("{method} {}", template(path, false)),
+        })
+    }
+
     /// The name of a request whose first bytes did not have it, by those that came behind them.
     pub(super) fn name_of_rest(self, text: &[u8], statements: &mut Statements) -> Option<String> {
         match self {
@@ -153,6 +170,19 @@ fn http(text: &[u8]) -> Option<String> {
         return Some(method.to_owned());
     }
     Some(format!("{method} {}", template(path, end.is_none())))
+}
+
+/// The path of a call of gRPC, `/package.Service/Method`, which has no ids but may have long words.
+fn method_of_rpc(path: &[u8]) -> Option<&str> {
+    const LONGEST: usize = 160;
+    let text = std::str::from_utf8(path).ok()?;
+    let (service, method) = text.strip_prefix('/')?.split_once('/')?;
+    let is_word = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_alphabetic())
+            && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    let is_call = service.contains('.') && service.split('.').all(is_word) && is_word(method);
+    (is_call && path.len() <= LONGEST).then_some(text)
 }
 
 /// A path with its numbers and ids folded. `cut`: its last part goes on.
@@ -246,6 +276,33 @@ mod tests {
         ] {
             let name = name_of(Naming::Auto, text.as_bytes());
             assert_eq!(name.as_deref(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_over_http2_is_named_by_its_headers() {
+        for (method, path, expected) in [
+            ("GET", "/users/4711?q=secret", Some("GET /users/{id}")),
+            (
+                "POST",
+                "/shop.v1.ShoppingCartService/Add",
+                Some("POST /shop.v1.ShoppingCartService/Add"),
+            ),
+            (
+                "POST",
+                "/shop.v1.ShoppingCartService/4711",
+                Some("POST /{id}/{id}"),
+            ),
+            ("CONNECT", "", Some("CONNECT")),
+            ("OPTIONS", "*", Some("OPTIONS")),
+            ("MAKE", "/", None),
+        ] {
+            let name = Naming::Auto.name_of_stream(method.as_bytes(), path.as_bytes());
+            assert_eq!(name.as_deref(), expected, "{method} {path}");
+            assert_eq!(
+                Naming::Redis.name_of_stream(method.as_bytes(), path.as_bytes()),
+                None
+            );
         }
     }
 

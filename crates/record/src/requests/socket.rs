@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use tailscope_signals::slice::Peer;
 
+use super::http2::Connection;
 use super::statements::Statements;
-use super::work::WorkId;
+use super::work::{WorkId, Works};
 
 /// A send to another server whose answer has not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,19 @@ pub(super) struct Call {
     pub(super) sent: u64,
     /// Several requests could have sent it: the oldest was taken.
     pub(super) guess: bool,
+    /// Then: one that had not asked anybody. It was that one's if the oldest ends before the answer.
+    pub(super) other: Option<WorkId>,
+}
+
+impl Call {
+    /// Whose it was, as its answer comes in.
+    pub(super) fn after_all(self, works: &Works) -> Self {
+        let work = match self.other {
+            Some(other) if !works.is_live(self.work) => other,
+            _ => self.work,
+        };
+        Self { work, ..self }
+    }
 }
 
 /// A socket of a watched process.
@@ -23,8 +37,12 @@ pub(super) struct Socket {
     pub(super) touched: u64,
     /// The request that is open here.
     pub(super) open: Option<WorkId>,
-    /// Requests overlap on this connection: none of them is recorded.
-    pub(super) multiplexed: bool,
+    /// A request has come in here.
+    pub(super) asked: bool,
+    /// It is of HTTP/2, and its streams are sockets of their own.
+    pub(super) frames: Option<Box<Connection>>,
+    /// The stream of a connection of HTTP/2 that this is; 0: it is no stream.
+    pub(super) stream: u32,
     /// What clients prepared here.
     pub(super) statements: Statements,
     /// Inside of TLS there is HTTP/2.

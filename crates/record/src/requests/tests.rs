@@ -5,6 +5,8 @@ use tailscope_signals::slice::{Act, Role, Share, Slice};
 
 use super::{Finished, Requests};
 
+mod streams;
+
 const LOCK: u8 = abi::TS_LOCK as u8;
 const NETWORK: u8 = abi::TS_NETWORK as u8;
 

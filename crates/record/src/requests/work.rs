@@ -266,6 +266,11 @@ impl Works {
         })
     }
 
+    /// Whether it has asked another server.
+    pub(super) fn has_asked(&self, id: WorkId) -> bool {
+        self.get(id).is_some_and(|work| work.proven)
+    }
+
     /// Whether no request is known for which it is.
     pub(super) fn is_nobodys(&self, id: WorkId) -> bool {
         self.get(id).is_some_and(|work| work.request.is_none())

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The frames of HTTP/2 (RFC 9113, sections 4 and 6) in what a watched server receives and sends, for
+ * the source of spans `request`: on which streams requests begin, go on and end.
+ *
+ * A connection is followed from its preface on. On one that was open before, a receive or send is
+ * looked at whose bytes are whole frames, among them one of headers. Of a frame only its header is
+ * read, and of a request's headers the bytes that are told to the recorder for the name.
+ */
+#ifndef TAILSCOPE_FRAMES_H
+#define TAILSCOPE_FRAMES_H
+
+#include "first_bytes.h"
+#include "slice_ring.h"
+
+#define FRAME_HEADER 9
+#define FRAME_USUAL_MOST (1 << 14) /* longer ones want a setting */
+#define PREFACE 24		   /* "PRI * HTTP/2.0" and more, before a client's first frame */
+#define FRAME_STEPS 1024
+#define FRAMES_LOOKS 64 /* receives or sends of a connection in which frames are looked for */
+#define FRAMES_PROVE 2	/* so many frames in turn are no coincidence */
+
+enum frame_type {
+	FRAME_DATA = 0,
+	FRAME_HEADERS = 1,
+	FRAME_PRIORITY = 2,
+	FRAME_RESET = 3,
+	FRAME_SETTINGS = 4,
+	FRAME_PUSH = 5,
+	FRAME_PING = 6,
+	FRAME_GOAWAY = 7,
+	FRAME_WINDOW = 8,
+	FRAME_CONTINUATION = 9,
+	FRAME_TYPES = 32, /* with those of extensions */
+};
+
+#define FRAME_END_STREAM 0x01
+#define FRAME_END_HEADERS 0x04
+#define FRAME_PADDED 0x08
+#define FRAME_PRIORITIZED 0x20
+
+/* A call that has received or sent on such a connection. Its scalars lie in the thread's walk: of
+ * what is read back from a map the verifier knows nothing, so a loop over them comes to an end. */
+struct call {
+	struct frames *in;
+	struct slice_thread *s;
+	const struct ts_meter *m;
+};
+
+struct piece {
+	__u64 at;
+	__u64 length;
+};
+
+/* Where the bytes of the present call begin. */
+static __noinline int find_bytes(struct walk *w, __u32 length)
+{
+	struct pt_regs___task *regs =
+	    (struct pt_regs___task *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	long nr = SYSCALL_NR(regs);
+	struct piece message;
+	__u8 kind = 0;
+
+	if (!w)
+		return 0;
+	w->vector = w->pieces = w->at = w->piece = 0;
+	w->last = w->broken = 0;
+	w->rest = length;
+	if (nr >= 0 && nr < SYSCALLS)
+		kind = config.syscall_kind[nr];
+	if (kind & KIND_VECTOR) {
+		w->vector = SYSCALL_ARG1(regs);
+		w->pieces = SYSCALL_ARG2(regs);
+	} else if (kind & KIND_MESSAGE && /* struct msghdr */
+		   !bpf_probe_read_user(&message, sizeof(message),
+					(void *)(SYSCALL_ARG1(regs) + 16))) {
+		w->vector = message.at;
+		w->pieces = message.length;
+	} else {
+		w->at = kind & KIND_BUFFER ? SYSCALL_ARG1(regs) : 0;
+		w->piece = length;
+	}
+	return 0;
+}
+
+static __always_inline long next_piece(struct walk *w)
+{
+	struct piece next;
+
+	if (!w->pieces || bpf_probe_read_user(&next, sizeof(next), (void *)w->vector))
+		return 1;
+	w->vector += sizeof(next);
+	w->pieces--;
+	w->at = next.at;
+	w->piece = next.length < w->rest ? next.length : w->rest;
+	return 0;
+}
+
+static __always_inline void pass(struct walk *w, __u64 bytes)
+{
+	if (w->at)
+		w->at += bytes;
+	w->piece -= bytes;
+	w->rest -= bytes;
+}
+
+/* Tells of the frame, with the next bytes of its headers. */
+__noinline int tell_frame(struct frames *in, struct slice_thread *s, const struct ts_meter *m)
+{
+	struct socket_text text = {};
+	struct sl_entry e = {};
+	struct walk *w;
+	__u32 length;
+
+	if (!in || !s || !m)
+		return 0;
+	w = &s->walk;
+	e.at = w->now;
+	e.since = w->since;
+	e.socket = w->socket;
+	e.length = w->last;
+	e.kind = w->kind;
+	length = in->before ? 0 : in->block;
+	length = length < w->piece ? length : w->piece;
+	length = length < SL_TEXT ? length : SL_TEXT;
+	if (length) {
+		e.extra = copy_text(&text, w->at, length);
+		if (!e.extra)
+			in->cut = 1;
+		pass(w, length);
+		in->left -= length;
+		in->block -= length;
+	}
+	e.detail = w->role | w->detail;
+	if (in->block)
+		e.detail |= SL_MORE;
+	else if (in->cut)
+		e.detail |= SL_CUT;
+	write_entry(&e, s, m, e.extra ? &text : NULL);
+	return 0;
+}
+
+/* How many bytes of headers are to be told. */
+static __always_inline void measure_block(struct frames *in, __u32 length, __u8 flags)
+{
+	__u32 before = (flags & FRAME_PADDED ? 1 : 0) + (flags & FRAME_PRIORITIZED ? 5 : 0);
+
+	in->cut = !(flags & FRAME_END_HEADERS) || length < before;
+	if (length <= before)
+		return;
+	in->before = before;
+	in->padded = flags & FRAME_PADDED;
+	in->block = length - before;
+	if (in->block > SL_HEADERS_MOST) {
+		in->block = SL_HEADERS_MOST;
+		in->cut = 1;
+	}
+}
+
+/* The bytes before the headers have come, or some of them. */
+static __always_inline void pass_before(struct walk *w, struct frames *in)
+{
+	__u32 bytes = in->before < w->piece ? in->before : w->piece;
+	__u8 padding = 0;
+
+	if (in->padded) {
+		if (bpf_probe_read_user(&padding, 1, (void *)w->at))
+			in->cut = 1;
+		in->padded = 0;
+		if (in->block > padding)
+			in->block -= padding;
+		else
+			in->cut = in->block = 1;
+	}
+	in->before -= bytes;
+	in->left -= bytes;
+	pass(w, bytes);
+}
+
+/* Whether a frame of which nothing is known yet is such as programs send. */
+static __always_inline bool is_usual(__u8 type, __u8 flags, __u32 length)
+{
+	__u8 known = type == FRAME_HEADERS ? 0x2d : type == FRAME_DATA ? 0x09 : 0x01;
+
+	return type < FRAME_CONTINUATION && !(flags & ~known) && length <= FRAME_USUAL_MOST;
+}
+
+/* Whether a frame may look like this. */
+static __always_inline bool is_frame(__u8 type, __u32 length, __u32 stream)
+{
+	if (type >= FRAME_TYPES || stream >> 31)
+		return false;
+	switch (type) {
+	case FRAME_DATA:
+	case FRAME_HEADERS:
+	case FRAME_CONTINUATION:
+	case FRAME_PUSH:
+		return stream;
+	case FRAME_RESET:
+		return stream && length == 4;
+	case FRAME_PRIORITY:
+		return stream && length == 5;
+	case FRAME_SETTINGS:
+		return !stream && length % 6 == 0;
+	case FRAME_PING:
+		return !stream && length == 8;
+	case FRAME_GOAWAY:
+		return !stream && length >= 8;
+	case FRAME_WINDOW:
+		return length == 4;
+	default:
+		return true;
+	}
+}
+
+/* The header of a frame is complete. */
+static __always_inline long begin_frame(struct walk *w, const struct call *c)
+{
+	struct frames *in = c->in;
+	const __u8 *h = in->part;
+	__u32 length = (__u32)h[0] << 16 | h[1] << 8 | h[2];
+	__u32 stream = (__u32)h[5] << 24 | h[6] << 16 | h[7] << 8 | h[8];
+	__u8 type = h[3], flags = h[4], ends;
+
+	in->have = 0;
+	if (!is_frame(type, length, stream) || (!w->kind && !is_usual(type, flags, length))) {
+		w->broken = 1;
+		return 1;
+	}
+	in->seen++;
+	in->left = length;
+	in->stream = type == FRAME_DATA ? stream : 0;
+	if (type == FRAME_HEADERS)
+		in->has_begun = 1;
+	if (!w->kind || (type != FRAME_DATA && type != FRAME_HEADERS && type != FRAME_RESET))
+		return 0;
+	ends = type != FRAME_RESET && flags & FRAME_END_STREAM ? SL_ENDS : 0;
+	if (type == FRAME_DATA && !ends && (stream == w->last || !length))
+		return 0;
+	w->last = stream;
+	w->detail = ends;
+	in->block = in->before = in->cut = 0;
+	if (type == FRAME_RESET)
+		w->detail |= SL_RESETS;
+	if (type == FRAME_HEADERS) {
+		w->detail |= SL_BEGINS;
+		if (config.names && w->role == SL_SERVER && w->kind == SL_STREAM_RECEIVE)
+			measure_block(in, length, flags);
+	}
+	tell_frame(in, c->s, c->m);
+	return 0;
+}
+
+static long step(__u32 number, const struct call *c)
+{
+	struct walk *w = &c->s->walk;
+	struct frames *in = c->in;
+	__u64 bytes;
+
+	if (!w->rest)
+		return 1;
+	if (!w->piece)
+		return next_piece(w);
+	if (in->block && in->left) {
+		if (in->before) {
+			if (!w->at)
+				return 1;
+			pass_before(w, in);
+			return 0;
+		}
+		w->kind = SL_HEADERS;
+		w->detail = 0;
+		tell_frame(in, c->s, c->m);
+		w->kind = SL_STREAM_RECEIVE;
+		return 0;
+	}
+	if (in->left) {
+		bytes = in->left < w->piece ? in->left : w->piece;
+		pass(w, bytes);
+		in->left -= bytes;
+		return 0;
+	}
+	if (!w->at)
+		return 1;
+	if (!in->have && w->piece >= FRAME_HEADER) {
+		if (bpf_probe_read_user(in->part, FRAME_HEADER, (void *)w->at))
+			return 1;
+		pass(w, FRAME_HEADER);
+		return begin_frame(w, c);
+	}
+	if (bpf_probe_read_user(&in->part[in->have & 15], 1, (void *)w->at))
+		return 1;
+	pass(w, 1);
+	in->have++;
+	return in->have < FRAME_HEADER ? 0 : begin_frame(w, c);
+}
+
+/* What is known of where frames begin. */
+enum framing {
+	FRAMES_NONE = 0,
+	FRAMES_LIKELY, /* what has come so far could be frames */
+	FRAMES_FOUND,  /* one begins where the bytes of this call do */
+};
+
+static __always_inline void expect_frame(struct frames *in)
+{
+	in->left = in->stream = in->block = 0;
+	in->have = in->before = in->cut = in->seen = 0;
+}
+
+/* Looks for frames in the bytes that this call has received or sent: a client's preface; whole frames;
+ * or, where a program receives headers and payloads by turns, the second frame that fits. `begun`:
+ * one of them has to be of headers. */
+__noinline int look_for_frames(struct frames *in, struct slice_thread *s, const struct ts_meter *m,
+			       __u32 length, bool begun)
+{
+	struct call c = {.in = in, .s = s, .m = m};
+	struct walk *w;
+	__u32 first = 0;
+	bool boundary;
+
+	if (!in || !s || !m || in->looked >= FRAMES_LOOKS)
+		return FRAMES_NONE;
+	in->looked++;
+	w = &s->walk;
+	find_bytes(w, length);
+	if (!w->piece && next_piece(w))
+		return FRAMES_NONE;
+	if (w->piece >= sizeof(first) && w->at)
+		bpf_probe_read_user(&first, sizeof(first), (void *)w->at);
+	if (protocol_of(first) == PROTOCOL_HTTP2) {
+		expect_frame(in);
+		in->left = PREFACE;
+		return FRAMES_FOUND;
+	}
+	boundary = !in->left && !in->have;
+	if (boundary && in->seen >= FRAMES_PROVE && in->has_begun) {
+		expect_frame(in);
+		return FRAMES_FOUND;
+	}
+	if (!in->seen)
+		in->has_begun = !begun;
+	w->kind = 0;
+	bpf_loop(FRAME_STEPS, step, &c, 0);
+	if (w->broken || w->rest) {
+		expect_frame(in);
+		return FRAMES_NONE;
+	}
+	if (boundary && !in->left && !in->have && in->has_begun) {
+		expect_frame(in);
+		return FRAMES_FOUND;
+	}
+	return FRAMES_LIKELY;
+}
+
+/* Tells of the frames in the bytes that this call has received or sent: `model` says what of the
+ * socket. */
+__noinline int tell_frames(struct frames *in, struct slice_thread *s, const struct ts_meter *m,
+			   const struct sl_entry *model)
+{
+	struct call c = {.in = in, .s = s, .m = m};
+	struct walk *w;
+
+	if (!in || !s || !m || !model)
+		return 0;
+	w = &s->walk;
+	if (!in->followed)
+		in->followed = look_for_frames(in, s, m, model->length, false) == FRAMES_FOUND;
+	w->now = model->at;
+	w->since = model->since;
+	w->socket = model->socket;
+	w->role = model->detail;
+	w->kind = model->kind;
+	w->detail = 0;
+	if (in->followed) {
+		find_bytes(w, model->length);
+		if (in->left && in->stream) { /* it begins with more of a stream's data */
+			w->last = in->stream;
+			tell_frame(in, s, m);
+		}
+		bpf_loop(FRAME_STEPS, step, &c, 0);
+		if (!w->broken && !w->rest)
+			return 0;
+		in->followed = in->looked = 0;
+	}
+	w->kind = SL_UNFRAMED;
+	w->last = w->detail = in->block = in->cut = 0;
+	tell_frame(in, s, m);
+	return 0;
+}
+
+#endif
