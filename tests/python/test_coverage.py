@@ -78,7 +78,7 @@ def test_json_has_the_counts_and_the_shares(make: Make, explain: Command) -> Non
     ("uncovered", "words"),
     [
         ({"pipelined": 9_000}, "90 % of the requests are not in this recording: they were pipe"),
-        ({"unanswered": 111}, "10 % of the requests are not in this recording: their connection"),
+        ({"unanswered": 111}, "10 % of the requests are not in this recording: their client"),
         ({"continued": 20}, "2.0 % of the requests have answers that continued after the end"),
         ({"ambiguous": 30}, "3.0 % of the requests overlapped, or other threads worked for them"),
         ({"unnamed": 200}, "20 % of the requests are named `(other)`"),
@@ -204,8 +204,8 @@ def test_a_ledger_without_a_row_says_which_requests_came(tmp_path: Path, explain
     assert "is empty: no span ended" in said(multiplexed=0, continued=0)
     assert "has no row: 1,200 requests came, and they came over HTTP/2" in said(multiplexed=1_200)
     assert (
-        "has no row: 9 requests came: 7 over HTTP/2, on whose connections requests overlap; "
-        "2 without an answer before their connection ended"
+        "has no row: 9 requests came: 7 over HTTP/2, where --span request tells most requests apart; "
+        "2 without an answer before their client gave up or their connection ended"
     ) in said(multiplexed=7, unanswered=2)
 
 

@@ -129,7 +129,7 @@ pub struct Record {
     #[arg(long, value_name = "EVENTS")]
     pub counters: Option<String>,
 
-    /// Keep the trace and parent ids of requests with a W3C `traceparent` header (HTTP/1, --span
+    /// Keep the trace and parent ids of HTTP requests with a W3C `traceparent` header (--span
     /// request)
     #[arg(long)]
     pub traceparent: bool,

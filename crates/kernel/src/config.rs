@@ -37,6 +37,8 @@ pub struct Config {
     pub tls: bool,
     /// Whether their `traceparent` headers are looked for (likewise).
     pub traces: bool,
+    /// Whether the headers of requests over HTTP/2 are read, for names or traces (likewise).
+    pub headers: bool,
     /// The time, in ns, that each sample of a stack stands for; `None`: no stacks.
     pub stacks: Option<u64>,
 }
@@ -52,6 +54,7 @@ impl Default for Config {
             names: false,
             tls: false,
             traces: false,
+            headers: false,
             stacks: None,
         }
     }
@@ -111,7 +114,8 @@ pub(crate) fn configure(
         // A worker's thread shows what it works for only when the request ends.
         stacks_everywhere: (config.sockets == Some(SocketSpans::Slices)).into(),
         tls: config.tls.into(),
-        reserved: [0; 3],
+        headers: config.headers.into(),
+        reserved: [0; 2],
         stack_period_ns: config.stacks.unwrap_or(1),
         syscall_kind: syscalls::kinds(),
     };

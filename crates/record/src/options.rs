@@ -73,6 +73,7 @@ impl Options {
             names: sockets == Some(SocketSpans::Slices) && self.naming != Naming::None,
             tls: self.names_tls(),
             traces: self.traces,
+            headers: self.traces || matches!(self.naming, Naming::Auto | Naming::Http),
             stacks: self.stacks.then_some(PERIOD_NS),
         }
     }

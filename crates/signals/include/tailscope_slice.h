@@ -38,7 +38,8 @@ enum sl_kind {
 	SL_STREAM_RECEIVE = 11,
 	SL_STREAM_SEND = 12, /* the same of a send; since: as of SL_SEND */
 	SL_HEADERS = 13, /* extra: more of the headers of the entry before; detail: enum sl_frame */
-	SL_UNFRAMED = 14, /* where the next frame begins on this connection is not known any more */
+	/* where frames begin on this connection is not known; detail: SL_BEGINS for a receive */
+	SL_UNFRAMED = 14,
 };
 
 /* What a frame of HTTP/2 is; beside enum sl_role. */
@@ -85,8 +86,10 @@ struct sl_entry {
  * SL_PROTOCOL_BYTES show whether the connection can be followed. They are sent only if it can't. */
 #define SL_TEXT 64
 #define SL_PROTOCOL_BYTES 4
-/* The most bytes of the headers of a request over HTTP/2, a multiple of SL_TEXT. */
-#define SL_HEADERS_MOST 512
+/* The most bytes of the headers of a request over HTTP/2, and of those in one entry. Behind them are
+ * four bytes that number such entries of a connection. */
+#define SL_HEADERS_MOST 4096
+#define SL_HEADERS_PART 60
 /* The version, trace id, parent id and flags of W3C Trace Context, with a dash between. */
 #define SL_TRACE_BYTES 55
 

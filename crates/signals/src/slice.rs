@@ -67,8 +67,11 @@ pub enum Act {
     StreamSend(Role, Frame),
     /// More of the headers of the entry before.
     Headers(Frame),
-    /// Where frames begin on this connection is not known any more.
-    Unframed,
+    /// Where frames begin on this connection is not known.
+    Unframed {
+        /// This was learnt at a receive.
+        received: bool,
+    },
 }
 
 /// What a frame of HTTP/2 is.
@@ -152,6 +155,8 @@ pub struct Slice {
     /// Of a receive: the first bytes, if it may begin a request. Of a trace: its header's value.
     /// Of what was decrypted: its first bytes. Of a frame: its headers, compressed.
     pub text: Vec<u8>,
+    /// Of headers of HTTP/2: which part of those of their connection this is.
+    pub part: u32,
     /// Of a socket.
     pub peer: Peer,
 }
@@ -185,7 +190,9 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_STREAM_RECEIVE => Act::StreamReceive(role_of(detail), Frame::of(detail)),
         slice_abi::SL_STREAM_SEND => Act::StreamSend(role_of(detail), Frame::of(detail)),
         slice_abi::SL_HEADERS => Act::Headers(Frame::of(detail)),
-        slice_abi::SL_UNFRAMED => Act::Unframed,
+        slice_abi::SL_UNFRAMED => Act::Unframed {
+            received: Frame::of(detail).begins,
+        },
         _ => Act::Other,
     }
 }
@@ -222,6 +229,7 @@ impl Entry for Slice {
         const HEAD: usize = size_of::<sl_entry>();
         const SHARE: usize = size_of::<abi::ts_share>();
         const TEXT: usize = slice_abi::SL_TEXT as usize;
+        const PART: usize = slice_abi::SL_HEADERS_PART as usize;
         let malformed = |want| Err(Malformed::of(bytes.len(), want));
         if bytes.len() < HEAD {
             return malformed(HEAD);
@@ -255,16 +263,19 @@ impl Entry for Slice {
             });
         }
         self.text.clear();
+        self.part = 0;
         self.peer = Peer::default();
         match self.act {
             Act::Socket(_) if extra >= size_of::<sl_socket>() => {
                 self.peer = peer_of(&bytes[text..]);
             }
-            Act::Receive(_)
-            | Act::Trace
-            | Act::Plain
-            | Act::StreamReceive(..)
-            | Act::Headers(_) => self.text.extend(&bytes[text..text + extra]),
+            Act::Receive(_) | Act::Trace | Act::Plain => {
+                self.text.extend(&bytes[text..text + extra])
+            }
+            Act::StreamReceive(..) | Act::Headers(_) if (1..=PART).contains(&extra) => {
+                self.text.extend(&bytes[text..text + extra]);
+                self.part = u32_at(bytes, text + PART);
+            }
             _ => {}
         }
         Ok(want)

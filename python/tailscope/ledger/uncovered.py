@@ -12,12 +12,12 @@ NO_ROW = {
         "pipelined, and counted as one with another",
     ),
     "multiplexed": (
-        "they came over HTTP/2, on whose connections requests overlap",
-        "over HTTP/2, on whose connections requests overlap",
+        "they came over HTTP/2, where --span request tells most requests apart",
+        "over HTTP/2, where --span request tells most requests apart",
     ),
     "unanswered": (
-        "their connection ended before an answer",
-        "without an answer before their connection ended",
+        "their client gave up, or their connection ended, before an answer",
+        "without an answer before their client gave up or their connection ended",
     ),
 }
 #: Rows whose answer went on after a long pause: they are there, and end too early.

@@ -8,162 +8,8 @@
 #ifndef TAILSCOPE_FLOWS_H
 #define TAILSCOPE_FLOWS_H
 
-#include "first_bytes.h"
-#include "frames.h"
-#include "slices.h"
+#include "flow.h"
 #include "trace_context.h"
-
-struct flow {
-	__u64 cookie; /* 0: the recorder does not know of this socket yet */
-	__u64 ready;  /* since when data is waiting; 0: none is */
-	__u8 role;    /* enum sl_role */
-	__u8 fresh;   /* the next receive may begin a request: nothing was received since a send */
-	__u8 decided; /* `role` is known */
-	__u8 held;    /* enum ts_held: why TCP kept back the end of the latest send */
-	__u8 encrypted; /* with TLS: the bytes say nothing of requests */
-	__u8 framed;	/* it is HTTP/2: requests are streams */
-	__u8 reserved[2];
-	__u64 sent; /* when it had passed that on; 0: not known yet */
-	struct frames received;
-	struct frames sends;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct flow);
-} flows SEC(".maps");
-
-#define ECONNRESET 104
-
-struct unix_sock___peer {
-	struct sock *peer;
-} CORE;
-
-static __always_inline struct flow *flow_of(struct sock *sk)
-{
-	return bpf_sk_storage_get(&flows, sk, 0, 0);
-}
-
-static __always_inline struct flow *new_flow(struct sock *sk)
-{
-	struct flow *f = bpf_sk_storage_get(&flows, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-
-	if (!f) {
-		__sync_fetch_and_add(&lost.sockets, 1);
-		return NULL;
-	}
-	f->fresh = 1;
-	return f;
-}
-
-/* The peer of a Unix socket, if it has one. */
-static __always_inline struct sock *unix_peer(struct sock *sk)
-{
-	struct unix_sock *local = bpf_skc_to_unix_sock(sk);
-
-	return local ? BPF_CORE_READ((struct unix_sock___peer *)local, peer) : NULL;
-}
-
-/* Which end of a connection this socket of the current process is. */
-static __noinline int role_of(struct sock *sk)
-{
-	struct tcp_sock *tcp;
-	struct sock *peer;
-
-	switch (sk->__sk_common.skc_family) {
-	case AF_UNIX:
-		if (listens_unix(sk))
-			return SL_SERVER;
-		peer = unix_peer(sk);
-		if (peer && BPF_CORE_READ((struct unix_sock *)peer, addr))
-			return SL_CLIENT;
-		return SL_INTERNAL;
-	case AF_INET:
-	case AF_INET6:
-		tcp = bpf_skc_to_tcp_sock(sk);
-		if (tcp)
-			return tcp_connected(sk, tcp) ? SL_CLIENT : SL_SERVER;
-		if (sk->sk_protocol != IPPROTO_UDP)
-			return SL_SERVER;
-		return BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK ? SL_SERVER
-										     : SL_CLIENT;
-	case AF_VSOCK:
-		return SL_SERVER;
-	default: /* netlink and the like: the kernel's own */
-		return SL_OTHER;
-	}
-}
-
-/* Introduces a socket to the recorder. */
-static __noinline int introduce(struct sock *sk, struct flow *f, struct slice_thread *s,
-				const struct ts_meter *m)
-{
-	struct sl_entry e = {.kind = SL_SOCKET, .extra = sizeof(struct sl_socket)};
-	union {
-		struct sl_socket socket;
-		struct socket_text text;
-	} said = {};
-	struct peer peer = {};
-
-	if (!f || !s || !m)
-		return 0;
-	if (!f->decided) {
-		f->role = role_of(sk);
-		f->decided = 1;
-	}
-	f->cookie = bpf_get_socket_cookie(sk);
-	e.at = bpf_ktime_get_ns();
-	e.socket = f->cookie;
-	e.detail = f->role;
-	peer_of(&peer, sk);
-	__builtin_memcpy(said.socket.address, peer.address, sizeof(peer.address));
-	said.socket.port = peer.port;
-	said.socket.family = peer.family;
-	said.socket.protocol = sk->sk_protocol;
-	said.socket.local_port = sk->__sk_common.skc_num;
-	if (peer.family == AF_INET)
-		*(__u32 *)said.socket.local_address = sk->__sk_common.skc_rcv_saddr;
-	else if (peer.family == AF_INET6)
-		bpf_core_read(said.socket.local_address, 16, &sk->__sk_common.skc_v6_rcv_saddr);
-	if (peer.family == AF_UNIX) {
-		said.socket.own = (__u64)sk;
-		said.socket.peer = (__u64)unix_peer(sk);
-	}
-	write_entry(&e, s, m, &said.text);
-	return 0;
-}
-
-/* The thread that runs here, and its meter; NULL: it is not followed. */
-static __always_inline struct slice_thread *slice_thread_here(struct ts_meter **m)
-{
-	struct cpu *cpu = this_cpu();
-	struct slice_thread *s;
-
-	*m = current_meter(cpu);
-	if (!*m)
-		return NULL;
-	s = slice_thread_at(cpu->map, cpu->slot, *m);
-	if (s && unlikely(!s->pid))
-		s->pid = shown_pid(bpf_get_current_task_btf());
-	return s;
-}
-
-/* The state of a socket that the recorder knows; NULL: nothing is to be said of it. */
-static __always_inline struct flow *known_flow(struct sock *sk, struct slice_thread *s,
-					       const struct ts_meter *m)
-{
-	struct flow *f = flow_of(sk);
-
-	if (unlikely(!f))
-		f = new_flow(sk);
-	if (!f)
-		return NULL;
-	if (unlikely(!f->cookie))
-		introduce(sk, f, s, m);
-	return f->role == SL_OTHER ? NULL : f;
-}
 
 /* Learns when TCP passed on what it kept back, as long as nothing else has been sent here. */
 static __always_inline void note_passed_on(struct flow *f, struct sock *sk, __u64 now)
@@ -235,41 +81,74 @@ static __always_inline bool may_be_framed(const struct flow *f)
 	return f->role == SL_CLIENT && f->sends.looked < FRAMES_LOOKS;
 }
 
-/* Whether the call was on a connection of HTTP/2, as far as that is known. Its frames have been told
- * of then. */
-static __noinline int takes_frames(struct flow *f, struct slice_thread *s, const struct ts_meter *m,
-				   struct sl_entry *e)
+/* Whether the call was on a connection of HTTP/2. Its frames have been told of then. */
+static __always_inline bool takes_frames(struct flow *f, struct slice_thread *s,
+					 const struct ts_meter *m, struct sl_entry *e)
 {
-	int found = FRAMES_NONE;
-	struct frames *in;
-	bool receives;
+	bool receives = e->kind == SL_RECEIVE;
+	struct frames *in = receives ? &f->received : &f->sends;
 
-	if (!f || !s || !m || !e)
-		return 0;
-	receives = e->kind == SL_RECEIVE;
-	in = receives ? &f->received : &f->sends;
-	if (!f->framed && f->role == (receives ? SL_SERVER : SL_CLIENT))
-		found = look_for_frames(in, s, m, e->length, true);
-	if (found == FRAMES_FOUND) {
+	if (!f->framed && f->role == (receives ? SL_SERVER : SL_CLIENT) &&
+	    look_for_frames(in, s, m, e->length, true)) {
 		f->framed = in->followed = 1;
 		if (in->left) /* the preface: nothing went before it */
 			f->received.followed = f->sends.followed = 1;
 	}
 	if (!f->framed)
-		return found == FRAMES_LIKELY;
+		return false;
 	e->kind = receives ? SL_STREAM_RECEIVE : SL_STREAM_SEND;
 	tell_frames(in, s, m, e);
-	return 1;
+	return true;
+}
+
+/* Remembers up to where data has been received. */
+static __always_inline void note_end(struct flow *f, struct sock *sk)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+	if (tcp)
+		f->received.end = tcp->copied_seq;
+}
+
+/* Tells of a receive, with its first bytes where it may begin a request. */
+static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
+					const struct ts_meter *m, struct sl_entry *e)
+{
+	struct socket_text text = {};
+	bool fresh, asked;
+	__u32 length;
+
+	if (!f || !s || !m || !e)
+		return 0;
+	fresh = f->fresh;
+	length = e->length;
+	asked = f->role == SL_SERVER && length;
+	if (asked) {
+		if (fresh)
+			e->extra = config.names ? first_bytes(&text, length)
+						: protocol_bytes(&text, length);
+		if (fresh && protocol_of(*(__u32 *)text.bytes) == PROTOCOL_TLS)
+			f->encrypted = 1;
+		/* MySQL reads its header first, which does not say what is asked. */
+		if (length > SL_PROTOCOL_BYTES)
+			f->fresh = 0;
+	}
+	write_entry(e, s, m, e->extra ? &text : NULL);
+	if (!asked || f->encrypted)
+		return 0;
+	if (config.traces && fresh && is_http(*(__u32 *)text.bytes))
+		find_trace(e, s, m, received_at());
+	if (is_counted(this_slice_cpu()))
+		count_pipelined(length, fresh);
+	return 0;
 }
 
 static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 {
 	struct sl_entry e = {.kind = SL_RECEIVE};
-	struct socket_text text = {};
 	struct slice_thread *s;
 	struct ts_meter *m;
 	struct flow *f;
-	bool fresh;
 
 	if (flags & 0x2002 /* MSG_PEEK, MSG_ERRQUEUE */)
 		return 0;
@@ -291,29 +170,14 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	e.length = length;
 	e.detail = f->role;
 	f->ready = 0;
-	if (length && may_be_framed(f) && takes_frames(f, s, m, &e))
-		return 0;
-	fresh = f->fresh;
 	if (config.tls && length)
 		s->received = f->role == SL_SERVER ? f->cookie : 0;
-	if (f->role == SL_SERVER && length) {
-		if (fresh)
-			e.extra = config.names ? first_bytes(&text, length)
-					       : protocol_bytes(&text, length);
-		if (fresh && protocol_of(*(__u32 *)text.bytes) == PROTOCOL_TLS)
-			f->encrypted = 1;
-		/* MySQL reads its header first, which does not say what is asked. */
-		if (length > SL_PROTOCOL_BYTES)
-			f->fresh = 0;
+	if (length && may_be_framed(f)) {
+		note_end(f, sk);
+		if (takes_frames(f, s, m, &e))
+			return 0;
 	}
-	write_entry(&e, s, m, e.extra ? &text : NULL);
-	if (f->role != SL_SERVER || !length || f->encrypted)
-		return 0;
-	if (config.traces && fresh && is_http(*(__u32 *)text.bytes))
-		find_trace(&e, s, m, received_at());
-	if (is_counted(this_slice_cpu()))
-		count_pipelined(length, fresh);
-	return 0;
+	return tell_receive(f, s, m, &e);
 }
 
 static __always_inline int slice_send(struct sock *sk, int length)
@@ -348,12 +212,29 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	return 0;
 }
 
+/* Remembers up to where data has come in, and that it is now. */
+static __noinline int note_arrival(struct flow *f, struct sock *sk)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	struct frames *in = &f->received;
+	__u32 at = in->arrivals & (ARRIVALS - 1);
+
+	if (!tcp)
+		return 0;
+	in->arrived[at] = bpf_ktime_get_ns();
+	in->until[at] = tcp->rcv_nxt;
+	in->arrivals++;
+	return 0;
+}
+
 static __always_inline int slice_ready(struct sock *sk)
 {
 	struct flow *f = flow_of(sk);
 
 	this_slice_cpu()->data = this_cpu()->depth + 1;
 	this_cpu()->data = 1;
+	if (f && f->framed)
+		note_arrival(f, sk);
 	if (!f || f->ready)
 		return 0;
 	f->ready = bpf_ktime_get_ns();

@@ -16,7 +16,7 @@
 #define FRAME_HEADER 9
 #define FRAME_USUAL_MOST (1 << 14) /* longer ones want a setting */
 #define PREFACE 24		   /* "PRI * HTTP/2.0" and more, before a client's first frame */
-#define FRAME_STEPS 1024
+#define FRAME_STEPS 2048	   /* a frame takes one, but headers some more */
 #define FRAMES_LOOKS 64 /* receives or sends of a connection in which frames are looked for */
 #define FRAMES_PROVE 2	/* so many frames in turn are no coincidence */
 
@@ -31,7 +31,6 @@ enum frame_type {
 	FRAME_GOAWAY = 7,
 	FRAME_WINDOW = 8,
 	FRAME_CONTINUATION = 9,
-	FRAME_TYPES = 32, /* with those of extensions */
 };
 
 #define FRAME_END_STREAM 0x01
@@ -47,39 +46,20 @@ struct call {
 	const struct ts_meter *m;
 };
 
-struct piece {
-	__u64 at;
-	__u64 length;
-};
-
 /* Where the bytes of the present call begin. */
 static __noinline int find_bytes(struct walk *w, __u32 length)
 {
-	struct pt_regs___task *regs =
-	    (struct pt_regs___task *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	long nr = SYSCALL_NR(regs);
-	struct piece message;
-	__u8 kind = 0;
+	struct places p;
 
 	if (!w)
 		return 0;
-	w->vector = w->pieces = w->at = w->piece = 0;
-	w->last = w->broken = 0;
+	find_places(&p);
+	w->vector = p.vector;
+	w->pieces = p.pieces;
+	w->at = p.at;
+	w->piece = p.vector ? 0 : length;
 	w->rest = length;
-	if (nr >= 0 && nr < SYSCALLS)
-		kind = config.syscall_kind[nr];
-	if (kind & KIND_VECTOR) {
-		w->vector = SYSCALL_ARG1(regs);
-		w->pieces = SYSCALL_ARG2(regs);
-	} else if (kind & KIND_MESSAGE && /* struct msghdr */
-		   !bpf_probe_read_user(&message, sizeof(message),
-					(void *)(SYSCALL_ARG1(regs) + 16))) {
-		w->vector = message.at;
-		w->pieces = message.length;
-	} else {
-		w->at = kind & KIND_BUFFER ? SYSCALL_ARG1(regs) : 0;
-		w->piece = length;
-	}
+	w->last = w->broken = 0;
 	return 0;
 }
 
@@ -107,7 +87,6 @@ static __always_inline void pass(struct walk *w, __u64 bytes)
 /* Tells of the frame, with the next bytes of its headers. */
 __noinline int tell_frame(struct frames *in, struct slice_thread *s, const struct ts_meter *m)
 {
-	struct socket_text text = {};
 	struct sl_entry e = {};
 	struct walk *w;
 	__u32 length;
@@ -116,17 +95,18 @@ __noinline int tell_frame(struct frames *in, struct slice_thread *s, const struc
 		return 0;
 	w = &s->walk;
 	e.at = w->now;
-	e.since = w->since;
+	e.since = w->ready;
 	e.socket = w->socket;
 	e.length = w->last;
 	e.kind = w->kind;
 	length = in->before ? 0 : in->block;
 	length = length < w->piece ? length : w->piece;
-	length = length < SL_TEXT ? length : SL_TEXT;
+	length = length < SL_HEADERS_PART ? length : SL_HEADERS_PART;
 	if (length) {
-		e.extra = copy_text(&text, w->at, length);
+		e.extra = copy_text(&s->text, w->at, length);
 		if (!e.extra)
 			in->cut = 1;
+		*(__u32 *)(s->text.bytes + SL_HEADERS_PART) = ++in->told;
 		pass(w, length);
 		in->left -= length;
 		in->block -= length;
@@ -136,7 +116,7 @@ __noinline int tell_frame(struct frames *in, struct slice_thread *s, const struc
 		e.detail |= SL_MORE;
 	else if (in->cut)
 		e.detail |= SL_CUT;
-	write_entry(&e, s, m, e.extra ? &text : NULL);
+	write_entry(&e, s, m, e.extra ? &s->text : NULL);
 	return 0;
 }
 
@@ -188,8 +168,6 @@ static __always_inline bool is_usual(__u8 type, __u8 flags, __u32 length)
 /* Whether a frame may look like this. */
 static __always_inline bool is_frame(__u8 type, __u32 length, __u32 stream)
 {
-	if (type >= FRAME_TYPES || stream >> 31)
-		return false;
 	switch (type) {
 	case FRAME_DATA:
 	case FRAME_HEADERS:
@@ -213,13 +191,33 @@ static __always_inline bool is_frame(__u8 type, __u32 length, __u32 stream)
 	}
 }
 
+/* When the byte before the last `rest` bytes of this receive came in. `since`: when the first that was
+ * not received yet did. */
+static __always_inline __u64 arrived(const struct frames *in, __u32 rest, __u64 since)
+{
+	__u32 at = in->end - rest - 1;
+	__u64 first = 0;
+	bool all = true;
+
+#pragma unroll
+	for (int i = 0; i < ARRIVALS; i++) {
+		__u64 then = in->arrived[i];
+
+		if (!then || (__s32)(in->until[i] - at) <= 0)
+			all = false;
+		else if (!first || then < first)
+			first = then;
+	}
+	return first > since && !all ? first : since; /* all: the right one may be overwritten */
+}
+
 /* The header of a frame is complete. */
 static __always_inline long begin_frame(struct walk *w, const struct call *c)
 {
 	struct frames *in = c->in;
 	const __u8 *h = in->part;
 	__u32 length = (__u32)h[0] << 16 | h[1] << 8 | h[2];
-	__u32 stream = (__u32)h[5] << 24 | h[6] << 16 | h[7] << 8 | h[8];
+	__u32 stream = (__u32)(h[5] & 0x7f) << 24 | h[6] << 16 | h[7] << 8 | h[8];
 	__u8 type = h[3], flags = h[4], ends;
 
 	in->have = 0;
@@ -239,12 +237,14 @@ static __always_inline long begin_frame(struct walk *w, const struct call *c)
 		return 0;
 	w->last = stream;
 	w->detail = ends;
+	if (w->kind == SL_STREAM_RECEIVE && in->arrivals)
+		w->ready = arrived(in, w->rest, w->since);
 	in->block = in->before = in->cut = 0;
 	if (type == FRAME_RESET)
 		w->detail |= SL_RESETS;
 	if (type == FRAME_HEADERS) {
 		w->detail |= SL_BEGINS;
-		if (config.names && w->role == SL_SERVER && w->kind == SL_STREAM_RECEIVE)
+		if (config.headers && w->role == SL_SERVER && w->kind == SL_STREAM_RECEIVE)
 			measure_block(in, length, flags);
 	}
 	tell_frame(in, c->s, c->m);
@@ -278,7 +278,8 @@ static long step(__u32 number, const struct call *c)
 		bytes = in->left < w->piece ? in->left : w->piece;
 		pass(w, bytes);
 		in->left -= bytes;
-		return 0;
+		if (in->left || !w->piece)
+			return 0;
 	}
 	if (!w->at)
 		return 1;
@@ -295,62 +296,62 @@ static long step(__u32 number, const struct call *c)
 	return in->have < FRAME_HEADER ? 0 : begin_frame(w, c);
 }
 
-/* What is known of where frames begin. */
-enum framing {
-	FRAMES_NONE = 0,
-	FRAMES_LIKELY, /* what has come so far could be frames */
-	FRAMES_FOUND,  /* one begins where the bytes of this call do */
-};
-
 static __always_inline void expect_frame(struct frames *in)
 {
 	in->left = in->stream = in->block = 0;
 	in->have = in->before = in->cut = in->seen = 0;
 }
 
-/* Looks for frames in the bytes that this call has received or sent: a client's preface; whole frames;
- * or, where a program receives headers and payloads by turns, the second frame that fits. `begun`:
- * one of them has to be of headers. */
+/* Whether a client's preface begins here. Not inlined: its stack is not to lie under that of `step`. */
+static __noinline int is_preface(const struct walk *w)
+{
+	__u64 first[PREFACE / 8] = {};
+
+	if (!w || w->piece < PREFACE || bpf_probe_read_user(first, PREFACE, (void *)w->at))
+		return false;
+	return first[0] == 0x5448202a20495250 /* "PRI * HT" */ &&
+	       first[1] == 0x0a0d302e322f5054 /* "TP/2.0\r\n" */ &&
+	       first[2] == 0x0a0d0a0d4d530a0d /* "\r\nSM\r\n\r\n" */;
+}
+
+/* Whether a frame begins where the bytes of this call do, that has received or sent them. They are a
+ * client's preface, or whole frames; or two frames came before them, where a program receives headers
+ * and payloads by turns. `begun`: one of them has to be of headers. */
 __noinline int look_for_frames(struct frames *in, struct slice_thread *s, const struct ts_meter *m,
 			       __u32 length, bool begun)
 {
 	struct call c = {.in = in, .s = s, .m = m};
+	bool boundary, found;
 	struct walk *w;
-	__u32 first = 0;
-	bool boundary;
 
 	if (!in || !s || !m || in->looked >= FRAMES_LOOKS)
-		return FRAMES_NONE;
+		return 0;
 	in->looked++;
 	w = &s->walk;
 	find_bytes(w, length);
 	if (!w->piece && next_piece(w))
-		return FRAMES_NONE;
-	if (w->piece >= sizeof(first) && w->at)
-		bpf_probe_read_user(&first, sizeof(first), (void *)w->at);
-	if (protocol_of(first) == PROTOCOL_HTTP2) {
+		return 0;
+	if (is_preface(w)) {
 		expect_frame(in);
 		in->left = PREFACE;
-		return FRAMES_FOUND;
+		return 1;
 	}
 	boundary = !in->left && !in->have;
-	if (boundary && in->seen >= FRAMES_PROVE && in->has_begun) {
-		expect_frame(in);
-		return FRAMES_FOUND;
+	found = boundary && in->seen >= FRAMES_PROVE && in->has_begun;
+	if (!found) {
+		if (!in->seen)
+			in->has_begun = !begun;
+		w->kind = 0;
+		bpf_loop(FRAME_STEPS, step, &c, 0);
+		if (w->broken || w->rest || !in->seen) {
+			expect_frame(in);
+			return 0;
+		}
+		found = boundary && !in->left && !in->have && in->has_begun;
 	}
-	if (!in->seen)
-		in->has_begun = !begun;
-	w->kind = 0;
-	bpf_loop(FRAME_STEPS, step, &c, 0);
-	if (w->broken || w->rest) {
+	if (found)
 		expect_frame(in);
-		return FRAMES_NONE;
-	}
-	if (boundary && !in->left && !in->have && in->has_begun) {
-		expect_frame(in);
-		return FRAMES_FOUND;
-	}
-	return FRAMES_LIKELY;
+	return found;
 }
 
 /* Tells of the frames in the bytes that this call has received or sent: `model` says what of the
@@ -365,9 +366,9 @@ __noinline int tell_frames(struct frames *in, struct slice_thread *s, const stru
 		return 0;
 	w = &s->walk;
 	if (!in->followed)
-		in->followed = look_for_frames(in, s, m, model->length, false) == FRAMES_FOUND;
+		in->followed = look_for_frames(in, s, m, model->length, false);
 	w->now = model->at;
-	w->since = model->since;
+	w->since = w->ready = model->since;
 	w->socket = model->socket;
 	w->role = model->detail;
 	w->kind = model->kind;
@@ -383,8 +384,9 @@ __noinline int tell_frames(struct frames *in, struct slice_thread *s, const stru
 			return 0;
 		in->followed = in->looked = 0;
 	}
+	w->detail = w->kind == SL_STREAM_RECEIVE && w->role == SL_SERVER ? SL_BEGINS : 0;
 	w->kind = SL_UNFRAMED;
-	w->last = w->detail = in->block = in->cut = 0;
+	w->last = in->block = in->cut = 0;
 	tell_frame(in, s, m);
 	return 0;
 }

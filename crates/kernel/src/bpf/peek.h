@@ -27,27 +27,55 @@ struct {
 	__type(value, struct peeked);
 } peeked SEC(".maps");
 
-/* Where the system call of this thread has put what it received; 0: not known. */
-static __always_inline __u64 received_at(void)
+/* Memory of a program: struct iovec. */
+struct piece {
+	__u64 at;
+	__u64 length;
+};
+
+/* Where the bytes are that the system call of this thread has received or sent: in one piece, or in
+ * as many as lie in a vector. Both 0: not known. */
+struct places {
+	__u64 at;
+	__u64 vector;
+	__u64 pieces;
+};
+
+static __always_inline void find_places(struct places *p)
 {
 	struct pt_regs___task *regs =
 	    (struct pt_regs___task *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	long nr = SYSCALL_NR(regs);
-	__u64 at = SYSCALL_ARG1(regs);
-	__u8 kind;
+	__u64 at = SYSCALL_ARG1(regs), pieces = SYSCALL_ARG2(regs);
+	struct piece vector = {};
+	__u8 kind = 0;
 
-	if (nr < 0 || nr >= SYSCALLS)
-		return 0;
-	kind = config.syscall_kind[nr];
-	if (kind & KIND_BUFFER)
-		return at;
-	/* struct msghdr: a pointer and a length, and then where its vector is */
-	if (kind & KIND_MESSAGE && bpf_probe_read_user(&at, sizeof(at), (void *)(at + 16)))
-		return 0;
-	if (kind & (KIND_MESSAGE | KIND_VECTOR) &&
-	    !bpf_probe_read_user(&at, sizeof(at), (void *)at))
-		return at;
-	return 0;
+	if (nr >= 0 && nr < SYSCALLS)
+		kind = config.syscall_kind[nr];
+	barrier_var(at); /* the verifier wants each register's load apart from those of the stack */
+	barrier_var(pieces);
+	p->at = kind & KIND_BUFFER ? at : 0;
+	p->vector = p->pieces = 0;
+	if (kind & KIND_VECTOR) {
+		p->vector = at;
+		p->pieces = pieces;
+	} else if (kind & KIND_MESSAGE) { /* struct msghdr: a pointer and a length before it */
+		bpf_probe_read_user(&vector, sizeof(vector), (void *)(at + 16));
+		p->vector = vector.at;
+		p->pieces = vector.length;
+	}
+}
+
+/* Where the system call of this thread has put the first of what it received; 0: not known. */
+static __always_inline __u64 received_at(void)
+{
+	struct places p;
+	__u64 at = 0;
+
+	find_places(&p);
+	if (p.at || !p.vector)
+		return p.at;
+	return bpf_probe_read_user(&at, sizeof(at), (void *)p.vector) ? 0 : at;
 }
 
 static __always_inline __u32 four(const struct peeked *p, __u32 at)

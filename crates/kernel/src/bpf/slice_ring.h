@@ -29,7 +29,8 @@ struct walk {
 	__u64 piece;
 	__u64 rest;  /* of the whole */
 	__u64 now;   /* what the entries have in common: */
-	__u64 since; /* as in struct sl_entry */
+	__u64 since; /* as in struct sl_entry, of the whole call, */
+	__u64 ready; /* and of this frame */
 	__u64 socket;
 	__u32 last; /* the stream that was told last */
 	__u8 kind;  /* 0: nothing is told */
@@ -37,6 +38,8 @@ struct walk {
 	__u8 detail; /* enum sl_frame */
 	__u8 broken;
 };
+
+#define ARRIVALS 8 /* a power of two */
 
 /* One direction of a connection of HTTP/2. */
 struct frames {
@@ -52,6 +55,11 @@ struct frames {
 	__u8 looked;	/* so many times in vain */
 	__u8 seen;	/* so many headers of frames, by the count of a byte */
 	__u8 has_begun; /* a frame of headers was among those that were looked at */
+	__u32 told;	/* pieces of headers so far */
+	__u32 end;	/* up to where data has been received, and likewise: */
+	__u32 arrivals; /* what came in last, in turn: */
+	__u32 until[ARRIVALS];
+	__u64 arrived[ARRIVALS]; /* when; 0: nothing yet */
 };
 
 /* A thread as the entries so far have left it. */
@@ -67,7 +75,8 @@ struct slice_thread {
 	__u64 plain;	/* where SSL_read puts what it decrypts, while it runs */
 	__u64 plain_length; /* and where its length; 0: it returns that */
 	struct walk walk;
-	struct reading seen; /* its meter at the latest entry */
+	struct socket_text text; /* of a frame: the stack has no room for it */
+	struct reading seen;	 /* its meter at the latest entry */
 };
 
 /* By the slot of the recorder's own meters. The loader makes it small where nobody asks. */

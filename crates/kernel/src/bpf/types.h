@@ -135,6 +135,7 @@ struct tcp_sock {
 	__u32 mss_cache;
 	__u32 snd_cwnd;
 	__u32 copied_seq;
+	__u32 rcv_nxt;
 	__u32 write_seq;
 	__u8 nonagle : 4;
 	__u32 snd_nxt;

@@ -3,7 +3,6 @@
 use tailscope_signals::slice::{Role, Slice};
 
 use super::name::{Protocol, is_handshake, protocol};
-use super::socket::Call;
 use super::thread::Thread;
 use super::work::{Held, Item, Request, WorkId};
 use super::{DOUBTFUL_FROM_NS, Requests, link};
@@ -12,7 +11,7 @@ use super::{DOUBTFUL_FROM_NS, Requests, link};
 const LONGEST_SEND_NS: u64 = 100_000;
 
 /// The most works that wait in a socket of a pair, and the most calls on a socket.
-const MOST_WAITING: usize = 1024;
+pub(super) const MOST_WAITING: usize = 1024;
 
 impl Requests {
     pub(super) fn receive(&mut self, thread: &mut Thread, slice: &Slice, role: Role) {
@@ -49,6 +48,9 @@ impl Requests {
         thread.handed = false;
         thread.unproven = false;
         if !thread.pending.iter().any(|(of, _)| *of == work) {
+            if thread.pending.len() >= MOST_WAITING {
+                thread.pending.pop_front();
+            }
             thread.pending.push_back((work, at));
         }
     }
@@ -68,13 +70,15 @@ impl Requests {
             }
         }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
+        let is_stream = socket.stream != 0;
         let connection = link::connection(&peer, socket.stream);
         let ready = match slice.since {
             0 => slice.at,
             since => since.min(slice.at),
         };
         let open = open.and_then(|work| self.works.root(work));
-        let work = match open.filter(|work| self.works.is_live(*work)) {
+        // What follows an answer is the next request; but a stream has one, and says when it ends.
+        let work = match open.filter(|work| is_stream || self.works.is_live(*work)) {
             Some(work) => {
                 self.name_by_rest(slice, work);
                 if slice.since != 0
@@ -374,66 +378,14 @@ impl Requests {
     }
 
     /// A send to another server.
-    fn ask(&mut self, thread: &mut Thread, slice: &Slice) {
-        let (work, guess) = match self.choose(thread, slice.at) {
-            Some(chosen) => chosen,
-            None => (self.begin_nobodys(thread, slice.at), false),
-        };
-        let mut pending = thread.pending.iter().map(|(of, _)| *of);
-        let other = pending.find(|of| *of != work && !self.works.has_asked(*of));
-        self.deliver(thread, Some(work), slice.at);
-        self.settle_pending(thread, work, slice.at);
-        thread.owner = Some(work);
-        if let Some(of) = self.works.get_mut(work) {
-            of.proven = true;
-        }
-        let socket = self.sockets.entry(slice.socket).or_default();
-        socket.touched = slice.at;
-        let full = socket.calls.len() >= MOST_WAITING;
-        match socket.calls.back_mut() {
-            Some(call) if call.work == work => call.sent = slice.at,
-            _ if full => self.missed.forgotten += 1,
-            _ => socket.calls.push_back(Call {
-                work,
-                sent: slice.at,
-                guess,
-                other,
-            }),
-        }
-    }
-
-    /// The thread does something of which only a later send can say for whom it is.
-    fn begin_nobodys(&mut self, thread: &Thread, at: u64) -> WorkId {
-        let began = thread.run.first().map_or(at, |first| first.from);
-        let work = self.works.begin(None, at);
-        if let Some(of) = self.works.get_mut(work) {
-            of.busy = thread.after.map(|_| (thread.busy_since, began));
-        }
-        work
-    }
-
-    /// For whom the thread does what does not say so, and whether that is a guess: the oldest work that
-    /// it has not gone on with, else that of its slice.
-    pub(super) fn choose(&mut self, thread: &mut Thread, at: u64) -> Option<(WorkId, bool)> {
-        let works = &self.works;
-        thread.pending.retain(|(work, _)| works.is_live(*work));
-        if let Some((oldest, _)) = thread.pending.front() {
-            return Some((works.root(*oldest)?, thread.pending.len() > 1));
-        }
-        let owner = thread.owner.and_then(|owner| works.root(owner));
-        let owner = owner.filter(|owner| works.is_live(*owner));
-        owner.map(|owner| (owner, false)).or_else(|| {
-            let busy = thread.after.is_some() || !thread.run.is_empty();
-            busy.then(|| (self.begin_nobodys(thread, at), false))
-        })
-    }
-
-    /// The thread goes on with this work: until now it queued.
-    pub(super) fn settle_pending(&mut self, thread: &mut Thread, work: WorkId, at: u64) {
+    /// The thread goes on with this work: until now it queued. False if it did not.
+    pub(super) fn settle_pending(&mut self, thread: &mut Thread, work: WorkId, at: u64) -> bool {
         let is = |of: WorkId| self.works.root(of) == Some(work);
         let place = thread.pending.iter().position(|(of, _)| is(*of));
-        if let Some((_, since)) = place.and_then(|place| thread.pending.remove(place)) {
+        let settled = place.and_then(|place| thread.pending.remove(place));
+        if let Some((_, since)) = settled {
             self.queued(thread, work, since, at);
         }
+        settled.is_some()
     }
 }

@@ -107,7 +107,7 @@ fn decoded((string, coded): (&[u8], bool)) -> Option<Vec<u8>> {
 impl Table {
     /// Nothing is known of it any more.
     pub(super) fn forget(&mut self) {
-        self.entries.clear();
+        self.entries = VecDeque::new();
         self.bytes = 0;
     }
 

@@ -1,17 +1,19 @@
 //! Connections of HTTP/2, on which requests overlap. Each stream is like a connection of its own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tailscope_signals::slice::{Frame, Role, Slice};
 
+use super::Requests;
 use super::hpack::{Headers, Table};
 use super::link::Trace;
 use super::socket::Socket;
 use super::thread::Thread;
-use super::{MOST_REMEMBERED, Requests};
 
-/// So many connections have a table of what their headers refer to. On more, only what a request says
-/// in full gives it a name.
+/// So many streams of a connection are followed at once.
+const MOST_STREAMS: usize = 4096;
+/// On so many connections it is remembered what headers refer to. On more, only on those that are in
+/// use.
 const MOST_TABLES: usize = 8192;
 
 /// A connection of HTTP/2.
@@ -19,41 +21,94 @@ const MOST_TABLES: usize = 8192;
 pub(super) struct Connection {
     /// Streams on which something is open, and the numbers that they have among the sockets.
     streams: HashMap<u32, u64>,
+    /// The highest that has begun: one below it that is not open has ended.
+    highest: u32,
+    /// Those whose answers are complete, but TCP keeps back their ends; and since when.
+    held: Vec<(u64, u64)>,
     table: Table,
-    /// Whether the table is kept from one request to the next.
-    has_table: bool,
-    /// Headers that are not complete, and the request's number among the sockets.
-    block: Vec<u8>,
-    block_of: Option<u64>,
-    /// So many losses of entries there had been when the table was read last.
-    losses: u64,
+    block: Block,
+    /// The number of the latest part of headers.
+    part: Option<u32>,
+}
+
+/// The headers that come in at present.
+#[derive(Debug, Default)]
+struct Block {
+    bytes: Vec<u8>,
+    goes_on: bool,
+    /// A part of it was lost.
+    broken: bool,
+    /// The number among the sockets of the request that they begin; `None`: they begin none.
+    of: Option<u64>,
+}
+
+impl Connection {
+    /// Takes a part of headers. Returns whose they are and what they say, when they are complete and
+    /// begin a request.
+    fn take_headers(&mut self, slice: &Slice, frame: Frame) -> Option<(u64, Headers)> {
+        if !slice.text.is_empty() {
+            let follows = self
+                .part
+                .is_none_or(|part| slice.part == part.wrapping_add(1));
+            self.part = Some(slice.part);
+            if !follows {
+                self.table.forget(); // what was lost may have added to it
+                self.block.broken = !frame.begins;
+            }
+            self.block.bytes.extend(&slice.text);
+        }
+        if frame.more {
+            return None;
+        }
+        let block = std::mem::take(&mut self.block);
+        let headers = self.table.read(&block.bytes, frame.cut || block.broken);
+        Some((block.of.filter(|_| !block.broken)?, headers))
+    }
+
+    fn begin_headers(&mut self, of: Option<u64>) {
+        if self.block.goes_on {
+            self.table.forget(); // the end of those before was lost
+        }
+        self.block = Block {
+            goes_on: true,
+            of,
+            ..Block::default()
+        };
+    }
 }
 
 impl Requests {
-    /// The number of this stream among the sockets. `begins`: it is given one if it has none.
-    fn stream(&mut self, slice: &Slice, begins: bool) -> Option<u64> {
-        let full = self.sockets.len() >= MOST_REMEMBERED;
-        let has_table = self.connections < MOST_TABLES;
+    fn connection(&mut self, socket: u64) -> Option<&mut Connection> {
+        self.sockets.get_mut(&socket)?.frames.as_deref_mut()
+    }
+
+    /// The number of an open stream among the sockets.
+    fn open_stream(&mut self, slice: &Slice) -> Option<u64> {
+        let socket = self.sockets.get_mut(&slice.socket)?;
+        socket.touched = slice.at;
+        let connection = socket.frames.as_deref()?;
+        connection.streams.get(&slice.length).copied()
+    }
+
+    /// Gives a stream that begins a number among the sockets. `None`: it has ended already, or there
+    /// is no room.
+    fn begin_stream(&mut self, slice: &Slice) -> Option<u64> {
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
-        // What was taken for a request before its frames were known.
-        if let Some(work) = socket.open.take() {
-            self.works.end(work);
+        if socket.frames.is_none() {
+            // What came before its frames were known can't be told apart.
+            socket.calls.clear();
+            let before = socket.open.take().and_then(|work| self.works.end(work));
+            self.missed.multiplexed += u64::from(before.is_some());
         }
-        socket.calls.clear();
         let peer = socket.peer;
-        let connection = socket.frames.get_or_insert_with(|| {
-            self.connections += 1;
-            Box::new(Connection {
-                has_table,
-                ..Connection::default()
-            })
-        });
-        if let Some(known) = connection.streams.get(&slice.length) {
-            return Some(*known);
+        let connection = socket.frames.get_or_insert_default();
+        if slice.length <= connection.highest {
+            return None;
         }
-        if !begins || full {
-            self.missed.forgotten += u64::from(begins);
+        connection.highest = slice.length;
+        if connection.streams.len() >= MOST_STREAMS {
+            self.missed.forgotten += 1;
             return None;
         }
         self.latest_stream = self.latest_stream.wrapping_sub(1);
@@ -76,20 +131,25 @@ impl Requests {
         frame: Frame,
     ) {
         let begins = frame.begins && role == Role::Server;
-        let Some(stream) = self.stream(slice, begins) else {
-            return;
+        let open = self.open_stream(slice);
+        let new = if begins && open.is_none() {
+            self.begin_stream(slice)
+        } else {
+            None
         };
-        if frame.resets && role == Role::Server {
-            self.end_stream(slice, stream);
-            return;
+        if let Some(stream) = open.or(new) {
+            if frame.resets && role == Role::Server {
+                self.end_stream(slice, stream);
+                return;
+            }
+            self.receive(thread, &of_stream(slice, stream), role);
+            if role == Role::Client && (frame.ends || frame.resets) {
+                self.end_stream(slice, stream);
+            }
         }
-        self.receive(thread, &of_stream(slice, stream), role);
-        if begins {
-            self.begin_headers(slice, stream);
+        if begins && let Some(connection) = self.connection(slice.socket) {
+            connection.begin_headers(new);
             self.take_headers(slice, frame);
-        }
-        if role == Role::Client && (frame.ends || frame.resets) {
-            self.end_stream(slice, stream);
         }
     }
 
@@ -100,13 +160,26 @@ impl Requests {
         role: Role,
         frame: Frame,
     ) {
+        self.end_held(slice.socket, slice.at);
         let begins = frame.begins && role == Role::Client;
-        let Some(stream) = self.stream(slice, begins) else {
-            return;
-        };
-        self.send(thread, &of_stream(slice, stream), role);
-        if frame.resets || (frame.ends && role == Role::Server) {
-            self.end_stream(slice, stream);
+        let open = self.open_stream(slice);
+        match open {
+            None if begins => {
+                if let Some(stream) = self.begin_stream(slice) {
+                    self.send(thread, &of_stream(slice, stream), role);
+                }
+            }
+            None => {}
+            Some(stream) if frame.resets => self.end_stream(slice, stream),
+            Some(stream) if role == Role::Client => {
+                self.ask_on(thread, &of_stream(slice, stream));
+            }
+            Some(stream) => {
+                self.send(thread, &of_stream(slice, stream), role);
+                if frame.ends {
+                    self.end_answer(slice, stream);
+                }
+            }
         }
     }
 
@@ -118,40 +191,46 @@ impl Requests {
         }
     }
 
-    fn connection(&mut self, socket: u64) -> Option<&mut Connection> {
-        self.sockets.get_mut(&socket)?.frames.as_deref_mut()
+    /// The answer is complete. If TCP keeps back its end, it ends when that is passed on.
+    fn end_answer(&mut self, slice: &Slice, stream: u64) {
+        match self.connection(slice.socket) {
+            Some(connection) if slice.since != 0 => {
+                connection.streams.remove(&slice.length);
+                connection.held.push((stream, slice.at));
+            }
+            _ => self.end_stream(slice, stream),
+        }
     }
 
-    fn begin_headers(&mut self, slice: &Slice, stream: u64) {
-        let losses = self.losses;
-        if let Some(connection) = self.connection(slice.socket) {
-            if connection.block_of.is_some() || connection.losses != losses {
-                connection.table.forget(); // headers in between are not known
-            }
-            connection.losses = losses;
-            connection.block.clear();
-            connection.block_of = Some(stream);
+    /// Ends the answers whose ends were kept back at a send before this time.
+    fn end_held(&mut self, socket: u64, before: u64) {
+        for stream in self.take_held(socket, before) {
+            self.end_of(stream, before);
+            self.sockets.remove(&stream);
+        }
+    }
+
+    fn take_held(&mut self, socket: u64, before: u64) -> Vec<u64> {
+        let Some(connection) = self.connection(socket) else {
+            return Vec::new();
+        };
+        let held = connection.held.extract_if(.., |(_, at)| *at < before);
+        held.map(|(stream, _)| stream).collect()
+    }
+
+    /// TCP has passed on what it kept back on this connection.
+    pub(super) fn pass_on_streams(&mut self, slice: &Slice, why: u8) {
+        for stream in self.take_held(slice.socket, slice.at) {
+            self.pass_on(&of_stream(slice, stream), why);
+            self.end_of(stream, slice.at);
+            self.sockets.remove(&stream);
         }
     }
 
     /// Takes the headers of this entry. They are read when they are complete.
     pub(super) fn take_headers(&mut self, slice: &Slice, frame: Frame) {
-        let losses = self.losses;
-        let Some(connection) = self.connection(slice.socket) else {
-            return;
-        };
-        connection.block.extend(&slice.text);
-        if frame.more {
-            return;
-        }
-        let Some(stream) = connection.block_of.take() else {
-            return;
-        };
-        let lost = connection.losses != losses;
-        let cut = frame.cut || lost || !connection.has_table;
-        let block = std::mem::take(&mut connection.block);
-        let headers = connection.table.read(&block, cut);
-        if !lost {
+        let connection = self.connection(slice.socket);
+        if let Some((stream, headers)) = connection.and_then(|c| c.take_headers(slice, frame)) {
             self.name_by_headers(stream, headers);
         }
     }
@@ -172,28 +251,65 @@ impl Requests {
 
     /// The connection sends no more.
     pub(super) fn close_streams(&mut self, socket: u64, at: u64) {
+        self.end_held(socket, u64::MAX);
         for stream in self.take_streams(socket) {
             self.end_of(stream, at);
             self.sockets.remove(&stream);
         }
     }
 
-    /// Where frames begin is not known any more: nobody can tell when what is open ends.
-    pub(super) fn lose_streams(&mut self, socket: u64) {
+    /// Where frames begin is not known: nobody can tell when what is open ends. `received`: what came
+    /// in now is not told apart, either.
+    pub(super) fn lose_streams(&mut self, socket: u64, received: bool) {
+        self.end_held(socket, u64::MAX);
+        let mut lost = 0;
         for stream in self.take_streams(socket) {
             let open = self.sockets.remove(&stream).and_then(|s| s.open);
             let work = open.and_then(|work| self.works.end(work));
-            self.missed.multiplexed += u64::from(work.is_some());
+            lost += u64::from(work.is_some());
         }
+        self.missed.multiplexed += lost.max(received.into());
     }
 
     fn take_streams(&mut self, socket: u64) -> Vec<u64> {
         let socket = self.sockets.get_mut(&socket);
-        let Some(connection) = socket.and_then(|socket| socket.frames.take()) else {
-            return Vec::new();
+        let connection = socket.and_then(|socket| socket.frames.take());
+        let streams = connection.map(|connection| connection.streams);
+        streams.into_iter().flat_map(HashMap::into_values).collect()
+    }
+
+    /// Forgets sockets that were not touched since then, and the streams of such connections.
+    pub(super) fn forget_sockets(&mut self, before: u64) {
+        let numbers = |connection: &Connection| {
+            let held = connection.held.iter().map(|(stream, _)| *stream);
+            let open = connection.streams.values().copied();
+            open.chain(held).collect::<Vec<_>>()
         };
-        self.connections -= 1;
-        connection.streams.into_values().collect()
+        self.sockets
+            .retain(|_, socket| socket.stream != 0 || socket.touched >= before);
+        let connections = self.sockets.values().filter_map(|s| s.frames.as_deref());
+        let kept: HashSet<_> = connections.flat_map(numbers).collect();
+        let works = &mut self.works;
+        self.sockets.retain(|number, socket| {
+            let keeps = socket.stream == 0 || kept.contains(number);
+            if let Some(work) = socket.open.filter(|_| !keeps) {
+                works.end(work);
+            }
+            keeps
+        });
+    }
+
+    /// Where many connections have a table, those that were not touched since then lose theirs.
+    pub(super) fn bound_tables(&mut self, before: u64) {
+        let framed = self.sockets.values().filter(|s| s.frames.is_some());
+        if framed.count() <= MOST_TABLES {
+            return;
+        }
+        for socket in self.sockets.values_mut().filter(|s| s.touched < before) {
+            if let Some(connection) = &mut socket.frames {
+                connection.table.forget();
+            }
+        }
     }
 }
 

@@ -9,9 +9,12 @@
 //! on with waits in the thread's list, and the next send to another server is the oldest one's. A send
 //! on a request's own socket is certain. Where it shows that a guess was wrong, the answer of the other
 //! server goes to the request that it was for. What stays doubtful is counted as ambiguous.
+//!
+//! On a connection of HTTP/2 requests overlap: each of its streams counts as a socket here.
 
 mod account;
 mod act;
+mod ask;
 mod hpack;
 mod http2;
 mod link;
@@ -57,7 +60,7 @@ const DOUBTFUL_FROM_NS: u64 = 50_000;
 pub(crate) struct Missed {
     /// Rows in which some time may be another request's.
     pub(crate) ambiguous: u64,
-    /// Receives on connections of HTTP/2.
+    /// They were open on a connection of HTTP/2 when it could no longer be followed.
     pub(crate) multiplexed: u64,
     /// The connection ended before an answer.
     pub(crate) unanswered: u64,
@@ -88,10 +91,6 @@ pub(crate) struct Requests {
     tls: TlsProcesses,
     /// The number that was given to a stream last: from the highest down, where no socket's is.
     latest_stream: u64,
-    /// Connections of HTTP/2.
-    connections: usize,
-    /// How often entries of a thread were lost.
-    losses: u64,
     pub(crate) missed: Missed,
     expired: u64,
 }
@@ -161,7 +160,6 @@ impl Requests {
         let mut thread = self.threads.remove(&slice.tid).unwrap_or_default();
         if !thread.follows(slice) {
             thread.forget();
-            self.losses += 1;
         }
         match slice.act {
             Act::Socket(_) | Act::Other => {}
@@ -180,14 +178,17 @@ impl Requests {
             }
             Act::StreamSend(role, frame) => self.send_stream(&mut thread, slice, role, frame),
             Act::Headers(frame) => self.take_headers(slice, frame),
-            Act::Unframed => self.lose_streams(slice.socket),
+            Act::Unframed { received } => self.lose_streams(slice.socket, received),
             Act::Close(role) => self.close(slice, role),
             Act::Block(cause) => self.block(&mut thread, slice, cause),
             Act::Run(cause) => self.run(&mut thread, slice, cause),
             Act::Wake(cause) => self.wake(&mut thread, slice, cause),
             Act::Trace => self.join_trace(slice),
             Act::Plain => self.name_by_plain(slice),
-            Act::PassedOn(why) => self.pass_on(slice, why),
+            Act::PassedOn(why) => {
+                self.pass_on(slice, why);
+                self.pass_on_streams(slice, why);
+            }
             Act::Other => {}
         }
         thread.last = slice.at;
@@ -322,7 +323,8 @@ impl Requests {
     fn expire(&mut self, now: u64) {
         let old = now.saturating_sub(COMPLETE_AFTER_NS);
         let mut complete = Vec::new();
-        for socket in self.sockets.values_mut() {
+        self.bound_tables(old);
+        for socket in self.sockets.values_mut().filter(|s| s.stream == 0) {
             let Some(work) = socket.open else { continue };
             let request = self.works.get(work).and_then(|work| work.request.as_ref());
             if request.is_none_or(|r| r.ended != 0 && r.ended < old) {
@@ -340,9 +342,7 @@ impl Requests {
             self.works.forget_until(old, true);
         }
         if before.1 > MOST_REMEMBERED {
-            self.sockets.retain(|_, socket| socket.touched >= old);
-            let framed = self.sockets.values().filter(|s| s.frames.is_some());
-            self.connections = framed.count();
+            self.forget_sockets(old);
         }
         if before.2 > MOST_REMEMBERED {
             self.threads.retain(|_, thread| thread.last >= old);

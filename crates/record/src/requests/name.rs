@@ -1,6 +1,6 @@
 //! What requests are called, by the first bytes that came in.
 //!
-//! Only fields that say which kind of request it is: of HTTP/1 the method and the path, in which
+//! Only fields that say which kind of request it is: of HTTP the method and the path, in which
 //! numbers and ids are folded, without its query; of Redis and memcached the command; of PostgreSQL and
 //! MySQL the statement without its values. Of a protocol that is not known there is no name.
 
@@ -11,7 +11,7 @@ use super::statements::Statements;
 /// What the first bytes of a connection show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// Requests overlap on it.
+    /// HTTP/2.
     Http2,
     /// Encrypted.
     Tls,
@@ -69,7 +69,7 @@ pub enum Naming {
     /// By the one that their first bytes show.
     #[default]
     Auto,
-    /// HTTP/1: method and path.
+    /// HTTP: method and path.
     Http,
     /// Redis: the command.
     Redis,

@@ -41,6 +41,8 @@ pub(super) struct Thread {
     pub(super) handed: bool,
     /// Work that it received and has not gone on with, oldest first, and since when.
     pub(super) pending: VecDeque<(WorkId, u64)>,
+    /// What it handed to a thread that it woke, since it waited last: it may go on with it all the same.
+    pub(super) handed_on: Vec<WorkId>,
     /// Its present wait.
     pub(super) blocked: Option<Wait>,
     /// The futex at which it waits for something to do.

@@ -9,6 +9,9 @@ use super::thread::{Thread, Wait, since_waking};
 /// A thread that waits so long without work waits for some.
 const LONG_WAIT_NS: u64 = 500_000;
 
+/// So much that it handed to threads between two of its waits is remembered.
+const MOST_HANDED_ON: usize = 64;
+
 impl Requests {
     /// The thread leaves its CPU. If it can't go on: what it did so far is known to be its owner's; what the wait is, only
     /// its end shows.
@@ -100,6 +103,7 @@ impl Requests {
 
     /// What the thread has not gone on with waits for something else since it blocked.
     fn settle_all(&mut self, thread: &mut Thread, since: u64) {
+        thread.handed_on.clear();
         while let Some((work, from)) = thread.pending.pop_front() {
             self.queued(thread, work, from, since);
         }
@@ -123,7 +127,9 @@ impl Requests {
             return;
         };
         self.deliver(thread, Some(work), slice.at);
-        self.settle_pending(thread, work, slice.at);
+        if self.settle_pending(thread, work, slice.at) && thread.handed_on.len() < MOST_HANDED_ON {
+            thread.handed_on.push(work);
+        }
         thread.owner = Some(work);
         thread.handed = true;
         if let Some(woken) = self.threads.get_mut(&slice.length) {

@@ -148,6 +148,8 @@ pub(super) struct Work {
     pub(super) hint: Option<WorkId>,
     /// It has asked another server, so its thread does work for somebody.
     pub(super) proven: bool,
+    /// A call that was taken for another's may be its own.
+    pub(super) may_have_asked: bool,
     /// What was handed over as a part of this.
     pub(super) handed: Vec<WorkId>,
     /// A thread to which this was handed has shown that it works for it.
@@ -266,9 +268,10 @@ impl Works {
         })
     }
 
-    /// Whether it has asked another server.
-    pub(super) fn has_asked(&self, id: WorkId) -> bool {
-        self.get(id).is_some_and(|work| work.proven)
+    /// Whether it has asked another server, or may be the one that has.
+    pub(super) fn may_have_asked(&self, id: WorkId) -> bool {
+        self.get(id)
+            .is_some_and(|work| work.proven || work.may_have_asked)
     }
 
     /// Whether no request is known for which it is.
