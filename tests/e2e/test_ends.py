@@ -110,6 +110,7 @@ def test_a_recording_killed_at_once_says_that_it_was_cut_off(record: Record, run
     going_on = subprocess.run(explain, capture_output=True, text=True, timeout=60)
     recorder.kill()
     cut_off = subprocess.run(explain, capture_output=True, text=True, timeout=60)
+    idle.stop(signal.SIGKILL)  # it heeds SIGTERM between spans only
     assert going_on.returncode == cut_off.returncode == 2
     assert "still runs, and no file has been sealed yet" in going_on.stderr
     assert "was cut off before its first file was sealed" in cut_off.stderr

@@ -337,6 +337,7 @@ def test_a_process_in_a_container_is_probed_by_the_path_that_it_knows(
     assert not Path("/bin/inside").exists()
     recorder = record("-p", inside, "--span", source.format("/bin/inside"), "-d", "2s")
     recorder.wait().clean()
+    container.stop(signal.SIGKILL)  # unshare ignores SIGTERM
     assert ledger.count(recorder.ledger, f"pid = {inside} AND tid = {inside}") > 1000
     assert ledger.count(recorder.ledger, f"pid <> {inside}") == 0
     ledger.check_books(recorder.ledger)

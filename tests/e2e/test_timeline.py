@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -185,6 +186,7 @@ def test_a_jvm_in_a_container_is_told_of_as_any_other(timeline: Begin, folder: P
         told = until(struck, "the JVM collected", 60)
         recorder.stop().clean()
         [jvm] = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        server.stop(signal.SIGKILL)  # unshare ignores SIGTERM
     assert {pause["process"] for pause in told["pauses"]} == {int(jvm)}
     assert any("stop-the-world collection" in pause["name"] for pause in told["pauses"])
     assert all(story["thread"].startswith("java") for story in told["stories"])

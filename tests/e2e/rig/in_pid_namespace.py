@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -88,6 +89,7 @@ def record_further_inside(folder: Path) -> dict[str, Any]:
             recorder.ready()
             answered = ask(port)
             recorder.interrupt().clean()
+            parent.stop(signal.SIGKILL)  # unshare ignores SIGTERM
             return {"pid": int(pid), "answered": answered}
 
 
