@@ -15,7 +15,16 @@ from thirdparty.recording import Recorded
 from thirdparty.verdict import text
 
 SECONDS = 2.0
-CELLS = [(name, mode) for name, case in OWN.items() for mode in case.modes]
+#: Servers of which `make test` has both modes; of the others it has their first.
+IN_BOTH = ("nginx-proxy", "python-threads", "go-workers")
+CELLS = [
+    pytest.param(
+        *(name, mode),
+        marks=[] if name in IN_BOTH or mode == case.modes[0] else pytest.mark.more,
+    )
+    for name, case in OWN.items()
+    for mode in case.modes
+]
 #: Those of which some requests end long after their last send, or come together.
 FOLLOWED = ("python-threads", "java-http", "redis-pipelined")
 

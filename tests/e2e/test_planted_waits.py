@@ -13,7 +13,12 @@ from thirdparty.finding import find
 pytestmark = pytest.mark.measures
 
 
-@pytest.mark.parametrize("name", FAULTS)
+#: `traced` stops a server by ptrace too, and takes half as long.
+SELDOM = {"strace"}
+NAMES = [pytest.param(name, marks=pytest.mark.more if name in SELDOM else []) for name in FAULTS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_keeps_requests_waiting_is_the_first_cause(
     name: str, recordable: None, folder: Path
 ) -> None:
