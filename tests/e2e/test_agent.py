@@ -117,7 +117,7 @@ def test_figures_are_prometheus_own(agent: Start) -> None:
     with memcached(0) as server:
         started = agent(f"pid = {server.pid}", record='spans = ["syscall:ready..send"]')
         assert started.figures()["tailscope_processes"] == 1
-        with load(server, "--rate", 500, "-d", "3s") as asking:
+        with load(server, "--rate", 500, "-d", "3s", "--warmup", "0s") as asking:
             asking.wait().clean()
         figures = started.figures()
         span = "{span=ready..send}"
@@ -143,7 +143,7 @@ def test_two_servers_of_one_name_have_series_of_their_own(agent: Start, folder: 
         rules = (f"pid = {one.pid}", f"pid = {other.pid}")
         started = agent(*rules, record='spans = ["syscall:ready..send"]')
         for server, rate in (one, 300), (other, 600):
-            with load(server, "--rate", rate, "-d", "2s") as asking:
+            with load(server, "--rate", rate, "-d", "1s", "--warmup", "0s") as asking:
                 asking.wait().clean()
         figures = started.figures()
         whole = figures["tailscope_span_duration_seconds_count{span=ready..send}"]
@@ -157,7 +157,7 @@ def test_two_servers_of_one_name_have_series_of_their_own(agent: Start, folder: 
         config = folder / "agent.toml"
         config.write_text(config.read_text().replace("[metrics]", "[metrics]\npid = true"))
         started.reload()
-        with load(other, "--rate", 300, "-d", "1s") as asking:
+        with load(other, "--rate", 300, "-d", "1s", "--warmup", "0s") as asking:
             asking.wait().clean()
         labels = {"process": "memcached", "port": other.port, "pid": other.pid}
         assert of_process(started.figures(), **labels, span="ready..send")
@@ -218,7 +218,7 @@ def test_other_spans_take_other_programs(agent: Start, folder: Path) -> None:
         held = set(bpf.held_by(started.pid))
         started.reload()
         assert "with new kernel programs" in started.err
-        with load(server, "--rate", 500, "-d", "1s") as asking:
+        with load(server, "--rate", 500, "-d", "1s", "--warmup", "0s") as asking:
             asking.wait().clean()
         until(lambda: started.figures()["tailscope_rows_total"] > 300, "requests are recorded")
         assert not held & set(bpf.held_by(started.pid)), "the old programs are gone"

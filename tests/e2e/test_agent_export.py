@@ -103,6 +103,7 @@ def test_a_collector_that_is_slow_gets_what_the_queue_holds(
     assert dropped(figures) > 0
 
 
+@pytest.mark.more
 def test_a_collector_that_never_answers_costs_spans_there_and_none_here(
     agent: Start, run: Run
 ) -> None:

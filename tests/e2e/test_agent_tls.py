@@ -88,7 +88,8 @@ def export(endpoint: str, ca_file: Path | None) -> str:
 
 
 def some_spans(run: Run) -> None:
-    run("loopbench", "--seconds", 1, "--think-us", 5000).wait().clean()
+    """So few that one batch takes them: each batch that fails is tried for 8 s."""
+    run("loopbench", "--spans", 100, "--think-us", 5000).wait().clean()
 
 
 def test_spans_come_to_a_collector_that_shows_a_trusted_certificate(
