@@ -98,7 +98,7 @@ def test_a_reload_that_loads_other_programs_needs_no_more(
         started.reload()
         assert "new kernel programs" in started.err, started.err
         check_holds(started, RUNNING)
-        with load(server, "--rate", 500, "-d", "2s") as asking:
+        with load(server, "--rate", 500, "-d", "2s", "--warmup", "0s") as asking:
             asking.wait().clean()
         until(lambda: started.figures()["tailscope_rows_total"] > 500, "requests are recorded")
         started.stop().clean()
@@ -141,7 +141,7 @@ def test_every_source_of_spans_is_recorded_without_them(
         with memcached(0) as server:
             recorder = record("-p", server.pid, "--span", span).ready()
             check_holds(recorder, RUNNING)
-            with load(server, "--rate", 500, "-d", "2s") as asking:
+            with load(server, "--rate", 500, "-d", "2s", "--warmup", "0s") as asking:
                 asking.wait().clean()
             recorder.interrupt().clean()
             assert ledger.count(recorder.ledger) > 500

@@ -64,7 +64,7 @@ def offered(record: Record, server: Server) -> Path:
     So few that a slow machine answers them with half of a CPU: a full one makes queues of its own.
     """
     recorder = record("-p", server.pid, "--span", "syscall:ready..send").ready()
-    with load(server, "--rate", 1000, "-d", "5s", "--cpu", OTHER) as client:
+    with load(server, "--rate", 1000, "-d", "3s", "--cpu", OTHER) as client:
         client.wait().clean()
     recorder.interrupt().clean()
     return recorder.ledger
