@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rig.agent import LOOPBENCH, Agent, recorded
-from rig.processes import Started
+from rig.processes import Started, favoured
 from rig.servers import free_port, load, memcached
 from rig.waiting import until
 
@@ -90,7 +90,8 @@ def served(port: int) -> int:
 @pytest.mark.measures
 def test_other_programs_take_over_without_a_gap(agent: Start, folder: Path) -> None:
     with memcached(0) as server:
-        started = agent(f"pid = {server.pid}", record='spans = ["syscall:ready..send"]')
+        spans = 'spans = ["syscall:ready..send"]'
+        started = agent(f"pid = {server.pid}", record=spans, under=favoured())
         with load(server, "--rate", 10_000, "-d", "4s", "--keys", 1) as asking:
             until(lambda: started.figures()["tailscope_rows_total"] > 5_000, "it is recorded")
             config = folder / "agent.toml"
