@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -19,13 +17,13 @@ from proof.ports import answers, free_port
 from rig import installed, ledger
 from rig.processes import Started
 from rig.recorder import Recorder, about
+from rig.streams import STREAMS, ask, asking
 from rig.waiting import until
 
 grpc = pytest.importorskip("grpc")
 
 ROOT = Path(installed.LAB.parent.parent)
 RPC_SERVER = ROOT / "lab" / "truth" / "rpcserver.py"
-STREAMS = ROOT / "tests" / "programs" / "streams.js"
 #: What a span and its client's time may differ by, beside the machine's own noise.
 SLACK_NS = 1_000_000
 
@@ -128,31 +126,10 @@ def test_a_connection_that_was_open_before_is_followed(
     assert Counter(row.name for row in rows) == {"request": 50, calls[1].name: 50}
 
 
-def ask(client: subprocess.Popen[str], line: str) -> list[float]:
-    """Has a client send these requests; returns how long each took, in milliseconds."""
-    assert client.stdin is not None
-    assert client.stdout is not None
-    client.stdin.write(line + "\n")
-    client.stdin.flush()
-    return json.loads(client.stdout.readline())
-
-
-@contextmanager
-def asking(port: int) -> Iterator[subprocess.Popen[str]]:
-    """A client with one connection."""
-    command = ["node", str(STREAMS), "ask", str(port)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as client:
-        try:
-            yield client
-        finally:
-            client.kill()
-
-
 def test_a_proxy_of_streams_waits_for_the_streams_that_it_asks(
     record: Callable[..., Recorder], folder: Path
 ) -> None:
-    """Two servers of Node: each request of the first is one of the second, and both are recorded."""
+    """Each request of the first server, of Node, is one of the second; both are recorded."""
     port, backend_port = free_port(), free_port()
     with (
         serving("node", STREAMS, "serve", backend_port, port=backend_port) as behind,

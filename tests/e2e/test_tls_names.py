@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from proof.ports import answers, free_port
 from rig import ledger
 from rig.processes import Started
 from rig.recorder import Recorder, about
+from rig.streams import STREAMS, asking
+from rig.streams import ask as ask_streams
 from rig.waiting import until
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -163,6 +166,47 @@ def test_a_library_that_is_mapped_later_is_found_when_requests_come(
     # The first of them may have come before the last of the probes.
     assert found >= NAMES, (found, unnamed)
     assert set(found) == set(NAMES), found
+
+
+NGINX_HTTP2 = NGINX.replace(" ssl;", " ssl http2;", 1)
+HTTP2 = {
+    "nginx": replace(KINDS["nginx"], text=NGINX_HTTP2),
+    "node": Kind("none", "", ("node", str(STREAMS), "serve", "{port}")),
+}
+
+
+@pytest.mark.parametrize("kind", HTTP2)
+def test_streams_of_http2_inside_of_tls_are_requests_with_names(
+    kind: str, record: Callable[..., Recorder], folder: Path
+) -> None:
+    """Followed from the moment when the recorder says so: then each request has a row."""
+    port = free_port()
+    HTTP2[kind].prepare(folder, port, "TLSv1.3")
+    command = [part.format(port=port) for part in HTTP2[kind].command]
+    with Started(command, cwd=folder) as server:
+        until(lambda: answers(port) or not server.runs, "the server serves its port")
+        assert server.runs, server.wait()
+        recorder = record("--span", "request", "--tls-names", "-p", server.pid).ready()
+        with asking(port, folder) as client:
+
+            def is_followed() -> bool:
+                ask_streams(client, "4 2 GET /before?ms=0 0")
+                return "they are followed from now on" in recorder.err
+
+            until(is_followed, "HTTP/2 inside of TLS is followed")
+            took = ask_streams(client, "100 4 GET /users/17?ms=3 0")
+            ask_streams(client, "20 2 GET /page?secret=1 0")
+        recorder.interrupt().clean()
+    found = Counter(ledger.count_by_span(folder / "ledger"))
+    assert (found["GET /users/{id}"], found["GET /page"]) == (100, 20), found
+    assert set(found) <= {"GET /users/{id}", "GET /page", "GET /before", "request"}, found
+    walls = ledger.query(
+        folder / "ledger",
+        "SELECT min(wall_ns) / 1e6, median(wall_ns) / 1e6 FROM spans "
+        "WHERE span = 'GET /users/{id}'",
+    )
+    least = 2 if kind == "node" else 0  # nginx does not sleep
+    assert least <= walls[0][0] <= walls[0][1] <= statistics.median(took), (walls, took)
 
 
 def test_a_program_without_such_a_library_is_told(

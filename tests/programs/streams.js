@@ -1,13 +1,19 @@
-// HTTP/2 without TLS.
+// HTTP/2, with TLS where the folder has a certificate.
 //   node streams.js serve PORT [BACKEND]   answers after the number of milliseconds in the query; asks
 //                                          the backend first, if there is one
 //   node streams.js ask PORT               for each line "COUNT AT_ONCE METHOD PATH BYTES" of its input:
 //                                          so many requests on one connection; then "[ms, …]"
-const http2 = require("http2");
+const fs = require("fs"), http2 = require("http2");
+
+const tls = fs.existsSync("cert.pem");
+const files = tls ? { key: fs.readFileSync("key.pem"), cert: fs.readFileSync("cert.pem") } : {};
+const connect = (port) =>
+  http2.connect(`http${tls ? "s" : ""}://127.0.0.1:${port}`, { rejectUnauthorized: false });
 
 function serve(port, backend) {
-  const other = backend ? http2.connect(`http://127.0.0.1:${backend}`) : null;
-  http2.createServer().on("stream", (stream, headers) => {
+  const other = backend ? connect(backend) : null;
+  const server = tls ? http2.createSecureServer(files) : http2.createServer();
+  server.on("stream", (stream, headers) => {
     const answer = () => {
       stream.respond({ ":status": 200 });
       stream.end(headers[":path"].startsWith("/large") ? Buffer.alloc(300000) : "done");
@@ -39,7 +45,7 @@ async function ask(session, [count, atOnce, method, path, bytes]) {
 }
 
 async function client(port) {
-  const session = http2.connect(`http://127.0.0.1:${port}`);
+  const session = connect(port);
   for await (const line of require("readline").createInterface({ input: process.stdin }))
     console.log(JSON.stringify(await ask(session, line.split(" "))));
   session.close();

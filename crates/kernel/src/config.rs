@@ -143,6 +143,10 @@ pub(crate) fn configure(
             outcomes.push(map.map(|mut map| map.set_max_entries(1)));
         }
     }
+    if !config.tls {
+        let map = open.maps_mut().find(|map| find(map, "tls_connections"));
+        outcomes.push(map.map(|mut map| map.set_max_entries(1)));
+    }
     if !config.probes {
         // 3 MiB that nobody would use.
         let spans = open.maps_mut().find(|map| find(map, "open_spans_by_slot"));

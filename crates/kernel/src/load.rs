@@ -29,7 +29,7 @@ use crate::sdk_files::SdkFiles;
 use crate::select::{FaultHook, autoload, choose_fault_hook, fentry_refused, select};
 use crate::socket_hooks::choose_socket_hooks;
 use crate::stacks::{self, Stacks};
-use crate::tls_reads::{self, TlsRead};
+use crate::tls_calls::{self, TlsCall};
 use crate::watch_error::WatchError;
 use crate::watched::Watched;
 use crate::{Config, Measurement, Mechanisms, SocketSpans, StackSample, shared};
@@ -326,7 +326,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Has names of requests come from what these functions, at offsets of a file, decrypt for watched
+    /// Has requests come from what these functions, at offsets of a file, decrypt and encrypt for watched
     /// processes ([`Config::tls`]). Others that run them pay the kernel's own cost of the probes.
     ///
     /// # Errors
@@ -334,13 +334,13 @@ impl Kernel {
     pub fn attach_tls(
         &mut self,
         file: &Path,
-        functions: &[(TlsRead, Vec<u64>)],
+        functions: &[(TlsCall, Vec<u64>)],
     ) -> Result<(), String> {
         if self.tls_uprobes == Uprobes::Nothing {
             let uprobes = self.mechanisms.get(Measurement::Uprobe);
             return Err(uprobes.map_or_else(String::new, |uprobes| uprobes.why.clone()));
         }
-        let links = tls_reads::attach(&mut self.object, self.tls_uprobes, file, functions)?;
+        let links = tls_calls::attach(&mut self.object, self.tls_uprobes, file, functions)?;
         self.probe_links.extend(links);
         Ok(())
     }

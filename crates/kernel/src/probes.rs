@@ -11,7 +11,7 @@ use tailscope_process::maps;
 
 use crate::object::{map_of, program};
 use crate::select::{PROBES, autoload};
-use crate::{Config, Measurement, Mechanisms, shared, tls_reads};
+use crate::{Config, Measurement, Mechanisms, shared, tls_calls};
 
 /// How many sources of spans can have probes at a time.
 pub const MAX_PROBE_SOURCES: usize = shared::MAX_SOURCES as usize;
@@ -121,7 +121,7 @@ pub(crate) fn select(
         }
     }
     prepare(open, uprobes);
-    prepare_programs(open, tls_reads::PROGRAMS, tls);
+    prepare_programs(open, tls_calls::PROGRAMS, tls);
     (uprobes, tls)
 }
 

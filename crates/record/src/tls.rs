@@ -14,18 +14,29 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tailscope_kernel::{Kernel, TlsRead};
+use tailscope_kernel::{Kernel, TlsCall};
 use tailscope_process::owner;
 use tailscope_symbols::table;
 
 use crate::Process;
 
-/// OpenSSL's and BoringSSL's functions that read.
-const READS: [(&str, TlsRead); 3] = [
-    ("SSL_read", TlsRead::Returns),
-    ("SSL_read_ex", TlsRead::Writes),
-    ("SSL_read_early_data", TlsRead::Writes),
+/// OpenSSL's and BoringSSL's functions.
+const CALLS: [TlsCall; 5] = [
+    call("SSL_read", false, false),
+    call("SSL_read_ex", false, true),
+    call("SSL_read_early_data", false, true),
+    call("SSL_write", true, false),
+    call("SSL_write_ex", true, true),
 ];
+
+const fn call(name: &'static str, writes: bool, tells_bytes: bool) -> TlsCall {
+    TlsCall {
+        name,
+        writes,
+        tells_bytes,
+    }
+}
+
 /// The most files that get probes, and those that one user's processes may bring.
 const MOST_FILES: usize = 64;
 const MOST_OF_USER: usize = 16;
@@ -40,7 +51,7 @@ const QUEUE: usize = 1024;
 /// How long all processes together may keep a recording from its begin.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-type Functions = Vec<(TlsRead, Vec<u64>)>;
+type Functions = Vec<(TlsCall, Vec<u64>)>;
 
 /// What was found in a process.
 #[derive(Debug)]
@@ -69,6 +80,10 @@ pub(crate) struct TlsLibraries {
     /// Processes of whose requests over TLS it is known already.
     in_use: HashSet<u32>,
     patience: Duration,
+    /// Files in which only the functions that read have probes so far: HTTP/1 needs no others.
+    reading: Vec<(File, Functions)>,
+    /// Whether those that write have some, too.
+    writes: bool,
 }
 
 impl TlsLibraries {
@@ -93,6 +108,8 @@ impl TlsLibraries {
             pending: 0,
             in_use: HashSet::new(),
             patience: PATIENCE,
+            reading: Vec::new(),
+            writes: false,
         })
     }
 
@@ -126,6 +143,20 @@ impl TlsLibraries {
             .collect()
     }
 
+    /// Requests came in over HTTP/2: what is sent shows where each ends. Returns what a person should
+    /// know, the first time.
+    pub(crate) fn attach_to_writes(&mut self, kernel: &mut Kernel) -> Option<String> {
+        let mut why = None;
+        for (file, functions) in self.reading.drain(..) {
+            why = attach_to(kernel, &file, &functions).err().or(why);
+        }
+        let is_first = !std::mem::replace(&mut self.writes, true);
+        is_first.then(|| match why {
+            Some(why) => format!("requests over HTTP/2 in TLS can't be followed: {why}"),
+            None => "some requests come over HTTP/2 in TLS; they are followed from now on".into(),
+        })
+    }
+
     /// False: too many wait, and it goes without names.
     fn ask(&mut self, pid: u32) -> bool {
         let is_asked = self.asks.try_send(pid).is_ok();
@@ -137,10 +168,15 @@ impl TlsLibraries {
         self.pending -= 1;
         let in_use = self.in_use.remove(&answer.pid);
         let mut why = None;
-        for (file, functions) in &answer.new {
-            // A path that leads to this very file whatever happens to its name.
-            let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-            why = kernel.attach_tls(&path, functions).err().or(why);
+        for (file, functions) in answer.new {
+            let (writing, reading): (Functions, Functions) =
+                functions.into_iter().partition(|(call, _)| call.writes);
+            why = attach_to(kernel, &file, &reading).err().or(why);
+            if self.writes {
+                why = attach_to(kernel, &file, &writing).err().or(why);
+            } else {
+                self.reading.push((file, writing));
+            }
         }
         if why.is_none() && in_use {
             why = match answer.found {
@@ -157,6 +193,12 @@ impl TlsLibraries {
             why?
         ))
     }
+}
+
+fn attach_to(kernel: &mut Kernel, file: &File, functions: &Functions) -> Result<(), String> {
+    // A path that leads to this very file whatever happens to its name.
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    kernel.attach_tls(&path, functions)
 }
 
 /// The thread's side.
@@ -231,9 +273,9 @@ fn candidates(pid: u32) -> Vec<File> {
     meant.filter_map(|file| file.open().ok()).collect()
 }
 
-/// Where the functions that read are in a file, by its own symbols.
+/// Where the functions are in a file, by its own symbols; none if it has none that reads.
 fn functions_of(file: &File, bytes: u64) -> Functions {
-    let is_wanted = |symbol: &str| READS.iter().any(|(name, _)| *name == symbol);
+    let is_wanted = |symbol: &str| CALLS.iter().any(|call| call.name == symbol);
     if bytes > MOST_BYTES {
         return Vec::new();
     }
@@ -249,8 +291,12 @@ fn functions_of(file: &File, bytes: u64) -> Functions {
         let offsets = table::offsets(file, &addresses).unwrap_or_default();
         offsets.into_iter().flatten().collect::<Vec<u64>>()
     };
-    let all = READS.iter().map(|(name, read)| (*read, places(name)));
-    all.filter(|(_, places)| !places.is_empty()).collect()
+    let all = CALLS.iter().map(|call| (*call, places(call.name)));
+    let found: Functions = all.filter(|(_, places)| !places.is_empty()).collect();
+    if found.iter().all(|(call, _)| call.writes) {
+        return Vec::new();
+    }
+    found
 }
 
 #[cfg(test)]

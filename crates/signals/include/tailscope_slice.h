@@ -51,6 +51,8 @@ enum sl_frame {
 	SL_CUT = 0x40,	  /* the headers go on, and that is not told */
 };
 #define SL_ROLE_MASK 0x03
+/* SL_STREAM_SEND, in place of enum ts_held: TLS has encrypted it, and it is still to be sent. */
+#define SL_NOT_SENT 255
 
 /* In which call a thread waits for a socket. */
 enum sl_wait {

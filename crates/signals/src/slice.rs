@@ -21,6 +21,9 @@ pub const SENDS: u32 = slice_abi::SL_SENDS;
 /// The same for a call that receives from one socket.
 pub const RECEIVES: u32 = slice_abi::SL_RECEIVES;
 
+/// What [`Slice::since`] of a stream's send is where TLS has encrypted it, and it is still to be sent.
+pub const NOT_SENT: u64 = slice_abi::SL_NOT_SENT as u64;
+
 /// Which end of a connection a socket is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Role {

@@ -195,6 +195,8 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	if (!f)
 		return 0;
 	this_slice_cpu()->data = 0;
+	if (config.tls)
+		s->sent_on = f->cookie;
 	f->fresh = 1;
 	e.at = bpf_ktime_get_ns();
 	e.socket = f->cookie;

@@ -54,6 +54,10 @@ static __noinline int find_bytes(struct walk *w, __u32 length)
 	if (!w)
 		return 0;
 	find_places(&p);
+	if (w->given) {
+		p.at = w->given;
+		p.vector = p.pieces = 0;
+	}
 	w->vector = p.vector;
 	w->pieces = p.pieces;
 	w->at = p.at;

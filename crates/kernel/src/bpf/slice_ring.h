@@ -23,6 +23,7 @@ struct rings slice_rings SEC(".maps");
 
 /* Where the bytes of a call are, and how far they have been looked at for frames (frames.h). */
 struct walk {
+	__u64 given;  /* they lie here, whatever the system call says; 0: they do not */
 	__u64 vector; /* the next piece is told here, */
 	__u64 pieces; /* and so many more */
 	__u64 at;     /* the rest of this piece; 0: it can't be read */
@@ -72,7 +73,10 @@ struct slice_thread {
 	__u32 shares;  /* of the entry that is written now */
 	__u32 causes;
 	__u64 received; /* the socket whose latest receive nobody was seen to decrypt; 0: none */
-	__u64 plain;	/* where SSL_read puts what it decrypts, while it runs */
+	__u64 ssl;	/* in SSL_read or SSL_write: its object, */
+	__u64 sent_on;	/* and the socket on which the thread has sent since its begin */
+	__u64
+	    plain; /* where SSL_read puts what it decrypts, while it runs, or SSL_write finds it */
 	__u64 plain_length; /* and where its length; 0: it returns that */
 	struct walk walk;
 	struct socket_text text; /* of a frame: the stack has no room for it */
@@ -103,7 +107,7 @@ static __always_inline struct slice_thread *slice_thread_at(__u32 map, __u32 slo
 		s->number = 0;
 		s->blocked = 0;
 		s->woken = 0;
-		s->received = s->plain = 0;
+		s->received = s->plain = s->walk.given = 0;
 		read_meter(&s->seen, m);
 	}
 	return s;

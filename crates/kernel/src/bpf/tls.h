@@ -2,7 +2,8 @@
 /*
  * What a library for TLS has decrypted, for the source of spans `request`: what the kernel receives
  * is encrypted, so the names of such requests are in the first bytes that the program gets from
- * SSL_read (OpenSSL, BoringSSL).
+ * SSL_read (OpenSSL, BoringSSL). Of HTTP/2 the frames are followed there, and in what the program
+ * gives to SSL_write.
  *
  * Which connection they came on, the library does not say. It is the one that the same thread has
  * received on last: the library receives when it is asked for bytes and has none left.
@@ -12,8 +13,30 @@
 
 #include "flows.h"
 
+/* The library's object of a connection of HTTP/2. */
+struct tls_key {
+	__u64 ssl;
+	__u32 tgid;
+	__u32 reserved;
+};
+
+struct tls_connection {
+	__u64 socket;
+	struct frames received;
+	struct frames sends;
+	__u64 framed; /* it is HTTP/2 for sure */
+};
+
+/* The loader makes it small where nobody asks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct tls_key);
+	__type(value, struct tls_connection);
+} tls_connections SEC(".maps");
+
 SEC("uprobe")
-int on_uprobe_tls_read(struct pt_regs *ctx)
+int on_uprobe_tls_begin(struct pt_regs *ctx)
 {
 	struct slice_thread *s;
 	struct ts_meter *m;
@@ -21,13 +44,15 @@ int on_uprobe_tls_read(struct pt_regs *ctx)
 	s = slice_thread_here(&m);
 	if (!s)
 		return 0;
+	s->ssl = PT_REGS_PARM1(ctx);
 	s->plain = PT_REGS_PARM2(ctx);
 	s->plain_length = bpf_get_attach_cookie(ctx) ? PT_REGS_PARM4(ctx) : 0;
+	s->sent_on = 0;
 	return 0;
 }
 
-/* How many bytes the call that ends has decrypted. */
-static __always_inline __u32 decrypted(struct pt_regs *ctx, const struct slice_thread *s)
+/* How many bytes the call that ends has decrypted, or taken. */
+static __always_inline __u32 plain_bytes(struct pt_regs *ctx, const struct slice_thread *s)
 {
 	__s32 returned = PT_REGS_RC(ctx);
 	__u64 length = 0;
@@ -39,11 +64,72 @@ static __always_inline __u32 decrypted(struct pt_regs *ctx, const struct slice_t
 	return length < 1u << 31 ? length : 0;
 }
 
+static __always_inline struct tls_key tls_key(const struct slice_thread *s)
+{
+	struct tls_key key = {.ssl = s->ssl};
+
+	key.tgid = bpf_get_current_pid_tgid() >> 32;
+	return key;
+}
+
+/* The connection of this call, if it may be HTTP/2. `received`: the socket on which its bytes came;
+ * 0: the library had them already. */
+static __noinline struct tls_connection *tls_connection(const struct slice_thread *s,
+							__u64 received)
+{
+	struct tls_connection *c;
+	struct tls_key key;
+
+	if (!s)
+		return NULL;
+	key = tls_key(s);
+	c = bpf_map_lookup_elem(&tls_connections, &key);
+	if (c && received && c->socket != received) { /* the object is used again */
+		bpf_map_delete_elem(&tls_connections, &key);
+		return NULL;
+	}
+	return c;
+}
+
+/* Remembers the connection if these bytes can be the begin of HTTP/2, or of one of its frames. */
+static __noinline struct tls_connection *
+new_tls_connection(const struct slice_thread *s, __u64 socket, const struct socket_text *text)
+{
+	struct tls_connection c = {.socket = socket};
+	__u32 first = *(const __u32 *)text->bytes;
+	struct tls_key key = tls_key(s);
+
+	if (protocol_of(first) != PROTOCOL_HTTP2 &&
+	    ((first & 0xff) || first >> 24 >= FRAME_CONTINUATION))
+		return NULL;
+	bpf_map_update_elem(&tls_connections, &key, &c, BPF_ANY);
+	return bpf_map_lookup_elem(&tls_connections, &key);
+}
+
+/* Whether it is HTTP/2. The frames that lie at `at` have been told of then. */
+static __always_inline bool tells_decrypted(struct tls_connection *c, struct slice_thread *s,
+					    const struct ts_meter *m, struct sl_entry *e, __u64 at)
+{
+	s->walk.given = at;
+	/* What was sent before may not have been seen: there, frames are looked for. */
+	if (!c->framed && look_for_frames(&c->received, s, m, e->length, true))
+		c->framed = c->received.followed = 1;
+	if (c->framed) {
+		e->kind = SL_STREAM_RECEIVE;
+		e->socket = c->socket;
+		e->detail = SL_SERVER;
+		tell_frames(&c->received, s, m, e);
+	}
+	s->walk.given = 0;
+	return c->framed;
+}
+
 SEC("uprobe")
-int on_uprobe_tls_return(struct pt_regs *ctx)
+int on_uprobe_tls_read(struct pt_regs *ctx)
 {
 	struct sl_entry e = {.kind = SL_PLAIN};
 	struct socket_text text = {};
+	struct tls_connection *c;
 	struct slice_thread *s;
 	struct ts_meter *m;
 	__u64 at;
@@ -55,14 +141,52 @@ int on_uprobe_tls_return(struct pt_regs *ctx)
 	s->plain = 0;
 	e.socket = s->received;
 	s->received = 0; /* what it lacks of a record comes with another receive */
-	e.length = e.socket ? decrypted(ctx, s) : 0;
+	c = tls_connection(s, e.socket);
+	if (!e.socket && !c)
+		return 0;
+	e.length = plain_bytes(ctx, s);
 	if (!e.length)
 		return 0;
 	e.extra = copy_text(&text, at, e.length);
 	e.at = bpf_ktime_get_ns();
+	if (!c && e.extra >= FRAME_HEADER)
+		c = new_tls_connection(s, e.socket, &text);
+	if (c && tells_decrypted(c, s, m, &e, at))
+		return 0;
+	if (!e.socket)
+		return 0;
 	write_entry(&e, s, m, e.extra ? &text : NULL);
 	if (config.traces && is_http(*(__u32 *)text.bytes))
 		find_trace(&e, s, m, at);
+	return 0;
+}
+
+SEC("uprobe")
+int on_uprobe_tls_write(struct pt_regs *ctx)
+{
+	struct sl_entry e = {.kind = SL_STREAM_SEND, .detail = SL_SERVER};
+	struct tls_connection *c;
+	struct slice_thread *s;
+	struct ts_meter *m;
+	__u64 at;
+
+	s = slice_thread_here(&m);
+	if (!s || !s->plain)
+		return 0;
+	at = s->plain;
+	s->plain = 0;
+	c = tls_connection(s, 0);
+	if (!c || !c->framed)
+		return 0;
+	e.length = plain_bytes(ctx, s);
+	if (!e.length)
+		return 0;
+	e.at = bpf_ktime_get_ns();
+	e.socket = c->socket;
+	e.since = s->sent_on == c->socket ? TS_HELD_NOT : SL_NOT_SENT;
+	s->walk.given = at;
+	tell_frames(&c->sends, s, m, &e);
+	s->walk.given = 0;
 	return 0;
 }
 

@@ -99,7 +99,13 @@ impl Recorder {
         let mut new = self.requests.take_encrypted();
         let Some(tls) = &mut self.tls else { return };
         new.retain(|pid| self.processes.contains(pid));
-        let notices = tls.attach(&mut self.kernel, &new);
+        let mut notices = tls.attach(&mut self.kernel, &new);
+        if self.requests.has_http2_over_tls()
+            && let Some(notice) = tls.attach_to_writes(&mut self.kernel)
+        {
+            self.requests.sees_writes_from(Monotonic::now().0);
+            notices.push(notice);
+        }
         notices
             .into_iter()
             .for_each(|notice| self.notices.say_once(notice));

@@ -69,6 +69,12 @@ impl Requests {
                 Protocol::Http2 | Protocol::Other => {}
             }
         }
+        if socket.encrypted && slice.since != 0 {
+            socket.ready = slice.since;
+        }
+        if socket.frames.is_some() {
+            return; // what is decrypted of it says more
+        }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
         let is_stream = socket.stream != 0;
         let connection = link::connection(&peer, socket.stream);
@@ -251,6 +257,10 @@ impl Requests {
     fn answer(&mut self, thread: &mut Thread, slice: &Slice) {
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
+        if socket.frames.is_some() {
+            self.send_encrypted(slice);
+            return;
+        }
         let asked = socket.asked;
         let open = socket.open.and_then(|work| self.works.root(work));
         let Some(work) = open else {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tailscope_signals::slice::{Frame, Role, Slice};
+use tailscope_signals::slice::{Frame, NOT_SENT, Role, Slice};
 
 use super::Requests;
 use super::hpack::{Headers, Table};
@@ -25,6 +25,9 @@ pub(super) struct Connection {
     highest: u32,
     /// Those whose answers are complete, but TCP keeps back their ends; and since when.
     held: Vec<(u64, u64)>,
+    /// Of what TLS has encrypted and the program has not sent yet, and whether their answers are
+    /// complete.
+    unsent: Vec<(u64, bool)>,
     table: Table,
     block: Block,
     /// The number of the latest part of headers.
@@ -43,6 +46,14 @@ struct Block {
 }
 
 impl Connection {
+    /// The numbers that its streams have among the sockets.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        let held = self.held.iter().map(|(stream, _)| *stream);
+        let unsent = self.unsent.iter().filter(|(_, complete)| *complete);
+        let ended = held.chain(unsent.map(|(stream, _)| *stream));
+        self.streams.values().copied().chain(ended)
+    }
+
     /// Takes a part of headers. Returns whose they are and what they say, when they are complete and
     /// begin a request.
     fn take_headers(&mut self, slice: &Slice, frame: Frame) -> Option<(u64, Headers)> {
@@ -99,7 +110,12 @@ impl Requests {
             // What came before its frames were known can't be told apart.
             socket.calls.clear();
             let before = socket.open.take().and_then(|work| self.works.end(work));
-            self.missed.multiplexed += u64::from(before.is_some());
+            if socket.encrypted {
+                self.http2_over_tls = true;
+                self.missed.handshakes += u64::from(before.is_some());
+            } else {
+                self.missed.multiplexed += u64::from(before.is_some());
+            }
         }
         let peer = socket.peer;
         let connection = socket.frames.get_or_insert_default();
@@ -142,7 +158,12 @@ impl Requests {
                 self.end_stream(slice, stream);
                 return;
             }
-            self.receive(thread, &of_stream(slice, stream), role);
+            let mut received = of_stream(slice, stream);
+            if let Some(socket) = self.sockets.get(&slice.socket).filter(|s| s.encrypted) {
+                received.since = socket.ready;
+                self.tls.decrypts(slice.pid);
+            }
+            self.receive(thread, &received, role);
             if role == Role::Client && (frame.ends || frame.resets) {
                 self.end_stream(slice, stream);
             }
@@ -174,11 +195,50 @@ impl Requests {
             Some(stream) if role == Role::Client => {
                 self.ask_on(thread, &of_stream(slice, stream));
             }
+            Some(stream) if slice.since == NOT_SENT => {
+                let unsent = Slice {
+                    since: 0,
+                    ..of_stream(slice, stream)
+                };
+                self.send(thread, &unsent, role);
+                self.wait_for_send(slice, stream, frame.ends);
+            }
             Some(stream) => {
                 self.send(thread, &of_stream(slice, stream), role);
                 if frame.ends {
                     self.end_answer(slice, stream);
                 }
+            }
+        }
+    }
+
+    /// TLS has encrypted a part of an answer. It ends with the next send on the connection.
+    fn wait_for_send(&mut self, slice: &Slice, stream: u64, is_complete: bool) {
+        let Some(connection) = self.connection(slice.socket) else {
+            return;
+        };
+        if is_complete {
+            connection.streams.remove(&slice.length);
+        }
+        match connection.unsent.iter_mut().find(|(of, _)| *of == stream) {
+            Some((_, complete)) => *complete |= is_complete,
+            None => connection.unsent.push((stream, is_complete)),
+        }
+    }
+
+    /// The program sends what TLS has encrypted.
+    pub(super) fn send_encrypted(&mut self, slice: &Slice) {
+        let connection = self.connection(slice.socket);
+        let unsent = connection.map(|connection| std::mem::take(&mut connection.unsent));
+        for (stream, is_complete) in unsent.into_iter().flatten() {
+            let open = self.sockets.get(&stream).and_then(|socket| socket.open);
+            let work = open.and_then(|work| self.works.get_mut(work));
+            if let Some(request) = work.and_then(|work| work.request.as_mut()) {
+                request.ended = slice.at;
+            }
+            if is_complete {
+                self.end_of(stream, slice.at);
+                self.sockets.remove(&stream);
             }
         }
     }
@@ -252,15 +312,24 @@ impl Requests {
     /// The connection sends no more.
     pub(super) fn close_streams(&mut self, socket: u64, at: u64) {
         self.end_held(socket, u64::MAX);
+        let encrypted = self.sockets.get(&socket).is_some_and(|s| s.encrypted);
         for stream in self.take_streams(socket) {
-            self.end_of(stream, at);
+            if !encrypted || !self.lose_unseen(stream) {
+                self.end_of(stream, at);
+            }
             self.sockets.remove(&stream);
+        }
+        if let Some(socket) = self.sockets.get_mut(&socket) {
+            socket.frames = None;
         }
     }
 
     /// Where frames begin is not known: nobody can tell when what is open ends. `received`: what came
     /// in now is not told apart, either.
     pub(super) fn lose_streams(&mut self, socket: u64, received: bool) {
+        if let Some(connection) = self.connection(socket) {
+            connection.table.forget();
+        }
         self.end_held(socket, u64::MAX);
         let mut lost = 0;
         for stream in self.take_streams(socket) {
@@ -271,24 +340,51 @@ impl Requests {
         self.missed.multiplexed += lost.max(received.into());
     }
 
+    /// Drops what began on connections inside of TLS when it was not seen yet what is sent there.
+    pub(super) fn lose_streams_over_tls(&mut self) {
+        let inside = self.sockets.values().filter(|socket| socket.encrypted);
+        let connections = inside.filter_map(|socket| socket.frames.as_deref());
+        let streams: Vec<u64> = connections
+            .flat_map(|connection| connection.streams.values().copied())
+            .collect();
+        for stream in streams {
+            if self.lose_unseen(stream) {
+                self.sockets.remove(&stream);
+            }
+        }
+    }
+
+    /// Drops what is open on this stream if its answer may have been sent unseen.
+    fn lose_unseen(&mut self, stream: u64) -> bool {
+        let open = self.sockets.get(&stream).and_then(|s| s.open);
+        let work = open.and_then(|work| self.works.get(work));
+        let request = work.and_then(|work| work.request.as_ref());
+        let from = self.writes_seen_from.unwrap_or(u64::MAX);
+        let lost = open.filter(|_| request.is_some_and(|r| r.ended == 0 && r.ready < from));
+        if let Some(work) = lost {
+            self.works.end(work);
+            self.missed.multiplexed += 1;
+        }
+        lost.is_some()
+    }
+
     fn take_streams(&mut self, socket: u64) -> Vec<u64> {
-        let socket = self.sockets.get_mut(&socket);
-        let connection = socket.and_then(|socket| socket.frames.take());
-        let streams = connection.map(|connection| connection.streams);
-        streams.into_iter().flat_map(HashMap::into_values).collect()
+        let Some(connection) = self.connection(socket) else {
+            return Vec::new();
+        };
+        let streams = connection.numbers().collect();
+        connection.streams.clear();
+        connection.held.clear();
+        connection.unsent.clear();
+        streams
     }
 
     /// Forgets sockets that were not touched since then, and the streams of such connections.
     pub(super) fn forget_sockets(&mut self, before: u64) {
-        let numbers = |connection: &Connection| {
-            let held = connection.held.iter().map(|(stream, _)| *stream);
-            let open = connection.streams.values().copied();
-            open.chain(held).collect::<Vec<_>>()
-        };
         self.sockets
             .retain(|_, socket| socket.stream != 0 || socket.touched >= before);
         let connections = self.sockets.values().filter_map(|s| s.frames.as_deref());
-        let kept: HashSet<_> = connections.flat_map(numbers).collect();
+        let kept: HashSet<_> = connections.flat_map(Connection::numbers).collect();
         let works = &mut self.works;
         self.sockets.retain(|number, socket| {
             let keeps = socket.stream == 0 || kept.contains(number);

@@ -89,6 +89,10 @@ pub(crate) struct Requests {
     inboxes: HashMap<u64, VecDeque<(WorkId, u64)>>,
     finished: Vec<Finished>,
     tls: TlsProcesses,
+    /// Whether requests came in over HTTP/2 inside of TLS.
+    http2_over_tls: bool,
+    /// Since when what is sent on such connections is seen; `None`: it is not.
+    writes_seen_from: Option<u64>,
     /// The number that was given to a stream last: from the highest down, where no socket's is.
     latest_stream: u64,
     pub(crate) missed: Missed,
@@ -116,6 +120,12 @@ impl Requests {
         let until = now.saturating_sub(SETTLES_AFTER_NS);
         self.go_through(until);
         if until.saturating_sub(self.expired) > 1_000_000_000 {
+            if self
+                .writes_seen_from
+                .is_some_and(|from| from >= self.expired)
+            {
+                self.lose_streams_over_tls();
+            }
             self.expired = until;
             self.expire(until);
         }
@@ -125,6 +135,16 @@ impl Requests {
     /// Processes in which connections with TLS came up since the last call.
     pub(crate) fn take_encrypted(&mut self) -> Vec<u32> {
         self.tls.take_new()
+    }
+
+    /// Whether requests came in over HTTP/2 inside of TLS.
+    pub(crate) fn has_http2_over_tls(&self) -> bool {
+        self.http2_over_tls
+    }
+
+    /// What is sent inside of TLS is seen from this moment on (`CLOCK_MONOTONIC`, ns).
+    pub(crate) fn sees_writes_from(&mut self, at: u64) {
+        self.writes_seen_from = Some(at);
     }
 
     /// This process has ended, or runs another program: its number may be another's.

@@ -47,6 +47,8 @@ pub(super) struct Socket {
     pub(super) statements: Statements,
     /// Inside of TLS there is HTTP/2.
     pub(super) http2: bool,
+    /// Since when what was received last could be, where it is encrypted.
+    pub(super) ready: u64,
     /// What it carries is encrypted.
     pub(super) encrypted: bool,
     /// Calls without an answer, oldest first.
