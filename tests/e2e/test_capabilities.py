@@ -172,4 +172,6 @@ def test_an_observer_drops_all_that_it_does_not_need(paced: Callable[..., Starte
         assert observer.runs, observer.wait()
         until(lambda: len(held(observer)) > 1, "its thread is there")
         check_holds(observer, RUNNING)
-        observer.stop(signal.SIGINT).clean()
+        ended = observer.stop(signal.SIGINT)
+    # On a busy machine it may not have had a sample by then.
+    assert ended.code == 0 or "no pair of samples was reliable" in ended.err, ended

@@ -45,6 +45,8 @@ pub use pipeline::Tap;
 pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};
 pub use process::{Process, ProcessError};
 pub use recorder::{Closing, NextLedger, Recorder};
+#[cfg(fuzzing)]
+pub use requests::fuzz_headers;
 pub use requests::{Naming, UnknownNaming};
 pub use resolved::{ResolvedProbes, UnresolvedError};
 pub use retention::Policy;

@@ -207,6 +207,21 @@ fn named(name: &[u8]) -> Option<Field> {
     }
 }
 
+/// Blocks of one connection: the length of each and whether it is cut off, then its bytes.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(mut bytes: &[u8]) {
+    let mut table = Table::default();
+    while let Some((head, rest)) = bytes.split_first_chunk::<2>() {
+        let (block, rest) = rest.split_at(usize::from(head[0]).min(rest.len()));
+        let headers = table.read(block, head[1] & 1 != 0);
+        if let (Some(method), Some(path)) = (headers.method, headers.path) {
+            super::Naming::Auto.name_of_stream(&method, &path);
+        }
+        assert!(table.bytes <= TABLE_BYTES && table.entries.len() <= TABLE_BYTES / FIELD_BYTES);
+        bytes = rest;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

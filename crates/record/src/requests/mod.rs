@@ -377,5 +377,11 @@ impl Requests {
     }
 }
 
+/// Headers of requests over HTTP/2, as clients send them.
+#[cfg(fuzzing)]
+pub fn fuzz_headers(bytes: &[u8]) {
+    hpack::fuzz(bytes);
+}
+
 #[cfg(test)]
 mod tests;
