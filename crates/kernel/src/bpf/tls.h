@@ -91,19 +91,25 @@ static __noinline struct tls_connection *tls_connection(const struct slice_threa
 	return c;
 }
 
+/* One of which nothing is known yet: the stack has no room for it. */
+SEC(".rodata.tls") const struct tls_connection new_connection = {};
+
 /* Remembers the connection if these bytes can be the begin of HTTP/2, or of one of its frames. */
 static __noinline struct tls_connection *
 new_tls_connection(const struct slice_thread *s, __u64 socket, const struct socket_text *text)
 {
-	struct tls_connection c = {.socket = socket};
+	struct tls_connection *c;
 	__u32 first = *(const __u32 *)text->bytes;
 	struct tls_key key = tls_key(s);
 
 	if (protocol_of(first) != PROTOCOL_HTTP2 &&
 	    ((first & 0xff) || first >> 24 >= FRAME_CONTINUATION))
 		return NULL;
-	bpf_map_update_elem(&tls_connections, &key, &c, BPF_ANY);
-	return bpf_map_lookup_elem(&tls_connections, &key);
+	bpf_map_update_elem(&tls_connections, &key, &new_connection, BPF_ANY);
+	c = bpf_map_lookup_elem(&tls_connections, &key);
+	if (c)
+		c->socket = socket;
+	return c;
 }
 
 /* Whether it is HTTP/2. The frames that lie at `at` have been told of then. */
