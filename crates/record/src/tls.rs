@@ -1,5 +1,5 @@
 //! Where a program's library for TLS hands over what it has decrypted: there the names of its requests
-//! are.
+//! are, and with what it is given to encrypt the frames of HTTP/2.
 //!
 //! The files are those that processes have mapped, opened as such, and only their own symbols count.
 //! A thread reads them: slow or very large ones delay this thread alone.
@@ -145,15 +145,22 @@ impl TlsLibraries {
 
     /// Requests came in over HTTP/2: what is sent shows where each ends. Returns what a person should
     /// know, the first time.
-    pub(crate) fn attach_to_writes(&mut self, kernel: &mut Kernel) -> Option<String> {
+    pub(crate) fn attach_to_writes(
+        &mut self,
+        kernel: &mut Kernel,
+    ) -> Option<Result<String, String>> {
         let mut why = None;
         for (file, functions) in self.reading.drain(..) {
             why = attach_to(kernel, &file, &functions).err().or(why);
         }
         let is_first = !std::mem::replace(&mut self.writes, true);
         is_first.then(|| match why {
-            Some(why) => format!("requests over HTTP/2 in TLS can't be followed: {why}"),
-            None => "some requests come over HTTP/2 in TLS; they are followed from now on".into(),
+            Some(why) => Err(format!(
+                "requests over HTTP/2 in TLS can't be followed: {why}"
+            )),
+            None => {
+                Ok("some requests come over HTTP/2 in TLS; they are followed from now on".into())
+            }
         })
     }
 

@@ -40,6 +40,8 @@ enum sl_kind {
 	SL_HEADERS = 13, /* extra: more of the headers of the entry before; detail: enum sl_frame */
 	/* where frames begin on this connection is not known; detail: SL_BEGINS for a receive */
 	SL_UNFRAMED = 14,
+	SL_FRAMED =
+	    15, /* what TLS decrypts on this socket is HTTP/2: SL_RECEIVE says nothing of requests */
 };
 
 /* What a frame of HTTP/2 is; beside enum sl_role. */

@@ -70,6 +70,8 @@ pub enum Act {
     StreamSend(Role, Frame),
     /// More of the headers of the entry before.
     Headers(Frame),
+    /// What TLS decrypts on this socket is HTTP/2.
+    Framed,
     /// Where frames begin on this connection is not known.
     Unframed {
         /// This was learnt at a receive.
@@ -193,6 +195,7 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_STREAM_RECEIVE => Act::StreamReceive(role_of(detail), Frame::of(detail)),
         slice_abi::SL_STREAM_SEND => Act::StreamSend(role_of(detail), Frame::of(detail)),
         slice_abi::SL_HEADERS => Act::Headers(Frame::of(detail)),
+        slice_abi::SL_FRAMED => Act::Framed,
         slice_abi::SL_UNFRAMED => Act::Unframed {
             received: Frame::of(detail).begins,
         },

@@ -171,7 +171,7 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	e.detail = f->role;
 	f->ready = 0;
 	if (config.tls && length)
-		s->received = f->role == SL_SERVER ? f->cookie : 0;
+		s->received = f->role == SL_SERVER ? f->cookie : NO_SERVERS;
 	if (length && may_be_framed(f)) {
 		note_end(f, sk);
 		if (takes_frames(f, s, m, &e))
@@ -195,8 +195,6 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	if (!f)
 		return 0;
 	this_slice_cpu()->data = 0;
-	if (config.tls)
-		s->sent_on = f->cookie;
 	f->fresh = 1;
 	e.at = bpf_ktime_get_ns();
 	e.socket = f->cookie;
@@ -208,6 +206,10 @@ static __always_inline int slice_send(struct sock *sk, int length)
 		e.since = f->held;
 	}
 	e.detail = f->role;
+	if (config.tls) {
+		s->sent_on = f->cookie;
+		s->sent_held = e.since;
+	}
 	if (may_be_framed(f) && takes_frames(f, s, m, &e))
 		return 0;
 	write_entry(&e, s, m, NULL);

@@ -364,13 +364,17 @@ __noinline int tell_frames(struct frames *in, struct slice_thread *s, const stru
 			   const struct sl_entry *model)
 {
 	struct call c = {.in = in, .s = s, .m = m};
+	bool was_followed;
 	struct walk *w;
 
 	if (!in || !s || !m || !model)
 		return 0;
 	w = &s->walk;
-	if (!in->followed)
+	was_followed = in->followed;
+	if (!in->followed) {
+		in->looked = 0;
 		in->followed = look_for_frames(in, s, m, model->length, false);
+	}
 	w->now = model->at;
 	w->since = w->ready = model->since;
 	w->socket = model->socket;
@@ -386,8 +390,11 @@ __noinline int tell_frames(struct frames *in, struct slice_thread *s, const stru
 		bpf_loop(FRAME_STEPS, step, &c, 0);
 		if (!w->broken && !w->rest)
 			return 0;
-		in->followed = in->looked = 0;
+		in->followed = 0;
+		was_followed = true;
 	}
+	if (!was_followed && w->kind == SL_STREAM_SEND)
+		return 0; /* it may just have been seen for the first time */
 	w->detail = w->kind == SL_STREAM_RECEIVE && w->role == SL_SERVER ? SL_BEGINS : 0;
 	w->kind = SL_UNFRAMED;
 	w->last = in->block = in->cut = 0;

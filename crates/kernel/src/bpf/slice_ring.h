@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The entries of the source of spans `request` (tailscope_slice.h): one ring for each CPU, in
- * memory that the recorder maps. Programs write them in a task's context, with preemption off, so a
+ * memory that the recorder maps. Programs write them in a task's context, and few can be preempted, so a
  * ring has one producer. If one comes in between all the same, it finds `busy` set and counts a loss.
  *
  * What an entry knows of its thread lies beside the thread's meter, by the same slot: programs in
@@ -63,6 +63,8 @@ struct frames {
 	__u64 arrived[ARRIVALS]; /* when; 0: nothing yet */
 };
 
+#define NO_SERVERS (~0ULL) /* a socket on which no requests come in */
+
 /* A thread as the entries so far have left it. */
 struct slice_thread {
 	__u32 tid; /* whose: a slot is used again */
@@ -72,9 +74,11 @@ struct slice_thread {
 	__u64 woken;   /* when that wait ended; 0: it goes on */
 	__u32 shares;  /* of the entry that is written now */
 	__u32 causes;
-	__u64 received; /* the socket whose latest receive nobody was seen to decrypt; 0: none */
-	__u64 ssl;	/* in SSL_read or SSL_write: its object, */
-	__u64 sent_on;	/* and the socket on which the thread has sent since its begin */
+	__u64 received;	 /* the socket whose latest receive nobody was seen to decrypt; 0: none */
+	__u64 ssl;	 /* in SSL_read or SSL_write: its object, */
+	__u64 sent_on;	 /* and the socket on which the thread has sent since its begin */
+	__u64 sent_held; /* whether TCP kept back the end of that: enum ts_held */
+	__u64 received_before; /* as `received`, when the call began */
 	__u64
 	    plain; /* where SSL_read puts what it decrypts, while it runs, or SSL_write finds it */
 	__u64 plain_length; /* and where its length; 0: it returns that */

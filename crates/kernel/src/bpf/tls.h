@@ -35,6 +35,9 @@ struct {
 	__type(value, struct tls_connection);
 } tls_connections SEC(".maps");
 
+/* Whether what programs write is seen. */
+SEC(".bss.tls_writes") __u32 tls_writes = 0;
+
 SEC("uprobe")
 int on_uprobe_tls_begin(struct pt_regs *ctx)
 {
@@ -47,7 +50,8 @@ int on_uprobe_tls_begin(struct pt_regs *ctx)
 	s->ssl = PT_REGS_PARM1(ctx);
 	s->plain = PT_REGS_PARM2(ctx);
 	s->plain_length = bpf_get_attach_cookie(ctx) ? PT_REGS_PARM4(ctx) : 0;
-	s->sent_on = 0;
+	s->received_before = s->received;
+	s->received = s->sent_on = 0;
 	return 0;
 }
 
@@ -72,23 +76,38 @@ static __always_inline struct tls_key tls_key(const struct slice_thread *s)
 	return key;
 }
 
-/* The connection of this call, if it may be HTTP/2. `received`: the socket on which its bytes came;
- * 0: the library had them already. */
-static __noinline struct tls_connection *tls_connection(const struct slice_thread *s,
-							__u64 received)
+/* The connection of this call, if it may be HTTP/2. */
+static __noinline struct tls_connection *tls_connection(const struct slice_thread *s)
 {
-	struct tls_connection *c;
 	struct tls_key key;
 
 	if (!s)
 		return NULL;
 	key = tls_key(s);
-	c = bpf_map_lookup_elem(&tls_connections, &key);
-	if (c && received && c->socket != received) { /* the object is used again */
-		bpf_map_delete_elem(&tls_connections, &key);
-		return NULL;
-	}
-	return c;
+	return bpf_map_lookup_elem(&tls_connections, &key);
+}
+
+/* The library uses its object for another connection. */
+static __noinline int forget_tls_connection(const struct slice_thread *s)
+{
+	struct tls_key key;
+
+	if (!s)
+		return 0;
+	key = tls_key(s);
+	return bpf_map_delete_elem(&tls_connections, &key);
+}
+
+/* Whether the object is used for another connection than before. Where the thread has received on
+ * another one before the call, that may have been for something else; then the bytes decide. */
+static __always_inline bool is_used_again(const struct tls_connection *c, __u64 inside,
+					  __u64 before, __u32 first)
+{
+	if (inside)
+		return inside != c->socket;
+	if (!before || before == c->socket || c->received.left || c->received.have)
+		return false;
+	return first & 0xff; /* no frame begins so: a preface, or another protocol */
 }
 
 /* One of which nothing is known yet: the stack has no room for it. */
@@ -117,9 +136,15 @@ static __always_inline bool tells_decrypted(struct tls_connection *c, struct sli
 					    const struct ts_meter *m, struct sl_entry *e, __u64 at)
 {
 	s->walk.given = at;
-	/* What was sent before may not have been seen: there, frames are looked for. */
-	if (!c->framed && look_for_frames(&c->received, s, m, e->length, true))
+	if (!c->framed && look_for_frames(&c->received, s, m, e->length, true)) {
 		c->framed = c->received.followed = 1;
+		if (c->received.left && tls_writes) /* the preface, and all that is sent is seen */
+			c->sends.followed = 1;
+		e->kind = SL_FRAMED;
+		e->socket = c->socket;
+		e->extra = 0;
+		write_entry(e, s, m, NULL);
+	}
 	if (c->framed) {
 		e->kind = SL_STREAM_RECEIVE;
 		e->socket = c->socket;
@@ -138,16 +163,16 @@ int on_uprobe_tls_read(struct pt_regs *ctx)
 	struct tls_connection *c;
 	struct slice_thread *s;
 	struct ts_meter *m;
-	__u64 at;
+	__u64 at, inside;
 
 	s = slice_thread_here(&m);
 	if (!s || !s->plain)
 		return 0;
 	at = s->plain;
-	s->plain = 0;
-	e.socket = s->received;
-	s->received = 0; /* what it lacks of a record comes with another receive */
-	c = tls_connection(s, e.socket);
+	inside = s->received;
+	s->plain = s->received = 0; /* what it lacks of a record comes with another receive */
+	c = tls_connection(s);
+	e.socket = inside ? inside : s->received_before;
 	if (!e.socket && !c)
 		return 0;
 	e.length = plain_bytes(ctx, s);
@@ -155,11 +180,15 @@ int on_uprobe_tls_read(struct pt_regs *ctx)
 		return 0;
 	e.extra = copy_text(&text, at, e.length);
 	e.at = bpf_ktime_get_ns();
-	if (!c && e.extra >= FRAME_HEADER)
+	if (c && is_used_again(c, inside, s->received_before, *(__u32 *)text.bytes)) {
+		forget_tls_connection(s);
+		c = NULL;
+	}
+	if (!c && e.socket && e.socket != NO_SERVERS && e.extra >= FRAME_HEADER)
 		c = new_tls_connection(s, e.socket, &text);
 	if (c && tells_decrypted(c, s, m, &e, at))
 		return 0;
-	if (!e.socket)
+	if (!e.socket || e.socket == NO_SERVERS)
 		return 0;
 	write_entry(&e, s, m, e.extra ? &text : NULL);
 	if (config.traces && is_http(*(__u32 *)text.bytes))
@@ -176,20 +205,26 @@ int on_uprobe_tls_write(struct pt_regs *ctx)
 	struct ts_meter *m;
 	__u64 at;
 
+	tls_writes = 1;
 	s = slice_thread_here(&m);
 	if (!s || !s->plain)
 		return 0;
 	at = s->plain;
 	s->plain = 0;
-	c = tls_connection(s, 0);
+	s->received = s->received_before; /* the begin took it for a read */
+	c = tls_connection(s);
 	if (!c || !c->framed)
 		return 0;
 	e.length = plain_bytes(ctx, s);
 	if (!e.length)
 		return 0;
+	if (s->sent_on && s->sent_on != c->socket) {
+		forget_tls_connection(s);
+		return 0;
+	}
 	e.at = bpf_ktime_get_ns();
 	e.socket = c->socket;
-	e.since = s->sent_on == c->socket ? TS_HELD_NOT : SL_NOT_SENT;
+	e.since = s->sent_on ? s->sent_held : SL_NOT_SENT;
 	s->walk.given = at;
 	tell_frames(&c->sends, s, m, &e);
 	s->walk.given = 0;

@@ -94,7 +94,8 @@ impl Recorder {
         stacks.join(self.pipeline.output.ledger(), Monotonic::now().0)
     }
 
-    /// Has the names of requests over TLS read in the processes in which some came in of late.
+    /// Has requests over TLS read in the processes in which some came in of late: their names, and the
+    /// frames of HTTP/2.
     fn attach_tls(&mut self) {
         let mut new = self.requests.take_encrypted();
         let Some(tls) = &mut self.tls else { return };
@@ -103,8 +104,10 @@ impl Recorder {
         if self.requests.has_http2_over_tls()
             && let Some(notice) = tls.attach_to_writes(&mut self.kernel)
         {
-            self.requests.sees_writes_from(Monotonic::now().0);
-            notices.push(notice);
+            if notice.is_ok() {
+                self.requests.sees_writes_from(Monotonic::now().0);
+            }
+            notices.push(notice.unwrap_or_else(|why| why));
         }
         notices
             .into_iter()

@@ -69,7 +69,7 @@ impl Requests {
                 Protocol::Http2 | Protocol::Other => {}
             }
         }
-        if socket.encrypted && slice.since != 0 {
+        if socket.encrypted && socket.ready == 0 {
             socket.ready = slice.since;
         }
         if socket.frames.is_some() {
@@ -387,7 +387,6 @@ impl Requests {
         true
     }
 
-    /// A send to another server.
     /// The thread goes on with this work: until now it queued. False if it did not.
     pub(super) fn settle_pending(&mut self, thread: &mut Thread, work: WorkId, at: u64) -> bool {
         let is = |of: WorkId| self.works.root(of) == Some(work);

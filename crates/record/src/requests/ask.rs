@@ -9,6 +9,7 @@ use super::thread::Thread;
 use super::work::WorkId;
 
 impl Requests {
+    /// A send to another server.
     pub(super) fn ask(&mut self, thread: &mut Thread, slice: &Slice) {
         let not_handed_on = self.keeps(thread).map(|work| (work, true));
         let chosen = not_handed_on.or_else(|| self.choose(thread, slice.at));

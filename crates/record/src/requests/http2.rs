@@ -9,6 +9,7 @@ use super::hpack::{Headers, Table};
 use super::link::Trace;
 use super::socket::Socket;
 use super::thread::Thread;
+use super::work::Held;
 
 /// So many streams of a connection are followed at once.
 const MOST_STREAMS: usize = 4096;
@@ -28,6 +29,8 @@ pub(super) struct Connection {
     /// Of what TLS has encrypted and the program has not sent yet, and whether their answers are
     /// complete.
     unsent: Vec<(u64, bool)>,
+    /// Inside of TLS: when bytes were decrypted last, and since when they could be received.
+    ready: (u64, u64),
     table: Table,
     block: Block,
     /// The number of the latest part of headers.
@@ -110,12 +113,7 @@ impl Requests {
             // What came before its frames were known can't be told apart.
             socket.calls.clear();
             let before = socket.open.take().and_then(|work| self.works.end(work));
-            if socket.encrypted {
-                self.http2_over_tls = true;
-                self.missed.handshakes += u64::from(before.is_some());
-            } else {
-                self.missed.multiplexed += u64::from(before.is_some());
-            }
+            self.missed.multiplexed += u64::from(before.is_some());
         }
         let peer = socket.peer;
         let connection = socket.frames.get_or_insert_default();
@@ -139,6 +137,30 @@ impl Requests {
         Some(self.latest_stream)
     }
 
+    /// What is decrypted on this socket is HTTP/2. What was taken for a request there is the end of a
+    /// handshake, or the connection's preface.
+    pub(super) fn begin_frames_in_tls(&mut self, slice: &Slice) {
+        let socket = self.sockets.entry(slice.socket).or_default();
+        socket.touched = slice.at;
+        socket.encrypted = true;
+        let before = socket.open.take().and_then(|work| self.works.end(work));
+        self.missed.handshakes += u64::from(before.is_some());
+        socket.frames.get_or_insert_default();
+        self.http2_over_tls = true;
+        self.tls.decrypts(slice.pid);
+    }
+
+    /// Since when the frames that TLS decrypts now could be received; 0: that is not known.
+    fn ready_in_tls(&mut self, slice: &Slice) -> Option<u64> {
+        let socket = self.sockets.get_mut(&slice.socket)?;
+        let connection = socket.frames.as_deref_mut().filter(|_| socket.encrypted)?;
+        if socket.ready != 0 {
+            connection.ready = (slice.at, std::mem::take(&mut socket.ready));
+        }
+        let (at, ready) = connection.ready;
+        Some(if at == slice.at { ready } else { 0 })
+    }
+
     pub(super) fn receive_stream(
         &mut self,
         thread: &mut Thread,
@@ -147,6 +169,7 @@ impl Requests {
         frame: Frame,
     ) {
         let begins = frame.begins && role == Role::Server;
+        let ready = self.ready_in_tls(slice);
         let open = self.open_stream(slice);
         let new = if begins && open.is_none() {
             self.begin_stream(slice)
@@ -159,9 +182,8 @@ impl Requests {
                 return;
             }
             let mut received = of_stream(slice, stream);
-            if let Some(socket) = self.sockets.get(&slice.socket).filter(|s| s.encrypted) {
-                received.since = socket.ready;
-                self.tls.decrypts(slice.pid);
+            if let Some(ready) = ready {
+                received.since = ready;
             }
             self.receive(thread, &received, role);
             if role == Role::Client && (frame.ends || frame.resets) {
@@ -220,9 +242,12 @@ impl Requests {
         if is_complete {
             connection.streams.remove(&slice.length);
         }
+        let full = connection.unsent.len() >= MOST_STREAMS;
         match connection.unsent.iter_mut().find(|(of, _)| *of == stream) {
             Some((_, complete)) => *complete |= is_complete,
-            None => connection.unsent.push((stream, is_complete)),
+            None if !full => connection.unsent.push((stream, is_complete)),
+            None if is_complete => self.end_stream(slice, stream),
+            None => {}
         }
     }
 
@@ -235,8 +260,12 @@ impl Requests {
             let work = open.and_then(|work| self.works.get_mut(work));
             if let Some(request) = work.and_then(|work| work.request.as_mut()) {
                 request.ended = slice.at;
+                request.held = (slice.since != 0).then_some(Held::Still);
             }
-            if is_complete {
+            let connection = self.connection(slice.socket);
+            if let Some(connection) = connection.filter(|_| is_complete && slice.since != 0) {
+                connection.held.push((stream, slice.at));
+            } else if is_complete {
                 self.end_of(stream, slice.at);
                 self.sockets.remove(&stream);
             }

@@ -198,6 +198,7 @@ impl Requests {
             }
             Act::StreamSend(role, frame) => self.send_stream(&mut thread, slice, role, frame),
             Act::Headers(frame) => self.take_headers(slice, frame),
+            Act::Framed => self.begin_frames_in_tls(slice),
             Act::Unframed { received } => self.lose_streams(slice.socket, received),
             Act::Close(role) => self.close(slice, role),
             Act::Block(cause) => self.block(&mut thread, slice, cause),
