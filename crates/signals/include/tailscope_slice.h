@@ -50,7 +50,7 @@ enum sl_frame {
 	SL_ENDS = 0x08,	  /* nothing more comes on the stream this way */
 	SL_RESETS = 0x10, /* the stream is broken off, both ways */
 	SL_MORE = 0x20,	  /* an entry SL_HEADERS follows */
-	SL_CUT = 0x40,	  /* the headers go on, and that is not told */
+	SL_CUT = 0x40,	  /* the headers go on, and the rest is not reported */
 };
 #define SL_ROLE_MASK 0x03
 /* SL_STREAM_SEND, in place of enum ts_held: TLS has encrypted it, and it is still to be sent. */

@@ -81,7 +81,7 @@ static __always_inline bool may_be_framed(const struct flow *f)
 	return f->role == SL_CLIENT && f->sends.looked < FRAMES_LOOKS;
 }
 
-/* Whether the call was on a connection of HTTP/2. Its frames have been told of then. */
+/* Whether the call was on a connection of HTTP/2. Its frames have been reported then. */
 static __always_inline bool takes_frames(struct flow *f, struct slice_thread *s,
 					 const struct ts_meter *m, struct sl_entry *e)
 {
@@ -110,7 +110,7 @@ static __always_inline void note_end(struct flow *f, struct sock *sk)
 		f->received.end = tcp->copied_seq;
 }
 
-/* Tells of a receive, with its first bytes where it may begin a request. */
+/* Reports a receive, with its first bytes where it may begin a request. */
 static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
 					const struct ts_meter *m, struct sl_entry *e)
 {
@@ -216,7 +216,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	return 0;
 }
 
-/* Remembers up to where data has come in, and that it is now. */
+/* Remembers up to where data has come in, and when. */
 static __noinline int note_arrival(struct flow *f, struct sock *sk)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);

@@ -5,7 +5,7 @@
  *
  * A connection is followed from its preface on. On one that was open before, a receive or send is
  * looked at whose bytes are whole frames, among them one of headers. Of a frame only its header is
- * read, and of a request's headers the bytes that are told to the recorder for the name.
+ * read, and of a request's headers the bytes that the recorder reads the name from.
  */
 #ifndef TAILSCOPE_FRAMES_H
 #define TAILSCOPE_FRAMES_H
@@ -18,7 +18,7 @@
 #define PREFACE 24		   /* "PRI * HTTP/2.0" and more, before a client's first frame */
 #define FRAME_STEPS 2048	   /* a frame takes one, but headers some more */
 #define FRAMES_LOOKS 64 /* receives or sends of a connection in which frames are looked for */
-#define FRAMES_PROVE 2	/* so many frames in turn are no coincidence */
+#define FRAMES_PROVE 2	/* this number of frames in turn is no coincidence */
 
 enum frame_type {
 	FRAME_DATA = 0,
@@ -88,7 +88,7 @@ static __always_inline void pass(struct walk *w, __u64 bytes)
 	w->rest -= bytes;
 }
 
-/* Tells of the frame, with the next bytes of its headers. */
+/* Reports the frame, with the next bytes of its headers. */
 __noinline int tell_frame(struct frames *in, struct slice_thread *s, const struct ts_meter *m)
 {
 	struct sl_entry e = {};
@@ -124,7 +124,7 @@ __noinline int tell_frame(struct frames *in, struct slice_thread *s, const struc
 	return 0;
 }
 
-/* How many bytes of headers are to be told. */
+/* How many bytes of headers the recorder gets. */
 static __always_inline void measure_block(struct frames *in, __u32 length, __u8 flags)
 {
 	__u32 before = (flags & FRAME_PADDED ? 1 : 0) + (flags & FRAME_PRIORITIZED ? 5 : 0);
@@ -358,8 +358,7 @@ __noinline int look_for_frames(struct frames *in, struct slice_thread *s, const 
 	return found;
 }
 
-/* Tells of the frames in the bytes that this call has received or sent: `model` says what of the
- * socket. */
+/* Reports the frames in the bytes that this call has received or sent; `model` describes the call. */
 __noinline int tell_frames(struct frames *in, struct slice_thread *s, const struct ts_meter *m,
 			   const struct sl_entry *model)
 {

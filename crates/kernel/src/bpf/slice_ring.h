@@ -24,8 +24,8 @@ struct rings slice_rings SEC(".maps");
 /* Where the bytes of a call are, and how far they have been looked at for frames (frames.h). */
 struct walk {
 	__u64 given;  /* they lie here, whatever the system call says; 0: they do not */
-	__u64 vector; /* the next piece is told here, */
-	__u64 pieces; /* and so many more */
+	__u64 vector; /* struct iovec of the next piece, */
+	__u64 pieces; /* and the number of those left */
 	__u64 at;     /* the rest of this piece; 0: it can't be read */
 	__u64 piece;
 	__u64 rest;  /* of the whole */
@@ -33,8 +33,8 @@ struct walk {
 	__u64 since; /* as in struct sl_entry, of the whole call, */
 	__u64 ready; /* and of this frame */
 	__u64 socket;
-	__u32 last; /* the stream that was told last */
-	__u8 kind;  /* 0: nothing is told */
+	__u32 last; /* the stream that was reported last */
+	__u8 kind;  /* 0: nothing is reported */
 	__u8 role;
 	__u8 detail; /* enum sl_frame */
 	__u8 broken;
@@ -46,15 +46,15 @@ struct walk {
 struct frames {
 	__u32 left;	/* of the payload of the frame that goes on */
 	__u32 stream;	/* whose data that is; 0: it is something else */
-	__u32 block;	/* of headers, which are still to be told */
-	__u8 before;	/* so many bytes come before those */
+	__u32 block;	/* of headers, which are still to be reported */
+	__u8 before;	/* the number of bytes before those */
 	__u8 padded;	/* and the first says how many of the last are none */
 	__u8 cut;	/* the headers go on behind `block` */
 	__u8 part[16];	/* the frame's header that goes on, */
 	__u8 have;	/* and how much of it has come */
 	__u8 followed;	/* it is known where frames begin */
-	__u8 looked;	/* so many times in vain */
-	__u8 seen;	/* so many headers of frames, by the count of a byte */
+	__u8 looked;	/* how often in vain */
+	__u8 seen;	/* headers of frames so far; wraps */
 	__u8 has_begun; /* a frame of headers was among those that were looked at */
 	__u32 told;	/* pieces of headers so far */
 	__u32 end;	/* up to where data has been received, and likewise: */

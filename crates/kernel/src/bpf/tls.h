@@ -131,7 +131,7 @@ new_tls_connection(const struct slice_thread *s, __u64 socket, const struct sock
 	return c;
 }
 
-/* Whether it is HTTP/2. The frames that lie at `at` have been told of then. */
+/* Whether it is HTTP/2. The frames at `at` have been reported then. */
 static __always_inline bool tells_decrypted(struct tls_connection *c, struct slice_thread *s,
 					    const struct ts_meter *m, struct sl_entry *e, __u64 at)
 {

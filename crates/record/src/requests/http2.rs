@@ -11,10 +11,9 @@ use super::socket::Socket;
 use super::thread::Thread;
 use super::work::Held;
 
-/// So many streams of a connection are followed at once.
+/// The most streams of a connection that are followed at once.
 const MOST_STREAMS: usize = 4096;
-/// On so many connections it is remembered what headers refer to. On more, only on those that are in
-/// use.
+/// The most connections that all keep what headers refer to. Beyond that, idle ones lose it.
 const MOST_TABLES: usize = 8192;
 
 /// A connection of HTTP/2.
