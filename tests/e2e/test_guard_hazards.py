@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,25 @@ def test_stops_are_seen_with_and_without_privileges(
         replica.end()
 
 
+def test_each_stop_of_busy_threads_is_one_hazard(
+    recordable: None, program: Callable[..., Path]
+) -> None:
+    """They stop on all CPUs at once, and run again one after another."""
+    stops = 50
+    with Started([program("spinning.c", "-pthread")]) as busy, hazards("-p", busy.pid) as started:
+        tasks = Path(f"/proc/{busy.pid}/task")
+        until(lambda: len(list(tasks.iterdir())) == 8, "its threads run")
+        for stop in range(1, stops + 1):
+            os.kill(busy.pid, signal.SIGSTOP)
+            until(lambda: states(tasks) == {"T"}, "it is stopped")
+            os.kill(busy.pid, signal.SIGCONT)
+            until(lambda n=stop: lines(started).count(("stopped", "end")) >= n, "it runs on")
+        busy.stop(signal.SIGKILL)
+        assert started.wait().code == 0
+        edges = [edge for hazard, edge in lines(started) if hazard == "stopped"]
+        assert edges == ["begin", "end"] * stops
+
+
 def test_without_probes_hotspots_counters_show_collections(recordable: None, folder: Path) -> None:
     jvm = JavaReplica(folder, "jvm", **AS_NOBODY)
     try:
@@ -87,6 +108,12 @@ def test_a_quota_that_is_used_up_is_a_hazard(recordable: None) -> None:
             until(lambda: ("throttled", "end") in lines(started), "it was throttled")
             ended = started.stop(signal.SIGINT)
             assert ended.code == 0
+
+
+def states(tasks: Path) -> set[str]:
+    """The states of a process's threads."""
+    stats = [(task / "stat").read_text() for task in tasks.iterdir()]
+    return {stat.rpartition(")")[2].split()[0] for stat in stats}
 
 
 def children(pid: int) -> list[int]:

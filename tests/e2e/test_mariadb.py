@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,13 +21,14 @@ CLIENTS, QUERIES = 4, 250
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    folder = tmp_path_factory.mktemp("m")
-    for parent in (folder, folder.parent, folder.parent.parent):
-        parent.chmod(0o755)
-    with MariaDb(folder) as running:
-        yield running
-        assert running.stop(seconds=60).code == 0
+def server() -> Iterator[MariaDb]:
+    # Not one of pytest's folders: each pytest that starts closes them to other users.
+    with tempfile.TemporaryDirectory(prefix="tailscope-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with MariaDb(folder) as running:
+            yield running
+            assert running.stop(seconds=60).code == 0
 
 
 def of_text(folder: Path, text: str) -> int:

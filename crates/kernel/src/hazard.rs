@@ -97,7 +97,11 @@ impl Hazards {
 
     /// Watches a process for a replica. False: it is watched already, or no more can be.
     pub fn watch(&self, slot: u32, pid: u32) -> bool {
-        let fresh = shared::hazard_process { slot, waiting: 0 };
+        let fresh = shared::hazard_process {
+            slot,
+            waiting: 0,
+            stops: 0,
+        };
         let (word, processes) = (self.words.word(slot), map_of(&self.object, "processes"));
         let key = pid.to_ne_bytes();
         if !matches!(processes.lookup(&key, MapFlags::ANY), Ok(None)) {

@@ -31,8 +31,8 @@ struct {
 
 /* A thread of a watched process, off its CPU. */
 struct thread {
-	__u8 waits;   /* for a CPU: counted in `waiting` */
-	__u8 stopped; /* by a signal, a debugger or the freezer */
+	__u8 waits; /* for a CPU: counted in `waiting` */
+	__u32 stop; /* the process's stop, by its number, that it takes part in; or 0 */
 };
 
 struct {
@@ -75,6 +75,7 @@ static __always_inline void tell(__u32 slot, __u32 pid, __u32 kind, bool ends, _
 		__sync_fetch_and_add(&lost_changes, 1);
 }
 
+/* Threads of a process may stop on several CPUs at a time: who changes the mask sends the change. */
 static __always_inline void begins(struct ts_hazard *w, __u32 slot, __u32 pid, __u32 kind)
 {
 	__u64 now;
@@ -83,16 +84,19 @@ static __always_inline void begins(struct ts_hazard *w, __u32 slot, __u32 pid, _
 		return;
 	now = bpf_ktime_get_ns();
 	w->since[kind] = now;
-	__sync_fetch_and_or(&w->mask, 1u << kind);
-	tell(slot, pid, kind, false, now, now);
+	if (!(__sync_fetch_and_or(&w->mask, 1u << kind) & 1u << kind))
+		tell(slot, pid, kind, false, now, now);
 }
 
 static __always_inline void ends(struct ts_hazard *w, __u32 slot, __u32 pid, __u32 kind)
 {
+	__u64 since;
+
 	if (kind >= TS_HAZARD_KINDS || !(w->mask & 1u << kind))
 		return;
-	__sync_fetch_and_and(&w->mask, ~(1u << kind));
-	tell(slot, pid, kind, true, bpf_ktime_get_ns(), w->since[kind]);
+	since = w->since[kind];
+	if (__sync_fetch_and_and(&w->mask, ~(1u << kind)) & 1u << kind)
+		tell(slot, pid, kind, true, bpf_ktime_get_ns(), since);
 }
 
 /* --- waits for a CPU, quotas and stops ------------------------------------------------------ */
@@ -145,7 +149,10 @@ static __always_inline void leaves(struct task_struct *task, bool preempt, unsig
 	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return;
-	t->stopped = 1;
+	/* By a signal, a debugger or the freezer. The number counts first: it ends no stop but its own. */
+	if (!(w->mask & 1u << TS_HAZARD_STOPPED))
+		__sync_fetch_and_add(&p->stops, 1);
+	t->stop = p->stops;
 	begins(w, p->slot, shown_pid(task), TS_HAZARD_STOPPED);
 }
 
@@ -161,10 +168,10 @@ static __always_inline void enters(struct task_struct *task)
 	t = bpf_task_storage_get(&threads, task, NULL, 0);
 	if (!t)
 		return;
-	if (t->stopped) {
-		t->stopped = 0;
+	/* The first that runs again ends the stop; one that was slow to leave an earlier stop does not. */
+	if (t->stop && t->stop == p->stops)
 		ends(w, p->slot, shown_pid(task), TS_HAZARD_STOPPED);
-	}
+	t->stop = 0;
 	if (!t->waits)
 		return;
 	t->waits = 0;
