@@ -52,11 +52,10 @@ def membarrier_library() -> Path:
     return compiled(output.name, [source], command)
 
 
-def go() -> Path:
-    """The servers in Go, one program."""
-    folder = SOURCES / "goservers"
-    command = [path("go"), "build", "-o", BUILT / "goservers", "."]
-    return compiled("goservers", list(folder.iterdir()), command, folder)
+def go(name: str = "goservers", folder: Path = SOURCES / "goservers") -> Path:
+    """A program in Go, by default all the servers in Go."""
+    command = [path("go"), "build", "-o", BUILT / name, "."]
+    return compiled(name, list(folder.iterdir()), command, folder)
 
 
 def compiled(

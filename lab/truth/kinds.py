@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from proof.machine import PROGRAMS
+from thirdparty import built
 
 from truth.clients import Mix
 
-LOOP = Path(__file__).resolve().parent / "loopserver.py"
+HERE = Path(__file__).resolve().parent
 
 #: What requests of a server with a backend are like; a third of them ask nothing.
 ASKING = {"work": (200, 500), "ask": (0, 500, 2000)}
+
+
+#: Those of a pool that asks nobody.
+POOL = Mix(work=(200, 500), after=(100,), pause=3000)
+#: Starts a server by its own port and its backend's; raises `built.Lacking`.
+Command = Callable[[int, int], list[str]]
 
 
 @dataclass(frozen=True)
@@ -23,31 +31,54 @@ class Kind:
     title: str
     mix: Mix
     connections: int
-    #: Threads of a pool; 0: an event loop.
-    workers: int = 0
-    asks: bool = True
-
-    def command(self, port: int, backend: int) -> list[str]:
-        """Starts it."""
-        if not self.workers:
-            return [sys.executable, str(LOOP), str(port), str(backend)]
-        pool = [str(PROGRAMS / "poolserver"), "--port", str(port), "--workers", str(self.workers)]
-        return [*pool, "--backend", str(backend)] if self.asks else pool
+    command: Command
 
 
 def _loop(connections: int) -> Kind:
     mix = Mix(**ASKING, after=(100, 300), pause=2000 * connections)
-    return Kind(f"event loop with a backend, connections: {connections}", mix, connections)
+    title = f"event loop with a backend, connections: {connections}"
+    return Kind(title, mix, connections, _python)
+
+
+def _python(port: int, backend: int) -> list[str]:
+    return [sys.executable, str(HERE / "loopserver.py"), str(port), str(backend)]
+
+
+def _pool_command(workers: int, asks: bool) -> Command:
+    def command(port: int, backend: int) -> list[str]:
+        pool = [str(PROGRAMS / "poolserver"), "--port", str(port), "--workers", str(workers)]
+        return [*pool, "--backend", str(backend)] if asks else pool
+
+    return command
 
 
 def _pool(workers: int) -> Kind:
-    mix = Mix(work=(200, 500), after=(100,), pause=3000)
-    return Kind(f"pool, workers: {workers}", mix, 4, workers, asks=False)
+    return Kind(f"pool, workers: {workers}", POOL, 4, _pool_command(workers, asks=False))
 
 
 def _asking_pool(workers: int, connections: int, pause: int) -> Kind:
     mix = Mix(**ASKING, after=(100,), pause=pause)
-    return Kind(f"pool with a backend, workers: {workers}", mix, connections, workers)
+    title = f"pool with a backend, workers: {workers}"
+    return Kind(title, mix, connections, _pool_command(workers, asks=True))
+
+
+def _go(port: int, backend: int) -> list[str]:
+    return [str(built.go("goserver", HERE / "goserver")), str(port), str(backend)]
+
+
+def _java(port: int, backend: int) -> list[str]:
+    # So little memory is used that nothing is collected.
+    options = ["-XX:+UseSerialGC", "-Xmn512m"]
+    return [built.path("java"), *options, str(HERE / "ThreadServer.java"), str(port), str(backend)]
+
+
+def _java_pool(port: int, backend: int) -> list[str]:
+    return [*_java(port, backend), "2"]
+
+
+def _connections(title: str, connections: int, command: Command) -> Kind:
+    mix = Mix(**ASKING, after=(100, 300), pause=2500 * connections)
+    return Kind(f"{title} with a backend, connections: {connections}", mix, connections, command)
 
 
 KINDS = {
@@ -58,4 +89,7 @@ KINDS = {
     "pool-backend-1": _asking_pool(1, 4, 8000),
     "pool-backend-2": _asking_pool(2, 4, 8000),
     "pool-backend-4": _asking_pool(4, 8, 6000),
+    "go-4": _connections("goroutines", 4, _go),
+    "java-4": _connections("threads of a JVM", 4, _java),
+    "java-pool-2": _connections("pool of a JVM, workers: 2,", 4, _java_pool),
 }

@@ -12,6 +12,7 @@ from rig import installed, ledger
 from rig.processes import Started, favoured
 from rig.recorder import Recorder, about
 from rig.waiting import until
+from thirdparty.built import Lacking
 from truth.clients import load
 from truth.compare import QUERY, Compared, compare, summary, worst
 from truth.kinds import KINDS, Kind
@@ -26,7 +27,11 @@ def recorded(
 ) -> list[Compared]:
     """Every request of a load, with what the ledger says less the truth."""
     port = free_port()
-    with Started([*favoured(), *kind.command(port, backend)]) as started:
+    try:
+        command = kind.command(port, backend)
+    except Lacking as reason:
+        pytest.skip(str(reason))
+    with Started([*favoured(), *command]) as started:
         until(lambda: answers(port) or not started.runs, f"the server serves port {port}")
         assert started.runs, started.wait()
         recorder = record("--span", "request", "-p", started.pid).ready()

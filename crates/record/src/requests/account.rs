@@ -3,8 +3,10 @@
 //! Slices come first: what a thread did for the request counts with the causes of that thread's
 //! meter. Of two threads, the one that works comes before the one that waits, and a thread that has
 //! handed the request on comes after the one that has it. Between slices it waited: for another server
-//! until the answer was there, then for a thread. While a thread that has handed it on waits, nobody
-//! waits for that thread, so such times come last. The rest is unknown.
+//! until the answer was there, then for a thread. What threads did of which nothing shows that it was
+//! for the request counts where it did not wait for another server. While such a thread waits, or one
+//! that has handed the request on, nobody waits for that thread: these times come last. The rest is
+//! unknown.
 
 use std::net::SocketAddr;
 
@@ -190,7 +192,7 @@ impl Layout {
                     ready, received, ..
                 } => (*ready, *received, &None),
                 Item::Queue { from, to, behind } => (*from, *to, behind),
-                Item::Slice(_) | Item::Tail(_) => continue,
+                Item::Slice(_) | Item::Tail(_) | Item::Beside(_) => continue,
             };
             let part = self.gaps.take(from, to);
             self.finished.row.queue_ns += part;
@@ -213,15 +215,22 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
         Item::Tail(segment) => Some(segment),
         _ => None,
     });
+    let beside = items.iter().filter_map(|item| match item {
+        Item::Beside(segment) => Some(segment),
+        _ => None,
+    });
     let (waits, works): (Vec<_>, Vec<_>) = tails.partition(|tail| is_wait(tail));
+    let (waits_beside, works_beside): (Vec<_>, Vec<_>) = beside.partition(|of| is_wait(of));
     // While one thread works for it, another one's wait delays nothing.
     let (waited, worked): (Vec<_>, Vec<_>) = slices.partition(|slice| is_wait(slice));
     let mut layout = Layout::of(request, work);
     let threads = worked.into_iter().chain(waited).chain(works);
     threads.for_each(|of| layout.thread(of));
     layout.downstream(items);
+    works_beside.into_iter().for_each(|of| layout.thread(of));
     layout.queues(items);
-    waits.into_iter().for_each(|of| layout.thread(of));
+    let waits = waits.into_iter().chain(waits_beside);
+    waits.for_each(|of| layout.thread(of));
     let mut finished = layout.finished;
     finished.row.request.unknown_ns = layout.gaps.sum();
     if let Some(Held::Until { ns, why }) = request.held

@@ -181,6 +181,18 @@ impl Requests {
         if !thread.follows(slice) {
             thread.forget();
         }
+        match thread.blocked {
+            Some(wait) if !matches!(slice.act, Act::Run(_)) => {
+                let (run, rest) = wait.unseen_end(slice);
+                self.go_on(&mut thread, &run);
+                self.go_on(&mut thread, &rest);
+            }
+            _ => self.go_on(&mut thread, slice),
+        }
+        self.threads.insert(slice.tid, thread);
+    }
+
+    fn go_on(&mut self, thread: &mut Thread, slice: &Slice) {
         match slice.act {
             Act::Socket(_) | Act::Other => {}
             Act::Block(_) | Act::Run(_) => {}
@@ -191,19 +203,19 @@ impl Requests {
         }
         match slice.act {
             Act::Socket(_) => self.introduce(slice),
-            Act::Receive(role) => self.receive(&mut thread, slice, role),
-            Act::Send(role) => self.send(&mut thread, slice, role),
+            Act::Receive(role) => self.receive(thread, slice, role),
+            Act::Send(role) => self.send(thread, slice, role),
             Act::StreamReceive(role, frame) => {
-                self.receive_stream(&mut thread, slice, role, frame);
+                self.receive_stream(thread, slice, role, frame);
             }
-            Act::StreamSend(role, frame) => self.send_stream(&mut thread, slice, role, frame),
+            Act::StreamSend(role, frame) => self.send_stream(thread, slice, role, frame),
             Act::Headers(frame) => self.take_headers(slice, frame),
             Act::Framed => self.begin_frames_in_tls(slice),
             Act::Unframed { received } => self.lose_streams(slice.socket, received),
             Act::Close(role) => self.close(slice, role),
-            Act::Block(cause) => self.block(&mut thread, slice, cause),
-            Act::Run(cause) => self.run(&mut thread, slice, cause),
-            Act::Wake(cause) => self.wake(&mut thread, slice, cause),
+            Act::Block(cause) => self.block(thread, slice, cause),
+            Act::Run(cause) => self.run(thread, slice, cause),
+            Act::Wake(cause) => self.wake(thread, slice, cause),
             Act::Trace => self.join_trace(slice),
             Act::Plain => self.name_by_plain(slice),
             Act::PassedOn(why) => {
@@ -214,7 +226,6 @@ impl Requests {
         }
         thread.last = slice.at;
         thread.number = slice.number;
-        self.threads.insert(slice.tid, thread);
     }
 
     fn introduce(&mut self, slice: &Slice) {

@@ -197,6 +197,52 @@ fn a_request_that_another_ones_worker_takes_has_queued_until_then() {
 }
 
 #[test]
+fn a_helper_of_the_runtime_works_while_the_request_waits_for_another_server() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(120, 1, 2) // a compiler
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .run(160, 2, LOCK, 120)
+        .run(500, 1, NETWORK, 500)
+        .on(510, 1, Act::Receive(Role::Client), 9, 500)
+        .on(600, 1, Act::Send(Role::Server), 5, 0)
+        .block(700, 2, LOCK);
+    assert_eq!(parts(&script.finish()[0]), [500, 0, 340, 0]);
+}
+
+#[test]
+fn a_switch_that_is_not_reported_is_known_by_the_causes_of_what_follows() {
+    let share = |cause, us: u64| Share {
+        cause,
+        ns: us * 1000,
+        n: 1,
+        ..Share::default()
+    };
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .entry(510, 1, Act::Receive(Role::Client), |slice| {
+            (slice.socket, slice.length, slice.since) = (9, 10, 450_000);
+            let runqueue = share(abi::TS_RUNQUEUE as u8, 50);
+            slice.shares = vec![runqueue, share(NETWORK, 290)];
+        })
+        .on(600, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [500, 0, 290, 0]);
+    assert_eq!(finished[0].row.ns[abi::TS_NETWORK as usize], 0);
+    assert_eq!(finished[0].row.ns[abi::TS_RUNQUEUE as usize], 50_000);
+}
+
+#[test]
 fn a_timer_is_not_guessed() {
     let mut script = Script::default();
     script

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tailscope_signals::abi;
-use tailscope_signals::slice::{Share, Slice};
+use tailscope_signals::slice::{Act, Share, Slice};
 
 use super::work::{Segment, WorkId};
 
@@ -14,6 +14,8 @@ const RECENT: usize = 16;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
     pub(super) since: u64,
+    /// Why it waits: a cause.
+    pub(super) cause: u8,
     /// The futex; 0: none.
     pub(super) futex: u64,
     /// In a call that sends.
@@ -145,6 +147,32 @@ impl Thread {
         let others = self.recent.iter().filter(|(work, ..)| *work != but);
         let most = others.max_by_key(|(_, a, b)| overlap(*a, *b))?;
         (overlap(most.1, most.2) * 2 > to.saturating_sub(from)).then_some(most.0)
+    }
+}
+
+impl Wait {
+    /// Some kernels do not report every switch. `next` is the thread's next entry after a switch to it
+    /// that was not reported, with the causes of the wait and of what followed: the entry that is
+    /// missing, and `next` without the wait.
+    pub(super) fn unseen_end(&self, next: &Slice) -> (Slice, Slice) {
+        let for_cpu = |share: &&Share| {
+            [abi::TS_RUNQUEUE, abi::TS_THROTTLED].contains(&u32::from(share.cause))
+        };
+        let blocked = next.shares.iter().find(|share| share.cause == self.cause);
+        let waits = next.shares.iter().filter(for_cpu);
+        let shares: Vec<_> = blocked.into_iter().chain(waits).copied().collect();
+        let woken = blocked.map_or(0, |share| self.since + share.ns);
+        let waited: u64 = shares.iter().map(|share| share.ns).sum();
+        let mut rest = next.clone();
+        rest.shares.retain(|share| !shares.contains(share));
+        let run = Slice {
+            at: (self.since + waited).min(next.at),
+            since: woken.min(next.at),
+            act: Act::Run(self.cause),
+            shares,
+            ..next.clone()
+        };
+        (run, rest)
     }
 }
 

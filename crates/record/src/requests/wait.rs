@@ -30,6 +30,7 @@ impl Requests {
         }
         thread.blocked = Some(Wait {
             since: slice.at,
+            cause,
             futex: slice.since,
             sends: slice.length == SENDS,
             receives: slice.length == RECEIVES,

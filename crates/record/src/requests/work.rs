@@ -63,6 +63,9 @@ pub(super) enum Item {
     Slice(Segment),
     /// A thread went on after it had handed the request to another.
     Tail(Segment),
+    /// A thread that was woken for it worked, and nothing has shown for whom: a compiler of the runtime
+    /// does not work for the request that made it go on.
+    Beside(Segment),
     /// Another server was asked, answered, and was heard.
     Downstream {
         sent: u64,
@@ -165,10 +168,19 @@ impl Work {
         }
     }
 
+    /// Nothing has shown for whom its threads worked.
+    fn set_beside(&mut self) {
+        for item in &mut self.items {
+            if let Item::Slice(of) | Item::Tail(of) = item {
+                *item = Item::Beside(std::mem::take(of));
+            }
+        }
+    }
+
     /// Since when something is known of it.
     pub(super) fn known_from(&self) -> Option<u64> {
         let starts = self.items.iter().map(|item| match item {
-            Item::Slice(segment) | Item::Tail(segment) => segment.from,
+            Item::Slice(of) | Item::Tail(of) | Item::Beside(of) => of.from,
             Item::Downstream { sent, .. } => *sent,
             Item::Queue { from, .. } => *from,
         });
@@ -178,7 +190,7 @@ impl Work {
     /// Until when something is known of it.
     pub(super) fn known_until(&self) -> Option<u64> {
         let ends = self.items.iter().map(|item| match item {
-            Item::Slice(segment) | Item::Tail(segment) => segment.to,
+            Item::Slice(of) | Item::Tail(of) | Item::Beside(of) => of.to,
             Item::Downstream { received, .. } => *received,
             Item::Queue { to, .. } => *to,
         });
@@ -226,6 +238,9 @@ impl Works {
         for part in parts {
             self.take_back(part);
             if !taken && self.root(part) == Some(part) && self.is_nobodys(part) {
+                if let Some(part) = self.works.get_mut(&part) {
+                    part.set_beside();
+                }
                 self.merge(part, id);
             }
         }

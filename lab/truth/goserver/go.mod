@@ -1,0 +1,3 @@
+module tailscope.invalid/goserver
+
+go 1.19
