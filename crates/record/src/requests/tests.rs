@@ -5,6 +5,7 @@ use tailscope_signals::slice::{Act, Role, Share, Slice};
 
 use super::{Finished, Requests};
 
+mod handed;
 mod streams;
 
 const LOCK: u8 = abi::TS_LOCK as u8;
@@ -194,25 +195,6 @@ fn a_request_that_another_ones_worker_takes_has_queued_until_then() {
     assert_eq!(parts(&finished[0]), [1030, 695, 0, 0]);
     assert_eq!(parts(&finished[1])[0], 350);
     assert_eq!(parts(&finished[1])[3], 0);
-}
-
-#[test]
-fn a_helper_of_the_runtime_works_while_the_request_waits_for_another_server() {
-    let mut script = Script::default();
-    script
-        .block(1, 1, NETWORK)
-        .block(1, 2, LOCK)
-        .run(100, 1, NETWORK, 100)
-        .on(110, 1, Act::Receive(Role::Server), 5, 100)
-        .wake(120, 1, 2) // a compiler
-        .on(150, 1, Act::Send(Role::Client), 9, 0)
-        .block(160, 1, NETWORK)
-        .run(160, 2, LOCK, 120)
-        .run(500, 1, NETWORK, 500)
-        .on(510, 1, Act::Receive(Role::Client), 9, 500)
-        .on(600, 1, Act::Send(Role::Server), 5, 0)
-        .block(700, 2, LOCK);
-    assert_eq!(parts(&script.finish()[0]), [500, 0, 340, 0]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 
 use super::Requests;
 use super::thread::{Thread, Wait, since_waking};
+use super::work::Segment;
 
 /// A thread that waits so long without work waits for some.
 const LONG_WAIT_NS: u64 = 500_000;
@@ -44,6 +45,18 @@ impl Requests {
         !thread.handed && thread.owner.is_some_and(|owner| self.works.is_live(owner))
     }
 
+    /// Whether a short wait for a lock lies between two parts of the same work. The thread may have woken
+    /// another, or may just have answered: it does not wait for work, which it does elsewhere.
+    fn is_on_its_way(&self, thread: &Thread, waited: Wait, wait: &Segment) -> bool {
+        let elsewhere = thread.idle_at != 0 && !thread.is_idle_at(waited.futex);
+        let short = wait.to - wait.from <= LONG_WAIT_NS;
+        let busy = match thread.owner {
+            Some(owner) => self.works.is_live(owner),
+            None => thread.after.is_some(),
+        };
+        elsewhere && short && busy && thread.given.is_none()
+    }
+
     pub(super) fn run(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
         let wait = thread.segment(slice);
         if u32::from(cause) == abi::TS_PREEMPTED {
@@ -65,6 +78,7 @@ impl Requests {
         let works_on = thread.given.is_none() && self.works_on(thread);
         match u32::from(cause) {
             abi::TS_LOCK | abi::TS_SLEEP if works_on => thread.run.push(wait),
+            abi::TS_LOCK if self.is_on_its_way(thread, waited, &wait) => thread.run.push(wait),
             abi::TS_NETWORK if works_on && waited.sends => thread.run.push(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
                 self.settle_all(thread, waited.since);

@@ -17,6 +17,9 @@ pub(super) type WorkId = u64;
 /// ambiguous.
 const MOST_ITEMS: usize = 4096;
 
+/// So many threads that handed it over are remembered.
+const MOST_OVER: usize = 64;
+
 /// A time of a thread, with what its meter grew by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -157,6 +160,8 @@ pub(super) struct Work {
     pub(super) handed: Vec<WorkId>,
     /// A thread to which this was handed has shown that it works for it.
     pub(super) taken: bool,
+    /// Work of the threads that handed this over to those: all of it may have been for this.
+    pub(super) over: Vec<WorkId>,
 }
 
 impl Work {
@@ -244,6 +249,13 @@ impl Works {
                 self.merge(part, id);
             }
         }
+        // Who handed it over worked for it, or by now has shown that it worked for another.
+        while let Some(over) = self.get_mut(id).and_then(|work| work.over.pop()) {
+            let of = self.root(over).and_then(|over| self.works.get(&over));
+            if of.is_some_and(|of| of.request.is_none() && !of.proven) {
+                self.merge(over, id);
+            }
+        }
     }
 
     /// What this has become part of, and whether that still goes on.
@@ -303,19 +315,15 @@ impl Works {
             return;
         }
         let woken_for = self.woken_for(part);
-        let (items, ambiguous, hint, handed) = match self.works.get_mut(&part) {
-            Some(work) => {
-                work.into = Some(whole);
-                let handed = std::mem::take(&mut work.handed);
-                (
-                    std::mem::take(&mut work.items),
-                    work.ambiguous,
-                    work.hint,
-                    handed,
-                )
-            }
-            None => return,
+        let Some(work) = self.works.get_mut(&part) else {
+            return;
         };
+        work.into = Some(whole);
+        let (ambiguous, hint) = (work.ambiguous, work.hint);
+        let items = std::mem::take(&mut work.items);
+        let handed = std::mem::take(&mut work.handed);
+        let mut over = std::mem::take(&mut work.over);
+        over.extend(hint.filter(|hint| self.is_nobodys(*hint)));
         if let Some(work) = self.works.get_mut(&whole) {
             items.into_iter().for_each(|item| work.add(item));
             // The thread was woken for another request: how long it may have worked for that one
@@ -323,10 +331,8 @@ impl Works {
             work.ambiguous |= ambiguous || (hint.is_some() && woken_for != Some(whole));
             work.handed.extend(handed);
             work.taken = true;
-        }
-        // Who handed it over worked for the same, if that is all that is known of it.
-        if let Some(hint) = hint.filter(|hint| self.is_nobodys(*hint)) {
-            self.merge(hint, whole);
+            let room = MOST_OVER.saturating_sub(work.over.len());
+            work.over.extend(over.into_iter().take(room));
         }
     }
 

@@ -1,0 +1,82 @@
+//! Wake-ups that hand no request over: those of a runtime's helpers, and of workers by workers.
+
+use super::*;
+
+#[test]
+fn a_helper_of_the_runtime_works_while_the_request_waits_for_another_server() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(120, 1, 2) // a compiler
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .run(160, 2, LOCK, 120)
+        .run(500, 1, NETWORK, 500)
+        .on(510, 1, Act::Receive(Role::Client), 9, 500)
+        .on(600, 1, Act::Send(Role::Server), 5, 0)
+        .block(700, 2, LOCK);
+    assert_eq!(parts(&script.finish()[0]), [500, 0, 340, 0]);
+}
+
+/// One thread receives two requests, and wakes a worker for the first. That one wakes another, because
+/// there is more in the queue, as Java's queues do.
+fn a_queue_that_workers_share() -> Script {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .block(1, 3, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(115, 1, 2)
+        .on(120, 1, Act::Receive(Role::Server), 6, 100)
+        .block(125, 1, NETWORK)
+        .run(130, 2, LOCK, 115)
+        .wake(135, 2, 3)
+        .run(150, 3, LOCK, 135);
+    script
+}
+
+#[test]
+fn a_worker_that_wakes_another_goes_on_with_its_own_request() {
+    let mut script = a_queue_that_workers_share();
+    script
+        .on(230, 2, Act::Send(Role::Client), 9, 0)
+        .block(240, 2, NETWORK)
+        .on(450, 3, Act::Send(Role::Server), 6, 0)
+        .block(460, 3, LOCK)
+        .run(1240, 2, NETWORK, 1230)
+        .on(1250, 2, Act::Receive(Role::Client), 9, 1230)
+        .on(1330, 2, Act::Send(Role::Server), 5, 0);
+    let mut found: Vec<_> = script.finish().iter().map(parts).collect();
+    found.sort_unstable();
+    assert_eq!(found[0][0], 350);
+    assert_eq!(found[0][2..], [0, 0]);
+    assert_eq!(found[1], [1230, 0, 990, 0]);
+}
+
+#[test]
+fn a_worker_that_wakes_a_helper_and_waits_for_a_lock_has_its_request_all_the_same() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .block(1, 3, LOCK)
+        .run(1100, 1, NETWORK, 1100)
+        .on(1110, 1, Act::Receive(Role::Server), 5, 1100)
+        .wake(1115, 1, 2)
+        .block(1120, 1, NETWORK)
+        .run(1130, 2, LOCK, 1115)
+        .on(1230, 2, Act::Send(Role::Client), 9, 0)
+        .block(1240, 2, NETWORK)
+        .run(2240, 2, NETWORK, 2230)
+        .on(2250, 2, Act::Receive(Role::Client), 9, 2230)
+        .wake(2260, 2, 3)
+        .entry(2270, 2, Act::Block(LOCK), |slice| slice.since = 0x9000) // not where it waits for work
+        .run(2290, 2, LOCK, 2280)
+        .on(2330, 2, Act::Send(Role::Server), 5, 0);
+    assert_eq!(parts(&script.finish()[0]), [1230, 0, 990, 0]);
+}
