@@ -13,6 +13,7 @@ from thirdparty import built
 from truth.clients import Mix
 
 HERE = Path(__file__).resolve().parent
+LOOP = HERE / "loopserver.py"
 
 #: What requests of a server with a backend are like; a third of them ask nothing.
 ASKING = {"work": (200, 500), "ask": (0, 500, 2000)}
@@ -41,7 +42,7 @@ def _loop(connections: int) -> Kind:
 
 
 def _python(port: int, backend: int) -> list[str]:
-    return [sys.executable, str(HERE / "loopserver.py"), str(port), str(backend)]
+    return [sys.executable, str(LOOP), str(port), str(backend)]
 
 
 def _pool_command(workers: int, asks: bool) -> Command:
