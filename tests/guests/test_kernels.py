@@ -183,3 +183,19 @@ def test_siblings_share_a_core(guest: Session) -> None:
         pytest.skip("QEMU makes siblings for x86-64 alone")
     path = "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"
     assert guest.run("cat", path).clean().out.strip() == "0-1"
+
+
+def test_hazards_are_seen_by_the_kernels_programs(guest: Session) -> None:
+    """A process that is stopped, goes on, and ends, while `guard hazards` watches it."""
+    watch = """sleep 600 & pid=$!
+tailscope guard hazards --json -p $pid >told & watcher=$!
+until grep -q watch told; do kill -0 $watcher || exit 9; usleep 20000; done
+kill -STOP $pid
+until grep -q stopped told; do kill -0 $watcher || exit 9; usleep 20000; done
+kill -CONT $pid; kill $pid; wait $watcher; cat told"""
+    said = guest.run("sh", "-c", watch).clean().out
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert lines[0]["coverage"] == "kernel", said
+    edges = [(line["hazard"], line["edge"]) for line in lines[1:]]
+    stops = [edge for edge in edges if edge[0] in ("stopped", "gone")]
+    assert stops == [("stopped", "begin"), ("stopped", "end"), ("gone", "begin")], said
