@@ -127,9 +127,11 @@ impl Recorder {
 
     /// Ends the ledger: rows from now on go nowhere.
     pub fn end_ledger(&mut self) -> Option<Closing> {
+        // One poll: what another would find, the recorder that takes this one's place has too.
+        let seen = self.seen();
         self.poll_and_report();
         self.settle_requests();
-        self.close_ledger()
+        self.close(seen)
     }
 
     /// Enters requests that wait for their names.
@@ -143,6 +145,10 @@ impl Recorder {
     fn close_ledger(&mut self) -> Option<Closing> {
         let seen = self.seen();
         self.poll_and_report();
+        self.close(seen)
+    }
+
+    fn close(&mut self, seen: u64) -> Option<Closing> {
         let sealed = self.pipeline.output.totals();
         self.row_bytes = row_bytes(sealed.rows, sealed.bytes).or(self.row_bytes);
         let ledger = self.pipeline.output.end();
