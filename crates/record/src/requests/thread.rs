@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tailscope_signals::abi;
 use tailscope_signals::slice::{Act, Share, Slice};
 
-use super::work::{Segment, WorkId};
+use super::work::{Handed, Segment, WorkId};
 
 /// So many of its latest slices a thread remembers, to blame them for the queue behind it.
 const RECENT: usize = 16;
@@ -54,7 +54,7 @@ pub(super) struct Thread {
     /// Another thread handed it its work, and nothing has shown yet that it goes on with it.
     pub(super) unproven: bool,
     /// What it was handed while it waited.
-    pub(super) given: Option<WorkId>,
+    pub(super) given: Option<Handed>,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
     pub(super) woke: Option<Segment>,
     /// The latest time for which a signal, a tracer or the freezer stopped it.

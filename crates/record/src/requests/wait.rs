@@ -5,7 +5,7 @@ use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 
 use super::Requests;
 use super::thread::{Thread, Wait, since_waking};
-use super::work::Segment;
+use super::work::{Handed, Segment};
 
 /// A thread that waits so long without work waits for some.
 const LONG_WAIT_NS: u64 = 500_000;
@@ -147,8 +147,12 @@ impl Requests {
         }
         thread.owner = Some(work);
         thread.handed = true;
+        let as_result = self.works.get(work).is_some_and(|work| work.proven);
         if let Some(woken) = self.threads.get_mut(&slice.length) {
-            woken.given = Some(work);
+            woken.given = Some(Handed {
+                of: work,
+                as_result,
+            });
         }
     }
 }

@@ -138,6 +138,14 @@ pub(super) enum Held {
     Until { ns: u64, why: u16 },
 }
 
+/// Work that a thread hands to one that it wakes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handed {
+    pub(super) of: WorkId,
+    /// It had asked another server by then: what it hands over is what came of that.
+    pub(super) as_result: bool,
+}
+
 /// A piece of work.
 #[derive(Debug, Default)]
 pub(super) struct Work {
@@ -152,6 +160,8 @@ pub(super) struct Work {
     pub(super) busy: Option<(u64, u64)>,
     /// Of nobody's: it was handed over as a part of that, which its thread has still to show.
     pub(super) hint: Option<WorkId>,
+    /// That had asked another server when it was handed over.
+    pub(super) is_result: bool,
     /// It has asked another server, so its thread does work for somebody.
     pub(super) proven: bool,
     /// A call that was taken for another's may be its own.
@@ -224,10 +234,12 @@ impl Works {
 
     /// A thread was handed this work. Until it shows for whom it really works, what it does is kept
     /// apart: another thread may have been quicker.
-    pub(super) fn begin_handed(&mut self, of: WorkId, at: u64) -> WorkId {
+    pub(super) fn begin_handed(&mut self, handed: Handed, at: u64) -> WorkId {
+        let Handed { of, as_result } = handed;
         let part = self.begin(None, at);
         if let Some(work) = self.works.get_mut(&part) {
             work.hint = Some(of);
+            work.is_result = as_result;
         }
         if let Some(whole) = self.get_mut(of) {
             whole.handed.push(part);
@@ -253,6 +265,9 @@ impl Works {
         while let Some(over) = self.get_mut(id).and_then(|work| work.over.pop()) {
             let of = self.root(over).and_then(|over| self.works.get(&over));
             if of.is_some_and(|of| of.request.is_none() && !of.proven) {
+                if let Some(of) = self.get_mut(over) {
+                    of.set_beside();
+                }
                 self.merge(over, id);
             }
         }
@@ -319,11 +334,12 @@ impl Works {
             return;
         };
         work.into = Some(whole);
-        let (ambiguous, hint) = (work.ambiguous, work.hint);
+        let (ambiguous, hint, is_result) = (work.ambiguous, work.hint, work.is_result);
         let items = std::mem::take(&mut work.items);
         let handed = std::mem::take(&mut work.handed);
         let mut over = std::mem::take(&mut work.over);
-        over.extend(hint.filter(|hint| self.is_nobodys(*hint)));
+        let by = hint.filter(|hint| self.is_nobodys(*hint));
+        over.extend(by.filter(|_| !is_result));
         if let Some(work) = self.works.get_mut(&whole) {
             items.into_iter().for_each(|item| work.add(item));
             // The thread was woken for another request: how long it may have worked for that one
@@ -333,6 +349,9 @@ impl Works {
             work.taken = true;
             let room = MOST_OVER.saturating_sub(work.over.len());
             work.over.extend(over.into_iter().take(room));
+        }
+        if let Some(by) = by.filter(|_| is_result) {
+            self.merge(by, whole);
         }
     }
 

@@ -80,3 +80,26 @@ fn a_worker_that_wakes_a_helper_and_waits_for_a_lock_has_its_request_all_the_sam
         .on(2330, 2, Act::Send(Role::Server), 5, 0);
     assert_eq!(parts(&script.finish()[0]), [1230, 0, 990, 0]);
 }
+
+#[test]
+fn what_a_worker_asked_is_the_requests_that_a_loop_answers_for_it() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(120, 1, 2)
+        .block(125, 1, NETWORK)
+        .run(130, 2, LOCK, 120)
+        .on(200, 2, Act::Send(Role::Client), 9, 0)
+        .block(205, 2, NETWORK)
+        .run(805, 2, NETWORK, 800)
+        .on(810, 2, Act::Receive(Role::Client), 9, 800)
+        .entry(850, 2, Act::Wake(NETWORK), |slice| slice.length = 1)
+        .run(870, 1, NETWORK, 850)
+        .on(900, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0])[0], 800);
+    assert_eq!(parts(&finished[0])[2..], [595, 0]);
+}
