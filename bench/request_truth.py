@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT / "lab"))
 import duckdb
 from proof.machine import PROGRAMS, TAILSCOPE, ProofError, end, folder, serves
 from proof.ports import free_port
+from thirdparty.built import Lacking
 from thirdparty.client import BEFORE_OTHERS
 from thirdparty.recording import recording
 from truth.clients import load
@@ -83,8 +84,11 @@ def main() -> None:
     lines, wrong = [], []
     for name in chosen:
         found: list[Compared] = []
-        for seed in range(1, args.rounds + 1):
-            found += measure(KINDS[name], args.requests, seed, args.tailscope)
+        try:
+            for seed in range(1, args.rounds + 1):
+                found += measure(KINDS[name], args.requests, seed, args.tailscope)
+        except Lacking as reason:
+            sys.exit(f"{name}: {reason}")
         shares = summary(found)
         result.figures[name] = shares
         figures = [f"{100 * shares[part]:.1f}" for part in ("wall", *PARTS, "parts")]

@@ -15,10 +15,10 @@ import java.nio.channels.Selector;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
-import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
@@ -40,7 +40,8 @@ public final class ThreadServer {
     private static final byte[] ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone".getBytes();
 
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
-    private static final List<String> TRUTHS = new CopyOnWriteArrayList<>();
+    /** Requests that have been answered. */
+    private static final Queue<Job> ANSWERED = new ConcurrentLinkedQueue<>();
 
     /** What this thread has waited for a CPU, by the second number of its schedstat. */
     private static final class Clock {
@@ -51,6 +52,7 @@ public final class ThreadServer {
 
         /** CPU time of both ways, to sleep and back. */
         private long inWaits;
+
         private final byte[] text = new byte[96];
 
         Clock() throws IOException {
@@ -88,7 +90,7 @@ public final class ThreadServer {
         }
     }
 
-    /** What comes before an empty line, and so many bytes more; empty at the end. */
+    /** What is received up to an empty line, and what came with it; empty at the end. */
     private static String head(InputStream in, Clock clock) throws IOException {
         byte[] text = new byte[1024];
         int length = 0;
@@ -136,14 +138,16 @@ public final class ThreadServer {
         long handedOver;
         long begun;
         String downstream = "";
+        long sending;
+        long sent;
 
         Job(String head) {
             id = head.substring(head.indexOf("/w/") + 3, head.indexOf('?'));
             wanted = numbers(head);
         }
 
-        /** Does what is wanted, and returns its answer's truth. */
-        String finish(Clock clock, Socket behind, Sending answer) throws IOException {
+        /** Does what is wanted, and answers. */
+        void finish(Clock clock, Socket behind, Sending answer) throws IOException {
             spin(wanted.get("work"));
             if (wanted.get("ask") > 0) {
                 String question = "GET /ask?ask=" + wanted.get("ask") + " HTTP/1.1\r\n\r\n";
@@ -156,18 +160,22 @@ public final class ThreadServer {
             }
             spin(wanted.get("after"));
             working += clock.working() - clock.began;
-            long sending = System.nanoTime();
+            sending = System.nanoTime();
             answer.send();
-            long sent = System.nanoTime();
+            sent = System.nanoTime();
             inWaits += clock.inWaits;
+            ANSWERED.add(this);
+        }
+
+        String truth() {
             return String.format(
                     "{\"id\": \"%s\", \"sending\": %d, \"sent\": %d, \"working\": %d,"
                             + " \"doubt\": %d, \"downstream\": [%s]}",
-                    id, sending, sent, worked(sent), inWaits / 2, downstream);
+                    id, sending, sent, worked(), inWaits / 2, downstream);
         }
 
         /** Time in which both threads worked counts once, as in poolserver.c. */
-        private long worked(long sent) {
+        private long worked() {
             long until = Math.min(handedOver, sent);
             long from = Math.max(begun, pushed) + handedOver - pushed - handingOver;
             long both = Math.max(0, until - from);
@@ -198,7 +206,7 @@ public final class ThreadServer {
                     return;
                 }
                 Sending answer = () -> client.getOutputStream().write(ANSWER);
-                TRUTHS.add(new Job(head).finish(clock, behind, answer));
+                new Job(head).finish(clock, behind, answer);
             }
         } catch (IOException gone) {
             System.err.println(gone);
@@ -218,7 +226,7 @@ public final class ThreadServer {
                 job.begun = System.nanoTime() - cpu;
                 clock.began = clock.working() - cpu;
                 Sending answer = () -> taken.getValue().write(ByteBuffer.wrap(ANSWER));
-                TRUTHS.add(job.finish(clock, behind, answer));
+                job.finish(clock, behind, answer);
             }
         } catch (IOException | InterruptedException gone) {
             System.err.println(gone);
@@ -274,7 +282,6 @@ public final class ThreadServer {
         job.receiving = clock.working() - clock.began;
         long cpu = THREADS.getCurrentThreadCpuTime();
         job.pushed = System.nanoTime();
-        job.handedOver = Long.MAX_VALUE;
         queue.add(Map.entry(job, client));
         job.handingOver = THREADS.getCurrentThreadCpuTime() - cpu;
         job.handedOver = System.nanoTime();
@@ -294,7 +301,7 @@ public final class ThreadServer {
     }
 
     private static void end() {
-        TRUTHS.forEach(System.out::println);
+        ANSWERED.forEach(job -> System.out.println(job.truth()));
         System.out.flush();
         Runtime.getRuntime().halt(0); // not with the signal's exit code
     }

@@ -17,8 +17,6 @@ LOOP = HERE / "loopserver.py"
 
 #: What requests of a server with a backend are like; a third of them ask nothing.
 ASKING = {"work": (200, 500), "ask": (0, 500, 2000)}
-
-
 #: Those of a pool that asks nobody.
 POOL = Mix(work=(200, 500), after=(100,), pause=3000)
 #: Starts a server by its own port and its backend's; raises `built.Lacking`.

@@ -188,12 +188,13 @@ def test_siblings_share_a_core(guest: Session) -> None:
 def test_hazards_are_seen_by_the_kernels_programs(guest: Session) -> None:
     """A process that is stopped, goes on, and ends, while `guard hazards` watches it."""
     watch = """sleep 600 & pid=$!
-tailscope guard hazards --json -p $pid >told & watcher=$!
-until grep -q watch told; do kill -0 $watcher || exit 9; usleep 20000; done
+rm -f said # of a test before: it would be read until the watcher's own is there
+tailscope guard hazards --json -p $pid >said & watcher=$!
+until grep -q watch said; do kill -0 $watcher || exit 9; usleep 20000; done
 kill -STOP $pid
-until grep -q stopped told; do kill -0 $watcher || exit 9; usleep 20000; done
-kill -CONT $pid; kill $pid; wait $watcher; cat told"""
-    said = guest.run("sh", "-c", watch).clean().out
+until grep -q stopped said; do kill -0 $watcher || exit 9; usleep 20000; done
+kill -CONT $pid; kill $pid; wait $watcher; cat said"""
+    said = guest.shell(watch, 60).clean().out
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert lines[0]["coverage"] == "kernel", said
     edges = [(line["hazard"], line["edge"]) for line in lines[1:]]

@@ -1,3 +1,3 @@
-module tailscope.invalid/goserver
+module goserver
 
 go 1.19

@@ -19,7 +19,6 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 	_ "unsafe" // for linkname
 )
 
@@ -35,6 +34,7 @@ type truth struct {
 var (
 	held     sync.Mutex
 	truths   []truth
+	open     sync.WaitGroup // requests
 	number   = regexp.MustCompile(`(\w+)=(\d+)`)
 	endOfIt  = []byte("\r\n\r\n")
 	answered = []byte("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
@@ -161,6 +161,7 @@ func (j *job) finish(backend net.Conn) {
 	j.one.Sending = now()
 	j.client.Write(answered)
 	j.one.Sent = now()
+	defer open.Done()
 	held.Lock()
 	defer held.Unlock()
 	if !j.moved {
@@ -199,6 +200,7 @@ func serve(client net.Conn, address string) {
 		if err != nil {
 			return
 		}
+		open.Add(1)
 		parse(client, head).finish(backend)
 	}
 }
@@ -225,8 +227,7 @@ func main() {
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGTERM)
 	<-ends
-	time.Sleep(10 * time.Millisecond)
-	held.Lock()
+	open.Wait()
 	for _, one := range truths {
 		line, _ := json.Marshal(one)
 		fmt.Println(string(line))

@@ -75,7 +75,7 @@ static __always_inline void tell(__u32 slot, __u32 pid, __u32 kind, bool ends, _
 		__sync_fetch_and_add(&lost_changes, 1);
 }
 
-/* Threads of a process may stop on several CPUs at a time: who changes the mask sends the change. */
+/* Threads of a process may stop on several CPUs at a time. The one that changes the mask sends it. */
 static __always_inline void begins(struct ts_hazard *w, __u32 slot, __u32 pid, __u32 kind)
 {
 	__u64 now;
@@ -137,6 +137,7 @@ static __always_inline void leaves(struct task_struct *task, bool preempt, unsig
 	struct hazard_process *p = process_of(task);
 	struct ts_hazard *w = p ? word_of(p) : NULL;
 	struct thread *t;
+	__u32 stops;
 
 	if (!w)
 		return;
@@ -149,9 +150,11 @@ static __always_inline void leaves(struct task_struct *task, bool preempt, unsig
 	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return;
-	/* By a signal, a debugger or the freezer. The number counts first: it ends no stop but its own. */
-	if (!(w->mask & 1u << TS_HAZARD_STOPPED))
-		__sync_fetch_and_add(&p->stops, 1);
+	/* By a signal, a debugger or the freezer. The number grows before the stop begins, and once for
+	 * all threads, so that none ends another stop. */
+	stops = *(volatile __u32 *)&p->stops;
+	if (!(*(volatile __u32 *)&w->mask & 1u << TS_HAZARD_STOPPED))
+		__sync_val_compare_and_swap(&p->stops, stops, stops + 1);
 	t->stop = p->stops;
 	begins(w, p->slot, shown_pid(task), TS_HAZARD_STOPPED);
 }

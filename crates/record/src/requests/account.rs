@@ -13,8 +13,10 @@ use std::net::SocketAddr;
 use tailscope_signals::abi;
 use tailscope_signals::row::Row;
 
+use super::gaps::Gaps;
+use super::item::{Behind, Item, Segment};
 use super::link::{Asked, Links};
-use super::work::{Behind, Held, Item, Request, Segment, Work};
+use super::work::{Held, Request, Work};
 use crate::stacks::Part;
 
 /// A request that has ended.
@@ -34,43 +36,6 @@ pub(crate) struct Finished {
     pub(crate) ambiguous: bool,
     /// Which threads worked for it, and when; each moment once.
     pub(crate) parts: Vec<Part>,
-}
-
-/// The parts of a time that nothing has been found for yet: intervals in order, apart.
-struct Gaps(Vec<(u64, u64)>);
-
-impl Gaps {
-    /// What of this interval is still there.
-    fn within(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
-        let first = self.0.partition_point(|gap| gap.1 <= from);
-        let within = self.0[first..].iter().take_while(move |gap| gap.0 < to);
-        within.map(move |gap| (gap.0.max(from), gap.1.min(to)))
-    }
-
-    /// Takes what of this interval is still there; returns how long that is.
-    fn take(&mut self, from: u64, to: u64) -> u64 {
-        if from >= to {
-            return 0;
-        }
-        let first = self.0.partition_point(|gap| gap.1 <= from);
-        let last = self.0.partition_point(|gap| gap.0 < to);
-        if first >= last {
-            return 0;
-        }
-        let (start, end) = (self.0[first].0, self.0[last - 1].1);
-        let taken = self.0[first..last]
-            .iter()
-            .map(|gap| gap.1.min(to) - gap.0.max(from))
-            .sum();
-        let left = [(start, from), (to, end)];
-        let left = left.into_iter().filter(|(from, to)| from < to);
-        self.0.splice(first..last, left);
-        taken
-    }
-
-    fn sum(&self) -> u64 {
-        self.0.iter().map(|(from, to)| to - from).sum()
-    }
 }
 
 /// Adds the causes of a segment of which `part` ns count.
@@ -137,7 +102,7 @@ impl Layout {
         row.wall = ended.saturating_sub(ready);
         (row.pid, row.tid, row.cpu) = (request.pid, request.tid, request.cpu);
         Self {
-            gaps: Gaps(vec![(ready, ended.max(ready))]),
+            gaps: Gaps::of(ready, ended),
             largest: vec![0; row.ns.len()],
             finished,
         }
@@ -204,32 +169,37 @@ impl Layout {
     }
 }
 
+/// The segments that are picked: in which their threads waited, and in which they worked.
+fn parted<'i>(
+    items: &'i [Item],
+    pick: fn(&'i Item) -> Option<&'i Segment>,
+) -> (Vec<&'i Segment>, Vec<&'i Segment>) {
+    items.iter().filter_map(pick).partition(|of| is_wait(of))
+}
+
 /// Makes the row of a request that has been answered.
 pub(super) fn account(request: &Request, work: &Work) -> Finished {
     let items = &work.items;
-    let slices = items.iter().filter_map(|item| match item {
+    let (waited, worked) = parted(items, |item| match item {
         Item::Slice(segment) => Some(segment),
         _ => None,
     });
-    let tails = items.iter().filter_map(|item| match item {
+    let (tail_waits, tails) = parted(items, |item| match item {
         Item::Tail(segment) => Some(segment),
         _ => None,
     });
-    let beside = items.iter().filter_map(|item| match item {
+    let (waits_beside, beside) = parted(items, |item| match item {
         Item::Beside(segment) => Some(segment),
         _ => None,
     });
-    let (waits, works): (Vec<_>, Vec<_>) = tails.partition(|tail| is_wait(tail));
-    let (waits_beside, works_beside): (Vec<_>, Vec<_>) = beside.partition(|of| is_wait(of));
-    // While one thread works for it, another one's wait delays nothing.
-    let (waited, worked): (Vec<_>, Vec<_>) = slices.partition(|slice| is_wait(slice));
     let mut layout = Layout::of(request, work);
-    let threads = worked.into_iter().chain(waited).chain(works);
+    // While one thread works for it, another one's wait delays nothing.
+    let threads = worked.into_iter().chain(waited).chain(tails);
     threads.for_each(|of| layout.thread(of));
     layout.downstream(items);
-    works_beside.into_iter().for_each(|of| layout.thread(of));
+    beside.into_iter().for_each(|of| layout.thread(of));
     layout.queues(items);
-    let waits = waits.into_iter().chain(waits_beside);
+    let waits = tail_waits.into_iter().chain(waits_beside);
     waits.for_each(|of| layout.thread(of));
     let mut finished = layout.finished;
     finished.row.request.unknown_ns = layout.gaps.sum();

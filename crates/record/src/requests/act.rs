@@ -2,9 +2,10 @@
 
 use tailscope_signals::slice::{Role, Slice};
 
+use super::item::Item;
 use super::name::{Protocol, is_handshake, protocol};
 use super::thread::Thread;
-use super::work::{Held, Item, Request, WorkId};
+use super::work::{Held, Request, WorkId};
 use super::{DOUBTFUL_FROM_NS, Requests, link};
 
 /// A send may take so long, and the other server may answer meanwhile.
@@ -61,12 +62,9 @@ impl Requests {
         socket.asked = true;
         // Only what a connection's request begins with shows its protocol.
         if socket.open.is_none() {
-            match protocol(&slice.text) {
-                Protocol::Tls => {
-                    socket.encrypted = true;
-                    self.tls.enter(slice.pid);
-                }
-                Protocol::Http2 | Protocol::Other => {}
+            if protocol(&slice.text) == Protocol::Tls {
+                socket.encrypted = true;
+                self.tls.enter(slice.pid);
             }
         }
         if socket.encrypted && socket.ready == 0 {

@@ -15,8 +15,10 @@
 mod account;
 mod act;
 mod ask;
+mod gaps;
 mod hpack;
 mod http2;
+mod item;
 mod link;
 mod name;
 mod socket;
@@ -33,6 +35,8 @@ use tailscope_signals::slice::{Act, Role, Slice};
 
 pub(crate) use account::Finished;
 use account::account;
+pub(crate) use item::Behind;
+use item::Item;
 #[cfg(test)]
 pub(crate) use link::Asked;
 pub(crate) use link::{Links, Trace};
@@ -40,8 +44,7 @@ pub use name::{Naming, UnknownNaming};
 use socket::Socket;
 use thread::Thread;
 use tls::TlsProcesses;
-pub(crate) use work::Behind;
-use work::{Held, Item, WorkId, Works};
+use work::{Held, WorkId, Works};
 
 /// Entries of CPUs are read one CPU after the other, so that those of the latest moments may still
 /// lack what came before them.
@@ -192,14 +195,11 @@ impl Requests {
         self.threads.insert(slice.tid, thread);
     }
 
+    /// What the thread does next: for whom, and what that says of the work so far.
     fn go_on(&mut self, thread: &mut Thread, slice: &Slice) {
-        match slice.act {
-            Act::Socket(_) | Act::Other => {}
-            Act::Block(_) | Act::Run(_) => {}
-            _ => {
-                let segment = thread.segment(slice);
-                thread.run.push(segment);
-            }
+        let adds_itself = matches!(slice.act, Act::Block(_) | Act::Run(_));
+        if !adds_itself && !matches!(slice.act, Act::Socket(_) | Act::Other) {
+            thread.add(thread.segment(slice));
         }
         match slice.act {
             Act::Socket(_) => self.introduce(slice),

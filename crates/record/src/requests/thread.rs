@@ -5,10 +5,17 @@ use std::collections::VecDeque;
 use tailscope_signals::abi;
 use tailscope_signals::slice::{Act, Share, Slice};
 
-use super::work::{Handed, Segment, WorkId};
+use super::item::Segment;
+use super::work::{Handed, WorkId};
 
 /// So many of its latest slices a thread remembers, to blame them for the queue behind it.
 const RECENT: usize = 16;
+
+/// A thread that waits longer without work waits for some.
+const LONG_WAIT_NS: u64 = 500_000;
+
+/// The most parts of a slice that are kept: of a thread that never waits, the latest.
+const MOST_RUN: usize = 4096;
 
 /// A wait that goes on.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +112,14 @@ impl Thread {
         }
     }
 
+    /// Its slice goes on.
+    pub(super) fn add(&mut self, segment: Segment) {
+        if self.run.len() >= MOST_RUN {
+            self.run.drain(..MOST_RUN / 2);
+        }
+        self.run.push(segment);
+    }
+
     /// Nothing is known of it any more but what it did lately.
     pub(super) fn forget(&mut self) {
         let recent = std::mem::take(&mut self.recent);
@@ -151,6 +166,11 @@ impl Thread {
 }
 
 impl Wait {
+    /// Whether it took long until the thread was woken. How long it then had no CPU says nothing.
+    pub(super) fn is_long(&self, woken: u64) -> bool {
+        woken.saturating_sub(self.since) > LONG_WAIT_NS
+    }
+
     /// Some kernels do not report every switch. `next` is the thread's next entry after a switch to it
     /// that was not reported, with the causes of the wait and of what followed: the entry that is
     /// missing, and `next` without the wait.

@@ -5,10 +5,7 @@ use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 
 use super::Requests;
 use super::thread::{Thread, Wait, since_waking};
-use super::work::{Handed, Segment};
-
-/// A thread that waits so long without work waits for some.
-const LONG_WAIT_NS: u64 = 500_000;
+use super::work::Handed;
 
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
@@ -17,8 +14,7 @@ impl Requests {
     /// The thread leaves its CPU. If it can't go on: what it did so far is known to be its owner's; what the wait is, only
     /// its end shows.
     pub(super) fn block(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
-        let segment = thread.segment(slice);
-        thread.run.push(segment);
+        thread.add(thread.segment(slice));
         if u32::from(cause) == abi::TS_PREEMPTED {
             return;
         }
@@ -28,6 +24,11 @@ impl Requests {
             let found_nothing = thread.unproven && thread.is_idle_at(slice.since);
             thread.handed |= found_nothing;
             self.deliver(thread, owner, slice.at);
+            let for_lock = u32::from(cause) == abi::TS_LOCK && thread.idle_at != 0;
+            let is_left = thread.handed && (!for_lock || thread.is_idle_at(slice.since));
+            if let Some(of) = owner.and_then(|owner| self.works.get_mut(owner)) {
+                of.is_left |= is_left;
+            }
         }
         thread.blocked = Some(Wait {
             since: slice.at,
@@ -47,9 +48,9 @@ impl Requests {
 
     /// Whether a short wait for a lock lies between two parts of the same work. The thread may have woken
     /// another, or may just have answered: it does not wait for work, which it does elsewhere.
-    fn is_on_its_way(&self, thread: &Thread, waited: Wait, wait: &Segment) -> bool {
+    fn is_on_its_way(&self, thread: &Thread, waited: Wait, woken: u64) -> bool {
         let elsewhere = thread.idle_at != 0 && !thread.is_idle_at(waited.futex);
-        let short = wait.to - wait.from <= LONG_WAIT_NS;
+        let short = !waited.is_long(woken);
         let busy = match thread.owner {
             Some(owner) => self.works.is_live(owner),
             None => thread.after.is_some(),
@@ -60,7 +61,7 @@ impl Requests {
     pub(super) fn run(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
         let wait = thread.segment(slice);
         if u32::from(cause) == abi::TS_PREEMPTED {
-            thread.run.push(wait);
+            thread.add(wait);
             return;
         }
         if u32::from(cause) == abi::TS_STOPPED {
@@ -77,9 +78,9 @@ impl Requests {
         };
         let works_on = thread.given.is_none() && self.works_on(thread);
         match u32::from(cause) {
-            abi::TS_LOCK | abi::TS_SLEEP if works_on => thread.run.push(wait),
-            abi::TS_LOCK if self.is_on_its_way(thread, waited, &wait) => thread.run.push(wait),
-            abi::TS_NETWORK if works_on && waited.sends => thread.run.push(wait),
+            abi::TS_LOCK | abi::TS_SLEEP if works_on => thread.add(wait),
+            abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
+            abi::TS_NETWORK if works_on && waited.sends => thread.add(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
                 self.settle_all(thread, waited.since);
                 let given = thread.given.take();
@@ -95,7 +96,7 @@ impl Requests {
                     thread.busy_since = woken;
                 }
                 thread.unproven = thread.owner.is_some();
-                if thread.unproven || wait.to - wait.from > LONG_WAIT_NS {
+                if thread.unproven || waited.is_long(woken) {
                     thread.vote_idle_at(waited.futex);
                 }
                 let woke = since_waking(&wait, woken);
@@ -106,13 +107,13 @@ impl Requests {
                     return;
                 }
                 thread.take_run(woken);
-                thread.run.push(woke);
+                thread.add(woke);
                 thread.woke = None;
                 if thread.owner.is_some() {
                     thread.after = None; // else it just waited for a lock
                 }
             }
-            _ => thread.run.push(wait),
+            _ => thread.add(wait),
         }
     }
 

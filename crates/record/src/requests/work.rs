@@ -6,8 +6,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use tailscope_signals::slice::Share;
-
+use super::item::Item;
 use super::link::Trace;
 
 /// Names a piece of work; never used again.
@@ -17,75 +16,8 @@ pub(super) type WorkId = u64;
 /// ambiguous.
 const MOST_ITEMS: usize = 4096;
 
-/// So many threads that handed it over are remembered.
-const MOST_OVER: usize = 64;
-
-/// A time of a thread, with what its meter grew by.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) tid: u32,
-    pub(super) from: u64,
-    pub(super) to: u64,
-    pub(super) shares: Vec<Share>,
-}
-
-impl Segment {
-    /// What of it lies after that moment, with a like part of its causes.
-    pub(super) fn after(&self, from: u64) -> Self {
-        let from = from.clamp(self.from, self.to);
-        let (part, whole) = (self.to - from, (self.to - self.from).max(1));
-        let of = |ns: u64| (u128::from(ns) * u128::from(part) / u128::from(whole)) as u64;
-        let shares = self.shares.iter().map(|share| Share {
-            ns: of(share.ns),
-            ..*share
-        });
-        Self {
-            tid: self.tid,
-            from,
-            to: self.to,
-            shares: shares.collect(),
-        }
-    }
-}
-
-/// Which request had a thread, and for how long.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Behind {
-    /// Its name, where it has one.
-    pub(crate) name: Option<String>,
-    /// Its client; `None` for one on a Unix socket.
-    pub(crate) peer: Option<SocketAddr>,
-    /// How long it took, so far.
-    pub(crate) ns: u64,
-}
-
-/// What a request did or waited for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Item {
-    /// A thread worked for it.
-    Slice(Segment),
-    /// A thread went on after it had handed the request to another.
-    Tail(Segment),
-    /// A thread that was woken for it worked, and nothing has shown for whom: a compiler of the runtime
-    /// does not work for the request that made it go on.
-    Beside(Segment),
-    /// Another server was asked, answered, and was heard.
-    Downstream {
-        sent: u64,
-        ready: u64,
-        received: u64,
-        peer: Option<SocketAddr>,
-        connection: Option<i64>,
-        /// Another request may have asked: the oldest that could was taken.
-        guess: bool,
-    },
-    /// A thread had it, or was to get it, and was busy with others.
-    Queue {
-        from: u64,
-        to: u64,
-        behind: Option<Behind>,
-    },
-}
+/// The most parts that a work keeps account of: those handed over, and those that handed it over.
+const MOST_PARTS: usize = 1024;
 
 /// What is known of a request beside its items.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -172,6 +104,8 @@ pub(super) struct Work {
     pub(super) taken: bool,
     /// Work of the threads that handed this over to those: all of it may have been for this.
     pub(super) over: Vec<WorkId>,
+    /// Its thread has handed it over and does not go on with it.
+    pub(super) is_left: bool,
 }
 
 impl Work {
@@ -241,10 +175,23 @@ impl Works {
             work.hint = Some(of);
             work.is_result = as_result;
         }
-        if let Some(whole) = self.get_mut(of) {
-            whole.handed.push(part);
-        }
+        self.keep_part(of, part);
         part
+    }
+
+    fn keep_part(&mut self, of: WorkId, part: WorkId) {
+        let Some(mut handed) = self.get_mut(of).map(|of| std::mem::take(&mut of.handed)) else {
+            return;
+        };
+        if handed.len() >= MOST_PARTS {
+            handed.retain(|part| self.root(*part) == Some(*part));
+        }
+        if handed.len() < MOST_PARTS {
+            handed.push(part);
+        }
+        if let Some(of) = self.get_mut(of) {
+            of.handed = handed;
+        }
     }
 
     /// The request ends: what was handed over of it and has shown nothing else is its own, unless
@@ -253,8 +200,11 @@ impl Works {
         let Some(work) = self.get_mut(id) else { return };
         let (parts, taken) = (std::mem::take(&mut work.handed), work.taken);
         for part in parts {
+            if self.root(part) != Some(part) {
+                continue; // it has joined another, which settles its own
+            }
             self.take_back(part);
-            if !taken && self.root(part) == Some(part) && self.is_nobodys(part) {
+            if !taken && self.is_nobodys(part) {
                 if let Some(part) = self.works.get_mut(&part) {
                     part.set_beside();
                 }
@@ -264,7 +214,7 @@ impl Works {
         // Who handed it over worked for it, or by now has shown that it worked for another.
         while let Some(over) = self.get_mut(id).and_then(|work| work.over.pop()) {
             let of = self.root(over).and_then(|over| self.works.get(&over));
-            if of.is_some_and(|of| of.request.is_none() && !of.proven) {
+            if of.is_some_and(|of| of.request.is_none() && of.is_left && !of.proven) {
                 if let Some(of) = self.get_mut(over) {
                     of.set_beside();
                 }
@@ -347,7 +297,7 @@ impl Works {
             work.ambiguous |= ambiguous || (hint.is_some() && woken_for != Some(whole));
             work.handed.extend(handed);
             work.taken = true;
-            let room = MOST_OVER.saturating_sub(work.over.len());
+            let room = MOST_PARTS.saturating_sub(work.over.len());
             work.over.extend(over.into_iter().take(room));
         }
         if let Some(by) = by.filter(|_| is_result) {

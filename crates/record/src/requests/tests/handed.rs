@@ -1,6 +1,7 @@
 //! Wake-ups that hand no request over: those of a runtime's helpers, and of workers by workers.
 
 use super::*;
+use crate::stacks::Part;
 
 #[test]
 fn a_helper_of_the_runtime_works_while_the_request_waits_for_another_server() {
@@ -56,6 +57,25 @@ fn a_worker_that_wakes_another_goes_on_with_its_own_request() {
     assert_eq!(found[0][0], 350);
     assert_eq!(found[0][2..], [0, 0]);
     assert_eq!(found[1], [1230, 0, 990, 0]);
+}
+
+#[test]
+fn a_worker_that_wakes_another_keeps_its_work_though_that_one_answers_first() {
+    let mut script = a_queue_that_workers_share();
+    script
+        .on(450, 3, Act::Send(Role::Server), 6, 0)
+        .block(460, 3, LOCK)
+        .run(1000, 1, NETWORK, 1000)
+        .on(1010, 1, Act::Receive(Role::Server), 6, 1000) // the first request there is complete
+        .block(1020, 1, NETWORK)
+        .on(1330, 2, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    let longer = finished.iter().find(|of| of.row.wall == 1_230_000);
+    let longer = longer.expect("the first worker's request");
+    assert_eq!(parts(longer), [1230, 0, 0, 0]);
+    let ns = |part: &Part| part.to - part.from;
+    let worked: u64 = longer.parts.iter().map(ns).sum();
+    assert!(worked >= 1_200_000, "{worked}");
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! What a piece of work is made of: times of threads, and waits.
+
+use std::net::SocketAddr;
+
+use tailscope_signals::slice::Share;
+
+/// A time of a thread, with what its meter grew by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) tid: u32,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) shares: Vec<Share>,
+}
+
+impl Segment {
+    /// What of it lies after that moment, with a like part of its causes.
+    pub(super) fn after(&self, from: u64) -> Self {
+        let from = from.clamp(self.from, self.to);
+        let (part, whole) = (self.to - from, (self.to - self.from).max(1));
+        let of = |ns: u64| (u128::from(ns) * u128::from(part) / u128::from(whole)) as u64;
+        let shares = self.shares.iter().map(|share| Share {
+            ns: of(share.ns),
+            ..*share
+        });
+        Self {
+            tid: self.tid,
+            from,
+            to: self.to,
+            shares: shares.collect(),
+        }
+    }
+}
+
+/// Which request had a thread, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// Its name, where it has one.
+    pub(crate) name: Option<String>,
+    /// Its client; `None` for one on a Unix socket.
+    pub(crate) peer: Option<SocketAddr>,
+    /// How long it took, so far.
+    pub(crate) ns: u64,
+}
+
+/// What a request did or waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A thread worked for it.
+    Slice(Segment),
+    /// A thread went on after it had handed the request to another.
+    Tail(Segment),
+    /// A thread that was woken for it worked, and nothing has shown for whom: a compiler of the runtime
+    /// does not work for the request that made it go on.
+    Beside(Segment),
+    /// Another server was asked, answered, and was heard.
+    Downstream {
+        sent: u64,
+        ready: u64,
+        received: u64,
+        peer: Option<SocketAddr>,
+        connection: Option<i64>,
+        /// Another request may have asked: the oldest that could was taken.
+        guess: bool,
+    },
+    /// A thread had it, or was to get it, and was busy with others.
+    Queue {
+        from: u64,
+        to: u64,
+        behind: Option<Behind>,
+    },
+}
