@@ -61,11 +61,9 @@ impl Requests {
         socket.touched = slice.at;
         socket.asked = true;
         // Only what a connection's request begins with shows its protocol.
-        if socket.open.is_none() {
-            if protocol(&slice.text) == Protocol::Tls {
-                socket.encrypted = true;
-                self.tls.enter(slice.pid);
-            }
+        if socket.open.is_none() && protocol(&slice.text) == Protocol::Tls {
+            socket.encrypted = true;
+            self.tls.enter(slice.pid);
         }
         if socket.encrypted && socket.ready == 0 {
             socket.ready = slice.since;
