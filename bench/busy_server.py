@@ -1,7 +1,8 @@
 """Servers under a load that keeps them busy: what server_cost.py and program_cost.py record.
 
 The server has one thread and CPU 0, the load generator (closed loop) and the recorder share the
-other CPU. Requests are gets of one key, memcached's cheapest, and of many.
+other CPU. Requests are gets of one key, memcached's cheapest, and of many; of Redis, gets of one
+key; of nginx, a page of six bytes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ SOCKETS = (*SCHEDULER, "sock_recv_length", "sock_send_length")
 #: Keys of a get in a large cache: 24 a batch on average (Nishtala et al., Scaling Memcache at
 #: Facebook, NSDI 2013, section 3.1). One key is the cheapest request that memcached has.
 BATCH = 24
+#: One process that is master and worker in one, with a page of six bytes.
+NGINX = """daemon off; master_process off; pid nginx.pid; error_log stderr;
+events {{ }}
+http {{
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  server {{ listen 127.0.0.1:{port}; location / {{ return 200 "answer"; }} }}
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,8 @@ class Case:
     bar: float
     hooks: tuple[str, ...]  # the tracepoints of the kernel programs
     batch: int = 1  # keys in a request
+    #: How a build that lacks this source records the same requests.
+    before: tuple[str, ...] | None = None
 
 
 def _cases() -> Iterator[Case]:
@@ -55,6 +68,11 @@ def _cases() -> Iterator[Case]:
             some = (*every, "--sample", "1%")
             yield Case(f"{source}, 1%{size}", "memcached", some, 0.98, hooks, batch)
         yield Case(f"sdk{size}", "kvserver", ("--span", "sdk"), 0.99, SCHEDULER, batch)
+    ready, hooks = ("--span", "syscall:ready..send"), (*SOCKETS, "sk_data_ready")
+    for server in ("memcached", "redis", "nginx"):
+        for words, options in (("", ()), (" without names", ("--no-names",))):
+            every = ("--span", "request", *options)
+            yield Case(f"request{words}, {server}", server, every, 0.95, hooks, before=ready)
 
 
 CASES = list(_cases())
@@ -74,11 +92,11 @@ class Phase:
 class Load:
     """The load generator, and how many requests were answered up to any moment."""
 
-    def __init__(self, bench: Bench, connections: int, batch: int) -> None:
+    def __init__(self, bench: Bench, connections: int, case: Case) -> None:
         command = [bench.copy(ROOT / "target" / "release" / "tailscope-lab"), "load"]
-        command += ["--memcached", f"127.0.0.1:{PORT}", "--closed-loop", "-c", str(connections)]
+        command += [*_address(case), "--closed-loop", "-c", str(connections)]
         command += ["-d", "24h", "--warmup", "1ms", "--cpu", str(SPARE_CPU)]
-        command += ["--report-every", "20ms", "--batch", str(batch)]
+        command += ["--report-every", "20ms"]
         self.process = bench.start(command, stdout=subprocess.PIPE)
         self.moments: list[int] = []  # Unix ns
         self.counts: list[int] = []  # requests answered until then
@@ -109,14 +127,32 @@ class Load:
         return c0 + (c1 - c0) * (moment - t0) / (t1 - t0)
 
 
+def _address(case: Case) -> list[str]:
+    """The load generator's words for this server and its requests."""
+    if case.server == "nginx":
+        return ["--http", f"http://127.0.0.1:{PORT}/"]
+    protocol = "--redis" if case.server == "redis" else "--memcached"
+    return [protocol, f"127.0.0.1:{PORT}", "--batch", str(case.batch)]
+
+
+def _command(b: Bench, kind: str) -> list[Any]:
+    """The command line of a server with one process and one thread for requests."""
+    if kind == "memcached":
+        one = ["-u", "nobody", "-l", "127.0.0.1", "-p", str(PORT), "-U", "0", "-t", "1"]
+        return ["memcached", *one]
+    if kind == "redis":
+        alone = ["--save", "", "--appendonly", "no", "--dir", str(b.folder)]
+        return ["redis-server", "--bind", "127.0.0.1", "--port", str(PORT), *alone]
+    if kind == "nginx":
+        conf = b.folder / "nginx.conf"
+        conf.write_text(NGINX.format(port=PORT))
+        return ["nginx", "-p", b.folder, "-e", "stderr", "-c", conf]
+    return [b.copy(ROOT / "target" / "lab" / "kvserver"), "--port", str(PORT)]
+
+
 def start_server(b: Bench, kind: str) -> subprocess.Popen[str]:
     """A server with one thread on its CPU, ready for connections."""
-    if kind == "memcached":
-        command: list[Any] = ["memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", str(PORT)]
-        command += ["-U", "0", "-t", "1"]
-    else:
-        command = [b.copy(ROOT / "target" / "lab" / "kvserver"), "--port", str(PORT)]
-    server = b.start(command, SERVER_CPU)
+    server = b.start(_command(b, kind), SERVER_CPU, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline and server.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), 1):
@@ -150,7 +186,7 @@ def measure(server: subprocess.Popen[str], load: Load, seconds: float) -> Phase:
 def under_load(b: Bench, case: Case, connections: int) -> Iterator[tuple[Any, Load]]:
     """A server and its load, both ended at the end."""
     server = start_server(b, case.server)
-    load = Load(b, connections, case.batch)
+    load = Load(b, connections, case)
     time.sleep(1.5)
     try:
         yield server, load

@@ -7,7 +7,8 @@ not recorded take, with the two clock readings that the statistics add to every 
     .venv/bin/python bench/program_cost.py --case recv..send
     .venv/bin/python bench/program_cost.py --case ready..send --base OLD/tailscope
 
-With --base the whole cost of a request is compared with that of another build, in turns.
+With --base the whole cost of a request is compared with that of another build, in turns. A build
+that does not know `--span request` records by `syscall:ready..send` in its place.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from busy_server import SETTLE, Case, Load, arguments, chosen, under_load
@@ -142,15 +144,16 @@ def compared(b: Bench, case: Case, args: Namespace) -> str:
 
     Each round has a server of its own: where its memory lies makes a difference, too.
     """
-    builds = [("base", args.base), ("this build", b.tailscope)]
-    found: dict[str, list[float]] = {name: [] for name, _ in builds}
+    as_before = replace(case, options=case.before or case.options)
+    builds = [("base", args.base, as_before), ("this build", b.tailscope, case)]
+    found: dict[str, list[float]] = {name: [] for name, *_ in builds}
     for _ in range(max(3, args.pairs // 2)):
         builds.reverse()
         with under_load(b, case, args.connections) as (server, load):
             bystander = b.start(["sleep", "infinity"])
-            for name, b.tailscope in builds:
+            for name, b.tailscope, recorded in builds:
                 pids = (server.pid, bystander.pid)
-                found[name].append(above_empty(b, pids, case, load, args))
+                found[name].append(above_empty(b, pids, recorded, load, args))
             b.end(bystander)
     more = [new - old for old, new in zip(found["base"], found["this build"], strict=True)]
     rows = [(name, spread(values).text(0)) for name, values in (*found.items(), ("more", more))]

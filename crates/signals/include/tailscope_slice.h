@@ -53,6 +53,8 @@ enum sl_frame {
 	SL_CUT = 0x40,	  /* the headers go on, and the rest is not reported */
 };
 #define SL_ROLE_MASK 0x03
+/* In `detail` of an entry of a socket: one before it of this socket was lost. */
+#define SL_AFTER_LOSS 0x80
 /* SL_STREAM_SEND, in place of enum ts_held: TLS has encrypted it, and it is still to be sent. */
 #define SL_NOT_SENT 255
 
@@ -83,7 +85,7 @@ struct sl_entry {
 	__u16 cpu;
 	__u16 extra;
 	__u8 kind;
-	__u8 detail; /* of sockets: enum sl_role */
+	__u8 detail; /* of sockets: enum sl_role, and SL_AFTER_LOSS */
 };
 
 /* The most bytes of a request that are looked at for its name. Without names,

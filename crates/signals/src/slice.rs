@@ -155,6 +155,8 @@ pub struct Slice {
     pub cpu: u16,
     /// What happened.
     pub act: Act,
+    /// An entry of the same socket was lost before this one.
+    pub after_loss: bool,
     /// What the thread's meter grew by since its entry before.
     pub shares: Vec<Share>,
     /// Of a receive: the first bytes, if it may begin a request. Of a trace: its header's value.
@@ -170,6 +172,8 @@ const IPPROTO_TCP: u32 = 6;
 const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
+
+const AFTER_LOSS: u8 = slice_abi::SL_AFTER_LOSS as u8;
 
 fn role_of(detail: u8) -> Role {
     match u32::from(detail) & slice_abi::SL_ROLE_MASK {
@@ -190,7 +194,7 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_RUN => Act::Run(detail),
         slice_abi::SL_WAKE => Act::Wake(detail),
         slice_abi::SL_TRACE => Act::Trace,
-        slice_abi::SL_PASSED_ON => Act::PassedOn(detail),
+        slice_abi::SL_PASSED_ON => Act::PassedOn(detail & !AFTER_LOSS),
         slice_abi::SL_PLAIN => Act::Plain,
         slice_abi::SL_STREAM_RECEIVE => Act::StreamReceive(role_of(detail), Frame::of(detail)),
         slice_abi::SL_STREAM_SEND => Act::StreamSend(role_of(detail), Frame::of(detail)),
@@ -201,6 +205,12 @@ fn act_of(kind: u8, detail: u8) -> Act {
         },
         _ => Act::Other,
     }
+}
+
+/// Whether it is of a socket and says so.
+fn is_after_loss(act: Act, detail: u8) -> bool {
+    let of_socket = !matches!(act, Act::Block(_) | Act::Run(_) | Act::Wake(_));
+    of_socket && detail & AFTER_LOSS != 0
 }
 
 fn ip_at(bytes: &[u8], at: usize, family: u16) -> Option<IpAddr> {
@@ -256,7 +266,9 @@ impl Entry for Slice {
         self.length = u32_at(bytes, offset_of!(sl_entry, length));
         self.number = u32_at(bytes, offset_of!(sl_entry, number));
         self.cpu = u16_at(bytes, offset_of!(sl_entry, cpu));
-        self.act = act_of(kind, bytes[offset_of!(sl_entry, detail)]);
+        let detail = bytes[offset_of!(sl_entry, detail)];
+        self.act = act_of(kind, detail);
+        self.after_loss = is_after_loss(self.act, detail);
         self.shares.clear();
         let set = (0..CAUSES as u8).filter(|cause| causes & 1 << cause != 0);
         for (place, cause) in set.enumerate() {

@@ -18,7 +18,8 @@ struct flow {
 	__u8 held;    /* enum ts_held: why TCP kept back the end of the latest send */
 	__u8 encrypted; /* with TLS: the bytes say nothing of requests */
 	__u8 framed;	/* it is HTTP/2: requests are streams */
-	__u8 reserved[2];
+	__u8 lost;	/* the latest entry of it found no room */
+	__u8 reserved;
 	__u64 sent; /* when it had passed that on; 0: not known yet */
 	struct frames received;
 	struct frames sends;
@@ -92,7 +93,16 @@ static __noinline int role_of(struct sock *sk)
 	}
 }
 
-/* Introduces a socket to the recorder. */
+/* Writes an entry of a socket. */
+static __always_inline void write_of(struct flow *f, struct sl_entry *e, struct slice_thread *s,
+				     const struct ts_meter *m, const struct socket_text *extra)
+{
+	if (unlikely(f->lost))
+		e->detail |= SL_AFTER_LOSS;
+	f->lost = write_entry(e, s, m, extra);
+}
+
+/* Introduces a socket to the recorder. If that is lost, the next entry tries again. */
 static __noinline int introduce(struct sock *sk, struct flow *f, struct slice_thread *s,
 				const struct ts_meter *m)
 {
@@ -127,7 +137,9 @@ static __noinline int introduce(struct sock *sk, struct flow *f, struct slice_th
 		said.socket.own = (__u64)sk;
 		said.socket.peer = (__u64)unix_peer(sk);
 	}
-	write_entry(&e, s, m, &said.text);
+	write_of(f, &e, s, m, &said.text);
+	if (unlikely(f->lost))
+		f->cookie = f->ready = 0;
 	return 0;
 }
 
@@ -158,7 +170,7 @@ static __always_inline struct flow *known_flow(struct sock *sk, struct slice_thr
 		return NULL;
 	if (unlikely(!f->cookie))
 		introduce(sk, f, s, m);
-	return f->role == SL_OTHER ? NULL : f;
+	return !f->cookie || f->role == SL_OTHER ? NULL : f;
 }
 
 #endif

@@ -34,7 +34,7 @@ static __noinline int tell_passed_on(struct sock *sk, struct flow *f, struct sli
 	e.socket = f->cookie;
 	e.detail = f->held;
 	f->held = TS_HELD_NOT;
-	write_entry(&e, s, m, NULL);
+	write_of(f, &e, s, m, NULL);
 	return 0;
 }
 
@@ -56,7 +56,7 @@ static __always_inline void flow_ends(struct sock *sk)
 	e.at = bpf_ktime_get_ns();
 	e.socket = f->cookie;
 	e.detail = f->role;
-	write_entry(&e, s, m, NULL);
+	write_of(f, &e, s, m, NULL);
 }
 
 /* Whether requests that came together are counted at this receive: at one in each PEEK_EVERY, which
@@ -133,7 +133,7 @@ static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
 		if (length > SL_PROTOCOL_BYTES)
 			f->fresh = 0;
 	}
-	write_entry(e, s, m, e->extra ? &text : NULL);
+	write_of(f, e, s, m, e->extra ? &text : NULL);
 	if (!asked || f->encrypted)
 		return 0;
 	if (config.traces && fresh && is_http(*(__u32 *)text.bytes))
@@ -212,7 +212,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	}
 	if (may_be_framed(f) && takes_frames(f, s, m, &e))
 		return 0;
-	write_entry(&e, s, m, NULL);
+	write_of(f, &e, s, m, NULL);
 	return 0;
 }
 
@@ -231,12 +231,27 @@ static __noinline int note_arrival(struct flow *f, struct sock *sk)
 	return 0;
 }
 
+/* The first data of a connection on a Unix socket comes before anybody has received on it. */
+static __noinline int first_unix_data(struct sock *sk)
+{
+	struct flow *f = came_in_unix(sk) ? new_flow(sk) : NULL;
+
+	if (!f)
+		return 0;
+	f->role = SL_SERVER;
+	f->decided = 1;
+	f->ready = bpf_ktime_get_ns();
+	return 0;
+}
+
 static __always_inline int slice_ready(struct sock *sk)
 {
 	struct flow *f = flow_of(sk);
 
 	this_slice_cpu()->data = this_cpu()->depth + 1;
 	this_cpu()->data = 1;
+	if (unlikely(!f) && unix_count && sk->__sk_common.skc_family == AF_UNIX)
+		first_unix_data(sk);
 	if (f && f->framed)
 		note_arrival(f, sk);
 	if (!f || f->ready)

@@ -120,7 +120,9 @@ __noinline int tell_frame(struct frames *in, struct slice_thread *s, const struc
 		e.detail |= SL_MORE;
 	else if (in->cut)
 		e.detail |= SL_CUT;
-	write_entry(&e, s, m, e.extra ? &s->text : NULL);
+	if (unlikely(in->lost))
+		e.detail |= SL_AFTER_LOSS;
+	in->lost = write_entry(&e, s, m, e.extra ? &s->text : NULL);
 	return 0;
 }
 

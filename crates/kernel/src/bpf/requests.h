@@ -142,6 +142,15 @@ static __noinline int listens_unix(struct sock *sk)
 	return 1;
 }
 
+/* Whether this is an end of a Unix connection to such a listener. Any process may run here. */
+static __noinline int came_in_unix(struct sock *sk)
+{
+	struct unix_sock *local = bpf_skc_to_unix_sock(sk);
+	__u64 address = local ? (__u64)local->addr : 0;
+
+	return address && bpf_map_lookup_elem(&unix_listens, &address);
+}
+
 /* Whether requests may come in on this socket of the current process. */
 static __always_inline bool serves(struct sock *sk)
 {

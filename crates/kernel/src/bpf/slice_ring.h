@@ -56,6 +56,7 @@ struct frames {
 	__u8 looked;	/* how often in vain */
 	__u8 seen;	/* headers of frames so far; wraps */
 	__u8 has_begun; /* a frame of headers was among those that were looked at */
+	__u8 lost;	/* the latest entry found no room */
 	__u32 told;	/* pieces of headers so far */
 	__u32 end;	/* up to where data has been received, and likewise: */
 	__u32 arrivals; /* what came in last, in turn: */
@@ -164,8 +165,8 @@ static __always_inline void copy_extra(struct sl_entry *e, const struct slice_th
 
 /*
  * Writes an entry that is like `model`, with the shares of its thread. Of `extra`, the first
- * model->extra bytes count; NULL: there is nothing more to say. It is not static, so the verifier
- * follows it once, and not again for each caller.
+ * model->extra bytes count; NULL: there is nothing more to say. Returns whether it was lost. It is not
+ * static, so the verifier follows it once, and not again for each caller.
  */
 __noinline int write_entry(const struct sl_entry *model, struct slice_thread *s,
 			   const struct ts_meter *m, const struct socket_text *extra)
@@ -175,6 +176,7 @@ __noinline int write_entry(const struct sl_entry *model, struct slice_thread *s,
 	struct ts_ring *ring;
 	struct sl_entry *e;
 	__u64 head;
+	int is_lost = 0;
 
 	if (!model || !s || !m)
 		return 0;
@@ -184,11 +186,12 @@ __noinline int write_entry(const struct sl_entry *model, struct slice_thread *s,
 		return 0;
 	if (__sync_lock_test_and_set(&ring->busy, 1)) {
 		__sync_fetch_and_add(&lost.slices, 1);
-		return 0;
+		return 1;
 	}
 	e = (struct sl_entry *)next_row(ring, &head);
 	if (!e) {
 		__sync_fetch_and_add(&lost.slices, 1);
+		is_lost = 1;
 		goto done;
 	}
 	*e = *model;
@@ -216,7 +219,7 @@ __noinline int write_entry(const struct sl_entry *model, struct slice_thread *s,
 	publish(ring, head);
 done:
 	*(volatile __u64 *)&ring->busy = 0;
-	return 0;
+	return is_lost;
 }
 
 #endif

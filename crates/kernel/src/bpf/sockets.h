@@ -43,13 +43,8 @@ static __always_inline bool select(struct sampler *s, __u64 socket)
 /* A connection on a Unix socket whose first data comes before anybody has received on it. */
 static __noinline int first_data(struct sock *sk)
 {
-	struct unix_sock *local = bpf_skc_to_unix_sock(sk);
-	__u64 address = local ? (__u64)local->addr : 0;
-	struct request *r;
+	struct request *r = came_in_unix(sk) ? new_request(sk) : NULL;
 
-	if (!address || !bpf_map_lookup_elem(&unix_listens, &address))
-		return 0;
-	r = new_request(sk);
 	if (!r)
 		return 0;
 	r->ready = r->established = bpf_ktime_get_ns();

@@ -53,6 +53,7 @@ impl Recorder {
             ("ring_full", kernel.rows),
             ("slices", kernel.slices),
             ("forgotten", self.requests.missed.forgotten),
+            ("incomplete", self.requests.missed.incomplete),
             ("stacks", kernel.stacks + self.lost_stacks()),
             ("threads", kernel.threads),
             ("nesting", kernel.nesting),

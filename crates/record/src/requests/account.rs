@@ -26,7 +26,8 @@ pub(crate) struct Finished {
     pub(crate) row: Row,
     /// What it is called.
     pub(crate) name: Option<String>,
-    /// Whom it asked, and waited for the longest; the inner `None`: over a Unix socket.
+    /// Whom it asked, and waited for the longest; the inner `None`: over a Unix socket. `None`: it
+    /// asked nobody, or that is not known.
     pub(crate) asked: Option<Option<SocketAddr>>,
     /// What joins it with other records.
     pub(crate) links: Links,
@@ -137,7 +138,7 @@ impl Layout {
                 self.finished.row.request.downstreams += 1;
                 if part > longest {
                     longest = part;
-                    self.finished.asked = Some(peer);
+                    self.finished.asked = peer;
                     self.finished.links.asked = connection.map(|connection| Asked {
                         connection,
                         sent,

@@ -71,6 +71,12 @@ impl Requests {
         if socket.frames.is_some() {
             return; // what is decrypted of it says more
         }
+        if socket.lost {
+            let owner = thread.owner.take();
+            self.deliver(thread, owner, slice.at);
+            thread.after = None;
+            return;
+        }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
         let is_stream = socket.stream != 0;
         let connection = link::connection(&peer, socket.stream);
@@ -156,8 +162,8 @@ impl Requests {
     fn receive_answer(&mut self, thread: &mut Thread, slice: &Slice) {
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
-        let peer = socket.peer;
-        let connection = link::connection(&peer, socket.stream);
+        let peer = socket.whom();
+        let connection = link::connection(&socket.peer, socket.stream);
         let first = if slice.length > 0 {
             socket.calls.pop_front()
         } else {
@@ -184,7 +190,7 @@ impl Requests {
                 sent,
                 ready,
                 received: slice.at,
-                peer: peer.address,
+                peer,
                 connection,
                 guess: call.guess,
             });
@@ -257,7 +263,7 @@ impl Requests {
             self.send_encrypted(slice);
             return;
         }
-        let asked = socket.asked;
+        let asked = socket.asked && !std::mem::take(&mut socket.lost);
         let open = socket.open.and_then(|work| self.works.root(work));
         let Some(work) = open else {
             let owner = thread.owner;

@@ -58,6 +58,11 @@ impl Connection {
         self.streams.values().copied().chain(ended)
     }
 
+    /// Whether something is open on a stream.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.numbers().next().is_some()
+    }
+
     /// Takes a part of headers. Returns whose they are and what they say, when they are complete and
     /// begin a request.
     fn take_headers(&mut self, slice: &Slice, frame: Frame) -> Option<(u64, Headers)> {

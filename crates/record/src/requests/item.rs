@@ -58,7 +58,8 @@ pub(super) enum Item {
         sent: u64,
         ready: u64,
         received: u64,
-        peer: Option<SocketAddr>,
+        /// The inner `None`: a server on a Unix socket. `None`: not known.
+        peer: Option<Option<SocketAddr>>,
         connection: Option<i64>,
         /// Another request may have asked: the oldest that could was taken.
         guess: bool,

@@ -15,11 +15,13 @@
 mod account;
 mod act;
 mod ask;
+mod bounds;
 mod gaps;
 mod hpack;
 mod http2;
 mod item;
 mod link;
+mod losses;
 mod name;
 mod socket;
 mod sql;
@@ -29,7 +31,7 @@ mod tls;
 mod wait;
 mod work;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use tailscope_signals::slice::{Act, Role, Slice};
 
@@ -49,12 +51,6 @@ use work::{Held, WorkId, Works};
 /// Entries of CPUs are read one CPU after the other, so that those of the latest moments may still
 /// lack what came before them.
 const SETTLES_AFTER_NS: u64 = 2_000_000;
-/// After so long without a send or a receive an answer counts as complete.
-const COMPLETE_AFTER_NS: u64 = 2_000_000_000;
-/// Work that is nobody's is forgotten after so long.
-const FORGET_AFTER_NS: u64 = 20_000_000_000;
-/// More sockets, threads or pieces of work than this are not remembered.
-const MOST_REMEMBERED: usize = 65_536;
 /// A doubtful slice shorter than this is not counted as ambiguous.
 const DOUBTFUL_FROM_NS: u64 = 50_000;
 
@@ -73,8 +69,10 @@ pub(crate) struct Missed {
     pub(crate) encrypted: u64,
     /// Handshakes and other messages of TLS that are no requests, as far as that is known.
     pub(crate) handshakes: u64,
-    /// Sockets, threads or work that found no room.
+    /// Sockets, threads or work that found no room, and for which something was under way.
     pub(crate) forgotten: u64,
+    /// What showed when they began or ended was lost.
+    pub(crate) incomplete: u64,
 }
 
 /// Puts requests together.
@@ -100,6 +98,8 @@ pub(crate) struct Requests {
     latest_stream: u64,
     pub(crate) missed: Missed,
     expired: u64,
+    /// Processes that have ended since then.
+    ended: HashSet<u32>,
 }
 
 impl Requests {
@@ -122,16 +122,7 @@ impl Requests {
     pub(crate) fn advance(&mut self, now: u64) -> Vec<Finished> {
         let until = now.saturating_sub(SETTLES_AFTER_NS);
         self.go_through(until);
-        if until.saturating_sub(self.expired) > 1_000_000_000 {
-            if self
-                .writes_seen_from
-                .is_some_and(|from| from >= self.expired)
-            {
-                self.lose_streams_over_tls();
-            }
-            self.expired = until;
-            self.expire(until);
-        }
+        self.bound(until);
         std::mem::take(&mut self.finished)
     }
 
@@ -153,6 +144,7 @@ impl Requests {
     /// This process has ended, or runs another program: its number may be another's.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.tls.forget(pid);
+        self.ended.insert(pid);
     }
 
     /// The same to the end: every answer is complete.
@@ -182,7 +174,10 @@ impl Requests {
     fn enter(&mut self, slice: &Slice) {
         let mut thread = self.threads.remove(&slice.tid).unwrap_or_default();
         if !thread.follows(slice) {
-            thread.forget();
+            self.lose_thread(&mut thread);
+        }
+        if slice.after_loss {
+            self.lose_open(slice);
         }
         match thread.blocked {
             Some(wait) if !matches!(slice.act, Act::Run(_)) => {
@@ -232,6 +227,7 @@ impl Requests {
         let socket = Socket {
             peer: slice.peer,
             touched: slice.at,
+            lost: slice.after_loss,
             ..Socket::default()
         };
         self.sockets.insert(slice.socket, socket);
@@ -242,6 +238,8 @@ impl Requests {
         if role == Role::Server {
             self.end_of(slice.socket, slice.at);
             self.sockets.remove(&slice.socket);
+        } else if let Some(socket) = self.sockets.get_mut(&slice.socket) {
+            socket.closed = true; // the last answer may still come in
         }
     }
 
@@ -350,42 +348,6 @@ impl Requests {
         let finished = account(request, &work);
         self.missed.ambiguous += u64::from(finished.ambiguous);
         self.finished.push(finished);
-    }
-
-    fn expire(&mut self, now: u64) {
-        let old = now.saturating_sub(COMPLETE_AFTER_NS);
-        let mut complete = Vec::new();
-        self.bound_tables(old);
-        for socket in self.sockets.values_mut().filter(|s| s.stream == 0) {
-            let Some(work) = socket.open else { continue };
-            let request = self.works.get(work).and_then(|work| work.request.as_ref());
-            if request.is_none_or(|r| r.ended != 0 && r.ended < old) {
-                complete.push(work);
-                socket.open = None;
-            }
-        }
-        complete
-            .into_iter()
-            .for_each(|work| self.complete(work, false));
-        let long_ago = now.saturating_sub(FORGET_AFTER_NS);
-        self.works.forget_until(long_ago, false);
-        let before = (self.works.len(), self.sockets.len(), self.threads.len());
-        if before.0 > MOST_REMEMBERED {
-            self.works.forget_until(old, true);
-        }
-        if before.1 > MOST_REMEMBERED {
-            self.forget_sockets(old);
-        }
-        if before.2 > MOST_REMEMBERED {
-            self.threads.retain(|_, thread| thread.last >= old);
-        }
-        self.inboxes
-            .retain(|_, inbox| inbox.back().is_some_and(|(_, at)| *at >= long_ago));
-        let after = (self.works.len(), self.sockets.len(), self.threads.len());
-        self.missed.forgotten += (before.0 - after.0) as u64
-            * u64::from(before.0 > MOST_REMEMBERED)
-            + (before.1 - after.1) as u64
-            + (before.2 - after.2) as u64;
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a socket remembers: the request that is open on it, or what another server was asked.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use tailscope_signals::slice::Peer;
 
@@ -49,10 +50,28 @@ pub(super) struct Socket {
     pub(super) http2: bool,
     /// Since when what was received last could be, where it is encrypted.
     pub(super) ready: u64,
+    /// What is received here may be the rest of a request whose begin was lost: until the next send.
+    pub(super) lost: bool,
+    /// This side sends no more.
+    pub(super) closed: bool,
     /// What it carries is encrypted.
     pub(super) encrypted: bool,
     /// Calls without an answer, oldest first.
     pub(super) calls: VecDeque<Call>,
     /// Whose answer comes in at present.
     pub(super) answers: Option<Call>,
+}
+
+impl Socket {
+    /// Which server is at its other end; the inner `None`: one on a Unix socket. `None`: not known.
+    pub(super) fn whom(&self) -> Option<Option<SocketAddr>> {
+        let unix = self.peer.unix.map(|_| None);
+        self.peer.address.map(Some).or(unix)
+    }
+
+    /// Whether something goes on here: a request, or a call of another server.
+    pub(super) fn is_under_way(&self) -> bool {
+        let follows = self.frames.as_ref().is_some_and(|f| f.is_under_way());
+        follows || self.open.is_some() || !self.calls.is_empty()
+    }
 }

@@ -5,7 +5,9 @@ use tailscope_signals::slice::{Act, Role, Share, Slice};
 
 use super::{Finished, Requests};
 
+mod bounds;
 mod handed;
+mod losses;
 mod streams;
 
 const LOCK: u8 = abi::TS_LOCK as u8;

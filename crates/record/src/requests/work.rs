@@ -98,6 +98,8 @@ pub(super) struct Work {
     pub(super) proven: bool,
     /// A call that was taken for another's may be its own.
     pub(super) may_have_asked: bool,
+    /// What has become part of this, lately.
+    pub(super) merged: Vec<WorkId>,
     /// What was handed over as a part of this.
     pub(super) handed: Vec<WorkId>,
     /// A thread to which this was handed has shown that it works for it.
@@ -286,6 +288,8 @@ impl Works {
         work.into = Some(whole);
         let (ambiguous, hint, is_result) = (work.ambiguous, work.hint, work.is_result);
         let items = std::mem::take(&mut work.items);
+        let mut merged = std::mem::take(&mut work.merged);
+        merged.push(part);
         let handed = std::mem::take(&mut work.handed);
         let mut over = std::mem::take(&mut work.over);
         let by = hint.filter(|hint| self.is_nobodys(*hint));
@@ -296,6 +300,8 @@ impl Works {
             // before it took this one is not known.
             work.ambiguous |= ambiguous || (hint.is_some() && woken_for != Some(whole));
             work.handed.extend(handed);
+            let room = MOST_PARTS.saturating_sub(work.merged.len());
+            work.merged.extend(merged.into_iter().take(room));
             work.taken = true;
             let room = MOST_PARTS.saturating_sub(work.over.len());
             work.over.extend(over.into_iter().take(room));
@@ -305,10 +311,14 @@ impl Works {
         }
     }
 
-    /// Takes it out.
+    /// Takes it out, with what has become part of it.
     pub(super) fn end(&mut self, id: WorkId) -> Option<Work> {
         let root = self.root(id)?;
-        self.works.remove(&root)
+        let work = self.works.remove(&root)?;
+        for part in &work.merged {
+            self.works.remove(part);
+        }
+        Some(work)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -316,17 +326,53 @@ impl Works {
     }
 
     /// Forgets work that nothing has been added to since then, but for requests.
-    pub(super) fn forget_until(&mut self, before: u64, requests_too: bool) {
+    pub(super) fn forget_until(&mut self, before: u64) {
         self.works.retain(|_, work| {
             let is_request = work.request.is_some() && work.into.is_none();
-            work.touched >= before || (!requests_too && is_request)
+            work.touched >= before || is_request
         });
     }
+
+    /// Forgets the requests that nothing has been added to for the longest, so that at most that many
+    /// pieces of work are left.
+    pub(super) fn forget_oldest(&mut self, most: usize) {
+        let touched = self.works.values().map(|work| work.touched);
+        let from = newest_from(touched.collect(), most);
+        self.works.retain(|_, work| work.touched > from);
+    }
+}
+
+/// The moment after which at most that many of these lie: the later ones.
+pub(super) fn newest_from(mut moments: Vec<u64>, most: usize) -> u64 {
+    let Some(surplus) = moments.len().checked_sub(most + 1) else {
+        return 0;
+    };
+    *moments.select_nth_unstable(surplus).1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_are_those_after_a_moment() {
+        let moments = vec![5, 1, 9, 3, 7];
+        assert_eq!(newest_from(moments.clone(), 2), 5);
+        assert_eq!(newest_from(moments.clone(), 0), 9);
+        assert_eq!(newest_from(moments.clone(), 5), 0);
+        assert_eq!(newest_from(moments, 9), 0);
+    }
+
+    #[test]
+    fn what_became_part_of_a_request_ends_with_it() {
+        let mut works = Works::default();
+        let request = works.begin(Some(Request::default()), 1);
+        let (first, second) = (works.begin(None, 2), works.begin(None, 3));
+        works.merge(second, first);
+        works.merge(first, request);
+        assert!(works.end(request).is_some());
+        assert_eq!(works.len(), 0);
+    }
 
     fn queue(from: u64, to: u64) -> Item {
         let behind = None;

@@ -62,7 +62,7 @@ impl Requests {
         lost.is_some()
     }
 
-    fn take_streams(&mut self, socket: u64) -> Vec<u64> {
+    pub(in crate::requests) fn take_streams(&mut self, socket: u64) -> Vec<u64> {
         let Some(connection) = self.connection(socket) else {
             return Vec::new();
         };
@@ -73,20 +73,10 @@ impl Requests {
         streams
     }
 
-    /// Forgets sockets that were not touched since then, and the streams of such connections.
-    pub(in crate::requests) fn forget_sockets(&mut self, before: u64) {
-        self.sockets
-            .retain(|_, socket| socket.stream != 0 || socket.touched >= before);
+    /// The streams that connections follow; any other has lost its connection.
+    pub(in crate::requests) fn followed_streams(&self) -> HashSet<u64> {
         let connections = self.sockets.values().filter_map(|s| s.frames.as_deref());
-        let kept: HashSet<_> = connections.flat_map(Connection::numbers).collect();
-        let works = &mut self.works;
-        self.sockets.retain(|number, socket| {
-            let keeps = socket.stream == 0 || kept.contains(number);
-            if let Some(work) = socket.open.filter(|_| !keeps) {
-                works.end(work);
-            }
-            keeps
-        });
+        connections.flat_map(Connection::numbers).collect()
     }
 
     /// Where many connections have a table, those that were not touched since then lose theirs.

@@ -261,10 +261,10 @@ fn data_of_a_call_is_of_the_request_that_began_it() {
         );
     }
     script.block(120, 1, NETWORK).run(500, 1, NETWORK, 500);
-    for stream in [1, 3] {
+    for (at, stream) in [(500, 1), (520, 3)] {
         let answers = Act::StreamReceive(Role::Client, ENDS);
-        frame(&mut script, 500, answers, stream, &[]);
-        frame(&mut script, 510, ANSWERS, stream, &[]);
+        frame(&mut script, at, answers, stream, &[]);
+        frame(&mut script, at + 10, ANSWERS, stream, &[]);
     }
     let finished = script.finish();
     assert!(

@@ -1,0 +1,161 @@
+//! When what is remembered is forgotten: it is of no more use, or there is no more room.
+
+use super::Requests;
+use super::work::{Held, WorkId, newest_from};
+
+/// After so long without a send or a receive an answer counts as complete.
+const COMPLETE_AFTER_NS: u64 = 2_000_000_000;
+/// Work that is nobody's is forgotten after so long, and an answer counts as complete whose end TCP has
+/// kept back until then.
+const FORGET_AFTER_NS: u64 = 20_000_000_000;
+/// Where there is too much work, what is nobody's is forgotten earlier.
+const FORGET_EARLIER_NS: [u64; 3] = [COMPLETE_AFTER_NS, 200_000_000, 20_000_000];
+/// More sockets or pieces of work than this are not remembered.
+const MOST_REMEMBERED: usize = 65_536;
+/// The same of threads, which are larger.
+const MOST_THREADS: usize = 16_384;
+/// Where there is no more room, so much stays.
+const STAYS: f64 = 0.75;
+
+fn stays(most: usize) -> usize {
+    (most as f64 * STAYS) as usize
+}
+
+impl Requests {
+    /// Keeps what is remembered within its bounds at this moment (`CLOCK_MONOTONIC`, ns).
+    pub(super) fn bound(&mut self, now: u64) {
+        if now.saturating_sub(self.expired) > 1_000_000_000 {
+            let seen = self.writes_seen_from;
+            if seen.is_some_and(|from| from >= self.expired) {
+                self.lose_streams_over_tls();
+            }
+            self.expired = now;
+            self.expire(now);
+        }
+        if self.works.len() > MOST_REMEMBERED {
+            self.bound_works(now, MOST_REMEMBERED);
+        }
+        if self.sockets.len() > MOST_REMEMBERED {
+            self.bound_sockets(now, MOST_REMEMBERED);
+        }
+        if self.threads.len() > MOST_THREADS {
+            self.bound_threads(MOST_THREADS);
+        }
+    }
+
+    /// What has not gone on for long has ended.
+    fn expire(&mut self, now: u64) {
+        let old = now.saturating_sub(COMPLETE_AFTER_NS);
+        let long_ago = now.saturating_sub(FORGET_AFTER_NS);
+        self.bound_tables(old);
+        let ended = std::mem::take(&mut self.ended);
+        let mut complete = Vec::new();
+        for socket in self.sockets.values_mut().filter(|s| s.stream == 0) {
+            let Some(work) = socket.open else { continue };
+            let request = self.works.get(work).and_then(|work| work.request.as_ref());
+            let is_over = request.is_none_or(|request| match (request.ended, request.held) {
+                (0, _) => ended.contains(&request.pid),
+                (at, Some(Held::Still)) => at < long_ago,
+                (at, _) => at < old,
+            });
+            if is_over {
+                complete.push(work);
+                socket.open = None;
+            }
+        }
+        for work in complete {
+            self.complete(work, false);
+        }
+        self.forget_closed(old, long_ago);
+        self.works.forget_until(long_ago);
+        self.inboxes
+            .retain(|_, inbox| inbox.back().is_some_and(|(_, at)| *at >= long_ago));
+    }
+
+    /// Sockets that were closed before `old`, or `long_ago` where an answer may still have come in.
+    fn forget_closed(&mut self, old: u64, long_ago: u64) {
+        self.sockets.retain(|_, socket| {
+            let until = match socket.calls.is_empty() {
+                true => old,
+                false => long_ago,
+            };
+            !socket.closed || socket.touched >= until
+        });
+    }
+
+    fn bound_works(&mut self, now: u64, most: usize) {
+        for age in FORGET_EARLIER_NS {
+            self.works.forget_until(now.saturating_sub(age));
+            if self.works.len() <= stays(most) {
+                return;
+            }
+        }
+        let before = self.works.len();
+        self.works.forget_oldest(stays(most));
+        self.missed.forgotten += (before - self.works.len()) as u64;
+    }
+
+    /// Forgets those on which nothing is under way, and then the others, the longest idle first.
+    fn bound_sockets(&mut self, now: u64, most: usize) {
+        let old = now.saturating_sub(COMPLETE_AFTER_NS);
+        self.forget_closed(old, old);
+        for busy_too in [false, true] {
+            let surplus = self.sockets.len().saturating_sub(stays(most));
+            let candidates = self
+                .sockets
+                .values()
+                .filter(|socket| socket.stream == 0 && (busy_too || !socket.is_under_way()));
+            let touched: Vec<u64> = candidates.map(|socket| socket.touched).collect();
+            let left = touched.len().saturating_sub(surplus);
+            let from = newest_from(touched, left);
+            self.forget_sockets(|socket| {
+                socket.touched <= from && (busy_too || !socket.is_under_way())
+            });
+        }
+    }
+
+    /// Forgets these sockets, and the streams of such connections.
+    fn forget_sockets(&mut self, is_one: impl Fn(&super::Socket) -> bool) {
+        let mut open: Vec<WorkId> = Vec::new();
+        let mut calls = 0;
+        let mut forget = |socket: &super::Socket| {
+            open.extend(socket.open);
+            calls += socket.calls.len() as u64;
+        };
+        self.sockets.retain(|_, socket| {
+            let goes = socket.stream == 0 && is_one(socket);
+            if goes {
+                forget(socket);
+            }
+            !goes
+        });
+        let kept = self.followed_streams();
+        self.sockets.retain(|number, socket| {
+            let goes = socket.stream != 0 && !kept.contains(number);
+            if goes {
+                forget(socket);
+            }
+            !goes
+        });
+        self.missed.forgotten += calls;
+        for work in open {
+            let request = self.works.get(work).and_then(|work| work.request.as_ref());
+            if request.is_some_and(|request| request.ended != 0) {
+                self.complete(work, false);
+            } else {
+                self.missed.forgotten += u64::from(self.works.end(work).is_some());
+            }
+        }
+    }
+
+    fn bound_threads(&mut self, most: usize) {
+        let last = self.threads.values().map(|thread| thread.last).collect();
+        let from = newest_from(last, stays(most));
+        let forgotten = &mut self.missed.forgotten;
+        self.threads.retain(|_, thread| {
+            let goes = thread.last <= from;
+            *forgotten += u64::from(goes && (thread.owner.is_some() || !thread.pending.is_empty()));
+            !goes
+        });
+    }
+}
