@@ -19,7 +19,7 @@ from proof.machine import ProofError, end, until
 from thirdparty.client import quantile
 
 #: Places that lose requests, of `lost` in ledger.json; the others lose time or names.
-LOSE_REQUESTS = ("ring_full", "sockets", "unwritten")
+LOSE_REQUESTS = ("ring_full", "sockets", "unwritten", "incomplete", "forgotten")
 #: Requests that were seen and are no rows, of `uncovered` in ledger.json. With the rows they are
 #: all requests.
 UNCOVERED = ("pipelined", "unanswered", "multiplexed")
