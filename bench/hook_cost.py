@@ -41,9 +41,13 @@ class Case:
     annotated: bool = False
 
 
+READY = (*SOCKETS, "sk_data_ready")
 CASES = [
     Case("recv..send", ("--span", "syscall:recv..send"), SOCKETS, 0.95),
     Case("recv..send, 1%", ("--span", "syscall:recv..send", "--sample", "1%"), SOCKETS, 0.98),
+    Case("ready..send", ("--span", "syscall:ready..send"), READY, 0.95),
+    Case("request", ("--span", "request"), READY, 0.95),
+    Case("request without names", ("--span", "request", "--no-names"), READY, 0.95),
     Case("sdk", ("--span", "sdk"), SOFTIRQ, 0.99, annotated=True),
 ]
 

@@ -139,12 +139,23 @@ def above_empty(b: Bench, pids: tuple[int, int], case: Case, load: Load, args: N
     return whole / served
 
 
+def follows(tailscope: Path) -> bool:
+    """Whether a build knows `--span request`."""
+    told = subprocess.run([tailscope, "record", "--help"], capture_output=True, text=True)
+    return "  request  " in told.stdout
+
+
+def instead(case: Case) -> Case:
+    """The case as a build records it that does not know its source."""
+    return replace(case, options=case.before or case.options)
+
+
 def compared(b: Bench, case: Case, args: Namespace) -> str:
     """Both builds in turns: what a request costs by each, and by how much they differ.
 
     Each round has a server of its own: where its memory lies makes a difference, too.
     """
-    as_before = replace(case, options=case.before or case.options)
+    as_before = case if case.before is None or follows(args.base) else instead(case)
     builds = [("base", args.base, as_before), ("this build", b.tailscope, case)]
     found: dict[str, list[float]] = {name: [] for name, *_ in builds}
     for _ in range(max(3, args.pairs // 2)):

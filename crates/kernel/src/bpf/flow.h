@@ -9,6 +9,10 @@
 #include "frames.h"
 #include "slices.h"
 
+/* Without names the first bytes only say whether it is TLS, which begins there, or after a word or two
+ * (PostgreSQL, SMTP). */
+#define PROTOCOL_LOOKS 4
+
 struct flow {
 	__u64 cookie; /* 0: the recorder does not know of this socket yet */
 	__u64 ready;  /* since when data is waiting; 0: none is */
@@ -19,8 +23,8 @@ struct flow {
 	__u8 encrypted; /* with TLS: the bytes say nothing of requests */
 	__u8 framed;	/* it is HTTP/2: requests are streams */
 	__u8 lost;	/* the latest entry of it found no room */
-	__u8 reserved;
-	__u64 sent; /* when it had passed that on; 0: not known yet */
+	__u8 begun;	/* requests whose first bytes were looked at, up to PROTOCOL_LOOKS */
+	__u64 sent;	/* when it had passed that on; 0: not known yet */
 	struct frames received;
 	struct frames sends;
 };

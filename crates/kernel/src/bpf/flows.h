@@ -124,9 +124,12 @@ static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
 	length = e->length;
 	asked = f->role == SL_SERVER && length;
 	if (asked) {
-		if (fresh)
-			e->extra = config.names ? first_bytes(&text, length)
-						: protocol_bytes(&text, length);
+		if (fresh && config.names)
+			e->extra = first_bytes(&text, length);
+		else if (fresh && f->begun < PROTOCOL_LOOKS) {
+			e->extra = protocol_bytes(&text, length);
+			f->begun++;
+		}
 		if (fresh && protocol_of(*(__u32 *)text.bytes) == PROTOCOL_TLS)
 			f->encrypted = 1;
 		/* MySQL reads its header first, which does not say what is asked. */

@@ -43,16 +43,23 @@ static __always_inline struct ts_row *next_row(struct ts_ring *ring, __u64 *begi
  * Stores to where the next row will be: its lines, which the recorder's CPU may have, are fetched
  * while the task goes on. Else the program that writes the row waits for them.
  */
+static __always_inline void fetch_row(struct ts_ring *ring, int lines)
+{
+	__u64 head, *row = (__u64 *)next_row(ring, &head);
+
+	if (!row)
+		return;
+	for (int line = 0; line < lines; line++)
+		*(volatile __u64 *)(row + 8 * line) = 0;
+}
+
 static __always_inline void fetch_next_row(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct ts_ring *ring = bpf_map_lookup_elem(&rows, &cpu);
-	__u64 head, *row = ring ? (__u64 *)next_row(ring, &head) : NULL;
 
-	if (!row)
-		return;
-	*(volatile __u64 *)row = 0;
-	*(volatile __u64 *)(row + 8) = 0;
+	if (ring)
+		fetch_row(ring, 2);
 }
 
 /* Lets the recorder see what was written, up to `head`. */

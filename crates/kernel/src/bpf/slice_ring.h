@@ -163,6 +163,14 @@ static __always_inline void copy_extra(struct sl_entry *e, const struct slice_th
 	e->extra = length;
 }
 
+/* Not inlined: its stack is not to add to that of write_entry, which lies deep already. */
+static __noinline int fetch_next_entry(struct ts_ring *ring)
+{
+	if (ring)
+		fetch_row(ring, config.names ? 3 : 2);
+	return 0;
+}
+
 /*
  * Writes an entry that is like `model`, with the shares of its thread. Of `extra`, the first
  * model->extra bytes count; NULL: there is nothing more to say. Returns whether it was lost. It is not
@@ -217,6 +225,7 @@ __noinline int write_entry(const struct sl_entry *model, struct slice_thread *s,
 		head += SL_TEXT;
 	}
 	publish(ring, head);
+	fetch_next_entry(ring);
 done:
 	*(volatile __u64 *)&ring->busy = 0;
 	return is_lost;
