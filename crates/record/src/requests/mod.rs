@@ -31,8 +31,9 @@ mod tls;
 mod wait;
 mod work;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
+use rustc_hash::FxHashMap;
 use tailscope_signals::slice::{Act, Role, Slice};
 
 pub(crate) use account::Finished;
@@ -83,11 +84,11 @@ pub(crate) struct Requests {
     /// Whether their traces are asked for.
     traces: bool,
     waiting: Vec<Slice>,
-    threads: HashMap<u32, Thread>,
-    sockets: HashMap<u64, Socket>,
+    threads: FxHashMap<u32, Box<Thread>>,
+    sockets: FxHashMap<u64, Socket>,
     works: Works,
     /// What was sent to a socket of a pair and not yet received, by its number in the kernel.
-    inboxes: HashMap<u64, VecDeque<(WorkId, u64)>>,
+    inboxes: FxHashMap<u64, VecDeque<(WorkId, u64)>>,
     finished: Vec<Finished>,
     tls: TlsProcesses,
     /// Whether requests came in over HTTP/2 inside of TLS.
@@ -162,13 +163,19 @@ impl Requests {
     }
 
     fn go_through(&mut self, until: u64) {
-        let mut slices = std::mem::take(&mut self.waiting);
-        slices.sort_by_key(|slice| (slice.at, slice.tid, slice.number));
-        let ready = slices.partition_point(|slice| slice.at <= until);
-        self.waiting = slices.split_off(ready);
-        for slice in slices {
-            self.enter(&slice);
+        let slices = std::mem::take(&mut self.waiting);
+        let ready = slices
+            .iter()
+            .enumerate()
+            .filter(|(_, slice)| slice.at <= until);
+        let place = |(i, slice): (usize, &Slice)| (slice.at, slice.tid, slice.number, i);
+        let mut order: Vec<_> = ready.map(place).collect();
+        order.sort_unstable();
+        for (.., i) in order {
+            self.enter(&slices[i]);
         }
+        self.waiting = slices;
+        self.waiting.retain(|slice| slice.at > until);
     }
 
     fn enter(&mut self, slice: &Slice) {

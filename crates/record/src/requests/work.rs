@@ -3,8 +3,9 @@
 //! Work begins as a request's, or as nobody's: a thread that comes from a queue which no hook shows
 //! works for a request that only its later send names. It then becomes part of that request.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
+
+use rustc_hash::FxHashMap;
 
 use super::item::Item;
 use super::link::Trace;
@@ -153,7 +154,7 @@ impl Work {
 #[derive(Debug, Default)]
 pub(super) struct Works {
     next: WorkId,
-    works: HashMap<WorkId, Work>,
+    works: FxHashMap<WorkId, Work>,
 }
 
 impl Works {
