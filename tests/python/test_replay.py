@@ -123,6 +123,21 @@ def test_without_its_waits_a_thread_has_no_queue_behind_them_either(make: Make) 
     assert found.curves["runqueue"].value_at(0.99) == pytest.approx(truth, rel=0.01)
 
 
+def test_requests_of_other_names_are_part_of_the_queue(make: Make) -> None:
+    """A request waits behind whatever its thread does, by whatever name."""
+    threads = [thread(tid, 20_000) for tid in (1, 2, 3)]
+    rare = np.arange(60_000) * 2_654_435_761 % 2**32 < 2**32 // 10
+    truth = float(np.quantile(merged(*threads)["wall_ns"][rare], 0.99))
+    held_up = merged(*(hold_up(one, 4 * MILLISECOND, 50 * MILLISECOND) for one in threads))
+    is_rare = "row * 2654435761 % 4294967296 < 429496729"
+    name = f"if({is_rare}, 'GET /rare', 'GET /usual')"
+    ledger = rewrite(
+        make(**held_up), f"SELECT * EXCLUDE row REPLACE ({name} AS span) FROM {{rows}}"
+    )
+    found = tailscope.open(ledger).explain("p99", span="GET /rare")
+    assert predicted(found, "runqueue") == pytest.approx(truth, rel=0.05)
+
+
 def test_slow_requests_hold_up_those_behind_them(make: Make) -> None:
     usual = thread(1, 40_000)
     truth = float(np.quantile(usual.rows()["wall_ns"], 0.99))

@@ -68,6 +68,11 @@ class Spans:
     single: bool = False
     #: Whether all requests are there, from when their data was ready: they can be replayed.
     replayable: bool = False
+    #: Requests of other names, which may have had the same threads; None where there are none. A
+    #: row's `moment` is a column here.
+    others: Table | None = None
+    #: How many these are.
+    other_rows: int = 0
     #: Those that waited for each other, to be replayed; None where nobody asked for it, or can't.
     queued: Queue | None = None
     #: All of their rows, where these are few: then no question goes to the engine.
@@ -222,17 +227,40 @@ def spans_named(
     """The rows of one span name, with their block."""
     totals = [total for total in overview.totals if total.span == name]
     alone = len({total.span for total in overview.totals}) == 1
+    everything = table
     if not alone:
         table = table.filter(table.span == name)
     places, power, blocks = time_blocks(totals)
+    moment = moment_of(table, places, power)
+    whole = alone and not overview.left_out
+    spans = spans_of(engine, table, ledger, moment, blocks, power, whole)
+    spans = replace(spans, single=all(total.single == total.rows for total in totals))
+    spans = replace(spans, replayable=knows_queue(spans))
+    return spans if alone or not spans.replayable else beside(spans, everything, places, name)
+
+
+def beside(spans: Spans, table: Table, places: Sequence[Place], name: str) -> Spans:
+    """The spans, with the requests of other names in that time, for which they may have waited."""
+    others = table.filter(table.span != name, table[column(QUEUE)].notnull())
+    others = others.mutate(moment=moment_of(others, places, spans.power))
+    last = spans.blocks << spans.power
+    others = others.filter(others.moment >= 0, others.moment < last)
+    found = spans.engine.run(others.agg(rows=ibis._.count(), most=ibis._.weight.max()))
+    rows = int(found["rows"][0])
+    if not rows:
+        return spans
+    if float(found["most"][0]) > 1:
+        return replace(spans, replayable=False)
+    return replace(spans, others=others, other_rows=rows)
+
+
+def moment_of(table: Table, places: Sequence[Place], power: int) -> IntegerValue:
+    """Where a row lies in time, see `Spans`."""
     moment = None
     for place in reversed(places):
         its = table.start_ns - (place.first_ns - (place.start << power))
         moment = its if moment is None else ibis.ifelse(table.ledger == place.ledger, its, moment)
-    whole = alone and not overview.left_out
-    spans = spans_of(engine, table, ledger, moment, blocks, power, whole)
-    spans = replace(spans, single=all(total.single == total.rows for total in totals))
-    return replace(spans, replayable=knows_queue(spans))
+    return moment
 
 
 def knows_queue(spans: Spans) -> bool:

@@ -17,6 +17,9 @@ before them ended are not of that kind, and are left out. So are spans that anot
 than received: which thread was busy with them is not known. So are spans faster than the median:
 nobody waits behind them who counts for the tail.
 
+Requests of other names may have had the same threads. They are replayed with the spans, and count
+for nothing else.
+
 A thread is busy from the moment when the connection is accepted to the last send. What comes before
 (`accept`) and after (`tcp`) makes nobody else wait: the recursion passes over both.
 
@@ -47,7 +50,7 @@ from tailscope.statistics.time_windows import TimeWindows
 from tailscope.statistics.transfer import transferred
 
 if TYPE_CHECKING:
-    from ibis.expr.types import BooleanValue
+    from ibis.expr.types import BooleanValue, Table
 
     from tailscope.statistics.fix import Fix
 
@@ -138,7 +141,7 @@ class Answers:
 class Queued:
     """All spans from the median up, or those in time windows, with the queues that they stood in.
 
-    A row's weight is 0 in a window's lead-in.
+    A row's weight is 0 in a window's lead-in, and of another name.
     """
 
     answers: Answers
@@ -180,7 +183,7 @@ class Queued:
         if self.share == 1:
             both = self.replayed(fix.more_in(waiting.rows))
             before, after = (np.maximum(bins_of(ns), floor_bin - 1) for ns in both)
-            other = before != after
+            other = (before != after) & (waiting.rows.weight > 0)
             block, ones = waiting.rows.block[other], np.ones(int(other.sum()))
             return walls.moved(*(Counts(block, bins[other], ones) for bins in (before, after)))
         lowest = max(self.from_bin, floor_bin)
@@ -285,7 +288,7 @@ def with_queue(spans: Spans, walls: Timed, seed: int) -> Spans:
     found = read(spans.subset or spans, from_bin, windows)
     if windows is None:
         return replace(spans, queued=Queued(in_order(spans, found, None), from_bin))
-    share = QUOTA / float(walls.weight.sum())
+    share = QUOTA / (float(walls.weight.sum()) + spans.other_rows)
     slow = float(walls.weight[:, from_bin - walls.first :].sum())
     for _ in range(4):
         if len(found["wall_ns"]) <= QUOTA:
@@ -304,7 +307,7 @@ def first_read(spans: Spans, walls: Timed, seed: int) -> tuple[int, TimeWindows 
 
     Should the rows in these windows be too many, smaller ones are read.
     """
-    share = QUOTA / float(walls.weight.sum())
+    share = QUOTA / (float(walls.weight.sum()) + spans.other_rows)
     windows = TimeWindows.reading(share, spans.power, seed) if share < 1 else None
     return walls.distribution().bin_at(0.5), windows
 
@@ -316,10 +319,22 @@ def is_read(spans: Spans, from_bin: int, windows: TimeWindows | None) -> Boolean
 
 
 def read(spans: Spans, from_bin: int, windows: TimeWindows | None) -> dict[str, NDArray]:
-    """The rows from a bin of wall time on, in the windows: a bounded number, one too many if they
-    are too many."""
+    """The rows from a bin of wall time on, in the windows, and all of other names: a bounded
+    number, one too many if they are too many. `counts` is 1 but for other names."""
+    found = read_columns(spans, spans.table.filter(is_read(spans, from_bin, windows)), windows)
+    found["counts"] = np.ones(len(found["wall_ns"]))
+    if spans.others is None:
+        return found
+    rest = replace(spans, table=spans.others, moment=spans.others.moment)
+    chosen = rest.table.filter(windows.reads(rest.moment)) if windows else rest.table
+    others = read_columns(rest, chosen, windows)
+    others["counts"] = np.zeros(len(others["wall_ns"]))
+    return {name: np.ma.concatenate([found[name], others[name]]) for name in found}
+
+
+def read_columns(spans: Spans, chosen: Table, windows: TimeWindows | None) -> dict[str, NDArray]:
+    """What is read of some rows of the spans' table."""
     table = spans.table
-    chosen = table.filter(is_read(spans, from_bin, windows))
     if windows:
         chosen = chosen.limit(QUOTA + 1)
     causes = {name: table[column(name)] for name in spans.active}
@@ -352,11 +367,11 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
     }
     rest = wall - sum(values.values(), np.zeros_like(wall))
     block = moment >> spans.power
-    weight = np.ones(len(wall))
+    weight = filled(found["counts"])[order].astype(float)
     first = np.logical_or.reduce([changes(thread[order]) for thread in threads])
     opened = np.zeros(len(wall), dtype=bool)
     if windows:
-        weight = windows.has(moment).astype(float)
+        weight = weight * windows.has(moment)
         first |= changes(block)
         opened = first & (values[QUEUE] > 0)
     rows = Sample(
