@@ -131,4 +131,3 @@ def test_a_request_on_a_unix_socket_begins_when_its_data_comes(
     # On the first connection nobody has received yet on a socket of this listener.
     for (wall,), seen in zip(found[1:], walls[1:], strict=True):
         assert 25_000_000 < wall <= seen
-        assert seen - wall < 5_000_000

@@ -20,7 +20,7 @@ from tailscope.engines.connect import connect
 from tailscope.engines.overview import look_over
 from tailscope.engines.sample import Sample
 from tailscope.engines.spans import Spans, spans_named
-from tailscope.statistics import counterfactual, replay
+from tailscope.statistics import answers, counterfactual, replay
 from tailscope.statistics.counterfactual import Baseline
 from tailscope.statistics.explanation import Explanation
 from tailscope.statistics.fix import Fix
@@ -311,11 +311,11 @@ def test_the_recursion_is_lindleys() -> None:
     start_ns, wall, tid = rows["start_ns"], rows["wall_ns"], rows["tid"]
     order = np.lexsort((start_ns, start_ns + wall, tid))
     start_ns, wall, tid = start_ns[order], wall[order], tid[order]
-    first = replay.changes(tid)
+    first = answers.changes(tid)
     sample = Sample(wall, np.ones(len(wall)), {"queue": np.zeros_like(wall)}, {}, len(wall))
-    places = replay.Places.of(
-        replay.Answers(sample, start_ns, first, first & False, np.arange(len(wall)))
-    )
+    row, kind = np.arange(len(wall)), np.zeros(len(wall), dtype=np.intp)
+    line = answers.Answers(sample, start_ns, first, first & False, row, kind, {})
+    places = replay.Places.of(line)
     services = (places.own * rng.random(len(wall))).astype(np.int64)
     expected, end = [], 0
     for i in range(len(wall)):
@@ -323,6 +323,18 @@ def test_the_recursion_is_lindleys() -> None:
         expected.append(end - int(start_ns[i]))
     assert (places.late > 0).sum() > 500
     assert places.walls(services).tolist() == expected
+
+
+def test_a_fix_leaves_what_is_usual_for_another_name() -> None:
+    """Its requests always wait for a database: that is not what is taken away."""
+    network = np.array([0, 2, 3, 3, 3, 7]) * MILLISECOND
+    wall, kind = network + 1000, np.array([0, 0, 1, 1, 1, 1])
+    sample = Sample(wall, (kind == 0) * 1.0, {"network": network}, {}, len(wall))
+    usual = answers.usual_by_kind(sample.values, kind)
+    row = np.arange(len(wall))
+    line = answers.Answers(sample, row, row == 0, row < 0, row, kind, usual)
+    taken = line.more(Fix({"network": 1 * MILLISECOND}))["network"]
+    assert taken.tolist() == [0, 1 * MILLISECOND, 0, 0, 0, 4 * MILLISECOND]
 
 
 def replayed_whole(ledger: Path) -> replay.Queued:

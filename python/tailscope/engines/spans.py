@@ -241,7 +241,8 @@ def spans_named(
 
 def beside(spans: Spans, table: Table, places: Sequence[Place], name: str) -> Spans:
     """The spans, with the requests of other names in that time, for which they may have waited."""
-    others = table.filter(table.span != name, table[column(QUEUE)].notnull())
+    recordings = table.ledger.isin([place.ledger for place in places])
+    others = table.filter(recordings, table.span != name, table[column(QUEUE)].notnull())
     others = others.mutate(moment=moment_of(others, places, spans.power))
     last = spans.blocks << spans.power
     others = others.filter(others.moment >= 0, others.moment < last)

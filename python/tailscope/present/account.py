@@ -17,7 +17,7 @@ def kept(recording: Measured) -> str:
 
 #: The key in `lost` of samples of stacks.
 STACKS = "stacks"
-#: Entries of which requests are put together: those that are not, for that, count by themselves.
+#: Entries of which requests are put together. How many of these went with them, nobody knows.
 SLICES = "slices"
 #: What was mended, by its key in `adjusted` of ledger.json.
 ADJUSTED = {
@@ -41,8 +41,8 @@ def losses(recording: Measured) -> str:
     lost = {name: number for name, number in recording.lost.items() if number and name != STACKS}
     if lost:
         listed = ", ".join(f"{number:,} ({name})" for name, number in lost.items())
-        spans = sum(number for name, number in lost.items() if name != SLICES)
-        part = f", {percent(spans / recording.seen)}" if recording.seen and spans else ""
+        known = recording.seen and SLICES not in lost
+        part = f", {percent(sum(lost.values()) / recording.seen)}" if known else ""
         words.append(f"lost: {listed}{part}")
     elif recording.lost:
         words.append("nothing lost")

@@ -46,95 +46,27 @@ from tailscope.engines.sample import Sample
 from tailscope.engines.spans import THREAD, Spans, column, dosed, events_column
 from tailscope.engines.timed import Counts, Timed
 from tailscope.ledger.causes import QUEUE, RUNNING
+from tailscope.statistics.answers import (
+    AFTER,
+    BEFORE,
+    MOVED,
+    OFF_CPU,
+    Answers,
+    Times,
+    changes,
+    some,
+    usual_by_kind,
+)
 from tailscope.statistics.time_windows import TimeWindows
 from tailscope.statistics.transfer import transferred
 
 if TYPE_CHECKING:
-    from ibis.expr.types import BooleanValue, Table
+    from ibis.expr.types import BooleanValue, Column, Table
 
     from tailscope.statistics.fix import Fix
 
 #: Spans that are replayed at most, about; those below the median among them are not read.
 QUOTA = 1_000_000
-#: Causes that take the thread off its CPU. Before a request's own work began they are counted in
-#: it as well as in those that were waiting before it; all else is only counted in its own work.
-#: A wait for memory is among them: the part of `reclaim` on the CPU only lies in own work.
-OFF_CPU = (
-    *("runqueue", "preempted", "throttled", "lock", "io", "network", "sleep"),
-    *("stopped", "reclaim"),
-)
-#: Waits of a request in which it does not occupy its thread: before that, and after it.
-BEFORE, AFTER = "accept", "tcp"
-#: A request with this was answered by another thread than received it.
-MOVED = "unknown"
-
-Times = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Rows in the order in which their threads answered them.
-
-    `first` is true where a thread's rows begin, or its rows in a time window; `opened` where such
-    a window begins with one that was waiting already.
-    """
-
-    rows: Sample
-    start: Times
-    first: Flags
-    opened: Flags
-    #: Each one's number among all that were read.
-    row: NDArray[np.intp]
-
-    def where(self, chosen: Flags) -> Answers:
-        """Some of the rows."""
-        group = np.cumsum(self.first)[chosen]
-        rows, start = self.rows.where(chosen), self.start[chosen]
-        return Answers(rows, start, changes(group), self.opened[chosen], self.row[chosen])
-
-    @cached_property
-    def ready(self) -> Times:
-        """Since when each could occupy its thread."""
-        return self.start + some(self.rows.values, (BEFORE,), len(self.start))
-
-    @cached_property
-    def end(self) -> Times:
-        """Since when each no longer occupied its thread."""
-        end = self.start + self.rows.wall - some(self.rows.values, (AFTER,), len(self.start))
-        return np.maximum(end, self.ready)
-
-    def late(self) -> Times:
-        """How long (ns) each lay behind the one before it."""
-        return np.maximum(self.before() - self.ready, 0)
-
-    def before(self) -> Times:
-        """When the one before each ended; for the first, when it began itself."""
-        return np.where(self.first, self.ready, np.roll(self.end, 1))
-
-    def own(self) -> Times:
-        """Each one's service: from when it could begin to its end, ns."""
-        return self.end - np.maximum(self.ready, self.before())
-
-    def off(self) -> Times:
-        """How long each was off its CPU."""
-        return some(self.rows.values, OFF_CPU, len(self.start))
-
-    def of_one_thread(self) -> Answers:
-        """Those that the thread answered which received them."""
-        if MOVED not in self.rows.values:
-            return self
-        return self.where(self.rows.values[MOVED] == 0)
-
-    def one_by_one(self) -> Answers:
-        """Those of which most of the work came after the one before had ended."""
-        work = self.end - self.ready - self.rows.values[QUEUE] - self.off()
-        return self.where((work - self.own()) * 4 <= work)
-
-    def waiting(self) -> Answers:
-        """Those behind which, or behind whom, another waits."""
-        late = self.late() > 0
-        return self.where(late | np.append(late[1:], False))
 
 
 @dataclass(frozen=True)
@@ -181,7 +113,7 @@ class Queued:
         """
         waiting, _ = self.queues
         if self.share == 1:
-            both = self.replayed(fix.more_in(waiting.rows))
+            both = self.replayed(waiting.more(fix))
             before, after = (np.maximum(bins_of(ns), floor_bin - 1) for ns in both)
             other = (before != after) & (waiting.rows.weight > 0)
             block, ones = waiting.rows.block[other], np.ones(int(other.sum()))
@@ -189,7 +121,7 @@ class Queued:
         lowest = max(self.from_bin, floor_bin)
         others = self.others(lowest)
         alone = others.wall - sum(fix.more_in(others).values(), np.zeros_like(others.wall))
-        plain, replay = self.replayed(fix.more_in(waiting.rows))
+        plain, replay = self.replayed(waiting.more(fix))
         counted = waiting.rows.weight > 0
         block = np.append(others.block, waiting.rows.block[counted])
         before = np.append(alone, plain[counted])
@@ -264,18 +196,6 @@ class Places:
         return before + services + latest - self.ready
 
 
-def some(of: Mapping[str, Times], causes: Sequence[str], rows: int) -> Times:
-    """The sum of some causes' time."""
-    return sum((of[name] for name in causes if name in of), np.zeros(rows, dtype=np.int64))
-
-
-def changes(group: NDArray) -> Flags:
-    """Where another group begins."""
-    found = np.ones(len(group), dtype=bool)
-    found[1:] = group[1:] != group[:-1]
-    return found
-
-
 def with_queue(spans: Spans, walls: Timed, seed: int) -> Spans:
     """The spans, whose wall times are given, with those that wait for each other.
 
@@ -320,24 +240,36 @@ def is_read(spans: Spans, from_bin: int, windows: TimeWindows | None) -> Boolean
 
 def read(spans: Spans, from_bin: int, windows: TimeWindows | None) -> dict[str, NDArray]:
     """The rows from a bin of wall time on, in the windows, and all of other names: a bounded
-    number, one too many if they are too many. `counts` is 1 but for other names."""
+    number, one too many if they are too many. `kind` is 0 but for other names."""
     found = read_columns(spans, spans.table.filter(is_read(spans, from_bin, windows)), windows)
-    found["counts"] = np.ones(len(found["wall_ns"]))
+    found["kind"] = np.zeros(len(found["wall_ns"]), dtype=np.intp)
     if spans.others is None:
         return found
     rest = replace(spans, table=spans.others, moment=spans.others.moment)
     chosen = rest.table.filter(windows.reads(rest.moment)) if windows else rest.table
-    others = read_columns(rest, chosen, windows)
-    others["counts"] = np.zeros(len(others["wall_ns"]))
+    others = read_columns(rest, chosen, windows, span=rest.table.span)
+    _, kind = np.unique(others.pop("span").astype(str), return_inverse=True)
+    others["kind"] = kind.ravel() + 1
     return {name: np.ma.concatenate([found[name], others[name]]) for name in found}
 
 
-def read_columns(spans: Spans, chosen: Table, windows: TimeWindows | None) -> dict[str, NDArray]:
+def replayed_causes(spans: Spans) -> tuple[str, ...]:
+    """The causes that are read: with other names also those that say how long they had a thread."""
+    if spans.others is None:
+        return spans.active
+    needed = (*OFF_CPU, BEFORE, AFTER, MOVED)
+    more = [name for name in needed if name not in spans.active and column(name) in spans.columns]
+    return (*spans.active, *more)
+
+
+def read_columns(
+    spans: Spans, chosen: Table, windows: TimeWindows | None, **more: Column
+) -> dict[str, NDArray]:
     """What is read of some rows of the spans' table."""
     table = spans.table
     if windows:
         chosen = chosen.limit(QUOTA + 1)
-    causes = {name: table[column(name)] for name in spans.active}
+    causes = {name: table[column(name)] for name in replayed_causes(spans)}
     causes |= {events_column(name): table[events_column(name)] for name in dosed(spans)}
     return spans.engine.run(
         chosen.select(
@@ -345,6 +277,7 @@ def read_columns(spans: Spans, chosen: Table, windows: TimeWindows | None) -> di
             moment=spans.moment,
             woke_idle=spans.woke_idle.cast("int64"),
             **causes,
+            **more,
         )
     )
 
@@ -359,7 +292,8 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
     after = filled(found[AFTER]).astype(np.int64) if AFTER in found else np.zeros_like(wall)
     order = np.lexsort((filled(found[QUEUE]), start, start + wall - after, *threads))
     wall, moment = wall[order], moment[order]
-    values = {name: filled(found[name])[order].astype(np.int64) for name in spans.active}
+    causes = replayed_causes(spans)
+    values = {name: filled(found[name])[order].astype(np.int64) for name in causes}
     known = {
         name: ~np.ma.getmaskarray(found[name])[order]
         for name in spans.active
@@ -367,7 +301,8 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
     }
     rest = wall - sum(values.values(), np.zeros_like(wall))
     block = moment >> spans.power
-    weight = filled(found["counts"])[order].astype(float)
+    kind = filled(found["kind"])[order]
+    weight = (kind == 0).astype(float)
     first = np.logical_or.reduce([changes(thread[order]) for thread in threads])
     opened = np.zeros(len(wall), dtype=bool)
     if windows:
@@ -387,4 +322,5 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
         },
         woke_idle=filled(found["woke_idle"])[order].astype(bool),
     )
-    return Answers(rows, start[order], first, opened, np.arange(len(wall)))
+    usual = usual_by_kind(rows.values, kind)
+    return Answers(rows, start[order], first, opened, np.arange(len(wall)), kind, usual)

@@ -155,7 +155,17 @@ def window(spans: Spans, ledger: Ledger, segment: Segment, length_ns: int) -> Sp
     moment = table.start_ns - segment.start_ns
     blocks = ((length_ns - 1) >> power) + 1
     cut = spans_of(spans.engine, table, ledger, moment, blocks, power)
-    return replace(cut, single=spans.single, replayable=spans.replayable and QUEUE in cut.active)
+    others = spans.others
+    if others is not None:
+        others = others.filter(others.start_ns >= segment.start_ns, others.start_ns < stop)
+        others = others.mutate(moment=others.start_ns - segment.start_ns)
+    return replace(
+        cut,
+        single=spans.single,
+        replayable=spans.replayable and QUEUE in cut.active,
+        others=others,
+        other_rows=spans.other_rows,
+    )
 
 
 def side(

@@ -101,9 +101,14 @@ static __noinline int role_of(struct sock *sk)
 static __always_inline void write_of(struct flow *f, struct sl_entry *e, struct slice_thread *s,
 				     const struct ts_meter *m, const struct socket_text *extra)
 {
-	if (unlikely(f->lost))
+	bool after_loss = f->lost;
+
+	if (unlikely(after_loss))
 		e->detail |= SL_AFTER_LOSS;
-	f->lost = write_entry(e, s, m, extra);
+	if (unlikely(write_entry(e, s, m, extra)))
+		f->lost = 1;
+	else if (unlikely(after_loss))
+		f->lost = 0; /* another thread's loss meanwhile would not be said yet */
 }
 
 /* Introduces a socket to the recorder. If that is lost, the next entry tries again. */

@@ -56,6 +56,7 @@ static __always_inline void flow_ends(struct sock *sk)
 	e.at = bpf_ktime_get_ns();
 	e.socket = f->cookie;
 	e.detail = f->role;
+	f->lost |= f->received.lost | f->sends.lost;
 	write_of(f, &e, s, m, NULL);
 }
 
@@ -126,9 +127,9 @@ static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
 	if (asked) {
 		if (fresh && config.names)
 			e->extra = first_bytes(&text, length);
-		else if (fresh && f->begun < PROTOCOL_LOOKS) {
+		else if (fresh && (f->begun < PROTOCOL_LOOKS || config.traces)) {
 			e->extra = protocol_bytes(&text, length);
-			f->begun++;
+			f->begun += f->begun < PROTOCOL_LOOKS;
 		}
 		if (fresh && protocol_of(*(__u32 *)text.bytes) == PROTOCOL_TLS)
 			f->encrypted = 1;

@@ -144,6 +144,7 @@ impl Recorder {
                 Event::Exit { pid } => {
                     self.processes.remove(&pid);
                     self.ended_processes.push(pid);
+                    self.requests.end_process(pid);
                     self.forget(pid);
                 }
                 Event::Refused { pid, errno } if errno == Errno::OPNOTSUPP.raw_os_error() => {

@@ -1,7 +1,8 @@
 //! When what is remembered is forgotten: it is of no more use, or there is no more room.
 
 use super::Requests;
-use super::work::{Held, WorkId, newest_from};
+use super::socket::Socket;
+use super::work::Held;
 
 /// After so long without a send or a receive an answer counts as complete.
 const COMPLETE_AFTER_NS: u64 = 2_000_000_000;
@@ -48,7 +49,9 @@ impl Requests {
         let old = now.saturating_sub(COMPLETE_AFTER_NS);
         let long_ago = now.saturating_sub(FORGET_AFTER_NS);
         self.bound_tables(old);
-        let ended = std::mem::take(&mut self.ended);
+        // Answers of those that ended lately may not have been gone through yet.
+        let latest = std::mem::take(&mut self.ended[0]);
+        let ended = std::mem::replace(&mut self.ended[1], latest);
         let mut complete = Vec::new();
         for socket in self.sockets.values_mut().filter(|s| s.stream == 0) {
             let Some(work) = socket.open else { continue };
@@ -95,37 +98,40 @@ impl Requests {
         self.missed.forgotten += (before - self.works.len()) as u64;
     }
 
-    /// Forgets those on which nothing is under way, and then the others, the longest idle first.
+    /// Forgets those on which nothing is under way, and then the others, the longest idle first. Streams
+    /// go with their connections.
     fn bound_sockets(&mut self, now: u64, most: usize) {
         let old = now.saturating_sub(COMPLETE_AFTER_NS);
         self.forget_closed(old, old);
         for busy_too in [false, true] {
-            let surplus = self.sockets.len().saturating_sub(stays(most));
-            let candidates = self
-                .sockets
-                .values()
-                .filter(|socket| socket.stream == 0 && (busy_too || !socket.is_under_way()));
-            let touched: Vec<u64> = candidates.map(|socket| socket.touched).collect();
-            let left = touched.len().saturating_sub(surplus);
-            let from = newest_from(touched, left);
-            self.forget_sockets(|socket| {
-                socket.touched <= from && (busy_too || !socket.is_under_way())
-            });
+            let is_one = |socket: &Socket| busy_too || !socket.is_under_way();
+            let all = self.sockets.values().filter(|socket| socket.stream == 0);
+            let surplus = all.count().saturating_sub(stays(most));
+            self.forget_sockets(surplus, is_one);
+        }
+        // Most are streams, then: of few connections.
+        while self.sockets.len() > most {
+            let is_one = |socket: &Socket| socket.frames.is_some();
+            let connections = self.sockets.values().filter(|socket| is_one(socket));
+            self.forget_sockets(connections.count().div_ceil(4), is_one);
         }
     }
 
-    /// Forgets these sockets, and the streams of such connections.
-    fn forget_sockets(&mut self, is_one: impl Fn(&super::Socket) -> bool) {
-        let mut open: Vec<WorkId> = Vec::new();
-        let mut calls = 0;
-        let mut forget = |socket: &super::Socket| {
-            open.extend(socket.open);
-            calls += socket.calls.len() as u64;
-        };
+    /// Forgets that many of these sockets, and the streams of such connections.
+    fn forget_sockets(&mut self, surplus: usize, is_one: impl Fn(&Socket) -> bool) {
+        if surplus == 0 {
+            return;
+        }
+        let is_one = |socket: &Socket| socket.stream == 0 && is_one(socket);
+        let candidates = self.sockets.values().filter(|socket| is_one(socket));
+        let touched: Vec<u64> = candidates.map(|socket| socket.touched).collect();
+        let stay = touched.len().saturating_sub(surplus);
+        let from = newest_from(touched, stay);
+        let mut gone = Vec::new();
         self.sockets.retain(|_, socket| {
-            let goes = socket.stream == 0 && is_one(socket);
+            let goes = is_one(socket) && socket.touched <= from;
             if goes {
-                forget(socket);
+                gone.push(std::mem::take(socket));
             }
             !goes
         });
@@ -133,18 +139,25 @@ impl Requests {
         self.sockets.retain(|number, socket| {
             let goes = socket.stream != 0 && !kept.contains(number);
             if goes {
-                forget(socket);
+                gone.push(std::mem::take(socket));
             }
             !goes
         });
-        self.missed.forgotten += calls;
-        for work in open {
-            let request = self.works.get(work).and_then(|work| work.request.as_ref());
-            if request.is_some_and(|request| request.ended != 0) {
-                self.complete(work, false);
-            } else {
-                self.missed.forgotten += u64::from(self.works.end(work).is_some());
-            }
+        for socket in gone {
+            self.give_up(&socket);
+        }
+    }
+
+    /// What is under way on a socket that is forgotten. An answer that has begun may be complete, but for
+    /// a stream's, which says when it is.
+    fn give_up(&mut self, socket: &Socket) {
+        self.missed.forgotten += socket.calls.len() as u64;
+        let Some(work) = socket.open else { return };
+        let request = self.works.get(work).and_then(|work| work.request.as_ref());
+        if socket.stream == 0 && request.is_some_and(|request| request.ended != 0) {
+            self.complete(work, false);
+        } else {
+            self.missed.forgotten += u64::from(self.works.end(work).is_some());
         }
     }
 
@@ -157,5 +170,27 @@ impl Requests {
             *forgotten += u64::from(goes && (thread.owner.is_some() || !thread.pending.is_empty()));
             !goes
         });
+    }
+}
+
+/// The moment after which at most that many of these lie: the later ones.
+pub(super) fn newest_from(mut moments: Vec<u64>, most: usize) -> u64 {
+    let Some(surplus) = moments.len().checked_sub(most + 1) else {
+        return 0;
+    };
+    *moments.select_nth_unstable(surplus).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_those_after_a_moment() {
+        let moments = vec![5, 1, 9, 3, 7];
+        assert_eq!(newest_from(moments.clone(), 2), 5);
+        assert_eq!(newest_from(moments.clone(), 0), 9);
+        assert_eq!(newest_from(moments.clone(), 5), 0);
+        assert_eq!(newest_from(moments, 9), 0);
     }
 }

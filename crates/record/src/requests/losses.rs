@@ -1,6 +1,6 @@
 //! What entries that were lost leave doubtful: better no row than a wrong one.
 
-use tailscope_signals::slice::{Act, Slice};
+use tailscope_signals::slice::{Act, Role, Slice};
 
 use super::Requests;
 use super::thread::Thread;
@@ -9,7 +9,7 @@ impl Requests {
     /// An entry of the thread was lost: what it did meanwhile, and for whom, is not known.
     pub(super) fn lose_thread(&mut self, thread: &mut Thread) {
         let pending = thread.pending.iter().map(|(work, _)| *work);
-        for work in pending.chain(thread.owner) {
+        for work in pending.chain(thread.owner).chain(thread.after) {
             if let Some(work) = self.works.get_mut(work) {
                 work.ambiguous = true;
             }
@@ -41,7 +41,10 @@ impl Requests {
                 work.ambiguous = true;
             }
         }
-        let is_of_request = matches!(slice.act, Act::Receive(_) | Act::Send(_));
+        let is_of_request = matches!(
+            slice.act,
+            Act::Receive(Role::Server) | Act::Send(Role::Server) | Act::Socket(Role::Server)
+        );
         self.missed.incomplete += lost.max(is_of_request.into());
     }
 }

@@ -14,6 +14,7 @@
 
 mod account;
 mod act;
+mod answer;
 mod ask;
 mod bounds;
 mod gaps;
@@ -99,8 +100,8 @@ pub(crate) struct Requests {
     latest_stream: u64,
     pub(crate) missed: Missed,
     expired: u64,
-    /// Processes that have ended since then.
-    ended: HashSet<u32>,
+    /// Processes that have ended since then, and before.
+    ended: [HashSet<u32>; 2],
 }
 
 impl Requests {
@@ -145,7 +146,12 @@ impl Requests {
     /// This process has ended, or runs another program: its number may be another's.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.tls.forget(pid);
-        self.ended.insert(pid);
+    }
+
+    /// This process has ended: what it has not answered by now has no answer.
+    pub(crate) fn end_process(&mut self, pid: u32) {
+        self.forget_process(pid);
+        self.ended[0].insert(pid);
     }
 
     /// The same to the end: every answer is complete.

@@ -50,8 +50,10 @@ pub(super) struct Socket {
     pub(super) http2: bool,
     /// Since when what was received last could be, where it is encrypted.
     pub(super) ready: u64,
-    /// What is received here may be the rest of a request whose begin was lost: until the next send.
+    /// What is received here may be the rest of a request whose begin was lost: until an answer.
     pub(super) lost: bool,
+    /// That answer has begun.
+    pub(super) answered: bool,
     /// This side sends no more.
     pub(super) closed: bool,
     /// What it carries is encrypted.

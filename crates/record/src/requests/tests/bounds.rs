@@ -76,8 +76,12 @@ fn what_a_process_had_open_when_it_ended_has_no_answer() {
     let mut script = Script::default();
     script.on(100, 1, RECEIVES, 5, 90).block(200, 1, NETWORK);
     advance(&mut script, 2000);
-    script.requests.forget_process(7);
+    script.requests.forget_process(7); // it runs another program, and may still answer
     advance(&mut script, 5000);
+    assert_eq!(script.requests.missed.unanswered, 0);
+    script.requests.end_process(7);
+    advance(&mut script, 7000);
+    advance(&mut script, 9000);
     assert_eq!(script.requests.missed.unanswered, 1);
 }
 

@@ -1,0 +1,145 @@
+//! Answers: whose a thread's slice was, as its send on an accepted socket shows.
+
+use tailscope_signals::slice::Slice;
+
+use super::item::Item;
+use super::thread::Thread;
+use super::work::{Held, WorkId};
+use super::{DOUBTFUL_FROM_NS, Requests};
+
+impl Requests {
+    /// A send on a socket that this process accepted: it answers the request that is open there.
+    pub(super) fn answer(&mut self, thread: &mut Thread, slice: &Slice) {
+        let socket = self.sockets.entry(slice.socket).or_default();
+        socket.touched = slice.at;
+        if socket.frames.is_some() {
+            self.send_encrypted(slice);
+            return;
+        }
+        socket.answered = socket.lost;
+        let asked = socket.asked && !socket.lost;
+        let open = socket.open.and_then(|work| self.works.root(work));
+        let Some(work) = open else {
+            let owner = thread.owner;
+            // What comes before the first request is a greeting.
+            self.missed.continued += u64::from(asked && owner.is_none());
+            self.deliver(thread, owner, slice.at);
+            return;
+        };
+        self.claim(thread, work, slice.at);
+        self.settle_pending(thread, work, slice.at);
+        if let Some(request) = self
+            .works
+            .get_mut(work)
+            .and_then(|work| work.request.as_mut())
+        {
+            request.ended = slice.at;
+            request.held = (slice.since != 0).then_some(Held::Still);
+            (request.tid, request.cpu) = (slice.tid, slice.cpu);
+        }
+        thread.owner = None;
+        thread.after = Some(work);
+        thread.handed = false;
+    }
+
+    /// TCP had kept back the end of an answer. Until then the client waited for it.
+    pub(super) fn pass_on(&mut self, slice: &Slice, why: u8) {
+        let open = self.sockets.get(&slice.socket).and_then(|s| s.open);
+        let work = open.and_then(|work| self.works.root(work));
+        let request = work.and_then(|work| self.works.get_mut(work)?.request.as_mut());
+        if let Some(request) = request.filter(|request| request.held.is_some()) {
+            request.held = Some(Held::Until {
+                ns: slice.since.saturating_sub(request.ended),
+                why: why.into(),
+            });
+        }
+    }
+
+    /// The slice so far was for this work: the thread has sent its answer.
+    fn claim(&mut self, thread: &mut Thread, work: WorkId, at: u64) {
+        let owner = thread.owner.and_then(|owner| self.works.root(owner));
+        match owner {
+            Some(owner) if owner == work => {}
+            Some(owner) if self.works.is_nobodys(owner) => {
+                if let Some((since, began)) = self.waited_for(thread, owner, work) {
+                    self.queued_until(thread, work, since, began);
+                }
+                self.works.merge(owner, work);
+            }
+            Some(owner) => {
+                let place = thread
+                    .pending
+                    .iter()
+                    .position(|(of, _)| self.works.root(*of) == Some(work));
+                let mended = place.is_none() && self.mend(owner, work);
+                let in_order = place == Some(0);
+                let long = thread.run_ns() >= DOUBTFUL_FROM_NS && self.works.is_live(owner);
+                if mended || (long && !in_order) {
+                    for of in [owner, work] {
+                        if let Some(of) = self.works.get_mut(of) {
+                            of.ambiguous = true;
+                        }
+                    }
+                }
+            }
+            None => self.claim_back(thread, work),
+        }
+        self.deliver(thread, Some(work), at);
+    }
+
+    /// The thread's work, which was nobody's so far, was for `work`. Since when had that been able
+    /// to begin, and when did it? `None`: nothing shows that it waited for a thread.
+    fn waited_for(&self, thread: &Thread, owner: WorkId, work: WorkId) -> Option<(u64, u64)> {
+        let of = self.works.get(owner)?;
+        if of.busy.is_some() || of.hint.is_none() {
+            return of.busy;
+        }
+        // Woken for another request, the thread took this one from a queue.
+        let woken_for = self.works.woken_for(owner);
+        let began = of.known_from().or(thread.run.first().map(|run| run.from))?;
+        (woken_for != Some(work) && woken_for.is_none_or(|of| !self.works.is_nobodys(of)))
+            .then_some((0, began))
+    }
+
+    /// Nothing says how the thread came to this work: what went before its slice?
+    fn claim_back(&mut self, thread: &mut Thread, work: WorkId) {
+        let from = thread
+            .run
+            .first()
+            .map_or(thread.run_from, |first| first.from);
+        if thread.after.is_some() {
+            self.queued_until(thread, work, thread.busy_since, from);
+            return;
+        }
+        if let Some(segment) = thread.woke.take()
+            && let Some(of) = self.works.get_mut(work)
+        {
+            of.add(Item::Slice(segment));
+        }
+    }
+
+    /// The thread was busy since then until it began with this work, so the work waited for it.
+    fn queued_until(&mut self, thread: &Thread, work: WorkId, since: u64, began: u64) {
+        let known = self.works.get(work).and_then(|work| work.known_until());
+        if let Some(known) = known {
+            self.queued(thread, work, known.max(since), began);
+        }
+    }
+
+    /// The answer of another server, which was taken for `owner`'s by a guess, was for `work`. False if
+    /// it was no guess.
+    fn mend(&mut self, owner: WorkId, work: WorkId) -> bool {
+        let Some(guessed) = self.works.get_mut(owner) else {
+            return false;
+        };
+        let is_guess = |item: &Item| matches!(item, Item::Downstream { guess: true, .. });
+        let Some(last) = guessed.items.iter().rposition(is_guess) else {
+            return false;
+        };
+        let item = guessed.items.remove(last);
+        if let Some(work) = self.works.get_mut(work) {
+            work.add(item);
+        }
+        true
+    }
+}
