@@ -108,7 +108,7 @@ static __always_inline void write_of(struct flow *f, struct sl_entry *e, struct 
 	if (unlikely(write_entry(e, s, m, extra)))
 		f->lost = 1;
 	else if (unlikely(after_loss))
-		f->lost = 0; /* another thread's loss meanwhile would not be said yet */
+		f->lost = 0; /* of two threads' losses at once, one may stay unsaid */
 }
 
 /* Introduces a socket to the recorder. If that is lost, the next entry tries again. */

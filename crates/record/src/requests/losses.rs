@@ -6,7 +6,7 @@ use super::Requests;
 use super::thread::Thread;
 
 impl Requests {
-    /// An entry of the thread was lost: what it did meanwhile, and for whom, is not known.
+    /// An entry of the thread was lost: what it did in that time, and for whom, is not known.
     pub(super) fn lose_thread(&mut self, thread: &mut Thread) {
         let pending = thread.pending.iter().map(|(work, _)| *work);
         for work in pending.chain(thread.owner).chain(thread.after) {
