@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from rig.guard import Guard, Replica, StartGuard
 from rig.hostile import attack  # noqa: F401
 from rig.observer import CPUS, Observe, has_channels
 from rig.processes import Ended, Started, favoured
-from rig.recorder import Recorder
+from rig.recorder import Recorder, doctor
 from rig.timeline import Timeline
 from rig.waiting import until
 
@@ -44,12 +43,7 @@ def folder(commands: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterato
 @pytest.fixture(scope="session")
 def recordable(commands: dict[str, str]) -> None:
     """Skips where this user or this kernel can't record, with the doctor's reason."""
-    done = subprocess.run(
-        [installed.tailscope(), "doctor"], capture_output=True, text=True, timeout=60
-    )
-    if done.returncode == 3:
-        pytest.skip(f"can't record here: {done.stderr.splitlines()[0]}")
-    assert done.returncode == 0, done
+    doctor()
 
 
 Record = Callable[..., Recorder]

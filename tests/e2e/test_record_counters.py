@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from conftest import Record
 from rig import installed, ledger
 from rig.agent import Agent, recorded
 from rig.processes import Started
-from rig.recorder import about
+from rig.recorder import about, doctor
 
 COUNTBENCH = installed.LAB / "countbench"
 SPANS, KINDS = 50, 3
@@ -23,12 +22,7 @@ SPANS, KINDS = 50, 3
 @pytest.fixture(scope="session")
 def rung(commands: dict[str, str]) -> dict[str, Any]:
     """What the doctor says of counters here."""
-    done = subprocess.run(
-        [installed.tailscope(), "doctor", "--json"], capture_output=True, text=True, timeout=60
-    )
-    if done.returncode == 3:
-        pytest.skip(f"can't record here: {done.stderr.splitlines()[0]}")
-    return json.loads(done.stdout)["ladder"]["counters"]
+    return json.loads(doctor("--json"))["ladder"]["counters"]
 
 
 def check(folder: Path, rung: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 //! What could not be metered or written: every place that can lose counts what it lost.
 
+use std::ffi::OsStr;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -87,12 +88,19 @@ pub(crate) fn counted(object: &Object) -> shared::lost {
         .unwrap_or_default()
 }
 
-/// What the kernel says of the programs that are loaded. Each is asked for by our own descriptor: to go
+/// Whether another program runs where this one is skipped: see `socket_state.h`.
+fn is_replaced(program: &OsStr) -> bool {
+    program
+        .to_str()
+        .is_some_and(|name| name.contains("socket_state"))
+}
+
+/// What the kernel says of the programs whose runs count. Each is asked for by our own descriptor: to go
 /// through the kernel's list of programs takes CAP_SYS_ADMIN, which a service does without.
 fn infos(object: &Object) -> impl Iterator<Item = bpf_prog_info> {
     object
         .progs()
-        .filter(|program| program.autoload())
+        .filter(|program| program.autoload() && !is_replaced(program.name()))
         .filter_map(|program| {
             let mut info = bpf_prog_info::default();
             let mut length = size_of::<bpf_prog_info>() as u32;

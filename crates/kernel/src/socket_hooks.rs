@@ -46,12 +46,12 @@ pub(crate) fn choose_socket_hooks(
     let readable = !ready_told && fentry.is_none() && has_function(btf, "sock_def_readable");
     choose("data_ready", from_ready && ready_told);
     choose("readable", from_ready && readable);
+    let connections = wanted && has_tracepoint(btf, "inet_sock_set_state");
+    choose("socket_state", connections);
+    choose("socket_state_rest", connections);
     for name in ["on_slice_switch", "on_slice_waking"] {
         autoload(open, name, slices);
     }
-    let connections = wanted && has_tracepoint(btf, "inet_sock_set_state");
-    autoload(open, "on_socket_state", connections && !slices);
-    autoload(open, "on_slice_socket_state", connections && slices);
 
     if wanted {
         let (hook, why) = better_of(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from rig import installed
 from rig.processes import Ended, Started
@@ -21,6 +24,18 @@ def regions(program: Started) -> Regions:
     """Those that a process has mapped now."""
     lines = Path(f"/proc/{program.pid}/maps").read_text().splitlines()
     return frozenset(line.split()[4] for line in lines if "/memfd:tailscope (deleted)" in line)
+
+
+def doctor(*arguments: str) -> str:
+    """What `tailscope doctor` prints. Skips the test, with the doctor's reason, where this user or
+    this kernel can't record. Programs that the verifier rejects are no such reason."""
+    command = [installed.tailscope(), "doctor", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    rejected = "can't load the programs" in done.stderr and "not permitted" not in done.stderr
+    if done.returncode == 3 and not rejected:
+        pytest.skip(f"can't record here: {done.stderr.splitlines()[0]}")
+    assert done.returncode == 0, done
+    return done.stdout
 
 
 class Recorder(Started):

@@ -4,6 +4,7 @@
  * inet_sock_set_state, and for sockets that were open before from an iterator over files.
  */
 #include "answers.h"
+#include "socket_state.h"
 
 /* The handshake of a connection that somebody is to accept has ended. */
 static __always_inline void connection_begins(struct sock *sk)
@@ -41,8 +42,7 @@ static __always_inline void connection_ends(struct sock *sk)
 	give_up(r);
 }
 
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(on_socket_state, struct sock *sk, int from, int to)
+static __always_inline int socket_state(struct sock *sk, int from, int to)
 {
 	struct tcp_sock *tcp;
 	struct request *r;
@@ -74,6 +74,8 @@ int BPF_PROG(on_socket_state, struct sock *sk, int from, int to)
 	}
 	return 0;
 }
+
+ON_SOCKET_STATE(on_socket_state, socket_state)
 
 /* Read once for each process that is to be watched: learns where it listens. */
 SEC("iter/task_file")

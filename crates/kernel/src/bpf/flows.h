@@ -9,6 +9,7 @@
 #define TAILSCOPE_FLOWS_H
 
 #include "flow.h"
+#include "socket_state.h"
 #include "trace_context.h"
 
 /* Learns when TCP passed on what it kept back, as long as nothing else has been sent here. */
@@ -320,8 +321,7 @@ static __always_inline void flow_begins(struct sock *sk)
 	f->decided = 1;
 }
 
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(on_slice_socket_state, struct sock *sk, int from, int to)
+static __always_inline int slice_socket_state(struct sock *sk, int from, int to)
 {
 	struct tcp_sock *tcp;
 	struct flow *f;
@@ -356,5 +356,7 @@ int BPF_PROG(on_slice_socket_state, struct sock *sk, int from, int to)
 	}
 	return 0;
 }
+
+ON_SOCKET_STATE(on_slice_socket_state, slice_socket_state)
 
 #endif

@@ -122,6 +122,8 @@ struct cpu {
 	__u64 nested[NESTING];
 	__u64 in;	    /* since when it runs here; ~0: look into its storage */
 	__u64 served_until; /* as in its storage */
+	__u64 changed;	    /* of socket_state.h: the socket that its first program took */
+	int changed_to;
 } __attribute__((aligned(64)));
 
 SEC(".bss.cpus") struct cpu cpus[MAX_CPUS] = {};

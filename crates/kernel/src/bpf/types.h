@@ -105,6 +105,9 @@ struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_protocol;
 	__u8 sk_userlocks : 4;
+	struct {
+		int owned; /* by a task, in a system call */
+	} CORE sk_lock;
 	struct socket *sk_socket;
 } CORE;
 
