@@ -3,6 +3,8 @@
 use std::mem::{offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use smallvec::SmallVec;
+
 use crate::abi;
 use crate::little_endian::{u16_at, u32_at, u64_at};
 use crate::ring::Entry;
@@ -120,6 +122,9 @@ pub struct Share {
     pub ns: u64,
 }
 
+/// Those of an entry: hardly ever more than two.
+pub type Shares = SmallVec<[Share; 2]>;
+
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Peer {
@@ -158,14 +163,14 @@ pub struct Slice {
     /// An entry of the same socket was lost before this one.
     pub after_loss: bool,
     /// What the thread's meter grew by since its entry before.
-    pub shares: Vec<Share>,
+    pub shares: Shares,
     /// Of a receive: the first bytes, if it may begin a request. Of a trace: its header's value.
     /// Of what was decrypted: its first bytes. Of a frame: its headers, compressed.
     pub text: Vec<u8>,
     /// Of headers of HTTP/2: which part of those of their connection this is.
     pub part: u32,
-    /// Of a socket.
-    pub peer: Peer,
+    /// Of a socket, which is rare among entries.
+    pub peer: Option<Box<Peer>>,
 }
 
 const IPPROTO_TCP: u32 = 6;
@@ -282,10 +287,10 @@ impl Entry for Slice {
         }
         self.text.clear();
         self.part = 0;
-        self.peer = Peer::default();
+        self.peer = None;
         match self.act {
             Act::Socket(_) if extra >= size_of::<sl_socket>() => {
-                self.peer = peer_of(&bytes[text..]);
+                self.peer = Some(Box::new(peer_of(&bytes[text..])));
             }
             Act::Receive(_) | Act::Trace | Act::Plain => {
                 self.text.extend(&bytes[text..text + extra])

@@ -11,7 +11,7 @@
 use std::net::SocketAddr;
 
 use tailscope_signals::abi;
-use tailscope_signals::row::Row;
+use tailscope_signals::row::{CAUSES, Row};
 
 use super::gaps::Gaps;
 use super::item::{Behind, Item, Segment};
@@ -82,7 +82,7 @@ struct Layout {
     finished: Finished,
     gaps: Gaps,
     /// For each cause, the largest time that somebody is to blame for.
-    largest: Vec<u64>,
+    largest: [u64; CAUSES],
 }
 
 impl Layout {
@@ -104,7 +104,7 @@ impl Layout {
         (row.pid, row.tid, row.cpu) = (request.pid, request.tid, request.cpu);
         Self {
             gaps: Gaps::of(ready, ended),
-            largest: vec![0; row.ns.len()],
+            largest: [0; CAUSES],
             finished,
         }
     }
@@ -216,7 +216,7 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tailscope_signals::slice::Share;
+    use tailscope_signals::slice::{Share, Shares};
 
     use super::*;
 
@@ -225,7 +225,7 @@ mod tests {
             tid: 1,
             from,
             to,
-            shares: Vec::new(),
+            shares: Shares::new(),
         })
     }
 
@@ -302,7 +302,7 @@ mod tests {
             tid: 1,
             from: 0,
             to: 100,
-            shares: vec![share],
+            shares: Shares::from_iter([share]),
         };
         let row = account(&request(50, 100), &work(vec![Item::Slice(segment)])).row;
         assert_eq!((row.ns[3], row.n[3], row.who[3]), (40, 1, 9));
@@ -317,7 +317,7 @@ mod tests {
             tid: 2,
             from: 100,
             to: 600,
-            shares: vec![Share { cause, who, n, ns }],
+            shares: Shares::from_iter([Share { cause, who, n, ns }]),
         };
         let items = vec![Item::Slice(waits), slice(300, 500)];
         let row = account(&request(100, 600), &work(items)).row;
@@ -328,7 +328,7 @@ mod tests {
     fn a_thread_that_waits_after_it_handed_the_request_on_holds_nothing_up() {
         let tail = |from, to, cause, ns| {
             let (who, n) = (0, 1);
-            let shares = vec![Share { cause, who, n, ns }];
+            let shares = Shares::from_iter([Share { cause, who, n, ns }]);
             let tid = 1;
             Item::Tail(Segment {
                 tid,

@@ -61,7 +61,9 @@ impl Requests {
         match owner {
             Some(owner) if owner == work => {}
             Some(owner) if self.works.is_nobodys(owner) => {
-                if let Some((since, began)) = self.waited_for(thread, owner, work) {
+                if self.goes_on_with(thread, owner, work) {
+                    // Woken for another request, the thread has gone on with its own.
+                } else if let Some((since, began)) = self.waited_for(thread, owner, work) {
                     self.queued_until(thread, work, since, began);
                 }
                 self.works.merge(owner, work);
@@ -85,6 +87,21 @@ impl Requests {
             None => self.claim_back(thread, work),
         }
         self.deliver(thread, Some(work), at);
+    }
+
+    /// Whether the thread had this work in hand when it was woken for `owner`. Its wait was the work's.
+    fn goes_on_with(&mut self, thread: &mut Thread, owner: WorkId, work: WorkId) -> bool {
+        let held = thread.held.take();
+        let Some((_, wait)) = held.filter(|(held, _)| self.works.root(*held) == Some(work)) else {
+            return false;
+        };
+        if let Some(of) = self.works.get_mut(owner) {
+            of.hint = None;
+        }
+        if let Some(of) = self.works.get_mut(work) {
+            of.add(Item::Slice(wait));
+        }
+        true
     }
 
     /// The thread's work, which was nobody's so far, was for `work`. Since when had that been able

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tailscope_signals::slice::{Frame, NOT_SENT, Role, Slice};
+use tailscope_signals::slice::{Frame, NOT_SENT, Role, Shares, Slice};
 
 use super::Requests;
 use super::hpack::{Headers, Table};
@@ -351,7 +351,8 @@ fn of_stream(slice: &Slice, stream: u64) -> Slice {
         socket: stream,
         length: 1,
         text: Vec::new(),
-        shares: Vec::new(),
+        shares: Shares::new(),
+        peer: None,
         ..*slice
     }
 }

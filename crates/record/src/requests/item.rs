@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tailscope_signals::slice::Share;
+use tailscope_signals::slice::{Share, Shares};
 
 /// A time of a thread, with what its meter grew by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) struct Segment {
     pub(super) tid: u32,
     pub(super) from: u64,
     pub(super) to: u64,
-    pub(super) shares: Vec<Share>,
+    pub(super) shares: Shares,
 }
 
 impl Segment {

@@ -176,7 +176,7 @@ impl Requests {
             .filter(|(_, slice)| slice.at <= until);
         let place = |(i, slice): (usize, &Slice)| (slice.at, slice.tid, slice.number, i);
         let mut order: Vec<_> = ready.map(place).collect();
-        order.sort_unstable();
+        order.sort(); // each CPU's are in order, which this makes use of
         for (.., i) in order {
             self.enter(&slices[i]);
         }
@@ -238,7 +238,7 @@ impl Requests {
 
     fn introduce(&mut self, slice: &Slice) {
         let socket = Socket {
-            peer: slice.peer,
+            peer: slice.peer.as_deref().copied().unwrap_or_default(),
             touched: slice.at,
             lost: slice.after_loss,
             ..Socket::default()
@@ -268,7 +268,7 @@ impl Requests {
     /// The thread's slice so far was for this work; `None`: for nobody who asks.
     fn deliver(&mut self, thread: &mut Thread, work: Option<WorkId>, at: u64) {
         let from = thread.run_from;
-        let run = thread.take_run(at);
+        let mut run = thread.take_run(at);
         let Some(work) = work.and_then(|work| self.works.root(work)) else {
             return;
         };
@@ -278,12 +278,13 @@ impl Requests {
             return;
         };
         of.touched = at;
-        for segment in run.into_iter().filter(|s| s.from < s.to) {
+        for segment in run.drain(..).filter(|s| s.from < s.to) {
             of.add(match thread.handed {
                 true => Item::Tail(segment),
                 false => Item::Slice(segment),
             });
         }
+        thread.run = run; // with its room
     }
 
     /// Work queued for the thread: what had it meanwhile?

@@ -1,7 +1,7 @@
 //! Requests from made-up entries: what threads of well-known kinds of servers do.
 
 use tailscope_signals::abi;
-use tailscope_signals::slice::{Act, Role, Share, Slice};
+use tailscope_signals::slice::{Act, Role, Share, Shares, Slice};
 
 use super::{Finished, Requests};
 
@@ -58,12 +58,12 @@ impl Script {
     fn run_with(&mut self, at: u64, tid: u32, cause: u8, us: u64) -> &mut Self {
         self.entry(at, tid, Act::Run(cause), |slice| {
             slice.since = at * 1000;
-            slice.shares = vec![Share {
+            slice.shares = Shares::from_iter([Share {
                 cause,
                 ns: us * 1000,
                 n: 1,
                 ..Share::default()
-            }];
+            }]);
         })
     }
 
@@ -217,7 +217,7 @@ fn a_switch_that_is_not_reported_is_known_by_the_causes_of_what_follows() {
         .entry(510, 1, Act::Receive(Role::Client), |slice| {
             (slice.socket, slice.length, slice.since) = (9, 10, 450_000);
             let runqueue = share(abi::TS_RUNQUEUE as u8, 50);
-            slice.shares = vec![runqueue, share(NETWORK, 290)];
+            slice.shares = Shares::from_iter([runqueue, share(NETWORK, 290)]);
         })
         .on(600, 1, Act::Send(Role::Server), 5, 0);
     let finished = script.finish();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tailscope_signals::abi;
-use tailscope_signals::slice::{Act, Share, Slice};
+use tailscope_signals::slice::{Act, Share, Shares, Slice};
 
 use super::item::Segment;
 use super::work::{Handed, WorkId};
@@ -62,6 +62,8 @@ pub(super) struct Thread {
     pub(super) unproven: bool,
     /// What it was handed while it waited.
     pub(super) given: Option<Handed>,
+    /// A wait for a socket or a signal with this work in hand, which a thread with other work ended.
+    pub(super) held: Option<(WorkId, Segment)>,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
     pub(super) woke: Option<Segment>,
     /// The latest time for which a signal, a tracer or the freezer stopped it.
@@ -180,7 +182,7 @@ impl Wait {
         };
         let blocked = next.shares.iter().find(|share| share.cause == self.cause);
         let waits = next.shares.iter().filter(for_cpu);
-        let shares: Vec<_> = blocked.into_iter().chain(waits).copied().collect();
+        let shares: Shares = blocked.into_iter().chain(waits).copied().collect();
         let woken = blocked.map_or(0, |share| self.since + share.ns);
         let waited: u64 = shares.iter().map(|share| share.ns).sum();
         let mut rest = next.clone();

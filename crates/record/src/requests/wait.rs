@@ -82,6 +82,9 @@ impl Requests {
             abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
             abi::TS_NETWORK if works_on && waited.sends => thread.add(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
+                let holds = u32::from(cause) == abi::TS_NETWORK && self.works_on(thread);
+                let held = thread.owner.filter(|_| holds && thread.given.is_some());
+                thread.held = held.map(|work| (work, wait.clone()));
                 self.settle_all(thread, waited.since);
                 let given = thread.given.take();
                 thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
@@ -125,12 +128,27 @@ impl Requests {
         }
     }
 
+    /// Whether a thread waits until `other` has done a part of its own work, and not for something to do:
+    /// a collector of garbage, or a pool of threads.
+    fn waits_for(&self, thread: &Thread, wait: &Wait, other: &Thread) -> bool {
+        let part = other.owner.filter(|_| !thread.is_idle_at(wait.futex));
+        let whole = thread.owner.filter(|owner| self.works.is_live(*owner));
+        part.zip(whole)
+            .is_some_and(|(part, whole)| self.works.was_handed_over(part, whole))
+    }
+
     /// The thread wakes another. If that one is idle, it gets the work; else a lock was let go.
     pub(super) fn wake(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
         let Some(woken) = self.threads.get(&slice.length) else {
             return;
         };
         let Some(wait) = &woken.blocked else { return };
+        if u32::from(cause) == abi::TS_LOCK && self.waits_for(woken, wait, thread) {
+            if let Some(woken) = self.threads.get_mut(&slice.length) {
+                woken.handed = false; // it goes on with it
+            }
+            return;
+        }
         let idle = match u32::from(cause) {
             abi::TS_LOCK if woken.idle_at != 0 => woken.is_idle_at(wait.futex),
             abi::TS_NETWORK => true,

@@ -255,6 +255,19 @@ impl Works {
         Some(of)
     }
 
+    /// Whether a part began with a wake-up for that work, over any number of threads.
+    pub(super) fn was_handed_over(&self, part: WorkId, whole: WorkId) -> bool {
+        let whole = self.root(whole);
+        let mut of = self.root(part);
+        while let Some(hint) = of.and_then(|of| self.works.get(&of)?.hint) {
+            of = self.root(hint);
+            if of.is_some() && of == whole {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Whether more can come of it: its request has no answer, or it is nobody's yet and not a mere
     /// part of one that has.
     pub(super) fn is_live(&self, id: WorkId) -> bool {

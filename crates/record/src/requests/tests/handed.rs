@@ -123,3 +123,51 @@ fn what_a_worker_asked_is_the_requests_that_a_loop_answers_for_it() {
     assert_eq!(parts(&finished[0])[0], 800);
     assert_eq!(parts(&finished[0])[2..], [595, 0]);
 }
+
+#[test]
+fn a_thread_that_waits_for_what_it_woke_waits_for_a_lock() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .block(1, 3, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(200, 1, 2) // a collector of garbage,
+        .block(210, 1, LOCK)
+        .run(220, 2, LOCK, 200)
+        .wake(250, 2, 3) // which has a helper
+        .block(260, 2, LOCK)
+        .run(260, 3, LOCK, 250)
+        .wake(800, 3, 2)
+        .block(810, 3, LOCK)
+        .run(810, 2, LOCK, 800)
+        .wake(900, 2, 1)
+        .block(910, 2, LOCK)
+        .run_with(920, 1, LOCK, 690)
+        .on(1000, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [900, 0, 0, 0]);
+    assert_eq!(finished[0].row.ns[usize::from(LOCK)], 690_000);
+}
+
+#[test]
+fn a_thread_that_another_requests_thread_wakes_goes_on_with_its_own() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .block(200, 1, NETWORK) // for a lock of the database
+        .run(700, 2, NETWORK, 700)
+        .on(710, 2, Act::Receive(Role::Server), 6, 700)
+        .entry(800, 2, Act::Wake(NETWORK), |slice| slice.length = 1)
+        .on(850, 2, Act::Send(Role::Server), 6, 0)
+        .run_with(810, 1, NETWORK, 600)
+        .on(900, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [800, 0, 0, 0]);
+    assert_eq!(finished[0].row.ns[usize::from(NETWORK)], 600_000);
+    assert!(!finished[0].ambiguous);
+}
