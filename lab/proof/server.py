@@ -33,7 +33,7 @@ class Server(ABC):
     #: As the table calls it.
     title: ClassVar[str]
     #: The source of its spans.
-    source: ClassVar[str] = "syscall:ready..send"
+    source: ClassVar[str] = "request"
     #: Faults that do not apply, and why.
     lacks: ClassVar[dict[str, str]] = {}
     #: Faults that the server plants in its own requests when told to.

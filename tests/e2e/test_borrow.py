@@ -344,7 +344,7 @@ def test_with_an_slo_that_nothing_meets_hardly_anything_is_lent(
 
 def test_a_recording_is_played_by_each_policy(server: Server, record: Record) -> None:
     with load(server, "--rate", 2000, "-d", "60s"):
-        recorder = record("-p", server.pid, "-d", "3s", "--span", "syscall:ready..send")
+        recorder = record("-p", server.pid, "-d", "3s")
         recorder.wait().clean()
     options = ("--slo", "p99=50ms", "--budget", "100us")
     told = tailscope("borrow", "--simulate", recorder.ledger, *options, "--json").clean().json()

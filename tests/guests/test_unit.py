@@ -57,7 +57,8 @@ RULES = "".join(f'[[process]]\nname = "{name}"\n' for name in ("kvserver", "loop
 def configuration(spans: str) -> str:
     """The installed one, with the test's programs and these spans."""
     text = (PACKAGING / "agent.toml").read_text()
-    text = text.replace('spans = ["syscall:ready..send"]', f"spans = {spans}")
+    text = text.replace('#: spans = ["sdk"]', f"spans = {spans}")
+    assert f"spans = {spans}" in text
     return text.replace("[[process]]\n", RULES + "[[process]]\n", 1)
 
 

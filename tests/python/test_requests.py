@@ -51,7 +51,7 @@ def test_a_ledger_with_missing_requests_is_refused(
     without = make("without", wall_ns=[5000] * 10)
     code, _, err = ran(capsys, without)
     assert code == 2
-    assert "syscall:ready..send" in err
+    assert "--span request" in err
     code, _, err = ran(capsys, "nowhere")
     assert code == 2
     assert "nowhere" in err

@@ -36,7 +36,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Recording {
-    /// Each with its place, for one of several that is wrong.
+    /// Each with its place, for one of several that is wrong. Empty: what suits most programs.
     spans: Spanned<Vec<Spanned<String>>>,
     #[serde(deserialize_with = "values::share")]
     pub(crate) sample: f64,
@@ -119,7 +119,7 @@ fn nowhere<T>(value: T) -> Spanned<T> {
 impl Default for Recording {
     fn default() -> Self {
         Self {
-            spans: nowhere(vec![nowhere(SpanSource::ReadySend.to_string())]),
+            spans: nowhere(Vec::new()),
             sample: 1.0,
             keep: None,
             tail: None,
@@ -163,6 +163,9 @@ impl Recording {
     /// Where spans come from. Those that are none were told of when it was read.
     pub(crate) fn sources(&self) -> Vec<SpanSource> {
         let texts = self.spans.as_ref().iter();
+        if texts.len() == 0 {
+            return vec![SpanSource::usual(self.sample)];
+        }
         texts
             .filter_map(|text| text.as_ref().parse().ok())
             .collect()
@@ -276,19 +279,22 @@ impl Recording {
     /// Whether its sources and its counters exist, and go together.
     fn check(&self) -> Result<(), Flaw> {
         let spans = &self.spans;
-        if spans.as_ref().is_empty() {
-            return Err(at(
-                spans,
-                "spans is empty; leave it out for syscall:ready..send",
-            ));
+        if spans.as_ref().is_empty() && !spans.span().is_empty() {
+            return Err(at(spans, "spans is empty; leave it out for request"));
         }
         for text in spans.as_ref() {
             SpanSource::from_str(text.as_ref()).map_err(|e| at(text, e.to_string()))?;
         }
         SpanSource::check(&self.sources()).map_err(|e| at(spans, e.to_string()))?;
-        if !self.sources().contains(&SpanSource::Request) {
+        let follows = self.sources().contains(&SpanSource::Request);
+        if follows && self.sample < 1.0 {
+            let why =
+                "request can't be sampled; leave spans out for syscall:ready..send, or use keep";
+            return Err(at(spans, why));
+        }
+        if !follows {
             let (names, tls, traces) = (&self.names, &self.tls_names, &self.traceparent);
-            let needs = |what: &str| format!("{what} needs spans = [\"request\"]");
+            let needs = |what: &str| format!("{what} needs the source request");
             if *names.as_ref() != Naming::Auto {
                 return Err(at(names, needs("names")));
             }

@@ -80,12 +80,13 @@ Examples:
   tailscope record -p 4711 --span sdk         spans that the program marks with the SDK
 
 Span sources (--span):
-  syscall:ready..send   a request of any server: from when its data is ready at the socket to the
-                        end of the answer's last send; the wait for a busy thread is `queue`
-  syscall:recv..send    the same, from the return of the receive
-  request               the same as the first, also where a request moves between threads, shares a
-                        thread with others, or asks another server; named by method and path or by
-                        command, see --name
+  request               a request of any server: from when its data is ready at the socket to the
+                        end of the answer's last send, on any thread; the wait for a busy thread is
+                        `queue`, that for another server is `downstream`; named by method and path
+                        or by command, see --name
+  syscall:ready..send   the same at less cost, for servers that answer each request on the thread
+                        that received it, and ask no other server meanwhile
+  syscall:recv..send    the same as that, from the return of the receive
   sdk                   a span that the program marks (tailscope.h, or the SDK for Rust or Java)
   usdt:PATH:PROVIDER:BEGIN..END
                         from one USDT probe to another on the same thread
@@ -93,7 +94,8 @@ Span sources (--span):
                         or the name in C++ source
   uprobe:PATH:BEGIN..END
                         from the entry of one function to the entry of another
-Without --span, Tailscope uses sdk if the program contains the SDK, and syscall:ready..send if not.
+Without --span, Tailscope uses sdk if the program contains the SDK, syscall:ready..send with
+--sample, and request otherwise.
 
 PATH with a / is a path as the recorded process sees it, in its container. PATH without a / is the
 name of a program that a process runs, of a library that it has mapped, or of a program on the PATH.

@@ -258,7 +258,7 @@ pub fn sources(
         return Ok(vec![if has_sdk {
             SpanSource::Sdk
         } else {
-            SpanSource::ReadySend
+            SpanSource::usual(args.sample)
         }]);
     }
     SpanSource::check(&args.spans).map_err(Failure::usage)?;

@@ -64,6 +64,17 @@ impl SpanSource {
         }
     }
 
+    /// What suits programs that don't have the SDK, if so large a share of their requests is metered. A
+    /// share is chosen as requests begin, and a request that changes threads takes in all that those do.
+    #[must_use]
+    pub fn usual(sample: f64) -> Self {
+        if sample < 1.0 {
+            Self::ReadySend
+        } else {
+            Self::Request
+        }
+    }
+
     /// Those that are probes, in their order.
     pub fn probes(sources: &[Self]) -> impl Iterator<Item = &ProbeSource> {
         sources.iter().filter_map(|source| match source {

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from tailscope.engines.connect import connect
 from tailscope.engines.spans import THREAD, column
 from tailscope.errors import TailscopeError
-from tailscope.ledger.causes import QUEUE
+from tailscope.ledger.causes import DOWNSTREAM, QUEUE
 
 if TYPE_CHECKING:
     from tailscope.ledger.ledger import Ledger
 
 #: More requests than this say nothing new, and take memory: the first ones count.
 MOST = 2_000_000
-#: Waits that other load causes. They are no work of the request itself.
-WAITS = (QUEUE, "accept", "runqueue", "preempted", "throttled", "steal")
+#: Waits for other load and for other servers. They are no work of the request's thread.
+WAITS = (QUEUE, "accept", "runqueue", "preempted", "throttled", "steal", DOWNSTREAM)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Service:
     thread: NDArray[np.int64]
     arrival_ns: NDArray[np.int64]
     wall_ns: NDArray[np.int64]
-    #: The wall time less all waits for a CPU and for other requests.
+    #: The wall time less all waits for a CPU, for other requests and for other servers.
     work_ns: NDArray[np.int64]
     #: Requests of the ledger; those beyond MOST are not here.
     rows: int
@@ -43,7 +43,7 @@ def service(ledger: Ledger) -> Service:
     table = engine.table()
     if column(QUEUE) not in table.columns or not set(THREAD) <= set(table.columns):
         raise TailscopeError(
-            "the ledger does not say when requests came; record with --span syscall:ready..send"
+            "the ledger does not say when requests came; record with --span request"
         )
     table = table.filter(table[column(QUEUE)].notnull())
     counted = engine.run(
@@ -57,7 +57,7 @@ def service(ledger: Ledger) -> Service:
     if rows == 0 or int(counted["queued"][0]) == 0:
         raise TailscopeError(
             "no request of the ledger waited for another: the load was too light to be played "
-            "again, or arrivals are not known; record with --span syscall:ready..send under load"
+            "again, or arrivals are not known; record with --span request under load"
         )
     if float(counted["weight"][0]) > 1:
         raise TailscopeError(

@@ -18,6 +18,17 @@ fn the_least_is_one_process() {
 }
 
 #[test]
+fn without_spans_requests_are_recorded() {
+    let sources = |record: &str| {
+        let config = Config::parse(&format!("{LEAST}[record]\n{record}"));
+        config.expect("it is valid").record.sources()
+    };
+    assert_eq!(sources(""), [SpanSource::Request]);
+    assert_eq!(sources("sample = \"10%\""), [SpanSource::ReadySend]);
+    assert_eq!(sources("spans = [\"sdk\"]"), [SpanSource::Sdk]);
+}
+
+#[test]
 fn the_example_in_the_documents_is_valid() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/agent.toml");
     let config = Config::read(&path).expect("the example is valid");
@@ -99,6 +110,12 @@ fn a_recording_that_can_not_be_is_told_with_its_line() {
             "exclude",
         ),
         ("[record]\nspans = []", 4, "spans is empty"),
+        (
+            "[record]\nsample = \"10%\"\nspans = [\"request\"]",
+            5,
+            "can't be sampled",
+        ),
+        ("[record]\nsample = 0.1\ntraceparent = true", 5, "request"),
         ("[record]\nspans = \"sdk\"", 4, "write a list"),
         (
             "[record]\nspans = [\"sdk\"]\ncounters = [\n  \"cycles\",\n  \"cycels\",\n]",

@@ -35,14 +35,16 @@ impl Requests {
             (None, None) => self.deliver(thread, Some(work), at), // it came from a wait for this
             (owner, _) => self.deliver(thread, owner, at),
         }
+        let mut busy_from = ready;
         if let Some(woke) = &thread.woke
             && woke.to > ready
             && let Some(of) = self.works.get_mut(work)
         {
             of.add(Item::Slice(woke.after(ready)));
+            busy_from = woke.to;
         }
-        if ready < at {
-            self.queued(thread, work, ready, at);
+        if busy_from < at {
+            self.queued(thread, work, busy_from, at);
         }
         thread.owner = Some(work);
         thread.after = None;

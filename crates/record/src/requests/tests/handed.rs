@@ -171,3 +171,19 @@ fn a_thread_that_another_requests_thread_wakes_goes_on_with_its_own() {
     assert_eq!(finished[0].row.ns[usize::from(NETWORK)], 600_000);
     assert!(!finished[0].ambiguous);
 }
+
+#[test]
+fn who_waits_for_a_thread_that_gets_no_cpu_is_then_behind_what_it_does_first() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(1100, 1, NETWORK, 100)
+        .on(1110, 1, Act::Receive(Role::Server), 5, 100)
+        .on(1150, 1, Act::Send(Role::Server), 5, 0)
+        .on(1160, 1, Act::Receive(Role::Server), 6, 600)
+        .on(1200, 1, Act::Send(Role::Server), 6, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[1]), [600, 60, 0, 0]);
+    let behind = finished[1].behind.as_ref().expect("known");
+    assert_eq!(behind.ns, 1_050_000);
+}
