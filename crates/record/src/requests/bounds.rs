@@ -15,6 +15,8 @@ const FORGET_EARLIER_NS: [u64; 3] = [COMPLETE_AFTER_NS, 200_000_000, 20_000_000]
 const MOST_REMEMBERED: usize = 65_536;
 /// The same of threads, which are larger.
 const MOST_THREADS: usize = 16_384;
+/// What requests and threads did in more parts than this, all together, is not remembered: some 90 MB.
+const MOST_ITEMS: usize = 500_000;
 /// Where there is no more room, so much stays.
 const STAYS: f64 = 0.75;
 
@@ -32,6 +34,7 @@ impl Requests {
             }
             self.expired = now;
             self.expire(now);
+            self.bound_items(MOST_ITEMS);
         }
         if self.works.len() > MOST_REMEMBERED {
             self.bound_works(now, MOST_REMEMBERED);
@@ -96,6 +99,19 @@ impl Requests {
         let before = self.works.len();
         self.works.forget_oldest(stays(most));
         self.missed.forgotten += (before - self.works.len()) as u64;
+    }
+
+    /// Forgets the work of the most parts, and the earlier parts of what threads do.
+    fn bound_items(&mut self, most: usize) {
+        if self.works.items() > most {
+            let before = self.works.len();
+            self.works.forget_largest(stays(most));
+            self.missed.forgotten += (before - self.works.len()) as u64;
+        }
+        let parts = self.threads.values().map(|thread| thread.run.len());
+        if parts.sum::<usize>() > most {
+            self.threads.values_mut().for_each(|t| t.forget_earlier());
+        }
     }
 
     /// Forgets those on which nothing is under way, and then the others, the longest idle first. Streams

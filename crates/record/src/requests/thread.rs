@@ -117,9 +117,15 @@ impl Thread {
     /// Its slice goes on.
     pub(super) fn add(&mut self, segment: Segment) {
         if self.run.len() >= MOST_RUN {
-            self.run.drain(..MOST_RUN / 2);
+            self.forget_earlier();
         }
         self.run.push(segment);
+    }
+
+    /// Forgets the earlier half of its slice.
+    pub(super) fn forget_earlier(&mut self) {
+        self.run.drain(..self.run.len() / 2);
+        self.run.shrink_to_fit();
     }
 
     /// Nothing is known of it any more but what it did lately.

@@ -340,6 +340,24 @@ impl Works {
         self.works.len()
     }
 
+    /// Of how many items all of them are made.
+    pub(super) fn items(&self) -> usize {
+        self.works.values().map(|work| work.items.len()).sum()
+    }
+
+    /// Forgets those of the most items, so that at most that many items are left.
+    pub(super) fn forget_largest(&mut self, most: usize) {
+        let mut sizes: Vec<usize> = self.works.values().map(|work| work.items.len()).collect();
+        sizes.sort_unstable();
+        let mut left = 0;
+        let too_large = sizes.into_iter().find(|size| {
+            left += size;
+            left > most
+        });
+        self.works
+            .retain(|_, work| too_large.is_none_or(|from| work.items.len() < from));
+    }
+
     /// Forgets work that nothing has been added to since then, but for requests.
     pub(super) fn forget_until(&mut self, before: u64) {
         self.works.retain(|_, work| {

@@ -2,6 +2,7 @@
 
 use tailscope_signals::slice::{Act, Role};
 
+use super::super::item::Item;
 use super::super::work::Request;
 use super::{NETWORK, Script, parts};
 
@@ -98,4 +99,29 @@ fn a_held_end_of_an_answer_is_waited_for() {
         (slice.socket, slice.since) = (5, 7_000_090_000);
     });
     assert_eq!(advance(&mut script, 10_000), [7_000_000]);
+}
+
+#[test]
+fn requests_of_too_many_parts_are_forgotten_and_counted() {
+    let mut script = Script::default();
+    let part = |at| Item::Queue {
+        from: at,
+        to: at + 1,
+        behind: None,
+    };
+    script.on(100, 1, RECEIVES, 5, 90);
+    advance(&mut script, 10);
+    for _ in 0..400 {
+        let work = script
+            .requests
+            .works
+            .begin(Some(Request::default()), 1_000_000);
+        let work = script.requests.works.get_mut(work).expect("it has begun");
+        (0..3000).for_each(|at| work.add(part(at)));
+    }
+    advance(&mut script, 1500);
+    assert!(script.requests.works.items() <= 500_000);
+    assert_eq!(script.requests.missed.forgotten, 400);
+    script.on(2_000_090, 1, ANSWERS, 5, 0);
+    assert_eq!(advance(&mut script, 6_000), [2_000_000]);
 }
