@@ -24,12 +24,14 @@ import duckdb
 from proof.faults import ONE_SIZE, SIZES
 from proof.machine import (
     OTHER_CPU,
+    SERVER_CPU,
     TAILSCOPE,
     ProofError,
     alone_on_server_cpu,
     awake_cpus,
     end,
     foreign_cpu_s,
+    move,
     running,
     until,
 )
@@ -181,10 +183,11 @@ def record(server: Server, fault: str, phase_s: float, ledger: Path) -> list[Win
     said = ledger.with_name("recorder.log")
     with (
         said.open("w+") as log,
-        running(command, on=OTHER_CPU, how=signal.SIGINT, stderr=log) as recorder,
+        running(command, on=(SERVER_CPU, OTHER_CPU), how=signal.SIGINT, stderr=log) as recorder,
     ):
         ready = lambda: "recording " in said.read_text()  # noqa: E731
         until(lambda: ready() or recorder.poll() is not None, "the recorder records")
+        move(recorder.pid, OTHER_CPU)  # it has measured what an interrupt takes, with both
         for pair in range(PAIRS):
             # With, without, without, with: a drift that is steady strikes both alike.
             for planted in (True, False) if pair % 2 == 0 else (False, True):

@@ -186,7 +186,7 @@ def from_outside(fault: str, size: int, victims: list[int], *options: object) ->
                 where = SERVER_CPU if "hog" in one else OTHER_CPU
                 about = () if pid is None else ("--pid", pid)
                 words = [LAB, *command(one, size), *about, *options]
-                planted.append(stack.enter_context(running(words, on=where)))
+                planted.append(stack.enter_context(running(words, on=(where,))))
         yield
         for process in planted:
             if process.poll() is not None:

@@ -59,7 +59,7 @@ def awake_cpus(fault: str) -> Iterator[None]:
         else:
             how = ("--yielding",) if fault == "quota" else ()
             burner = ("chrt", "--idle", 0, LAB, "hog", "--cpu", SERVER_CPU, *how)
-            stack.enter_context(running(burner, on=SERVER_CPU))
+            stack.enter_context(running(burner, on=(SERVER_CPU,)))
         yield
 
 
@@ -103,22 +103,29 @@ def written(setting: Path, value: str) -> Iterator[None]:
 @contextmanager
 def running(
     command: Sequence[object],
-    on: int = OTHER_CPU,
+    on: tuple[int, ...] = (OTHER_CPU,),
     how: signal.Signals = signal.SIGTERM,
     **options: Any,  # noqa: ANN401
 ) -> Iterator[subprocess.Popen]:
-    """A program on one CPU, ended by its id when the block is left, its output thrown away.
+    """A program on these CPUs, ended by its id when the block is left, its output thrown away.
 
     Should this process be killed, the kernel ends the program.
     """
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options
-    bound = ["setpriv", "--pdeathsig=TERM", "taskset", "-c", str(on)]
+    bound = ["setpriv", "--pdeathsig=TERM", "taskset", "-c", ",".join(map(str, on))]
     words = [*bound, *(str(word) for word in command)]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, **options)
     try:
         yield process
     finally:
         end(process, how)
+
+
+def move(pid: int, cpu: int) -> None:
+    """Binds all threads of a program to one CPU."""
+    for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            os.sched_setaffinity(int(task.name), {cpu})
 
 
 def end(process: subprocess.Popen, how: signal.Signals = signal.SIGTERM) -> None:

@@ -124,7 +124,7 @@ class Server(ABC):
         """Starts the server's own process."""
         log = self.stack.enter_context((self.folder / "log").open("wb"))
         options = {"stdout": log, "stderr": log} | options
-        self.process = self.stack.enter_context(running(command, on=SERVER_CPU, **options))
+        self.process = self.stack.enter_context(running(command, on=(SERVER_CPU,), **options))
 
     def program(self, name: str) -> tuple[object, dict[str, str]]:
         """The program and its environment: where pages are to be taken away, from memory."""
