@@ -33,6 +33,7 @@ from thirdparty.verdict import text
 
 CASES: dict[str, type[Case]] = OWN | OTHERS
 REQUESTS = ("--span", "request")
+ONE_THREAD = ("--span", "syscall:ready..send")
 HEAD = ("server", "connections", "requests", "accounted for", "p50", "recorded", "p99", "recorded")
 
 
@@ -67,7 +68,9 @@ def main() -> None:
         sys.exit(f"there is no server {', '.join(sorted(unknown))}; --list shows which there are")
     if args.ledgers:
         args.ledgers.mkdir(parents=True, exist_ok=True)
-    name, options = ("any_server_requests", REQUESTS) if args.requests else ("any_server", ())
+    name, options = ("any_server", ONE_THREAD)
+    if args.requests:
+        name, options = "any_server_requests", REQUESTS
     result = Result(name, "What is recorded of servers that nobody prepared")
     paths = {mode: path_ns(mode, args.seconds) for mode in (KEPT, FRESH)}
     told = ", ".join(f"{mode} {text(ns)}" for mode, ns in paths.items())

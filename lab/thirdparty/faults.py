@@ -178,7 +178,7 @@ FAULTS: dict[str, Fault] = {
         KEPT,
         striking,
         frozenset({"queue"}),
-        blamed=lambda case: case.slow_client,  # type: ignore[attr-defined]
+        blamed=lambda _: "EVAL",
     ),
     "row-lock": Fault(PostgresKept, KEPT, striking, WAITS, blamed=lambda _: "postgres"),
     "membarrier": Fault(RegisteredRedis, KEPT, interrupted, frozenset({"irq"}), percentile="p50"),

@@ -52,7 +52,7 @@ class NginxHogged(Case):
         location = 'location / { default_type text/plain; return 200 "an answer\\n"; }'
         self.process = nginx(self, location, cpu=self.CPU)
         hog = (LAB, "hog", "--cpu", self.CPU, "--duty", "30%", "--period", "20ms")
-        self.stack.enter_context(running(hog, on=self.CPU))
+        self.stack.enter_context(running(hog, on=(self.CPU,)))
 
 
 class AsyncioGateway(Behind):

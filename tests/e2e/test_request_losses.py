@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from proof.ports import answers, free_port
 from rig import installed, ledger
 from rig.processes import Started
@@ -96,10 +97,16 @@ def test_what_the_recorder_lost_makes_no_request_longer(
     assert 0 < rows <= sum(client.requests for client in clients)
 
 
-UNIX_SERVER = """
+SERIAL_SERVER = """
 import socket, sys, time
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(sys.argv[1])
+address = sys.argv[1]
+if address.startswith("/"):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+else:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", int(address)))
 listener.listen()
 print("listens", flush=True)
 while True:
@@ -111,24 +118,30 @@ while True:
 """
 
 
-def test_a_request_on_a_unix_socket_begins_when_its_data_comes(
-    record: Callable[..., Recorder], folder: Path
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
+def test_a_request_begins_when_its_data_comes_and_waits_to_be_accepted(
+    record: Callable[..., Recorder], folder: Path, family: socket.AddressFamily
 ) -> None:
-    path = folder / "server.sock"
+    port = free_port()
+    path = str(folder / "server.sock")
+    address, argument = (path, path) if family == socket.AF_UNIX else (("127.0.0.1", port), port)
     walls = []
-    with Started([sys.executable, "-c", UNIX_SERVER, path]) as server:
-        until(lambda: "listens" in server.out, "the server listens")
+    with Started([sys.executable, "-c", SERIAL_SERVER, argument]) as server:
+        until(lambda: "listens" in server.out or not server.runs, "the server listens")
+        assert server.runs, server.wait()
         recorder = record("--span", "request", "-p", server.pid).ready()
         for _ in range(20):
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(path))
+            with socket.socket(family) as client:
+                client.connect(address)
                 began = time.monotonic_ns()
                 client.sendall(REQUEST)
                 assert client.recv(4096) == b"done"
                 walls.append(time.monotonic_ns() - began)
         recorder.interrupt().clean()
-    found = ledger.query(folder / "ledger", "SELECT wall_ns FROM spans ORDER BY start_ns")
+    query = "SELECT wall_ns, accept_ns FROM spans ORDER BY start_ns"
+    found = ledger.query(folder / "ledger", query)
     assert len(found) == len(walls)
-    # On the first connection nobody has received yet on a socket of this listener.
-    for (wall,), seen in zip(found[1:], walls[1:], strict=True):
+    # On the first connection to a Unix socket nobody has received yet on one of this listener.
+    for (wall, accept), seen in zip(found[1:], walls[1:], strict=True):
         assert 25_000_000 < wall <= seen
+        assert 25_000_000 < accept <= wall

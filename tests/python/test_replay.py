@@ -385,10 +385,15 @@ def test_waits_of_the_thread_make_those_behind_it_wait(make: Make, cause: str) -
     assert (replayed < alone).any()
 
 
-def test_requests_of_another_thread_occupy_none(make: Make) -> None:
+@pytest.mark.parametrize("cause", ["unknown", "downstream"])
+def test_requests_that_leave_their_thread_occupy_none(make: Make, cause: str) -> None:
     columns = thread(1, 20_000, slow=0.02).rows()
     moved = np.arange(20_000) % 10 == 3
     columns["unknown_ns"] = np.where(moved, columns["wall_ns"] - columns["queue_ns"], 0)
-    waiting, places = replayed_whole(make("ledger", **columns)).queues
+    ledger = make("ledger", **columns)
+    if cause != "unknown":
+        other = f"unknown_ns AS {cause}_ns, (unknown_ns > 0)::BIGINT AS {cause}_n"
+        rewrite(ledger, f"SELECT * REPLACE (0::BIGINT AS unknown_ns), {other} FROM {{rows}}")
+    waiting, places = replayed_whole(ledger).queues
     assert places.late.any()
-    assert not waiting.rows.values["unknown"].any()
+    assert not waiting.rows.values[cause].any()

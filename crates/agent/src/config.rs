@@ -294,7 +294,7 @@ impl Recording {
         }
         if !follows {
             let (names, tls, traces) = (&self.names, &self.tls_names, &self.traceparent);
-            let needs = |what: &str| format!("{what} needs the source request");
+            let needs = |what: &str| format!("{what} needs the source request, without sample");
             if *names.as_ref() != Naming::Auto {
                 return Err(at(names, needs("names")));
             }

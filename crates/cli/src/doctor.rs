@@ -40,11 +40,11 @@ const MEASUREMENTS: &[(Measurement, &str)] = &[
     (Measurement::Steal, "time stolen by the hypervisor"),
     (
         Measurement::Sockets,
-        "requests of unmodified servers: syscall:recv..send",
+        "requests of unmodified servers: request, syscall:recv..send",
     ),
     (
         Measurement::Ready,
-        "the same, from when they are ready: syscall:ready..send",
+        "the same, from when they are ready: request, syscall:ready..send",
     ),
     (
         Measurement::Connections,
@@ -65,6 +65,14 @@ pub fn run(args: &Doctor) -> Result<ExitCode> {
         probes: true,
         ..Config::default()
     };
+    let followed = Config {
+        sockets: Some(SocketSpans::Slices),
+        names: true,
+        headers: true,
+        traces: true,
+        ..Config::default()
+    };
+    Kernel::load(&followed).map_err(load_failure)?;
     let kernel = Kernel::load(&config).map_err(load_failure)?;
     let namespace = PidNamespace::here().map_err(|e| load_failure(LoadError::from(e)))?;
     let mut mechanisms = kernel.mechanisms().clone();

@@ -168,7 +168,8 @@ fn check_names(args: &Subject, traces: bool, spans: &[SpanSource]) -> Result<()>
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{option} needs requests that are followed from thread to thread; add --span request"
+        "{option} needs requests that are followed from thread to thread: --span request, without \
+         --sample"
     )))
 }
 

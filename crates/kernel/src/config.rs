@@ -115,7 +115,8 @@ pub(crate) fn configure(
         stacks_everywhere: (config.sockets == Some(SocketSpans::Slices)).into(),
         tls: config.tls.into(),
         headers: config.headers.into(),
-        reserved: [0; 2],
+        slices: (config.sockets == Some(SocketSpans::Slices)).into(),
+        reserved: [0; 1],
         stack_period_ns: config.stacks.unwrap_or(1),
         syscall_kind: syscalls::kinds(),
     };

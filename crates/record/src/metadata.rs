@@ -38,7 +38,7 @@ pub(crate) fn measured(kernel: &Kernel, steal: bool, sockets: Option<SocketSpans
             Cause::Downstream => slices,
             Cause::Tcp => (from_ready || slices) && mechanisms.measures(Measurement::Ready),
             Cause::Accept => {
-                from_ready
+                (from_ready || slices)
                     && mechanisms.measures(Measurement::Ready)
                     && mechanisms.measures(Measurement::Connections)
             }
@@ -72,8 +72,6 @@ pub(crate) fn metadata(
     mechanisms.insert("steal".into(), steal_rung(steal));
     if !options.spans.contains(&SpanSource::Request) {
         mechanisms.insert("downstream".into(), no_downstream());
-    } else {
-        mechanisms.insert("accept".into(), no_accept());
     }
     if !options.counters.is_empty() {
         mechanisms.insert("counters".into(), counting.rung());
@@ -111,13 +109,6 @@ fn no_downstream() -> Rung {
     Rung {
         rung: None,
         why: "only --span request measures it".into(),
-    }
-}
-
-fn no_accept() -> Rung {
-    Rung {
-        rung: None,
-        why: "in --span request, what comes before a connection is accepted is queue".into(),
     }
 }
 

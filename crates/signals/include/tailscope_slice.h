@@ -55,6 +55,8 @@ enum sl_frame {
 #define SL_ROLE_MASK 0x03
 /* In `detail` of an entry of a socket: one before it of this socket was lost. */
 #define SL_AFTER_LOSS 0x80
+/* In `detail` of SL_RECEIVE: its data was ready before the connection was accepted. */
+#define SL_UNACCEPTED 0x40
 /* SL_STREAM_SEND, in place of enum ts_held: TLS has encrypted it, and it is still to be sent. */
 #define SL_NOT_SENT 255
 

@@ -162,6 +162,8 @@ pub struct Slice {
     pub act: Act,
     /// An entry of the same socket was lost before this one.
     pub after_loss: bool,
+    /// Of a receive: its data was ready before the connection was accepted.
+    pub unaccepted: bool,
     /// What the thread's meter grew by since its entry before.
     pub shares: Shares,
     /// Of a receive: the first bytes, if it may begin a request. Of a trace: its header's value.
@@ -179,6 +181,7 @@ const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
 const AFTER_LOSS: u8 = slice_abi::SL_AFTER_LOSS as u8;
+const UNACCEPTED: u8 = slice_abi::SL_UNACCEPTED as u8;
 
 fn role_of(detail: u8) -> Role {
     match u32::from(detail) & slice_abi::SL_ROLE_MASK {
@@ -274,6 +277,7 @@ impl Entry for Slice {
         let detail = bytes[offset_of!(sl_entry, detail)];
         self.act = act_of(kind, detail);
         self.after_loss = is_after_loss(self.act, detail);
+        self.unaccepted = matches!(self.act, Act::Receive(_)) && detail & UNACCEPTED != 0;
         self.shares.clear();
         let set = (0..CAUSES as u8).filter(|cause| causes & 1 << cause != 0);
         for (place, cause) in set.enumerate() {

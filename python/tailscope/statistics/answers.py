@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailscope.engines.sample import Sample
-from tailscope.ledger.causes import QUEUE
+from tailscope.ledger.causes import DOWNSTREAM, QUEUE
 
 if TYPE_CHECKING:
     from tailscope.statistics.fix import Fix
@@ -25,8 +25,9 @@ OFF_CPU = (
 )
 #: Waits of a request in which it does not occupy its thread: before that, and after it.
 BEFORE, AFTER = "accept", "tcp"
-#: A request with this was answered by another thread than received it.
-MOVED = "unknown"
+#: A request with one of these did not have its thread all the time: another one answered it, or it
+#: waited for another server, and an event loop works for others meanwhile.
+LEAVES = ("unknown", DOWNSTREAM)
 
 Times = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -104,10 +105,8 @@ class Answers:
         return some(self.rows.values, OFF_CPU, len(self.start))
 
     def of_one_thread(self) -> Answers:
-        """Those that the thread answered which received them."""
-        if MOVED not in self.rows.values:
-            return self
-        return self.where(self.rows.values[MOVED] == 0)
+        """Those that had the thread that received them until its answer."""
+        return self.where(some(self.rows.values, LEAVES, len(self.start)) == 0)
 
     def one_by_one(self) -> Answers:
         """Those of which most of the work came after the one before had ended."""

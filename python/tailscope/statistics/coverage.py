@@ -137,7 +137,7 @@ class Coverage:
             yield (
                 f"{percent(share)} of the requests came over TLS: handshakes count as requests, "
                 "and those that overlap (HTTP/2) as one; where OpenSSL or BoringSSL decrypts, "
-                "record --span request --tls-names tells them apart"
+                "record --tls-names tells them apart"
             )
 
     def doubtful(self) -> Iterator[str]:

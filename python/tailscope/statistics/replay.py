@@ -49,7 +49,7 @@ from tailscope.ledger.causes import QUEUE, RUNNING
 from tailscope.statistics.answers import (
     AFTER,
     BEFORE,
-    MOVED,
+    LEAVES,
     OFF_CPU,
     Answers,
     Times,
@@ -257,7 +257,7 @@ def replayed_causes(spans: Spans) -> tuple[str, ...]:
     """The causes that are read: with other names also those that say how long they had a thread."""
     if spans.others is None:
         return spans.active
-    needed = (*OFF_CPU, BEFORE, AFTER, MOVED)
+    needed = (*OFF_CPU, BEFORE, AFTER, *LEAVES)
     more = [name for name in needed if name not in spans.active and column(name) in spans.columns]
     return (*spans.active, *more)
 

@@ -115,7 +115,11 @@ fn a_recording_that_can_not_be_is_told_with_its_line() {
             5,
             "can't be sampled",
         ),
-        ("[record]\nsample = 0.1\ntraceparent = true", 5, "request"),
+        (
+            "[record]\nsample = 0.1\ntraceparent = true",
+            5,
+            "without sample",
+        ),
         ("[record]\nspans = \"sdk\"", 4, "write a list"),
         (
             "[record]\nspans = [\"sdk\"]\ncounters = [\n  \"cycles\",\n  \"cycels\",\n]",

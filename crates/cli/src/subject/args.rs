@@ -18,7 +18,7 @@ pub struct Subject {
     pub spans: Vec<SpanSource>,
 
     /// Name requests by this protocol: auto, http, redis, memcached, postgresql,
-    /// mysql, none [default: auto]; only with --span request
+    /// mysql, none [default: auto]; only for the source request
     #[arg(long, value_name = "PROTOCOL")]
     pub name: Option<Naming>,
 
@@ -27,11 +27,12 @@ pub struct Subject {
     pub no_names: bool,
 
     /// Name requests that come over TLS, too, through probes in the program's OpenSSL or
-    /// BoringSSL, which cost each read some microseconds; only with --span request
+    /// BoringSSL, which cost each read some microseconds; only for the source request
     #[arg(long, conflicts_with = "no_names")]
     pub tls_names: bool,
 
-    /// Meter only this share of the requests, chosen when they start: 1%, 0.01
+    /// Meter only this share of the requests, chosen when they start: 1%, 0.01; without --span,
+    /// requests are then those of syscall:ready..send
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = parse_probability)]
     pub sample: f64,
 

@@ -127,7 +127,7 @@ static __always_inline __u16 waker(bool data)
 /* Whether it matters who ends a wait of this thread: not where no span can be open. */
 static __always_inline bool blames_waker(const struct thread *t, const struct ts_meter *m)
 {
-	return has_open(m) || config.probes || t->map >= FIRST_SDK_MAP;
+	return has_open(m) || config.probes || config.slices || t->map >= FIRST_SDK_MAP;
 }
 
 /* Who stopped the thread that now goes on. */
@@ -158,7 +158,8 @@ static __always_inline void charge_block(struct task_struct *p, const struct thr
 	else if (m->pending == TS_STOPPED)
 		charge_to(m, TS_STOPPED, ns, stopper(p, t));
 	else if (m->pending == TS_NETWORK && blames_waker(t, m))
-		charge_to(m, TS_NETWORK, ns, waker(data));
+		/* Whose packets it was for that a slice says who was asked, or nobody cares. */
+		charge_to(m, TS_NETWORK, ns, data && config.slices ? WHO_PACKETS : waker(data));
 	else if (m->pending == TS_SLEEP && blames_waker(t, m))
 		charge_to(m, TS_SLEEP, ns, waker(data));
 	else

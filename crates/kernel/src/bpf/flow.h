@@ -24,7 +24,11 @@ struct flow {
 	__u8 framed;	/* it is HTTP/2: requests are streams */
 	__u8 lost;	/* the latest entry of it found no room */
 	__u8 begun;	/* requests whose first bytes were looked at, up to PROTOCOL_LOOKS */
-	__u64 sent;	/* when it had passed that on; 0: not known yet */
+	union {
+		__u64 sent;	   /* when it had passed that on; 0: not known yet */
+		__u64 established; /* end of the handshake, until the first receive */
+	};
+	__u8 unaccepted; /* data was ready before the connection was accepted */
 	struct frames received;
 	struct frames sends;
 };

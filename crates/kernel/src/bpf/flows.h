@@ -154,6 +154,7 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	struct slice_thread *s;
 	struct ts_meter *m;
 	struct flow *f;
+	bool unaccepted;
 
 	if (flags & 0x2002 /* MSG_PEEK, MSG_ERRQUEUE */)
 		return 0;
@@ -177,11 +178,15 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	f->ready = 0;
 	if (config.tls && length)
 		s->received = f->role == SL_SERVER ? f->cookie : NO_SERVERS;
+	unaccepted = f->unaccepted;
+	f->unaccepted = 0;
 	if (length && may_be_framed(f)) {
 		note_end(f, sk);
 		if (takes_frames(f, s, m, &e))
 			return 0;
 	}
+	if (unlikely(unaccepted))
+		e.detail |= SL_UNACCEPTED;
 	return tell_receive(f, s, m, &e);
 }
 
@@ -246,6 +251,7 @@ static __noinline int first_unix_data(struct sock *sk)
 	f->role = SL_SERVER;
 	f->decided = 1;
 	f->ready = bpf_ktime_get_ns();
+	f->unaccepted = !sk->sk_socket;
 	return 0;
 }
 
@@ -262,6 +268,10 @@ static __always_inline int slice_ready(struct sock *sk)
 	if (!f || f->ready)
 		return 0;
 	f->ready = bpf_ktime_get_ns();
+	if (unlikely(!f->cookie) && !sk->sk_socket) { /* else it was used */
+		f->unaccepted = 1;
+		f->ready = f->established ?: f->ready;
+	}
 	if (unlikely(f->held))
 		note_passed_on(f, sk, f->ready);
 	return 0;
@@ -319,6 +329,7 @@ static __always_inline void flow_begins(struct sock *sk)
 		return;
 	f->role = SL_SERVER;
 	f->decided = 1;
+	f->established = bpf_ktime_get_ns();
 }
 
 static __always_inline int slice_socket_state(struct sock *sk, int from, int to)

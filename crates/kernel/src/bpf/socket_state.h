@@ -31,12 +31,13 @@ static __always_inline bool leaves_state(struct sock *sk, int to)
 {
 	struct cpu *cpu = this_cpu();
 
-	if (sk->sk_lock.owned || cpu->changed != (__u64)sk || cpu->changed_to != to)
-		return true;
-	cpu->changed = 0;
-	return false;
+	bool taken = cpu->changed == (__u64)sk && cpu->changed_to == to;
+
+	cpu->changed = 0; /* it is about this change, or was left by one that this program missed */
+	return sk->sk_lock.owned || !taken;
 }
 
+/* They are attached in this order, and run in it. */
 #define ON_SOCKET_STATE(name, function)                                   \
 	SEC("tp_btf/inet_sock_set_state")                                 \
 	int BPF_PROG(name, struct sock *sk, int from, int to)             \

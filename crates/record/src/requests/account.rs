@@ -158,6 +158,10 @@ impl Layout {
                     ready, received, ..
                 } => (*ready, *received, &None),
                 Item::Queue { from, to, behind } => (*from, *to, behind),
+                Item::Accept { from, to } => {
+                    self.finished.row.request.accept_ns += self.gaps.take(*from, *to);
+                    continue;
+                }
                 Item::Slice(_) | Item::Tail(_) | Item::Beside(_) => continue,
             };
             let part = self.gaps.take(from, to);

@@ -31,31 +31,47 @@ impl Requests {
 
     /// The thread goes on with this work, which it has just received. `ready`: since when it could.
     fn turn_to(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) {
+        let had_cpu_from = self.begin_turn(thread, work, ready, at);
+        self.queued_behind(thread, work, (ready, at), had_cpu_from);
+    }
+
+    /// The same of a request that had come before its connection was accepted.
+    fn turn_to_unaccepted(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) {
+        self.begin_turn(thread, work, ready, at);
+        if let Some(of) = self.works.get_mut(work) {
+            of.add(Item::Accept {
+                from: ready,
+                to: at,
+            });
+        }
+    }
+
+    /// What both have in common. Returns since when of that time the thread had a CPU.
+    fn begin_turn(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) -> u64 {
         match (thread.owner, thread.after) {
             (None, None) => self.deliver(thread, Some(work), at), // it came from a wait for this
             (owner, _) => self.deliver(thread, owner, at),
         }
-        let mut busy_from = ready;
+        let mut had_cpu_from = ready;
         if let Some(woke) = &thread.woke
             && woke.to > ready
             && let Some(of) = self.works.get_mut(work)
         {
             of.add(Item::Slice(woke.after(ready)));
-            busy_from = woke.to;
-        }
-        if busy_from < at {
-            self.queued(thread, work, busy_from, at);
+            had_cpu_from = woke.to.min(at);
         }
         thread.owner = Some(work);
         thread.after = None;
         thread.handed = false;
         thread.unproven = false;
+        thread.held = None;
         if !thread.pending.iter().any(|(of, _)| *of == work) {
             if thread.pending.len() >= MOST_WAITING {
                 thread.pending.pop_front();
             }
             thread.pending.push_back((work, at));
         }
+        had_cpu_from
     }
 
     fn receive_request(&mut self, thread: &mut Thread, slice: &Slice) {
@@ -125,7 +141,10 @@ impl Requests {
                 work
             }
         };
-        self.turn_to(thread, work, ready, slice.at);
+        match slice.unaccepted {
+            true => self.turn_to_unaccepted(thread, work, ready, slice.at),
+            false => self.turn_to(thread, work, ready, slice.at),
+        }
     }
 
     /// More of a request came in, and its first bytes may not have had its name.

@@ -92,14 +92,15 @@ impl Requests {
     /// Whether the thread had this work in hand when it was woken for `owner`. Its wait was the work's.
     fn goes_on_with(&mut self, thread: &mut Thread, owner: WorkId, work: WorkId) -> bool {
         let held = thread.held.take();
-        let Some((_, wait)) = held.filter(|(held, _)| self.works.root(*held) == Some(work)) else {
+        let held = held.filter(|(held, _)| self.works.root(*held) == Some(work));
+        let Some((_, waits)) = held.filter(|_| self.works.woken_for(owner) != Some(work)) else {
             return false;
         };
         if let Some(of) = self.works.get_mut(owner) {
             of.hint = None;
         }
         if let Some(of) = self.works.get_mut(work) {
-            of.add(Item::Slice(wait));
+            waits.into_iter().for_each(|wait| of.add(Item::Slice(wait)));
         }
         true
     }

@@ -26,6 +26,7 @@ impl Requests {
         self.settle_pending(thread, work, slice.at);
         thread.owner = Some(work);
         thread.handed = false;
+        thread.held = None;
         if let Some(of) = self.works.get_mut(work) {
             of.proven = true;
         }

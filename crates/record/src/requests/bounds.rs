@@ -1,7 +1,10 @@
 //! When what is remembered is forgotten: it is of no more use, or there is no more room.
 
+use rustc_hash::FxHashMap;
+
 use super::Requests;
 use super::socket::Socket;
+use super::thread::Thread;
 use super::work::Held;
 
 /// After so long without a send or a receive an answer counts as complete.
@@ -104,12 +107,12 @@ impl Requests {
     /// Forgets the work of the most parts, and the earlier parts of what threads do.
     fn bound_items(&mut self, most: usize) {
         if self.works.items() > most {
-            let before = self.works.len();
-            self.works.forget_largest(stays(most));
-            self.missed.forgotten += (before - self.works.len()) as u64;
+            self.missed.forgotten += self.works.forget_largest(stays(most));
         }
-        let parts = self.threads.values().map(|thread| thread.run.len());
-        if parts.sum::<usize>() > most {
+        let parts = |threads: &FxHashMap<u32, Box<Thread>>| -> usize {
+            threads.values().map(|thread| thread.run.len()).sum()
+        };
+        while parts(&self.threads) > most {
             self.threads.values_mut().for_each(|t| t.forget_earlier());
         }
     }

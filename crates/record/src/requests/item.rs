@@ -64,6 +64,8 @@ pub(super) enum Item {
         /// Another request may have asked: the oldest that could was taken.
         guess: bool,
     },
+    /// It had come before its connection was accepted.
+    Accept { from: u64, to: u64 },
     /// A thread had it, or was to get it, and was busy with others.
     Queue {
         from: u64,

@@ -53,6 +53,8 @@ use work::{Held, WorkId, Works};
 /// Entries of CPUs are read one CPU after the other, so that those of the latest moments may still
 /// lack what came before them.
 const SETTLES_AFTER_NS: u64 = 2_000_000;
+/// A thread keeps the room for so many parts of a slice.
+const KEPT_ROOM: usize = 64;
 /// A doubtful slice shorter than this is not counted as ambiguous.
 const DOUBTFUL_FROM_NS: u64 = 50_000;
 
@@ -284,15 +286,28 @@ impl Requests {
                 false => Item::Slice(segment),
             });
         }
-        thread.run = run; // with its room
+        if run.capacity() <= KEPT_ROOM {
+            thread.run = run;
+        }
     }
 
     /// Work queued for the thread: what had it meanwhile?
     fn queued(&mut self, thread: &Thread, work: WorkId, from: u64, to: u64) {
+        self.queued_behind(thread, work, (from, to), from);
+    }
+
+    /// The same where the thread had no CPU before `had_cpu_from`: the work is behind what it did then.
+    fn queued_behind(
+        &mut self,
+        thread: &Thread,
+        work: WorkId,
+        (from, to): (u64, u64),
+        had_cpu_from: u64,
+    ) {
         if from >= to {
             return;
         }
-        let behind = self.behind(thread, work, from, to);
+        let behind = self.behind(thread, work, had_cpu_from, to);
         // Where all threads of a process are stopped, the one that waited for data may leave it to
         // another when they go on.
         let stopped = thread.stopped.as_ref().filter(|stopped| stopped.to > from);

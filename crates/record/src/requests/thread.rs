@@ -62,8 +62,8 @@ pub(super) struct Thread {
     pub(super) unproven: bool,
     /// What it was handed while it waited.
     pub(super) given: Option<Handed>,
-    /// A wait for a socket or a signal with this work in hand, which a thread with other work ended.
-    pub(super) held: Option<(WorkId, Segment)>,
+    /// Its waits with this work in hand, since one for a socket or a signal.
+    pub(super) held: Option<(WorkId, Vec<Segment>)>,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
     pub(super) woke: Option<Segment>,
     /// The latest time for which a signal, a tracer or the freezer stopped it.
@@ -124,7 +124,7 @@ impl Thread {
 
     /// Forgets the earlier half of its slice.
     pub(super) fn forget_earlier(&mut self) {
-        self.run.drain(..self.run.len() / 2);
+        self.run.drain(..self.run.len().div_ceil(2));
         self.run.shrink_to_fit();
     }
 

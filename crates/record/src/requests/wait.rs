@@ -4,11 +4,14 @@ use tailscope_signals::abi;
 use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 
 use super::Requests;
+use super::item::Segment;
 use super::thread::{Thread, Wait, since_waking};
 use super::work::Handed;
 
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
+/// So many of its waits with a request in hand are remembered.
+const MOST_HELD: usize = 64;
 
 impl Requests {
     /// The thread leaves its CPU. If it can't go on: what it did so far is known to be its owner's; what the wait is, only
@@ -82,9 +85,7 @@ impl Requests {
             abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
             abi::TS_NETWORK if works_on && waited.sends => thread.add(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
-                let holds = u32::from(cause) == abi::TS_NETWORK && self.works_on(thread);
-                let held = thread.owner.filter(|_| holds && thread.given.is_some());
-                thread.held = held.map(|work| (work, wait.clone()));
+                self.hold(thread, cause, &wait);
                 self.settle_all(thread, waited.since);
                 let given = thread.given.take();
                 thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
@@ -120,6 +121,24 @@ impl Requests {
         }
     }
 
+    /// A thread with work in hand may wait for its own sake, as for a lock of a database: only what it
+    /// goes on with shows that.
+    fn hold(&self, thread: &mut Thread, cause: u8, wait: &Segment) {
+        let is_nobodys = thread.owner.is_none_or(|of| self.works.is_nobodys(of));
+        match &mut thread.held {
+            Some((work, waits)) if is_nobodys && self.works.is_live(*work) => {
+                if waits.len() < MOST_HELD {
+                    waits.push(wait.clone());
+                }
+            }
+            _ => {
+                let holds = u32::from(cause) == abi::TS_NETWORK && self.works_on(thread);
+                let work = thread.owner.filter(|_| holds && !is_nobodys);
+                thread.held = work.map(|work| (work, vec![wait.clone()]));
+            }
+        }
+    }
+
     /// What the thread has not gone on with waits for something else since it blocked.
     fn settle_all(&mut self, thread: &mut Thread, since: u64) {
         thread.handed_on.clear();
@@ -129,11 +148,17 @@ impl Requests {
     }
 
     /// Whether a thread waits until `other` has done a part of its own work, and not for something to do:
-    /// a collector of garbage, or a pool of threads.
+    /// a collector of garbage, or a pool of threads. What a part heard of another server is `downstream`.
     fn waits_for(&self, thread: &Thread, wait: &Wait, other: &Thread) -> bool {
         let part = other.owner.filter(|_| !thread.is_idle_at(wait.futex));
         let whole = thread.owner.filter(|owner| self.works.is_live(*owner));
-        part.zip(whole)
+        let asks = |part| {
+            self.works
+                .get(part)
+                .is_none_or(|of| of.proven || of.is_result)
+        };
+        part.filter(|part| !asks(*part))
+            .zip(whole)
             .is_some_and(|(part, whole)| self.works.was_handed_over(part, whole))
     }
 
@@ -146,6 +171,7 @@ impl Requests {
         if u32::from(cause) == abi::TS_LOCK && self.waits_for(woken, wait, thread) {
             if let Some(woken) = self.threads.get_mut(&slice.length) {
                 woken.handed = false; // it goes on with it
+                woken.given = None;
             }
             return;
         }

@@ -135,7 +135,7 @@ impl Work {
         let starts = self.items.iter().map(|item| match item {
             Item::Slice(of) | Item::Tail(of) | Item::Beside(of) => of.from,
             Item::Downstream { sent, .. } => *sent,
-            Item::Queue { from, .. } => *from,
+            Item::Queue { from, .. } | Item::Accept { from, .. } => *from,
         });
         starts.min()
     }
@@ -145,7 +145,7 @@ impl Work {
         let ends = self.items.iter().map(|item| match item {
             Item::Slice(of) | Item::Tail(of) | Item::Beside(of) => of.to,
             Item::Downstream { received, .. } => *received,
-            Item::Queue { to, .. } => *to,
+            Item::Queue { to, .. } | Item::Accept { to, .. } => *to,
         });
         ends.max()
     }
@@ -345,17 +345,22 @@ impl Works {
         self.works.values().map(|work| work.items.len()).sum()
     }
 
-    /// Forgets those of the most items, so that at most that many items are left.
-    pub(super) fn forget_largest(&mut self, most: usize) {
-        let mut sizes: Vec<usize> = self.works.values().map(|work| work.items.len()).collect();
+    /// Forgets those of the most items, until at most that many items are left. Returns how many of them
+    /// were requests.
+    pub(super) fn forget_largest(&mut self, most: usize) -> u64 {
+        let mut sizes: Vec<_> = self
+            .works
+            .iter()
+            .map(|(id, w)| (w.items.len(), *id))
+            .collect();
         sizes.sort_unstable();
-        let mut left = 0;
-        let too_large = sizes.into_iter().find(|size| {
-            left += size;
-            left > most
-        });
-        self.works
-            .retain(|_, work| too_large.is_none_or(|from| work.items.len() < from));
+        let mut surplus = self.items().saturating_sub(most);
+        let mut requests = 0;
+        while let Some((items, id)) = sizes.pop().filter(|_| surplus > 0) {
+            surplus = surplus.saturating_sub(items);
+            requests += u64::from(self.works.remove(&id).is_some_and(|w| w.request.is_some()));
+        }
+        requests
     }
 
     /// Forgets work that nothing has been added to since then, but for requests.

@@ -120,8 +120,9 @@ fn requests_of_too_many_parts_are_forgotten_and_counted() {
         (0..3000).for_each(|at| work.add(part(at)));
     }
     advance(&mut script, 1500);
-    assert!(script.requests.works.items() <= 500_000);
-    assert_eq!(script.requests.missed.forgotten, 400);
+    let items = script.requests.works.items();
+    assert!((370_000..=375_000).contains(&items), "{items}");
+    assert!((275..=276).contains(&script.requests.missed.forgotten));
     script.on(2_000_090, 1, ANSWERS, 5, 0);
     assert_eq!(advance(&mut script, 6_000), [2_000_000]);
 }

@@ -183,7 +183,99 @@ fn who_waits_for_a_thread_that_gets_no_cpu_is_then_behind_what_it_does_first() {
         .on(1160, 1, Act::Receive(Role::Server), 6, 600)
         .on(1200, 1, Act::Send(Role::Server), 6, 0);
     let finished = script.finish();
+    // Until 1,100 it is the thread's wait for a CPU, which has no share here.
     assert_eq!(parts(&finished[1]), [600, 60, 0, 0]);
     let behind = finished[1].behind.as_ref().expect("known");
     assert_eq!(behind.ns, 1_050_000);
+}
+
+#[test]
+fn a_request_that_came_before_its_connection_was_accepted_waited_for_that() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, abi::TS_SLEEP as u8)
+        .run(690, 1, abi::TS_SLEEP as u8, 680)
+        .entry(700, 1, Act::Receive(Role::Server), |slice| {
+            (slice.socket, slice.length, slice.since) = (5, 10, 100_000);
+            slice.unaccepted = true;
+        })
+        .on(800, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [700, 0, 0, 0]);
+    assert_eq!(finished[0].row.request.accept_ns, 580_000);
+}
+
+#[test]
+fn a_thread_that_many_requests_threads_wake_goes_on_with_its_own() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .block(200, 1, NETWORK)
+        .run_with(300, 1, NETWORK, 100) // a timer looked for a deadlock
+        .block(310, 1, NETWORK)
+        .run(700, 2, NETWORK, 700)
+        .on(710, 2, Act::Receive(Role::Server), 6, 700)
+        .entry(800, 2, Act::Wake(NETWORK), |slice| slice.length = 1)
+        .run_with(810, 1, NETWORK, 490)
+        .on(820, 2, Act::Send(Role::Server), 6, 0)
+        .on(900, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(finished[0].row.ns[usize::from(NETWORK)], 590_000);
+    assert_eq!(parts(&finished[0])[1..3], [0, 0]);
+}
+
+#[test]
+fn a_thread_that_is_woken_with_the_answer_of_another_server_waited_for_that() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .run(500, 2, NETWORK, 500) // it reads what comes in on that connection
+        .on(510, 2, Act::Receive(Role::Client), 9, 500)
+        .entry(520, 2, Act::Wake(NETWORK), |slice| slice.length = 1)
+        .run_with(530, 1, NETWORK, 360)
+        .on(600, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0])[2], 340);
+}
+
+#[test]
+fn a_caller_that_blocks_until_another_thread_has_asked_waits_for_the_other_server() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(120, 1, 2)
+        .block(130, 1, LOCK)
+        .run(140, 2, LOCK, 120)
+        .on(150, 2, Act::Send(Role::Client), 9, 0)
+        .block(160, 2, NETWORK)
+        .run(700, 2, NETWORK, 700)
+        .on(710, 2, Act::Receive(Role::Client), 9, 700)
+        .wake(720, 2, 1)
+        .run_with(730, 1, LOCK, 590)
+        .on(800, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0])[2], 540);
+}
+
+#[test]
+fn the_moment_between_data_and_the_wake_up_for_it_is_a_wait_for_the_thread() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 95)
+        .on(110, 1, Act::Receive(Role::Server), 5, 90)
+        .on(150, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [60, 5, 0, 0]);
 }
