@@ -85,7 +85,7 @@ Span sources (--span):
                         `queue`, that for another server is `downstream`; named by method and path
                         or by command, see --name
   syscall:ready..send   the same at less cost, for servers that answer each request on the thread
-                        that received it, and ask no other server meanwhile
+                        that received it, and ask no other server for it
   syscall:recv..send    the same as that, from the return of the receive
   sdk                   a span that the program marks (tailscope.h, or the SDK for Rust or Java)
   usdt:PATH:PROVIDER:BEGIN..END

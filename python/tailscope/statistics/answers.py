@@ -25,8 +25,8 @@ OFF_CPU = (
 )
 #: Waits of a request in which it does not occupy its thread: before that, and after it.
 BEFORE, AFTER = "accept", "tcp"
-#: A request with one of these did not have its thread all the time: another one answered it, or it
-#: waited for another server, and an event loop works for others meanwhile.
+#: A request with one of these did not have its thread all the time. Another thread answered it, or
+#: it waited for another server: then an event loop works for other requests.
 LEAVES = ("unknown", DOWNSTREAM)
 
 Times = NDArray[np.int64]

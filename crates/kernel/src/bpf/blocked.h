@@ -158,7 +158,7 @@ static __always_inline void charge_block(struct task_struct *p, const struct thr
 	else if (m->pending == TS_STOPPED)
 		charge_to(m, TS_STOPPED, ns, stopper(p, t));
 	else if (m->pending == TS_NETWORK && blames_waker(t, m))
-		/* Whose packets it was for that a slice says who was asked, or nobody cares. */
+		/* Slices show who sent data, so that a look at the waker would only cost time. */
 		charge_to(m, TS_NETWORK, ns, data && config.slices ? WHO_PACKETS : waker(data));
 	else if (m->pending == TS_SLEEP && blames_waker(t, m))
 		charge_to(m, TS_SLEEP, ns, waker(data));

@@ -30,7 +30,6 @@ static __always_inline bool takes_state(struct sock *sk, int to)
 static __always_inline bool leaves_state(struct sock *sk, int to)
 {
 	struct cpu *cpu = this_cpu();
-
 	bool taken = cpu->changed == (__u64)sk && cpu->changed_to == to;
 
 	cpu->changed = 0; /* it is about this change, or was left by one that this program missed */

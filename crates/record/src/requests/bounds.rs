@@ -1,10 +1,7 @@
 //! When what is remembered is forgotten: it is of no more use, or there is no more room.
 
-use rustc_hash::FxHashMap;
-
 use super::Requests;
 use super::socket::Socket;
-use super::thread::Thread;
 use super::work::Held;
 
 /// After so long without a send or a receive an answer counts as complete.
@@ -109,10 +106,7 @@ impl Requests {
         if self.works.items() > most {
             self.missed.forgotten += self.works.forget_largest(stays(most));
         }
-        let parts = |threads: &FxHashMap<u32, Box<Thread>>| -> usize {
-            threads.values().map(|thread| thread.run.len()).sum()
-        };
-        while parts(&self.threads) > most {
+        while self.threads.values().map(|t| t.run.len()).sum::<usize>() > most {
             self.threads.values_mut().for_each(|t| t.forget_earlier());
         }
     }

@@ -53,7 +53,7 @@ use work::{Held, WorkId, Works};
 /// Entries of CPUs are read one CPU after the other, so that those of the latest moments may still
 /// lack what came before them.
 const SETTLES_AFTER_NS: u64 = 2_000_000;
-/// A thread keeps the room for so many parts of a slice.
+/// A thread keeps room for at most this number of parts of a slice.
 const KEPT_ROOM: usize = 64;
 /// A doubtful slice shorter than this is not counted as ambiguous.
 const DOUBTFUL_FROM_NS: u64 = 50_000;

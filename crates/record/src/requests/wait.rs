@@ -10,7 +10,7 @@ use super::work::Handed;
 
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
-/// So many of its waits with a request in hand are remembered.
+/// The most waits of a thread with a request in hand that are remembered.
 const MOST_HELD: usize = 64;
 
 impl Requests {
