@@ -182,6 +182,21 @@ def test_a_storm_of_timers_is_interrupts(storm: Callable[..., Path]) -> None:
         assert "local timer" in ledger.culprits(ledger.explain(recorded), {"irq"})[:1]
 
 
+def test_a_storm_that_keeps_a_woken_server_from_its_cpu_is_interrupts_too(record: Record) -> None:
+    storm = ("--period", "10us", "--burst", 5, "--storm", "2ms", "--every", "20ms")
+    with memcached(MEASURED) as server, fault("timers", "--cpu", MEASURED, *storm):
+        recorded = offered(record, server)
+    ledger.check_books(recorded)
+    ((struck, interrupts_ns, waits_ns),) = ledger.query(
+        recorded,
+        f"SELECT count(*), sum({sum_of(INTERRUPTED)}), sum({sum_of(WAIT_FOR_CPU)}) FROM spans "
+        "WHERE wall_ns BETWEEN 1e6 AND 3e6",
+    )
+    assert struck > 20
+    # The server sleeps between requests, so a storm meets most of them before they have the CPU.
+    assert interrupts_ns > 4 * waits_ns, f"{interrupts_ns:,.0f} ns, waits {waits_ns:,.0f} ns"
+
+
 def test_a_storm_of_packets_is_softirqs(storm: Callable[..., Path]) -> None:
     recorded = storm("packets", "--rate", 512000, "--burst", 1024)
     check_top(recorded, {"softirq_net"}, culprit="NET_RX")

@@ -16,7 +16,8 @@
 //! an uninterruptible block is `io`.
 //!
 //! The wakeup charges the block and starts `runqueue`. The switch-in charges the wait in three
-//! parts: `throttled`, softirqs that ran in ksoftirqd, and the rest as `runqueue` or `preempted`.
+//! parts: `throttled`, interrupts and softirqs that had the CPU, and the rest as `runqueue` or
+//! `preempted`.
 //! Some kernels hide a switch-in from tracing. Then the scheduler's count of run time gives the
 //! wait, and `ledger.json` counts it under `adjusted` as `switches`.
 

@@ -5,7 +5,7 @@
  * between the two makes the level look shorter, never longer.
  *
  * No switch can happen between entry and exit, so both see the same thread: where nobody who
- * is watched runs, both return at once.
+ * is watched runs or waits for the CPU, both return at once.
  */
 #include "meters.h"
 #include "run_history.h"
@@ -15,12 +15,12 @@ static __always_inline int push(void)
 	struct cpu *cpu = this_cpu();
 	__u64 d = cpu->depth;
 
-	if (!cpu->map)
+	if (!cpu->map && !this_awaited()->since)
 		return 0;
 	cpu->depth = d + 1;
 	if (d >= NESTING)
 		return 0;
-	if (sampling()) {
+	if (sampling() && cpu->map) {
 		struct ts_meter *m = meter_at(cpu->map, cpu->slot);
 
 		cpu->start[d] = 0;
@@ -36,12 +36,17 @@ static __always_inline int push(void)
 static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 {
 	struct cpu *cpu = this_cpu();
+	struct awaited *a = this_awaited();
 	__u64 d = cpu->depth, now, start, nested, whole, own;
 	struct ts_meter *m;
 
-	/* depth 0: this level began before its thread was watched */
-	if (!cpu->map || !d)
+	if (!cpu->map && !a->since)
 		return 0;
+	if (!d) { /* this level began before its thread was watched, or before one waited */
+		if (!cpu->map)
+			interrupted_at_first(a, cause, who, bpf_ktime_get_ns());
+		return 0;
+	}
 	/* One value from here on: from the one before it the compiler would work out an address
 	 * whose bound verifiers (seen in Linux 6.1 and 6.12) can't follow. */
 	d--;
@@ -62,6 +67,10 @@ static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 	own = whole > nested ? whole - nested : 0;
 	if (d && d <= NESTING)
 		cpu->nested[d - 1] += whole;
+	if (unlikely(a->since))
+		interrupted(a, cause, who, now, whole, own, !d);
+	if (!cpu->map)
+		return 0;
 	m = meter_at(cpu->map, cpu->slot);
 	if (m)
 		charge_to(m, cause, own, who);

@@ -33,10 +33,10 @@ struct off_cpu {
 	__u64 woken;
 	__u64 in;
 	__u64 throttled; /* of the waiting */
-	__u64 deferred;	 /* the last of the waiting: softirqs had the CPU, in ksoftirqd */
-	__u32 blocked;	 /* the cause of each part */
+	__u64 interrupted; /* the last of the waiting: interrupts or softirqs had the CPU */
+	__u32 blocked;	   /* the cause of each part */
 	__u32 waited;
-	__u32 softirqs;
+	__u32 interrupts;
 	__u32 idle; /* no request was open on the thread when it blocked */
 };
 

@@ -351,7 +351,7 @@ static __always_inline void begin_earlier(struct request *r, const struct cpu *c
 		t = thread_of(bpf_get_current_task_btf());
 	for (int i = 1; t && i <= OFF_CPU_INTERVALS; i++) {
 		struct off_cpu *a = &t->last[(t->off_cpu_count - i) & (OFF_CPU_INTERVALS - 1)];
-		__u64 since, wait, throttled, deferred;
+		__u64 since, wait, throttled, interrupted;
 
 		if (a->in <= from)
 			break;
@@ -365,10 +365,12 @@ static __always_inline void begin_earlier(struct request *r, const struct cpu *c
 		}
 		wait = a->in - since;
 		throttled = a->throttled < wait ? a->throttled : wait;
-		deferred = a->deferred < wait - throttled ? a->deferred : wait - throttled;
+		interrupted = wait - throttled;
+		if (a->interrupted < interrupted)
+			interrupted = a->interrupted;
 		give_back(&r->begin, TS_THROTTLED, throttled);
-		give_back(&r->begin, a->softirqs, deferred);
-		give_back(&r->begin, a->waited, wait - throttled - deferred);
+		give_back(&r->begin, a->interrupts, interrupted);
+		give_back(&r->begin, a->waited, wait - throttled - interrupted);
 		off += wait;
 	}
 	rest = now - from > off ? now - from - off : 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Who had each CPU lately, so that a thread that comes to run knows what it waited behind: whom
- * to blame, and how much of the wait softirqs were that had been left to ksoftirqd. Those are
- * softirqs to the thread as much as those that run on top of it: what is to be done about them is
- * the same, and where they are raised no faster than they are handled, the kernel moves them back.
+ * to blame, and how much of the wait interrupts and softirqs had (awaited.h), also softirqs that had
+ * been left to ksoftirqd. Those are softirqs to the thread as much as those that run on top of it: what
+ * is to be done about them is the same, and where they are raised no faster than they are handled, the
+ * kernel moves them back.
  *
  * Times are by the CPU's own clock of the scheduler (rq_clock_task), which both threads of a
  * switch have just been brought up to: no clock is read.
@@ -11,6 +12,7 @@
 #ifndef TAILSCOPE_RUN_HISTORY_H
 #define TAILSCOPE_RUN_HISTORY_H
 
+#include "awaited.h"
 #include "blame.h"
 
 #define ON_CPU_INTERVALS 4 /* a power of two */
@@ -115,24 +117,30 @@ static __noinline __u16 number_of_on_cpu(const struct on_cpu *s)
 
 /* What a thread waited behind. */
 struct waited {
-	__u64 deferred; /* the part that softirqs had in ksoftirqd */
-	__u32 softirqs; /* of this cause */
-	__u16 who;	/* had most of the rest */
+	struct interruptions by;
+	__u16 who; /* had most of the rest */
 };
+
+static __always_inline __u16 softirq_of(__u32 cause)
+{
+	if (cause == TS_SOFTIRQ_NET)
+		return WHO_SOFTIRQ | NET_RX;
+	return cause == TS_SOFTIRQ_TIMER ? WHO_SOFTIRQ | TIMER : WHO_NOBODY;
+}
 
 /*
  * What `next` waited behind, so long until now, when `prev` leaves the CPU to it. Of a wait behind
- * more than ON_CPU_INTERVALS others only the last are known.
+ * more than ON_CPU_INTERVALS others only the last are known. `found` has the interruptions that were
+ * counted; the softirqs of ksoftirqd are among them, but for a wait that began for another CPU.
  */
 static __noinline void look_back(struct waited *found, const struct task_struct *next,
 				 struct task_struct *prev, __u64 wait)
 {
 	struct run_history *l = this_run_history();
-	__u64 longest = 0, now = next->se.exec_start;
+	__u64 longest = 0, deferred = 0, now = next->se.exec_start;
 	const struct on_cpu *most = NULL;
+	__u32 softirqs = 0;
 
-	found->deferred = 0;
-	found->softirqs = 0;
 	for (int i = 1; i <= ON_CPU_INTERVALS; i++) {
 		const struct on_cpu *s = &l->last[(l->count - i) & (ON_CPU_INTERVALS - 1)];
 		__u64 ago = now - s->end, had = s->ns;
@@ -142,15 +150,20 @@ static __noinline void look_back(struct waited *found, const struct task_struct 
 		if (had > wait - ago)
 			had = wait - ago;
 		if (s->softirqs) {
-			found->deferred += had;
-			found->softirqs = s->softirqs;
+			deferred += had;
+			softirqs = s->softirqs;
 		} else if (had > longest) {
 			longest = had;
 			most = s;
 		}
 	}
-	if (found->deferred > wait)
-		found->deferred = wait;
+	if (deferred > found->by.ns) {
+		found->by.ns = deferred;
+		found->by.cause = softirqs;
+		found->by.who = softirq_of(softirqs);
+	}
+	if (found->by.ns > wait)
+		found->by.ns = wait;
 	if (!most || most->task == (__u64)prev)
 		found->who = number_of_thread(prev);
 	else

@@ -48,10 +48,11 @@ static __always_inline bool switch_passed_over(const struct ts_meter *m)
 	return !config.from_ready && passed_over(m);
 }
 
-/* From now on the thread waits for a CPU. */
+/* From now on the thread waits for a CPU, most likely for this one. */
 static __always_inline void wait_begins(struct task_struct *task, struct thread *t,
-					struct ts_meter *m, __u32 cause, __u64 now)
+					struct ts_meter *m, __u32 cause, __u64 now, __u32 cpu)
 {
+	awaited_cpu(cpu)->since = now;
 	m->pending = cause;
 	m->since_ns = now;
 	m->seq++;
@@ -61,16 +62,18 @@ static __always_inline void wait_begins(struct task_struct *task, struct thread 
 	t->now.woken = now;
 }
 
-/* Softirqs that had the CPU of a thread that waited for it. */
-static __noinline void charge_deferred(struct ts_meter *m, __u32 cause, __u64 ns)
+/* What had the CPU of a thread that waited for it, all put down to the most of it. */
+static __noinline void charge_interruptions(struct ts_meter *m, const struct interruptions *by)
 {
 	/* Each by its own: the cause is then a constant. */
-	if (cause == TS_SOFTIRQ_NET)
-		charge_to(m, TS_SOFTIRQ_NET, ns, WHO_SOFTIRQ | NET_RX);
-	else if (cause == TS_SOFTIRQ_TIMER)
-		charge_to(m, TS_SOFTIRQ_TIMER, ns, WHO_SOFTIRQ | TIMER);
+	if (by->cause == TS_IRQ)
+		charge_to(m, TS_IRQ, by->ns, by->who);
+	else if (by->cause == TS_SOFTIRQ_NET)
+		charge_to(m, TS_SOFTIRQ_NET, by->ns, by->who);
+	else if (by->cause == TS_SOFTIRQ_TIMER)
+		charge_to(m, TS_SOFTIRQ_TIMER, by->ns, by->who);
 	else
-		charge_to(m, TS_SOFTIRQ_OTHER, ns, WHO_NOBODY);
+		charge_to(m, TS_SOFTIRQ_OTHER, by->ns, by->who);
 }
 
 /* Charges what was pending, up to the switch-in at `now`, and remembers the time away. `prev`
@@ -95,20 +98,21 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 	}
 	wait -= throttled;
 	if (prev) {
+		take_interruptions(&behind.by, m->since_ns);
 		look_back(&behind, next, prev, wait);
-		if (behind.deferred)
-			charge_deferred(m, behind.softirqs, behind.deferred);
+		if (behind.by.ns)
+			charge_interruptions(m, &behind.by);
 	}
 	/* Two calls with a constant cause: the verifier of Linux 6.1 loses the bound of a variable. */
 	if (m->pending == TS_PREEMPTED)
-		charge_to(m, TS_PREEMPTED, wait - behind.deferred, behind.who);
+		charge_to(m, TS_PREEMPTED, wait - behind.by.ns, behind.who);
 	else
-		charge_to(m, TS_RUNQUEUE, wait - behind.deferred, behind.who);
+		charge_to(m, TS_RUNQUEUE, wait - behind.by.ns, behind.who);
 	m->pending = TS_ON_CPU;
 	t->now.in = now;
 	t->now.throttled = throttled;
-	t->now.deferred = behind.deferred;
-	t->now.softirqs = behind.softirqs;
+	t->now.interrupted = behind.by.ns;
+	t->now.interrupts = behind.by.cause;
 	t->last[t->off_cpu_count++ & (OFF_CPU_INTERVALS - 1)] = t->now;
 }
 
@@ -167,7 +171,7 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *prev, bool 
 	t->now.out = now;
 	if (runnable) {
 		t->now.blocked = TS_PREEMPTED;
-		wait_begins(prev, t, m, TS_PREEMPTED, now);
+		wait_begins(prev, t, m, TS_PREEMPTED, now, bpf_get_smp_processor_id());
 		return;
 	}
 	t->now.blocked = m->pending = cause_of_block(prev, t, state);
@@ -204,9 +208,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	__u64 now;
 
 	on_cpu_ends(prev);
+	if (!next->pid)
+		nobody_waits_here();
 	cpu = this_cpu();
 	if (!leaves && !enters) {
-		if (unlikely(cpu->map)) /* the thread that ran here is not watched any more */
+		/* The thread that ran here is not watched any more, or one that waited runs elsewhere. */
+		if (unlikely(cpu->map || cpu->depth))
 			cpu->map = cpu->depth = 0;
 		return 0;
 	}
@@ -236,7 +243,7 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	if (is_blocked(m)) {
 		now = bpf_ktime_get_ns();
 		charge_block(p, t, m, now - m->since_ns);
-		wait_begins(p, t, m, TS_RUNQUEUE, now);
+		wait_begins(p, t, m, TS_RUNQUEUE, now, p->wake_cpu);
 	}
 	return 0;
 }
