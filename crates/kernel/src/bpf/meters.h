@@ -32,7 +32,7 @@ struct off_cpu {
 	__u64 out;
 	__u64 woken;
 	__u64 in;
-	__u64 throttled; /* of the waiting */
+	__u64 throttled;   /* of the waiting */
 	__u64 interrupted; /* the last of the waiting: interrupts or softirqs had the CPU */
 	__u32 blocked;	   /* the cause of each part */
 	__u32 waited;
