@@ -5,6 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
+use rustix::fs::makedev;
+use tailscope_process::owner::FileId;
 use tailscope_signals::row::Row;
 
 use crate::shared::{self, Plain};
@@ -23,6 +25,10 @@ pub enum Event {
     Exec {
         /// The process.
         pid: u32,
+        /// The program's file, as the kernel has it: on some file systems `stat` has another device.
+        program: FileId,
+        /// Whose process it is: the real user.
+        user: u32,
     },
     /// Its last thread is gone, and so is the watch.
     Exit {
@@ -54,7 +60,11 @@ impl Event {
                 pid,
                 parent: event.detail,
             },
-            shared::EVENT_EXEC => Self::Exec { pid },
+            shared::EVENT_EXEC => Self::Exec {
+                pid,
+                program: (device(event.device), event.inode),
+                user: event.user,
+            },
             shared::EVENT_EXIT => Self::Exit { pid },
             shared::EVENT_PROGRAM => Self::Program { pid },
             shared::EVENT_REFUSED => Self::Refused {
@@ -65,6 +75,11 @@ impl Event {
             _ => return None,
         })
     }
+}
+
+/// The kernel's own number of a device (`MINORBITS` in include/linux/kdev_t.h), as `stat` has it.
+fn device(kernels: u32) -> u64 {
+    makedev(kernels >> 20, kernels & 0xf_ffff)
 }
 
 /// A ring whose entries are parsed as they come out.

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
-use tailscope_process::owner;
 use tailscope_symbols::sdk::Address;
 
 use crate::allowance::Allowance;
@@ -35,11 +34,11 @@ const WAIT_AT_ONCE: Duration = Duration::from_millis(100);
 /// The thread. It ends some time after this is dropped: nothing waits for a file that hangs.
 #[derive(Debug)]
 pub struct Finder {
-    asks: SyncSender<u32>,
+    asks: SyncSender<AskedFor>,
     answers: Receiver<Answer>,
-    /// Processes without an answer yet, and whether they were asked for again: the answer on its way may
+    /// Processes without an answer yet, and for whom they were asked for again: the answer on its way may
     /// not know what they have mapped since.
-    pending: HashMap<u32, bool>,
+    pending: HashMap<u32, Option<AskedFor>>,
     /// Readable when a file with the SDK was found.
     waker: Arc<OwnedFd>,
     waiting: Allowance,
@@ -78,15 +77,16 @@ impl Finder {
         })
     }
 
-    /// Asks for a process to be searched. False: too many wait, ask again later.
-    pub fn search(&mut self, pid: u32) -> bool {
+    /// Asks for a user's process to be searched. False: too many wait, ask again later.
+    pub fn search(&mut self, pid: u32, user: u32) -> bool {
+        let asked_for = AskedFor { pid, user };
         if let Some(again) = self.pending.get_mut(&pid) {
-            *again = true;
+            *again = Some(asked_for);
             return true;
         }
-        match self.asks.try_send(pid) {
+        match self.asks.try_send(asked_for) {
             Ok(()) => {
-                self.pending.insert(pid, false);
+                self.pending.insert(pid, None);
                 true
             }
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
@@ -138,13 +138,13 @@ impl Finder {
     }
 
     fn answered(&mut self, pid: u32) {
-        if self.pending.remove(&pid) == Some(true) {
-            self.search(pid);
+        if let Some(AskedFor { pid, user }) = self.pending.remove(&pid).flatten() {
+            self.search(pid, user);
         }
     }
 }
 
-/// A process to be searched.
+/// A process to be searched, and whose it is.
 #[derive(Debug, Clone, Copy)]
 struct AskedFor {
     pid: u32,
@@ -171,7 +171,7 @@ impl Worker {
     }
 
     /// The next process to search. `None`: the finder was dropped.
-    fn next(&mut self, asked: &Receiver<u32>) -> Option<AskedFor> {
+    fn next(&mut self, asked: &Receiver<AskedFor>) -> Option<AskedFor> {
         loop {
             let now = Instant::now();
             let due = self.deferred.iter().position(|(at, _)| *at <= now);
@@ -179,21 +179,19 @@ impl Worker {
                 return Some(due);
             }
             let first = self.deferred.iter().map(|(at, _)| *at).min();
-            let pid = match first {
+            let next = match first {
                 None => asked.recv().ok()?,
                 Some(at) => match asked.recv_timeout(at - now) {
-                    Ok(pid) => pid,
+                    Ok(next) => next,
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return None,
                 },
             };
-            let user = owner_of(pid);
-            let debt = self.allowance(user).debt();
+            let debt = self.allowance(next.user).debt();
             if debt.is_zero() {
-                return Some(AskedFor { pid, user });
+                return Some(next);
             }
-            self.deferred
-                .push_back((now + debt, AskedFor { pid, user }));
+            self.deferred.push_back((now + debt, next));
         }
     }
 
@@ -215,11 +213,6 @@ impl Worker {
     }
 }
 
-/// The user of a process; the highest id if it is gone.
-fn owner_of(pid: u32) -> u32 {
-    owner::of(pid).unwrap_or(u32::MAX)
-}
-
 /// The CPU time of this thread.
 fn own_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -234,7 +227,7 @@ mod tests {
     fn a_process_without_the_sdk_has_no_files_and_is_searched_again_if_asked_meanwhile() {
         let mut finder = Finder::start(Address::First).expect("a thread");
         let us = std::process::id();
-        assert!(finder.search(us) && finder.search(us));
+        assert!(finder.search(us, 0) && finder.search(us, 0));
         let mut answers = Vec::new();
         let begun = Instant::now();
         while finder.is_searching(us) && begun.elapsed() < Duration::from_secs(20) {

@@ -35,7 +35,8 @@ impl Programs {
         of(pid).is_some_and(|program| self.program_is_due(pid, program, now))
     }
 
-    fn program_is_due(&mut self, pid: u32, program: Program, now: Instant) -> bool {
+    /// The same of a process whose program is known.
+    pub(crate) fn program_is_due(&mut self, pid: u32, program: Program, now: Instant) -> bool {
         if self.due_at.get(&program).is_some_and(|due| now < *due) {
             return false;
         }

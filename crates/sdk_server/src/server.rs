@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::SdkPrograms;
-use tailscope_process::owner;
+use tailscope_process::owner::{self, FileId};
 use tailscope_process::rooted;
 use tailscope_signals::abi;
 use tailscope_signals::clock::Cycles;
@@ -134,12 +134,12 @@ impl<N: Copy> Server<N> {
         waiting.any(is_such)
     }
 
-    /// A process runs another program: as [`search`](Self::search), unless the same program was searched
-    /// just now. False: ask again a second later.
-    pub fn search_program(&mut self, pid: u32) -> bool {
+    /// A user's process runs another program: as [`search`](Self::search), unless the same program was
+    /// searched just now. False: ask again a second later.
+    pub fn search_program(&mut self, pid: u32, program: FileId, user: u32) -> bool {
         let now = Instant::now();
-        let is_due = self.started.is_due(pid, now);
-        let asked = is_due && self.search(pid);
+        let is_due = self.started.program_is_due(pid, (program, user), now);
+        let asked = is_due && self.search_of(pid, user);
         if is_due && !asked {
             self.started.searched(pid, None, now);
         }
@@ -149,10 +149,13 @@ impl<N: Copy> Server<N> {
     /// Asks for the files of a process to be searched, and opens a socket for its user. False: too many
     /// wait, ask again later.
     pub fn search(&mut self, pid: u32) -> bool {
-        if let Some(user) = owner::of(pid) {
-            self.sockets.open_for(user);
-        }
-        self.finder.search(pid)
+        let user = owner::of(pid);
+        user.is_none_or(|user| self.search_of(pid, user))
+    }
+
+    fn search_of(&mut self, pid: u32, user: u32) -> bool {
+        self.sockets.open_for(user);
+        self.finder.search(pid, user)
     }
 
     /// Whether what was found in some process has still to be [attached to](Self::attach_found).

@@ -106,7 +106,7 @@ int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task)
+int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
 	__u32 tgid = task->tgid;
 	struct process *p;
@@ -127,7 +127,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 		runs_here(this_cpu(), t, ~0ull);
 	}
 	p->map = 0;
-	report(EVENT_EXEC, shown_pid(task), 0);
+	report_exec(task, bprm->file);
 	return 0;
 }
 

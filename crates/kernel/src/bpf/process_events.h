@@ -14,12 +14,29 @@ struct {
  * Wakes the loader up, whatever else is in the ring: without a flag the kernel does so only where the
  * entries before were read, and those of `report_later` may not be.
  */
+static __always_inline void report_now(struct event *e)
+{
+	if (bpf_ringbuf_output(&events, e, sizeof(*e), BPF_RB_FORCE_WAKEUP))
+		__sync_fetch_and_add(&lost.events, 1);
+}
+
 static __always_inline void report(__u32 kind, __u32 pid, __u32 detail)
 {
 	struct event e = {.kind = kind, .pid = pid, .detail = detail};
 
-	if (bpf_ringbuf_output(&events, &e, sizeof(e), BPF_RB_FORCE_WAKEUP))
-		__sync_fetch_and_add(&lost.events, 1);
+	report_now(&e);
+}
+
+/* A watched process runs this file now. The loader need not ask /proc, which would make it a folder for
+ * each process that comes and goes. */
+static __always_inline void report_exec(struct task_struct *task, struct file *file)
+{
+	struct event e = {.kind = EVENT_EXEC, .pid = shown_pid(task)};
+
+	e.user = bpf_get_current_uid_gid();
+	e.inode = file->f_inode->i_ino;
+	e.device = file->f_inode->i_sb->s_dev;
+	report_now(&e);
 }
 
 /*

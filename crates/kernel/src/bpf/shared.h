@@ -200,6 +200,11 @@ struct event {
 	ts_u32 kind;
 	ts_u32 pid;
 	ts_u32 detail;
+	/* Of EVENT_EXEC: the program's file, as the kernel has it, and whose process it is. */
+	ts_u32 user;
+	ts_u64 inode;
+	ts_u32 device;
+	ts_u32 reserved;
 };
 
 #endif

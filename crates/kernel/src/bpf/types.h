@@ -27,12 +27,22 @@ struct signal_struct {
 	atomic_t live;
 } CORE;
 
+struct super_block {
+	__u32 s_dev;
+} CORE;
+
 struct inode {
 	__u16 i_mode;
+	struct super_block *i_sb;
+	unsigned long i_ino;
 } CORE;
 
 struct file {
 	struct inode *f_inode;
+} CORE;
+
+struct linux_binprm {
+	struct file *file;
 } CORE;
 
 struct fdtable {

@@ -132,13 +132,13 @@ impl Recorder {
                         self.programs.push(pid);
                     }
                 }
-                Event::Exec { pid } => {
+                Event::Exec { pid, program, user } => {
                     self.forget(pid); // so it is searched a second later, if not now
                     if let Some(stacks) = &mut self.pipeline.stacks {
                         stacks.forget_process(pid);
                     }
                     if let Some(sdk) = &mut self.sdk {
-                        sdk.search_program(pid);
+                        sdk.search_program(pid, program, user);
                     }
                 }
                 Event::Exit { pid } => {

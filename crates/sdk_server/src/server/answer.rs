@@ -1,6 +1,6 @@
 //! Answering the processes that connect.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::SdkPrograms;
@@ -53,12 +53,12 @@ impl<N: Copy> Server<N> {
         let has_attached = |programs: &SdkPrograms<'_>, pid| {
             program_of(pid).is_some_and(|file| programs.is_attached(file))
         };
-        let pids: BTreeSet<u32> = new.iter().map(ConnectionRequest::pid).collect();
+        let pids: BTreeMap<u32, u32> = new.iter().map(|new| (new.pid(), new.user())).collect();
         let now = Instant::now();
-        for pid in pids.into_iter().filter(|pid| is_watched(*pid)) {
+        for (pid, user) in pids.into_iter().filter(|(pid, _)| is_watched(*pid)) {
             let is_first = !self.clients.contains_key(&pid) && has_attached(programs, pid);
             let is_due = !is_first || self.connecting.is_due(pid, now);
-            if is_due && !self.finder.search(pid) {
+            if is_due && !self.finder.search(pid, user) {
                 self.connecting.searched(pid, None, now);
             }
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::timeline::Events;
-use tailscope_process::owner::{FileId, version_of};
+use tailscope_process::owner::{self, FileId, version_of};
 use tailscope_sdk_server::sockets::{ServeError, Sockets};
 use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Cycles, Monotonic};
@@ -130,8 +130,8 @@ impl Sdk {
             let is_new = self.programs.insert(pid, program) != Some(program);
             if thoroughly {
                 self.server.search(pid);
-            } else if is_new {
-                self.server.search_program(pid);
+            } else if is_new && let Some(user) = owner::of(pid) {
+                self.server.search_program(pid, program.0, user);
             }
         }
         let is_watched = |pid| watched.contains(&pid);
