@@ -337,6 +337,29 @@ def test_a_fix_leaves_what_is_usual_for_another_name() -> None:
     assert taken.tolist() == [0, 1 * MILLISECOND, 0, 0, 0, 4 * MILLISECOND]
 
 
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_request_that_waits_elsewhere_does_not_hold_up_its_thread(followed: bool) -> None:
+    """An event loop gave the last one to a pool, where it slept, and answered others meanwhile."""
+    start_ns = np.array([0, 2, 4, 1]) * MILLISECOND
+    wall = np.array([1, 1, 1, 6]) * MILLISECOND
+    sleep = np.array([0, 0, 0, 5]) * MILLISECOND
+    values = {"queue": np.zeros_like(wall), "sleep": sleep}
+    sample = Sample(wall, np.ones(4), values, {}, 4, np.zeros(4, dtype=np.int64))
+    row = np.arange(4)
+    line = answers.Answers(sample, start_ns, row == 0, row < 0, row, row * 0, {}, followed)
+    kept = line.one_by_one().row.tolist()
+    assert kept == ([0, 1, 2] if followed else [0, 1, 2, 3])
+
+
+def test_a_followed_request_that_queued_is_replayed() -> None:
+    start_ns, wall = np.array([0, 1]) * MILLISECOND, np.array([5, 6]) * MILLISECOND
+    values = {"queue": np.array([0, 4]) * MILLISECOND, "sleep": np.array([4, 1]) * MILLISECOND}
+    sample = Sample(wall, np.ones(2), values, {}, 2, np.zeros(2, dtype=np.int64))
+    row = np.arange(2)
+    line = answers.Answers(sample, start_ns, row == 0, row < 0, row, row * 0, {}, followed=True)
+    assert len(line.one_by_one().row) == 2
+
+
 def replayed_whole(ledger: Path) -> replay.Queued:
     """All rows of a ledger, fast ones too, with the queues that they stood in."""
     with opened(ledger) as (spans, _):

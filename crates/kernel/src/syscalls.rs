@@ -105,6 +105,23 @@ const WAKES: &[i64] = &[
     c::SYS_semtimedop,
 ];
 
+/// Those in which a thread may wake another by making room, or by letting something go: a lock of a file,
+/// or the memory of its parent.
+const FREES: &[i64] = &[
+    c::SYS_read,
+    c::SYS_readv,
+    c::SYS_recvfrom,
+    c::SYS_recvmsg,
+    c::SYS_recvmmsg,
+    c::SYS_msgrcv,
+    c::SYS_mq_timedreceive,
+    c::SYS_flock,
+    c::SYS_fcntl,
+    c::SYS_execve,
+    c::SYS_execveat,
+    c::SYS_ptrace,
+];
+
 /// The table for the programs.
 pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
     let mut kinds = [shared::KIND_SLEEP as u8; SYSCALLS as usize];
@@ -122,6 +139,7 @@ pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
     }
     for (calls, flag) in [
         (WAKES, shared::KIND_WAKES),
+        (FREES, shared::KIND_FREES),
         (BUFFER, shared::KIND_BUFFER),
         (VECTOR, shared::KIND_VECTOR),
         (MESSAGE, shared::KIND_MESSAGE),

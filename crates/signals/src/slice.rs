@@ -236,12 +236,14 @@ fn peer_of(bytes: &[u8]) -> Peer {
     let family = u16_at(bytes, offset_of!(sl_socket, family));
     let port = u16_at(bytes, offset_of!(sl_socket, port)).swap_bytes();
     let ip = ip_at(bytes, offset_of!(sl_socket, address), family);
+    // A UDP socket that is not connected has no peer of its own.
+    let is_known = |ip: &IpAddr| port != 0 || !ip.is_unspecified();
     let local_port = u16_at(bytes, offset_of!(sl_socket, local_port));
     let local = ip_at(bytes, offset_of!(sl_socket, local_address), family);
     let own = u64_at(bytes, offset_of!(sl_socket, own));
     let peer = u64_at(bytes, offset_of!(sl_socket, peer));
     Peer {
-        address: ip.map(|ip| SocketAddr::new(ip, port)),
+        address: ip.filter(is_known).map(|ip| SocketAddr::new(ip, port)),
         local: local.map(|ip| SocketAddr::new(ip, local_port)),
         unix: (family == AF_UNIX).then_some((own, peer)),
         tcp: ip.is_some() && u32_at(bytes, offset_of!(sl_socket, protocol)) == IPPROTO_TCP,

@@ -143,6 +143,8 @@ def lock(who: str) -> str:
 
 def network(who: str) -> str:
     """The span waits for a peer; `who` woke it."""
+    if who == "(interrupt)":
+        return "a timeout ended its waits: look for timed polls (perf trace -e poll,epoll_wait)"
     if is_named(who):
         return f"{who} answers it: make that faster, or record it too"
     return "it waits for a peer (ss -tp shows which): record that side too"

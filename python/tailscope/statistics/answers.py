@@ -51,6 +51,9 @@ class Answers:
     #: by that number; 0 for the spans.
     kind: NDArray[np.intp]
     usual: Mapping[str, Times]
+    #: Whether all that a request waited behind others is its `queue`: with `request` spans, whose
+    #: other waits may have been elsewhere than on the thread that answered.
+    followed: bool = False
 
     def where(self, chosen: Flags) -> Answers:
         """Some of the rows."""
@@ -109,8 +112,15 @@ class Answers:
         return self.where(some(self.rows.values, LEAVES, len(self.start)) == 0)
 
     def one_by_one(self) -> Answers:
-        """Those of which most of the work came after the one before had ended."""
-        work = self.end - self.ready - self.rows.values[QUEUE] - self.off()
+        """Those of which most of the work came after the one before had ended.
+
+        Of a followed request also most of its waits: else they did not hold up its thread.
+        """
+        queue = self.rows.values[QUEUE]
+        work = self.end - self.ready - queue
+        if self.followed:
+            return self.where((self.late() - queue) * 4 <= work)
+        work = work - self.off()
         return self.where((work - self.own()) * 4 <= work)
 
     def waiting(self) -> Answers:

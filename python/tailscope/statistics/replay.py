@@ -46,6 +46,7 @@ from tailscope.engines.sample import Sample
 from tailscope.engines.spans import THREAD, Spans, column, dosed, events_column
 from tailscope.engines.timed import Counts, Timed
 from tailscope.ledger.causes import QUEUE, RUNNING
+from tailscope.ledger.ledger import CHAIN
 from tailscope.statistics.answers import (
     AFTER,
     BEFORE,
@@ -323,4 +324,10 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
         woke_idle=filled(found["woke_idle"])[order].astype(bool),
     )
     usual = usual_by_kind(rows.values, kind)
-    return Answers(rows, start[order], first, opened, np.arange(len(wall)), kind, usual)
+    row = np.arange(len(wall))
+    return Answers(rows, start[order], first, opened, row, kind, usual, follows(spans))
+
+
+def follows(spans: Spans) -> bool:
+    """Whether the spans are of the source `request`: only those have a connection."""
+    return spans.columns.issuperset(CHAIN)

@@ -12,7 +12,9 @@
 #define TASK_UNINTERRUPTIBLE 2
 #define TASK_STOPPED 4
 #define TASK_TRACED 8
-#define TASK_FROZEN 0x8000 /* by the freezer of cgroup v1; Linux >= 6.1 */
+#define PF_EXITING 0x4
+#define TASK_FROZEN 0x8000	       /* by the freezer of cgroup v1; Linux >= 6.1 */
+#define JOBCTL_TRAP_FREEZE (1ul << 23) /* by that of cgroup v2 */
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 #define S_IFREG 0100000
@@ -42,7 +44,9 @@ static __always_inline __u32 stop_of(struct task_struct *task, __u32 state)
 		return STOP_SIGNAL;
 	if (state & TASK_FROZEN)
 		return STOP_FREEZER;
-	if (bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD(task, frozen))
+	/* In vfork(2) a thread counts as frozen too, as far as its cgroup is concerned. */
+	if (bpf_core_field_exists(task->frozen) && BPF_CORE_READ_BITFIELD(task, frozen) &&
+	    task->jobctl & JOBCTL_TRAP_FREEZE)
 		return STOP_FREEZER;
 	return 0;
 }
@@ -83,7 +87,8 @@ static __always_inline __u32 cause_of_block(struct task_struct *task, struct thr
  * Who lets this thread go on, which waits for a lock. A timer's interrupt can wake it too. On a CPU
  * with a watched thread, the shadow stack shows an interrupt. On others nothing does (some kernels do
  * not export their own count), so there a waker counts if it is in a system call for locks, or
- * releases a lock of the kernel, which has no timeouts.
+ * releases a lock of the kernel, which has no timeouts; and one that ends, for which others wait
+ * (pthread_join).
  */
 static __always_inline __u16 releaser(const struct thread *t)
 {
@@ -95,7 +100,7 @@ static __always_inline __u16 releaser(const struct thread *t)
 		return WHO_INTERRUPT;
 	if (this_cpu()->map)
 		return this_cpu()->depth ? WHO_INTERRUPT : number_of_thread(current);
-	if (t->contended)
+	if (t->contended || current->flags & PF_EXITING)
 		return number_of_thread(current);
 	regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
 	nr = SYSCALL_NR(regs);
@@ -105,20 +110,25 @@ static __always_inline __u16 releaser(const struct thread *t)
 }
 
 /*
- * Who lets this thread go on, which waits for a message, a signal or a timeout. Packets over the
+ * Who lets this thread go on, which waits for a message, a signal, room or a timeout. Packets over the
  * loopback device are handled in their sender's system call, so a thread in a call that can wake is
- * believed: now and then it is one that packets from outside have interrupted there.
+ * believed: now and then it is one that packets from outside have interrupted there. A thread that
+ * makes room is believed only where nothing shows an interrupt.
  */
 static __always_inline __u16 waker(bool data)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct pt_regs___task *regs;
+	__u8 kind;
 	long nr;
 
 	if (current->pid) {
 		regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
 		nr = SYSCALL_NR(regs);
-		if (nr >= 0 && nr < SYSCALLS && config.syscall_kind[nr] & KIND_WAKES)
+		kind = nr >= 0 && nr < SYSCALLS ? config.syscall_kind[nr] : 0;
+		if (kind & KIND_WAKES)
+			return number_of_thread(current);
+		if (kind & KIND_FREES && !data && !this_cpu()->depth)
 			return number_of_thread(current);
 	}
 	return data ? WHO_PACKETS : WHO_INTERRUPT;
@@ -149,7 +159,7 @@ static __always_inline void charge_block(struct task_struct *p, const struct thr
 					 struct ts_meter *m, __u64 ns)
 {
 	struct cpu *cpu = this_cpu();
-	bool data = cpu->data;
+	bool data = cpu->data == cpu->depth + 1;
 
 	cpu->data = 0;
 	/* Each by its own: the cause is then a constant. */
@@ -204,7 +214,7 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 		return 0;
 	t = thread_of(bpf_get_current_task_btf());
 	if (t)
-		t->contended = 1;
+		t->contended = (__u64)lock;
 	return 0;
 }
 
@@ -216,7 +226,8 @@ int BPF_PROG(on_contention_end, void *lock, int ret)
 	if (!this_cpu()->map)
 		return 0;
 	t = thread_of(bpf_get_current_task_btf());
-	if (t)
+	/* Not at the end of a spin in between: for the lock inside of that one. */
+	if (t && t->contended == (__u64)lock)
 		t->contended = 0;
 	return 0;
 }

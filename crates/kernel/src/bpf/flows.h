@@ -259,8 +259,7 @@ static __always_inline int slice_ready(struct sock *sk)
 {
 	struct flow *f = flow_of(sk);
 
-	this_slice_cpu()->data = this_cpu()->depth + 1;
-	this_cpu()->data = 1;
+	this_slice_cpu()->data = this_cpu()->data = this_cpu()->depth + 1;
 	if (unlikely(!f) && unix_count && sk->__sk_common.skc_family == AF_UNIX)
 		first_unix_data(sk);
 	if (f && f->framed)

@@ -61,6 +61,7 @@ static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 	nested = cpu->nested[d];
 	barrier(); /* an interrupt from here on takes this level's place */
 	cpu->depth = d;
+	cpu->data = 0;
 	if (!start)
 		return 0;
 	whole = now - start + unseen;

@@ -75,7 +75,7 @@ struct thread {
 	__u64 throttled;
 	__u64 reclaim_since; /* like the fault's */
 	__u64 reclaim_mark;
-	__u32 contended;     /* inside a wait for a kernel lock */
+	__u64 contended;     /* the kernel lock for which it waits; 0: none */
 	__u32 stop;	     /* enum stop, while it is stopped */
 	__u32 off_cpu_count; /* how many times it was off the CPU */
 	struct off_cpu now;  /* the time off the CPU that goes on */
@@ -117,7 +117,8 @@ struct cpu {
 	__u32 map; /* 0: nobody who is watched */
 	__u32 slot;
 	__u32 depth;
-	__u32 data; /* a socket became readable here, and no watched thread was woken since */
+	__u32
+	    data; /* a socket became readable here at this depth, plus one; 0 once somebody was woken */
 	__u64 start[NESTING];
 	__u64 nested[NESTING];
 	__u64 in;	    /* since when it runs here; ~0: look into its storage */

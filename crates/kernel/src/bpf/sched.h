@@ -213,13 +213,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	cpu = this_cpu();
 	if (!leaves && !enters) {
 		/* The thread that ran here is not watched any more, or one that waited runs elsewhere. */
-		if (unlikely(cpu->map || cpu->depth))
-			cpu->map = cpu->depth = 0;
+		if (unlikely(cpu->map || cpu->depth || cpu->data))
+			cpu->map = cpu->depth = cpu->data = 0;
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
-	cpu->map = 0;
-	cpu->depth = 0;
+	cpu->map = cpu->depth = cpu->data = 0;
 	if (leaves)
 		leave_cpu(ctx, prev, preempt || !prev_state, prev_state, now);
 	if (enters)

@@ -71,6 +71,7 @@ enum syscall_kind {
 	KIND_FILE, /* the file behind its first argument decides */
 };
 #define KIND_MASK 0x07
+#define KIND_FREES 0x08 /* the call may wake a thread that waits for room, or for its turn */
 /* Flags: where the bytes are that the call receives or sends, by its second argument. */
 #define KIND_BUFFER 0x10
 #define KIND_VECTOR 0x20

@@ -56,7 +56,7 @@ static __always_inline int data_ready(struct sock *sk)
 {
 	struct request *r;
 
-	this_cpu()->data = 1;
+	this_cpu()->data = this_cpu()->depth + 1;
 	r = request_of(sk);
 	if (unlikely(!r)) {
 		if (unix_count && sk->__sk_common.skc_family == AF_UNIX)

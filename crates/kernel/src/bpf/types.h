@@ -85,6 +85,7 @@ struct task_struct {
 	int tgid;
 	unsigned int __state;
 	unsigned int flags;
+	unsigned long jobctl;
 	int wake_cpu; /* on which it ran last */
 	unsigned int in_iowait : 1;
 	unsigned int frozen : 1;

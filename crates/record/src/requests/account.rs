@@ -130,12 +130,13 @@ impl Layout {
                 ready,
                 peer,
                 connection,
+                again,
                 ..
             } = *item
             {
                 let part = self.gaps.take(sent, ready);
                 self.finished.row.request.downstream_ns += part;
-                self.finished.row.request.downstreams += 1;
+                self.finished.row.request.downstreams += u32::from(!again);
                 if part > longest {
                     longest = part;
                     self.finished.asked = peer;
@@ -241,6 +242,7 @@ mod tests {
             peer: None,
             connection: Some(4),
             guess: false,
+            again: false,
         }
     }
 

@@ -11,6 +11,9 @@ use super::{Requests, link};
 /// A send may take so long, and the other server may answer meanwhile.
 const LONGEST_SEND_NS: u64 = 100_000;
 
+/// A shorter wait for more of an answer is not kept: a long answer has very many.
+const LEAST_WAIT_NS: u64 = 20_000;
+
 /// The most works that wait in a socket of a pair, and the most calls on a socket.
 pub(super) const MOST_WAITING: usize = 1024;
 
@@ -141,6 +144,9 @@ impl Requests {
                 work
             }
         };
+        if !self.works.may_have_asked(work) {
+            self.keep_held(thread, work); // it waited for the rest of the request
+        }
         match slice.unaccepted {
             true => self.turn_to_unaccepted(thread, work, ready, slice.at),
             false => self.turn_to(thread, work, ready, slice.at),
@@ -199,6 +205,7 @@ impl Requests {
         }
         let shared = first.is_some_and(|call| socket.calls.iter().any(|c| c.work != call.work));
         let answers = socket.answers;
+        let heard = std::mem::replace(&mut socket.heard, slice.at);
         // Data of an earlier answer says nothing of this one.
         let sent = first.map_or(0, |call| call.sent.min(slice.at));
         let ready = match slice.since {
@@ -217,6 +224,20 @@ impl Requests {
                 peer,
                 connection,
                 guess: call.guess,
+                again: false,
+            });
+        } else if let Some(call) = answers
+            && ready >= heard + LEAST_WAIT_NS
+            && let Some(work) = self.works.get_mut(call.work)
+        {
+            work.add(Item::Downstream {
+                sent: heard,
+                ready,
+                received: slice.at,
+                peer,
+                connection,
+                guess: false,
+                again: true,
             });
         }
         match answers.and_then(|call| self.works.root(call.work)) {

@@ -84,25 +84,34 @@ impl Requests {
                     }
                 }
             }
+            None if self.keep_held(thread, work) => {}
             None => self.claim_back(thread, work),
         }
         self.deliver(thread, Some(work), at);
     }
 
-    /// Whether the thread had this work in hand when it was woken for `owner`. Its wait was the work's.
-    fn goes_on_with(&mut self, thread: &mut Thread, owner: WorkId, work: WorkId) -> bool {
-        let held = thread.held.take();
-        let held = held.filter(|(held, _)| self.works.root(*held) == Some(work));
-        let Some((_, waits)) = held.filter(|_| self.works.woken_for(owner) != Some(work)) else {
+    /// The thread goes on with the work that it had in hand when it waited: that was the work's wait. False
+    /// if it had another.
+    pub(super) fn keep_held(&mut self, thread: &mut Thread, work: WorkId) -> bool {
+        let held = thread.held.take().and_then(|held| self.works.root(held));
+        let Some(of) = self.works.get_mut(work).filter(|_| held == Some(work)) else {
             return false;
         };
-        if let Some(of) = self.works.get_mut(owner) {
+        let waits = thread.held_waits.drain(..);
+        waits.for_each(|wait| of.add(Item::Slice(wait)));
+        true
+    }
+
+    /// Whether the thread had this work in hand when it was woken for `owner`. Its wait was the work's.
+    fn goes_on_with(&mut self, thread: &mut Thread, owner: WorkId, work: WorkId) -> bool {
+        if self.works.woken_for(owner) == Some(work) {
+            thread.held = None;
+        }
+        let goes_on = self.keep_held(thread, work);
+        if goes_on && let Some(of) = self.works.get_mut(owner) {
             of.hint = None;
         }
-        if let Some(of) = self.works.get_mut(work) {
-            waits.into_iter().for_each(|wait| of.add(Item::Slice(wait)));
-        }
-        true
+        goes_on
     }
 
     /// The thread's work, which was nobody's so far, was for `work`. Since when had that been able

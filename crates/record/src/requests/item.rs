@@ -53,7 +53,7 @@ pub(super) enum Item {
     /// A thread that was woken for it worked, and nothing has shown for whom: a compiler of the runtime
     /// does not work for the request that made it go on.
     Beside(Segment),
-    /// Another server was asked, answered, and was heard.
+    /// Another server was asked, answered, and was heard; or more of its answer came in.
     Downstream {
         sent: u64,
         ready: u64,
@@ -63,6 +63,8 @@ pub(super) enum Item {
         connection: Option<i64>,
         /// Another request may have asked: the oldest that could was taken.
         guess: bool,
+        /// It is more of an answer.
+        again: bool,
     },
     /// It had come before its connection was accepted.
     Accept { from: u64, to: u64 },

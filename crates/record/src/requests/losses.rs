@@ -9,7 +9,7 @@ impl Requests {
     /// An entry of the thread was lost: what it did in that time, and for whom, is not known.
     pub(super) fn lose_thread(&mut self, thread: &mut Thread) {
         let pending = thread.pending.iter().map(|(work, _)| *work);
-        let held = thread.held.as_ref().map(|(work, _)| *work);
+        let held = thread.held;
         let in_hand = thread.owner.into_iter().chain(thread.after).chain(held);
         for work in pending.chain(in_hand) {
             if let Some(work) = self.works.get_mut(work) {

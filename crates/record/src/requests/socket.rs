@@ -60,8 +60,9 @@ pub(super) struct Socket {
     pub(super) encrypted: bool,
     /// Calls without an answer, oldest first.
     pub(super) calls: VecDeque<Call>,
-    /// Whose answer comes in at present.
+    /// Whose answer comes in at present, and when the latest part of it did.
     pub(super) answers: Option<Call>,
+    pub(super) heard: u64,
 }
 
 impl Socket {

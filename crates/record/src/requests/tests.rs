@@ -9,6 +9,7 @@ mod bounds;
 mod handed;
 mod losses;
 mod streams;
+mod waits;
 
 const LOCK: u8 = abi::TS_LOCK as u8;
 const NETWORK: u8 = abi::TS_NETWORK as u8;
@@ -224,19 +225,6 @@ fn a_switch_that_is_not_reported_is_known_by_the_causes_of_what_follows() {
     assert_eq!(parts(&finished[0]), [500, 0, 290, 0]);
     assert_eq!(finished[0].row.ns[abi::TS_NETWORK as usize], 0);
     assert_eq!(finished[0].row.ns[abi::TS_RUNQUEUE as usize], 50_000);
-}
-
-#[test]
-fn a_timer_is_not_guessed() {
-    let mut script = Script::default();
-    script
-        .block(1, 1, NETWORK)
-        .run(100, 1, NETWORK, 100)
-        .on(110, 1, Act::Receive(Role::Server), 5, 100)
-        .block(120, 1, NETWORK)
-        .run(1000, 1, NETWORK, 1000)
-        .on(1050, 1, Act::Send(Role::Server), 5, 0);
-    assert_eq!(parts(&script.finish()[0]), [950, 0, 0, 880]);
 }
 
 #[test]

@@ -62,8 +62,10 @@ pub(super) struct Thread {
     pub(super) unproven: bool,
     /// What it was handed while it waited.
     pub(super) given: Option<Handed>,
-    /// Its waits with this work in hand, since one for a socket or a signal.
-    pub(super) held: Option<(WorkId, Vec<Segment>)>,
+    /// What it had in hand when it waited, and those waits with what it did in between. Only what it goes
+    /// on with shows whether they were for that.
+    pub(super) held: Option<WorkId>,
+    pub(super) held_waits: Vec<Segment>,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
     pub(super) woke: Option<Segment>,
     /// The latest time for which a signal, a tracer or the freezer stopped it.

@@ -121,21 +121,22 @@ impl Requests {
         }
     }
 
-    /// A thread with work in hand may wait for its own sake, as for a lock of a database: only what it
-    /// goes on with shows that.
+    /// A thread with work in hand may wait for its own sake, as for a lock of a database or a timeout, and
+    /// so may one that has sent a part of its answer: only what it goes on with shows that.
     fn hold(&self, thread: &mut Thread, cause: u8, wait: &Segment) {
         let is_nobodys = thread.owner.is_none_or(|of| self.works.is_nobodys(of));
-        match &mut thread.held {
-            Some((work, waits)) if is_nobodys && self.works.is_live(*work) => {
-                if waits.len() < MOST_HELD {
-                    waits.push(wait.clone());
-                }
-            }
-            _ => {
-                let holds = u32::from(cause) == abi::TS_NETWORK && self.works_on(thread);
-                let work = thread.owner.filter(|_| holds && !is_nobodys);
-                thread.held = work.map(|work| (work, vec![wait.clone()]));
-            }
+        let held = thread.held.and_then(|work| self.works.root(work));
+        if held.is_none() || !is_nobodys {
+            let holds = u32::from(cause) == abi::TS_NETWORK && self.works_on(thread);
+            let in_hand = thread.owner.filter(|_| holds && !is_nobodys);
+            let answered = thread.after.filter(|_| thread.owner.is_none());
+            let work = in_hand.or(answered);
+            thread.held = work.and_then(|work| self.works.root(work));
+            thread.held_waits.clear();
+        }
+        if thread.held.is_some() && thread.held_waits.len() < MOST_HELD {
+            thread.held_waits.append(&mut thread.run);
+            thread.held_waits.push(wait.clone());
         }
     }
 

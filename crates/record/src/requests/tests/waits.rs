@@ -1,0 +1,123 @@
+//! Waits of a thread with a request in hand.
+
+use tailscope_signals::abi;
+use tailscope_signals::slice::{Act, Role};
+
+use super::{LOCK, NETWORK, Script, parts};
+
+const SLEEP: u8 = abi::TS_SLEEP as u8;
+
+/// One that came at 100 and was received at 110.
+fn begun() -> Script {
+    let mut script = Script::default();
+    script.block(1, 1, NETWORK).run(100, 1, NETWORK, 100).on(
+        110,
+        1,
+        Act::Receive(Role::Server),
+        5,
+        100,
+    );
+    script
+}
+
+fn ns_of(script: &mut Script, cause: u32) -> ([u64; 4], u64) {
+    let finished = script.finish();
+    assert_eq!(finished.len(), 1, "{finished:?}");
+    (
+        parts(&finished[0]),
+        finished[0].row.ns[cause as usize] / 1000,
+    )
+}
+
+#[test]
+fn a_timeout_is_a_wait_of_the_request_that_goes_on_after_it() {
+    let mut script = begun();
+    script
+        .block(120, 1, NETWORK)
+        .run_with(1000, 1, NETWORK, 880)
+        .on(1050, 1, Act::Send(Role::Server), 5, 0);
+    assert_eq!(ns_of(&mut script, abi::TS_NETWORK), ([950, 0, 0, 0], 880));
+}
+
+#[test]
+fn a_wait_in_which_another_request_came_is_nobodys() {
+    let mut script = begun();
+    script
+        .block(120, 1, NETWORK)
+        .run_with(500, 1, NETWORK, 380)
+        .on(510, 1, Act::Receive(Role::Server), 6, 500)
+        .on(550, 1, Act::Send(Role::Server), 6, 0)
+        .block(560, 1, NETWORK)
+        .run_with(1000, 1, NETWORK, 440)
+        .on(1050, 1, Act::Send(Role::Server), 5, 0);
+    let first = &script.finish()[0];
+    assert_eq!(first.row.wall / 1000, 950);
+    assert_eq!(first.row.ns[abi::TS_NETWORK as usize], 0);
+    assert!(parts(first)[3] >= 800, "{first:?}");
+}
+
+#[test]
+fn the_rest_of_a_request_is_waited_for() {
+    let mut script = begun();
+    script
+        .block(120, 1, NETWORK)
+        .run_with(1000, 1, NETWORK, 880)
+        .on(1010, 1, Act::Receive(Role::Server), 5, 1000)
+        .on(1050, 1, Act::Send(Role::Server), 5, 0);
+    assert_eq!(ns_of(&mut script, abi::TS_NETWORK), ([950, 0, 0, 0], 880));
+}
+
+#[test]
+fn waits_between_the_parts_of_an_answer_are_the_requests() {
+    for cause in [SLEEP, LOCK, NETWORK] {
+        let mut script = begun();
+        script
+            .on(150, 1, Act::Send(Role::Server), 5, 0)
+            .block(160, 1, cause)
+            .run_with(560, 1, cause, 400)
+            .on(600, 1, Act::Send(Role::Server), 5, 0)
+            .block(610, 1, cause)
+            .run_with(910, 1, cause, 300)
+            .on(950, 1, Act::Send(Role::Server), 5, 0);
+        let found = ns_of(&mut script, cause.into());
+        assert_eq!(found, ([850, 0, 0, 0], 700), "cause {cause}");
+    }
+}
+
+#[test]
+fn the_next_request_is_not_the_last_ones_wait() {
+    let mut script = begun();
+    script
+        .on(150, 1, Act::Send(Role::Server), 5, 0)
+        .block(160, 1, NETWORK)
+        .run_with(560, 1, NETWORK, 400)
+        .on(570, 1, Act::Receive(Role::Server), 5, 560)
+        .on(600, 1, Act::Send(Role::Server), 5, 0);
+    let walls = script
+        .finish()
+        .iter()
+        .map(|f| f.row.wall / 1000)
+        .collect::<Vec<_>>();
+    assert_eq!(walls, [50, 40]);
+}
+
+#[test]
+fn more_of_an_answer_is_waited_for_at_the_other_server() {
+    let mut script = begun();
+    script
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .run_with(500, 1, NETWORK, 340)
+        .on(510, 1, Act::Receive(Role::Client), 9, 500)
+        .block(520, 1, NETWORK)
+        .run_with(900, 1, NETWORK, 380)
+        .on(910, 1, Act::Receive(Role::Client), 9, 900)
+        .on(950, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    let row = &finished[0].row;
+    assert_eq!(parts(&finished[0]), [850, 0, 340 + 380, 0]);
+    assert_eq!(
+        (row.request.downstreams, row.ns[abi::TS_NETWORK as usize]),
+        (1, 0)
+    );
+}

@@ -1,0 +1,71 @@
+"""What a thread with a request in hand waits for is the request's wait, and not `unknown`."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from proof.ports import answers, free_port
+from rig import installed, ledger
+from rig.processes import Started, favoured
+from rig.recorder import Recorder
+from rig.waiting import until
+from truth.waitserver import WAIT_S
+
+pytestmark = pytest.mark.measures
+
+SERVER = Path(installed.LAB.parent.parent) / "lab" / "truth" / "waitserver.py"
+#: What requests of a path wait for.
+WAITS = {
+    "/pieces": ("network",),
+    "/timeout": ("network",),
+    "/child": ("network", "sleep"),
+    "/parts": ("sleep",),
+    "/backend": ("downstream",),
+}
+EACH = 30
+
+
+def ask(connection: socket.socket, path: str) -> None:
+    """Asks, in two pieces where the path says so, and takes the whole answer."""
+    text = f"GET {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode()
+    first = len(text) // 2 if path == "/pieces" else len(text)
+    connection.sendall(text[:first])
+    if first < len(text):
+        time.sleep(WAIT_S)
+        connection.sendall(text[first:])
+    answer = b""
+    while not answer.endswith(b"okok"):
+        more = connection.recv(4096)
+        assert more, answer
+        answer += more
+
+
+def test_each_wait_is_found_as_what_it_is(record: Callable[..., Recorder], folder: Path) -> None:
+    port = free_port()
+    with Started([*favoured(), sys.executable, SERVER, port, free_port()]) as server:
+        until(lambda: answers(port) or not server.runs, "the server serves its port")
+        assert server.runs, server.wait()
+        recorder = record("-p", server.pid).ready()
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(EACH):
+                for path in WAITS:
+                    ask(connection, path)
+        recorder.interrupt().clean()
+    ledger.check_books(folder / "ledger")
+    for path, causes in WAITS.items():
+        ((count, waited_ns, unknown_ns, stopped_ns),) = ledger.query(
+            folder / "ledger",
+            f"SELECT count(*), median({ledger.sum_of(causes)}), median(unknown_ns), "
+            f"max(stopped_ns) FROM spans WHERE span = 'GET {path}' AND wall_ns > {WAIT_S * 8e8}",
+        )
+        found = f"{path}: {count} rows, {waited_ns} ns, unknown {unknown_ns}, stopped {stopped_ns}"
+        assert count == EACH, found
+        assert waited_ns > WAIT_S * 8e8, found
+        assert unknown_ns < WAIT_S * 2e8, found
+        assert stopped_ns == 0, found
