@@ -41,7 +41,7 @@ def test_a_cause_that_nobody_knows_yet_gets_no_line() -> None:
         ("runqueue", "stress-ng", "move stress-ng to other CPUs"),
         ("runqueue", "(idle)", "idle states"),
         ("preempted", "ksoftirqd/1", "run the server on others"),
-        ("lock", "mysqld/ib_log", "what mysqld/ib_log does under the lock"),
+        ("lock", "mysqld/ib_log", "what mysqld/ib_log does while others wait"),
         ("lock", "(interrupt)", "timed waits"),
         ("network", "(interrupt)", "timed polls"),
         ("network", "postgres", "postgres answers it"),
@@ -88,7 +88,7 @@ def test_the_text_and_the_page_say_it(two_values: Path) -> None:
     who = "CASE WHEN lock_ns > 0 THEN 'backup' END"
     ledger = rewrite(two_values, f"SELECT * EXCLUDE (row), ({who}) AS lock_by FROM {{rows}}")
     found = tailscope.open(ledger).explain("p99")
-    line = "shorten what backup does under the lock, or split the lock"
+    line = "shorten what backup does while others wait for it, or split the lock"
     assert list(advised(found)) == [("lock", line)]
     assert f"\nwhat to do\n  lock: {line}\n" in render(found)
     assert f"<dt>lock</dt><dd>{line}</dd>" in page(found)

@@ -133,11 +133,11 @@ def cpu_taken(who: str) -> str:
 
 
 def lock(who: str) -> str:
-    """`who` released the lock."""
+    """`who` released the lock, or ended a part of the work that was waited for."""
     if who == "(interrupt)":
         return "a timeout ended its waits: look for timed waits (perf trace -s)"
     if is_named(who):
-        return f"shorten what {who} does under the lock, or split the lock"
+        return f"shorten what {who} does while others wait for it, or split the lock"
     return "find what wakes it (perf trace -e futex); shorten or split the lock"
 
 

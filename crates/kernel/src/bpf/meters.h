@@ -117,8 +117,7 @@ struct cpu {
 	__u32 map; /* 0: nobody who is watched */
 	__u32 slot;
 	__u32 depth;
-	__u32
-	    data; /* a socket became readable here at this depth, plus one; 0 once somebody was woken */
+	__u32 data; /* depth, plus one, at which a socket became readable; 0: nobody to wake */
 	__u64 start[NESTING];
 	__u64 nested[NESTING];
 	__u64 in;	    /* since when it runs here; ~0: look into its storage */
