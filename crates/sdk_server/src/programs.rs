@@ -51,10 +51,11 @@ impl Programs {
         has_room
     }
 
-    /// A process was searched, and ran this program then; `None`: it was gone.
+    /// A process was searched, and ran this program then; `None`: it was gone. The kernel and `stat` may
+    /// have different devices for it (btrfs), so the file's number alone is compared.
     pub(crate) fn searched(&mut self, pid: u32, program: Option<FileId>, now: Instant) {
         if let Some(asked) = self.asked.remove(&pid)
-            && program != Some(asked.0)
+            && program.map(|(_, inode)| inode) != Some(asked.0.1)
             && let Some(due) = self.due_at.get_mut(&asked)
         {
             *due = (*due).min(now + AFTER_FAILURE);

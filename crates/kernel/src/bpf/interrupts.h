@@ -20,7 +20,7 @@ static __always_inline int push(void)
 	cpu->depth = d + 1;
 	if (d >= NESTING)
 		return 0;
-	if (sampling() && cpu->map) {
+	if (sampling() && cpu->map && !this_awaited()->since) {
 		struct ts_meter *m = meter_at(cpu->map, cpu->slot);
 
 		cpu->start[d] = 0;
@@ -40,6 +40,8 @@ static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 	__u64 d = cpu->depth, now, start, nested, whole, own;
 	struct ts_meter *m;
 
+	if (cpu->data)
+		cpu->data = 0;
 	if (!cpu->map && !a->since)
 		return 0;
 	if (!d) { /* this level began before its thread was watched, or before one waited */
@@ -61,7 +63,6 @@ static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 	nested = cpu->nested[d];
 	barrier(); /* an interrupt from here on takes this level's place */
 	cpu->depth = d;
-	cpu->data = 0;
 	if (!start)
 		return 0;
 	whole = now - start + unseen;

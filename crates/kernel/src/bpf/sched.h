@@ -128,6 +128,7 @@ static __always_inline void settle_unseen(struct task_struct *task, struct threa
 	__u64 away = now - m->since_ns;
 
 	__sync_fetch_and_add(&lost.switches, 1);
+	t->contended = 0; /* the end of that may have been missed too */
 	come_back(t, m, ran < away ? now - ran : m->since_ns, NULL, NULL);
 }
 
@@ -219,10 +220,11 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	}
 	now = bpf_ktime_get_ns();
 	cpu->map = cpu->depth = cpu->data = 0;
-	if (leaves)
-		leave_cpu(ctx, prev, preempt || !prev_state, prev_state, now);
+	/* First the one whose wait ends: this CPU's `awaited` then is for the one whose wait begins. */
 	if (enters)
 		enter_cpu(next, prev, cpu, now);
+	if (leaves)
+		leave_cpu(ctx, prev, preempt || !prev_state, prev_state, now);
 	return 0;
 }
 

@@ -144,9 +144,7 @@ impl Requests {
                 work
             }
         };
-        if !self.works.may_have_asked(work) {
-            self.keep_held(thread, work); // it waited for the rest of the request
-        }
+        self.keep_held(thread, work); // it waited for the rest of the request
         match slice.unaccepted {
             true => self.turn_to_unaccepted(thread, work, ready, slice.at),
             false => self.turn_to(thread, work, ready, slice.at),
@@ -227,6 +225,8 @@ impl Requests {
                 again: false,
             });
         } else if let Some(call) = answers
+            && slice.since != 0 // else it was there already
+            && slice.length > 0
             && ready >= heard + LEAST_WAIT_NS
             && let Some(work) = self.works.get_mut(call.work)
         {

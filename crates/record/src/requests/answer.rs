@@ -94,11 +94,17 @@ impl Requests {
     /// if it had another.
     pub(super) fn keep_held(&mut self, thread: &mut Thread, work: WorkId) -> bool {
         let held = thread.held.take().and_then(|held| self.works.root(held));
+        // It may have waited for another server, whose answer another thread heard: that comes first.
+        let comes_last = self.works.may_have_asked(work);
         let Some(of) = self.works.get_mut(work).filter(|_| held == Some(work)) else {
             return false;
         };
+        let as_item = match comes_last {
+            true => Item::Tail,
+            false => Item::Slice,
+        };
         let waits = thread.held_waits.drain(..);
-        waits.for_each(|wait| of.add(Item::Slice(wait)));
+        waits.for_each(|wait| of.add(as_item(wait)));
         true
     }
 

@@ -121,3 +121,39 @@ fn more_of_an_answer_is_waited_for_at_the_other_server() {
         (1, 0)
     );
 }
+
+#[test]
+fn what_had_come_before_is_not_waited_for() {
+    let mut script = begun();
+    script
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .run_with(500, 1, NETWORK, 340)
+        .on(510, 1, Act::Receive(Role::Client), 9, 500)
+        .on(520, 1, Act::Send(Role::Server), 5, 0)
+        .block(530, 1, NETWORK) // for the client, which reads slowly
+        .run_with(900, 1, NETWORK, 370)
+        .on(910, 1, Act::Receive(Role::Client), 9, 0) // what was left
+        .entry(915, 1, Act::Receive(Role::Client), |slice| {
+            (slice.socket, slice.since) = (9, 912_000); // the end of that connection
+        })
+        .on(950, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0])[..3], [850, 0, 340]);
+}
+
+#[test]
+fn a_wait_of_a_request_that_asked_comes_after_the_other_server() {
+    let mut script = begun();
+    script
+        .block(1, 2, NETWORK)
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK) // a poll with a timeout
+        .run(490, 2, NETWORK, 490)
+        .on(500, 2, Act::Receive(Role::Client), 9, 490) // another thread hears the answer
+        .block(510, 2, NETWORK)
+        .run_with(900, 1, NETWORK, 740)
+        .on(950, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0])[2], 490 - 160, "{finished:?}");
+}
