@@ -106,7 +106,7 @@ const WAKES: &[i64] = &[
 ];
 
 /// Those in which a thread may wake another by making room, or by letting something go: a lock of a file,
-/// or the memory of its parent.
+/// or the memory of its parent. Or wait for that, as in those above.
 const FREES: &[i64] = &[
     c::SYS_read,
     c::SYS_readv,
@@ -117,6 +117,10 @@ const FREES: &[i64] = &[
     c::SYS_mq_timedreceive,
     c::SYS_flock,
     c::SYS_fcntl,
+    c::SYS_clone,
+    c::SYS_clone3,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_vfork,
     c::SYS_execve,
     c::SYS_execveat,
     c::SYS_ptrace,

@@ -109,28 +109,31 @@ static __always_inline __u16 releaser(const struct thread *t)
 	return number_of_thread(current);
 }
 
+/* What kind of system call a thread is in; 0: in none that is known. */
+static __always_inline __u8 kind_of_call(struct task_struct *task)
+{
+	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
+	long nr = SYSCALL_NR(regs);
+
+	return nr >= 0 && nr < SYSCALLS ? config.syscall_kind[nr] : 0;
+}
+
 /*
  * Who lets this thread go on, which waits for a message, a signal, room or a timeout. Packets over the
  * loopback device are handled in their sender's system call, so a thread in a call that can wake is
  * believed: now and then it is one that packets from outside have interrupted there. A thread that
- * makes room is believed only where nothing shows an interrupt.
+ * makes room is believed where nothing shows an interrupt, by one in a call that waits for room.
  */
-static __always_inline __u16 waker(bool data)
+static __always_inline __u16 waker(struct task_struct *p, bool data)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
-	struct pt_regs___task *regs;
-	__u8 kind;
-	long nr;
+	__u8 kind = current->pid ? kind_of_call(current) : 0;
 
-	if (current->pid) {
-		regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
-		nr = SYSCALL_NR(regs);
-		kind = nr >= 0 && nr < SYSCALLS ? config.syscall_kind[nr] : 0;
-		if (kind & KIND_WAKES)
-			return number_of_thread(current);
-		if (kind & KIND_FREES && !data && !this_cpu()->depth)
-			return number_of_thread(current);
-	}
+	if (kind & KIND_WAKES)
+		return number_of_thread(current);
+	if (kind & KIND_FREES && !data && !this_cpu()->depth &&
+	    kind_of_call(p) & (KIND_WAKES | KIND_FREES))
+		return number_of_thread(current);
 	return data ? WHO_PACKETS : WHO_INTERRUPT;
 }
 
@@ -169,9 +172,9 @@ static __always_inline void charge_block(struct task_struct *p, const struct thr
 		charge_to(m, TS_STOPPED, ns, stopper(p, t));
 	else if (m->pending == TS_NETWORK && blames_waker(t, m))
 		/* Slices show who sent data, so that a look at the waker would only cost time. */
-		charge_to(m, TS_NETWORK, ns, data && config.slices ? WHO_PACKETS : waker(data));
+		charge_to(m, TS_NETWORK, ns, data && config.slices ? WHO_PACKETS : waker(p, data));
 	else if (m->pending == TS_SLEEP && blames_waker(t, m))
-		charge_to(m, TS_SLEEP, ns, waker(data));
+		charge_to(m, TS_SLEEP, ns, waker(p, data));
 	else
 		charge(m, m->pending, ns);
 }
