@@ -33,7 +33,10 @@ def ask(backend: socket.socket) -> None:
     backend.sendall(b"GET /asked HTTP/1.1\r\n\r\n")
     left = len(HEAD + FIRST + REST)
     while left:
-        left -= len(backend.recv(left))
+        more = backend.recv(left)
+        if not more:
+            sys.exit("the backend has ended")
+        left -= len(more)
 
 
 def serve(connection: socket.socket, backend_port: int) -> None:

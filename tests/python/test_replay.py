@@ -339,7 +339,7 @@ def test_a_fix_leaves_what_is_usual_for_another_name() -> None:
 
 @pytest.mark.parametrize("followed", [False, True])
 def test_a_request_that_waits_elsewhere_does_not_hold_up_its_thread(followed: bool) -> None:
-    """An event loop gave the last one to a pool, where it slept, and answered others meanwhile."""
+    """An event loop gave the last one to a pool, where it slept, and went on with others."""
     start_ns = np.array([0, 2, 4, 1]) * MILLISECOND
     wall = np.array([1, 1, 1, 6]) * MILLISECOND
     sleep = np.array([0, 0, 0, 5]) * MILLISECOND

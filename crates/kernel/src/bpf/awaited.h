@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What interrupts and softirqs took of a CPU for which a watched thread waits. They run on top of
- * whoever has the CPU, or of the idle thread, so no switch tells of them: a thread that is woken in a
- * storm of them has no other thread to wait behind.
+ * the thread that has the CPU, or of the idle one, so no switch shows them: a thread that wakes up in a
+ * storm of interrupts has no other thread to wait behind.
  *
  * A waker only writes down since when (a store to another CPU's line does not stall it). The sums
  * begin anew when the CPU sees that. Of two threads that wait for one CPU, the one that was woken

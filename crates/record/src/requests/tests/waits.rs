@@ -20,6 +20,17 @@ fn begun() -> Script {
     script
 }
 
+/// One that has heard the first part of another server's answer, at 510.
+fn answered_in_part() -> Script {
+    let mut script = begun();
+    script
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .run_with(500, 1, NETWORK, 340)
+        .on(510, 1, Act::Receive(Role::Client), 9, 500);
+    script
+}
+
 fn ns_of(script: &mut Script, cause: u32) -> ([u64; 4], u64) {
     let finished = script.finish();
     assert_eq!(finished.len(), 1, "{finished:?}");
@@ -103,12 +114,8 @@ fn the_next_request_is_not_the_last_ones_wait() {
 
 #[test]
 fn more_of_an_answer_is_waited_for_at_the_other_server() {
-    let mut script = begun();
+    let mut script = answered_in_part();
     script
-        .on(150, 1, Act::Send(Role::Client), 9, 0)
-        .block(160, 1, NETWORK)
-        .run_with(500, 1, NETWORK, 340)
-        .on(510, 1, Act::Receive(Role::Client), 9, 500)
         .block(520, 1, NETWORK)
         .run_with(900, 1, NETWORK, 380)
         .on(910, 1, Act::Receive(Role::Client), 9, 900)
@@ -124,12 +131,8 @@ fn more_of_an_answer_is_waited_for_at_the_other_server() {
 
 #[test]
 fn what_had_come_before_is_not_waited_for() {
-    let mut script = begun();
+    let mut script = answered_in_part();
     script
-        .on(150, 1, Act::Send(Role::Client), 9, 0)
-        .block(160, 1, NETWORK)
-        .run_with(500, 1, NETWORK, 340)
-        .on(510, 1, Act::Receive(Role::Client), 9, 500)
         .on(520, 1, Act::Send(Role::Server), 5, 0)
         .block(530, 1, NETWORK) // for the client, which reads slowly
         .run_with(900, 1, NETWORK, 370)
