@@ -6,11 +6,9 @@
 //! too late, because its process had ended, stands for those of [`AFTER_FAILURE`] alone.
 
 use std::collections::HashMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use tailscope_process::owner::{FileId, program_of};
+use tailscope_process::owner::FileId;
 
 /// After a search, processes of the same program and user need none for so long.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -30,13 +28,8 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Whether a process is to be searched now; then it counts as searched. False also where it is gone.
-    pub(crate) fn is_due(&mut self, pid: u32, now: Instant) -> bool {
-        of(pid).is_some_and(|program| self.program_is_due(pid, program, now))
-    }
-
-    /// The same of a process whose program is known.
-    pub(crate) fn program_is_due(&mut self, pid: u32, program: Program, now: Instant) -> bool {
+    /// Whether a process of this program is to be searched now; then it counts as searched.
+    pub(crate) fn is_due(&mut self, pid: u32, program: Program, now: Instant) -> bool {
         if self.due_at.get(&program).is_some_and(|due| now < *due) {
             return false;
         }
@@ -63,12 +56,6 @@ impl Programs {
     }
 }
 
-/// Two calls that read nothing. The user is the effective one, which is the owner of the process's folder.
-fn of(pid: u32) -> Option<Program> {
-    let user = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-    Some((program_of(pid)?, user))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,12 +63,11 @@ mod tests {
     #[test]
     fn a_program_is_searched_once_in_a_while_however_often_it_is_run() {
         let (mut programs, now) = (Programs::default(), Instant::now());
-        let us = std::process::id();
-        assert!(programs.is_due(us, now));
-        programs.searched(us, program_of(us), now);
-        assert!(!programs.is_due(us, now + AGAIN / 2));
-        assert!(programs.is_due(us, now + AGAIN));
-        assert!(!programs.is_due(u32::MAX, now), "there is no such process");
+        let program = ((1, 7), 1);
+        assert!(programs.is_due(1, program, now));
+        programs.searched(1, Some(program.0), now);
+        assert!(!programs.is_due(2, program, now + AGAIN / 2));
+        assert!(programs.is_due(2, program, now + AGAIN));
     }
 
     #[test]
@@ -89,19 +75,19 @@ mod tests {
         let (mut programs, now) = (Programs::default(), Instant::now());
         for (pid, ran) in [(1, None), (2, Some((7, 7)))] {
             let program = ((1, u64::from(pid)), 1);
-            assert!(programs.program_is_due(pid, program, now));
+            assert!(programs.is_due(pid, program, now));
             programs.searched(pid, ran, now);
-            assert!(!programs.program_is_due(9, program, now + AFTER_FAILURE / 2));
-            assert!(programs.program_is_due(9, program, now + AFTER_FAILURE));
+            assert!(!programs.is_due(9, program, now + AFTER_FAILURE / 2));
+            assert!(programs.is_due(9, program, now + AFTER_FAILURE));
         }
     }
 
     #[test]
     fn each_users_processes_are_searched() {
         let (mut programs, now) = (Programs::default(), Instant::now());
-        assert!(programs.program_is_due(1, ((1, 1), 1), now));
-        assert!(programs.program_is_due(2, ((1, 1), 2), now));
-        assert!(!programs.program_is_due(3, ((1, 1), 2), now));
+        assert!(programs.is_due(1, ((1, 1), 1), now));
+        assert!(programs.is_due(2, ((1, 1), 2), now));
+        assert!(!programs.is_due(3, ((1, 1), 2), now));
     }
 
     #[test]
@@ -109,7 +95,7 @@ mod tests {
         let (mut programs, now) = (Programs::default(), Instant::now());
         let run = |programs: &mut Programs, from: u64, now| {
             let due = (from..from + 10_000).filter(|inode| {
-                let due = programs.program_is_due(*inode as u32, ((1, *inode), 1), now);
+                let due = programs.is_due(*inode as u32, ((1, *inode), 1), now);
                 programs.searched(*inode as u32, Some((1, *inode)), now);
                 due
             });

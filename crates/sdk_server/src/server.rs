@@ -138,7 +138,7 @@ impl<N: Copy> Server<N> {
     /// searched just now. False: ask again a second later.
     pub fn search_program(&mut self, pid: u32, program: FileId, user: u32) -> bool {
         let now = Instant::now();
-        let is_due = self.started.program_is_due(pid, (program, user), now);
+        let is_due = self.started.is_due(pid, (program, user), now);
         let asked = is_due && self.search_of(pid, user);
         if is_due && !asked {
             self.started.searched(pid, None, now);

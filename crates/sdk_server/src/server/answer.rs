@@ -50,14 +50,12 @@ impl<N: Copy> Server<N> {
     ) {
         // By now a process has mapped its libraries, and the SDK for Java has made its file in memory. If
         // its program has the SDK, its first request is that one's, and most often there is no other.
-        let has_attached = |programs: &SdkPrograms<'_>, pid| {
-            program_of(pid).is_some_and(|file| programs.is_attached(file))
-        };
         let pids: BTreeMap<u32, u32> = new.iter().map(|new| (new.pid(), new.user())).collect();
         let now = Instant::now();
         for (pid, user) in pids.into_iter().filter(|(pid, _)| is_watched(*pid)) {
-            let is_first = !self.clients.contains_key(&pid) && has_attached(programs, pid);
-            let is_due = !is_first || self.connecting.is_due(pid, now);
+            let attached = program_of(pid).filter(|file| programs.is_attached(*file));
+            let first = attached.filter(|_| !self.clients.contains_key(&pid));
+            let is_due = first.is_none_or(|file| self.connecting.is_due(pid, (file, user), now));
             if is_due && !self.finder.search(pid, user) {
                 self.connecting.searched(pid, None, now);
             }
@@ -65,7 +63,7 @@ impl<N: Copy> Server<N> {
         self.attach_found(programs, &is_watched);
         // A program with the SDK in its own file connects only after that is attached to. The SDK for Java
         // runs its probe as soon as it is answered, so its file has to be found first.
-        let has_attached = |pid| has_attached(programs, pid);
+        let has_attached = |pid| program_of(pid).is_some_and(|file| programs.is_attached(file));
         let waits = |pid| is_undecided(pid) || self.finder.is_searching(pid) && !has_attached(pid);
         let is_early = |request: &ConnectionRequest| {
             request.age() < PATIENCE && !request.is_closed() && waits(request.pid())
