@@ -2,7 +2,8 @@
 
     waitserver.py PORT BACKEND_PORT
 
-A thread serves one connection. The backend, a process of its own, answers in two parts.
+A thread serves one connection. The backend, a process of its own, answers in two parts. After each
+answer to /report a thread of that name computes for REPORT_S: others wait for Python's interpreter.
 """
 
 import os
@@ -12,10 +13,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 WAIT_S = 0.006
+REPORT_S = 0.04
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 FIRST, REST = b"ok", b"ok"
+REPORTS = threading.Event()
 
 
 def request(connection: socket.socket) -> bytes:
@@ -53,6 +57,17 @@ def serve(connection: socket.socket, backend_port: int) -> None:
         if wanted == b"/parts":
             time.sleep(WAIT_S)
         connection.sendall(REST)
+        if wanted == b"/report":
+            REPORTS.set()
+
+
+def report() -> None:
+    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("report")
+    while REPORTS.wait():
+        REPORTS.clear()
+        end = time.monotonic() + REPORT_S
+        while time.monotonic() < end:
+            sum(range(500))
 
 
 def answer_in_parts(connection: socket.socket) -> None:
@@ -80,6 +95,7 @@ def main() -> None:
         os._exit(0)
     while socket.socket().connect_ex(("127.0.0.1", backend_port)):
         time.sleep(0.01)
+    threading.Thread(target=report, daemon=True).start()
     listen(port, serve, backend_port)
 
 

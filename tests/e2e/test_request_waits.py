@@ -14,7 +14,7 @@ from rig import installed, ledger
 from rig.processes import Started, favoured
 from rig.recorder import Recorder
 from rig.waiting import until
-from truth.waitserver import WAIT_S
+from truth.waitserver import REPORT_S, WAIT_S
 
 pytestmark = pytest.mark.measures
 
@@ -28,6 +28,8 @@ WAITS = {
     "/backend": ("downstream",),
 }
 EACH = 30
+#: After so long a thread that waits for its turn asks for it (sys.getswitchinterval).
+TURN_S = 0.005
 
 
 def ask(connection: socket.socket, path: str) -> None:
@@ -45,14 +47,19 @@ def ask(connection: socket.socket, path: str) -> None:
         answer += more
 
 
+def connect(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
 def test_each_wait_is_found_as_what_it_is(record: Callable[..., Recorder], folder: Path) -> None:
     port = free_port()
     with Started([*favoured(), sys.executable, SERVER, port, free_port()]) as server:
         until(lambda: answers(port) or not server.runs, "the server serves its port")
         assert server.runs, server.wait()
         recorder = record("-p", server.pid).ready()
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connect(port) as connection:
             for _ in range(EACH):
                 for path in WAITS:
                     ask(connection, path)
@@ -69,3 +76,31 @@ def test_each_wait_is_found_as_what_it_is(record: Callable[..., Recorder], folde
         assert waited_ns > WAIT_S * 8e8, found
         assert unknown_ns < WAIT_S * 2e8, found
         assert stopped_ns == 0, found
+
+
+def test_a_turn_in_the_interpreter_is_a_lock_and_no_handing_over(
+    record: Callable[..., Recorder], folder: Path
+) -> None:
+    port = free_port()
+    with Started([*favoured(), sys.executable, SERVER, port, free_port()]) as server:
+        until(lambda: answers(port) or not server.runs, "the server serves its port")
+        assert server.runs, server.wait()
+        recorder = record("-p", server.pid).ready()
+        with connect(port) as reporting, connect(port) as one, connect(port) as other:
+            for _ in range(EACH):
+                ask(reporting, "/report")
+                ask(one, "/turn")
+                ask(other, "/turn")
+                time.sleep(REPORT_S)
+        recorder.interrupt().clean()
+    ledger.check_books(folder / "ledger")
+    slow = ledger.query(
+        folder / "ledger",
+        "SELECT wall_ns - runqueue_ns - preempted_ns, lock_ns, lock_by FROM spans "
+        f"WHERE span = 'GET /turn' AND wall_ns > {TURN_S * 9e8} ORDER BY start_ns",
+    )
+    slow = slow[4:]  # the recorder learns a moment later where the interpreter's lock is
+    assert len(slow) > EACH / 2, slow
+    waits = [by for wall, lock, by in slow if lock > 0.8 * wall]
+    assert len(waits) > 0.9 * len(slow), slow
+    assert sum((by or "").endswith("/report (GIL)") for by in waits) > 0.8 * len(waits), slow

@@ -43,6 +43,7 @@ def test_a_cause_that_nobody_knows_yet_gets_no_line() -> None:
         ("preempted", "ksoftirqd/1", "run the server on others"),
         ("lock", "mysqld/ib_log", "what mysqld/ib_log does while others wait"),
         ("lock", "(interrupt)", "timed waits"),
+        ("lock", "gunicorn/report (GIL)", "move what gunicorn/report does to another process"),
         ("network", "(interrupt)", "timed polls"),
         ("network", "postgres", "postgres answers it"),
         ("queue", "a 30 ms request of 10.0.0.7:4711", "shorten a 30 ms request"),

@@ -89,8 +89,13 @@ impl<'k> Names<'k> {
         });
         let at = place * size_of::<shared::blamed>();
         let blamed = shared::blamed::from_bytes(table.get(at..)?)?;
-        (blamed.state == shared::BLAMED_READY)
-            .then(|| thread_name(&text(&blamed.comm), &text(&blamed.process)))
+        (blamed.state == shared::BLAMED_READY).then(|| {
+            let name = thread_name(&text(&blamed.comm), &text(&blamed.process));
+            match u32::from(blamed.process[blamed.process.len() - 1]) {
+                shared::BLAMED_HAD_TURN => format!("{name} (GIL)"),
+                _ => name,
+            }
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::meter_maps::MeterMaps;
 use crate::object::map_of;
 use crate::pid_namespace::{Numbers, kernels_number};
 use crate::sdk_files::{SdkFileError, SdkFiles};
-use crate::shared::{self, Plain};
+use crate::watch::update_process;
 use crate::watch_error::WatchError;
 
 /// The part of loaded programs that processes with the SDK meet.
@@ -83,12 +83,10 @@ impl SdkPrograms<'_> {
                 // No process has the number 0: the programs then have nobody to move.
                 let number = kernels_number(numbers, pid)?.unwrap_or_default();
                 self.meters.give(object, pid, |index| {
-                    let process = shared::process {
-                        map: index,
-                        ..Default::default()
-                    };
-                    let table = map_of(object, "processes");
-                    table.update(&number.to_ne_bytes(), process.as_bytes(), MapFlags::EXIST)
+                    update_process(object, number, |process| {
+                        process.map = index;
+                        process.refused = 0;
+                    })
                 })
             }
             Table::SdkProcesses => self.meters.give(object, pid, |index| {

@@ -1,8 +1,9 @@
 //! Which processes are watched.
 
 use std::io::Read;
+use std::ops::Range;
 
-use libbpf_rs::{Iter, MapCore, MapFlags};
+use libbpf_rs::{Iter, MapCore, MapFlags, Object};
 
 use crate::answers::Answers;
 use crate::load::Kernel;
@@ -11,6 +12,22 @@ use crate::pid_namespace::kernels_number;
 use crate::sdk::{SdkPrograms, Table};
 use crate::shared::{self, Plain};
 use crate::watch_error::{WatchError, kernel};
+
+/// Changes what the programs keep of a watched process. A signal that stops it at this very moment may
+/// go without its sender.
+pub(crate) fn update_process(
+    object: &Object,
+    number: u32,
+    change: impl FnOnce(&mut shared::process),
+) -> Result<(), libbpf_rs::Error> {
+    let (processes, key) = (map_of(object, "processes"), number.to_ne_bytes());
+    let known = processes.lookup(&key, MapFlags::ANY)?;
+    let mut process = known
+        .and_then(|bytes| shared::process::from_bytes(&bytes))
+        .unwrap_or_default();
+    change(&mut process);
+    processes.update(&key, process.as_bytes(), MapFlags::EXIST)
+}
 
 impl Kernel {
     /// Watches a process: its threads are metered from now on, and those it makes.
@@ -58,6 +75,20 @@ impl Kernel {
             self.watched.remove(number);
         }
         self.sdk_meters.take_back(pid);
+    }
+
+    /// Where a watched process keeps the lock of its interpreter: of a thread that waits there it is known
+    /// that it waits for its turn to run. It is forgotten when the process runs another program.
+    ///
+    /// # Errors
+    /// The process is watched no more.
+    pub fn knows_interpreter(&mut self, pid: u32, lock: Range<u64>) -> Result<(), WatchError> {
+        let number = kernels_number(&self.numbers, pid)?.unwrap_or_default();
+        update_process(&self.object, number, |process| {
+            process.interpreter = lock.start;
+            process.interpreter_end = lock.end;
+        })
+        .map_err(kernel("find the process"))
     }
 
     /// What the programs do for processes with the SDK.

@@ -9,6 +9,7 @@
 mod convert;
 mod counting;
 mod hooks;
+mod interpreters;
 mod launch;
 mod live;
 mod locate;

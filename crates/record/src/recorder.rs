@@ -23,6 +23,7 @@ use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName
 
 use crate::counting::Counting;
 use crate::hooks::{attach_probes, check_sockets};
+use crate::interpreters::Interpreters;
 use crate::metadata::{measured, metadata};
 use crate::notices::Notices;
 use crate::options::{End, Listener, Options, Place, RecordError};
@@ -53,6 +54,8 @@ pub struct Recorder {
     requests: Requests,
     /// Where requests over TLS are decrypted; `None`: nobody asks for their names.
     tls: Option<TlsLibraries>,
+    /// Where threads wait for their turn; `None`: no source of spans reads sockets.
+    interpreters: Option<Interpreters>,
     processes: HashSet<u32>,
     /// Those that ended since the last poll.
     ended_processes: Vec<u32>,
@@ -124,6 +127,8 @@ impl Recorder {
         let sdk = sdk.transpose().map_err(RecordError::Thread)?;
         let tls = options.names_tls().then(TlsLibraries::start);
         let tls = tls.transpose().map_err(RecordError::Thread)?;
+        let interpreters = sockets.map(|_| Interpreters::start());
+        let interpreters = interpreters.transpose().map_err(RecordError::Thread)?;
         let mut recorder = Self {
             kernel,
             sdk,
@@ -134,6 +139,7 @@ impl Recorder {
             pipeline: pipeline(options, &config, output, sampler, counting),
             requests: Requests::named_by(options.naming, options.traces),
             tls,
+            interpreters,
             processes: HashSet::new(),
             ended_processes: Vec::new(),
             starts: HashMap::new(),

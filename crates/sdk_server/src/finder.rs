@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
+use tailscope_process::Allowance;
 use tailscope_symbols::sdk::Address;
 
-use crate::allowance::Allowance;
 pub use crate::inspected::Answer;
 use crate::inspected::Inspected;
 

@@ -18,7 +18,6 @@ pub mod region;
 pub mod sockets;
 
 mod admission;
-mod allowance;
 mod client;
 mod inspected;
 mod losses;

@@ -115,6 +115,9 @@ IN_CODE = {
 #: Of running, where stacks name no function.
 NO_FUNCTION = "no function stands out: record longer, or look at caches (perf stat)"
 
+#: What the recorder adds to the name of a thread that had the lock of Python's interpreter.
+GIL = " (GIL)"
+
 #: Kernel threads that are bound to a CPU, by how their names begin.
 BOUND = ("ksoftirqd/", "migration/", "cpuhp/", "rcuc/", "irq_work/", "idle_inject/")
 
@@ -136,6 +139,9 @@ def lock(who: str) -> str:
     """`who` released the lock, or ended a part of the work that was waited for."""
     if who == "(interrupt)":
         return "a timeout ended its waits: look for timed waits (perf trace -s)"
+    if who.endswith(GIL):
+        thread = who.removesuffix(GIL)
+        return f"one thread of Python runs at a time: move what {thread} does to another process"
     if is_named(who):
         return f"shorten what {who} does while others wait for it, or split the lock"
     return "find what wakes it (perf trace -e futex); shorten or split the lock"

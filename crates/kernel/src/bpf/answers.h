@@ -47,6 +47,7 @@ static __always_inline void note_answer(struct request *r, const struct ts_meter
 	__u64 self = shown_ids();
 	__u32 begun = m->begun - r->begun, spans = m->spans - r->spans;
 
+	settle_turn_here();
 	r->shares = 0;
 	r->causes = 0;
 #pragma unroll

@@ -45,14 +45,20 @@ __noinline int number_of_name(__u64 a, __u64 b, __u64 c, __u64 d)
 	return WHO_OTHER;
 }
 
-static __always_inline __u16 number_of_thread(struct task_struct *task)
+/* `how` is 0 or BLAMED_HAD_TURN. */
+static __always_inline __u16 number_of_task(struct task_struct *task, __u64 how)
 {
 	struct task_struct *leader = task->group_leader;
 
 	if (!task->pid)
 		return WHO_IDLE;
 	return number_of_name(*(__u64 *)&task->comm[0], *(__u64 *)&task->comm[8],
-			      *(__u64 *)&leader->comm[0], *(__u64 *)&leader->comm[8]);
+			      *(__u64 *)&leader->comm[0], *(__u64 *)&leader->comm[8] | how << 56);
+}
+
+static __always_inline __u16 number_of_thread(struct task_struct *task)
+{
+	return number_of_task(task, 0);
 }
 
 #endif

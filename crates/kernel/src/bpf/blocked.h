@@ -7,6 +7,7 @@
 #define TAILSCOPE_BLOCKED_H
 
 #include "blame.h"
+#include "interpreter.h"
 #include "meters.h"
 
 #define TASK_UNINTERRUPTIBLE 2
@@ -99,14 +100,14 @@ static __always_inline __u16 releaser(const struct thread *t)
 	if (!current->pid)
 		return WHO_INTERRUPT;
 	if (this_cpu()->map)
-		return this_cpu()->depth ? WHO_INTERRUPT : number_of_thread(current);
+		return this_cpu()->depth ? WHO_INTERRUPT : number_of_task(current, t->turn.waits);
 	if (t->contended || current->flags & PF_EXITING)
 		return number_of_thread(current);
 	regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
 	nr = SYSCALL_NR(regs);
 	if (nr < 0 || nr >= SYSCALLS || (config.syscall_kind[nr] & KIND_MASK) != KIND_LOCK)
 		return WHO_NOBODY;
-	return number_of_thread(current);
+	return number_of_task(current, t->turn.waits);
 }
 
 /* What kind of system call a thread is in; 0: in none that is known. */
@@ -158,15 +159,19 @@ static __always_inline __u16 stopper(struct task_struct *p, const struct thread 
 }
 
 /* Puts down the block that this waking ends. */
-static __always_inline void charge_block(struct task_struct *p, const struct thread *t,
+static __always_inline void charge_block(struct task_struct *p, struct thread *t,
 					 struct ts_meter *m, __u64 ns)
 {
 	struct cpu *cpu = this_cpu();
 	bool data = cpu->data == cpu->depth + 1;
+	__u16 who;
 
 	cpu->data = 0;
 	/* Each by its own: the cause is then a constant. */
-	if (m->pending == TS_LOCK)
+	if (m->pending == TS_LOCK && t->turn.waits) {
+		who = releaser(t);
+		charge_turn(p, t, m, m->since_ns, who < WHO_THREAD ? 0 : who);
+	} else if (m->pending == TS_LOCK)
 		charge_to(m, TS_LOCK, ns, releaser(t));
 	else if (m->pending == TS_STOPPED)
 		charge_to(m, TS_STOPPED, ns, stopper(p, t));

@@ -107,6 +107,7 @@ static __always_inline void write_of(struct flow *f, struct sl_entry *e, struct 
 {
 	bool after_loss = f->lost;
 
+	settle_turn_here();
 	if (unlikely(after_loss))
 		e->detail |= SL_AFTER_LOSS;
 	if (unlikely(write_entry(e, s, m, extra)))

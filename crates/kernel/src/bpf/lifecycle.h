@@ -88,13 +88,18 @@ int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 	__u32 tgid = task->tgid, from = parent->tgid;
-	struct process fresh = {};
+	struct process fresh = {}, *of;
 
 	if (!is_watched(from))
 		return 0;
 	if (tgid != from) {
 		if (!config.follow_children)
 			return 0;
+		of = bpf_map_lookup_elem(&processes, &from);
+		if (of) { /* its memory is a copy */
+			fresh.interpreter = of->interpreter;
+			fresh.interpreter_end = of->interpreter_end;
+		}
 		if (!watch(tgid, &fresh)) {
 			__sync_fetch_and_add(&lost.processes, 1);
 			return 0;
@@ -127,6 +132,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 		runs_here(this_cpu(), t, ~0ull);
 	}
 	p->map = 0;
+	p->interpreter = p->interpreter_end = 0;
 	report_exec(task, bprm->file);
 	return 0;
 }

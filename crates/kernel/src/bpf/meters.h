@@ -65,6 +65,13 @@ enum stop {
 	STOP_FREEZER,
 };
 
+/* Of a thread's latest wait for a lock, whether it is for its turn in its interpreter. */
+struct turn_wait {
+	__u32 waits;
+	__u32 first; /* its first episode with nobody to blame yet, with TURN_UNSETTLED; 0: none */
+	__u64 since; /* the begin of that */
+};
+
 struct thread {
 	__u32 map;	    /* 0: gone */
 	__u32 slot;	    /* of that map */
@@ -78,7 +85,9 @@ struct thread {
 	__u64 contended;     /* the kernel lock for which it waits; 0: none */
 	__u32 stop;	     /* enum stop, while it is stopped */
 	__u32 off_cpu_count; /* how many times it was off the CPU */
-	struct off_cpu now;  /* the time off the CPU that goes on */
+	__u64 ran_since;     /* its latest block ended, and it got a CPU */
+	struct turn_wait turn;
+	struct off_cpu now; /* the time off the CPU that goes on */
 	struct off_cpu last[OFF_CPU_INTERVALS];
 	struct served served[SERVED]; /* each shorter than the one before it */
 };
@@ -124,6 +133,7 @@ struct cpu {
 	__u64 served_until; /* as in its storage */
 	__u64 changed;	    /* of socket_state.h: the socket that its first program took */
 	int changed_to;
+	int turn; /* the thread asked for its turn in vain before it got it */
 } __attribute__((aligned(64)));
 
 SEC(".bss.cpus") struct cpu cpus[MAX_CPUS] = {};

@@ -16,6 +16,7 @@
 #ifndef TAILSCOPE_REQUESTS_H
 #define TAILSCOPE_REQUESTS_H
 
+#include "interpreter.h"
 #include "meters.h"
 #include "tcp.h"
 

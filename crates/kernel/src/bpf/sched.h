@@ -109,6 +109,8 @@ static __always_inline void come_back(struct thread *t, struct ts_meter *m, __u6
 	else
 		charge_to(m, TS_RUNQUEUE, wait - behind.by.ns, behind.who);
 	m->pending = TS_ON_CPU;
+	if (t->now.blocked != TS_PREEMPTED)
+		t->ran_since = now;
 	t->now.in = now;
 	t->now.throttled = throttled;
 	t->now.interrupted = behind.by.ns;
@@ -170,12 +172,17 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *prev, bool 
 	if (m->pending < TS_CAUSES)
 		settle_unseen(prev, t, m, now);
 	t->now.out = now;
+	t->turn.waits = 0;
 	if (runnable) {
 		t->now.blocked = TS_PREEMPTED;
 		wait_begins(prev, t, m, TS_PREEMPTED, now, bpf_get_smp_processor_id());
 		return;
 	}
 	t->now.blocked = m->pending = cause_of_block(prev, t, state);
+	if (m->pending == TS_LOCK)
+		blocks_at_lock(prev, t, m);
+	else if (unlikely(t->turn.first))
+		settle_turn(prev, t, m);
 	t->now.idle = !has_open(m);
 	m->since_ns = now;
 	m->seq++;
@@ -197,6 +204,7 @@ static __always_inline void enter_cpu(struct task_struct *next, struct task_stru
 		if (config.stacks)
 			send_blocked_stack(next, t, now);
 	}
+	cpu->turn = t->turn.first;
 	m->pending = TS_ON_CPU;
 }
 
@@ -219,7 +227,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
-	cpu->map = cpu->depth = cpu->data = 0;
+	cpu->map = cpu->depth = cpu->data = cpu->turn = 0;
 	/* First the one whose wait ends: this CPU's `awaited` then is for the one whose wait begins. */
 	if (enters)
 		enter_cpu(next, prev, cpu, now);

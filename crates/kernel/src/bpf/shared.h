@@ -62,6 +62,9 @@ struct blamed {
 	ts_u8 process[COMM_BYTES]; /* and its process's: that of the thread which began it */
 };
 
+/* The last byte of a process's name is never part of it: here it says how the thread is to blame. */
+#define BLAMED_HAD_TURN 1 /* it had the lock of the interpreter */
+
 /* What a thread that blocks inside a system call waits for. */
 enum syscall_kind {
 	KIND_SLEEP = 0,
@@ -135,10 +138,24 @@ struct stack_sample {
 	ts_u8 bytes[STACK_BYTES]; /* the user's stack, from its innermost frame on */
 };
 
+#define TURNS 4
+
+/* A thread had the lock of its interpreter. */
+struct turn {
+	ts_u64 begin;
+	ts_u64 end; /* 0: nothing is here */
+	ts_u64 who; /* as an episode has it */
+};
+
 struct process {
 	ts_u32 map;	/* the SDK's map of meters, 0 without one */
 	ts_u32 refused; /* errno with which the SDK failed to attach */
 	ts_u32 stopper; /* who sent it the latest signal that stops, as an episode has it */
+	ts_u32 reserved;
+	/* Where its interpreter keeps the lock by which one thread runs at a time; both 0: not known. */
+	ts_u64 interpreter;
+	ts_u64 interpreter_end;
+	struct turn turn[TURNS]; /* each shorter than the one before it */
 };
 
 /* What could not be metered or written, and why. */

@@ -56,11 +56,14 @@ static __always_inline void slice_blocks(struct task_struct *prev)
 		return;
 	if (unlikely(!s->pid))
 		s->pid = shown_pid(prev);
+	if (s->blocked && asks_again(t))
+		return;
 	e.at = m->since_ns;
-	e.detail = m->pending;
+	/* Who waits for a turn in the interpreter is in the midst of something, as on the way to a CPU. */
+	e.detail = t->turn.waits ? TS_PREEMPTED : m->pending;
 	if (e.detail == TS_LOCK || e.detail == TS_NETWORK)
 		describe_wait(prev, &e);
-	s->blocked = m->pending + 1;
+	s->blocked = e.detail + 1;
 	s->woken = 0;
 	write_entry(&e, s, m, NULL);
 }
@@ -71,10 +74,16 @@ static __always_inline void slice_runs(struct task_struct *next)
 	struct ts_meter *m = cpu->map ? meter_at(cpu->map, cpu->slot) : NULL;
 	struct slice_thread *s = m ? slice_thread_at(cpu->map, cpu->slot, m) : NULL;
 	struct sl_entry e = {.kind = SL_RUN};
+	struct thread *t;
 
 	this_slice_cpu()->data = 0;
 	if (!s || !s->blocked)
 		return;
+	if (s->blocked == TS_PREEMPTED + 1) {
+		t = thread_of(next);
+		if (t && asks_again(t))
+			return;
+	}
 	if (unlikely(!s->pid))
 		s->pid = shown_pid(next);
 	e.at = cpu->in;

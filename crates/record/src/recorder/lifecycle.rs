@@ -12,6 +12,7 @@ use tailscope_sdk_server::{Address, Server};
 
 use super::Recorder;
 use crate::Process;
+use crate::interpreters::Interpreters;
 use crate::options::RecordError;
 
 /// How many programs that started wait to be asked for.
@@ -32,7 +33,7 @@ impl Recorder {
         self.processes.insert(process.pid);
         self.starts
             .extend(start_of(process.pid).map(|start| (process.pid, start)));
-        self.expect_sdk(process.pid);
+        self.search(process.pid);
         if let Some(tls) = &mut self.tls {
             let notices = tls.prepare(&mut self.kernel, process.pid);
             notices
@@ -71,7 +72,6 @@ impl Recorder {
         }
     }
 
-    /// Has the files that a process has mapped by now searched for the SDK.
     fn expect_sdk(&mut self, pid: u32) {
         let Some(sdk) = &mut self.sdk else { return };
         if !sdk.search(pid) {
@@ -90,8 +90,25 @@ impl Recorder {
                 self.starts.insert(pid, start);
             }
             if self.mapped.have_changed(pid) {
-                self.expect_sdk(pid);
+                self.search(pid);
             }
+        }
+    }
+
+    /// Has the files that a process has mapped by now searched for the SDK, and for an interpreter.
+    fn search(&mut self, pid: u32) {
+        if let Some(interpreters) = &self.interpreters {
+            interpreters.ask(pid);
+        }
+        self.expect_sdk(pid);
+    }
+
+    /// Has the kernel's programs know where threads wait for their turn.
+    pub(super) fn learn_interpreters(&mut self) {
+        let found = self.interpreters.as_ref().map(Interpreters::found);
+        for (pid, lock) in found.unwrap_or_default() {
+            // It may have ended since; then nobody waits there.
+            let _ = self.kernel.knows_interpreter(pid, lock);
         }
     }
 

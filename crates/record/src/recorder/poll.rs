@@ -74,6 +74,7 @@ impl Recorder {
             sdk.drain(&mut batch);
         }
         self.attach_tls();
+        self.learn_interpreters();
         let joined = self.join_stacks();
         let ticked = self.pipeline.output.tick(Instant::now());
         match self.pipeline.trouble.take() {

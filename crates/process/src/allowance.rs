@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Time that may be spent: a share of all that passes, and some at once.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub struct Allowance {
     share: f64,
     at_once: Duration,
     began: Instant,
@@ -12,7 +12,9 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    pub(crate) fn new(share: f64, at_once: Duration) -> Self {
+    /// A share of all time, 0 to 1, and so much at once.
+    #[must_use]
+    pub fn new(share: f64, at_once: Duration) -> Self {
         Self {
             share,
             at_once,
@@ -31,17 +33,17 @@ impl Allowance {
     }
 
     /// Some was spent.
-    pub(crate) fn add(&mut self, time: Duration) {
+    pub fn add(&mut self, time: Duration) {
         self.spent += time;
     }
 
     /// How much may be spent now.
-    pub(crate) fn left(&mut self) -> Duration {
+    pub fn left(&mut self) -> Duration {
         self.allowed().saturating_sub(self.spent)
     }
 
     /// How long to pause until something may be spent again.
-    pub(crate) fn debt(&mut self) -> Duration {
+    pub fn debt(&mut self) -> Duration {
         let allowed = self.allowed();
         self.spent.saturating_sub(allowed).div_f64(self.share)
     }

@@ -1,0 +1,179 @@
+//! Where an interpreter keeps the lock by which one of its threads runs at a time. A thread that waits
+//! there waits for its turn to run, whatever the request in its hand.
+//!
+//! CPython 3.7 and later has its lock (the GIL) in the variable `_PyRuntime`, which others link to
+//! (`Include/internal/pycore_runtime.h`). What else waits there, as for the end of a collection of
+//! garbage without a GIL, waits for a turn likewise.
+//!
+//! A thread reads the files: slow or very large ones delay this thread alone.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tailscope_process::Allowance;
+use tailscope_process::maps::{self, Mapping};
+use tailscope_process::rooted::FileKey;
+use tailscope_symbols::table::{self, Symbols};
+
+const RUNTIME: &str = "_PyRuntime";
+/// What the names of files have in which the interpreter may be: programs, libpython, uWSGI's own.
+const NAMES: [&str; 2] = ["python", "uwsgi"];
+/// Larger files are not searched.
+const MOST_BYTES: u64 = 256 << 20;
+/// The most files that are remembered.
+const MOST_FILES: usize = 1024;
+/// The most processes that wait to be looked into.
+const QUEUE: usize = 1024;
+/// The share of all time that the searches take, and the time at once.
+const SHARE: f64 = 0.02;
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// Looks into processes.
+#[derive(Debug)]
+pub(crate) struct Interpreters {
+    asks: SyncSender<u32>,
+    answers: Receiver<(u32, Range<u64>)>,
+}
+
+impl Interpreters {
+    /// Starts the thread, which ends some time after this is dropped.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (asks, asked) = sync_channel(QUEUE);
+        let (answer, answers) = channel();
+        let search = move || {
+            let mut files = Files::default();
+            let mut allowance = Allowance::new(SHARE, AT_ONCE);
+            while let Ok(pid) = asked.recv() {
+                let begun = Instant::now();
+                if let Some(lock) = files.lock_of(pid)
+                    && answer.send((pid, lock)).is_err()
+                {
+                    return;
+                }
+                allowance.add(begun.elapsed());
+                thread::sleep(allowance.debt());
+            }
+        };
+        thread::Builder::new()
+            .name("interpreters".into())
+            .spawn(search)?;
+        Ok(Self { asks, answers })
+    }
+
+    /// Has a process looked into. If too many wait, it goes without.
+    pub(crate) fn ask(&self, pid: u32) {
+        let _ = self.asks.try_send(pid);
+    }
+
+    /// The processes in which one was found since the last time, and where in their memory its lock is.
+    pub(crate) fn found(&self) -> Vec<(u32, Range<u64>)> {
+        self.answers.try_iter().collect()
+    }
+}
+
+/// The thread's side: the files that were searched, and the variable in each that has it.
+#[derive(Debug, Default)]
+struct Files(HashMap<Key, Option<Symbols>>);
+
+/// A file, and the time of its last change.
+type Key = (FileKey, i64, i64);
+
+impl Files {
+    fn lock_of(&mut self, pid: u32) -> Option<Range<u64>> {
+        let maps = maps::read(pid).ok()?;
+        let candidates = maps
+            .iter()
+            .filter(|mapping| mapping.code && is_named(mapping));
+        for mapping in candidates {
+            let first = maps.iter().find(|other| other.file == mapping.file);
+            let Some(symbols) = self.symbols_of(pid, mapping) else {
+                continue;
+            };
+            let bias = symbols.bias(first.unwrap_or(mapping))?;
+            let lock = symbols.all.first()?;
+            let start = lock.address.wrapping_add(bias);
+            return Some(start..start.saturating_add(lock.size));
+        }
+        None
+    }
+
+    fn symbols_of(&mut self, pid: u32, mapping: &Mapping) -> Option<&Symbols> {
+        let file = mapping.open(pid).ok()?;
+        let about = file.metadata().ok()?;
+        if self.0.len() >= MOST_FILES {
+            self.0.clear();
+        }
+        self.0
+            .entry((mapping.file, about.ctime(), about.ctime_nsec()))
+            .or_insert_with(|| runtime_in(&file, about.len()))
+            .as_ref()
+    }
+}
+
+fn is_named(mapping: &Mapping) -> bool {
+    let name = mapping.name().file_name().map(Path::new);
+    let name = name.map(|name| name.to_string_lossy().into_owned());
+    name.is_some_and(|name| NAMES.iter().any(|part| name.contains(part)))
+}
+
+/// The variable, if the file has it.
+fn runtime_in(file: &File, bytes: u64) -> Option<Symbols> {
+    if bytes > MOST_BYTES {
+        return None;
+    }
+    let mut symbols = table::variables_named(file, |name| name == RUNTIME).ok()?;
+    symbols.all.truncate(1); // the same stands in two tables
+    (!symbols.all.is_empty()).then_some(symbols)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_lock_of_python_lies_in_its_own_memory() {
+        let mut python = Command::new("python3")
+            .args(["-c", "print(flush=True); input()"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python starts");
+        let mut line = String::new();
+        let mut output = BufReader::new(python.stdout.take().expect("a pipe"));
+        output.read_line(&mut line).expect("it runs");
+        let mut files = Files::default();
+        let lock = files.lock_of(python.id()).expect("Python has it");
+        let maps = maps::read(python.id()).expect("its maps");
+        let holds = |at: u64| {
+            maps.iter()
+                .any(|m| m.writable && m.addresses().contains(&at))
+        };
+        assert!(holds(lock.start) && holds(lock.end - 1), "{lock:?}");
+        assert_eq!(
+            files.lock_of(python.id()),
+            Some(lock),
+            "the file is known now"
+        );
+        let mut input = python.stdin.take().expect("a pipe");
+        input.write_all(b"\n").expect("it ends");
+        python.wait().expect("it ends");
+    }
+
+    #[test]
+    fn other_programs_have_none_and_are_not_read() {
+        let mut files = Files::default();
+        assert_eq!(files.lock_of(std::process::id()), None);
+        assert_eq!(files.lock_of(u32::MAX), None);
+        assert!(files.0.is_empty());
+    }
+}
