@@ -158,21 +158,54 @@ static __always_inline __u16 stopper(struct task_struct *p, const struct thread 
 	return process ? process->stopper : WHO_NOBODY;
 }
 
+/* The thread waits for a lock: what its end can show. */
+static __always_inline void blocks_at_lock(struct task_struct *task, struct thread *t,
+					   struct ts_meter *m)
+{
+	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
+
+	if (t->contended)
+		return;
+	waits_at_futex(t, SYSCALL_ARG0(regs), SYSCALL_ARG3(regs) != 0);
+	blocks_for_turn(task, t, m, SYSCALL_ARG0(regs));
+}
+
+/* Whether the process that runs here can't know the futex at which the thread waits. */
+static __always_inline bool is_others_futex(struct task_struct *p, const struct thread *t)
+{
+	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(p);
+
+	return !t->contended && SYSCALL_ARG1(regs) & FUTEX_PRIVATE_FLAG &&
+	       bpf_get_current_task_btf()->tgid != p->tgid;
+}
+
+/* Puts down a wait for a lock, which ends. */
+static __always_inline void charge_lock(struct task_struct *p, struct thread *t, struct ts_meter *m,
+					__u64 ns)
+{
+	__u16 who = is_others_futex(p, t) ? WHO_INTERRUPT : releaser(t);
+
+	if (t->turn.waits) {
+		charge_turn(p, t, m, m->since_ns, who < WHO_THREAD ? 0 : who);
+	} else if (slept_at_futex(t, who >= WHO_THREAD)) {
+		t->now.blocked = TS_SLEEP;
+		charge_to(m, TS_SLEEP, ns, WHO_INTERRUPT);
+	} else {
+		charge_to(m, TS_LOCK, ns, who);
+	}
+}
+
 /* Puts down the block that this waking ends. */
 static __always_inline void charge_block(struct task_struct *p, struct thread *t,
 					 struct ts_meter *m, __u64 ns)
 {
 	struct cpu *cpu = this_cpu();
 	bool data = cpu->data == cpu->depth + 1;
-	__u16 who;
 
 	cpu->data = 0;
 	/* Each by its own: the cause is then a constant. */
-	if (m->pending == TS_LOCK && t->turn.waits) {
-		who = releaser(t);
-		charge_turn(p, t, m, m->since_ns, who < WHO_THREAD ? 0 : who);
-	} else if (m->pending == TS_LOCK)
-		charge_to(m, TS_LOCK, ns, releaser(t));
+	if (m->pending == TS_LOCK)
+		charge_lock(p, t, m, ns);
 	else if (m->pending == TS_STOPPED)
 		charge_to(m, TS_STOPPED, ns, stopper(p, t));
 	else if (m->pending == TS_NETWORK && blames_waker(t, m))

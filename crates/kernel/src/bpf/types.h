@@ -184,6 +184,7 @@ struct bpf_iter__bpf_sk_storage_map {
 /* struct pt_regs as uapi has it is for the USDT helpers; this flavour of it is for task_pt_regs. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs___task {
+	unsigned long r10;
 	unsigned long di;
 	unsigned long si;
 	unsigned long dx;
@@ -196,6 +197,7 @@ struct pt_regs___task {
 #define SYSCALL_ARG0(regs) ((regs)->di)
 #define SYSCALL_ARG1(regs) ((regs)->si)
 #define SYSCALL_ARG2(regs) ((regs)->dx)
+#define SYSCALL_ARG3(regs) ((regs)->r10)
 #define USER_IP(regs) ((regs)->ip)
 #define USER_SP(regs) ((regs)->sp)
 #define USER_FP(regs) ((regs)->bp)
@@ -212,6 +214,7 @@ struct pt_regs___task {
 #define SYSCALL_ARG0(regs) ((regs)->orig_x0)
 #define SYSCALL_ARG1(regs) ((regs)->regs[1])
 #define SYSCALL_ARG2(regs) ((regs)->regs[2])
+#define SYSCALL_ARG3(regs) ((regs)->regs[3])
 #define USER_IP(regs) ((regs)->pc)
 #define USER_SP(regs) ((regs)->sp)
 #define USER_FP(regs) ((regs)->regs[29])

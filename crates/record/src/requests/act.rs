@@ -53,7 +53,10 @@ impl Requests {
     fn begin_turn(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) -> u64 {
         match (thread.owner, thread.after) {
             (None, None) => self.deliver(thread, Some(work), at), // it came from a wait for this
-            (owner, _) => self.deliver(thread, owner, at),
+            (owner, _) => {
+                self.deliver(thread, owner, at);
+                self.take_dispatched(thread, work, ready);
+            }
         }
         let mut had_cpu_from = ready;
         if let Some(woke) = &thread.woke
@@ -75,6 +78,29 @@ impl Requests {
             thread.pending.push_back((work, at));
         }
         had_cpu_from
+    }
+
+    /// The thread was woken by one that waits for data of all connections and receives none itself: what
+    /// both have done since this came was for it.
+    fn take_dispatched(&mut self, thread: &Thread, work: WorkId, ready: u64) {
+        let woken = thread.owner.filter(|_| thread.unproven);
+        let part = woken.and_then(|part| self.works.get(part));
+        let Some(part) = part.filter(|part| part.request.is_none() && !part.proven) else {
+            return;
+        };
+        let by = part.hint.and_then(|by| self.works.get(by));
+        let Some(by) = by.filter(|by| by.request.is_none() && !by.proven) else {
+            return;
+        };
+        let items = by.items.iter().chain(&part.items);
+        let did = items.filter_map(|item| match item {
+            Item::Slice(of) if of.to > ready => Some(Item::Slice(of.after(ready))),
+            _ => None,
+        });
+        let did: Vec<_> = did.collect();
+        if let Some(of) = self.works.get_mut(work) {
+            did.into_iter().for_each(|item| of.add(item));
+        }
     }
 
     fn receive_request(&mut self, thread: &mut Thread, slice: &Slice) {

@@ -94,12 +94,12 @@ impl Requests {
     /// if it had another.
     pub(super) fn keep_held(&mut self, thread: &mut Thread, work: WorkId) -> bool {
         let held = thread.held.take().and_then(|held| self.works.root(held));
-        // It may have waited for another server, whose answer another thread heard: that comes first.
-        let comes_last = self.works.may_have_asked(work);
+        let may_have_asked = self.works.may_have_asked(work);
         let Some(of) = self.works.get_mut(work).filter(|_| held == Some(work)) else {
             return false;
         };
-        let as_item = match comes_last {
+        // What another thread did, or heard of another server, comes first.
+        let as_item = match may_have_asked || !of.handed.is_empty() {
             true => Item::Tail,
             false => Item::Slice,
         };

@@ -4,6 +4,7 @@ use tailscope_signals::slice::Slice;
 
 use super::Requests;
 use super::act::MOST_WAITING;
+use super::item::Item;
 use super::socket::Call;
 use super::thread::Thread;
 use super::work::WorkId;
@@ -83,6 +84,8 @@ impl Requests {
         let work = self.works.begin(None, at);
         if let Some(of) = self.works.get_mut(work) {
             of.busy = thread.after.map(|_| (thread.busy_since, began));
+            let woke = thread.woke.clone().filter(|_| thread.after.is_none());
+            woke.into_iter().for_each(|woke| of.add(Item::Slice(woke)));
         }
         work
     }

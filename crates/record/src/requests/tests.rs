@@ -13,6 +13,7 @@ mod waits;
 
 const LOCK: u8 = abi::TS_LOCK as u8;
 const NETWORK: u8 = abi::TS_NETWORK as u8;
+const PREEMPTED: u8 = abi::TS_PREEMPTED as u8;
 
 /// Entries of threads, in microseconds.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 use super::Requests;
 use super::item::Segment;
 use super::thread::{Thread, Wait, since_waking};
-use super::work::Handed;
+use super::work::{Handed, WorkId};
 
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
@@ -85,7 +85,7 @@ impl Requests {
             abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
             abi::TS_NETWORK if works_on && waited.sends => thread.add(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
-                self.hold(thread, cause, &wait);
+                self.hold(thread, &wait);
                 self.settle_all(thread, waited.since);
                 let given = thread.given.take();
                 thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
@@ -123,12 +123,12 @@ impl Requests {
 
     /// A thread with work in hand may wait for its own sake, as for a lock of a database or a timeout, and
     /// so may one that has sent a part of its answer: only what it goes on with shows that.
-    fn hold(&self, thread: &mut Thread, cause: u8, wait: &Segment) {
+    fn hold(&self, thread: &mut Thread, wait: &Segment) {
         let is_nobodys = thread.owner.is_none_or(|of| self.works.is_nobodys(of));
         let held = thread.held.and_then(|work| self.works.root(work));
         if held.is_none() || !is_nobodys {
-            let holds = u32::from(cause) == abi::TS_NETWORK && self.works_on(thread);
-            let in_hand = thread.owner.filter(|_| holds && !is_nobodys);
+            let is_live = |owner: &WorkId| self.works.is_live(*owner);
+            let in_hand = thread.owner.filter(|_| !is_nobodys).filter(is_live);
             let answered = thread.after.filter(|_| thread.owner.is_none());
             let work = in_hand.or(answered);
             thread.held = work.and_then(|work| self.works.root(work));

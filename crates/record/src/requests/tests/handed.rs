@@ -4,6 +4,25 @@ use super::*;
 use crate::stacks::Part;
 
 #[test]
+fn a_thread_that_waits_for_all_connections_works_for_who_receives() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        // Data comes at 100; the first thread has a CPU at 150, and then waits for a turn.
+        .run(150, 1, NETWORK, 100)
+        .block(160, 1, PREEMPTED)
+        .run_with(5160, 1, PREEMPTED, 5000)
+        .wake(5200, 1, 2)
+        .run(5210, 2, LOCK, 5200)
+        .on(5220, 2, Act::Receive(Role::Server), 5, 100)
+        .on(5300, 2, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[0]), [5200, 0, 0, 0]);
+    assert_eq!(finished[0].row.ns[abi::TS_PREEMPTED as usize], 5_000_000);
+}
+
+#[test]
 fn a_helper_of_the_runtime_works_while_the_request_waits_for_another_server() {
     let mut script = Script::default();
     script
