@@ -7,7 +7,7 @@
 //!
 //! A thread reads the files: slow or very large ones delay this thread alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -40,6 +40,8 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 pub(crate) struct Interpreters {
     asks: SyncSender<u32>,
     answers: Receiver<(u32, Range<u64>)>,
+    /// Processes in which one was found.
+    known: HashSet<u32>,
 }
 
 impl Interpreters {
@@ -64,17 +66,30 @@ impl Interpreters {
         thread::Builder::new()
             .name("interpreters".into())
             .spawn(search)?;
-        Ok(Self { asks, answers })
+        Ok(Self {
+            asks,
+            answers,
+            known: HashSet::new(),
+        })
     }
 
-    /// Has a process looked into. If too many wait, it goes without.
+    /// Has a process looked into, unless one was found there. If too many wait, it goes without.
     pub(crate) fn ask(&self, pid: u32) {
-        let _ = self.asks.try_send(pid);
+        if !self.known.contains(&pid) {
+            let _ = self.asks.try_send(pid);
+        }
+    }
+
+    /// The process has ended, or runs another program.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.known.remove(&pid);
     }
 
     /// The processes in which one was found since the last time, and where in their memory its lock is.
-    pub(crate) fn found(&self) -> Vec<(u32, Range<u64>)> {
-        self.answers.try_iter().collect()
+    pub(crate) fn found(&mut self) -> Vec<(u32, Range<u64>)> {
+        let found: Vec<_> = self.answers.try_iter().collect();
+        self.known.extend(found.iter().map(|(pid, _)| *pid));
+        found
     }
 }
 

@@ -105,7 +105,7 @@ impl Recorder {
 
     /// Has the kernel's programs know where threads wait for their turn.
     pub(super) fn learn_interpreters(&mut self) {
-        let found = self.interpreters.as_ref().map(Interpreters::found);
+        let found = self.interpreters.as_mut().map(Interpreters::found);
         for (pid, lock) in found.unwrap_or_default() {
             // It may have ended since; then nobody waits there.
             let _ = self.kernel.knows_interpreter(pid, lock);
@@ -190,6 +190,9 @@ impl Recorder {
         self.mapped.forget(pid);
         self.starts.remove(&pid);
         self.requests.forget_process(pid);
+        if let Some(interpreters) = &mut self.interpreters {
+            interpreters.forget(pid);
+        }
         self.kernel.sdk().forget(pid);
         self.forget_client(pid);
     }

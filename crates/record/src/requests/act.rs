@@ -89,7 +89,7 @@ impl Requests {
             return;
         };
         let by = part.hint.and_then(|by| self.works.get(by));
-        let Some(by) = by.filter(|by| by.request.is_none() && !by.proven) else {
+        let Some(by) = by.filter(|by| by.from_sockets && !by.proven) else {
             return;
         };
         let items = by.items.iter().chain(&part.items);
@@ -313,7 +313,7 @@ impl Requests {
                     return;
                 };
                 self.settle_pending(thread, work, slice.at);
-                thread.handed = true;
+                thread.hand_over(false);
                 thread.owner = Some(work);
                 let inbox = self.inboxes.entry(inbox).or_default();
                 if inbox.len() < MOST_WAITING {

@@ -85,6 +85,7 @@ impl Requests {
         if let Some(of) = self.works.get_mut(work) {
             of.busy = thread.after.map(|_| (thread.busy_since, began));
             let woke = thread.woke.clone().filter(|_| thread.after.is_none());
+            of.from_sockets = woke.is_some();
             woke.into_iter().for_each(|woke| of.add(Item::Slice(woke)));
         }
         work

@@ -14,6 +14,9 @@ const RECENT: usize = 16;
 /// A thread that waits longer without work waits for some.
 const LONG_WAIT_NS: u64 = 500_000;
 
+/// To more threads a work is not handed in one slice.
+const MOST_HANDED_TO: u32 = 1 << 20;
+
 /// The most parts of a slice that are kept: of a thread that never waits, the latest.
 const MOST_RUN: usize = 4096;
 
@@ -48,6 +51,8 @@ pub(super) struct Thread {
     pub(super) after: Option<WorkId>,
     /// It has handed the work of its slice to another thread.
     pub(super) handed: bool,
+    /// To so many that it woke, of which none has shown that it was woken for something else.
+    handed_to: u32,
     /// Work that it received and has not gone on with, oldest first, and since when.
     pub(super) pending: VecDeque<(WorkId, u64)>,
     /// What it handed to a thread that it woke, since it waited last: it may go on with it all the same.
@@ -62,6 +67,8 @@ pub(super) struct Thread {
     pub(super) unproven: bool,
     /// What it was handed while it waited.
     pub(super) given: Option<Handed>,
+    /// Which thread handed it the work of its slice, as long as that is `unproven`.
+    pub(super) given_by: u32,
     /// What it had in hand when it waited, and those waits with what it did in between. Only what it goes
     /// on with shows whether they were for that.
     pub(super) held: Option<WorkId>,
@@ -98,6 +105,22 @@ impl Thread {
         } else {
             self.idle_votes -= 1;
         }
+    }
+
+    /// It hands the work of its slice to another thread. `by_waking`: that may find nothing to do.
+    pub(super) fn hand_over(&mut self, by_waking: bool) {
+        if !self.handed {
+            self.handed_to = 0;
+        }
+        self.handed_to += if by_waking { 1 } else { MOST_HANDED_TO };
+        self.handed_to = self.handed_to.min(2 * MOST_HANDED_TO);
+        self.handed = true;
+    }
+
+    /// One that it woke has found nothing to do.
+    pub(super) fn take_back(&mut self) {
+        self.handed_to = self.handed_to.saturating_sub(1);
+        self.handed &= self.handed_to > 0;
     }
 
     /// Whether this entry follows its latest one: none was lost in between.

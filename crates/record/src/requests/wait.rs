@@ -6,7 +6,7 @@ use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 use super::Requests;
 use super::item::Segment;
 use super::thread::{Thread, Wait, since_waking};
-use super::work::{Handed, WorkId};
+use super::work::Handed;
 
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
@@ -25,7 +25,10 @@ impl Requests {
         if owner.is_some() {
             // It was woken for work that another thread has taken.
             let found_nothing = thread.unproven && thread.is_idle_at(slice.since);
-            thread.handed |= found_nothing;
+            if found_nothing {
+                thread.handed = true;
+                self.goes_on_itself(thread);
+            }
             self.deliver(thread, owner, slice.at);
             let for_lock = u32::from(cause) == abi::TS_LOCK && thread.idle_at != 0;
             let is_left = thread.handed && (!for_lock || thread.is_idle_at(slice.since));
@@ -41,6 +44,23 @@ impl Requests {
             receives: slice.length == RECEIVES,
         });
         thread.given = None;
+    }
+
+    /// The thread found nothing to do: so the one that woke it goes on with its work. Who takes work from
+    /// a queue may wake the next one that waits there.
+    fn goes_on_itself(&mut self, thread: &Thread) {
+        let hint = thread.owner.and_then(|owner| self.works.get(owner)?.hint);
+        let of = hint.and_then(|hint| self.works.root(hint));
+        let Some(by) = self.threads.get_mut(&thread.given_by) else {
+            return;
+        };
+        if of.is_none() || by.owner.and_then(|owner| self.works.root(owner)) != of {
+            return;
+        }
+        by.take_back();
+        if !by.handed && let Some(of) = of.and_then(|of| self.works.get_mut(of)) {
+            of.is_left = false;
+        }
     }
 
     /// Whether the thread's own work goes on: it has not handed it to another thread, and it has no
@@ -89,6 +109,7 @@ impl Requests {
                 self.settle_all(thread, waited.since);
                 let given = thread.given.take();
                 thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
+                thread.given_by = given.map_or(0, |given| given.by);
                 thread.handed = false;
                 let is_lock = u32::from(cause) == abi::TS_LOCK;
                 let in_between = match thread.owner {
@@ -124,17 +145,17 @@ impl Requests {
     /// A thread with work in hand may wait for its own sake, as for a lock of a database or a timeout, and
     /// so may one that has sent a part of its answer: only what it goes on with shows that.
     fn hold(&self, thread: &mut Thread, wait: &Segment) {
-        let is_nobodys = thread.owner.is_none_or(|of| self.works.is_nobodys(of));
+        let in_hand = thread.owner.and_then(|owner| self.works.woken_for(owner));
+        let in_hand = in_hand.filter(|of| self.works.is_live(*of) && !self.works.is_nobodys(*of));
+        let answered = thread.after.filter(|_| thread.owner.is_none());
+        let answered = answered.and_then(|work| self.works.root(work));
         let held = thread.held.and_then(|work| self.works.root(work));
-        if held.is_none() || !is_nobodys {
-            let is_live = |owner: &WorkId| self.works.is_live(*owner);
-            let in_hand = thread.owner.filter(|_| !is_nobodys).filter(is_live);
-            let answered = thread.after.filter(|_| thread.owner.is_none());
-            let work = in_hand.or(answered);
-            thread.held = work.and_then(|work| self.works.root(work));
+        let now = in_hand.or(answered).or(held);
+        if now != held {
             thread.held_waits.clear();
         }
-        if thread.held.is_some() && thread.held_waits.len() < MOST_HELD {
+        thread.held = now;
+        if now.is_some() && thread.held_waits.len() < MOST_HELD {
             thread.held_waits.append(&mut thread.run);
             thread.held_waits.push(wait.clone());
         }
@@ -192,11 +213,12 @@ impl Requests {
             thread.handed_on.push(work);
         }
         thread.owner = Some(work);
-        thread.handed = true;
+        thread.hand_over(true);
         let as_result = self.works.get(work).is_some_and(|work| work.proven);
         if let Some(woken) = self.threads.get_mut(&slice.length) {
             woken.given = Some(Handed {
                 of: work,
+                by: slice.tid,
                 as_result,
             });
         }

@@ -76,6 +76,8 @@ pub(super) enum Held {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Handed {
     pub(super) of: WorkId,
+    /// The thread that does.
+    pub(super) by: u32,
     /// It had asked another server by then: what it hands over is what came of that.
     pub(super) as_result: bool,
 }
@@ -92,6 +94,8 @@ pub(super) struct Work {
     pub(super) touched: u64,
     /// Of nobody's: since when its thread was busy with other work, and when it began with this.
     pub(super) busy: Option<(u64, u64)>,
+    /// Of nobody's: its thread began with it right after a wait for sockets.
+    pub(super) from_sockets: bool,
     /// Of nobody's: it was handed over as a part of that, which its thread has still to show.
     pub(super) hint: Option<WorkId>,
     /// That had asked another server when it was handed over.
@@ -173,7 +177,7 @@ impl Works {
     /// A thread was handed this work. Until it shows for whom it really works, what it does is kept
     /// apart: another thread may have been quicker.
     pub(super) fn begin_handed(&mut self, handed: Handed, at: u64) -> WorkId {
-        let Handed { of, as_result } = handed;
+        let Handed { of, as_result, .. } = handed;
         let part = self.begin(None, at);
         if let Some(work) = self.works.get_mut(&part) {
             work.hint = Some(of);
