@@ -170,6 +170,15 @@ static __always_inline void blocks_at_lock(struct task_struct *task, struct thre
 	blocks_for_turn(task, t, m, SYSCALL_ARG0(regs));
 }
 
+/* It waits for something else. */
+static __always_inline void blocks_elsewhere(struct task_struct *task, struct thread *t,
+					     struct ts_meter *m)
+{
+	t->timed.in_vain = 0;
+	if (unlikely(t->turn.first))
+		settle_turn(task, t, m);
+}
+
 /* Whether the process that runs here can't know the futex at which the thread waits. */
 static __always_inline bool is_others_futex(struct task_struct *p, const struct thread *t)
 {

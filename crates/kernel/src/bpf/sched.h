@@ -181,8 +181,8 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *prev, bool 
 	t->now.blocked = m->pending = cause_of_block(prev, t, state);
 	if (m->pending == TS_LOCK)
 		blocks_at_lock(prev, t, m);
-	else if (unlikely(t->turn.first))
-		settle_turn(prev, t, m);
+	else
+		blocks_elsewhere(prev, t, m);
 	t->now.idle = !has_open(m);
 	m->since_ns = now;
 	m->seq++;

@@ -157,6 +157,7 @@ impl Requests {
                     peer: peer.address,
                     connection,
                     pid: slice.pid,
+                    received_by: slice.tid,
                     ready,
                     name,
                     encrypted,
@@ -164,6 +165,7 @@ impl Requests {
                     ..Request::default()
                 };
                 let work = self.works.begin(Some(request), slice.at);
+                thread.count_received();
                 if let Some(socket) = self.sockets.get_mut(&slice.socket) {
                     socket.open = Some(work);
                 }

@@ -2,7 +2,7 @@
 
 use tailscope_signals::slice::Slice;
 
-use super::item::Item;
+use super::item::{Item, Segment};
 use super::thread::Thread;
 use super::work::{Held, WorkId};
 use super::{DOUBTFUL_FROM_NS, Requests};
@@ -40,6 +40,7 @@ impl Requests {
         thread.owner = None;
         thread.after = Some(work);
         thread.handed = false;
+        thread.answered = thread.answered.saturating_add(1);
     }
 
     /// TCP had kept back the end of an answer. Until then the client waited for it.
@@ -125,7 +126,8 @@ impl Requests {
     fn waited_for(&self, thread: &Thread, owner: WorkId, work: WorkId) -> Option<(u64, u64)> {
         let of = self.works.get(owner)?;
         if of.busy.is_some() || of.hint.is_none() {
-            return of.busy;
+            let is_left = self.waits_for_workers(work);
+            return of.busy.map(|(since, began)| (if is_left { 0 } else { since }, began));
         }
         // Woken for another request, the thread took this one from a queue.
         let woken_for = self.works.woken_for(owner);
@@ -140,6 +142,10 @@ impl Requests {
             .run
             .first()
             .map_or(thread.run_from, |first| first.from);
+        if self.waits_for_workers(work) {
+            self.take_up(thread, work, from);
+            return;
+        }
         if thread.after.is_some() {
             self.queued_until(thread, work, thread.busy_since, from);
             return;
@@ -148,6 +154,33 @@ impl Requests {
             && let Some(of) = self.works.get_mut(work)
         {
             of.add(Item::Slice(segment));
+        }
+    }
+
+    /// Whether the work was left for threads that take it when they can, and none that waited for some was
+    /// woken: all were busy. A thread that sometimes answers itself may be any of a runtime's, and the work
+    /// may have waited for a timer.
+    fn waits_for_workers(&self, work: WorkId) -> bool {
+        let of = self.works.get(work);
+        let request = of.filter(|of| of.handed.is_empty() && !of.proven);
+        let request = request.and_then(|of| of.request.as_ref());
+        let by = request.and_then(|request| self.threads.get(&request.received_by));
+        by.is_some_and(|by| by.only_receives())
+    }
+
+    /// The thread has taken the work when it was done with its own, or came from a wait for data: what it did
+    /// and waited for since was for this.
+    fn take_up(&mut self, thread: &mut Thread, work: WorkId, from: u64) {
+        let mut did: Vec<Segment> = thread.held_waits.drain(..).collect();
+        thread.held = None;
+        let last = did.iter().rposition(Segment::is_for_data);
+        did.drain(..last.map_or(0, |last| last + 1));
+        let woke = thread.woke.take().filter(|_| thread.after.is_none());
+        did.splice(..0, woke);
+        let began = did.first().map_or(from, |first| first.from);
+        self.queued_until(thread, work, 0, began);
+        if let Some(of) = self.works.get_mut(work) {
+            did.into_iter().for_each(|part| of.add(Item::Slice(part)));
         }
     }
 

@@ -14,6 +14,10 @@ const RECENT: usize = 16;
 /// A thread that waits longer without work waits for some.
 const LONG_WAIT_NS: u64 = 500_000;
 
+/// So many requests show what a thread does with them, and so many are remembered.
+const LEAST_COUNTED: u16 = 8;
+const MOST_COUNTED: u16 = 256;
+
 /// To more threads a work is not handed in one slice.
 const MOST_HANDED_TO: u32 = 1 << 20;
 
@@ -73,6 +77,9 @@ pub(super) struct Thread {
     /// on with shows whether they were for that.
     pub(super) held: Option<WorkId>,
     pub(super) held_waits: Vec<Segment>,
+    /// How many requests it has received and answered, lately.
+    received: u16,
+    pub(super) answered: u16,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
     pub(super) woke: Option<Segment>,
     /// The latest time for which a signal, a tracer or the freezer stopped it.
@@ -105,6 +112,20 @@ impl Thread {
         } else {
             self.idle_votes -= 1;
         }
+    }
+
+    /// It has received a request.
+    pub(super) fn count_received(&mut self) {
+        if self.received >= MOST_COUNTED {
+            self.received /= 2;
+            self.answered /= 2;
+        }
+        self.received += 1;
+    }
+
+    /// Whether it leaves its requests to other threads.
+    pub(super) fn only_receives(&self) -> bool {
+        self.received >= LEAST_COUNTED && self.answered <= self.received / 16
     }
 
     /// It hands the work of its slice to another thread. `by_waking`: that may find nothing to do.

@@ -30,6 +30,9 @@ pub(super) struct Request {
     pub(super) connection: Option<i64>,
     pub(super) trace: Option<Trace>,
     pub(super) pid: u32,
+    /// The thread that received it.
+    pub(super) received_by: u32,
+    /// The thread and the CPU of its latest send.
     pub(super) tid: u32,
     pub(super) cpu: u16,
     pub(super) ready: u64,
