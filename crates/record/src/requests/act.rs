@@ -70,7 +70,7 @@ impl Requests {
         thread.after = None;
         thread.handed = false;
         thread.unproven = false;
-        thread.held = None;
+        thread.let_go();
         if !thread.pending.iter().any(|(of, _)| *of == work) {
             if thread.pending.len() >= MOST_WAITING {
                 thread.pending.pop_front();
@@ -316,6 +316,7 @@ impl Requests {
                 };
                 self.settle_pending(thread, work, slice.at);
                 thread.hand_over(false);
+                thread.passed_on = true;
                 thread.owner = Some(work);
                 let inbox = self.inboxes.entry(inbox).or_default();
                 if inbox.len() < MOST_WAITING {

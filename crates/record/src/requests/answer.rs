@@ -2,7 +2,7 @@
 
 use tailscope_signals::slice::Slice;
 
-use super::item::{Item, Segment};
+use super::item::Item;
 use super::thread::Thread;
 use super::work::{Held, WorkId};
 use super::{DOUBTFUL_FROM_NS, Requests};
@@ -67,6 +67,9 @@ impl Requests {
                 } else if let Some((since, began)) = self.waited_for(thread, owner, work) {
                     self.queued_until(thread, work, since, began);
                 }
+                if self.works.woken_for(owner) != Some(work) {
+                    self.goes_on_itself(owner);
+                }
                 self.works.merge(owner, work);
             }
             Some(owner) => {
@@ -89,12 +92,13 @@ impl Requests {
             None => self.claim_back(thread, work),
         }
         self.deliver(thread, Some(work), at);
+        thread.let_go();
     }
 
     /// The thread goes on with the work that it had in hand when it waited: that was the work's wait. False
     /// if it had another.
     pub(super) fn keep_held(&mut self, thread: &mut Thread, work: WorkId) -> bool {
-        let held = thread.held.take().and_then(|held| self.works.root(held));
+        let held = thread.held.and_then(|held| self.works.root(held));
         let may_have_asked = self.works.may_have_asked(work);
         let Some(of) = self.works.get_mut(work).filter(|_| held == Some(work)) else {
             return false;
@@ -104,15 +108,15 @@ impl Requests {
             true => Item::Tail,
             false => Item::Slice,
         };
-        let waits = thread.held_waits.drain(..);
-        waits.for_each(|wait| of.add(as_item(wait)));
+        let waits = thread.take_waits();
+        waits.into_iter().for_each(|wait| of.add(as_item(wait)));
         true
     }
 
     /// Whether the thread had this work in hand when it was woken for `owner`. Its wait was the work's.
     fn goes_on_with(&mut self, thread: &mut Thread, owner: WorkId, work: WorkId) -> bool {
         if self.works.woken_for(owner) == Some(work) {
-            thread.held = None;
+            thread.let_go();
         }
         let goes_on = self.keep_held(thread, work);
         if goes_on && let Some(of) = self.works.get_mut(owner) {
@@ -171,10 +175,7 @@ impl Requests {
     /// The thread has taken the work when it was done with its own, or came from a wait for data: what it did
     /// and waited for since was for this.
     fn take_up(&mut self, thread: &mut Thread, work: WorkId, from: u64) {
-        let mut did: Vec<Segment> = thread.held_waits.drain(..).collect();
-        thread.held = None;
-        let last = did.iter().rposition(Segment::is_for_data);
-        did.drain(..last.map_or(0, |last| last + 1));
+        let mut did = thread.take_waits_at_work();
         let woke = thread.woke.take().filter(|_| thread.after.is_none());
         did.splice(..0, woke);
         let began = did.first().map_or(from, |first| first.from);

@@ -27,7 +27,7 @@ impl Requests {
         self.settle_pending(thread, work, slice.at);
         thread.owner = Some(work);
         thread.handed = false;
-        thread.held = None;
+        thread.let_go();
         if let Some(of) = self.works.get_mut(work) {
             of.proven = true;
         }
@@ -79,14 +79,22 @@ impl Requests {
     }
 
     /// The thread does something of which only a later send can say for whom it is.
-    fn begin_nobodys(&mut self, thread: &Thread, at: u64) -> WorkId {
-        let began = thread.run.first().map_or(at, |first| first.from);
+    fn begin_nobodys(&mut self, thread: &mut Thread, at: u64) -> WorkId {
+        let has_in_hand = thread.held.is_some_and(|held| self.works.is_live(held));
+        let waits = match has_in_hand {
+            true => Vec::new(), // whether it goes on with that shows later
+            false => thread.take_waits_at_work(),
+        };
+        let began = waits.iter().chain(&thread.run).next();
+        let began = began.map_or(at, |first| first.from);
         let work = self.works.begin(None, at);
         if let Some(of) = self.works.get_mut(work) {
-            of.busy = thread.after.map(|_| (thread.busy_since, began));
+            let was_busy = thread.after.is_some() || thread.passed_on;
+            of.busy = was_busy.then_some((thread.busy_since, began));
             let woke = thread.woke.clone().filter(|_| thread.after.is_none());
             of.from_sockets = woke.is_some();
-            woke.into_iter().for_each(|woke| of.add(Item::Slice(woke)));
+            let parts = woke.into_iter().chain(waits);
+            parts.for_each(|part| of.add(Item::Slice(part)));
         }
         work
     }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use tailscope_signals::abi;
 use tailscope_signals::slice::{Share, Shares};
 
 /// A time of a thread, with what its meter grew by.
@@ -15,12 +14,6 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Whether it has a wait for sockets in it.
-    pub(super) fn is_for_data(&self) -> bool {
-        let mut shares = self.shares.iter();
-        shares.any(|share| u32::from(share.cause) == abi::TS_NETWORK)
-    }
-
     /// What of it lies after that moment, with a like part of its causes.
     pub(super) fn after(&self, from: u64) -> Self {
         let from = from.clamp(self.from, self.to);

@@ -14,6 +14,9 @@ const RECENT: usize = 16;
 /// A thread that waits longer without work waits for some.
 const LONG_WAIT_NS: u64 = 500_000;
 
+/// The most waits, and times in between, of which a thread has yet to show for what they were.
+const MOST_HELD: usize = 64;
+
 /// So many requests show what a thread does with them, and so many are remembered.
 const LEAST_COUNTED: u16 = 8;
 const MOST_COUNTED: u16 = 256;
@@ -53,6 +56,8 @@ pub(super) struct Thread {
     pub(super) busy_since: u64,
     /// Its slice follows the end of this work, without a wait in between.
     pub(super) after: Option<WorkId>,
+    /// It has passed on what it did for some work since it waited for something to do.
+    pub(super) passed_on: bool,
     /// It has handed the work of its slice to another thread.
     pub(super) handed: bool,
     /// To so many that it woke, of which none has shown that it was woken for something else.
@@ -71,12 +76,12 @@ pub(super) struct Thread {
     pub(super) unproven: bool,
     /// What it was handed while it waited.
     pub(super) given: Option<Handed>,
-    /// Which thread handed it the work of its slice, as long as that is `unproven`.
-    pub(super) given_by: u32,
-    /// What it had in hand when it waited, and those waits with what it did in between. Only what it goes
-    /// on with shows whether they were for that.
+    /// What it had in hand when it waited; `None`: nothing that is known.
     pub(super) held: Option<WorkId>,
-    pub(super) held_waits: Vec<Segment>,
+    /// Those waits with what it did in between. Only what it goes on with shows for what they were.
+    waits: Vec<Segment>,
+    /// How many of them end with the latest in which it waited for something to do.
+    idle_waits: usize,
     /// How many requests it has received and answered, lately.
     received: u16,
     pub(super) answered: u16,
@@ -112,6 +117,45 @@ impl Thread {
         } else {
             self.idle_votes -= 1;
         }
+    }
+
+    /// It has waited, with this work in hand or with none that is known. `is_idle`: where it waits for
+    /// something to do.
+    pub(super) fn hold(&mut self, work: Option<WorkId>, wait: Segment, is_idle: bool) {
+        self.passed_on &= !is_idle;
+        if (work.is_some() && work != self.held) || (work.is_none() && is_idle) {
+            self.let_go();
+        }
+        self.held = work;
+        if (work.is_some() || !is_idle) && self.waits.len() < MOST_HELD {
+            self.waits.append(&mut self.run);
+            self.waits.push(wait);
+            if is_idle {
+                self.idle_waits = self.waits.len();
+            }
+        }
+    }
+
+    /// Its waits so far were not for what it goes on with.
+    pub(super) fn let_go(&mut self) {
+        self.held = None;
+        self.waits.clear();
+        self.idle_waits = 0;
+    }
+
+    /// All of its waits, and what it did in between.
+    pub(super) fn take_waits(&mut self) -> Vec<Segment> {
+        self.idle_waits = 0;
+        self.held = None;
+        std::mem::take(&mut self.waits)
+    }
+
+    /// The same since it waited for something to do.
+    pub(super) fn take_waits_at_work(&mut self) -> Vec<Segment> {
+        let from = self.idle_waits.min(self.waits.len());
+        let waits = self.waits.split_off(from);
+        self.let_go();
+        waits
     }
 
     /// It has received a request.

@@ -6,12 +6,10 @@ use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 use super::Requests;
 use super::item::Segment;
 use super::thread::{Thread, Wait, since_waking};
-use super::work::Handed;
+use super::work::{Handed, WorkId};
 
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
-/// The most waits of a thread with a request in hand that are remembered.
-const MOST_HELD: usize = 64;
 
 impl Requests {
     /// The thread leaves its CPU. If it can't go on: what it did so far is known to be its owner's; what the wait is, only
@@ -21,18 +19,17 @@ impl Requests {
         if u32::from(cause) == abi::TS_PREEMPTED {
             return;
         }
-        let owner = thread.owner;
-        if owner.is_some() {
+        if let Some(owner) = thread.owner {
             // It was woken for work that another thread has taken.
             let found_nothing = thread.unproven && thread.is_idle_at(slice.since);
             if found_nothing {
                 thread.handed = true;
-                self.goes_on_itself(thread);
+                self.goes_on_itself(owner);
             }
-            self.deliver(thread, owner, slice.at);
+            self.deliver(thread, Some(owner), slice.at);
             let for_lock = u32::from(cause) == abi::TS_LOCK && thread.idle_at != 0;
             let is_left = thread.handed && (!for_lock || thread.is_idle_at(slice.since));
-            if let Some(of) = owner.and_then(|owner| self.works.get_mut(owner)) {
+            if let Some(of) = self.works.get_mut(owner) {
                 of.is_left |= is_left;
             }
         }
@@ -46,12 +43,14 @@ impl Requests {
         thread.given = None;
     }
 
-    /// The thread found nothing to do: so the one that woke it goes on with its work. Who takes work from
-    /// a queue may wake the next one that waits there.
-    fn goes_on_itself(&mut self, thread: &Thread) {
-        let hint = thread.owner.and_then(|owner| self.works.get(owner)?.hint);
-        let of = hint.and_then(|hint| self.works.root(hint));
-        let Some(by) = self.threads.get_mut(&thread.given_by) else {
+    /// What was handed over was nothing to do, or something else: so the thread that did so goes on with its
+    /// work. Who takes work from a queue may wake the next one that waits there.
+    pub(super) fn goes_on_itself(&mut self, part: WorkId) {
+        let Some((of, by)) = self.works.get(part).and_then(|part| part.hint.zip(part.by)) else {
+            return;
+        };
+        let of = self.works.root(of);
+        let Some(by) = self.threads.get_mut(&by) else {
             return;
         };
         if of.is_none() || by.owner.and_then(|owner| self.works.root(owner)) != of {
@@ -105,17 +104,18 @@ impl Requests {
             abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
             abi::TS_NETWORK if works_on && waited.sends => thread.add(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
-                self.hold(thread, &wait);
+                let is_lock = u32::from(cause) == abi::TS_LOCK;
+                let is_network = u32::from(cause) == abi::TS_NETWORK;
+                let is_idle = is_network || (is_lock && thread.is_idle_at(waited.futex));
+                self.hold(thread, wait.clone(), is_idle || thread.given.is_some());
                 self.settle_all(thread, waited.since);
                 let given = thread.given.take();
                 thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
-                thread.given_by = given.map_or(0, |given| given.by);
                 thread.handed = false;
-                let is_lock = u32::from(cause) == abi::TS_LOCK;
                 let in_between = match thread.owner {
                     Some(_) => false,
                     None if is_lock => thread.idle_at != 0 && !thread.is_idle_at(waited.futex),
-                    None => waited.receives,
+                    None => waited.receives || !is_network,
                 };
                 if !in_between {
                     thread.busy_since = woken;
@@ -144,21 +144,13 @@ impl Requests {
 
     /// A thread with work in hand may wait for its own sake, as for a lock of a database or a timeout, and
     /// so may one that has sent a part of its answer: only what it goes on with shows that.
-    fn hold(&self, thread: &mut Thread, wait: &Segment) {
+    fn hold(&self, thread: &mut Thread, wait: Segment, is_idle: bool) {
         let in_hand = thread.owner.and_then(|owner| self.works.woken_for(owner));
         let in_hand = in_hand.filter(|of| self.works.is_live(*of) && !self.works.is_nobodys(*of));
         let answered = thread.after.filter(|_| thread.owner.is_none());
         let answered = answered.and_then(|work| self.works.root(work));
         let held = thread.held.and_then(|work| self.works.root(work));
-        let now = in_hand.or(answered).or(held);
-        if now != held {
-            thread.held_waits.clear();
-        }
-        thread.held = now;
-        if now.is_some() && thread.held_waits.len() < MOST_HELD {
-            thread.held_waits.append(&mut thread.run);
-            thread.held_waits.push(wait.clone());
-        }
+        thread.hold(in_hand.or(answered).or(held), wait, is_idle);
     }
 
     /// What the thread has not gone on with waits for something else since it blocked.

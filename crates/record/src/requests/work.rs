@@ -101,6 +101,8 @@ pub(super) struct Work {
     pub(super) from_sockets: bool,
     /// Of nobody's: it was handed over as a part of that, which its thread has still to show.
     pub(super) hint: Option<WorkId>,
+    /// The thread that did.
+    pub(super) by: Option<u32>,
     /// That had asked another server when it was handed over.
     pub(super) is_result: bool,
     /// It has asked another server, so its thread does work for somebody.
@@ -180,10 +182,11 @@ impl Works {
     /// A thread was handed this work. Until it shows for whom it really works, what it does is kept
     /// apart: another thread may have been quicker.
     pub(super) fn begin_handed(&mut self, handed: Handed, at: u64) -> WorkId {
-        let Handed { of, as_result, .. } = handed;
+        let Handed { of, by, as_result } = handed;
         let part = self.begin(None, at);
         if let Some(work) = self.works.get_mut(&part) {
             work.hint = Some(of);
+            work.by = Some(by);
             work.is_result = as_result;
         }
         self.keep_part(of, part);

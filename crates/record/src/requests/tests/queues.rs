@@ -1,0 +1,133 @@
+//! An event loop and its workers, which take work from a queue: whom they wake, and what they wait for.
+
+use tailscope_signals::abi;
+use tailscope_signals::slice::{Act, Peer, Role};
+
+use super::{Finished, LOCK, NETWORK, Script, parts};
+
+const SLEEP: u8 = abi::TS_SLEEP as u8;
+/// The loop's end of a pair of sockets, and the workers'.
+const LOOPS: u64 = 20;
+const WORKERS: u64 = 21;
+
+/// A loop (1) that has just received a request on the socket 5, and two workers (2, 3).
+fn received() -> Script {
+    let mut script = Script::default();
+    script.block(1, 1, NETWORK).block(1, 2, LOCK).block(1, 3, LOCK);
+    for (socket, own, peer) in [(LOOPS, 1, 2), (WORKERS, 2, 1)] {
+        script.entry(2, 4, Act::Socket(Role::Internal), |slice| {
+            slice.socket = socket;
+            slice.peer = Some(Box::new(Peer {
+                unix: Some((own, peer)),
+                ..Peer::default()
+            }));
+        });
+    }
+    script
+        .run(1100, 1, NETWORK, 1100)
+        .on(1110, 1, Act::Receive(Role::Server), 5, 1100);
+    script
+}
+
+impl Script {
+    /// A worker has a result, of which the loop makes the answer on that socket.
+    fn result(&mut self, at: u64, worker: u32, socket: u64) -> &mut Self {
+        self.on(at, worker, Act::Send(Role::Internal), WORKERS, 0)
+            .run(at + 10, 1, NETWORK, at)
+            .on(at + 20, 1, Act::Receive(Role::Internal), LOOPS, at)
+            .on(at + 50, 1, Act::Send(Role::Server), socket, 0)
+            .block(at + 60, 1, NETWORK)
+    }
+
+    fn sleeps(&mut self, from: u64, to: u64, tid: u32) -> &mut Self {
+        self.block(from, tid, SLEEP).run_with(to, tid, SLEEP, to - from)
+    }
+}
+
+fn of_socket_5(finished: &[Finished]) -> &Finished {
+    let longest = finished.iter().max_by_key(|of| of.row.wall);
+    longest.expect("a request")
+}
+
+fn slept(finished: &Finished) -> u64 {
+    finished.row.ns[abi::TS_SLEEP as usize] / 1000
+}
+
+#[test]
+fn a_worker_whose_helper_finds_nothing_has_not_handed_its_work_over() {
+    let mut script = received();
+    script
+        .wake(1115, 1, 2)
+        .block(1120, 1, NETWORK)
+        .run(1130, 2, LOCK, 1115)
+        .wake(1135, 2, 3)
+        .run(1140, 3, LOCK, 1135)
+        .sleeps(1150, 7150, 2)
+        .result(7200, 2, 5)
+        .block(7300, 2, LOCK);
+    // The helper's wait for something to do goes on before the worker's sleep ends.
+    script.entry(1160, 3, Act::Block(LOCK), |slice| slice.since = 0x1000);
+    let finished = script.finish();
+    assert_eq!(slept(&finished[0]), 6000, "{finished:?}");
+    assert_eq!(parts(&finished[0])[3], 0);
+}
+
+#[test]
+fn a_worker_whose_helper_takes_another_request_has_not_handed_its_work_over() {
+    let mut script = received();
+    script
+        .on(1112, 1, Act::Receive(Role::Server), 6, 1100)
+        .wake(1115, 1, 2)
+        .block(1120, 1, NETWORK)
+        .run(1130, 2, LOCK, 1115)
+        .wake(1135, 2, 3)
+        .run(1140, 3, LOCK, 1135)
+        .result(1200, 3, 6)
+        .block(1300, 3, LOCK)
+        .sleeps(1310, 7310, 2)
+        .result(7400, 2, 5);
+    let finished = script.finish();
+    assert_eq!(slept(of_socket_5(&finished)), 6000, "{finished:?}");
+    assert_eq!(parts(of_socket_5(&finished))[3], 0);
+}
+
+#[test]
+fn a_request_that_a_worker_takes_without_a_wait_has_queued_until_then() {
+    let mut script = received();
+    script
+        .wake(1115, 1, 2)
+        .on(1120, 1, Act::Receive(Role::Server), 6, 1100)
+        .block(1130, 1, NETWORK)
+        .run(1140, 2, LOCK, 1115)
+        .result(4000, 2, 5)
+        // The loop has answered, and the worker has gone on at once.
+        .sleeps(4100, 9100, 2)
+        .result(9200, 2, 6);
+    let finished = script.finish();
+    let other = of_socket_5(&finished);
+    assert_eq!(slept(other), 5000, "{finished:?}");
+    let [wall, queue, _, unknown] = parts(other);
+    assert_eq!((wall, unknown), (8150, 0), "{other:?}");
+    assert!(queue > 2500, "{queue}");
+}
+
+#[test]
+fn what_a_thread_receives_that_never_answers_waits_for_others() {
+    let mut script = received();
+    script.block(1120, 1, NETWORK);
+    for turn in 1..20 {
+        let at = turn * 100_000;
+        script
+            .run(at, 1, NETWORK, at)
+            .on(at + 10, 1, Act::Receive(Role::Server), 6, at)
+            .block(at + 20, 1, NETWORK)
+            // The worker comes from its own wait for data, to which none came.
+            .block(at + 30, 2, NETWORK)
+            .run(at + 5030, 2, NETWORK, at + 5030)
+            .on(at + 5100, 2, Act::Send(Role::Server), 6, 0);
+    }
+    let last = script.finish().pop().expect("a request");
+    let [wall, queue, _, unknown] = parts(&last);
+    assert_eq!((wall, unknown), (5100, 0), "{last:?}");
+    assert!(queue > 4900, "{queue}");
+}
