@@ -158,45 +158,34 @@ static __always_inline __u16 stopper(struct task_struct *p, const struct thread 
 	return process ? process->stopper : WHO_NOBODY;
 }
 
-/* The thread waits for a lock: what its end can show. */
-static __always_inline void blocks_at_lock(struct task_struct *task, struct thread *t,
-					   struct ts_meter *m)
-{
-	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
-
-	if (t->contended)
-		return;
-	waits_at_futex(t, SYSCALL_ARG0(regs), SYSCALL_ARG3(regs) != 0);
-	blocks_for_turn(task, t, m, SYSCALL_ARG0(regs));
-}
-
-/* It waits for something else. */
+/* It waits for something else than a lock. */
 static __always_inline void blocks_elsewhere(struct task_struct *task, struct thread *t,
 					     struct ts_meter *m)
 {
-	t->timed.in_vain = 0;
 	if (unlikely(t->turn.first))
 		settle_turn(task, t, m);
 }
 
-/* Whether the process that runs here can't know the futex at which the thread waits. */
-static __always_inline bool is_others_futex(struct task_struct *p, const struct thread *t)
-{
-	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(p);
-
-	return !t->contended && SYSCALL_ARG1(regs) & FUTEX_PRIVATE_FLAG &&
-	       bpf_get_current_task_btf()->tgid != p->tgid;
-}
+#define FUTEX_PRIVATE_FLAG 128
 
 /* Puts down a wait for a lock, which ends. */
 static __always_inline void charge_lock(struct task_struct *p, struct thread *t, struct ts_meter *m,
 					__u64 ns)
 {
-	__u16 who = is_others_futex(p, t) ? WHO_INTERRUPT : releaser(t);
+	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(p);
+	bool at_futex = !t->contended, timed = SYSCALL_ARG3(regs) != 0;
+	bool is_foreign = bpf_get_current_task_btf()->tgid != p->tgid;
+	__u16 who;
 
+	/* Of a futex of a process alone, others know nothing: an interrupt has come in between. */
+	if (at_futex && is_foreign && SYSCALL_ARG1(regs) & FUTEX_PRIVATE_FLAG)
+		who = WHO_INTERRUPT;
+	else
+		who = releaser(t);
 	if (t->turn.waits) {
 		charge_turn(p, t, m, m->since_ns, who < WHO_THREAD ? 0 : who);
-	} else if (slept_at_futex(t, who >= WHO_THREAD)) {
+	} else if (at_futex && timed && who < WHO_THREAD) {
+		/* Libraries sleep that way: Thread.sleep in Java, sleep in Ruby. */
 		t->now.blocked = TS_SLEEP;
 		charge_to(m, TS_SLEEP, ns, WHO_INTERRUPT);
 	} else {

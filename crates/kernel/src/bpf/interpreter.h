@@ -12,13 +12,15 @@
 #define TAILSCOPE_INTERPRETER_H
 
 #include "blame.h"
-#include "futex.h"
 #include "meters.h"
 
 /* So many episodes after the first of a wait belong to it. */
 #define MOST_ASKED 0x8000
 /* The low half of `first` is the number of an episode. */
 #define TURN_UNSETTLED 0x10000u
+
+/* A thread that asks for its turn again does so before it has run for so long. */
+#define ASKS_WITHIN_NS 50000
 
 static __always_inline struct process *process_of(struct task_struct *task)
 {
@@ -109,13 +111,14 @@ static __always_inline bool is_interpreters(const struct process *process, __u64
 
 /* The thread waits for a lock: whether for its turn, and whether it goes on with such a wait. */
 static __noinline int blocks_for_turn(struct task_struct *task, struct thread *t,
-				      struct ts_meter *m, __u64 futex)
+				      struct ts_meter *m)
 {
-	struct process *process = process_of(task);
-	bool waits = process && is_interpreters(process, futex);
+	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
+	struct process *process = t->contended ? NULL : process_of(task);
+	bool waits = process && is_interpreters(process, SYSCALL_ARG0(regs));
 
 	t->turn.waits = waits;
-	if (waits && tries_again(t))
+	if (waits && t->now.out - t->now.in < ASKS_WITHIN_NS)
 		return 0;
 	if (t->turn.first)
 		settle_turn(task, t, m);

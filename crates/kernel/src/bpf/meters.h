@@ -72,13 +72,6 @@ struct turn_wait {
 	__u64 since; /* the begin of that */
 };
 
-/* A thread's waits at futexes with a timeout, by their addresses; 0: none. */
-struct timed_wait {
-	__u64 now;
-	__u64 in_vain; /* the latest, if the timeout ended it */
-	__u64 again;   /* one at which it waited again at once: so for a lock */
-};
-
 struct thread {
 	__u32 map;	    /* 0: gone */
 	__u32 slot;	    /* of that map */
@@ -94,7 +87,6 @@ struct thread {
 	__u32 off_cpu_count; /* how many times it was off the CPU */
 	__u64 ran_since;     /* its latest block ended, and it got a CPU */
 	struct turn_wait turn;
-	struct timed_wait timed;
 	struct off_cpu now; /* the time off the CPU that goes on */
 	struct off_cpu last[OFF_CPU_INTERVALS];
 	struct served served[SERVED]; /* each shorter than the one before it */

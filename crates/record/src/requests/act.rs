@@ -80,8 +80,8 @@ impl Requests {
         had_cpu_from
     }
 
-    /// The thread was woken by one that waits for data of all connections and receives none itself: what
-    /// both have done since this came was for it.
+    /// The thread was woken by one that waits for data of all connections and serves none itself: what both
+    /// have done since this came was for it. A thread of a runtime may do any other work in between.
     fn take_dispatched(&mut self, thread: &Thread, work: WorkId, ready: u64) {
         let woken = thread.owner.filter(|_| thread.unproven);
         let part = woken.and_then(|part| self.works.get(part));
@@ -89,7 +89,9 @@ impl Requests {
             return;
         };
         let by = part.hint.and_then(|by| self.works.get(by));
-        let Some(by) = by.filter(|by| by.from_sockets && !by.proven) else {
+        let waker = part.by.and_then(|by| self.threads.get(&by));
+        let only_waits = waker.is_some_and(|waker| waker.serves_nobody());
+        let Some(by) = by.filter(|by| only_waits && by.from_sockets && !by.proven) else {
             return;
         };
         let items = by.items.iter().chain(&part.items);

@@ -131,7 +131,9 @@ impl Requests {
         let of = self.works.get(owner)?;
         if of.busy.is_some() || of.hint.is_none() {
             let is_left = self.waits_for_workers(work);
-            return of.busy.map(|(since, began)| (if is_left { 0 } else { since }, began));
+            return of
+                .busy
+                .map(|(since, began)| (if is_left { 0 } else { since }, began));
         }
         // Woken for another request, the thread took this one from a queue.
         let woken_for = self.works.woken_for(owner);

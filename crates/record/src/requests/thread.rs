@@ -172,6 +172,11 @@ impl Thread {
         self.received >= LEAST_COUNTED && self.answered <= self.received / 16
     }
 
+    /// Whether it neither receives nor answers requests.
+    pub(super) fn serves_nobody(&self) -> bool {
+        self.received == 0 && self.answered == 0
+    }
+
     /// It hands the work of its slice to another thread. `by_waking`: that may find nothing to do.
     pub(super) fn hand_over(&mut self, by_waking: bool) {
         if !self.handed {

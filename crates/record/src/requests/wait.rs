@@ -57,7 +57,9 @@ impl Requests {
             return;
         }
         by.take_back();
-        if !by.handed && let Some(of) = of.and_then(|of| self.works.get_mut(of)) {
+        if !by.handed
+            && let Some(of) = of.and_then(|of| self.works.get_mut(of))
+        {
             of.is_left = false;
         }
     }

@@ -13,7 +13,10 @@ const WORKERS: u64 = 21;
 /// A loop (1) that has just received a request on the socket 5, and two workers (2, 3).
 fn received() -> Script {
     let mut script = Script::default();
-    script.block(1, 1, NETWORK).block(1, 2, LOCK).block(1, 3, LOCK);
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .block(1, 3, LOCK);
     for (socket, own, peer) in [(LOOPS, 1, 2), (WORKERS, 2, 1)] {
         script.entry(2, 4, Act::Socket(Role::Internal), |slice| {
             slice.socket = socket;
@@ -40,7 +43,8 @@ impl Script {
     }
 
     fn sleeps(&mut self, from: u64, to: u64, tid: u32) -> &mut Self {
-        self.block(from, tid, SLEEP).run_with(to, tid, SLEEP, to - from)
+        self.block(from, tid, SLEEP)
+            .run_with(to, tid, SLEEP, to - from)
     }
 }
 
