@@ -22,7 +22,7 @@ SERVER = Path(installed.LAB.parent.parent) / "lab" / "truth" / "crowdserver.py"
 REQUEST = b"GET /w HTTP/1.1\r\nHost: lab\r\n\r\n"
 #: What fills the rings of all CPUs (1 MiB each at most) while nobody reads them, and more; and how
 #: often. Each time it is chance whether a request has begun that does not end.
-FLOOD, ROUNDS = 12_000, 6
+FLOOD, ROUNDS = 20_000, 6
 #: Between two requests of a connection that does not flood: far longer than any of them takes.
 THINKS_S = 0.05
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ from truth.waitserver import REPORT_S, WAIT_S
 
 pytestmark = pytest.mark.measures
 
-SERVER = Path(installed.LAB.parent.parent) / "lab" / "truth" / "waitserver.py"
+TRUTH = Path(installed.LAB.parent.parent) / "lab" / "truth"
+SERVER, OFFLOADS = TRUTH / "waitserver.py", TRUTH / "offloadserver.py"
 #: What requests of a path wait for.
 WAITS = {
     "/pieces": ("network",),
@@ -32,6 +34,12 @@ EACH = 30
 TURN_S = 0.005
 
 
+def whole(answer: bytes) -> int:
+    """How long an answer is, once its head is there."""
+    head = answer.split(b"\r\n\r\n")[0]
+    return len(head) + 4 + int(head.split(b"Content-Length: ")[1])
+
+
 def ask(connection: socket.socket, path: str) -> None:
     """Asks, in two pieces where the path says so, and takes the whole answer."""
     text = f"GET {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode()
@@ -41,7 +49,7 @@ def ask(connection: socket.socket, path: str) -> None:
         time.sleep(WAIT_S)
         connection.sendall(text[first:])
     answer = b""
-    while not answer.endswith(b"okok"):
+    while b"\r\n\r\n" not in answer or len(answer) < whole(answer):
         more = connection.recv(4096)
         assert more, answer
         answer += more
@@ -104,3 +112,45 @@ def test_a_turn_in_the_interpreter_is_a_lock_and_no_handing_over(
     waits = [by for wall, lock, by in slow if lock > 0.8 * wall]
     assert len(waits) > 0.9 * len(slow), slow
     assert sum((by or "").endswith("/report (GIL)") for by in waits) > 0.8 * len(waits), slow
+
+
+def ask_until(stop: threading.Event, port: int) -> None:
+    with connect(port) as connection:
+        while not stop.wait(0.001):
+            ask(connection, "/now")
+
+
+def test_a_thread_that_wakes_the_next_one_sleeps_for_its_own_request(
+    record: Callable[..., Recorder], folder: Path
+) -> None:
+    port, stop = free_port(), threading.Event()
+    with Started([*favoured(), sys.executable, OFFLOADS, port]) as server:
+        until(lambda: answers(port) or not server.runs, "the server serves its port")
+        assert server.runs, server.wait()
+        others = [threading.Thread(target=ask_until, args=(stop, port)) for _ in range(3)]
+        with connect(port) as connection:
+            for other in others:
+                other.start()
+            try:
+                for _ in range(EACH):  # until it has all of its threads
+                    ask(connection, "/sleep")
+                recorder = record("-p", server.pid).ready()
+                for _ in range(2 * EACH):
+                    ask(connection, "/sleep")
+            finally:
+                stop.set()
+                for other in others:
+                    other.join()
+        recorder.interrupt().clean()
+    ledger.check_books(folder / "ledger")
+    rows = ledger.query(
+        folder / "ledger",
+        "SELECT wall_ns - runqueue_ns - preempted_ns, sleep_ns, sleep_by, unknown_ns FROM spans "
+        "WHERE span = 'GET /sleep' ORDER BY start_ns",
+    )
+    assert len(rows) == 2 * EACH, rows
+    slept = [
+        by for wall, sleep, by, unknown in rows if sleep > WAIT_S * 9e8 and unknown < wall / 10
+    ]
+    assert len(slept) > 0.9 * len(rows), rows
+    assert slept.count("(interrupt)") > 0.9 * len(slept), slept

@@ -20,6 +20,7 @@ from tailscope.engines.connect import connect
 from tailscope.engines.overview import look_over
 from tailscope.engines.sample import Sample
 from tailscope.engines.spans import Spans, spans_named
+from tailscope.ledger.ledger import CHAIN
 from tailscope.statistics import answers, counterfactual, replay
 from tailscope.statistics.counterfactual import Baseline
 from tailscope.statistics.explanation import Explanation
@@ -420,3 +421,31 @@ def test_requests_that_leave_their_thread_occupy_none(make: Make, cause: str) ->
     waiting, places = replayed_whole(ledger).queues
     assert places.late.any()
     assert not waiting.rows.values[cause].any()
+
+
+def handed_on(slow: float) -> dict[str, np.ndarray]:
+    """A thread polls for the data of all, and is now and then off its CPU with a slow request.
+    Another thread then takes what came in that time, all at once."""
+    rng, requests = np.random.default_rng(5), 20_000
+    ready = np.sort(rng.integers(0, requests * MILLISECOND, requests)).tolist()
+    work = rng.integers(40_000, 60_000, requests).tolist()
+    waits = np.where(rng.random(requests) < slow, 6 * MILLISECOND, 0).tolist()
+    busy_until, rows = 0, []
+    for at, needs, waited in zip(ready, work, waits, strict=True):
+        begun = max(at, busy_until)
+        end = begun + needs + waited
+        polls = begun == at or waited > 0
+        busy_until = end if polls else busy_until
+        rows.append((START_NS + at, end - at, waited, int(waited > 0), begun - at, 2 - polls, 1))
+    names = ("start_ns", "wall_ns", "runqueue_ns", "runqueue_n", "queue_ns", "tid", "pid")
+    return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
+
+
+def test_what_another_thread_takes_has_waited_for_the_one_that_polls(make: Make) -> None:
+    truth = float(np.quantile(handed_on(slow=0)["wall_ns"], 0.99))
+    ledger = make(**handed_on(slow=0.03))
+    chain = ", ".join(f"NULL::BIGINT AS {name}" for name in CHAIN)
+    rewrite(ledger, f"SELECT *, {chain} FROM {{rows}}")
+    found = explained(ledger)
+    assert found.at_target.ns > 50 * truth
+    assert predicted(found, "runqueue") == pytest.approx(truth, rel=0.2)

@@ -71,8 +71,9 @@ def several(explanation: Explanation) -> str:
     fixable = tuple(cause.name for cause in named if cause.name != RUNNING)
     for step in explanation.together:
         if set(step.causes) == set(fixable):
-            both = "both" if len(fixable) == 2 else "all three"
-            return f"{text}; without {both} it would be {duration(step.predicted.ns)}"
+            all_named = "both" if len(fixable) == 2 else "all three"
+            removed = all_named if len(fixable) == len(named) else " and ".join(fixable)
+            return f"{text}; without {removed} it would be {duration(step.predicted.ns)}"
     return text
 
 

@@ -54,6 +54,8 @@ class Answers:
     #: Whether all that a request waited behind others is its `queue`: with `request` spans, whose
     #: other waits may have been elsewhere than on the thread that answered.
     followed: bool = False
+    #: How long each was on a thread that was not the one it waited for, ns; None: none was.
+    elsewhere: Times | None = None
 
     def where(self, chosen: Flags) -> Answers:
         """Some of the rows."""
@@ -66,6 +68,7 @@ class Answers:
             opened=self.opened[chosen],
             row=self.row[chosen],
             kind=self.kind[chosen],
+            elsewhere=None if self.elsewhere is None else self.elsewhere[chosen],
         )
 
     def more(self, fix: Fix) -> dict[str, Times]:
@@ -89,6 +92,8 @@ class Answers:
     def end(self) -> Times:
         """Since when each no longer occupied its thread."""
         end = self.start + self.rows.wall - some(self.rows.values, (AFTER,), len(self.start))
+        if self.elsewhere is not None:
+            end = end - self.elsewhere
         return np.maximum(end, self.ready)
 
     def late(self) -> Times:

@@ -58,6 +58,7 @@ from tailscope.statistics.answers import (
     some,
     usual_by_kind,
 )
+from tailscope.statistics.takers import waited_for
 from tailscope.statistics.time_windows import TimeWindows
 from tailscope.statistics.transfer import transferred
 
@@ -151,6 +152,9 @@ class Queued:
         gone = sum(more.values(), np.zeros_like(wall))
         off_gain = some(more, OFF_CPU, len(wall))
         aside_gain = some(more, (BEFORE, AFTER), len(wall))
+        if waiting.elsewhere is not None:
+            aside_gain = np.where(waiting.elsewhere > 0, gone, aside_gain)
+            off_gain = np.where(waiting.elsewhere > 0, 0, off_gain)
         on_gain = gone - off_gain - aside_gain
         gain = np.minimum(on_gain + np.minimum(off_gain, places.own_off), places.own)
         aside = wall - (waiting.end - waiting.ready) - aside_gain
@@ -291,6 +295,13 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
     threads = [filled(found[name]).astype(np.int64) for name in THREAD]
     # Ties in any order would be another order on each engine.
     after = filled(found[AFTER]).astype(np.int64) if AFTER in found else np.zeros_like(wall)
+    elsewhere = np.zeros_like(wall)
+    if follows(spans):
+        ledger, pid, tid = threads
+        began = start + filled(found[QUEUE]).astype(np.int64)
+        process = ledger << 32 | pid
+        threads[2], elsewhere = waited_for(process, tid, start, began, start + wall - after)
+        after = after + elsewhere
     order = np.lexsort((filled(found[QUEUE]), start, start + wall - after, *threads))
     wall, moment = wall[order], moment[order]
     causes = replayed_causes(spans)
@@ -325,7 +336,8 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
     )
     usual = usual_by_kind(rows.values, kind)
     row = np.arange(len(wall))
-    return Answers(rows, start[order], first, opened, row, kind, usual, follows(spans))
+    elsewhere = elsewhere[order]
+    return Answers(rows, start[order], first, opened, row, kind, usual, follows(spans), elsewhere)
 
 
 def follows(spans: Spans) -> bool:

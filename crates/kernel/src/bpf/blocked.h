@@ -166,6 +166,19 @@ static __always_inline void blocks_elsewhere(struct task_struct *task, struct th
 		settle_turn(task, t, m);
 }
 
+/* Who is to blame for a wait for a lock that the running thread, `who`, ends. If that waited for a lock
+ * itself for most of the time, the one who ended its wait. */
+static __always_inline __u16 held_most(__u16 who, __u64 since, __u64 until)
+{
+	struct thread *by = who < WHO_THREAD ? NULL : thread_of(bpf_get_current_task_btf());
+	__u64 begin;
+
+	if (!by || by->lock.who < WHO_THREAD || by->lock.until <= since)
+		return who;
+	begin = by->lock.since < since ? since : by->lock.since;
+	return (by->lock.until - begin) * 2 > until - since ? by->lock.who : who;
+}
+
 #define FUTEX_PRIVATE_FLAG 128
 
 /* Puts down a wait for a lock, which ends. */
@@ -189,6 +202,10 @@ static __always_inline void charge_lock(struct task_struct *p, struct thread *t,
 		t->now.blocked = TS_SLEEP;
 		charge_to(m, TS_SLEEP, ns, WHO_INTERRUPT);
 	} else {
+		who = held_most(who, m->since_ns, m->since_ns + ns);
+		t->lock.since = m->since_ns;
+		t->lock.until = m->since_ns + ns;
+		t->lock.who = who;
 		charge_to(m, TS_LOCK, ns, who);
 	}
 }

@@ -65,6 +65,13 @@ enum stop {
 	STOP_FREEZER,
 };
 
+/* A thread's latest wait for a lock that another ended. */
+struct lock_wait {
+	__u64 since;
+	__u64 until;
+	__u64 who; /* was to blame for it */
+};
+
 /* Of a thread's latest wait for a lock, whether it is for its turn in its interpreter. */
 struct turn_wait {
 	__u32 waits;
@@ -87,6 +94,7 @@ struct thread {
 	__u32 off_cpu_count; /* how many times it was off the CPU */
 	__u64 ran_since;     /* its latest block ended, and it got a CPU */
 	struct turn_wait turn;
+	struct lock_wait lock;
 	struct off_cpu now; /* the time off the CPU that goes on */
 	struct off_cpu last[OFF_CPU_INTERVALS];
 	struct served served[SERVED]; /* each shorter than the one before it */

@@ -1,0 +1,37 @@
+"""An HTTP server on one event loop that has threads do its work (asyncio.to_thread).
+
+    offloadserver.py PORT
+
+A thread sleeps WAIT_S for /sleep, and does nothing for other paths.
+"""
+
+import asyncio
+import sys
+import time
+
+WAIT_S = 0.006
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def work(path: bytes) -> None:
+    if path == b"/sleep":
+        time.sleep(WAIT_S)
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            await asyncio.to_thread(work, head.split()[1])
+            writer.write(ANSWER)
+    except asyncio.IncompleteReadError:
+        writer.close()
+
+
+async def main() -> None:
+    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]))
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
