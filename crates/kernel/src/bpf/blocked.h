@@ -7,6 +7,7 @@
 #define TAILSCOPE_BLOCKED_H
 
 #include "blame.h"
+#include "futex.h"
 #include "interpreter.h"
 #include "meters.h"
 
@@ -158,10 +159,21 @@ static __always_inline __u16 stopper(struct task_struct *p, const struct thread 
 	return process ? process->stopper : WHO_NOBODY;
 }
 
-/* It waits for something else than a lock. */
+/* The thread waits for a lock. */
+static __always_inline void blocks_at_lock(struct task_struct *task, struct thread *t,
+					   struct ts_meter *m)
+{
+	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
+
+	waits_at(t, t->contended ? 0 : SYSCALL_ARG0(regs));
+	blocks_for_turn(task, t, m);
+}
+
+/* It waits for something else. */
 static __always_inline void blocks_elsewhere(struct task_struct *task, struct thread *t,
 					     struct ts_meter *m)
 {
+	waits_at(t, 0);
 	if (unlikely(t->turn.first))
 		settle_turn(task, t, m);
 }
@@ -197,8 +209,7 @@ static __always_inline void charge_lock(struct task_struct *p, struct thread *t,
 		who = releaser(t);
 	if (t->turn.waits) {
 		charge_turn(p, t, m, m->since_ns, who < WHO_THREAD ? 0 : who);
-	} else if (at_futex && timed && who < WHO_THREAD) {
-		/* Libraries sleep that way: Thread.sleep in Java, sleep in Ruby. */
+	} else if (at_futex && slept_at(t, SYSCALL_ARG0(regs), timed, who >= WHO_THREAD)) {
 		t->now.blocked = TS_SLEEP;
 		charge_to(m, TS_SLEEP, ns, WHO_INTERRUPT);
 	} else {

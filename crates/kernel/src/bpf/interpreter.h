@@ -12,15 +12,13 @@
 #define TAILSCOPE_INTERPRETER_H
 
 #include "blame.h"
+#include "futex.h"
 #include "meters.h"
 
 /* So many episodes after the first of a wait belong to it. */
 #define MOST_ASKED 0x8000
 /* The low half of `first` is the number of an episode. */
 #define TURN_UNSETTLED 0x10000u
-
-/* A thread that asks for its turn again does so before it has run for so long. */
-#define ASKS_WITHIN_NS 50000
 
 static __always_inline struct process *process_of(struct task_struct *task)
 {
@@ -118,7 +116,7 @@ static __noinline int blocks_for_turn(struct task_struct *task, struct thread *t
 	bool waits = process && is_interpreters(process, SYSCALL_ARG0(regs));
 
 	t->turn.waits = waits;
-	if (waits && t->now.out - t->now.in < ASKS_WITHIN_NS)
+	if (waits && runs_since_lately(t))
 		return 0;
 	if (t->turn.first)
 		settle_turn(task, t, m);

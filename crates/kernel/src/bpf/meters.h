@@ -65,6 +65,13 @@ enum stop {
 	STOP_FREEZER,
 };
 
+/* A thread's waits at futexes with a timeout: the futexes' addresses; 0: none. */
+struct timed_wait {
+	__u64 in_vain; /* a timeout ended the latest */
+	__u64 again;   /* after which it waited there again at once: this is its present wait */
+	__u64 lock;    /* another thread has ended such a wait: so it is for a lock */
+};
+
 /* A thread's latest wait for a lock that another ended. */
 struct lock_wait {
 	__u64 since;
@@ -95,6 +102,7 @@ struct thread {
 	__u64 ran_since;     /* its latest block ended, and it got a CPU */
 	struct turn_wait turn;
 	struct lock_wait lock;
+	struct timed_wait timed;
 	struct off_cpu now; /* the time off the CPU that goes on */
 	struct off_cpu last[OFF_CPU_INTERVALS];
 	struct served served[SERVED]; /* each shorter than the one before it */

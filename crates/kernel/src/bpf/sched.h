@@ -180,7 +180,7 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *prev, bool 
 	}
 	t->now.blocked = m->pending = cause_of_block(prev, t, state);
 	if (m->pending == TS_LOCK)
-		blocks_for_turn(prev, t, m);
+		blocks_at_lock(prev, t, m);
 	else
 		blocks_elsewhere(prev, t, m);
 	t->now.idle = !has_open(m);
