@@ -51,7 +51,12 @@ impl Requests {
 
     /// What both have in common. Returns since when of that time the thread had a CPU.
     fn begin_turn(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) -> u64 {
+        let did = thread.take_since_data(ready);
         match (thread.owner, thread.after) {
+            // Who woke it meanwhile gave a lock away, and handed nothing over.
+            (Some(_), _) if !did.is_empty() && thread.unproven => {
+                self.deliver(thread, Some(work), at);
+            }
             (None, None) => self.deliver(thread, Some(work), at), // it came from a wait for this
             (owner, _) => {
                 self.deliver(thread, owner, at);
@@ -65,6 +70,13 @@ impl Requests {
         {
             of.add(Item::Slice(woke.after(ready)));
             had_cpu_from = woke.to.min(at);
+        }
+        if let Some(first) = did.first() {
+            had_cpu_from = first.to.clamp(ready, at);
+        }
+        if let Some(of) = self.works.get_mut(work) {
+            let did = did.iter().filter(|part| part.to > ready);
+            did.for_each(|part| of.add(Item::Slice(part.after(ready))));
         }
         thread.owner = Some(work);
         thread.after = None;

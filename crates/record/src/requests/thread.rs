@@ -14,6 +14,9 @@ const RECENT: usize = 16;
 /// A thread that waits longer without work waits for some.
 const LONG_WAIT_NS: u64 = 500_000;
 
+/// A thread that data lets go on is woken so soon after that was ready.
+const SOON_NS: u64 = 100_000;
+
 /// The most waits, and times in between, of which a thread has yet to show for what they were.
 const MOST_HELD: usize = 64;
 
@@ -87,6 +90,10 @@ pub(super) struct Thread {
     pub(super) answered: u16,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
     pub(super) woke: Option<Segment>,
+    /// When data let it go on last; 0: it has received since, or that is not known.
+    pub(super) woken_by_data: u64,
+    /// What it did since, up to its latest wait: it may be for what it receives.
+    since_data: Vec<Segment>,
     /// The latest time for which a signal, a tracer or the freezer stopped it.
     pub(super) stopped: Option<Segment>,
     /// Its latest slices.
@@ -116,6 +123,31 @@ impl Thread {
             self.idle_at = futex;
         } else {
             self.idle_votes -= 1;
+        }
+    }
+
+    /// Data lets it go on.
+    pub(super) fn goes_on_with_data(&mut self, woken: u64) {
+        self.woken_by_data = woken;
+        self.since_data.clear();
+    }
+
+    /// It has waited since.
+    pub(super) fn waits_after_data(&mut self, wait: &Segment) {
+        if self.woken_by_data != 0 && self.since_data.len() < MOST_HELD {
+            self.since_data.extend(self.woke.clone());
+            self.since_data.extend(self.run.iter().cloned());
+            self.since_data.push(wait.clone());
+        }
+    }
+
+    /// What it did up to its latest wait, since the data that was ready then let it go on; nothing if that
+    /// did not, or if it has not waited.
+    pub(super) fn take_since_data(&mut self, ready: u64) -> Vec<Segment> {
+        let woken = std::mem::take(&mut self.woken_by_data);
+        match woken >= ready && woken - ready < SOON_NS {
+            true => std::mem::take(&mut self.since_data),
+            false => Vec::new(),
         }
     }
 

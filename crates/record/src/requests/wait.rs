@@ -109,6 +109,9 @@ impl Requests {
                 let is_lock = u32::from(cause) == abi::TS_LOCK;
                 let is_network = u32::from(cause) == abi::TS_NETWORK;
                 let is_idle = is_network || (is_lock && thread.is_idle_at(waited.futex));
+                if !is_network {
+                    thread.waits_after_data(&wait);
+                }
                 self.hold(thread, wait.clone(), is_idle || thread.given.is_some());
                 self.settle_all(thread, waited.since);
                 let given = thread.given.take();
@@ -129,6 +132,7 @@ impl Requests {
                 let woke = since_waking(&wait, woken);
                 if u32::from(cause) == abi::TS_NETWORK && thread.owner.is_none() {
                     thread.take_run(slice.at);
+                    thread.goes_on_with_data(woken);
                     thread.woke = Some(woke);
                     thread.after = None;
                     return;

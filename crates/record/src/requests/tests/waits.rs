@@ -160,3 +160,24 @@ fn a_wait_of_a_request_that_asked_comes_after_the_other_server() {
     let finished = script.finish();
     assert_eq!(parts(&finished[0])[2], 490 - 160, "{finished:?}");
 }
+
+#[test]
+fn a_thread_that_waits_for_a_lock_before_it_receives_what_woke_it_was_handed_nothing() {
+    let mut script = begun(); // thread 1 has a request, and the lock
+    script
+        .block(1, 2, NETWORK)
+        .run(120, 2, NETWORK, 120)
+        .block(130, 2, LOCK)
+        .wake(5130, 1, 2)
+        .run_with(5140, 2, LOCK, 5000)
+        .on(5150, 2, Act::Receive(Role::Server), 6, 115)
+        .on(5200, 2, Act::Send(Role::Server), 6, 0)
+        .on(5300, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(finished.len(), 2);
+    let other = finished.iter().find(|of| of.row.begin == 115_000);
+    let other = other.expect("the second request");
+    assert_eq!(other.row.ns[abi::TS_LOCK as usize], 5_000_000, "{other:?}");
+    assert_eq!(parts(other)[3], 0);
+    assert!(parts(other)[1] < 20, "{other:?}");
+}
