@@ -9,13 +9,13 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import ClassVar
 
 from proof.machine import PROGRAMS
 from proof.ports import free_port
-from truth.kinds import LOOP
+from truth.kinds import LOOP, OFFLOADS, WAITS
 
 from thirdparty.case import KEPT, Case
 from thirdparty.faults import STOPPED, Fault, Plant, now_and_then, stopped
@@ -88,6 +88,38 @@ class AskingPool(Followed):
         self.process = self.run(*program, "--backend", port)
 
 
+class Threads(Case):
+    """A thread of Python for each connection."""
+
+    title = "threads of Python"
+    rates: ClassVar = {"/turn": 300}
+
+    def start(self) -> None:
+        self.process = self.run(sys.executable, WAITS, self.port, free_port())
+
+    @contextmanager
+    def striking(self) -> Iterator[None]:
+        """A client after whose requests a thread of the server computes."""
+        with socket.create_connection(("127.0.0.1", self.port)) as client:
+
+            def ask() -> None:
+                client.sendall(b"GET /report HTTP/1.1\r\n\r\n")
+                client.recv(4096)
+
+            with now_and_then(ask, lambda: None):
+                yield
+
+
+class Offloading(Case):
+    """An event loop whose work threads do, one request in twenty with a sleep."""
+
+    title = "asyncio with threads"
+    rates: ClassVar = {"/now": 285, "/now?sleep": 15}
+
+    def start(self) -> None:
+        self.process = self.run(sys.executable, OFFLOADS, self.port)
+
+
 class Proxy(NginxProxy):
     """nginx, whose backend answers at once."""
 
@@ -130,6 +162,11 @@ def striking(case: Case) -> AbstractContextManager[None]:
     return case.striking()  # type: ignore[attr-defined]
 
 
+def nothing(_: Case) -> AbstractContextManager[None]:
+    """The load itself is the fault."""
+    return nullcontext()
+
+
 def _followed(case: type[Case], plant: Plant, *causes: str, blamed: str = "") -> Fault:
     name = (lambda case: blamed.format(case=case)) if blamed else None
     return Fault(case, KEPT, plant, frozenset(causes), blamed=name, options=OPTIONS)
@@ -147,4 +184,6 @@ FOLLOWED: dict[str, Fault] = {
     **{f"{name}: stopped": _followed(case, stopped, *STOPPED) for name, case in _ASKING.items()},
     "asyncio: slow request": _followed(Loop, striking, "queue", blamed="GET /w/slow"),
     "pool: slow request": _followed(Pool, striking, "queue", blamed="GET /w/slow"),
+    "python: interpreter": _followed(Threads, striking, "lock", blamed="report (GIL)"),
+    "asyncio: sleeping thread": _followed(Offloading, nothing, "sleep"),
 }

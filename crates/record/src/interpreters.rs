@@ -31,6 +31,8 @@ const MOST_BYTES: u64 = 256 << 20;
 const MOST_FILES: usize = 1024;
 /// The most processes that wait to be looked into.
 const QUEUE: usize = 1024;
+/// How long all processes together may keep a recording from its begin.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// The share of all time that the searches take, and the time at once.
 const SHARE: f64 = 0.02;
 const AT_ONCE: Duration = Duration::from_millis(500);
@@ -39,7 +41,10 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Interpreters {
     asks: SyncSender<u32>,
-    answers: Receiver<(u32, Range<u64>)>,
+    answers: Receiver<(u32, Option<Range<u64>>)>,
+    /// How many have not been answered yet.
+    pending: usize,
+    patience: Duration,
     /// Processes in which one was found.
     known: HashSet<u32>,
 }
@@ -54,9 +59,7 @@ impl Interpreters {
             let mut allowance = Allowance::new(SHARE, AT_ONCE);
             while let Ok(pid) = asked.recv() {
                 let begun = Instant::now();
-                if let Some(lock) = files.lock_of(pid)
-                    && answer.send((pid, lock)).is_err()
-                {
+                if answer.send((pid, files.lock_of(pid))).is_err() {
                     return;
                 }
                 allowance.add(begun.elapsed());
@@ -69,15 +72,32 @@ impl Interpreters {
         Ok(Self {
             asks,
             answers,
+            pending: 0,
+            patience: PATIENCE,
             known: HashSet::new(),
         })
     }
 
     /// Has a process looked into, unless one was found there. If too many wait, it goes without.
-    pub(crate) fn ask(&self, pid: u32) {
-        if !self.known.contains(&pid) {
-            let _ = self.asks.try_send(pid);
+    pub(crate) fn ask(&mut self, pid: u32) {
+        if !self.known.contains(&pid) && self.asks.try_send(pid).is_ok() {
+            self.pending += 1;
         }
+    }
+
+    /// What is [found](Self::found), after some time for those that have just been asked for.
+    pub(crate) fn found_soon(&mut self) -> Vec<(u32, Range<u64>)> {
+        let begun = Instant::now();
+        let mut found = Vec::new();
+        while self.pending > 0 {
+            let left = self.patience.saturating_sub(begun.elapsed());
+            let Ok(answer) = self.answers.recv_timeout(left) else {
+                break;
+            };
+            found.extend(self.take(answer));
+        }
+        self.patience = self.patience.saturating_sub(begun.elapsed());
+        found
     }
 
     /// The process has ended, or runs another program.
@@ -87,9 +107,16 @@ impl Interpreters {
 
     /// The processes in which one was found since the last time, and where in their memory its lock is.
     pub(crate) fn found(&mut self) -> Vec<(u32, Range<u64>)> {
-        let found: Vec<_> = self.answers.try_iter().collect();
-        self.known.extend(found.iter().map(|(pid, _)| *pid));
-        found
+        let answers: Vec<_> = self.answers.try_iter().collect();
+        let found = answers.into_iter().filter_map(|answer| self.take(answer));
+        found.collect()
+    }
+
+    fn take(&mut self, (pid, lock): (u32, Option<Range<u64>>)) -> Option<(u32, Range<u64>)> {
+        self.pending = self.pending.saturating_sub(1);
+        let lock = lock?;
+        self.known.insert(pid);
+        Some((pid, lock))
     }
 }
 

@@ -199,7 +199,7 @@ static __always_inline void charge_lock(struct task_struct *p, struct thread *t,
 {
 	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(p);
 	bool at_futex = !t->contended, timed = SYSCALL_ARG3(regs) != 0;
-	bool is_foreign = bpf_get_current_task_btf()->tgid != p->tgid;
+	bool is_foreign = bpf_get_current_task_btf()->tgid != p->tgid, by_thread;
 	__u16 who;
 
 	/* Of a futex of a process alone, others know nothing: an interrupt has come in between. */
@@ -207,9 +207,10 @@ static __always_inline void charge_lock(struct task_struct *p, struct thread *t,
 		who = WHO_INTERRUPT;
 	else
 		who = releaser(t);
+	by_thread = who >= WHO_THREAD || who == WHO_OTHER;
 	if (t->turn.waits) {
-		charge_turn(p, t, m, m->since_ns, who < WHO_THREAD ? 0 : who);
-	} else if (at_futex && slept_at(t, SYSCALL_ARG0(regs), timed, who >= WHO_THREAD)) {
+		charge_turn(p, t, m, m->since_ns, by_thread ? who : 0);
+	} else if (at_futex && slept_at(t, SYSCALL_ARG0(regs), timed, by_thread)) {
 		t->now.blocked = TS_SLEEP;
 		charge_to(m, TS_SLEEP, ns, WHO_INTERRUPT);
 	} else {
@@ -238,7 +239,8 @@ static __always_inline void charge_block(struct task_struct *p, struct thread *t
 		/* Slices show who sent data, so that a look at the waker would only cost time. */
 		charge_to(m, TS_NETWORK, ns, data && config.slices ? WHO_PACKETS : waker(p, data));
 	else if (m->pending == TS_SLEEP && blames_waker(t, m))
-		charge_to(m, TS_SLEEP, ns, waker(p, data));
+		charge_to(m, TS_SLEEP, ns,
+			  cpu->map && cpu->depth && !data ? WHO_INTERRUPT : waker(p, data));
 	else
 		charge(m, m->pending, ns);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -34,6 +35,8 @@ impl Recorder {
         self.starts
             .extend(start_of(process.pid).map(|start| (process.pid, start)));
         self.search(process.pid);
+        let found = self.interpreters.as_mut().map(Interpreters::found_soon);
+        self.learn(found.unwrap_or_default());
         if let Some(tls) = &mut self.tls {
             let notices = tls.prepare(&mut self.kernel, process.pid);
             notices
@@ -97,16 +100,20 @@ impl Recorder {
 
     /// Has the files that a process has mapped by now searched for the SDK, and for an interpreter.
     fn search(&mut self, pid: u32) {
-        if let Some(interpreters) = &self.interpreters {
+        if let Some(interpreters) = &mut self.interpreters {
             interpreters.ask(pid);
         }
         self.expect_sdk(pid);
     }
 
-    /// Has the kernel's programs know where threads wait for their turn.
+    /// Has the kernel's programs know where threads wait for their turn, as far as that was found.
     pub(super) fn learn_interpreters(&mut self) {
         let found = self.interpreters.as_mut().map(Interpreters::found);
-        for (pid, lock) in found.unwrap_or_default() {
+        self.learn(found.unwrap_or_default());
+    }
+
+    fn learn(&mut self, found: Vec<(u32, Range<u64>)>) {
+        for (pid, lock) in found {
             // It may have ended since; then nobody waits there.
             let _ = self.kernel.knows_interpreter(pid, lock);
         }

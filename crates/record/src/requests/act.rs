@@ -304,6 +304,10 @@ impl Requests {
         let mut first = None;
         for (work, sent) in inbox.into_iter().flatten() {
             if let Some(work) = self.works.root(work) {
+                if let Some(request) = self.answered_before(work) {
+                    self.works.merge(work, request);
+                    continue;
+                }
                 self.turn_to(thread, work, sent, slice.at);
                 first = first.or(Some(work));
             }
@@ -311,6 +315,18 @@ impl Requests {
         if first.is_some() {
             thread.owner = first;
         }
+    }
+
+    /// The request for which a part was made, if its answer is out already: a thread may put its result
+    /// where others see it before it tells them.
+    pub(super) fn answered_before(&self, part: WorkId) -> Option<WorkId> {
+        let request = self.works.woken_for(part).filter(|of| *of != part)?;
+        let of = self.works.get(request)?;
+        let is_over = of
+            .request
+            .as_ref()
+            .is_some_and(|request| request.ended != 0);
+        (is_over && !of.taken && self.works.is_nobodys(part)).then_some(request)
     }
 
     pub(super) fn send(&mut self, thread: &mut Thread, slice: &Slice, role: Role) {

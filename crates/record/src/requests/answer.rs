@@ -58,6 +58,7 @@ impl Requests {
 
     /// The slice so far was for this work: the thread has sent its answer.
     fn claim(&mut self, thread: &mut Thread, work: WorkId, at: u64) {
+        self.turn_to_own_part(thread, work);
         let owner = thread.owner.and_then(|owner| self.works.root(owner));
         match owner {
             Some(owner) if owner == work => {}
@@ -93,6 +94,21 @@ impl Requests {
         }
         self.deliver(thread, Some(work), at);
         thread.let_go();
+    }
+
+    /// Of several results that came in together, the one that was made for this work is its own.
+    fn turn_to_own_part(&mut self, thread: &mut Thread, work: WorkId) {
+        let is_part = |of: WorkId| {
+            self.works.is_nobodys(of) && self.works.woken_for(of) == self.works.root(work)
+        };
+        let is_other = thread
+            .owner
+            .is_none_or(|of| self.works.is_nobodys(of) && !is_part(of));
+        let part = thread.pending.iter().find(|(of, _)| is_part(*of));
+        if let Some((part, _)) = part.copied().filter(|_| is_other) {
+            self.works.merge(part, work);
+            thread.owner = Some(work);
+        }
     }
 
     /// The thread goes on with the work that it had in hand when it waited: that was the work's wait. False

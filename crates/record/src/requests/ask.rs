@@ -108,7 +108,8 @@ impl Requests {
             return Some((works.root(*oldest)?, thread.pending.len() > 1));
         }
         let owner = thread.owner.and_then(|owner| works.root(owner));
-        let owner = owner.filter(|owner| works.is_live(*owner));
+        let goes_on = |owner: WorkId| !thread.handed && self.answered_before(owner).is_some();
+        let owner = owner.filter(|owner| works.is_live(*owner) || goes_on(*owner));
         owner.map(|owner| (owner, false)).or_else(|| {
             let busy = thread.after.is_some() || !thread.run.is_empty();
             busy.then(|| (self.begin_nobodys(thread, at), false))

@@ -135,3 +135,48 @@ fn what_a_thread_receives_that_never_answers_waits_for_others() {
     assert_eq!((wall, unknown), (5100, 0), "{last:?}");
     assert!(queue > 4900, "{queue}");
 }
+
+#[test]
+fn of_two_results_at_once_each_is_its_own_requests() {
+    let mut script = received();
+    script
+        .wake(1115, 1, 2)
+        .on(1120, 1, Act::Receive(Role::Server), 6, 1100)
+        .wake(1125, 1, 3)
+        .block(1130, 1, NETWORK)
+        .run(1140, 2, LOCK, 1115)
+        .run(1145, 3, LOCK, 1125)
+        .sleeps(1150, 7150, 2)
+        .on(7200, 2, Act::Send(Role::Internal), WORKERS, 0)
+        .on(7210, 3, Act::Send(Role::Internal), WORKERS, 0)
+        .run(7220, 1, NETWORK, 7200)
+        .on(7230, 1, Act::Receive(Role::Internal), LOOPS, 7200)
+        // The loop answers in the other order.
+        .on(7300, 1, Act::Send(Role::Server), 6, 0)
+        .on(7400, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    let all: u64 = finished.iter().map(slept).sum();
+    assert_eq!(
+        (all, slept(of_socket_5(&finished))),
+        (6000, 6000),
+        "{finished:?}"
+    );
+}
+
+#[test]
+fn a_result_that_the_loop_saw_before_it_was_told_is_the_answered_requests() {
+    let mut script = received();
+    script
+        .wake(1115, 1, 2)
+        .block(1120, 1, NETWORK)
+        .run(1130, 2, LOCK, 1115)
+        .sleeps(1140, 7140, 2)
+        .run(7150, 1, NETWORK, 7150)
+        .on(7160, 1, Act::Receive(Role::Server), 6, 7150)
+        .on(7200, 1, Act::Send(Role::Server), 5, 0)
+        .on(7210, 2, Act::Send(Role::Internal), WORKERS, 0)
+        .on(7230, 1, Act::Receive(Role::Internal), LOOPS, 7210)
+        .on(7300, 1, Act::Send(Role::Server), 6, 0);
+    let finished = script.finish();
+    assert_eq!(slept(of_socket_5(&finished)), 6000, "{finished:?}");
+}
