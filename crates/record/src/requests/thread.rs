@@ -136,7 +136,8 @@ impl Thread {
     pub(super) fn waits_after_data(&mut self, wait: &Segment) {
         if self.woken_by_data != 0 && self.since_data.len() < MOST_HELD {
             self.since_data.extend(self.woke.clone());
-            self.since_data.extend(self.run.iter().cloned());
+            self.since_data
+                .extend(self.run.iter().take(MOST_HELD).cloned());
             self.since_data.push(wait.clone());
         }
     }
@@ -160,7 +161,8 @@ impl Thread {
         }
         self.held = work;
         if (work.is_some() || !is_idle) && self.waits.len() < MOST_HELD {
-            self.waits.append(&mut self.run);
+            let surplus = self.run.len().saturating_sub(MOST_HELD);
+            self.waits.extend(self.run.drain(..).skip(surplus));
             self.waits.push(wait);
             if is_idle {
                 self.idle_waits = self.waits.len();
