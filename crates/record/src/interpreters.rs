@@ -27,6 +27,8 @@ const RUNTIME: &str = "_PyRuntime";
 const NAMES: [&str; 2] = ["python", "uwsgi"];
 /// Larger files are not searched.
 const MOST_BYTES: u64 = 256 << 20;
+/// The most files of a process that are looked at.
+const MOST_CANDIDATES: usize = 8;
 /// The most files that are remembered.
 const MOST_FILES: usize = 1024;
 /// The most processes that wait to be looked into.
@@ -130,10 +132,12 @@ type Key = (FileKey, i64, i64);
 impl Files {
     fn lock_of(&mut self, pid: u32) -> Option<Range<u64>> {
         let maps = maps::read(pid).ok()?;
+        let mut seen = HashSet::new();
         let candidates = maps
             .iter()
             .filter(|mapping| mapping.code && is_named(mapping));
-        for mapping in candidates {
+        let candidates = candidates.filter(|mapping| seen.insert(mapping.file));
+        for mapping in candidates.take(MOST_CANDIDATES) {
             let first = maps.iter().find(|other| other.file == mapping.file);
             let Some(symbols) = self.symbols_of(pid, mapping) else {
                 continue;

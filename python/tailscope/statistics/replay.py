@@ -300,7 +300,9 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
         ledger, pid, tid = threads
         began = start + filled(found[QUEUE]).astype(np.int64)
         process = ledger << 32 | pid
-        threads[2], elsewhere = waited_for(process, tid, start, began, start + wall - after)
+        values = {name: filled(found[name]) for name in LEAVES if name in found}
+        stays = some(values, LEAVES, len(wall)) == 0
+        threads[2], elsewhere = waited_for(process, tid, start, began, start + wall - after, stays)
         after = after + elsewhere
     order = np.lexsort((filled(found[QUEUE]), start, start + wall - after, *threads))
     wall, moment = wall[order], moment[order]

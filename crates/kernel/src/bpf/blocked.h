@@ -209,7 +209,7 @@ static __always_inline void charge_lock(struct task_struct *p, struct thread *t,
 		who = releaser(t);
 	by_thread = who >= WHO_THREAD || who == WHO_OTHER;
 	if (t->turn.waits) {
-		charge_turn(p, t, m, m->since_ns, by_thread ? who : 0);
+		charge_turn(p, t, m, m->since_ns + ns, by_thread ? who : 0);
 	} else if (at_futex && slept_at(t, SYSCALL_ARG0(regs), timed, by_thread)) {
 		t->now.blocked = TS_SLEEP;
 		charge_to(m, TS_SLEEP, ns, WHO_INTERRUPT);

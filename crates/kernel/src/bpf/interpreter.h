@@ -137,19 +137,18 @@ static __always_inline bool asks_again(const struct thread *t)
 	return t->turn.waits && t->turn.first;
 }
 
-/* Charges a wait for a turn that began at `since`. `giver` ends it; 0: a timeout does. */
+/* Charges a wait for a turn, up to now. `giver` ends it; 0: a timeout does. */
 static __noinline int charge_turn(struct task_struct *task, struct thread *t, struct ts_meter *m,
-				  __u64 since, __u16 giver)
+				  __u64 now, __u16 giver)
 {
 	struct process *process = process_of(task);
-	__u64 now = bpf_ktime_get_ns();
 	struct thread *of;
 
 	if (!t->turn.first) {
 		t->turn.first = (m->totals.n[TS_LOCK] + 1) | TURN_UNSETTLED;
-		t->turn.since = since;
+		t->turn.since = m->since_ns;
 	}
-	charge_to(m, TS_LOCK, now - since, WHO_NOBODY);
+	charge_to(m, TS_LOCK, now - m->since_ns, WHO_NOBODY);
 	if (!process || !giver)
 		return 0;
 	of = thread_of(bpf_get_current_task_btf());

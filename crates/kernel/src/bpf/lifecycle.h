@@ -32,6 +32,7 @@ static __always_inline void begin_thread(struct task_struct *task, __u32 pending
 	none_open(m);
 	m->kernel_tid = shown_tid(task);
 	t->slot = place & 0xffff;
+	t->ran_since = t->now.in = bpf_ktime_get_ns();
 	t->map = place >> 16;
 	begin_open_spans(task, t->map, t->slot);
 }

@@ -72,7 +72,7 @@ struct timed_wait {
 	__u64 lock;    /* another thread has ended such a wait: so it is for a lock */
 };
 
-/* A thread's latest wait for a lock that another ended. */
+/* A thread's latest wait for a lock. */
 struct lock_wait {
 	__u64 since;
 	__u64 until;

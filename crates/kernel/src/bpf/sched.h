@@ -162,6 +162,7 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *prev, bool 
 {
 	struct thread *t = thread_of(prev);
 	struct ts_meter *m = t ? meter_at(t->map, t->slot) : NULL;
+	__u32 cause;
 
 	if (!m)
 		return;
@@ -178,13 +179,16 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *prev, bool 
 		wait_begins(prev, t, m, TS_PREEMPTED, now, bpf_get_smp_processor_id());
 		return;
 	}
-	t->now.blocked = m->pending = cause_of_block(prev, t, state);
-	if (m->pending == TS_LOCK)
+	cause = cause_of_block(prev, t, state);
+	if (cause == TS_LOCK)
 		blocks_at_lock(prev, t, m);
 	else
 		blocks_elsewhere(prev, t, m);
+	t->now.blocked = cause;
 	t->now.idle = !has_open(m);
 	m->since_ns = now;
+	barrier();
+	m->pending = cause; /* last: from now on a waking on another CPU ends the block */
 	m->seq++;
 	if (config.stacks)
 		remember_stack(ctx, prev, t, m, now);

@@ -114,8 +114,12 @@ impl Recorder {
 
     fn learn(&mut self, found: Vec<(u32, Range<u64>)>) {
         for (pid, lock) in found {
-            // It may have ended since; then nobody waits there.
-            let _ = self.kernel.knows_interpreter(pid, lock);
+            let known = self.kernel.knows_interpreter(pid, lock);
+            if known.is_err()
+                && let Some(interpreters) = &mut self.interpreters
+            {
+                interpreters.forget(pid); // it has ended since
+            }
         }
     }
 

@@ -54,7 +54,8 @@ impl Requests {
         let did = thread.take_since_data(ready);
         match (thread.owner, thread.after) {
             // Who woke it meanwhile gave a lock away, and handed nothing over.
-            (Some(_), _) if !did.is_empty() && thread.unproven => {
+            (Some(part), _) if !did.is_empty() && thread.unproven => {
+                self.goes_on_itself(part);
                 self.deliver(thread, Some(work), at);
             }
             (None, None) => self.deliver(thread, Some(work), at), // it came from a wait for this

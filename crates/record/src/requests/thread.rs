@@ -160,7 +160,12 @@ impl Thread {
             self.let_go();
         }
         self.held = work;
-        if (work.is_some() || !is_idle) && self.waits.len() < MOST_HELD {
+        if work.is_some() || !is_idle {
+            if self.waits.len() >= MOST_HELD {
+                let oldest = self.waits.len() / 2;
+                self.waits.drain(..oldest);
+                self.idle_waits = self.idle_waits.saturating_sub(oldest);
+            }
             let surplus = self.run.len().saturating_sub(MOST_HELD);
             self.waits.extend(self.run.drain(..).skip(surplus));
             self.waits.push(wait);
@@ -315,7 +320,9 @@ impl Wait {
         let for_cpu = |share: &&Share| {
             [abi::TS_RUNQUEUE, abi::TS_THROTTLED].contains(&u32::from(share.cause))
         };
-        let blocked = next.shares.iter().find(|share| share.cause == self.cause);
+        let sleeps = [abi::TS_LOCK as u8, abi::TS_SLEEP as u8];
+        let is_it = |cause| cause == self.cause || (self.cause == sleeps[0] && cause == sleeps[1]);
+        let blocked = next.shares.iter().find(|share| is_it(share.cause));
         let waits = next.shares.iter().filter(for_cpu);
         let shares: Shares = blocked.into_iter().chain(waits).copied().collect();
         let woken = blocked.map_or(0, |share| self.since + share.ns);
