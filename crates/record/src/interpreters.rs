@@ -1,9 +1,8 @@
 //! Where an interpreter keeps the lock by which one of its threads runs at a time. A thread that waits
-//! there waits for its turn to run, whatever the request in its hand.
+//! there waits for its turn to run, also in the middle of a request.
 //!
-//! CPython 3.7 and later has its lock (the GIL) in the variable `_PyRuntime`, which others link to
-//! (`Include/internal/pycore_runtime.h`). What else waits there, as for the end of a collection of
-//! garbage without a GIL, waits for a turn likewise.
+//! CPython 3.7 and later has its lock (the GIL) in the exported variable `_PyRuntime`
+//! (`Include/internal/pycore_runtime.h`). Its few other locks count as the GIL, too.
 //!
 //! A thread reads the files: slow or very large ones delay this thread alone.
 
@@ -44,8 +43,8 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 pub(crate) struct Interpreters {
     asks: SyncSender<u32>,
     answers: Receiver<(u32, Option<Range<u64>>)>,
-    /// How many have not been answered yet.
-    pending: usize,
+    /// Processes without an answer yet; false: it has run another program since, so the answer is stale.
+    asked: HashMap<u32, bool>,
     patience: Duration,
     /// Processes in which one was found.
     known: HashSet<u32>,
@@ -74,7 +73,7 @@ impl Interpreters {
         Ok(Self {
             asks,
             answers,
-            pending: 0,
+            asked: HashMap::new(),
             patience: PATIENCE,
             known: HashSet::new(),
         })
@@ -82,8 +81,9 @@ impl Interpreters {
 
     /// Has a process looked into, unless one was found there. If too many wait, it goes without.
     pub(crate) fn ask(&mut self, pid: u32) {
-        if !self.known.contains(&pid) && self.asks.try_send(pid).is_ok() {
-            self.pending += 1;
+        let is_new = !self.known.contains(&pid) && !self.asked.contains_key(&pid);
+        if is_new && self.asks.try_send(pid).is_ok() {
+            self.asked.insert(pid, true);
         }
     }
 
@@ -91,7 +91,7 @@ impl Interpreters {
     pub(crate) fn found_soon(&mut self) -> Vec<(u32, Range<u64>)> {
         let begun = Instant::now();
         let mut found = Vec::new();
-        while self.pending > 0 {
+        while !self.asked.is_empty() {
             let left = self.patience.saturating_sub(begun.elapsed());
             let Ok(answer) = self.answers.recv_timeout(left) else {
                 break;
@@ -105,6 +105,9 @@ impl Interpreters {
     /// The process has ended, or runs another program.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.known.remove(&pid);
+        if let Some(is_valid) = self.asked.get_mut(&pid) {
+            *is_valid = false;
+        }
     }
 
     /// The processes in which one was found since the last time, and where in their memory its lock is.
@@ -115,8 +118,8 @@ impl Interpreters {
     }
 
     fn take(&mut self, (pid, lock): (u32, Option<Range<u64>>)) -> Option<(u32, Range<u64>)> {
-        self.pending = self.pending.saturating_sub(1);
-        let lock = lock?;
+        let is_valid = self.asked.remove(&pid).unwrap_or(false);
+        let lock = lock.filter(|_| is_valid)?;
         self.known.insert(pid);
         Some((pid, lock))
     }

@@ -16,7 +16,7 @@ Times = NDArray[np.int64]
 
 #: A shorter queue is no more than a thread on its way, ns.
 LEAST_QUEUE_NS = 50_000
-#: So many requests that ended last are looked at.
+#: How many of the requests that ended last are candidates.
 LOOKED_AT = 16
 
 

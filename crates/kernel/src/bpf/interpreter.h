@@ -15,7 +15,7 @@
 #include "futex.h"
 #include "meters.h"
 
-/* So many episodes after the first of a wait belong to it. */
+/* The most episodes of one wait. */
 #define MOST_ASKED 0x8000
 /* The low half of `first` is the number of an episode. */
 #define TURN_UNSETTLED 0x10000u
@@ -68,7 +68,7 @@ static __always_inline __u16 had_turn(const struct process *process, __u64 since
 	return who;
 }
 
-/* The thread has its turn now. It asked for it in vain first, and nobody was to blame yet. */
+/* The thread has its turn now. Its waits that ended by a timeout get the thread to blame. */
 static __noinline int settle_turn(struct task_struct *task, struct thread *t, struct ts_meter *m)
 {
 	struct process *process = process_of(task);

@@ -149,7 +149,7 @@ struct cpu {
 	__u64 served_until; /* as in its storage */
 	__u64 changed;	    /* of socket_state.h: the socket that its first program took */
 	int changed_to;
-	int turn; /* the thread asked for its turn in vain before it got it */
+	int turn; /* a timeout ended a wait of the thread for its turn, and nobody is blamed yet */
 } __attribute__((aligned(64)));
 
 SEC(".bss.cpus") struct cpu cpus[MAX_CPUS] = {};

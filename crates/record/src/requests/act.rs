@@ -53,7 +53,7 @@ impl Requests {
     fn begin_turn(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) -> u64 {
         let did = thread.take_since_data(ready);
         match (thread.owner, thread.after) {
-            // Who woke it meanwhile gave a lock away, and handed nothing over.
+            // The thread that woke it released a lock, and handed nothing over.
             (Some(part), _) if !did.is_empty() && thread.unproven => {
                 self.goes_on_itself(part);
                 self.deliver(thread, Some(work), at);

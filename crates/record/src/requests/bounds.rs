@@ -106,8 +106,11 @@ impl Requests {
         if self.works.items() > most {
             self.missed.forgotten += self.works.forget_largest(stays(most));
         }
-        while self.threads.values().map(|t| t.run.len()).sum::<usize>() > most {
-            self.threads.values_mut().for_each(|t| t.forget_earlier());
+        while self.threads.values().map(|t| t.parts()).sum::<usize>() > most {
+            self.threads.values_mut().for_each(|thread| {
+                thread.forget_waits();
+                thread.forget_earlier();
+            });
         }
     }
 

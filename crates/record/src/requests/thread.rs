@@ -20,7 +20,7 @@ const SOON_NS: u64 = 100_000;
 /// The most waits, and times in between, of which a thread has yet to show for what they were.
 const MOST_HELD: usize = 64;
 
-/// So many requests show what a thread does with them, and so many are remembered.
+/// How many requests show whether a thread answers what it receives, and how many are counted.
 const LEAST_COUNTED: u16 = 8;
 const MOST_COUNTED: u16 = 256;
 
@@ -63,7 +63,7 @@ pub(super) struct Thread {
     pub(super) passed_on: bool,
     /// It has handed the work of its slice to another thread.
     pub(super) handed: bool,
-    /// To so many that it woke, of which none has shown that it was woken for something else.
+    /// How many threads it handed that to, less those that turned out to do something else.
     handed_to: u32,
     /// Work that it received and has not gone on with, oldest first, and since when.
     pub(super) pending: VecDeque<(WorkId, u64)>,
@@ -254,6 +254,18 @@ impl Thread {
             self.forget_earlier();
         }
         self.run.push(segment);
+    }
+
+    /// How many times of it are kept.
+    pub(super) fn parts(&self) -> usize {
+        self.run.len() + self.waits.len() + self.since_data.len()
+    }
+
+    /// Forgets its waits, of which nothing has shown for what they were.
+    pub(super) fn forget_waits(&mut self) {
+        self.waits = Vec::new();
+        self.since_data = Vec::new();
+        self.let_go();
     }
 
     /// Forgets the earlier half of its slice.
