@@ -14,7 +14,11 @@ from guest.session import Ended, Session
 #: this CPU, was inside the same program.
 NOT_ROWS = frozenset({"overdrawn", "recursion"})
 #: How long a program waits for the recorder (ms): both are emulated, at a twentieth of the speed.
+#: It is the most that the SDK takes.
 PATIENCE_MS = 60_000
+#: The bound for a recording as a whole, and for any command that loads every program (s): where
+#: other suites run beside, the emulation has a fraction of its speed.
+RECORDING_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ kill $server; wait $server # its port is for the next one
         ended = self.guest.shell(
             f"export TAILSCOPE_PATIENCE_MS={PATIENCE_MS}\n"
             f"rm -rf /tmp/ledger\n{script}\ncode=$?\ncp -r /tmp/ledger /share/{name}\nexit $code",
-            120,
+            RECORDING_SECONDS,
         )
         return Recording(ended.clean(), self.guest.share / name)
 
