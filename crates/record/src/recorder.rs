@@ -71,6 +71,8 @@ pub struct Recorder {
     /// Programs that started and are not watched.
     programs: Vec<u32>,
     lost_process_events: u64,
+    /// When the latest process events came.
+    heard: Option<Instant>,
     pace: Pace,
     polled: Instant,
     steered: Instant,
@@ -152,6 +154,7 @@ impl Recorder {
             scanned: 0,
             programs: Vec::new(),
             lost_process_events: 0,
+            heard: None,
             pace: Pace::default(),
             polled: Instant::now(),
             steered: Instant::now(),

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use tailscope_kernel::Event;
@@ -149,6 +150,11 @@ impl Recorder {
     pub(super) fn drain_process_events(&mut self) {
         let mut events = Vec::new();
         self.kernel.events(|event| events.push(event));
+        if events.is_empty() {
+            return;
+        }
+        self.heard = Some(Instant::now());
+        let ended: HashSet<u32> = events.iter().filter_map(ended).collect();
         for event in events {
             match event {
                 Event::Child { pid, .. } => {
@@ -165,7 +171,9 @@ impl Recorder {
                     if let Some(stacks) = &mut self.pipeline.stacks {
                         stacks.forget_process(pid);
                     }
-                    if let Some(sdk) = &mut self.sdk {
+                    if let Some(sdk) = &mut self.sdk
+                        && !ended.contains(&pid)
+                    {
                         sdk.search_program(pid, program, user);
                     }
                 }
@@ -219,6 +227,14 @@ impl Recorder {
                 self.kernel.sdk().take_back_meters(pid);
             }
         }
+    }
+}
+
+/// The process that this is the end of.
+fn ended(event: &Event) -> Option<u32> {
+    match event {
+        Event::Exit { pid } => Some(*pid),
+        _ => None,
     }
 }
 

@@ -11,29 +11,25 @@ use tailscope_signals::clock::{Cycles, Monotonic};
 use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
 
+/// Process events that follow others within this time are taken together. Otherwise programs that are
+/// started one after the other would each cost a look at everything. A process that connects is heard
+/// at once all the same, and what is known of processes is read before it is answered.
+const EVENTS_APART: Duration = Duration::from_millis(4);
+
 impl Recorder {
     /// Waits for the next poll, or for a connection request, or for the end of a process.
     pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
-        let mut fds = vec![PollFd::from_borrowed_fd(
-            self.kernel.events_fd(),
-            PollFlags::IN,
-        )];
-        fds.extend(
-            self.sdk
-                .iter()
-                .flat_map(Server::fds)
-                .chain(wake)
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-        );
         let patience = self.patience();
-        let patience = Timespec {
-            tv_sec: patience.as_secs() as i64,
-            tv_nsec: patience.subsec_nanos().into(),
-        };
-        match poll(&mut fds, Some(&patience)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(RecordError::Wait(e.into())),
+        let rest = self.heard.map_or(Duration::ZERO, |heard| {
+            EVENTS_APART.saturating_sub(heard.elapsed())
+        });
+        let mut fds: Vec<BorrowedFd<'_>> = self.sdk.iter().flat_map(Server::fds).collect();
+        fds.extend(wake);
+        if !rest.is_zero() && (any_readable(&fds, rest.min(patience))? || patience <= rest) {
+            return Ok(());
         }
+        fds.push(self.kernel.events_fd());
+        any_readable(&fds, patience.saturating_sub(rest)).map(drop)
     }
 
     fn patience(&self) -> Duration {
@@ -132,5 +128,22 @@ impl Recorder {
         for problem in sdk.take_problems() {
             self.notices.say(problem);
         }
+    }
+}
+
+/// Waits so long until one of these is readable; interrupted by a signal, it counts as if one were.
+fn any_readable(fds: &[BorrowedFd<'_>], patience: Duration) -> Result<bool, RecordError> {
+    let mut fds: Vec<PollFd<'_>> = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
+    let patience = Timespec {
+        tv_sec: patience.as_secs() as i64,
+        tv_nsec: patience.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&patience)) {
+        Ok(readable) => Ok(readable > 0),
+        Err(rustix::io::Errno::INTR) => Ok(true),
+        Err(e) => Err(RecordError::Wait(e.into())),
     }
 }
