@@ -75,6 +75,8 @@ pub struct Recorder {
     heard: Option<Instant>,
     pace: Pace,
     polled: Instant,
+    /// Whether rows were left for the next poll.
+    put_off: bool,
     steered: Instant,
     refreshed: Instant,
     /// What was counted until the present ledger began.
@@ -157,6 +159,7 @@ impl Recorder {
             heard: None,
             pace: Pace::default(),
             polled: Instant::now(),
+            put_off: false,
             steered: Instant::now(),
             refreshed: Instant::now(),
             before: Sums::default(),
@@ -265,6 +268,9 @@ impl Recorder {
     /// so may the caller.
     pub fn round(&mut self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         self.wait(wake)?;
+        if self.answer_only() {
+            return Ok(());
+        }
         let before = self.pipeline.rows;
         self.clock.refine();
         let polled = self.poll();

@@ -23,7 +23,7 @@ use crate::inspected::Inspected;
 const QUEUE: usize = 1024;
 /// The share of a CPU that the thread takes for one user's processes in the long run, and the CPU time
 /// at once.
-const SHARE: f64 = 0.02;
+const SHARE: f64 = 0.01;
 const AT_ONCE: Duration = Duration::from_millis(500);
 /// The most users whose allowances are remembered.
 const MOST_USERS: usize = 4096;

@@ -160,12 +160,16 @@ impl Region {
     /// threads still live. Each row comes with the names that its number is one of.
     pub fn drain(&mut self, meters: &Meters, mut each: impl FnMut(Names<'_>, Row)) {
         let mut bytes = [0u8; ROWS_LEN];
-        for chunk in 0..CHUNKS {
-            let state_at = offset_of!(abi::ts_region, chunk_state) + chunk * 4;
-            let state = self.memory.u32(state_at).load(Acquire);
-            if state == FREE {
+        let states_at = offset_of!(abi::ts_region, chunk_state);
+        // Nearly all are free: a copy shows that in a fraction of the time.
+        let mut states = [0u8; CHUNKS * 4];
+        self.memory.copy(states_at, &mut states);
+        for (chunk, seen) in states.chunks_exact(4).enumerate() {
+            if seen == FREE.to_ne_bytes() {
                 continue;
             }
+            let state_at = states_at + chunk * 4;
+            let state = self.memory.u32(state_at).load(Acquire);
             let base = abi::TS_REGION_HEAD as usize + chunk * CHUNK;
             let tid = self
                 .memory

@@ -1,4 +1,7 @@
 //! One poll: SDK connection requests are answered, and rows that ended since the last one are taken.
+//!
+//! A process waits for its answer, rows don't: what processes do wakes the recorder as often as they
+//! like, and rows are taken at most every [`APART`].
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -11,18 +14,18 @@ use tailscope_signals::clock::{Cycles, Monotonic};
 use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
 
-/// Process events that follow others within this time are taken together. Otherwise programs that are
-/// started one after the other would each cost a look at everything. A process that connects is heard
-/// at once all the same, and what is known of processes is read before it is answered.
-const EVENTS_APART: Duration = Duration::from_millis(4);
+/// Rows are taken together, and so are process events that follow others within this time. Otherwise
+/// programs that are started one after the other would each cost a look at everything. A process that
+/// connects is heard at once all the same, and what is known of processes is read before it is answered.
+const APART: Duration = Duration::from_millis(4);
 
 impl Recorder {
     /// Waits for the next poll, or for a connection request, or for the end of a process.
     pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         let patience = self.patience();
-        let rest = self.heard.map_or(Duration::ZERO, |heard| {
-            EVENTS_APART.saturating_sub(heard.elapsed())
-        });
+        let rest = self
+            .heard
+            .map_or(Duration::ZERO, |heard| APART.saturating_sub(heard.elapsed()));
         let mut fds: Vec<BorrowedFd<'_>> = self.sdk.iter().flat_map(Server::fds).collect();
         fds.extend(wake);
         if !rest.is_zero() && (any_readable(&fds, rest.min(patience))? || patience <= rest) {
@@ -38,17 +41,34 @@ impl Recorder {
         if sdk.is_some_and(|sdk| sdk.any_waits(is_undecided)) {
             return Duration::ZERO; // the caller that takes the programs decides now
         }
+        let pause = match self.put_off {
+            true => APART.saturating_sub(self.polled.elapsed()),
+            false => self.pace.pause(),
+        };
         match sdk.and_then(Server::poll_again_in) {
-            Some(soon) => soon.min(self.pace.pause()),
+            Some(soon) => soon.min(pause),
             None if self.processes.is_empty() => TELL_EVERY,
-            None => self.pace.pause(),
+            None => pause,
         }
     }
 
-    pub(super) fn poll(&mut self) -> Result<(), RecordError> {
+    /// Answers processes that connect. True: it is too soon to take rows.
+    pub(super) fn answer_only(&mut self) -> bool {
+        self.put_off = self.polled.elapsed() < APART;
+        if self.put_off {
+            self.hear_processes();
+        }
+        self.put_off
+    }
+
+    fn hear_processes(&mut self) {
         let requests = self.sdk.as_mut().map(Server::accept).unwrap_or_default();
         self.drain_process_events();
         self.answer(requests);
+    }
+
+    pub(super) fn poll(&mut self) -> Result<(), RecordError> {
+        self.hear_processes();
         if let Some(steal) = &mut self.steal
             && !self.processes.is_empty()
         {

@@ -27,7 +27,7 @@ const ALL: u64 = 1 << 32;
 
 /// How often the watched processes are looked at. Each connection request makes a poll: a flood of them
 /// must not have all processes looked at each time.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The recorder's side of all of them.
 pub(super) struct Sdk {
