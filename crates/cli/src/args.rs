@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use tailscope_record::quantity::{parse_byte_rate, parse_duration};
+use tailscope_record::quantity::{parse_byte_rate, parse_duration, parse_probability};
 
 use crate::borrow::Borrow;
 use crate::chase::Chase;
@@ -78,6 +78,8 @@ Examples:
   tailscope record -o run -- ./server --port 80
                                               start a server and record it
   tailscope record -p 4711 --span sdk         spans that the program marks with the SDK
+  tailscope record -p 4711 -d 10m --overhead 1%
+                                              for as much of the time as costs the server 1 %
 
 Span sources (--span):
   request               a request of any server: from when its data is ready at the socket to the
@@ -127,6 +129,11 @@ pub struct Record {
     #[arg(long, value_name = "BYTES", value_parser = parse_byte_rate)]
     pub budget: Option<u64>,
 
+    /// Slow the program down by at most this share: 1%, 0.5%; recording then goes on and off, and the
+    /// overhead is predicted before the start and measured; needs -p, not for SDK spans
+    #[arg(long, value_name = "SHARE", value_parser = parse_overhead, conflicts_with_all = ["stacks", "counters", "command"])]
+    pub overhead: Option<f64>,
+
     /// Count hardware events in SDK spans: instructions,cycles,cpu/event=0xc2,umask=0x1/
     #[arg(long, value_name = "EVENTS")]
     pub counters: Option<String>,
@@ -147,6 +154,14 @@ pub struct Record {
     /// Print no progress line and no summary
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// A share of a program's time, less than all of it.
+fn parse_overhead(text: &str) -> Result<f64, String> {
+    match parse_probability(text).map_err(|e| e.to_string())? {
+        share if share < 1.0 => Ok(share),
+        _ => Err(format!("'{text}' is no bound; write a share such as 1%")),
+    }
 }
 
 /// Record for weeks, as a service: rotation, quota, Prometheus, OpenTelemetry.

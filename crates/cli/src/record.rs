@@ -1,5 +1,7 @@
 //! `tailscope record`.
 
+mod overhead;
+
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
@@ -16,27 +18,12 @@ use crate::units::{bytes, count, time};
 /// Records, and says how it went.
 pub fn run(args: Record) -> Result<ExitCode> {
     let stop = subject::stop_on_signals()?;
-    let place = Place {
-        folder: args.output.clone(),
-        existing: if args.overwrite {
-            Existing::Overwrite
-        } else {
-            Existing::Refuse
-        },
-    };
-    let mut session = Session::begin(
-        &args.subject,
-        Kept {
-            ledger: Some(place),
-            budget: args.budget,
-            counters: args.counters.as_deref(),
-            traces: args.traceparent,
-            stacks: args.stacks,
-        },
-        Prints::Through,
-    )?;
+    if let Some(budget) = args.overhead {
+        return overhead::run(&args, budget, &stop);
+    }
+    let mut session = Session::begin(&args.subject, kept(&args), Prints::Through)?;
     let mut screen = Screen::new(args.quiet);
-    begin(&screen, &session.spans);
+    begin(&screen, session.spans());
     let end = session.recorder.run(args.duration, &stop, &mut screen);
     let (progress, status) = session.finish(&mut screen);
     if let Some(status) = status.filter(|status| !status.success()) {
@@ -49,6 +36,24 @@ pub fn run(args: Record) -> Result<ExitCode> {
         Some(status) if !args.ignore_exit_code => passed_on(status),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// What the ledger gets.
+fn kept(args: &Record) -> Kept<'_> {
+    let existing = match args.overwrite {
+        true => Existing::Overwrite,
+        false => Existing::Refuse,
+    };
+    Kept {
+        ledger: Some(Place {
+            folder: args.output.clone(),
+            existing,
+        }),
+        budget: args.budget,
+        counters: args.counters.as_deref(),
+        traces: args.traceparent,
+        stacks: args.stacks,
+    }
 }
 
 /// A command's exit code as a shell passes it on: 128 and the signal's number where one ended it.

@@ -1,6 +1,7 @@
 //! A recording of `record` or `top`, from its begin to its end.
 
 mod args;
+mod resting;
 
 use std::collections::HashSet;
 use std::env;
@@ -22,6 +23,7 @@ use tailscope_signals::patience::Patience;
 
 use crate::failure::Failure;
 pub use args::Subject;
+pub use resting::Resting;
 
 /// A flag that a signal sets: end properly.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
@@ -51,8 +53,8 @@ pub struct Kept<'a> {
 pub struct Session {
     /// It watches all that were named.
     pub recorder: Recorder,
-    /// Where its spans come from.
-    pub spans: Vec<SpanSource>,
+    /// What it is asked for.
+    pub options: Options,
     launched: Option<Launched>,
 }
 
@@ -75,7 +77,7 @@ impl Session {
         }
         check_names(args, traces, &spans)?;
         let resolved = resolve_probes(&spans, &processes, launched.as_ref())?;
-        let options = options(args, kept, spans.clone(), counters, launched.is_some());
+        let options = options(args, kept, spans, counters, launched.is_some());
         let mut recorder = Recorder::start(&options, resolved).map_err(failure)?;
         watch_all(&processes, &args.pids, args.no_children, |process| {
             recorder.watch(process).map_err(failure)
@@ -91,9 +93,14 @@ impl Session {
         }
         Ok(Self {
             recorder,
-            spans,
+            options,
             launched,
         })
+    }
+
+    /// Where its spans come from.
+    pub fn spans(&self) -> &[SpanSource] {
+        &self.options.spans
     }
 
     /// Ends it, and the command. How the command ended, if it did so by itself.

@@ -45,7 +45,7 @@ pub use options::{End, Listener, Options, Place, Progress, RecordError};
 pub use pipeline::Tap;
 pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};
 pub use process::{Process, ProcessError};
-pub use recorder::{Closing, NextLedger, Recorder};
+pub use recorder::{Closing, NextLedger, Paused, Recorder};
 #[cfg(fuzzing)]
 pub use requests::fuzz_headers;
 pub use requests::{Naming, UnknownNaming};

@@ -154,6 +154,12 @@ impl RowPipeline {
         }
     }
 
+    /// From now on other programs of the kernel number names.
+    pub(crate) fn forget_numbers(&mut self) {
+        self.texts.clear();
+        self.blamed.clear();
+    }
+
     fn intern(&mut self, name: &str) -> SpanName {
         // Names of requests take no room from the others.
         let most = MOST_NAMES + self.request_names.len() as u32;

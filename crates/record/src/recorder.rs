@@ -3,9 +3,11 @@
 mod counts;
 mod events;
 mod lifecycle;
+mod paused;
 mod poll;
 mod rotate;
 
+pub use paused::Paused;
 pub use rotate::{Closing, NextLedger};
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +21,7 @@ use tailscope_sdk_server::sockets::Sockets;
 use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Clock, own_cpu_ns};
 use tailscope_signals::retention::Retention;
-use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName};
+use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName, Summary};
 
 use crate::counting::Counting;
 use crate::hooks::{attach_probes, check_sockets};
@@ -81,6 +83,8 @@ pub struct Recorder {
     refreshed: Instant,
     /// What was counted until the present ledger began.
     before: Sums,
+    /// What the phases before this one have counted.
+    past: Summary,
     /// What a row took on disk in the ledger before.
     row_bytes: Option<f64>,
     cpu_at_start: u64,
@@ -163,6 +167,7 @@ impl Recorder {
             steered: Instant::now(),
             refreshed: Instant::now(),
             before: Sums::default(),
+            past: Summary::default(),
             row_bytes: None,
         };
         recorder.pipeline.stacks = stacks;

@@ -104,7 +104,7 @@ pub struct Rung {
 }
 
 /// What is known when a recording ends.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// End of the recording, in ns since the Unix epoch.
     pub ended_ns: i64,
@@ -118,6 +118,43 @@ pub struct Summary {
     pub adjusted: BTreeMap<String, u64>,
     /// What the recorder itself cost.
     pub cost: Cost,
+    /// How a budget of overhead was held, if there was one.
+    pub overhead: Option<Overhead>,
+}
+
+impl Summary {
+    /// Adds what a later part of the same recording has counted.
+    pub fn add(&mut self, later: Self) {
+        let add = |sums: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>| {
+            for (name, count) in more {
+                *sums.entry(name).or_default() += count;
+            }
+        };
+        self.ended_ns = later.ended_ns;
+        self.seen += later.seen;
+        add(&mut self.lost, later.lost);
+        add(&mut self.uncovered, later.uncovered);
+        add(&mut self.adjusted, later.adjusted);
+        self.cost.cpu_ns += later.cost.cpu_ns;
+        self.cost.max_rss_bytes = self.cost.max_rss_bytes.max(later.cost.max_rss_bytes);
+        self.overhead = later.overhead.or(self.overhead.take());
+    }
+}
+
+/// How a budget of overhead was held: the recorder was attached for a part of the time. Shares of the
+/// program's time for the same work: 0.01 is 1 %; each as the figure and its 95 % interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Overhead {
+    /// What was allowed.
+    pub budget: f64,
+    /// For how long the recorder was attached, in ns.
+    pub attached_ns: u64,
+    /// How many times it was.
+    pub phases: u64,
+    /// What was predicted of the whole time.
+    pub predicted: Option<[f64; 3]>,
+    /// What was measured.
+    pub measured: Option<[f64; 3]>,
 }
 
 /// What the recorder itself cost.
@@ -169,6 +206,8 @@ pub(crate) struct LedgerInfo {
     pub adjusted: Option<BTreeMap<String, u64>>,
     /// What the recorder itself cost.
     pub cost: Option<Cost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
 }
 
 impl LedgerInfo {
@@ -190,6 +229,7 @@ impl LedgerInfo {
             uncovered: None,
             adjusted: None,
             cost: None,
+            overhead: None,
         }
     }
 

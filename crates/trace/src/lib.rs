@@ -23,7 +23,7 @@ mod write;
 pub use cause::{Cause, CauseSet};
 pub use error::{Error, Result};
 pub use info::{
-    Clock, Cost, Counter, LEDGER_JSON, Machine, Metadata, Rung, StackSampling, Summary,
+    Clock, Cost, Counter, LEDGER_JSON, Machine, Metadata, Overhead, Rung, StackSampling, Summary,
 };
 pub use partition::utc;
 pub use row::{Counts, Link, MOST_COUNTS, SpanName, SpanRow};

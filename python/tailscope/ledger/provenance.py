@@ -39,6 +39,8 @@ class Measured:
     adjusted: dict[str, int]
     recorder_cpu_ns: int | None
     recorder_rss_bytes: int | None
+    #: How a budget of overhead was held, as ledger.json has it; empty: there was none.
+    overhead: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def account(recording: Recording) -> Measured:
         adjusted=counts(mended),
         recorder_cpu_ns=number(cost, "cpu_ns"),
         recorder_rss_bytes=number(cost, "max_rss_bytes"),
+        overhead=part(about, "overhead"),
     )
 
 

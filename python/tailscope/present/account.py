@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailscope.ledger.provenance import Measured
+from tailscope.ledger.provenance import Measured, fraction
 from tailscope.quantity import count, percent
 from tailscope.statistics.explanation import Explanation
 
@@ -26,9 +26,23 @@ ADJUSTED = {
 }
 
 
+def phases(recording: Measured) -> str | None:
+    """For how much of the time the recorder was attached, and what that cost; None: always."""
+    overhead = recording.overhead
+    attached, budget = (fraction(overhead, key) for key in ("attached_ns", "budget"))
+    if attached is None or budget is None or not recording.seconds:
+        return None
+    share = percent(attached / 1e9 / recording.seconds)
+    words = f"recorded for {share} of the time, to cost the program at most {percent(budget)}"
+    for how in ("measured", "predicted"):
+        if isinstance(found := overhead.get(how), list) and found:
+            return f"{words}: {percent(found[0])} {how}"
+    return words
+
+
 def losses(recording: Measured) -> str:
     """What was recorded, kept and lost."""
-    words = []
+    words = [part] if (part := phases(recording)) else []
     if recording.sample is not None and recording.sample < 1:
         words.append(f"{percent(recording.sample)} of requests were sampled")
     if recording.budget is not None:

@@ -7,7 +7,7 @@ mod text;
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -15,15 +15,17 @@ use serde::Serialize;
 use tailscope_cost::advise::{Advice, advise, own_cache};
 use tailscope_cost::command::{self, Machine, Plan, Rate, runnable, split};
 use tailscope_cost::count::{Place, count};
+use tailscope_cost::phases::Measured;
 use tailscope_cost::predict::{Prediction, predict};
 use tailscope_cost::target::Target;
-use tailscope_cost::verify::{self, Measured, VerifyError};
+use tailscope_cost::verify::{self, VerifyError};
 use tailscope_cost::{
     Absent, Calibration, CalibrationError, Estimate, Options, calibrate, observers,
 };
 use tailscope_kernel::{PidNamespace, Spot};
 use tailscope_record::{Process, ResolvedProbes, SpanSource};
 
+use crate::args::Record;
 use crate::failure::Failure;
 use crate::page;
 use crate::screen::Screen;
@@ -33,6 +35,7 @@ pub use args::Cost;
 use args::What;
 use own::Ready;
 use progress::Progress;
+pub use text::{percent, with_interval};
 
 /// Where root keeps a calibration.
 const SYSTEM_FILE: &str = "/var/lib/tailscope/cost.json";
@@ -73,8 +76,9 @@ fn publish(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) ->
 
 /// The file of this user.
 fn file(named: Option<&Path>) -> Result<PathBuf> {
-    if let Some(named) = named {
-        return Ok(named.to_owned());
+    let named = named.map(Path::to_owned);
+    if let Some(named) = named.or_else(|| env::var_os("TAILSCOPE_COST").map(PathBuf::from)) {
+        return Ok(named);
     }
     if tailscope_output::is_root() {
         return Ok(SYSTEM_FILE.into());
@@ -134,6 +138,31 @@ fn calibrate_here(args: &args::Calibrate) -> Result<()> {
     publish(args.json, &calibration(&found), || {
         text::calibration(&found)
     })
+}
+
+/// What a hit costs on this machine: it is calibrated now if it was not yet. In a process of its own, as
+/// that moves to one CPU and leaves the others no turn there.
+pub fn known_or_calibrated(screen: &Screen) -> Result<Calibration> {
+    let path = file(None)?;
+    match Calibration::read(&path) {
+        Err(CalibrationError::None(_) | CalibrationError::OtherMachine { .. }) => {}
+        known => return known.map_err(Failure::machine),
+    }
+    screen.say("calibrating this machine once, which takes ten seconds");
+    let done = Command::new("/proc/self/exe")
+        .args(["cost", "calibrate", "--quiet", "--file"])
+        .arg(&path)
+        .stdout(Stdio::null())
+        .status();
+    match done {
+        Ok(status) if status.success() => Calibration::read(&path).map_err(Failure::machine),
+        Ok(status) => Err(Failure::machine(format!(
+            "tailscope cost calibrate failed: {status}"
+        ))),
+        Err(e) => Err(Failure::machine(format!(
+            "can't start tailscope cost calibrate: {e}"
+        ))),
+    }
 }
 
 /// The process and what it made.
@@ -223,10 +252,30 @@ fn places(
 fn predicted(pid: u32, asked: &Asked, costs: &Calibration) -> Result<Prediction> {
     let (target, processes) = target(pid)?;
     let plan = asked.plan(&processes, costs)?;
+    of_plan(&plan, &target, &processes, costs)
+}
+
+/// What a recording of these processes would cost while it is attached.
+pub fn of_recording(
+    args: &Record,
+    processes: &[Process],
+    costs: &Calibration,
+) -> Result<Prediction> {
+    let plan = own::plan_of_record(args, processes)?;
+    let pids = processes.iter().map(|process| process.pid).collect();
+    of_plan(&plan, &Target { pids }, processes, costs)
+}
+
+fn of_plan(
+    plan: &Plan,
+    target: &Target,
+    processes: &[Process],
+    costs: &Calibration,
+) -> Result<Prediction> {
     let held = std::cell::RefCell::default();
-    let resolve = |probe: &str| places(probe, &processes, &held);
-    let counted = count(&target, &plan.hooks, &resolve).map_err(load_failure)?;
-    let mut found = predict(&plan, &counted, costs);
+    let resolve = |probe: &str| places(probe, processes, &held);
+    let counted = count(target, &plan.hooks, &resolve).map_err(load_failure)?;
+    let mut found = predict(plan, &counted, costs);
     found.notices.extend(observers::others(&[]));
     found.notices.extend(observers::unlike_cpus());
     found.notices.extend(

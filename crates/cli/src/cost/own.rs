@@ -58,7 +58,7 @@ pub fn plan(words: &[String], processes: &[Process]) -> Result<Plan> {
     }
 }
 
-fn plan_of_record(args: &Record, processes: &[Process]) -> Result<Plan> {
+pub fn plan_of_record(args: &Record, processes: &[Process]) -> Result<Plan> {
     let subject = &args.subject;
     if !subject.command.is_empty() {
         return Err(Failure::usage(

@@ -1,8 +1,8 @@
 //! What `tailscope cost` prints for people.
 
 use tailscope_cost::advise::Advice;
+use tailscope_cost::phases::Measured;
 use tailscope_cost::predict::{Part, Prediction};
-use tailscope_cost::verify::Measured;
 use tailscope_cost::{Calibration, Estimate, KINDS, KindCost};
 
 use crate::units::{count, rate};
@@ -34,23 +34,30 @@ fn half(of: Estimate) -> String {
 
 /// A share of time: `1.2 %`, or the bound where it is below the noise.
 fn share(of: Estimate) -> String {
-    let percent = |share: f64| {
-        let percent = share * 100.0;
-        match percent.abs() {
-            p if p < 0.0995 => format!("{percent:.3} %"),
-            p if p < 9.95 => format!("{percent:.2} %"),
-            _ => format!("{percent:.1} %"),
-        }
-    };
     if of.is_below_noise() && of.value >= 0.0 && of.low == 0.0 {
         return format!("< {}", percent(of.high.max(1e-5)));
     }
+    with_interval(of)
+}
+
+/// A share of time and its interval.
+pub fn with_interval(of: Estimate) -> String {
     format!(
         "{} ({} to {})",
         percent(of.value),
         percent(of.low),
         percent(of.high)
     )
+}
+
+/// A share of time.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent.abs() {
+        p if p < 0.0995 => format!("{percent:.3} %"),
+        p if p < 9.95 => format!("{percent:.2} %"),
+        _ => format!("{percent:.1} %"),
+    }
 }
 
 /// The table of kinds.

@@ -98,7 +98,7 @@ fn words(args: &Top, session: &Session) -> String {
     let what: Vec<_> = pids
         .chain(command.map(|name| name.to_string_lossy().into_owned()))
         .collect();
-    let spans: Vec<_> = session.spans.iter().map(ToString::to_string).collect();
+    let spans: Vec<_> = session.spans().iter().map(ToString::to_string).collect();
     format!("{}  {}", what.join(" "), spans.join(" "))
 }
 

@@ -16,6 +16,20 @@ fn named<const N: usize>(counts: [(&str, u64); N]) -> Counts {
     Counts::from(counts.map(|(name, count)| (name.to_owned(), count)))
 }
 
+/// Requests that are no rows, in words.
+pub(super) fn not_rows<const N: usize>(uncovered: [&Counts; N]) -> Vec<(&'static str, u64)> {
+    let of = |name: &str| uncovered.iter().filter_map(|counts| counts.get(name)).sum();
+    let reasons = [
+        ("pipelined", of("pipelined")),
+        ("over HTTP/2", of("multiplexed")),
+        ("without an answer", of("unanswered")),
+    ];
+    reasons
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
 impl Recorder {
     /// How it goes.
     #[must_use]
@@ -27,8 +41,11 @@ impl Recorder {
             p50_ns: total.quantile(0.5),
             p99_ns: total.quantile(0.99),
             bytes: self.pipeline.output.totals().bytes,
-            lost: self.lost().values().sum(),
-            not_rows: self.not_rows(),
+            lost: [self.lost(), self.past.lost.clone()]
+                .iter()
+                .flat_map(Counts::values)
+                .sum(),
+            not_rows: not_rows([&self.uncovered(), &self.past.uncovered]),
         }
     }
 
@@ -87,20 +104,6 @@ impl Recorder {
             ("overdrawn", self.pipeline.overdrawn),
             ("switches", self.kernel.losses().switches),
         ])
-    }
-
-    /// Requests that are no rows so far, in words.
-    fn not_rows(&self) -> Vec<(&'static str, u64)> {
-        let (counted, missed) = (self.kernel.uncovered(), self.requests.missed);
-        let reasons = [
-            ("pipelined", counted.pipelined),
-            ("over HTTP/2", counted.multiplexed + missed.multiplexed),
-            ("without an answer", counted.unanswered + missed.unanswered),
-        ];
-        reasons
-            .into_iter()
-            .filter(|(_, count)| *count > 0)
-            .collect()
     }
 
     /// Requests that are no rows, or whose rows say too little, so far, by the reason.

@@ -23,9 +23,9 @@ impl Recorder {
     /// Waits for the next poll, or for a connection request, or for the end of a process.
     pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         let patience = self.patience();
-        let rest = self
-            .heard
-            .map_or(Duration::ZERO, |heard| APART.saturating_sub(heard.elapsed()));
+        let rest = self.heard.map_or(Duration::ZERO, |heard| {
+            APART.saturating_sub(heard.elapsed())
+        });
         let mut fds: Vec<BorrowedFd<'_>> = self.sdk.iter().flat_map(Server::fds).collect();
         fds.extend(wake);
         if !rest.is_zero() && (any_readable(&fds, rest.min(patience))? || patience <= rest) {

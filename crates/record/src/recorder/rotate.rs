@@ -159,12 +159,7 @@ impl Recorder {
     /// Ends the recording: takes what is left, seals it, and writes down what was lost and what
     /// it cost. `listener` hears of that last poll too.
     pub fn finish(mut self, listener: &mut impl Listener) -> Result<Progress, RecordError> {
-        self.kernel.sdk().detach_all();
-        self.kernel.detach_probes();
-        let finished = self.finish_answers(true);
-        let polled = self.poll();
-        self.finish_requests();
-        let joined = self.join_stacks();
+        let taken = self.take_the_last();
         listener.show(&self.pipeline.live);
         let progress = self.progress();
         let summary = self.sum_up(self.seen());
@@ -172,20 +167,31 @@ impl Recorder {
             kernel,
             sdk,
             mut pipeline,
+            mut past,
             ..
         } = self;
         drop((sdk, kernel));
         let stacks = pipeline.stacks.take().zip(pipeline.output.ledger());
         let named = stacks.map_or(Ok(()), |(stacks, ledger)| stacks.finish(ledger));
-        let totals = pipeline.output.finish(summary)?;
-        polled?;
-        finished?;
-        joined?;
+        past.add(summary);
+        let totals = pipeline.output.finish(past)?;
+        taken?;
         named?;
         Ok(Progress {
             bytes: totals.bytes,
             ..progress
         })
+    }
+
+    /// Ends all probes and answers, and takes what there is.
+    pub(super) fn take_the_last(&mut self) -> Result<(), RecordError> {
+        self.kernel.sdk().detach_all();
+        self.kernel.detach_probes();
+        let finished = self.finish_answers(true);
+        let polled = self.poll();
+        self.finish_requests();
+        let joined = self.join_stacks();
+        polled.and(finished).and(joined.map_err(RecordError::from))
     }
 
     /// Enters the requests whose answers count as complete because nothing more is recorded.
@@ -201,7 +207,7 @@ impl Recorder {
     }
 
     /// What was counted since the present ledger began; `seen` is of before its last poll.
-    fn sum_up(&mut self, seen: u64) -> Summary {
+    pub(super) fn sum_up(&mut self, seen: u64) -> Summary {
         let now = Sums {
             seen: self.before.seen_until(seen, self.pipeline.rows),
             rows: self.pipeline.rows,
@@ -228,6 +234,7 @@ impl Recorder {
                 cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
                 max_rss_bytes: machine::max_resident_bytes(),
             },
+            overhead: None,
         }
     }
 }

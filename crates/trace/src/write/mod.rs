@@ -245,6 +245,7 @@ impl LedgerWriter {
             uncovered,
             adjusted,
             cost,
+            overhead,
         } = summary;
         if self.lost_rows > 0 {
             *lost.entry(LOST_UNWRITTEN.to_owned()).or_default() += self.lost_rows;
@@ -259,6 +260,7 @@ impl LedgerWriter {
         self.info.uncovered = Some(uncovered);
         self.info.adjusted = Some(adjusted);
         self.info.cost = Some(cost);
+        self.info.overhead = overhead;
         self.info.write(&self.held)?;
         sealed?;
         Ok(self.totals)

@@ -41,6 +41,7 @@ fn ledger_json_tells_what_is_known_at_the_begin_and_at_the_end() {
                 cpu_ns: 123_456,
                 max_rss_bytes: 20 << 20,
             },
+            overhead: None,
         })
         .unwrap();
     // How many bytes it takes is up to the encoder.
