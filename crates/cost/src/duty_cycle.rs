@@ -18,6 +18,11 @@ const LEAST: f64 = 0.002;
 const UNKNOWN: f64 = 0.05;
 /// Shorter phases say little of the program's speed.
 const SHORTEST_WITH: Duration = Duration::from_secs(2);
+/// Of a long recording phases are longer, as each has to attach; so many come all the same.
+const LONGEST_WITH: Duration = Duration::from_secs(10);
+const PHASES: u32 = 20;
+/// How long they are where nobody says how long the recording is.
+const USUAL_WITH: Duration = Duration::from_secs(5);
 const SHORTEST_WITHOUT: Duration = Duration::from_secs(1);
 /// Fewer pairs of phases decide nothing.
 const ENOUGH: usize = 5;
@@ -92,8 +97,15 @@ impl DutyCycle {
     #[must_use]
     pub fn with(&self, left: Option<Duration>) -> Duration {
         let share = self.share();
-        let length = SHORTEST_WITH.max(SHORTEST_WITHOUT.mul_f64(share / (1.0 - share)));
-        left.map_or(length, |left| length.min(left.mul_f64(share)))
+        let least = SHORTEST_WITH.max(SHORTEST_WITHOUT.mul_f64(share / (1.0 - share)));
+        let Some(left) = left else {
+            return least.max(USUAL_WITH);
+        };
+        let whole = left.mul_f64(share);
+        let length = least.max((whole / PHASES).min(LONGEST_WITH));
+        // The last phase with its rest fills what is left.
+        let cycles = whole.div_duration_f64(length).floor().max(1.0);
+        whole.div_f64(cycles)
     }
 
     /// How long the phase without it is, after one with it of this length.

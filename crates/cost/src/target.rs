@@ -15,6 +15,7 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Thread {
     cpu_ns: u64,
+    waits: u64,
     switches: u64,
 }
 
@@ -68,6 +69,16 @@ impl Target {
         })
     }
 
+    /// How many times the threads that live have waited since they began.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.read()
+            .threads
+            .values()
+            .map(|thread| thread.waits)
+            .sum()
+    }
+
     /// Read and write calls of all, and their bytes, since they began. `None`: the kernel shows
     /// those of none of them.
     ///
@@ -78,6 +89,12 @@ impl Target {
         let all = self.pids.iter().filter_map(|pid| io_of(*pid));
         all.reduce(|sums, one| (sums.0 + one.0, sums.1 + one.1))
     }
+}
+
+/// The number in a line of a file in `/proc` that begins with this name.
+fn number_in(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim_start_matches(':').trim().parse().ok()
 }
 
 /// Page faults of a process's threads since it began, minor and major. `None`: it is gone.
@@ -92,10 +109,7 @@ fn faults_of(pid: u32) -> Option<u64> {
 /// Read and write calls of one process, and their bytes. `None`: it is gone, or not ours to read.
 fn io_of(pid: u32) -> Option<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    let value = |name: &str| -> Option<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim_start_matches(':').trim().parse().ok()
-    };
+    let value = |name: &str| number_in(&text, name);
     Some((
         value("syscr")? + value("syscw")?,
         value("rchar")? + value("wchar")?,
@@ -106,14 +120,12 @@ impl Thread {
     fn read(task: &Path) -> Option<Self> {
         let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
         let status = fs::read_to_string(task.join("status")).ok()?;
-        let switches = |name: &str| -> Option<u64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().parse().ok()
-        };
+        let switches = |name: &str| number_in(&status, name);
+        let waits = switches("voluntary_ctxt_switches")?;
         Some(Self {
             cpu_ns: schedstat.split(' ').next()?.parse().ok()?,
-            switches: switches("voluntary_ctxt_switches:")?
-                + switches("nonvoluntary_ctxt_switches:")?,
+            waits,
+            switches: waits + switches("nonvoluntary_ctxt_switches")?,
         })
     }
 }

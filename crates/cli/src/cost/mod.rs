@@ -34,7 +34,7 @@ use crate::subject::{load_failure, stop_on_signals, targets};
 pub use args::Cost;
 use args::What;
 use own::Ready;
-use progress::Progress;
+pub use progress::Progress;
 pub use text::{percent, with_interval};
 
 /// Where root keeps a calibration.

@@ -59,7 +59,7 @@ pub struct Observe {
     pub jitter: f64,
 
     /// Find the shortest period that slows the application down by at most this share
-    #[arg(long, value_name = "SHARE", value_parser = parse_probability, conflicts_with = "no_pauses")]
+    #[arg(long, visible_alias = "overhead", value_name = "SHARE", value_parser = parse_probability, conflicts_with = "no_pauses")]
     pub budget: Option<f64>,
 
     /// The counter that shows the application's speed [default: the first --signal]

@@ -1,34 +1,29 @@
 //! `tailscope record --overhead`: attached for that part of the time that the budget allows.
 
+mod phases;
+mod program;
+
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use tailscope_cost::duty_cycle::{DutyCycle, Spent};
-use tailscope_cost::phases::Moment;
-use tailscope_cost::target::Target;
-use tailscope_cost::{Estimate, predict::Prediction};
-use tailscope_record::{End, Listener, Live, Prints, Process, Progress, RecordError, SpanSource};
-use tailscope_trace::Overhead;
+use tailscope_cost::predict::Prediction;
+use tailscope_record::{Prints, Progress, SpanSource};
 
-use super::{begin, end, kept, summary};
+use super::{begin, end, kept};
 use crate::args::Record;
 use crate::cost::{self, percent, with_interval};
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::subject::{self, Resting, Session, Subject, sources, targets};
+use crate::subject::{self, Session, sources, targets};
 use crate::units::time;
-
-/// A shorter phase has hardly a request from begin to end.
-const SHORTEST: Duration = Duration::from_millis(300);
-/// How often a rest is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+use phases::{Outcome, Phases, SHORTEST};
+use program::Program;
 
 /// Records, and says how it went and what it cost.
 pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
-    let screen = Screen::new(args.quiet);
+    let mut screen = Screen::new(args.quiet);
     let subject = &args.subject;
     let processes = targets(&subject.pids, &[], subject.no_children, "record")?;
     if sources(subject, &processes, None)?.contains(&SpanSource::Sdk) {
@@ -37,159 +32,31 @@ pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
         ));
     }
     let costs = cost::known_or_calibrated(&screen)?;
-    let prediction = cost::of_recording(args, &processes, &costs)?;
+    let predict = || cost::of_recording(args, &processes, &costs);
+    let (program, prediction) = Program::seen_during(subject, predict)?;
     let cycle = DutyCycle::new(budget, prediction.slowdown);
     check(args, budget, &cycle)?;
     screen.say(&expected(&prediction, &cycle));
-    let began = Instant::now();
-    let mut before = Moment::read(&target(subject), work(subject));
-    let mut session = Session::begin(subject, kept(args), Prints::Through)?;
+    let mut phases = Phases::begin(args, stop, program, cycle);
+    let session = Session::begin(subject, kept(args), Prints::Through)?;
     begin(&screen, session.spans());
-    let mut phases = Phases {
-        args,
-        stop,
-        cycle,
-        screen,
-        began,
-        attached: Duration::ZERO,
-        count: 0,
-    };
-    let (ended, mut resting, failed) = loop {
-        let (mut resting, ended) = phases.record(session);
-        let middle = Moment::read(&target(subject), work(subject));
-        let with = middle.since(&before);
-        phases.attached += with.length();
-        let ended = match ended {
-            Ok(End::Duration) => phases.rest(with.length()),
-            ended => ended.map(Some),
-        };
-        let after = Moment::read(&target(subject), work(subject));
-        match ended {
-            Ok(None) => phases
-                .cycle
-                .add(middle.since(&before), after.since(&middle)),
-            Ok(Some(End::Duration)) => {
-                phases
-                    .cycle
-                    .add(middle.since(&before), after.since(&middle));
-                break (Ok(End::Duration), resting, None);
-            }
-            Ok(Some(ended)) => break (Ok(ended), resting, None),
-            Err(why) => break (Err(why), resting, None),
-        }
-        before = after;
-        session = match resting.resume(subject) {
-            Ok(session) => session,
-            Err((paused, why)) => {
-                resting = *paused;
-                break (Ok(End::Stopped), resting, Some(why));
-            }
-        };
-    };
-    let whole = phases.began.elapsed().max(phases.attached);
-    let spent = phases.cycle.spent(phases.attached.div_duration_f64(whole));
+    let Outcome {
+        mut resting,
+        ended,
+        refused,
+    } = phases.run(session, &mut screen);
+    let spent = phases.spent();
     resting.note_overhead(phases.overhead(budget, &spent));
     let progress = resting.finish().map(|progress| Progress {
-        elapsed: phases.began.elapsed(),
+        elapsed: phases.elapsed(),
         ..progress
     });
-    end(&phases.screen, &ended, progress.as_ref().ok(), args);
-    phases.screen.say(&said(&spent, budget));
-    if let Some(why) = failed {
-        return Err(why);
-    }
+    end(&screen, &ended, progress.as_ref().ok(), args);
+    screen.say(&said(&spent, budget));
+    refused.map_or(Ok(()), Err)?;
     ended.map_err(subject::failure)?;
     progress.map_err(subject::failure)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The phases of a recording.
-struct Phases<'a> {
-    args: &'a Record,
-    stop: &'a AtomicBool,
-    cycle: DutyCycle,
-    screen: Screen,
-    began: Instant,
-    attached: Duration,
-    count: u64,
-}
-
-impl Phases<'_> {
-    fn left(&self) -> Option<Duration> {
-        let duration = self.args.duration?;
-        Some(duration.saturating_sub(self.began.elapsed()))
-    }
-
-    /// One phase with the recorder.
-    fn record(&mut self, mut session: Session) -> (Resting, Result<End, RecordError>) {
-        let length = self.cycle.with(self.left());
-        let mut listener = Whole {
-            screen: &mut self.screen,
-            began: self.began,
-        };
-        let ended = session.recorder.run(Some(length), self.stop, &mut listener);
-        let (resting, taken) = session.pause();
-        self.count += 1;
-        (resting, ended.and_then(|ended| taken.map(|()| ended)))
-    }
-
-    /// The phase without it, after one with it of this length, to attach and to detach included. `None`:
-    /// the next one comes.
-    fn rest(&mut self, with: Duration) -> Result<Option<End>, RecordError> {
-        let begin = Instant::now();
-        let length = self.cycle.without(with);
-        loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(Some(End::Stopped));
-            }
-            let mut roots = self.args.subject.pids.iter();
-            if !roots.any(|pid| (Process { pid: *pid }).lives()) {
-                return Ok(Some(End::Exited));
-            }
-            let is_over = begin.elapsed() >= length;
-            match self.left() {
-                Some(Duration::ZERO) => return Ok(Some(End::Duration)),
-                // What is left may be too short for another phase.
-                Some(left) if is_over && self.cycle.with(Some(left)) < SHORTEST => {}
-                _ if is_over => return Ok(None),
-                _ => {}
-            }
-            sleep(LOOK);
-        }
-    }
-
-    fn overhead(&self, budget: f64, spent: &Spent) -> Overhead {
-        let three = |of: Estimate| [of.value, of.low, of.high];
-        Overhead {
-            budget,
-            attached_ns: self.attached.as_nanos() as u64,
-            phases: self.count,
-            predicted: spent.predicted.map(three),
-            measured: spent.overall.map(three),
-        }
-    }
-}
-
-/// Shows the progress of all phases together.
-struct Whole<'a> {
-    screen: &'a mut Screen,
-    began: Instant,
-}
-
-impl Listener for Whole<'_> {
-    fn show(&mut self, live: &Live) {
-        self.screen.show(live);
-    }
-
-    fn tell(&mut self, progress: &Progress, notices: &[String]) {
-        let elapsed = self.began.elapsed();
-        notices.iter().for_each(|notice| self.screen.notice(notice));
-        let whole = Progress {
-            elapsed,
-            ..progress.clone()
-        };
-        self.screen.progress(elapsed, &summary(&whole));
-    }
 }
 
 /// A budget that can't be held is an error before anything is attached.
@@ -214,22 +81,6 @@ fn check(args: &Record, budget: f64, cycle: &DutyCycle) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// The processes that are recorded, as they are now.
-fn target(subject: &Subject) -> Target {
-    let mut pids = subject.pids.clone();
-    if !subject.no_children {
-        let descendants = |pid: &u32| Process { pid: *pid }.descendants();
-        let made = subject.pids.iter().flat_map(descendants);
-        pids.extend(made.map(|process| process.pid));
-    }
-    Target { pids }
-}
-
-/// What shows how much the program works: its read and write calls.
-fn work(subject: &Subject) -> f64 {
-    target(subject).io().map_or(0.0, |(calls, _)| calls as f64)
 }
 
 fn expected(prediction: &Prediction, cycle: &DutyCycle) -> String {
