@@ -20,14 +20,14 @@ const UNKNOWN: f64 = 0.05;
 const SHORTEST_WITH: Duration = Duration::from_secs(2);
 /// Of a long recording phases are longer, as each has to attach; so many come all the same.
 const LONGEST_WITH: Duration = Duration::from_secs(10);
-const PHASES: u32 = 20;
+const PHASES: u32 = 60;
 /// How long they are where nobody says how long the recording is.
-const USUAL_WITH: Duration = Duration::from_secs(5);
+const USUAL_WITH: Duration = Duration::from_secs(3);
 const SHORTEST_WITHOUT: Duration = Duration::from_secs(1);
 /// Fewer pairs of phases decide nothing.
 const ENOUGH: usize = 5;
 /// So many pairs of phases are remembered: the program's work changes.
-const REMEMBERED: usize = 60;
+const REMEMBERED: usize = 120;
 
 /// When to attach and when to detach.
 #[derive(Debug)]

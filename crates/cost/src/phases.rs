@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::statistics::{Estimate, mean};
+use crate::statistics::{Estimate, blocked, mean};
 use crate::target::{Reading, Target};
 
 /// A program that used less of the time than this is paced by others: its speed says nothing, and its
@@ -14,6 +14,8 @@ const SATURATED: f64 = 0.9;
 const STEADY: f64 = 0.2;
 /// Fewer pairs have no interval that is worth anything.
 const FEWEST: usize = 3;
+/// With so many, the lowest and the highest fifth are left out.
+const MANY: usize = 24;
 
 /// What the program's progress says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -91,7 +93,7 @@ pub(crate) fn compare(pairs: &[(Phase, Phase)], by_elapsed: bool) -> Measured {
     if sum(|off| off.progress) <= 0.0 {
         notices.push("the progress did not grow: predicted, not verified".into());
     } else if ratios.len() < FEWEST {
-        notices.push(format!("{} pairs of phases are too few", ratios.len()));
+        notices.push(format!("too few pairs of phases: {}", ratios.len()));
     }
     if by_elapsed && !is_saturated {
         notices.push(
@@ -100,7 +102,12 @@ pub(crate) fn compare(pairs: &[(Phase, Phase)], by_elapsed: bool) -> Measured {
         );
     }
     notices.extend(unsteady(&offs, cost));
-    let found = mean(&ratios).filter(|_| ratios.len() >= FEWEST);
+    let found = match ratios.len() {
+        0..FEWEST => None,
+        // A neighbour spoils some phases, and the machine's speed drifts.
+        MANY.. => blocked(&ratios),
+        _ => mean(&ratios),
+    };
     Measured {
         slowdown: found.map(|log| Estimate {
             value: log.value.exp_m1(),

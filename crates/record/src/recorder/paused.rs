@@ -1,5 +1,6 @@
 //! A recording between two phases: no program of the kernel is loaded, and its ledger goes on later.
 
+use tailscope_signals::clock::unix_ns;
 use tailscope_trace::{Overhead, Summary};
 
 use super::counts::not_rows;
@@ -75,7 +76,10 @@ impl Paused {
     /// # Errors
     /// Those of the ledger.
     pub fn finish(self) -> Result<Progress, RecordError> {
-        let Self { pipeline, past, .. } = self;
+        let Self {
+            pipeline, mut past, ..
+        } = self;
+        past.ended_ns = unix_ns();
         let total = pipeline.live.total();
         let progress = Progress {
             rows: pipeline.rows,
