@@ -73,11 +73,8 @@ def recorded(name: str, seconds: int) -> dict[str, Any]:
         command = [TAILSCOPE, "record", "-q", "-o", ledger, *words]
         subprocess.run([str(word) for word in command], check=True)
         said = json.loads(Path(ledger / "ledger.json").read_text())
-    whole = said["ended_ns"] - said["started_ns"]
-    return said["overhead"] | {
-        "share": said["overhead"]["attached_ns"] / whole,
-        "rows": said["rows"],
-    }
+    found = said["overhead"]
+    return found | {"share": found["attached_ns"] / found["whole_ns"], "rows": said["rows"]}
 
 
 def interval(found: list[float] | None) -> str:

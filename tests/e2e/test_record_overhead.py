@@ -93,9 +93,10 @@ def test_the_recorder_is_attached_for_a_part_of_the_time(
     found = about(folder / "ledger")
     assert found["rows"] == found["seen"] == ledger.count(folder / "ledger") > 100
     assert not any(found["lost"].values()), found["lost"]
-    assert found["overhead"]["phases"] == 2, found["overhead"]
-    whole = found["ended_ns"] - found["started_ns"]
-    assert found["overhead"]["attached_ns"] < 0.95 * whole
+    overhead = found["overhead"]
+    # The interrupt may come when the next rest is over.
+    assert overhead["phases"] in (2, 3), overhead
+    assert 0 < overhead["attached_ns"] < overhead["whole_ns"], overhead
     # The rows are those of two phases, with the rest between them; their names are the same.
     ((gap,),) = ledger.query(
         folder / "ledger",
@@ -141,5 +142,5 @@ def test_what_can_not_be_held_is_refused(
 def test_a_recording_that_is_too_short_is_refused(
     with_overhead: Callable[..., Recorder], served: Started
 ) -> None:
-    ended = with_overhead("0.1%", "-p", served.pid, "-d", "1s").wait()
+    ended = with_overhead("5%", "-p", served.pid, "-d", "1s").wait()
     assert ended.code == 2 and "record for " in ended.err, ended

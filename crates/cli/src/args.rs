@@ -129,8 +129,8 @@ pub struct Record {
     #[arg(long, value_name = "BYTES", value_parser = parse_byte_rate)]
     pub budget: Option<u64>,
 
-    /// Slow the program down by at most this share: 1%, 0.5%; recording then goes on and off, and the
-    /// overhead is predicted before the start and measured; needs -p, not for SDK spans
+    /// Slow the program down by at most this share: 1%, 0.5%; Tailscope then records for a part of
+    /// the time, predicts the overhead, and measures it; not for SDK spans
     #[arg(long, value_name = "SHARE", value_parser = parse_overhead, conflicts_with_all = ["stacks", "counters", "command"])]
     pub overhead: Option<f64>,
 

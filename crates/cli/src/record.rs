@@ -53,6 +53,7 @@ fn kept(args: &Record) -> Kept<'_> {
         counters: args.counters.as_deref(),
         traces: args.traceparent,
         stacks: args.stacks,
+        pauses: args.overhead.is_some(),
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Kept<'a> {
     pub traces: bool,
     /// The stacks of threads with an open span.
     pub stacks: bool,
+    /// Whether it is recorded in phases.
+    pub pauses: bool,
 }
 
 /// A recording that has begun.
@@ -154,6 +156,7 @@ pub fn options(
         children: !args.no_children,
         tell_programs: false,
         takes_over: None,
+        pauses: kept.pauses,
         ends_command,
         ledger: kept.ledger,
         command: env::args().collect(),
@@ -222,8 +225,7 @@ pub fn watch_all(
     processes.iter().try_for_each(&mut watch)?;
     let mut known: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
     for _ in 0..if no_children { 0 } else { SEARCHES } {
-        let of_root = |pid: &u32| Process { pid: *pid }.descendants();
-        let mut new: Vec<Process> = roots.iter().flat_map(of_root).collect();
+        let mut new = Process::descendants_of(roots);
         new.retain(|process| known.insert(process.pid));
         if new.is_empty() {
             break;

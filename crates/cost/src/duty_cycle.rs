@@ -7,18 +7,18 @@
 
 use std::time::Duration;
 
-use crate::phases::{Measured, Phase, compare};
+use crate::phases::{By, Measured, Phase, compare};
 use crate::statistics::Estimate;
 
 /// It is attached for no more of the time: in the rest the program's own speed is measured.
 const MOST: f64 = 0.9;
 /// Nor for less: otherwise a phase comes once in a quarter of an hour.
 const LEAST: f64 = 0.002;
-/// The share of the time while nothing is known of the slow-down.
-const UNKNOWN: f64 = 0.05;
+/// The slow-down while nothing is known of it.
+const UNKNOWN: f64 = 0.5;
 /// Shorter phases say little of the program's speed.
 const SHORTEST_WITH: Duration = Duration::from_secs(2);
-/// Of a long recording phases are longer, as each has to attach; so many come all the same.
+/// The phases of a long recording are longer, as each has to attach; it has this many all the same.
 const LONGEST_WITH: Duration = Duration::from_secs(10);
 const PHASES: u32 = 60;
 /// How long they are where nobody says how long the recording is.
@@ -26,7 +26,7 @@ const USUAL_WITH: Duration = Duration::from_secs(3);
 const SHORTEST_WITHOUT: Duration = Duration::from_secs(1);
 /// Fewer pairs of phases decide nothing.
 const ENOUGH: usize = 5;
-/// So many pairs of phases are remembered: the program's work changes.
+/// How many pairs of phases are remembered: the program's work changes.
 const REMEMBERED: usize = 120;
 
 /// When to attach and when to detach.
@@ -66,26 +66,24 @@ impl DutyCycle {
     /// For which share of the time the recorder may be attached, by what is known now.
     #[must_use]
     pub fn share(&self) -> f64 {
-        let Some(slowdown) = self.slowdown() else {
-            return UNKNOWN.min(MOST);
-        };
-        (self.budget / slowdown.high.max(f64::MIN_POSITIVE)).clamp(LEAST, MOST)
+        let high = self.slowdown().map_or(UNKNOWN, |slowdown| slowdown.high);
+        (self.budget / high.max(f64::MIN_POSITIVE)).clamp(LEAST, MOST)
     }
 
     /// Whether the least share costs more than the budget already.
     #[must_use]
     pub fn is_too_small(&self) -> bool {
-        let high = self.slowdown().map_or(0.0, |slowdown| slowdown.high);
+        let high = self.slowdown().map_or(UNKNOWN, |slowdown| slowdown.high);
         high * LEAST > self.budget
     }
 
-    /// The slow-down as predicted, until what is measured contradicts that or bounds it better.
+    /// The slow-down as predicted, until what is measured is larger, or has the lower upper end.
     fn slowdown(&self) -> Option<Estimate> {
-        let measured = compare(&self.pairs, false).slowdown;
+        let measured = compare(&self.pairs, By::Cpu).slowdown;
         let measured = measured.filter(|_| self.pairs.len() >= ENOUGH);
         match (self.predicted, measured) {
             (Some(predicted), Some(measured))
-                if measured.high > predicted.high && measured.low <= predicted.value =>
+                if measured.high > predicted.high && measured.value <= predicted.high =>
             {
                 Some(predicted)
             }
@@ -93,7 +91,7 @@ impl DutyCycle {
         }
     }
 
-    /// How long the next phase with the recorder is, of a recording with so much time left.
+    /// How long the next phase with the recorder is. `left`: the time that is left of the recording.
     #[must_use]
     pub fn with(&self, left: Option<Duration>) -> Duration {
         let share = self.share();
@@ -125,7 +123,7 @@ impl DutyCycle {
     /// What it has cost so far, where it was attached for this share of the time.
     #[must_use]
     pub fn spent(&self, share: f64) -> Spent {
-        let while_attached = compare(&self.pairs, false);
+        let while_attached = compare(&self.pairs, By::Cpu);
         Spent {
             share,
             overall: while_attached
@@ -173,6 +171,27 @@ mod tests {
         assert!((overall.value - 0.01).abs() < 1e-4, "{spent:?}");
         let predicted = spent.predicted.expect("there was one");
         assert!((predicted.value - 0.03).abs() < 1e-9, "{spent:?}");
+    }
+
+    #[test]
+    fn the_cpu_time_counts_of_a_program_on_many_cpus_that_others_pace() {
+        let mut cycle = DutyCycle::new(0.01, Some(estimate(0.1, 0.2, 0.3)));
+        let phase = |cpu: f64| Phase {
+            progress: 1000.0,
+            elapsed: 1.0,
+            cpu,
+        };
+        (0..10).for_each(|number| {
+            let speed = 3.0 + f64::from(number % 2) / 100.0;
+            cycle.add(phase(speed * 1.2), phase(speed));
+        });
+        assert!((cycle.share() - 0.05).abs() < 1e-6, "{}", cycle.share());
+    }
+
+    #[test]
+    fn where_nothing_is_known_it_begins_with_little() {
+        let share = DutyCycle::new(0.01, None).share();
+        assert!((share - 0.02).abs() < 1e-9);
     }
 
     #[test]

@@ -46,43 +46,76 @@ impl Phase {
     }
 }
 
-/// A program's totals at the begin or the end of a phase.
+/// What grows with a program's work.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// A number.
+    Number(f64),
+    /// How many times its threads have waited. If one of them ends, a phase has no progress.
+    Waits,
+}
+
+/// Which time counts for the same work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// That which passes.
+    Elapsed,
+    /// The program's CPU time.
+    Cpu,
+    /// That which passes where the program is busy all the time, else its CPU time.
+    Pace,
+}
+
+/// A program's totals when a phase begins or ends.
 #[derive(Debug)]
 pub struct Moment {
     at: Instant,
-    progress: f64,
+    work: Work,
+    cpu_ns: u64,
     used: Reading,
 }
 
 impl Moment {
-    /// Reads them now. `progress`: a number that grows with the program's work.
+    /// Reads them now.
     #[must_use]
-    pub fn read(target: &Target, progress: f64) -> Self {
+    pub fn read(target: &Target, work: Work) -> Self {
         Self {
             at: Instant::now(),
-            progress,
+            work,
+            cpu_ns: target.cpu_ns(),
             used: target.read(),
         }
     }
 
-    /// The phase that began at another moment and ends at this one.
+    /// The phase from another moment until this one.
     #[must_use]
-    pub fn since(&self, begin: &Self) -> Phase {
+    pub fn since(&self, before: &Self) -> Phase {
+        let progress = match (before.work, self.work) {
+            (Work::Number(then), Work::Number(now)) => now - then,
+            _ => {
+                let used = self.used.since(&before.used);
+                if used.ended > 0 {
+                    0.0
+                } else {
+                    used.waits as f64
+                }
+            }
+        };
         Phase {
-            progress: self.progress - begin.progress,
-            elapsed: (self.at - begin.at).as_secs_f64(),
-            cpu: self.used.since(&begin.used).cpu_ns as f64 / 1e9,
+            progress,
+            elapsed: (self.at - before.at).as_secs_f64(),
+            cpu: self.cpu_ns.saturating_sub(before.cpu_ns) as f64 / 1e9,
         }
     }
 }
 
 /// What pairs of phases (with, without) come to.
-pub(crate) fn compare(pairs: &[(Phase, Phase)], by_elapsed: bool) -> Measured {
+pub(crate) fn compare(pairs: &[(Phase, Phase)], by: By) -> Measured {
     let mut notices = Vec::new();
     let offs: Vec<Phase> = pairs.iter().map(|(_, off)| *off).collect();
     let sum = |of: fn(&Phase) -> f64| offs.iter().map(of).sum::<f64>();
     let is_saturated = sum(|off| off.cpu) >= SATURATED * sum(|off| off.elapsed);
-    let elapsed = by_elapsed || is_saturated;
+    let elapsed = by == By::Elapsed || by == By::Pace && is_saturated;
     let cost = |phase: &Phase| if elapsed { phase.elapsed } else { phase.cpu } / phase.progress;
     let ratios: Vec<f64> = pairs
         .iter()
@@ -95,7 +128,7 @@ pub(crate) fn compare(pairs: &[(Phase, Phase)], by_elapsed: bool) -> Measured {
     } else if ratios.len() < FEWEST {
         notices.push(format!("too few pairs of phases: {}", ratios.len()));
     }
-    if by_elapsed && !is_saturated {
+    if by == By::Elapsed && !is_saturated {
         notices.push(
             "the program waits for others: a tracer can stop it unnoticed while it would wait"
                 .into(),
@@ -160,7 +193,7 @@ mod tests {
     #[test]
     fn a_planted_slowdown_is_found_by_the_time_that_counts() {
         for (cpu, by) in [(0.99, "elapsed"), (0.2, "cpu")] {
-            let found = compare(&pairs(0.05, cpu), false);
+            let found = compare(&pairs(0.05, cpu), By::Pace);
             let slowdown = found.slowdown.expect("enough pairs");
             assert!((slowdown.value - 0.05).abs() < 1e-3, "{found:?}");
             assert_eq!(found.by, by);
@@ -177,7 +210,7 @@ mod tests {
             .into_iter()
             .map(|(a, b)| (still(a), still(b)))
             .collect();
-        let found = compare(&pairs, false);
+        let found = compare(&pairs, By::Pace);
         assert_eq!(found.slowdown, None);
         assert!(
             found.notices[0].contains("predicted, not verified"),
@@ -189,7 +222,7 @@ mod tests {
     fn a_program_that_changes_is_named() {
         let mut pairs = pairs(0.05, 1.0);
         pairs[3].1.progress /= 2.0;
-        let found = compare(&pairs, false);
+        let found = compare(&pairs, By::Pace);
         assert!(
             found.notices.iter().any(|n| n.contains("own speed varied")),
             "{found:?}"

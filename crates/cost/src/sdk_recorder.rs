@@ -77,6 +77,7 @@ fn begin(pids: &[u32], sample: f64) -> Result<Recorder, String> {
         children: true,
         tell_programs: false,
         takes_over: None,
+        pauses: false,
         ends_command: false,
         ledger: None,
         command: Vec::new(),

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use tailscope_signals::clock::cpu_ns_of;
+
 /// A process and what it has used.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -36,6 +38,10 @@ pub struct Used {
     pub switches: u64,
     /// Threads that ran.
     pub running: usize,
+    /// Times that a thread waited.
+    pub waits: u64,
+    /// Threads that have ended: what they used is not in here.
+    pub ended: usize,
     /// Page faults.
     pub faults: u64,
 }
@@ -69,14 +75,12 @@ impl Target {
         })
     }
 
-    /// How many times the threads that live have waited since they began.
+    /// CPU time (ns) of all since they began, with that of their threads and children that have ended.
+    /// A child's time is counted once: while it lives as its own, then as its parent's.
     #[must_use]
-    pub fn waits(&self) -> u64 {
-        self.read()
-            .threads
-            .values()
-            .map(|thread| thread.waits)
-            .sum()
+    pub fn cpu_ns(&self) -> u64 {
+        let of = |pid: &u32| cpu_ns_of(*pid).unwrap_or(0) + children_ns(*pid).unwrap_or(0);
+        self.pids.iter().map(of).sum()
     }
 
     /// Read and write calls of all, and their bytes, since they began. `None`: the kernel shows
@@ -95,6 +99,16 @@ impl Target {
 fn number_in(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim_start_matches(':').trim().parse().ok()
+}
+
+/// CPU time of a process's children that have ended and that it has waited for, in ns. `None`: it is gone.
+fn children_ns(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the name: the state is the third field, the children's times are the 16th and the 17th.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let ticks = field(16)? + field(17)?;
+    Some(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
 }
 
 /// Page faults of a process's threads since it began, minor and major. `None`: it is gone.
@@ -140,8 +154,11 @@ impl Reading {
             let cpu_ns = now.cpu_ns.saturating_sub(then.cpu_ns);
             used.cpu_ns += cpu_ns;
             used.switches += now.switches.saturating_sub(then.switches);
+            used.waits += now.waits.saturating_sub(then.waits);
             used.running += usize::from(cpu_ns > 0);
         }
+        let gone = |tid: &&u32| !self.threads.contains_key(tid);
+        used.ended = before.threads.keys().filter(gone).count();
         for (pid, now) in &self.faults {
             let then = before.faults.get(pid).copied().unwrap_or_default();
             used.faults += now.saturating_sub(then);
@@ -170,6 +187,28 @@ mod tests {
         assert!(used.faults > 0);
         assert!(own.is_alive() && used.running > 0);
         assert!(!Target { pids: vec![0] }.is_alive());
+    }
+
+    #[test]
+    fn the_time_of_threads_and_children_that_have_ended_counts() {
+        let own = Target {
+            pids: vec![std::process::id()],
+        };
+        let busy = || (0..2_000_000u64).fold(0, |sum, x| std::hint::black_box(sum ^ x));
+        let before = own.cpu_ns();
+        while own.cpu_ns() < before + 20_000_000 {
+            std::thread::spawn(busy).join().expect("it ends");
+        }
+        let child = std::process::Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"])
+            .status();
+        assert!(child.expect("sh").success());
+        let (children, whole) = (children_ns(std::process::id()), own.cpu_ns());
+        assert!(
+            children.is_some_and(|ns| ns > 0 && ns < whole),
+            "{children:?}"
+        );
+        assert_eq!(Target { pids: vec![0] }.cpu_ns(), 0);
     }
 
     #[test]

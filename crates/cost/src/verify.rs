@@ -14,13 +14,14 @@ use fastrand::Rng;
 use crate::calibrate::strace::{Ended, interrupt, tracer};
 use crate::identity::settings;
 use crate::observers::observes;
-use crate::phases::{Measured, Moment, Phase, compare};
+use crate::phases::{By, Measured, Moment, Phase, Work, compare};
 use crate::target::Target;
 
 /// How long the command may take to attach, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What it may still do after it has attached, before a phase counts.
 const SETTLED: Duration = Duration::from_millis(150);
+
 /// How to verify.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -91,7 +92,14 @@ pub fn verify(
         }
     }
     still_as(&before)?;
-    Ok(compare(&pairs, options.by_elapsed))
+    Ok(compare(
+        &pairs,
+        if options.by_elapsed {
+            By::Elapsed
+        } else {
+            By::Pace
+        },
+    ))
 }
 
 fn still_as(before: &BTreeMap<String, String>) -> Result<(), VerifyError> {
@@ -105,7 +113,7 @@ fn phase(
 ) -> Result<Phase, VerifyError> {
     let mut now = || {
         let progress = progress().map_err(VerifyError::Progress)?;
-        Ok(Moment::read(target, progress))
+        Ok(Moment::read(target, Work::Number(progress)))
     };
     let from = now()?;
     sleep(length);

@@ -42,6 +42,8 @@ pub enum Event {
         /// The process.
         pid: u32,
     },
+    /// A ring of rows is half full: somebody has to take them now.
+    Rows,
     /// Its SDK could not reach the recorder.
     Refused {
         /// The process.
@@ -71,7 +73,7 @@ impl Event {
                 pid,
                 errno: event.detail as i32,
             },
-            // EVENT_ROWS among them: whoever was woken up for rows looks at them.
+            shared::EVENT_ROWS => Self::Rows,
             _ => return None,
         })
     }

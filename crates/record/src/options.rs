@@ -41,6 +41,8 @@ pub struct Options {
     /// Where a recorder of this same process listens to the SDK until this one
     /// [takes over](crate::Recorder::take_over); `None`: nowhere.
     pub takes_over: Option<Address>,
+    /// Whether it is [paused](crate::Recorder::pause): it then attaches to probes more than once.
+    pub pauses: bool,
     /// Whether the caller started a command and ends it: it then keeps the right to send signals.
     pub ends_command: bool,
     /// Where the ledger is written; `None`: no row is written at all.

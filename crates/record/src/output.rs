@@ -82,6 +82,14 @@ impl Output {
         }
     }
 
+    /// Has all rows so far on disk.
+    pub(crate) fn seal(&mut self) -> Result<()> {
+        match self {
+            Self::Ledger(ledger) => ledger.seal(),
+            Self::Nowhere(_) => Ok(()),
+        }
+    }
+
     /// What is on disk by now.
     pub(crate) fn totals(&self) -> Totals {
         match self {

@@ -91,6 +91,12 @@ impl Process {
     /// Its children, their children, and so on, as far as they are there now.
     #[must_use]
     pub fn descendants(&self) -> Vec<Self> {
+        Self::descendants_of(&[self.pid])
+    }
+
+    /// Those of several processes, at the price of one look at the machine's processes.
+    #[must_use]
+    pub fn descendants_of(roots: &[u32]) -> Vec<Self> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         for pid in all_processes() {
             let parent = fs::read_to_string(format!("/proc/{pid}/status"))
@@ -101,7 +107,7 @@ impl Process {
             }
         }
         let mut found = Vec::new();
-        let mut next = vec![self.pid];
+        let mut next = roots.to_vec();
         while let Some(parent) = next.pop() {
             for child in children.remove(&parent).unwrap_or_default() {
                 // Started from the shell that it records, the recorder is no part of it.

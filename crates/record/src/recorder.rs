@@ -74,7 +74,9 @@ pub struct Recorder {
     programs: Vec<u32>,
     lost_process_events: u64,
     /// When the latest process events came.
-    heard: Option<Instant>,
+    events_came: Option<Instant>,
+    /// Whether a ring of rows is half full.
+    rows_wait: bool,
     pace: Pace,
     polled: Instant,
     /// Whether rows were left for the next poll.
@@ -126,7 +128,7 @@ impl Recorder {
             // An agent may be asked for the SDK later, by a new configuration.
             (
                 Also::AttachProbes,
-                wants_sdk || options.tell_programs || options.names_tls(),
+                wants_sdk || options.tell_programs || options.names_tls() || options.pauses,
             ),
         ];
         drop_capabilities(also)?;
@@ -160,7 +162,8 @@ impl Recorder {
             scanned: 0,
             programs: Vec::new(),
             lost_process_events: 0,
-            heard: None,
+            events_came: None,
+            rows_wait: false,
             pace: Pace::default(),
             polled: Instant::now(),
             put_off: false,

@@ -156,6 +156,11 @@ impl TailSampler {
         }
     }
 
+    /// Nothing came for a while, as nothing was recorded: what comes next is no flow since the last time.
+    pub(crate) fn pause(&mut self) {
+        self.last = None;
+    }
+
     /// Looks at what came since the last time. `row_bytes`: what a row took on disk so far.
     pub(crate) fn steer(&mut self, flow: Flow, row_bytes: Option<f64>) {
         if flow.at.duration_since(self.steered) >= STEER_EVERY {

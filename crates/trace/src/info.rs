@@ -147,7 +147,9 @@ impl Summary {
 pub struct Overhead {
     /// What was allowed.
     pub budget: f64,
-    /// For how long the recorder was attached, in ns.
+    /// How long it all took, in ns.
+    pub whole_ns: u64,
+    /// For how much of that the recorder was attached, with the time to attach and to detach.
     pub attached_ns: u64,
     /// How many times it was.
     pub phases: u64,

@@ -29,10 +29,10 @@ ADJUSTED = {
 def phases(recording: Measured) -> str | None:
     """For how much of the time the recorder was attached, and what that cost; None: always."""
     overhead = recording.overhead
-    attached, budget = (fraction(overhead, key) for key in ("attached_ns", "budget"))
-    if attached is None or budget is None or not recording.seconds:
+    attached, whole, budget = (fraction(overhead, k) for k in ("attached_ns", "whole_ns", "budget"))
+    if attached is None or budget is None or not whole:
         return None
-    share = percent(attached / 1e9 / recording.seconds)
+    share = percent(attached / whole)
     words = f"recorded for {share} of the time, to cost the program at most {percent(budget)}"
     for how in ("measured", "predicted"):
         if isinstance(found := overhead.get(how), list) and found:

@@ -45,6 +45,7 @@ pub(super) fn recorder(
         counters: config.record.counters(),
         tell_programs: true,
         takes_over,
+        pauses: false,
         ends_command: false,
         ledger: None,
         command: std::env::args().collect(),

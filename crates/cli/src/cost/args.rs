@@ -131,7 +131,6 @@ pub struct Predict {
 Progress (--progress) is a number that grows with the program's work:
   io:calls       its read and write calls
   io:bytes       the bytes of these
-  waits          how many times its threads have waited, for servers that only receive and send
   file:PATH      a number in a file
   cmd:COMMAND    a number that a command prints
 

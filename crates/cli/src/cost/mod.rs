@@ -77,7 +77,8 @@ fn publish(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) ->
 /// The file of this user.
 fn file(named: Option<&Path>) -> Result<PathBuf> {
     let named = named.map(Path::to_owned);
-    if let Some(named) = named.or_else(|| env::var_os("TAILSCOPE_COST").map(PathBuf::from)) {
+    let variable = || env::var_os("TAILSCOPE_COST").filter(|path| !path.is_empty());
+    if let Some(named) = named.or_else(|| variable().map(PathBuf::from)) {
         return Ok(named);
     }
     if tailscope_output::is_root() {
@@ -140,8 +141,8 @@ fn calibrate_here(args: &args::Calibrate) -> Result<()> {
     })
 }
 
-/// What a hit costs on this machine: it is calibrated now if it was not yet. In a process of its own, as
-/// that moves to one CPU and leaves the others no turn there.
+/// What a hit costs on this machine, which is calibrated now if it was not yet: in a process of its own, as
+/// that moves from CPU to CPU and names its thread.
 pub fn known_or_calibrated(screen: &Screen) -> Result<Calibration> {
     let path = file(None)?;
     match Calibration::read(&path) {
@@ -165,16 +166,19 @@ pub fn known_or_calibrated(screen: &Screen) -> Result<Calibration> {
     }
 }
 
+/// Hits are counted by numbers of processes that a nested namespace does not know.
+fn check_namespace() -> Result<()> {
+    match PidNamespace::here().map_err(Failure::machine)? {
+        PidNamespace::Initial => Ok(()),
+        _ => Err(Failure::machine(
+            "can't count hits in a nested PID namespace, such as a container's; run with --pid=host",
+        )),
+    }
+}
+
 /// The process and what it made.
 fn target(pid: u32) -> Result<(Target, Vec<Process>)> {
-    if !matches!(
-        PidNamespace::here().map_err(Failure::machine)?,
-        PidNamespace::Initial
-    ) {
-        return Err(Failure::machine(
-            "can't count hits in a nested PID namespace, such as a container's; run with --pid=host",
-        ));
-    }
+    check_namespace()?;
     let processes = targets(&[pid], &[], false, "predict")?;
     let pids = processes.iter().map(|process| process.pid).collect();
     Ok((Target { pids }, processes))
@@ -261,6 +265,7 @@ pub fn of_recording(
     processes: &[Process],
     costs: &Calibration,
 ) -> Result<Prediction> {
+    check_namespace()?;
     let plan = own::plan_of_record(args, processes)?;
     let pids = processes.iter().map(|process| process.pid).collect();
     of_plan(&plan, &Target { pids }, processes, costs)

@@ -9,15 +9,12 @@ use tailscope_cost::command::split;
 use tailscope_cost::target::Target;
 
 /// Where the number comes from.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// Read and write calls of the program.
-    #[default]
     Calls,
     /// Their bytes.
     Bytes,
-    /// How many times its threads have waited.
-    Waits,
     /// A number in a file.
     File(PathBuf),
     /// A number that a command prints.
@@ -32,13 +29,12 @@ impl FromStr for Progress {
         match (kind, rest) {
             ("io", "calls") => Ok(Self::Calls),
             ("io", "bytes") => Ok(Self::Bytes),
-            ("waits", "") => Ok(Self::Waits),
             ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
             ("cmd", line) if !line.trim().is_empty() => {
                 Ok(Self::Command(split(line).map_err(|e| e.to_string())?))
             }
             _ => Err(format!(
-                "'{text}' is no progress; write io:calls, io:bytes, waits, file:PATH or cmd:COMMAND"
+                "'{text}' is no progress; write io:calls, io:bytes, file:PATH or cmd:COMMAND"
             )),
         }
     }
@@ -55,7 +51,6 @@ impl Progress {
         match self {
             Self::Calls => Ok(io()?.0 as f64),
             Self::Bytes => Ok(io()?.1 as f64),
-            Self::Waits => Ok(target.waits() as f64),
             Self::File(path) => {
                 let text = fs::read_to_string(path);
                 number(&text.map_err(|e| format!("{}: {e}", path.display()))?)
@@ -97,7 +92,6 @@ mod tests {
     #[test]
     fn every_progress_is_read_and_others_are_refused() {
         assert_eq!("io:calls".parse(), Ok(Progress::Calls));
-        assert_eq!("waits".parse(), Ok(Progress::Waits));
         let command = "cmd:echo '41 x'".parse::<Progress>().expect("it is one");
         let own = Target {
             pids: vec![std::process::id()],

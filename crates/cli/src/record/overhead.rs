@@ -5,6 +5,7 @@ mod program;
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::Result;
 use tailscope_cost::duty_cycle::{DutyCycle, Spent};
@@ -33,7 +34,7 @@ pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
     }
     let costs = cost::known_or_calibrated(&screen)?;
     let predict = || cost::of_recording(args, &processes, &costs);
-    let (program, prediction) = Program::seen_during(subject, predict)?;
+    let (program, prediction) = Program::seen_during(&processes, !subject.no_children, predict)?;
     let cycle = DutyCycle::new(budget, prediction.slowdown);
     check(args, budget, &cycle)?;
     screen.say(&expected(&prediction, &cycle));
@@ -70,13 +71,13 @@ fn check(args: &Record, budget: f64, cycle: &DutyCycle) -> Result<()> {
     }
     match args.duration {
         Some(duration) if cycle.with(Some(duration)) < SHORTEST => {
-            let needed = SHORTEST.div_f64(cycle.share());
+            let needed = SHORTEST.div_f64(cycle.share()) + Duration::from_secs(1);
             Err(Failure::usage(format!(
-                "of {}, an overhead of {budget} leaves less than {} to record: record for {} at least, or allow \
-                 more",
-                time(duration.as_nanos() as u64),
+                "an overhead of {budget} leaves less than {} of {} to record: record for {} s at least, or \
+                 allow more",
                 time(SHORTEST.as_nanos() as u64),
-                time(needed.as_nanos() as u64)
+                time(duration.as_nanos() as u64),
+                needed.as_secs()
             )))
         }
         _ => Ok(()),

@@ -23,12 +23,19 @@ impl Session {
 }
 
 impl Resting {
-    /// Attaches again: to the processes that `-p` names, and those that these have made by now.
+    /// The processes that were recorded and still run.
+    pub fn processes(&self) -> Vec<Process> {
+        self.paused.processes().collect()
+    }
+
+    /// Attaches again: to the processes that were recorded, and those that they have made by now.
     ///
     /// # Errors
     /// The programs can't be loaded again, or a process can't be watched; what was recorded can be
     /// [finished](Self::finish).
     pub fn resume(self, args: &Subject) -> Result<Session, (Box<Self>, Error)> {
+        let mut all = self.processes();
+        let roots: Vec<u32> = all.iter().map(|process| process.pid).collect();
         let Self { paused, options } = self;
         let resumed = paused.resume(&options);
         let mut session = match resumed {
@@ -42,12 +49,10 @@ impl Resting {
                 return Err((Box::new(Self { paused, options }), failure(why)));
             }
         };
-        let roots = args.pids.iter().map(|pid| Process { pid: *pid });
-        let mut all: Vec<Process> = roots.filter(Process::lives).collect();
         if !args.no_children {
-            all.extend(all.clone().iter().flat_map(Process::descendants));
+            all.extend(Process::descendants_of(&roots));
         }
-        let watched = watch_all(&all, &args.pids, args.no_children, |process| {
+        let watched = watch_all(&all, &roots, args.no_children, |process| {
             session.recorder.watch(process).map_err(failure)
         });
         match watched {

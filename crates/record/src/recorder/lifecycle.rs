@@ -150,10 +150,12 @@ impl Recorder {
     pub(super) fn drain_process_events(&mut self) {
         let mut events = Vec::new();
         self.kernel.events(|event| events.push(event));
+        self.rows_wait |= events.contains(&Event::Rows);
+        events.retain(|event| *event != Event::Rows);
         if events.is_empty() {
             return;
         }
-        self.heard = Some(Instant::now());
+        self.events_came = Some(Instant::now());
         let ended: HashSet<u32> = events.iter().filter_map(ended).collect();
         for event in events {
             match event {
@@ -183,6 +185,7 @@ impl Recorder {
                     self.requests.end_process(pid);
                     self.forget(pid);
                 }
+                Event::Rows => {}
                 Event::Refused { pid, errno } if errno == Errno::OPNOTSUPP.raw_os_error() => {
                     self.notices.say(format!(
                         "process {pid} starts spans on virtual threads, which have no meter; \

@@ -1,10 +1,14 @@
 //! A recording between two phases: no program of the kernel is loaded, and its ledger goes on later.
 
-use tailscope_signals::clock::unix_ns;
+use tailscope_process::owner::start_of;
+use tailscope_signals::clock::{own_cpu_ns, unix_ns};
 use tailscope_trace::{Overhead, Summary};
 
+use super::Recorder;
 use super::counts::not_rows;
-use super::{Recorder, rotate};
+use super::rotate::Sums;
+use crate::Process;
+use crate::notices::Notices;
 use crate::options::{Options, Progress, RecordError};
 use crate::pipeline::RowPipeline;
 use crate::resolved::ResolvedProbes;
@@ -13,33 +17,57 @@ use crate::resolved::ResolvedProbes;
 pub struct Paused {
     pipeline: RowPipeline,
     resolved: Vec<ResolvedProbes>,
+    notices: Notices,
     past: Summary,
+    /// Our CPU time that is accounted for.
+    cpu_ns: u64,
+    /// The processes that were watched, and when they began, in the kernel's ticks.
+    watched: Vec<(u32, u64)>,
 }
 
 impl Recorder {
-    /// Takes the last rows and detaches from everything, as at the end. The ledger stays open. The second
-    /// value says what went wrong with the last rows.
+    /// Takes the last rows, seals them, and detaches from everything, as it does at the end. The
+    /// ledger stays open. The second value says what went wrong with the last rows.
     ///
-    /// Requests that are under way are lost, as they are at the begin of a recording.
+    /// Requests that are under way are lost, as they are when a recording begins.
     pub fn pause(mut self) -> (Paused, Result<(), RecordError>) {
         let taken = self.take_the_last();
+        let sealed = self.pipeline.output.seal().map_err(RecordError::from);
+        let watched = self.processes.iter();
+        let watched = watched
+            .filter_map(|pid| {
+                let start = start_of(*pid)?;
+                let known = self.starts.get(pid);
+                known
+                    .is_none_or(|known| *known == start)
+                    .then_some((*pid, start))
+            })
+            .collect();
         let summary = self.sum_up(self.seen());
+        let cpu_ns = self.cpu_at_start + self.before.cpu_ns;
         self.past.add(summary);
         let paused = Paused {
             pipeline: self.pipeline,
             resolved: self.resolved,
+            notices: self.notices,
             past: self.past,
+            cpu_ns,
+            watched,
         };
-        (paused, taken)
-    }
-
-    /// How a budget of overhead was held, for the ledger.
-    pub fn note_overhead(&mut self, overhead: Overhead) {
-        self.past.overhead = Some(overhead);
+        (paused, taken.and(sealed))
     }
 }
 
 impl Paused {
+    /// The processes that were watched and still run. Another that has the number of one is none of them.
+    pub fn processes(&self) -> impl Iterator<Item = Process> {
+        let still = |(pid, start): &&(u32, u64)| start_of(*pid) == Some(*start);
+        self.watched
+            .iter()
+            .filter(still)
+            .map(|(pid, _)| Process { pid: *pid })
+    }
+
     /// Loads the programs again. Nobody is recorded yet.
     ///
     /// # Errors
@@ -56,10 +84,11 @@ impl Paused {
         };
         recorder.pipeline = self.pipeline;
         recorder.pipeline.forget_numbers();
+        recorder.pipeline.sampler.pause();
+        recorder.notices = self.notices;
         recorder.past = self.past;
-        // What the phases before have counted is theirs.
-        recorder.before = rotate::Sums::default();
-        recorder.sum_up(recorder.seen());
+        recorder.cpu_at_start = self.cpu_ns;
+        recorder.begin_phase();
         match recorder.tell_what_to_keep() {
             Ok(()) => Ok(recorder),
             Err(why) => Err((Box::new(recorder.pause().0), why)),
@@ -80,6 +109,7 @@ impl Paused {
             pipeline, mut past, ..
         } = self;
         past.ended_ns = unix_ns();
+        past.cost.cpu_ns += own_cpu_ns().saturating_sub(self.cpu_ns);
         let total = pipeline.live.total();
         let progress = Progress {
             rows: pipeline.rows,
@@ -94,5 +124,14 @@ impl Paused {
             bytes: totals.bytes,
             ..progress
         })
+    }
+}
+
+impl Recorder {
+    /// What the phases before have counted is theirs; the CPU time since the last is this one's.
+    fn begin_phase(&mut self) {
+        self.before = Sums::of_rows(self.pipeline.rows);
+        self.sum_up(self.seen());
+        self.before.cpu_ns = 0;
     }
 }

@@ -1,7 +1,7 @@
 //! One poll: SDK connection requests are answered, and rows that ended since the last one are taken.
 //!
-//! A process waits for its answer, rows don't: what processes do wakes the recorder as often as they
-//! like, and rows are taken at most every [`APART`].
+//! A process waits for its answer, rows don't. So each connection request wakes the recorder, and rows
+//! are taken at most every [`APART`], unless a ring is half full.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::options::RecordError;
 
 /// Rows are taken together, and so are process events that follow others within this time. Otherwise
 /// programs that are started one after the other would each cost a look at everything. A process that
-/// connects is heard at once all the same, and what is known of processes is read before it is answered.
+/// connects is answered at once all the same, and process events are read before that.
 const APART: Duration = Duration::from_millis(4);
 
 impl Recorder {
     /// Waits for the next poll, or for a connection request, or for the end of a process.
     pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         let patience = self.patience();
-        let rest = self.heard.map_or(Duration::ZERO, |heard| {
-            APART.saturating_sub(heard.elapsed())
-        });
+        let rest = self
+            .events_came
+            .map_or(Duration::ZERO, |came| APART.saturating_sub(came.elapsed()));
         let mut fds: Vec<BorrowedFd<'_>> = self.sdk.iter().flat_map(Server::fds).collect();
         fds.extend(wake);
         if !rest.is_zero() && (any_readable(&fds, rest.min(patience))? || patience <= rest) {
@@ -56,19 +56,21 @@ impl Recorder {
     pub(super) fn answer_only(&mut self) -> bool {
         self.put_off = self.polled.elapsed() < APART;
         if self.put_off {
-            self.hear_processes();
+            self.answer_processes();
+            self.put_off = !self.rows_wait;
         }
         self.put_off
     }
 
-    fn hear_processes(&mut self) {
+    fn answer_processes(&mut self) {
         let requests = self.sdk.as_mut().map(Server::accept).unwrap_or_default();
         self.drain_process_events();
         self.answer(requests);
     }
 
     pub(super) fn poll(&mut self) -> Result<(), RecordError> {
-        self.hear_processes();
+        self.answer_processes();
+        self.rows_wait = false;
         if let Some(steal) = &mut self.steal
             && !self.processes.is_empty()
         {
@@ -151,7 +153,7 @@ impl Recorder {
     }
 }
 
-/// Waits so long until one of these is readable; interrupted by a signal, it counts as if one were.
+/// Waits until one of these is readable, at most for `patience`; interrupted by a signal, it counts as if one were.
 fn any_readable(fds: &[BorrowedFd<'_>], patience: Duration) -> Result<bool, RecordError> {
     let mut fds: Vec<PollFd<'_>> = fds
         .iter()

@@ -21,10 +21,18 @@ pub(super) struct Sums {
     lost: BTreeMap<String, u64>,
     uncovered: BTreeMap<String, u64>,
     adjusted: BTreeMap<String, u64>,
-    cpu_ns: u64,
+    pub(super) cpu_ns: u64,
 }
 
 impl Sums {
+    /// Before anything was counted but these rows.
+    pub(super) fn of_rows(rows: u64) -> Self {
+        Self {
+            rows,
+            ..Self::default()
+        }
+    }
+
     /// How many spans ended until the present ledger ends, by the count from before its last poll.
     ///
     /// Spans end meanwhile, and their rows are in this ledger though that count lacks them. A row
@@ -263,6 +271,15 @@ mod tests {
         assert_eq!(told[2], (2, 2));
         // From the fourth on some were not kept.
         assert_eq!(before.seen, 310);
+    }
+
+    #[test]
+    fn the_spans_of_a_phase_are_counted_from_none() {
+        // Its kernel counts 100; the phases before wrote 500 rows, and it has written 10.
+        let before = Sums::of_rows(500);
+        assert_eq!(before.seen_until(0, 500), 0);
+        assert_eq!(before.seen_until(100, 510), 100);
+        assert_eq!(before.seen_until(9, 510), 10);
     }
 
     #[test]

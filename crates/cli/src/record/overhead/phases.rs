@@ -17,10 +17,12 @@ use crate::record::summary;
 use crate::screen::Screen;
 use crate::subject::{Resting, Session};
 
-/// A shorter phase has hardly a request from begin to end.
-pub const SHORTEST: Duration = Duration::from_millis(300);
-/// How often a rest is looked at.
+/// The shortest phase, with the time to attach and to detach, and how much of it at least is recorded.
+pub const SHORTEST: Duration = Duration::from_millis(1_200);
+const SHORTEST_RECORDED: Duration = Duration::from_millis(300);
+/// How often a rest is looked at, and after how many looks the processes are.
 const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 20;
 
 /// How the phases ended.
 pub struct Outcome {
@@ -36,28 +38,31 @@ pub struct Outcome {
 pub struct Phases<'a> {
     args: &'a Record,
     stop: &'a AtomicBool,
-    program: Program<'a>,
+    program: Program,
     cycle: DutyCycle,
     began: Instant,
-    /// The end of the phase before.
+    /// When this phase began, and what the program had done by then.
+    since: Instant,
     before: Moment,
     attached: Duration,
     count: u64,
 }
 
 impl<'a> Phases<'a> {
-    /// To be called before the recorder attaches for the first time.
+    /// To be made before the recorder attaches for the first time.
     pub fn begin(
         args: &'a Record,
         stop: &'a AtomicBool,
-        program: Program<'a>,
+        program: Program,
         cycle: DutyCycle,
     ) -> Self {
+        let now = Instant::now();
         Self {
             args,
             stop,
             cycle,
-            began: Instant::now(),
+            began: now,
+            since: now,
             before: program.now(),
             program,
             attached: Duration::ZERO,
@@ -65,7 +70,7 @@ impl<'a> Phases<'a> {
         }
     }
 
-    /// Since the begin.
+    /// Since it began.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -74,11 +79,13 @@ impl<'a> Phases<'a> {
     pub fn run(&mut self, mut session: Session, screen: &mut Screen) -> Outcome {
         loop {
             let (resting, ended) = self.record(session, screen);
-            let middle = self.program.now();
-            let with = middle.since(&self.before);
+            let with = self.program.now().since(&self.before);
             self.attached += with.length();
+            // Each phase is that of the same processes from its first moment to its last.
+            self.program.follow(&resting.processes());
+            let middle = self.program.now();
             let ended = match ended {
-                Ok(End::Duration) => self.rest(with.length()),
+                Ok(End::Duration) => self.rest(with.length(), &resting),
                 ended => ended.map(Some),
             };
             let after = self.program.now();
@@ -92,7 +99,7 @@ impl<'a> Phases<'a> {
                     refused: None,
                 };
             }
-            self.before = after;
+            (self.since, self.before) = (Instant::now(), after);
             session = match resting.resume(&self.args.subject) {
                 Ok(session) => session,
                 Err((resting, why)) => {
@@ -112,7 +119,10 @@ impl<'a> Phases<'a> {
         mut session: Session,
         screen: &mut Screen,
     ) -> (Resting, Result<End, RecordError>) {
-        let length = self.cycle.with(self.left());
+        let whole = self.cycle.with(self.left());
+        let length = whole
+            .saturating_sub(self.since.elapsed())
+            .max(SHORTEST_RECORDED);
         let mut listener = Whole {
             screen,
             began: self.began,
@@ -125,14 +135,16 @@ impl<'a> Phases<'a> {
 
     /// The phase without it, after one with it of this length, to attach and to detach included. `None`:
     /// the next one comes.
-    fn rest(&self, with: Duration) -> Result<Option<End>, RecordError> {
+    fn rest(&self, with: Duration, resting: &Resting) -> Result<Option<End>, RecordError> {
         let begin = Instant::now();
         let length = self.cycle.without(with);
+        let mut looks = 0;
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Some(End::Stopped));
             }
-            if !self.program.lives() {
+            looks += 1;
+            if looks % LOOKS == 0 && resting.processes().is_empty() {
                 return Ok(Some(End::Exited));
             }
             match self.left() {
@@ -163,6 +175,7 @@ impl<'a> Phases<'a> {
         let three = |of: Estimate| [of.value, of.low, of.high];
         Overhead {
             budget,
+            whole_ns: self.elapsed().as_nanos() as u64,
             attached_ns: self.attached.as_nanos() as u64,
             phases: self.count,
             predicted: spent.predicted.map(three),
