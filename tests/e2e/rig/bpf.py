@@ -26,12 +26,17 @@ def listed() -> set[tuple[Kind, int]]:
 def held_by(pid: int | str) -> Iterator[tuple[Kind, int]]:
     """The programs and links that a process has open."""
     try:
-        for descriptor in Path(f"/proc/{pid}/fdinfo").iterdir():
-            for line in descriptor.read_text().splitlines():
-                if found := re.match(r"(prog|link)_id:\s*(\d+)", line):
-                    yield found[1], int(found[2])
+        descriptors = list(Path(f"/proc/{pid}/fdinfo").iterdir())
     except OSError:
         return  # it ended meanwhile
+    for descriptor in descriptors:
+        try:
+            text = descriptor.read_text()
+        except OSError:
+            continue  # it was closed meanwhile
+        for line in text.splitlines():
+            if found := re.match(r"(prog|link)_id:\s*(\d+)", line):
+                yield found[1], int(found[2])
 
 
 def orphans() -> set[tuple[Kind, int]]:
