@@ -93,14 +93,11 @@ fn expected(prediction: &Prediction, cycle: &DutyCycle) -> String {
             with_interval(slowdown)
         ),
         None => {
-            let why = prediction
-                .parts
-                .iter()
-                .find_map(|part| part.unknown.clone());
-            let notice = prediction.notices.last().cloned();
+            let mut parts = prediction.parts.iter();
+            let why = parts.find_map(|part| part.unknown.clone());
             format!(
                 "the overhead is not predicted ({}); it begins with {share} of the time",
-                why.or(notice).unwrap_or_default()
+                why.unwrap_or_else(|| "the program hardly ran meanwhile".to_owned())
             )
         }
     }
