@@ -48,7 +48,7 @@ def works(pid: int) -> None:
 
 @contextmanager
 def loaded(name: str, seconds: int) -> Iterator[tuple[int, str]]:
-    """A program at work for so long: its pid, and the source of its spans."""
+    """A program at work for this time: its pid, and the source of its spans."""
     if name == "batch":
         command, span = BATCH
         with running(command) as program:

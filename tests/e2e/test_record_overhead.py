@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import subprocess
 import threading
@@ -14,32 +12,17 @@ from pathlib import Path
 import pytest
 from proof.ports import answers, free_port
 from rig import bpf, installed, ledger
-from rig.cost import cost
-from rig.cost import told as said_by
+from rig.cost import calibrate_briefly
 from rig.processes import Started
 from rig.recorder import Recorder, about
 from rig.waiting import until
 
-#: What the recorder's programs add at each hook of `--span request` (ns), where the calibration was
-#: too short to say.
-MADE = {"value": 300.0, "low": 200.0, "high": 400.0}
-
 
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short calibration of this machine; kinds that it has no figure for are made up."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may load the programs that are timed")
+    """A short calibration of this machine."""
     path = tmp_path_factory.mktemp("cost") / "cost.json"
-    done = cost("calibrate", "--file", path, "-d", "1s", "--quiet", "--json")
-    if done.returncode == 3:
-        pytest.skip(f"can't calibrate here: {done.stderr.splitlines()[0]}")
-    found = said_by(done)
-    made = {"ns": MADE, "hits": 1000, "earlier": []}
-    short = [kind for kind, why in found["absent"] if "turns" in why]
-    found["kinds"] += [{**found["kinds"][0], **made, "kind": kind} for kind in short]
-    found["absent"] = [one for one in found["absent"] if one[0] not in short]
-    path.write_text(json.dumps(found))
+    calibrate_briefly(path)
     return path
 
 

@@ -139,7 +139,7 @@ impl DutyCycle {
 mod tests {
     use super::*;
 
-    /// Runs a recorder that slows a program down by so much, whose speed changes from phase to phase.
+    /// Runs a recorder with this slow-down on a program whose speed changes from phase to phase.
     fn run(mut cycle: DutyCycle, slowdown: f64, phases: u32) -> DutyCycle {
         for number in 0..phases {
             let with = cycle.with(None);

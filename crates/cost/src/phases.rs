@@ -14,7 +14,7 @@ const SATURATED: f64 = 0.9;
 const STEADY: f64 = 0.2;
 /// Fewer pairs have no interval that is worth anything.
 const FEWEST: usize = 3;
-/// With so many, the lowest and the highest fifth are left out.
+/// From this number on, the lowest and the highest fifth are left out.
 const MANY: usize = 24;
 
 /// What the program's progress says.

@@ -33,7 +33,7 @@ def held_by(pid: int | str) -> Iterator[tuple[Kind, int]]:
         try:
             text = descriptor.read_text()
         except OSError:
-            continue  # it was closed meanwhile
+            continue  # it was closed after it was listed
         for line in text.splitlines():
             if found := re.match(r"(prog|link)_id:\s*(\d+)", line):
                 yield found[1], int(found[2])

@@ -97,7 +97,7 @@ fn expected(prediction: &Prediction, cycle: &DutyCycle) -> String {
             let why = parts.find_map(|part| part.unknown.clone());
             format!(
                 "the overhead is not predicted ({}); it begins with {share} of the time",
-                why.unwrap_or_else(|| "the program hardly ran meanwhile".to_owned())
+                why.unwrap_or_else(|| "the program hardly ran while it was counted".to_owned())
             )
         }
     }
