@@ -77,6 +77,7 @@ pub use retention::Source;
 pub use running::{Running, Thread};
 pub use sdk::SdkPrograms;
 pub use sdk_files::SdkFileError;
-pub use stacks::{Registers, StackSample};
+pub use shared::python as PythonFrames;
+pub use stacks::{PythonFrame, Registers, StackSample};
 pub use tls_calls::TlsCall;
 pub use watch_error::WatchError;

@@ -11,7 +11,8 @@ use crate::load_error::{LoadError, kernel};
 use crate::object::{map_of, program};
 use crate::process_events::Ring;
 use crate::shared::{
-    KERNEL_FRAMES, STACK_BYTES, STACK_ON_CPU, STACK_RETURNS, stack_return, stack_sample,
+    KERNEL_FRAMES, PYTHON_FRAMES, PYTHON_LAST, STACK_BYTES, STACK_ON_CPU, STACK_RETURNS,
+    python_frame, stack_return, stack_sample,
 };
 use crate::software_event::SoftwareEvent;
 
@@ -37,10 +38,36 @@ pub struct StackSample {
     pub registers: Registers,
     /// Where the kernel was, innermost first; empty: the thread ran its own code.
     pub kernel: Vec<u64>,
+    /// The functions of Python that it was in, the innermost first.
+    pub python: Vec<PythonFrame>,
+    /// Whether they reach the thread's first one.
+    pub python_whole: bool,
     /// Where `stack` was in the thread's memory.
     pub from: u64,
     /// The thread's stack, from its innermost frame on; bounded to 16 KiB.
     pub stack: Vec<u8>,
+}
+
+/// A function of Python that a thread is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PythonFrame {
+    /// The address of its code object.
+    pub code: u64,
+    /// The address of its name. If the code object has another one, it is another function's by now.
+    pub name: u64,
+    /// The C function that runs it runs none of those that called it.
+    pub last: bool,
+}
+
+impl PythonFrame {
+    fn parse(bytes: &[u8], at: usize) -> Self {
+        let name = u64_at(bytes, at + offset_of!(python_frame, name));
+        Self {
+            code: u64_at(bytes, at + offset_of!(python_frame, code)),
+            name: name & !u64::from(PYTHON_LAST),
+            last: name & u64::from(PYTHON_LAST) != 0,
+        }
+    }
 }
 
 /// What unwinding begins with.
@@ -65,6 +92,9 @@ impl StackSample {
         let frames = number(offset_of!(stack_sample, kernel_frames)).min(KERNEL_FRAMES) as usize;
         let kernel = offset_of!(stack_sample, kernel);
         let cause = number(offset_of!(stack_sample, cause));
+        let python = number(offset_of!(stack_sample, python_frames)).min(PYTHON_FRAMES) as usize;
+        let python_at =
+            |frame| offset_of!(stack_sample, python) + frame * size_of::<python_frame>();
         Some(
             Self {
                 at: word(offset_of!(stack_sample, at)),
@@ -79,6 +109,10 @@ impl StackSample {
                     lr: word(offset_of!(stack_sample, lr)),
                 },
                 kernel: (0..frames).map(|frame| word(kernel + frame * 8)).collect(),
+                python: (0..python)
+                    .map(|frame| PythonFrame::parse(bytes, python_at(frame)))
+                    .collect(),
+                python_whole: number(offset_of!(stack_sample, python_whole)) != 0,
                 from: word(offset_of!(stack_sample, from)),
                 stack: stack.get(..length.min(STACK_BYTES as usize))?.to_vec(),
             }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use libbpf_rs::{Iter, MapCore, MapFlags, Object};
 
+use crate::PythonFrames;
 use crate::answers::Answers;
 use crate::load::Kernel;
 use crate::object::map_of;
@@ -78,15 +79,22 @@ impl Kernel {
     }
 
     /// Where a watched process keeps the lock of its interpreter: of a thread that waits there it is known
-    /// that it waits for its turn to run. It is forgotten when the process runs another program.
+    /// that it waits for its turn to run. And where it keeps the frames of Python. Both are forgotten when
+    /// the process runs another program.
     ///
     /// # Errors
     /// The process is watched no more.
-    pub fn knows_interpreter(&mut self, pid: u32, lock: Range<u64>) -> Result<(), WatchError> {
+    pub fn knows_interpreter(
+        &mut self,
+        pid: u32,
+        lock: &Range<u64>,
+        python: Option<PythonFrames>,
+    ) -> Result<(), WatchError> {
         let number = kernels_number(&self.numbers, pid)?.unwrap_or_default();
         update_process(&self.object, number, |process| {
             process.interpreter = lock.start;
             process.interpreter_end = lock.end;
+            process.python = python.unwrap_or_default();
         })
         .map_err(kernel("find the process"))
     }

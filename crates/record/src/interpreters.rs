@@ -1,10 +1,14 @@
 //! Where an interpreter keeps the lock by which one of its threads runs at a time. A thread that waits
-//! there waits for its turn to run, also in the middle of a request.
+//! there waits for its turn to run, also in the middle of a request. And where it keeps the functions
+//! that its threads are in ([`layout`]), for stacks.
 //!
 //! CPython 3.7 and later has its lock (the GIL) in the exported variable `_PyRuntime`
 //! (`Include/internal/pycore_runtime.h`). Its few other locks count as the GIL, too.
 //!
 //! A thread reads the files: slow or very large ones delay this thread alone.
+
+mod code;
+mod layout;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -19,11 +23,20 @@ use std::time::{Duration, Instant};
 use tailscope_process::Allowance;
 use tailscope_process::maps::{self, Mapping};
 use tailscope_process::rooted::FileKey;
+use tailscope_signals::remote;
 use tailscope_symbols::table::{self, Symbols};
 
+pub(crate) use code::Function;
+pub(crate) use layout::{CodeLayout, Layout, Memory};
+
+/// Its variables, and the function that runs those of Python.
 const RUNTIME: &str = "_PyRuntime";
-/// What the names of files have in which the interpreter may be: programs, libpython, uWSGI's own.
-const NAMES: [&str; 2] = ["python", "uwsgi"];
+const VERSION: &str = "Py_Version";
+const CODE_TYPE: &str = "PyCode_Type";
+const RUNS: &str = "_PyEval_EvalFrameDefault";
+/// How the names of files begin in which the interpreter may be: programs, the library, uWSGI's own. Others
+/// have it in the midst: `_socket.cpython-311-x86_64-linux-gnu.so`.
+const NAMES: [&str; 3] = ["python", "libpython", "uwsgi"];
 /// Larger files are not searched.
 const MOST_BYTES: u64 = 256 << 20;
 /// The most files of a process that are looked at.
@@ -38,11 +51,30 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const SHARE: f64 = 0.02;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
+/// An interpreter in a process.
+#[derive(Debug, Clone)]
+pub(crate) struct Interpreter {
+    /// Where it keeps its lock.
+    pub(crate) lock: Range<u64>,
+    /// Where it keeps the functions that its threads are in; `None`: that is not known of its version.
+    pub(crate) layout: Option<Layout>,
+}
+
+/// A process's memory, read by a system call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoryOf(pub(crate) u32);
+
+impl Memory for MemoryOf {
+    fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+        remote::read(self.0, address, into)
+    }
+}
+
 /// Looks into processes.
 #[derive(Debug)]
 pub(crate) struct Interpreters {
     asks: SyncSender<u32>,
-    answers: Receiver<(u32, Option<Range<u64>>)>,
+    answers: Receiver<(u32, Option<Interpreter>)>,
     /// Processes without an answer yet; false: it has run another program since, so the answer is stale.
     asked: HashMap<u32, bool>,
     patience: Duration,
@@ -60,7 +92,7 @@ impl Interpreters {
             let mut allowance = Allowance::new(SHARE, AT_ONCE);
             while let Ok(pid) = asked.recv() {
                 let begun = Instant::now();
-                if answer.send((pid, files.lock_of(pid))).is_err() {
+                if answer.send((pid, files.interpreter_of(pid))).is_err() {
                     return;
                 }
                 allowance.add(begun.elapsed());
@@ -88,7 +120,7 @@ impl Interpreters {
     }
 
     /// What is [found](Self::found), after some time for those that have just been asked for.
-    pub(crate) fn found_soon(&mut self) -> Vec<(u32, Range<u64>)> {
+    pub(crate) fn found_soon(&mut self) -> Vec<(u32, Interpreter)> {
         let begun = Instant::now();
         let mut found = Vec::new();
         while !self.asked.is_empty() {
@@ -110,22 +142,23 @@ impl Interpreters {
         }
     }
 
-    /// The processes in which one was found since the last time, and where in their memory its lock is.
-    pub(crate) fn found(&mut self) -> Vec<(u32, Range<u64>)> {
+    /// The processes in which one was found since the last time.
+    pub(crate) fn found(&mut self) -> Vec<(u32, Interpreter)> {
         let answers: Vec<_> = self.answers.try_iter().collect();
         let found = answers.into_iter().filter_map(|answer| self.take(answer));
         found.collect()
     }
 
-    fn take(&mut self, (pid, lock): (u32, Option<Range<u64>>)) -> Option<(u32, Range<u64>)> {
+    fn take(&mut self, answer: (u32, Option<Interpreter>)) -> Option<(u32, Interpreter)> {
+        let (pid, found) = answer;
         let is_valid = self.asked.remove(&pid).unwrap_or(false);
-        let lock = lock.filter(|_| is_valid)?;
+        let found = found.filter(|_| is_valid)?;
         self.known.insert(pid);
-        Some((pid, lock))
+        Some((pid, found))
     }
 }
 
-/// The thread's side: the files that were searched, and the variable in each that has it.
+/// The thread's side: the files that were searched, and what each has of an interpreter.
 #[derive(Debug, Default)]
 struct Files(HashMap<Key, Option<Symbols>>);
 
@@ -133,7 +166,7 @@ struct Files(HashMap<Key, Option<Symbols>>);
 type Key = (FileKey, i64, i64);
 
 impl Files {
-    fn lock_of(&mut self, pid: u32) -> Option<Range<u64>> {
+    fn interpreter_of(&mut self, pid: u32) -> Option<Interpreter> {
         let maps = maps::read(pid).ok()?;
         let mut seen = HashSet::new();
         let candidates = maps
@@ -146,9 +179,24 @@ impl Files {
                 continue;
             };
             let bias = symbols.bias(first.unwrap_or(mapping))?;
-            let lock = symbols.all.first()?;
-            let start = lock.address.wrapping_add(bias);
-            return Some(start..start.saturating_add(lock.size));
+            let place = |name: &str| {
+                let symbol = symbols.all.iter().find(|symbol| symbol.name == name)?;
+                let start = symbol.address.wrapping_add(bias);
+                Some(start..start.saturating_add(symbol.size))
+            };
+            let lock = place(RUNTIME)?;
+            let layout = || {
+                let runs = place(RUNS)?;
+                let addresses = layout::Addresses {
+                    runtime: lock.start,
+                    version: place(VERSION)?.start,
+                    code_type: place(CODE_TYPE)?.start,
+                    runs: (runs.start, runs.end),
+                };
+                layout::of(&addresses, &MemoryOf(pid))
+            };
+            let layout = layout();
+            return Some(Interpreter { lock, layout });
         }
         None
     }
@@ -169,17 +217,21 @@ impl Files {
 fn is_named(mapping: &Mapping) -> bool {
     let name = mapping.name().file_name().map(Path::new);
     let name = name.map(|name| name.to_string_lossy().into_owned());
-    name.is_some_and(|name| NAMES.iter().any(|part| name.contains(part)))
+    name.is_some_and(|name| NAMES.iter().any(|begin| name.starts_with(begin)))
 }
 
-/// The variable, if the file has it.
+/// An interpreter's symbols, if the file has one.
 fn runtime_in(file: &File, bytes: u64) -> Option<Symbols> {
     if bytes > MOST_BYTES {
         return None;
     }
-    let mut symbols = table::variables_named(file, |name| name == RUNTIME).ok()?;
-    symbols.all.truncate(1); // the same stands in two tables
-    (!symbols.all.is_empty()).then_some(symbols)
+    let wanted = [RUNTIME, VERSION, CODE_TYPE, RUNS];
+    let mut symbols = table::named(file, |name| wanted.contains(&name)).ok()?;
+    let mut seen = HashSet::new(); // the same may stand in two tables
+    symbols
+        .all
+        .retain(|symbol| seen.insert(symbol.name.clone()));
+    seen.contains(RUNTIME).then_some(symbols)
 }
 
 #[cfg(test)]
@@ -201,7 +253,8 @@ mod tests {
         let mut output = BufReader::new(python.stdout.take().expect("a pipe"));
         output.read_line(&mut line).expect("it runs");
         let mut files = Files::default();
-        let lock = files.lock_of(python.id()).expect("Python has it");
+        let found = files.interpreter_of(python.id()).expect("Python has it");
+        let lock = found.lock;
         let maps = maps::read(python.id()).expect("its maps");
         let holds = |at: u64| {
             maps.iter()
@@ -209,7 +262,7 @@ mod tests {
         };
         assert!(holds(lock.start) && holds(lock.end - 1), "{lock:?}");
         assert_eq!(
-            files.lock_of(python.id()),
+            files.interpreter_of(python.id()).map(|known| known.lock),
             Some(lock),
             "the file is known now"
         );
@@ -221,8 +274,8 @@ mod tests {
     #[test]
     fn other_programs_have_none_and_are_not_read() {
         let mut files = Files::default();
-        assert_eq!(files.lock_of(std::process::id()), None);
-        assert_eq!(files.lock_of(u32::MAX), None);
+        assert!(files.interpreter_of(std::process::id()).is_none());
+        assert!(files.interpreter_of(u32::MAX).is_none());
         assert!(files.0.is_empty());
     }
 }

@@ -137,7 +137,7 @@ impl Recorder {
         let sdk = sdk.transpose().map_err(RecordError::Thread)?;
         let tls = options.names_tls().then(TlsLibraries::start);
         let tls = tls.transpose().map_err(RecordError::Thread)?;
-        let interpreters = sockets.map(|_| Interpreters::start());
+        let interpreters = (sockets.is_some() || options.stacks).then(Interpreters::start);
         let interpreters = interpreters.transpose().map_err(RecordError::Thread)?;
         let mut recorder = Self {
             kernel,

@@ -42,8 +42,11 @@ impl Remote {
     }
 }
 
-/// Fills `into` from another process's memory, or fails.
-fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
+/// Fills `into` from another process's memory.
+///
+/// # Errors
+/// The process is gone or may not be read, or not all of these bytes are mapped.
+pub fn read(pid: u32, address: u64, into: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),

@@ -77,13 +77,13 @@ pub fn variables(file: &File) -> io::Result<Symbols> {
     all(file, &[STT_OBJECT, STT_TLS])
 }
 
-/// The variables that are wanted.
+/// The functions and variables that are wanted.
 ///
 /// # Errors
 /// The file can't be read, or is no ELF file.
-pub fn variables_named(file: &File, is_wanted: impl Fn(&str) -> bool) -> io::Result<Symbols> {
+pub fn named(file: &File, is_wanted: impl Fn(&str) -> bool) -> io::Result<Symbols> {
     let mut wanted = 0;
-    read(file, &[STT_OBJECT], |name, _| {
+    read(file, &[STT_OBJECT, STT_FUNC], |name, _| {
         let is_kept = is_wanted(name) && wanted < MOST_WANTED;
         wanted += usize::from(is_kept);
         is_kept

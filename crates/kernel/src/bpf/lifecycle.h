@@ -100,6 +100,7 @@ int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 		if (of) { /* its memory is a copy */
 			fresh.interpreter = of->interpreter;
 			fresh.interpreter_end = of->interpreter_end;
+			fresh.python = of->python;
 		}
 		if (!watch(tgid, &fresh)) {
 			__sync_fetch_and_add(&lost.processes, 1);
@@ -134,6 +135,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	}
 	p->map = 0;
 	p->interpreter = p->interpreter_end = 0;
+	p->python.interpreter = 0;
 	report_exec(task, bprm->file);
 	return 0;
 }

@@ -111,11 +111,39 @@ struct config {
 #define BLOCKED_STACKS_PER_SECOND 2000 /* that each CPU sends at most */
 
 #define STACK_RETURNS 4
+#define PYTHON_FRAMES 96
 
 /* A return address that a uretprobe has replaced: where it was, and what it was. */
 struct stack_return {
 	ts_u64 at;
 	ts_u64 to;
+};
+
+/* A function of Python that a thread is in. */
+struct python_frame {
+	ts_u64 code; /* its code object */
+	ts_u64
+	    name; /* where that has its name: if this differs, another object has its memory by now */
+};
+#define PYTHON_LAST 1 /* in `name`: the C function that runs it runs none of those that called it */
+
+/* Where in a process CPython keeps its frames: offsets, if nothing else is said. */
+struct python {
+	ts_u64
+	    interpreter; /* an address: there is a pointer to the main interpreter; 0: not known */
+	ts_u32 threads;	 /* in an interpreter: the first thread state */
+	ts_u32 next;	 /* in a thread state: the next one */
+	ts_u32 number;	 /* in a thread state: the thread's number */
+	ts_u32 frame;	 /* in a thread state: the innermost frame, or what has it */
+	ts_u32 through;	 /* in what has the innermost frame, plus 1; 0: the thread state has it */
+	ts_u32 previous; /* in a frame: that of the caller */
+	ts_u32 code;	 /* in a frame: its code object */
+	ts_u32 owner;	 /* in a frame: a byte that is `last` if no frame around it belongs to the
+			     * same call of the C function that runs them */
+	ts_u32 last;
+	ts_u32 last_is_none; /* such a frame is no function's, and comes after the last that is */
+	ts_u32 name;	     /* in a code object: its name */
+	ts_u32 reserved;
 };
 
 /* Where a thread was, in a ring; cut off behind the last of its chunks. */
@@ -132,9 +160,12 @@ struct stack_sample {
 	ts_u32 cause;	      /* of the block: enum ts_cause; or STACK_ON_CPU */
 	ts_u32 kernel_frames; /* 0: it ran the user's code */
 	ts_u32 chunks;	      /* of 1024 bytes, that could be read */
+	ts_u32 python_frames;
+	ts_u32 python_whole; /* 1: the frames reach the thread's first function of Python */
 	ts_u32 reserved;
 	struct stack_return returns[STACK_RETURNS]; /* 0: there are no more */
 	ts_u64 kernel[KERNEL_FRAMES];		    /* return addresses, the innermost first */
+	struct python_frame python[PYTHON_FRAMES];  /* the innermost first */
 	ts_u8 bytes[STACK_BYTES]; /* the user's stack, from its innermost frame on */
 };
 
@@ -155,6 +186,7 @@ struct process {
 	/* Where its interpreter keeps the lock by which one thread runs at a time; both 0: not known. */
 	ts_u64 interpreter;
 	ts_u64 interpreter_end;
+	struct python python;	 /* where that keeps its frames */
 	struct turn turn[TURNS]; /* each shorter than the one before it */
 };
 

@@ -8,6 +8,8 @@
  *   off the CPU   a wait is taken with probability length / period, at most 1, and stands for the
  *                 larger of both: every estimate of time is unbiased, and short waits cost little
  *
+ * Of Python's functions it has the code objects (python_frames.h).
+ *
  * Only the thread's own context can read its user stack, so a block copies it at the switch-out,
  * before its length is known, and the switch-in sends the copy. Both run with interrupts disabled.
  *
@@ -18,6 +20,7 @@
 
 #include "meters.h"
 #include "open_spans.h"
+#include "python_frames.h"
 
 #define STACK_CHUNK 1024 /* divides a page: a chunk is readable as a whole or not at all */
 #define PF_KTHREAD 0x00200000
@@ -100,6 +103,8 @@ static __always_inline void copy_stacks(void *ctx, struct task_struct *task, str
 					__u64 now)
 {
 	long bytes = bpf_get_stack(ctx, s->kernel, sizeof(s->kernel), 0);
+	struct process *process;
+	__u32 tgid = task->tgid;
 
 	s->kernel_frames = bytes > 0 ? bytes / sizeof(s->kernel[0]) : 0;
 	s->at = now;
@@ -107,6 +112,10 @@ static __always_inline void copy_stacks(void *ctx, struct task_struct *task, str
 	s->tid = shown_tid(task);
 	copy_returns(task, s);
 	copy_user_stack(task, s);
+	s->python_frames = s->python_whole = 0;
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	if (process && process->python.interpreter)
+		copy_python_frames(s, &process->python);
 }
 
 static __always_inline void send_stack(struct stack_sample *s)

@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
@@ -14,7 +13,7 @@ use tailscope_sdk_server::{Address, Server};
 
 use super::Recorder;
 use crate::Process;
-use crate::interpreters::Interpreters;
+use crate::interpreters::{Interpreter, Interpreters};
 use crate::options::RecordError;
 
 /// How many programs that started wait to be asked for.
@@ -107,15 +106,22 @@ impl Recorder {
         self.expect_sdk(pid);
     }
 
-    /// Has the kernel's programs know where threads wait for their turn, as far as that was found.
+    /// Has the kernel's programs know where threads wait for their turn, and where their functions of
+    /// Python are, as far as that was found.
     pub(super) fn learn_interpreters(&mut self) {
         let found = self.interpreters.as_mut().map(Interpreters::found);
         self.learn(found.unwrap_or_default());
     }
 
-    fn learn(&mut self, found: Vec<(u32, Range<u64>)>) {
-        for (pid, lock) in found {
-            let known = self.kernel.knows_interpreter(pid, lock);
+    fn learn(&mut self, found: Vec<(u32, Interpreter)>) {
+        for (pid, Interpreter { lock, layout }) in found {
+            let stacks = self.pipeline.stacks.as_mut();
+            let layout = layout.filter(|_| stacks.is_some());
+            let frames = layout.map(|layout| layout.frames);
+            if let (Some(stacks), Some(layout)) = (stacks, layout) {
+                stacks.learn_python(pid, layout);
+            }
+            let known = self.kernel.knows_interpreter(pid, &lock, frames);
             if known.is_err()
                 && let Some(interpreters) = &mut self.interpreters
             {

@@ -17,6 +17,8 @@ pub(super) enum Frame {
     Code { module: u32, offset: u64 },
     /// Code that a process made at run time: which process (`made.rs`), and the address.
     Made { process: u32, address: u64 },
+    /// A function of Python, by its number (`python.rs`); `None`: not known which.
+    Python(Option<u32>),
     /// An address of a process whose code is not known: it is gone, for example.
     Unknown(u64),
 }

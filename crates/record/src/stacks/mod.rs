@@ -6,11 +6,13 @@
 //!
 //! Callers are found at once, while the process runs. Names are found when the recording ends,
 //! in the very files that were mapped. Code made at run time has its names in the process's perf map.
+//! Functions of Python have theirs in the process's memory: they are read at once.
 
 mod frames;
 mod made;
 mod names;
 mod processes;
+mod python;
 mod tables;
 
 use std::collections::{HashMap, VecDeque};
@@ -20,8 +22,10 @@ use tailscope_kernel::StackSample;
 use tailscope_symbols::kallsyms::Kallsyms;
 use tailscope_trace::{Cause, LedgerWriter, Result};
 
+use crate::interpreters::Layout;
 use frames::{Frame, Stack, Stacks};
 use processes::Processes;
+use python::Python;
 use tables::Samples;
 
 /// What a sample stands for: a prime number of them fits a second, so that it keeps no step with
@@ -76,6 +80,7 @@ pub(crate) struct StackPipeline {
     ended: Vec<(About, Vec<Part>)>,
     stacks: Stacks,
     processes: Processes,
+    python: Python,
     kernel: Kallsyms,
     samples: Samples,
     /// Samples that found no room.
@@ -92,6 +97,7 @@ impl StackPipeline {
             ended: Vec::new(),
             stacks: Stacks::default(),
             processes: Processes::default(),
+            python: Python::default(),
             kernel: kernel.unwrap_or_default(),
             samples: Samples::default(),
             lost: 0,
@@ -100,7 +106,8 @@ impl StackPipeline {
 
     /// Takes a sample.
     pub(crate) fn take(&mut self, sample: &StackSample) {
-        let (user, whole) = self.processes.callers(sample);
+        let (native, whole) = self.processes.callers(sample);
+        let (user, whole) = self.python.add_to(native, whole, sample);
         let of_kernel = self.without_own(sample);
         let of_kernel = of_kernel.iter().map(|address| Frame::Kernel(*address));
         let frames: Vec<Frame> = of_kernel.chain(user).collect();
@@ -211,12 +218,18 @@ impl StackPipeline {
     /// The process runs another program from now on, or is gone.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.processes.forget(pid);
+        self.python.forget(pid);
+    }
+
+    /// Where a process keeps its functions of Python.
+    pub(crate) fn learn_python(&mut self, pid: u32, layout: Layout) {
+        self.python.learn(pid, layout);
     }
 
     /// Finds the names, and writes what is left.
     pub(crate) fn finish(mut self, ledger: &LedgerWriter) -> Result<()> {
         let made = self.processes.take_made().names(self.stacks.made());
-        let names = names::Namer::new(&self.kernel, self.processes.modules(), made);
+        let names = names::Namer::new(&self.kernel, self.processes.modules(), made, &self.python);
         tables::write_stacks(ledger, &self.stacks, names)?;
         self.samples.finish()
     }

@@ -8,11 +8,14 @@ use tailscope_symbols::kallsyms::Kallsyms;
 use super::frames::Frame;
 use super::made;
 use super::processes::Module;
+use super::python::Python;
 
 /// What the kernel's frames have as their file.
 pub(super) const KERNEL: &str = "[kernel]";
 /// What code has that was made at run time.
 const JIT: &str = "[JIT]";
+/// What functions of Python have that are not known.
+const PYTHON: &str = "[Python]";
 /// What frames have that are in none of these.
 const NOWHERE: &str = "[unknown]";
 
@@ -24,8 +27,10 @@ pub(super) struct Named {
     /// The file that has the code.
     pub(super) module: String,
     /// Where in the file, in the file's own numbering of addresses; of the kernel's code and of
-    /// code in no file, the address.
+    /// code in no file, the address. Of a function of Python, its first line.
     pub(super) address: u64,
+    /// It is a function of Python.
+    pub(super) python: bool,
 }
 
 /// Names frames, each file's once.
@@ -33,16 +38,23 @@ pub(super) struct Namer<'n> {
     kernel: &'n Kallsyms,
     modules: &'n [Module],
     made: made::Names,
+    python: &'n Python,
     functions: HashMap<u32, Functions>,
     known: HashMap<Frame, Named>,
 }
 
 impl<'n> Namer<'n> {
-    pub(super) fn new(kernel: &'n Kallsyms, modules: &'n [Module], made: made::Names) -> Self {
+    pub(super) fn new(
+        kernel: &'n Kallsyms,
+        modules: &'n [Module],
+        made: made::Names,
+        python: &'n Python,
+    ) -> Self {
         Self {
             kernel,
             modules,
             made,
+            python,
             functions: HashMap::new(),
             known: HashMap::new(),
         }
@@ -67,6 +79,7 @@ impl<'n> Namer<'n> {
                     .collect(),
                 module: KERNEL.to_owned(),
                 address,
+                ..Named::default()
             },
             Frame::Made { process, address } => Named {
                 functions: self
@@ -77,13 +90,16 @@ impl<'n> Namer<'n> {
                     .collect(),
                 module: JIT.to_owned(),
                 address,
+                ..Named::default()
             },
             Frame::Unknown(address) => Named {
                 functions: Vec::new(),
                 module: NOWHERE.to_owned(),
                 address,
+                ..Named::default()
             },
             Frame::Code { module, offset } => self.in_file(module, offset),
+            Frame::Python(number) => self.of_python(number),
         }
     }
 
@@ -95,6 +111,7 @@ impl<'n> Namer<'n> {
                 functions: Vec::new(),
                 module: path,
                 address: offset,
+                ..Named::default()
             };
         };
         let functions = self.functions.entry(number).or_insert_with(|| {
@@ -107,6 +124,28 @@ impl<'n> Namer<'n> {
             functions: functions.find(address),
             module: path,
             address,
+            ..Named::default()
+        }
+    }
+
+    fn of_python(&self, number: Option<u32>) -> Named {
+        let Some(function) = number.map(|number| self.python.function(number)) else {
+            return Named {
+                module: PYTHON.to_owned(),
+                python: true,
+                ..Named::default()
+            };
+        };
+        // What has no name of its own is told apart by its line: `<lambda>`.
+        let name = match function.name.ends_with('>') {
+            true => format!("{}:{}", function.name, function.line),
+            false => function.name.clone(),
+        };
+        Named {
+            functions: vec![name],
+            module: function.file.clone(),
+            address: function.line.into(),
+            python: true,
         }
     }
 }

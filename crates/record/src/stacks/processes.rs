@@ -156,16 +156,16 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Where the thread was in its own code, the innermost frame first, and whether that goes back
-    /// to its first function.
-    pub(super) fn callers(&mut self, sample: &StackSample) -> (Vec<Frame>, bool) {
+    /// Where the thread was in its own code, as addresses and frames, the innermost first, and whether
+    /// that goes back to its first function.
+    pub(super) fn callers(&mut self, sample: &StackSample) -> (Vec<(u64, Frame)>, bool) {
         if self.processes.len() >= MOST_PROCESSES && !self.processes.contains_key(&sample.pid) {
             self.processes.clear();
         }
         let ip = sample.registers.ip;
         let process = self.processes.entry(sample.pid).or_default();
         if sample.at < process.since || sample.stack.is_empty() {
-            return (vec![Frame::Unknown(ip)], false);
+            return (vec![(ip, Frame::Unknown(ip))], false);
         }
         let may_ask = process
             .asked
@@ -184,15 +184,15 @@ impl Processes {
         };
         let is_code = |address| process.at(address).is_some();
         let chain = process.unwinder.chain(&mut self.memory, thread, is_code);
-        let frames: Vec<Frame> = chain
+        let frames: Vec<(u64, Frame)> = chain
             .addresses
             .iter()
-            .map(|at| process.frame(*at))
+            .map(|at| (*at, process.frame(*at)))
             .collect();
         // Code in no file has no tables: what led to it is a guess.
         let known = frames
             .iter()
-            .all(|frame| matches!(frame, Frame::Code { .. }));
+            .all(|(_, frame)| matches!(frame, Frame::Code { .. }));
         (frames, chain.whole && known)
     }
 

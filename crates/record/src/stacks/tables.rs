@@ -28,6 +28,7 @@ const FRAMES: &[(&str, Kind)] = &[
     ("address", Kind::Number),
     ("inlined", Kind::Number),
     ("whole", Kind::Number),
+    ("python", Kind::Number),
 ];
 
 /// The cause of a sample of a thread that had the CPU.
@@ -91,6 +92,7 @@ pub(super) fn write_stacks(
                 functions,
                 module,
                 address,
+                python,
             } = namer.name(stacks.frame(*frame));
             let last = functions.len().saturating_sub(1);
             for place in 0..=last {
@@ -102,6 +104,7 @@ pub(super) fn write_stacks(
                     Value::Number(*address as i64),
                     Value::Number((place < last).into()),
                     Value::Number(whole.into()),
+                    Value::Number((*python).into()),
                 ])?;
                 depth += 1;
             }

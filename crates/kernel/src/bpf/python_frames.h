@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The functions of Python that a thread is in: CPython keeps a frame of its own for each, beside the C
+ * stack, where one C function runs all of them. Where in its structures what is, the recorder knows
+ * by the interpreter's version (crates/record/src/interpreters/layout.rs), and reads the names.
+ *
+ *   interpreter ---> thread state ---> next ...
+ *                        | by the thread's number
+ *                        v
+ *                      frame ---> previous ---> ...        each with its code object
+ *
+ * The thread itself is in this program, so nothing changes meanwhile. What a program has overwritten
+ * leads nowhere, or to code objects that the recorder finds to be none.
+ */
+#ifndef TAILSCOPE_PYTHON_FRAMES_H
+#define TAILSCOPE_PYTHON_FRAMES_H
+
+#include "meters.h"
+#include "pid_namespace.h"
+
+#define PYTHON_THREADS 512 /* thread states that are looked at to find one */
+#define PYTHON_STEPS (PYTHON_FRAMES + 64)
+#define PYTHON_NONE_NS \
+	100000000ull /* a thread without a state is not looked for again for this long */
+
+/* By thread: where its state was last. */
+struct python_thread {
+	__u64 state; /* 0: it had none */
+	__u64 at;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct python_thread);
+} python_threads SEC(".maps");
+
+/* The word there; 0: it can't be read. */
+static __always_inline __u64 user_word(__u64 at)
+{
+	__u64 word = 0;
+
+	return bpf_probe_read_user(&word, sizeof(word), (void *)at) ? 0 : word;
+}
+
+/* The thread's number as the thread itself knows it. */
+static __always_inline __u32 own_number(struct task_struct *task)
+{
+	struct pid___numbers *pid = BPF_CORE_READ((struct task_struct___numbers *)task, thread_pid);
+	__u64 address = (__u64)pid;
+	struct upid___numbers number = {};
+
+	if (!pid)
+		return 0;
+	address += bpf_core_field_offset(struct pid___numbers, numbers);
+	address += BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid___numbers);
+	if (bpf_probe_read_kernel(&number, sizeof(number), (void *)address))
+		return 0;
+	return number.nr;
+}
+
+/* What the interpreter keeps of this thread; 0: nothing. */
+static __always_inline __u64 python_state(const struct python *p, struct task_struct *task,
+					  __u64 now)
+{
+	struct python_thread *known, found = {.at = now};
+	__u32 tid = task->pid;
+	__u64 number = own_number(task), state;
+
+	known = bpf_map_lookup_elem(&python_threads, &tid);
+	if (known && known->state && user_word(known->state + p->number) == number)
+		return known->state;
+	if (known && !known->state && now - known->at < PYTHON_NONE_NS)
+		return 0;
+	state = user_word(user_word(p->interpreter) + p->threads);
+	for (int i = 0; i < PYTHON_THREADS && state; i++) {
+		if (user_word(state + p->number) == number) {
+			found.state = state;
+			break;
+		}
+		state = user_word(state + p->next);
+	}
+	bpf_map_update_elem(&python_threads, &tid, &found, BPF_ANY);
+	return found.state;
+}
+
+/* Takes down a frame; `last`: the C function that runs it runs no further ones around it. */
+static __always_inline bool add_python_frame(struct stack_sample *s, __u64 code, __u64 name,
+					     bool last)
+{
+	/* Read back from memory, so that the verifier need not go through every number. */
+	__u32 n = *(volatile __u32 *)&s->python_frames;
+
+	if (n >= PYTHON_FRAMES)
+		return false;
+	s->python[n].code = code;
+	s->python[n].name = name | (last ? PYTHON_LAST : 0);
+	s->python_frames = n + 1;
+	return true;
+}
+
+static __always_inline void mark_last(struct stack_sample *s)
+{
+	__u32 n = *(volatile __u32 *)&s->python_frames - 1;
+
+	if (n < PYTHON_FRAMES)
+		s->python[n].name |= PYTHON_LAST;
+}
+
+/* The running thread's functions, the innermost first. Not static: the verifier looks at it once. */
+__noinline int copy_python_frames(struct stack_sample *s, const struct python *p)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 state, frame, code;
+
+	if (!s || !p)
+		return 0;
+	state = python_state(p, task, s->at);
+	if (!state)
+		return 0;
+	frame = user_word(state + p->frame);
+	if (p->through)
+		frame = user_word(frame + p->through - 1);
+	for (int i = 0; i < PYTHON_STEPS && frame; i++) {
+		__u8 owner = 0;
+		bool is_last;
+
+		bpf_probe_read_user(&owner, sizeof(owner), (void *)(frame + p->owner));
+		is_last = owner == p->last;
+		if (is_last && p->last_is_none) {
+			mark_last(s);
+		} else {
+			code = user_word(frame + p->code);
+			if (!code || !add_python_frame(s, code, user_word(code + p->name), is_last))
+				return 0;
+		}
+		frame = user_word(frame + p->previous);
+	}
+	s->python_whole = !frame;
+	return 0;
+}
+
+#endif

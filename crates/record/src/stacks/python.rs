@@ -1,0 +1,207 @@
+//! Functions of Python in stacks.
+//!
+//! One C function of the interpreter runs them all. A call from one to another needs no call of that C
+//! function, so on the thread's own stack it stands once for several. In place of it come those.
+//!
+//! What a code object is called is read from the process when it is first seen, by the time a sample is
+//! taken: within some 50 ms.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tailscope_kernel::{PythonFrame, StackSample};
+use tailscope_process::Allowance;
+
+use super::frames::Frame;
+use crate::interpreters::{CodeLayout, Function, Layout, MemoryOf};
+
+/// Different functions that are remembered, at most.
+const MOST_FUNCTIONS: usize = 1 << 16;
+/// Different code objects of all processes, at most.
+const MOST_KNOWN: usize = 1 << 18;
+/// The share of all time that reading names takes, and the time at once. The rest has no names.
+const SHARE: f64 = 0.02;
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+struct Process {
+    layout: Layout,
+    /// `None`: something else was in its place.
+    known: HashMap<(u64, u64), Option<u32>>,
+}
+
+/// All functions of Python that were seen.
+#[derive(Debug)]
+pub(super) struct Python {
+    processes: HashMap<u32, Process>,
+    /// Code objects of all processes.
+    known: usize,
+    functions: Vec<Function>,
+    numbers: HashMap<Function, u32>,
+    allowance: Allowance,
+}
+
+impl Default for Python {
+    fn default() -> Self {
+        Self {
+            processes: HashMap::new(),
+            known: 0,
+            functions: Vec::new(),
+            numbers: HashMap::new(),
+            allowance: Allowance::new(SHARE, AT_ONCE),
+        }
+    }
+}
+
+impl Python {
+    /// Where a process has its functions of Python.
+    pub(super) fn learn(&mut self, pid: u32, layout: Layout) {
+        self.forget(pid);
+        let known = HashMap::new();
+        self.processes.insert(pid, Process { layout, known });
+    }
+
+    /// The process runs another program, or is gone.
+    pub(super) fn forget(&mut self, pid: u32) {
+        let gone = self.processes.remove(&pid);
+        self.known -= gone.map_or(0, |process| process.known.len());
+    }
+
+    /// A function by its number.
+    pub(super) fn function(&self, number: u32) -> &Function {
+        &self.functions[number as usize]
+    }
+
+    /// A thread's stack with its functions of Python. `native`: the stack without, as addresses and
+    /// frames, the innermost first; `whole`: it reaches the thread's first function.
+    pub(super) fn add_to(
+        &mut self,
+        native: Vec<(u64, Frame)>,
+        whole: bool,
+        sample: &StackSample,
+    ) -> (Vec<Frame>, bool) {
+        let layout = self.processes.get(&sample.pid).map(|p| p.layout);
+        let Some(layout) = layout.filter(|_| !sample.python.is_empty()) else {
+            let frames = native.into_iter().map(|(_, frame)| frame).collect();
+            return (frames, whole);
+        };
+        let (begin, end) = layout.runs;
+        let runs = |address: u64| (begin..end).contains(&address);
+        let python: Vec<(Frame, bool)> = sample
+            .python
+            .iter()
+            .map(|frame| (self.frame(sample.pid, &layout.code, *frame), frame.last))
+            .collect();
+        let native = native.into_iter().map(|(at, frame)| (frame, runs(at)));
+        let frames = merged(native.collect(), &python, whole && sample.python_whole);
+        (frames, whole || sample.python_whole)
+    }
+
+    fn frame(&mut self, pid: u32, layout: &CodeLayout, frame: PythonFrame) -> Frame {
+        Frame::Python(self.number(pid, layout, frame))
+    }
+
+    fn number(&mut self, pid: u32, layout: &CodeLayout, frame: PythonFrame) -> Option<u32> {
+        let process = self.processes.get_mut(&pid)?;
+        let key = (frame.code, frame.name);
+        if let Some(known) = process.known.get(&key) {
+            return *known;
+        }
+        if self.known >= MOST_KNOWN || self.allowance.left().is_zero() {
+            return None;
+        }
+        let begun = Instant::now();
+        let function = layout.function(frame.code, frame.name, &MemoryOf(pid));
+        self.allowance.add(begun.elapsed());
+        let number = function.and_then(|function| {
+            let next = self.functions.len() as u32;
+            if let Some(known) = self.numbers.get(&function) {
+                return Some(*known);
+            }
+            if next as usize >= MOST_FUNCTIONS {
+                return None;
+            }
+            self.functions.push(function.clone());
+            self.numbers.insert(function, next);
+            Some(next)
+        });
+        self.known += 1;
+        process.known.insert(key, number);
+        number
+    }
+}
+
+/// Puts functions of Python, each with whether it is the last that a call of the C function runs, in
+/// place of those calls. `native`: frames, with whether they are such a call; `both_whole`: neither of
+/// the two ends early.
+fn merged(native: Vec<(Frame, bool)>, python: &[(Frame, bool)], both_whole: bool) -> Vec<Frame> {
+    let mut groups = python.split_inclusive(|(_, last)| *last);
+    let calls = native.iter().filter(|(_, runs)| *runs).count();
+    // The innermost call may have begun just now, without a function yet.
+    let mut without = match both_whole {
+        true => calls.saturating_sub(groups.clone().count()),
+        false => 0,
+    };
+    let mut frames = Vec::with_capacity(native.len() + python.len());
+    for (frame, runs) in native {
+        let group = if runs && without == 0 {
+            groups.next()
+        } else {
+            None
+        };
+        without -= usize::from(runs && without > 0);
+        match group {
+            Some(group) => frames.extend(group.iter().map(|(frame, _)| *frame)),
+            None => frames.push(frame),
+        }
+    }
+    // The thread's own stack was not copied as far as this.
+    frames.extend(groups.flatten().map(|(frame, _)| *frame));
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const C: Frame = Frame::Unknown(1);
+    const RUNS: Frame = Frame::Unknown(2);
+
+    fn native(frames: &[Frame]) -> Vec<(Frame, bool)> {
+        frames
+            .iter()
+            .map(|frame| (*frame, *frame == RUNS))
+            .collect()
+    }
+
+    fn python(number: u32, last: bool) -> (Frame, bool) {
+        (Frame::Python(Some(number)), last)
+    }
+
+    #[test]
+    fn functions_of_python_come_in_place_of_the_c_function_that_runs_them() {
+        let stack = native(&[C, RUNS, C, C, RUNS, C]);
+        let of = [python(3, false), python(2, true), python(1, true)];
+        let p = |n| Frame::Python(Some(n));
+        assert_eq!(merged(stack, &of, true), [C, p(3), p(2), C, C, p(1), C]);
+    }
+
+    #[test]
+    fn a_call_that_has_begun_just_now_has_no_function_yet() {
+        let stack = native(&[RUNS, C, RUNS, C]);
+        let of = [python(1, true)];
+        let p = |n| Frame::Python(Some(n));
+        assert_eq!(merged(stack.clone(), &of, true), [RUNS, C, p(1), C]);
+        assert_eq!(merged(stack, &of, false), [p(1), C, RUNS, C]);
+    }
+
+    #[test]
+    fn what_was_not_copied_of_the_stack_is_no_gap_in_python() {
+        let of = [python(2, true), python(1, true)];
+        let p = |n| Frame::Python(Some(n));
+        assert_eq!(
+            merged(native(&[C, RUNS, C]), &of, false),
+            [C, p(2), C, p(1)]
+        );
+    }
+}
