@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tailscope_agent::fuzzing as agent;
 use tailscope_guard::fuzzing as guard;
 use tailscope_observe::resolve::fuzzing as observe;
-use tailscope_record::fuzz_headers;
+use tailscope_record::{fuzz_headers, fuzz_memory};
 use tailscope_sdk_server::region::Region;
 use tailscope_signals::meters::{self, Meters};
 use tailscope_signals::retention::{Kept, Retention};
@@ -48,6 +48,7 @@ fn chosen() -> fn(&[u8]) {
         Ok("metrics-request") => agent::metrics_request,
         Ok("guard-request") => guard::requests,
         Ok("http2-headers") => fuzz_headers,
+        Ok("python-memory") => fuzz_memory,
         other => panic!("TARGET={other:?} is no target: see fuzz/run"),
     }
 }

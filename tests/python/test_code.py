@@ -78,6 +78,46 @@ def test_code_without_a_symbol_is_a_place() -> None:
     assert found and found.frame.name == "server+0x1f00"
 
 
+def of_python(*names: str) -> Stack:
+    """Functions of C, and (`name.py`) of Python."""
+    modules = {
+        "k": KERNEL,
+        "c": LIBC,
+        "i": "/usr/bin/python3.11",
+        "e": "/usr/lib/_json.cpython-311-x86_64-linux-gnu.so",
+        "s": "/usr/lib/python3.11/threading.py",
+        "y": "/srv/python3/app.py",
+    }
+    frames = [Frame(name[2:], modules[name[0]], 7, name[0] in "sy") for name in names]
+    return Stack(tuple(frames), True)
+
+
+def test_the_interpreter_works_for_the_function_of_python() -> None:
+    inner = ("c:memmove", "i:_PyBytes_Resize", "i:bytes_concat", "i:PyNumber_Add")
+    found = blamed(of_python(*inner, "y:View.get", "i:_PyEval_Vector", "y:main"), "running")
+    assert found and (found.frame.name, found.through) == ("View.get", "bytes_concat")
+    assert found.callers == ("main",)
+    kernel = blamed(of_python("k:tcp_sendmsg", "c:send", "i:sock_send", "y:View.get"), "running")
+    assert kernel and kernel.frame.name == "tcp_sendmsg"
+
+
+def test_a_library_in_c_that_python_calls_is_named_if_it_has_a_name() -> None:
+    inner = ("i:PyDict_Next", "e:encoder_listencode_dict", "i:cfunction_call", "y:View.get")
+    found = blamed(of_python(*inner), "running")
+    assert found and found.frame.name == "encoder_listencode_dict"
+    assert found.callers == ("View.get",)
+    found = blamed(of_python("i:PyDict_Next", "e:", "i:cfunction_call", "y:View.get"), "running")
+    assert found and found.frame.name == "View.get"
+
+
+def test_a_wait_in_python_is_not_its_standard_librarys() -> None:
+    waits = ("k:futex_wait", "c:sem_clockwait", "i:acquire_timed", "i:lock_PyThread_acquire_lock")
+    found = blamed(of_python(*waits, "s:Condition.wait", "y:View.get", "y:main", "i:main"), "lock")
+    assert found and (found.frame.name, found.through) == ("View.get", "Condition.wait")
+    found = blamed(of_python(*waits, "s:Condition.wait", "s:Thread.run", "i:main"), "lock")
+    assert found and found.frame.name == "Condition.wait"
+
+
 def compare(
     tail: list[Row],
     usual: list[Row],

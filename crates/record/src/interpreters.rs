@@ -234,6 +234,12 @@ fn runtime_in(file: &File, bytes: u64) -> Option<Symbols> {
     seen.contains(RUNTIME).then_some(symbols)
 }
 
+/// Memory of a process with CPython, from address 0 on.
+#[cfg(fuzzing)]
+pub fn fuzz_memory(bytes: &[u8]) {
+    code::fuzz(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader, Write as _};

@@ -37,6 +37,8 @@ mod tls;
 mod wanted;
 
 pub use counting::{READ_BY as COUNTED_BY, rung_here as counters_rung};
+#[cfg(fuzzing)]
+pub use interpreters::fuzz_memory;
 pub use launch::{LaunchError, Launched, Prints, find_program};
 pub use live::{Kind, Live};
 pub use machine::{describe as describe_machine, max_resident_bytes};

@@ -26,8 +26,8 @@ MEMORY_LIMIT = "1GB"
 LATEST_NS, LONGEST_NS, LARGEST_ID = 1 << 62, 1 << 58, (1 << 31) - 1
 #: What the kernel's code and code in no file have as their module.
 KERNEL, NOWHERE = "[kernel]", "[unknown]"
-#: What code has that a process made at run time.
-JIT = "[JIT]"
+#: What code has that a process made at run time, and functions of Python that are not known.
+JIT, PYTHON = "[JIT]", "[Python]"
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Frame:
     function: str
     module: str
     address: int
+    #: It is a function of Python, and `module` its source.
+    python: bool = False
 
     @property
     def name(self) -> str:
@@ -45,6 +47,8 @@ class Frame:
             return self.function
         if self.module == JIT:
             return "JIT code"
+        if self.module == PYTHON:
+            return "Python code"
         return f"{Path(self.module).name}+{self.address:#x}"
 
 
@@ -133,7 +137,10 @@ class StackTables:
         if selects["samples"]:
             self.is_empty = False
             for name, parts in selects.items():
-                self.connection.execute(f"CREATE VIEW {name} AS " + " UNION ALL ".join(parts))
+                if name == "stacks":  # ledgers from before have none of these
+                    parts.append("SELECT 0::BIGINT AS python WHERE false")
+                joined = " UNION ALL BY NAME ".join(parts)
+                self.connection.execute(f"CREATE VIEW {name} AS {joined}")
 
     def files(self, path: str, name: str) -> list[str]:
         """A table's files that are as they were written."""
@@ -226,13 +233,15 @@ class StackTables:
                 "INSERT INTO wanted SELECT unnest(?::BIGINT[])", [wanted.tolist()]
             )
         rows = self.connection.execute(
-            "SELECT ledger << 40 | stack AS key, function, module, address, whole FROM stacks "
+            "SELECT ledger << 40 | stack AS key, function, module, address, coalesce(python, 0), "
+            "whole FROM stacks "
             "WHERE ledger << 40 | stack IN (SELECT stack FROM wanted) ORDER BY key, depth"
         ).fetchall()
         frames: dict[int, list[Frame]] = {}
         whole: dict[int, bool] = {}
-        for key, function, module, address, is_whole in rows:
-            frames.setdefault(key, []).append(Frame(function, module, address))
+        for key, function, module, address, python, is_whole in rows:
+            frame = Frame(function, module, address, bool(python))
+            frames.setdefault(key, []).append(frame)
             whole[key] = bool(is_whole)
         for key, found in frames.items():
             yield key, Stack(tuple(found), whole[key])

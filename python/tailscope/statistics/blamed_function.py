@@ -4,6 +4,10 @@ Of a cause on the CPU, it is the innermost one. Of a wait, it is the innermost o
 own: that it waited in the kernel, through the C library, the cause says already. A page fault
 counts as a wait, although the kernel has the CPU for it: a function of the program touched the
 memory.
+
+Where a program in Python is on the CPU in C functions of the interpreter, or in some without a
+name, these work for the function of Python around them. A wait belongs to the innermost function that is not in Python's
+standard library.
 """
 
 from __future__ import annotations
@@ -32,6 +36,14 @@ RUNTIMES = re.compile(
 )
 
 
+#: Files that have the interpreter of Python.
+INTERPRETERS = re.compile(r"((lib)?python[\d.]*t?|uwsgi[\w-]*)(\.so[\w.]*)?")
+#: Functions by which the interpreter calls those that do something.
+CALLING = re.compile(r"_?Py[A-Z]\w*|\w*vectorcall\w*|(cfunction|method|slot|type|wrap)_\w*")
+#: Sources of Python's standard library.
+STANDARD = re.compile(r".*/lib(64)?/python3\.\d+t?/(?!(site|dist)-packages/).*|<frozen .*>")
+
+
 @dataclass(frozen=True)
 class Blamed:
     """The function of a stack that a cause is put down to, and what is around it."""
@@ -46,17 +58,59 @@ def blamed(stack: Stack, cause: str) -> Blamed | None:
     """The function of a stack that a cause is put down to; None: the stack is empty."""
     if not stack.frames:
         return None
-    place = 0
-    if cause not in ON_CPU:
-        own = (number for number, frame in enumerate(stack.frames) if is_own(frame))
-        place = next(own, first_of_user(stack))
+    place = on_cpu(stack) if cause in ON_CPU else waiting(stack)
     frame = stack.frames[place]
     # Without symbols, all functions of a file have the same name, so each address counts by itself.
     key = (frame.function, frame.module)
-    callers = stack.frames[place + 1 : place + 1 + CALLERS] if stack.whole else ()
+    around = stack.frames[place + 1 :] if stack.whole else ()
+    if first_of_python(stack) is not None:
+        around = tuple(caller for caller in around if not is_interpreters(caller))
+    callers = around[:CALLERS]
     users = [inner for inner in stack.frames[:place] if inner.module != KERNEL]
+    if frame.python:
+        users = [inner for inner in users if not CALLING.fullmatch(inner.function)]
     through = users[-1].name if users and users[-1].function else ""
     return Blamed(key, frame, tuple(caller.name for caller in callers), through)
+
+
+def on_cpu(stack: Stack) -> int:
+    """The place of the function that has the CPU."""
+    if first_of_python(stack) is None:
+        return 0
+    return next(n for n, frame in enumerate(stack.frames) if not works_for_python(frame))
+
+
+def waiting(stack: Stack) -> int:
+    """The place of the function that waits."""
+    python = first_of_python(stack)
+    if python is None:
+        own = (number for number, frame in enumerate(stack.frames) if is_own(frame))
+        return next(own, first_of_user(stack))
+    last = max(number for number, frame in enumerate(stack.frames) if frame.python)
+    own = (
+        number
+        for number, frame in enumerate(stack.frames[: last + 1])
+        if is_own(frame) and not works_for_python(frame)
+    )
+    return next(own, python)
+
+
+def first_of_python(stack: Stack) -> int | None:
+    """The innermost function of Python."""
+    return next((number for number, frame in enumerate(stack.frames) if frame.python), None)
+
+
+def is_interpreters(frame: Frame) -> bool:
+    """Whether a frame is of Python's interpreter, which runs the functions of Python."""
+    return not frame.python and bool(INTERPRETERS.fullmatch(Path(frame.module).name))
+
+
+def works_for_python(frame: Frame) -> bool:
+    """Whether the time of a frame, called from Python, is that of the function of Python."""
+    if frame.python or frame.module == KERNEL:
+        return False
+    is_helper = is_interpreters(frame) or LIBRARIES.fullmatch(Path(frame.module).name)
+    return bool(is_helper) or not frame.function
 
 
 def first_of_user(stack: Stack) -> int:
@@ -67,6 +121,8 @@ def first_of_user(stack: Stack) -> int:
 
 def is_own(frame: Frame) -> bool:
     """Whether a frame is the program's own, and not the kernel's, a C library's or a language's."""
+    if frame.python:
+        return not STANDARD.fullmatch(frame.module)
     if frame.module in (KERNEL, NOWHERE) or LIBRARIES.fullmatch(Path(frame.module).name):
         return False
     return not RUNTIMES.match(frame.function)

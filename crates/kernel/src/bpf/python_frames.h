@@ -60,37 +60,48 @@ static __always_inline __u32 own_number(struct task_struct *task)
 	return number.nr;
 }
 
+/* A walk along the thread states, or along the frames of one. */
+struct python_walk {
+	const struct python *p;
+	struct stack_sample *s;
+	__u64 at; /* the next one; 0: there is none */
+	__u64 number;
+};
+
+static long pass_state(__u32 step, struct python_walk *w)
+{
+	if (!w->at || user_word(w->at + w->p->number) == w->number)
+		return 1;
+	w->at = user_word(w->at + w->p->next);
+	return 0;
+}
+
 /* What the interpreter keeps of this thread; 0: nothing. */
 static __always_inline __u64 python_state(const struct python *p, struct task_struct *task,
 					  __u64 now)
 {
+	struct python_walk w = {.p = p, .number = own_number(task)};
 	struct python_thread *known, found = {.at = now};
 	__u32 tid = task->pid;
-	__u64 number = own_number(task), state;
 
 	known = bpf_map_lookup_elem(&python_threads, &tid);
-	if (known && known->state && user_word(known->state + p->number) == number)
+	if (known && known->state && user_word(known->state + p->number) == w.number)
 		return known->state;
 	if (known && !known->state && now - known->at < PYTHON_NONE_NS)
 		return 0;
-	state = user_word(user_word(p->interpreter) + p->threads);
-	for (int i = 0; i < PYTHON_THREADS && state; i++) {
-		if (user_word(state + p->number) == number) {
-			found.state = state;
-			break;
-		}
-		state = user_word(state + p->next);
-	}
+	w.at = user_word(user_word(p->interpreter) + p->threads);
+	bpf_loop(PYTHON_THREADS, pass_state, &w, 0);
+	if (w.at && user_word(w.at + p->number) == w.number)
+		found.state = w.at;
 	bpf_map_update_elem(&python_threads, &tid, &found, BPF_ANY);
 	return found.state;
 }
 
-/* Takes down a frame; `last`: the C function that runs it runs no further ones around it. */
+/* Takes down a frame; `last`: the C function that runs it runs none of those around it. */
 static __always_inline bool add_python_frame(struct stack_sample *s, __u64 code, __u64 name,
 					     bool last)
 {
-	/* Read back from memory, so that the verifier need not go through every number. */
-	__u32 n = *(volatile __u32 *)&s->python_frames;
+	__u32 n = s->python_frames;
 
 	if (n >= PYTHON_FRAMES)
 		return false;
@@ -102,42 +113,51 @@ static __always_inline bool add_python_frame(struct stack_sample *s, __u64 code,
 
 static __always_inline void mark_last(struct stack_sample *s)
 {
-	__u32 n = *(volatile __u32 *)&s->python_frames - 1;
+	__u32 n = s->python_frames - 1;
 
 	if (n < PYTHON_FRAMES)
 		s->python[n].name |= PYTHON_LAST;
+}
+
+static long take_frame(__u32 step, struct python_walk *w)
+{
+	const struct python *p = w->p;
+	__u64 code;
+	__u8 owner = 0;
+	bool is_last;
+
+	if (!w->at)
+		return 1;
+	bpf_probe_read_user(&owner, sizeof(owner), (void *)(w->at + p->owner));
+	is_last = owner == p->last;
+	if (is_last && p->last_is_none) {
+		mark_last(w->s);
+	} else {
+		code = user_word(w->at + p->code);
+		if (!code || !add_python_frame(w->s, code, user_word(code + p->name), is_last))
+			return 1;
+	}
+	w->at = user_word(w->at + p->previous);
+	return 0;
 }
 
 /* The running thread's functions, the innermost first. Not static: the verifier looks at it once. */
 __noinline int copy_python_frames(struct stack_sample *s, const struct python *p)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 state, frame, code;
+	struct python_walk w = {.p = p, .s = s};
+	__u64 state;
 
 	if (!s || !p)
 		return 0;
 	state = python_state(p, task, s->at);
 	if (!state)
 		return 0;
-	frame = user_word(state + p->frame);
+	w.at = user_word(state + p->frame);
 	if (p->through)
-		frame = user_word(frame + p->through - 1);
-	for (int i = 0; i < PYTHON_STEPS && frame; i++) {
-		__u8 owner = 0;
-		bool is_last;
-
-		bpf_probe_read_user(&owner, sizeof(owner), (void *)(frame + p->owner));
-		is_last = owner == p->last;
-		if (is_last && p->last_is_none) {
-			mark_last(s);
-		} else {
-			code = user_word(frame + p->code);
-			if (!code || !add_python_frame(s, code, user_word(code + p->name), is_last))
-				return 0;
-		}
-		frame = user_word(frame + p->previous);
-	}
-	s->python_whole = !frame;
+		w.at = user_word(w.at + p->through - 1);
+	bpf_loop(PYTHON_STEPS, take_frame, &w, 0);
+	s->python_whole = !w.at;
 	return 0;
 }
 

@@ -84,26 +84,52 @@ fn word(memory: &impl Memory, address: u64) -> Option<u64> {
     Some(u64::from_le_bytes(bytes))
 }
 
+/// Memory from address 0 on.
+#[cfg(any(test, fuzzing))]
+struct Bytes(Vec<u8>);
+
+#[cfg(any(test, fuzzing))]
+impl Memory for Bytes {
+    fn read(&self, address: u64, into: &mut [u8]) -> std::io::Result<()> {
+        let from = usize::try_from(address).unwrap_or(usize::MAX);
+        let to = from.saturating_add(into.len());
+        let there = self
+            .0
+            .get(from..to)
+            .ok_or(std::io::ErrorKind::InvalidInput)?;
+        into.copy_from_slice(there);
+        Ok(())
+    }
+}
+
+/// First the version, then a code object, and from 1024 on what CPython 3.13 tells of itself.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(bytes: &[u8]) {
+    const CODE: u64 = 8;
+    let memory = Bytes(bytes.to_vec());
+    let Some(code_type) = word(&memory, CODE + TYPE) else {
+        return;
+    };
+    let addresses = super::layout::Addresses {
+        runtime: 1024,
+        version: 0,
+        code_type,
+        runs: (0, 0),
+    };
+    let Some(layout) = super::layout::of(&addresses, &memory) else {
+        return;
+    };
+    let name = word(&memory, CODE + u64::from(layout.code.name));
+    layout
+        .code
+        .function(CODE, name.unwrap_or_default(), &memory);
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use proptest::prelude::*;
 
     use super::*;
-
-    /// Memory from address 0 on.
-    struct Bytes(Vec<u8>);
-
-    impl Memory for Bytes {
-        fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
-            let from = usize::try_from(address).unwrap_or(usize::MAX);
-            let to = from.saturating_add(into.len());
-            let there = self.0.get(from..to).ok_or(io::ErrorKind::InvalidInput)?;
-            into.copy_from_slice(there);
-            Ok(())
-        }
-    }
 
     const TEXT: TextLayout = TextLayout {
         length: 16,

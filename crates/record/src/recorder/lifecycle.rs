@@ -116,6 +116,11 @@ impl Recorder {
     fn learn(&mut self, found: Vec<(u32, Interpreter)>) {
         for (pid, Interpreter { lock, layout }) in found {
             let stacks = self.pipeline.stacks.as_mut();
+            if stacks.is_some() && layout.is_none() {
+                self.notices.say_once(format!(
+                    "process {pid}: functions of its Python have no names in stacks: only those of CPython 3.11 to 3.13 have"
+                ));
+            }
             let layout = layout.filter(|_| stacks.is_some());
             let frames = layout.map(|layout| layout.frames);
             if let (Some(stacks), Some(layout)) = (stacks, layout) {

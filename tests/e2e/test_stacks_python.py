@@ -1,0 +1,85 @@
+"""Down to Python: a function planted in a server written in it is named first."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from conftest import Record
+from proof.ports import free_port
+from rig import installed, ledger
+from rig.processes import Started
+from test_stacks import assert_size, planted_ns, table
+from test_stacks_jit import REQUESTS, ask, served
+
+SOURCE = installed.ROOT / "tests" / "programs" / "planted.py"
+
+
+def interpreter(version: str) -> str:
+    """The interpreter of a version that is on this machine."""
+    path = shutil.which(f"python{version}")
+    ask_it = [path or "false", "-c", "import sys; print('{}.{}'.format(*sys.version_info))"]
+    said = subprocess.run(ask_it, capture_output=True, text=True, timeout=60).stdout
+    if path is None or said.strip() != version:
+        pytest.skip(f"Python {version} is not installed")
+    return path
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[Started, int, str]]:
+    """tests/programs/planted.py in a mode, by an interpreter; its parameter says which."""
+    version, mode = request.param
+    python = interpreter(version) if version else sys.executable
+    port = free_port()
+    with Started([python, SOURCE, port, mode]) as started:
+        served(started, port)
+        yield started, port, mode
+
+
+def more(version: str, mode: str) -> object:
+    return pytest.param((version, mode), marks=pytest.mark.more, id=f"{version}-{mode}")
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param(("", "cpu"), id="cpu"),
+        pytest.param(("", "sleep"), id="sleep"),
+        pytest.param(("", "lock"), id="lock"),
+        *(more(version, "cpu") for version in ("3.11", "3.12", "3.13")),
+        *(more(version, "sleep") for version in ("3.12", "3.13")),
+        *(more(version, "lock") for version in ("3.12", "3.13")),
+    ],
+    indirect=True,
+)
+def test_a_function_of_python_is_named_first_with_its_callers(
+    record: Record, server: tuple[Started, int, str]
+) -> None:
+    started, port, mode = server
+    recorder = record("-p", started.pid, "--stacks").ready()
+    ask(port, REQUESTS)
+    recorder.interrupt().clean()
+    explanation = ledger.explain(recorder.ledger)
+    code = explanation["code"]
+    cause = "running" if mode == "cpu" else mode
+    functions = {one["cause"]: one["functions"] for one in code["causes"]}
+    assert functions.get(cause), code
+    first = functions[cause][0]
+    name = "Planted.lock_itself" if mode == "lock" else f"Planted.{mode}"
+    assert (first["function"], first["module"]) == (name, str(SOURCE)), first
+    callers = ["Planted.lock", "Handler.do_GET"] if mode == "lock" else ["Handler.do_GET"]
+    assert first["callers"][: len(callers)] == callers, first
+    if mode != "lock":  # here another thread's start takes some of the time
+        assert_size(first["with_calls"], planted_ns(recorder.ledger, cause, code["tail_from_ns"]))
+    # The C function that runs those of Python stands nowhere in their place.
+    sql = (
+        "SELECT count(*) FILTER (function = '_PyEval_EvalFrameDefault'), count(*) FILTER (python = 1), "
+        "count(*) FILTER (python = 1 AND function = '') FROM stacks"
+    )
+    ((instead, python, unnamed),) = table(recorder.ledger, "stacks", sql)
+    assert python > 100 and unnamed == 0, (python, unnamed)
+    assert instead < 0.02 * python, (instead, python)
