@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conftest import Record
@@ -20,12 +21,14 @@ SOURCE = installed.ROOT / "tests" / "programs" / "planted.py"
 
 def interpreter(version: str) -> str:
     """The interpreter of a version that is on this machine."""
-    path = shutil.which(f"python{version}")
-    ask_it = [path or "false", "-c", "import sys; print('{}.{}'.format(*sys.version_info))"]
-    said = subprocess.run(ask_it, capture_output=True, text=True, timeout=60).stdout
-    if path is None or said.strip() != version:
-        pytest.skip(f"Python {version} is not installed")
-    return path
+    found = [shutil.which(f"python{version}")]
+    found += Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")
+    for path in filter(None, found):
+        ask_it = [path, "-c", "import sys; print('{}.{}'.format(*sys.version_info))"]
+        said = subprocess.run(ask_it, capture_output=True, text=True, timeout=60).stdout
+        if said.strip() == version:
+            return str(path)
+    pytest.skip(f"Python {version} is not installed")
 
 
 @pytest.fixture
@@ -77,7 +80,8 @@ def test_a_function_of_python_is_named_first_with_its_callers(
         assert_size(first["with_calls"], planted_ns(recorder.ledger, cause, code["tail_from_ns"]))
     # The C function that runs those of Python stands nowhere in their place.
     sql = (
-        "SELECT count(*) FILTER (function = '_PyEval_EvalFrameDefault'), count(*) FILTER (python = 1), "
+        "SELECT count(*) FILTER (function = '_PyEval_EvalFrameDefault'), "
+        "count(*) FILTER (python = 1), "
         "count(*) FILTER (python = 1 AND function = '') FROM stacks"
     )
     ((instead, python, unnamed),) = table(recorder.ledger, "stacks", sql)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import duckdb
 import pytest
 from guest.session import Session
 from recording import PATIENCE_MS, Record
@@ -74,6 +75,16 @@ def test_a_planted_block_is_found(record: Record, program: str, planted: str, ca
     assert ledger.count(recording.ledger, f"{cause}_n > 0") >= said["planted"]["spans"] > 0
     explanation = ledger.explain(recording.ledger)
     assert explanation["causes"][0]["name"] == cause, ledger.ranking(explanation)
+
+
+def test_stacks_of_waits_are_taken(record: Record) -> None:
+    planted = "--spans 100 --every 10 --nap-us 100000 --seconds 60"
+    recording = record("--span", "sdk", "--stacks", "--", "sleepbench", planted)
+    waits = f"read_parquet('{recording.ledger}/_stacks/samples-*.pq') WHERE cause = 'sleep'"
+    with duckdb.connect() as engine:
+        found = engine.execute(f"SELECT count(DISTINCT row) FROM {waits}").fetchone()
+    assert found and found[0] >= recording.said["planted"]["spans"] > 0
+    assert not recording.lost
 
 
 def test_every_page_fault_is_counted(record: Record) -> None:

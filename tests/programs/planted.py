@@ -4,6 +4,8 @@
 python3 planted.py PORT MODE, where MODE is cpu, sleep or lock
 """
 
+from __future__ import annotations
+
 import sys
 import threading
 import time
@@ -13,7 +15,7 @@ SECONDS = 0.01
 SHARED = threading.Lock()
 
 
-def usual_work():
+def usual_work() -> int:
     total = 0
     for i in range(3000):
         total = (total * 17 + i) % 1000003
@@ -23,29 +25,29 @@ def usual_work():
 class Planted:
     """The functions, of which one is called."""
 
-    def cpu(self):
+    def cpu(self) -> int:
         start, total = time.thread_time(), 0
         while time.thread_time() - start < SECONDS:
             for i in range(3000):
                 total = (total * 31 + i) % 1000003
         return total
 
-    def sleep(self):
+    def sleep(self) -> None:
         time.sleep(SECONDS)
 
-    def lock(self):
+    def lock(self) -> None:
         """Another thread has the lock for the time."""
         has_it = threading.Event()
         threading.Thread(target=hold, args=[has_it]).start()
         has_it.wait()
         self.lock_itself()
 
-    def lock_itself(self):
+    def lock_itself(self) -> None:
         with SHARED:
             pass
 
 
-def hold(has_it):
+def hold(has_it: threading.Event) -> None:
     with SHARED:
         has_it.set()
         time.sleep(SECONDS)
@@ -55,14 +57,14 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     requests = 0
 
-    def do_GET(self):  # noqa: N802
+    def do_GET(self) -> None:
         Handler.requests += 1
         usual_work()
         if Handler.requests % 50 == 0:
             PLANTED()
         self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n")
 
-    def log_message(self, *_):
+    def log_message(self, *_: object) -> None:
         pass
 
 

@@ -6,8 +6,8 @@ counts as a wait, although the kernel has the CPU for it: a function of the prog
 memory.
 
 Where a program in Python is on the CPU in C functions of the interpreter, or in some without a
-name, these work for the function of Python around them. A wait belongs to the innermost function that is not in Python's
-standard library.
+name, these work for the function of Python around them. A wait belongs to the innermost function
+that is not in Python's standard library.
 """
 
 from __future__ import annotations
