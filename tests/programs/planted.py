@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """An HTTP server of which one request in 50 also calls a planted function, which takes 10 ms.
 
-python3 planted.py PORT MODE, where MODE is cpu, sleep or lock
+python3 planted.py PORT MODE, where MODE is cpu, sleep, lock or fault
 """
 
 from __future__ import annotations
 
+import mmap
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SECONDS = 0.01
 SHARED = threading.Lock()
+CONTENT = bytes(32 << 20)
 
 
 def usual_work() -> int:
@@ -42,6 +44,10 @@ class Planted:
         has_it.wait()
         self.lock_itself()
 
+    def fault(self) -> None:
+        with mmap.mmap(-1, len(CONTENT)) as fresh:
+            fresh.write(CONTENT)
+
     def lock_itself(self) -> None:
         with SHARED:
             pass
@@ -50,7 +56,7 @@ class Planted:
 def hold(has_it: threading.Event) -> None:
     with SHARED:
         has_it.set()
-        time.sleep(SECONDS)
+        time.sleep(3 * SECONDS)  # the waiter may be late
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -53,20 +53,28 @@ pub struct StackSample {
 pub struct PythonFrame {
     /// The address of its code object.
     pub code: u64,
-    /// The address of its name. If the code object has another one, it is another function's by now.
-    pub name: u64,
-    /// The C function that runs it runs none of those that called it.
+    /// Of where that has its name and its file's, and of its first line. If the code object has another
+    /// [mark](Self::mark_of), it is another function's by now.
+    pub mark: u64,
+    /// It is the outermost of its call of the C function that runs them.
     pub last: bool,
 }
 
 impl PythonFrame {
     fn parse(bytes: &[u8], at: usize) -> Self {
-        let name = u64_at(bytes, at + offset_of!(python_frame, name));
+        let mark = u64_at(bytes, at + offset_of!(python_frame, mark));
         Self {
             code: u64_at(bytes, at + offset_of!(python_frame, code)),
-            name: name & !u64::from(PYTHON_LAST),
-            last: name & u64::from(PYTHON_LAST) != 0,
+            mark: mark & !u64::from(PYTHON_LAST),
+            last: mark & u64::from(PYTHON_LAST) != 0,
         }
+    }
+
+    /// The mark of a code object: the addresses of its name and its file's, and its first line
+    /// (`PYTHON_MARK` in `bpf/shared.h`).
+    #[must_use]
+    pub fn mark_of(name: u64, file: u64, line: u32) -> u64 {
+        (name ^ file << 17 ^ u64::from(line) << 4) & !u64::from(PYTHON_LAST)
     }
 }
 

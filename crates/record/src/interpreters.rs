@@ -171,7 +171,7 @@ impl Files {
         let mut seen = HashSet::new();
         let candidates = maps
             .iter()
-            .filter(|mapping| mapping.code && is_named(mapping));
+            .filter(|mapping| mapping.code && is_named(mapping.name()));
         let candidates = candidates.filter(|mapping| seen.insert(mapping.file));
         for mapping in candidates.take(MOST_CANDIDATES) {
             let first = maps.iter().find(|other| other.file == mapping.file);
@@ -214,9 +214,8 @@ impl Files {
     }
 }
 
-fn is_named(mapping: &Mapping) -> bool {
-    let name = mapping.name().file_name().map(Path::new);
-    let name = name.map(|name| name.to_string_lossy().into_owned());
+fn is_named(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy());
     name.is_some_and(|name| NAMES.iter().any(|begin| name.starts_with(begin)))
 }
 
@@ -275,6 +274,16 @@ mod tests {
         let mut input = python.stdin.take().expect("a pipe");
         input.write_all(b"\n").expect("it ends");
         python.wait().expect("it ends");
+    }
+
+    #[test]
+    fn modules_of_an_interpreter_are_not_mistaken_for_it() {
+        let named = |path: &str| is_named(Path::new(path));
+        assert!(named("/usr/bin/python3.11") && named("/usr/lib/libpython3.11.so.1.0"));
+        assert!(named("/usr/bin/uwsgi-core"));
+        assert!(!named(
+            "/usr/lib/python3.11/_socket.cpython-311-x86_64-linux-gnu.so"
+        ));
     }
 
     #[test]

@@ -90,7 +90,7 @@ def waiting(stack: Stack) -> int:
     own = (
         number
         for number, frame in enumerate(stack.frames[: last + 1])
-        if is_own(frame) and not works_for_python(frame)
+        if is_own(frame) and not (works_for_python(frame) or STANDARD.fullmatch(frame.module))
     )
     return next(own, python)
 

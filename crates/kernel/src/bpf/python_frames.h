@@ -9,8 +9,8 @@
  *                        v
  *                      frame ---> previous ---> ...        each with its code object
  *
- * The thread itself is in this program, so nothing changes meanwhile. What a program has overwritten
- * leads nowhere, or to code objects that the recorder finds to be none.
+ * The thread itself is in this program, so nothing changes meanwhile. All words are the process's: they
+ * can lead anywhere, but only so far.
  */
 #ifndef TAILSCOPE_PYTHON_FRAMES_H
 #define TAILSCOPE_PYTHON_FRAMES_H
@@ -66,6 +66,7 @@ struct python_walk {
 	struct stack_sample *s;
 	__u64 at; /* the next one; 0: there is none */
 	__u64 number;
+	__u32 broken; /* it could not be read where the next one is */
 };
 
 static long pass_state(__u32 step, struct python_walk *w)
@@ -97,8 +98,8 @@ static __always_inline __u64 python_state(const struct python *p, struct task_st
 	return found.state;
 }
 
-/* Takes down a frame; `last`: the C function that runs it runs none of those around it. */
-static __always_inline bool add_python_frame(struct stack_sample *s, __u64 code, __u64 name,
+/* Takes down a function; `last`: the outermost of its call of the C function that runs them. */
+static __always_inline bool add_python_frame(struct stack_sample *s, __u64 code, __u64 mark,
 					     bool last)
 {
 	__u32 n = s->python_frames;
@@ -106,7 +107,7 @@ static __always_inline bool add_python_frame(struct stack_sample *s, __u64 code,
 	if (n >= PYTHON_FRAMES)
 		return false;
 	s->python[n].code = code;
-	s->python[n].name = name | (last ? PYTHON_LAST : 0);
+	s->python[n].mark = (mark & ~(__u64)PYTHON_LAST) | (last ? PYTHON_LAST : 0);
 	s->python_frames = n + 1;
 	return true;
 }
@@ -116,13 +117,21 @@ static __always_inline void mark_last(struct stack_sample *s)
 	__u32 n = s->python_frames - 1;
 
 	if (n < PYTHON_FRAMES)
-		s->python[n].name |= PYTHON_LAST;
+		s->python[n].mark |= PYTHON_LAST;
+}
+
+static __always_inline __u64 mark_of(const struct python *p, __u64 code)
+{
+	__u32 line = 0;
+
+	bpf_probe_read_user(&line, sizeof(line), (void *)(code + p->line));
+	return PYTHON_MARK(user_word(code + p->name), user_word(code + p->file), line);
 }
 
 static long take_frame(__u32 step, struct python_walk *w)
 {
 	const struct python *p = w->p;
-	__u64 code;
+	__u64 code, next = 0;
 	__u8 owner = 0;
 	bool is_last;
 
@@ -134,10 +143,14 @@ static long take_frame(__u32 step, struct python_walk *w)
 		mark_last(w->s);
 	} else {
 		code = user_word(w->at + p->code);
-		if (!code || !add_python_frame(w->s, code, user_word(code + p->name), is_last))
+		if (!code || !add_python_frame(w->s, code, mark_of(p, code), is_last))
 			return 1;
 	}
-	w->at = user_word(w->at + p->previous);
+	if (bpf_probe_read_user(&next, sizeof(next), (void *)(w->at + p->previous))) {
+		w->broken = 1;
+		return 1;
+	}
+	w->at = next;
 	return 0;
 }
 
@@ -157,7 +170,7 @@ __noinline int copy_python_frames(struct stack_sample *s, const struct python *p
 	if (p->through)
 		w.at = user_word(w.at + p->through - 1);
 	bpf_loop(PYTHON_STEPS, take_frame, &w, 0);
-	s->python_whole = !w.at;
+	s->python_whole = !w.at && !w.broken;
 	return 0;
 }
 

@@ -122,10 +122,12 @@ struct stack_return {
 /* A function of Python that a thread is in. */
 struct python_frame {
 	ts_u64 code; /* its code object */
-	ts_u64
-	    name; /* where that has its name: if this differs, another object has its memory by now */
+	ts_u64 mark; /* PYTHON_MARK of it */
 };
-#define PYTHON_LAST 1 /* in `name`: the C function that runs it runs none of those that called it */
+/* Of where a code object has its name and its file's, and of its first line: if this differs, another
+ * object has its memory by now. */
+#define PYTHON_MARK(name, file, line) ((name) ^ (file) << 17 ^ (ts_u64)(line) << 4)
+#define PYTHON_LAST 1 /* in `mark`: the outermost of its call of the C function that runs them */
 
 /* Where in a process CPython keeps its frames: offsets, if nothing else is said. */
 struct python {
@@ -143,6 +145,8 @@ struct python {
 	ts_u32 last;
 	ts_u32 last_is_none; /* such a frame is no function's, and comes after the last that is */
 	ts_u32 name;	     /* in a code object: its name */
+	ts_u32 file;	     /* in a code object: its file's name */
+	ts_u32 line;	     /* in a code object: its first line */
 	ts_u32 reserved;
 };
 

@@ -1,6 +1,7 @@
 //! What a code object of Python says of its function, read from the process's memory, which may hold
 //! anything.
 
+use tailscope_kernel::PythonFrame;
 use tailscope_signals::little_endian::{u32_at, u64_at};
 
 use super::layout::{CodeLayout, Memory, TextLayout};
@@ -12,8 +13,6 @@ const TYPE: u64 = 8;
 /// In the state of a text: it is one piece of memory; its characters are all ASCII.
 const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
-/// The characters of a text that are not all ASCII are this many bytes behind.
-const BEHIND: u32 = 16;
 
 /// A function, or the body of a class or module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,23 +25,29 @@ pub(crate) struct Function {
 }
 
 impl CodeLayout {
-    /// The function of the code object at `code`, whose name was at `name`; `None`: it is something
-    /// else by now.
-    pub(crate) fn function(&self, code: u64, name: u64, memory: &impl Memory) -> Option<Function> {
+    /// The function of the code object at `code` with this [mark](PythonFrame::mark); `None`: it is
+    /// something else by now. Without a file, it is not the program's, but the interpreter's own.
+    pub(crate) fn function(&self, code: u64, mark: u64, memory: &impl Memory) -> Option<Function> {
         let is_code = word(memory, code.wrapping_add(TYPE))? == self.kind;
-        let named = word(memory, code.wrapping_add(self.name.into()))?;
-        if !is_code || named != name {
-            return None;
-        }
+        let name = word(memory, code.wrapping_add(self.name.into()))?;
         let mut line = [0; 4];
         memory
             .read(code.wrapping_add(self.line.into()), &mut line)
             .ok()?;
+        let line = u32::from_le_bytes(line);
         let file = word(memory, code.wrapping_add(self.file.into()))?;
+        if !is_code || PythonFrame::mark_of(name, file, line) != mark {
+            return None;
+        }
+        // 3.13 calls `__init__` through a frame whose name stands for its file, too.
+        let path = match file == name {
+            true => String::new(),
+            false => self.text.read(file, memory)?,
+        };
         Some(Function {
             name: self.text.read(name, memory)?,
-            file: self.text.read(file, memory)?,
-            line: u32::from_le_bytes(line),
+            file: path,
+            line,
         })
     }
 }
@@ -62,11 +67,16 @@ impl TextLayout {
         if state & COMPACT == 0 || !matches!(width, 1 | 2 | 4) || length > i64::MAX as u64 {
             return None;
         }
-        let behind = if state & ASCII == 0 { BEHIND } else { 0 };
+        let from = if state & ASCII == 0 {
+            self.other
+        } else {
+            self.ascii
+        };
         let characters = length.min(MOST_CHARACTERS);
         let mut bytes = vec![0; (characters * width) as usize];
-        let at = text.wrapping_add((self.ascii + behind).into());
-        memory.read(at, &mut bytes).ok()?;
+        memory
+            .read(text.wrapping_add(from.into()), &mut bytes)
+            .ok()?;
         let text: Option<String> = bytes
             .chunks_exact(width as usize)
             .map(|one| {
@@ -74,7 +84,7 @@ impl TextLayout {
                 char::from_u32(number)
             })
             .collect();
-        text.filter(|text| !text.is_empty())
+        text.filter(|text| !text.is_empty() && !text.contains('\0'))
     }
 }
 
@@ -119,7 +129,9 @@ pub(super) fn fuzz(bytes: &[u8]) {
     let Some(layout) = super::layout::of(&addresses, &memory) else {
         return;
     };
-    let name = word(&memory, CODE + u64::from(layout.code.name));
+    let at = |offset: u32| word(&memory, CODE + u64::from(offset)).unwrap_or_default();
+    let (name, file) = (at(layout.code.name), at(layout.code.file));
+    let mark = PythonFrame::mark_of(name, file, at(layout.code.line) as u32);
     layout
         .code
         .function(CODE, name.unwrap_or_default(), &memory);
@@ -135,6 +147,7 @@ mod tests {
         length: 16,
         state: 32,
         ascii: 40,
+        other: 56,
     };
     const CODE: CodeLayout = CodeLayout {
         kind: 0x1234,
@@ -165,6 +178,11 @@ mod tests {
         }
     }
 
+    /// That of the code object in `memory`.
+    fn mark() -> u64 {
+        PythonFrame::mark_of(2048, 1024, 17)
+    }
+
     fn memory(name: &str, width: usize) -> Vec<u8> {
         let mut memory = Vec::new();
         put(&mut memory, 256 + 8, &0x1234u64.to_le_bytes());
@@ -180,7 +198,7 @@ mod tests {
     fn a_function_has_its_name_file_and_line() {
         for (name, width) in [("View.get", 1), ("größe", 1), ("мера", 2), ("𝛼", 4)] {
             let memory = Bytes(memory(name, width));
-            let function = CODE.function(256, 2048, &memory).expect("a code object");
+            let function = CODE.function(256, mark(), &memory).expect("a code object");
             assert_eq!(function.name, name);
             assert_eq!(function.file, "/srv/app.py");
             assert_eq!(function.line, 17);
@@ -188,18 +206,30 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_the_interpreters_own_has_no_file() {
+        let mut memory = memory("__init__", 1);
+        put(&mut memory, 256 + 112, &2048u64.to_le_bytes());
+        let mark = PythonFrame::mark_of(2048, 2048, 17);
+        let function = CODE.function(256, mark, &Bytes(memory));
+        assert_eq!(function.expect("a code object").file, "");
+    }
+
+    #[test]
     fn another_function_in_its_memory_is_none() {
         let memory = memory("f", 1);
-        assert_eq!(CODE.function(256, 2056, &Bytes(memory.clone())), None);
+        for other in [(2056, 1024, 17), (2048, 1032, 17), (2048, 1024, 18)] {
+            let mark = PythonFrame::mark_of(other.0, other.1, other.2);
+            assert_eq!(CODE.function(256, mark, &Bytes(memory.clone())), None);
+        }
         let mut other = memory;
         put(&mut other, 256 + 8, &0x1235u64.to_le_bytes());
-        assert_eq!(CODE.function(256, 2048, &Bytes(other)), None);
+        assert_eq!(CODE.function(256, mark(), &Bytes(other)), None);
     }
 
     #[test]
     fn a_long_name_is_cut() {
         let memory = Bytes(memory(&"x".repeat(600), 1));
-        let function = CODE.function(256, 2048, &memory).expect("a code object");
+        let function = CODE.function(256, mark(), &memory).expect("a code object");
         assert_eq!(function.name.len(), 512);
     }
 
@@ -208,8 +238,10 @@ mod tests {
         fn any_memory_is_read(bytes in prop::collection::vec(any::<u8>(), 0..4096), at in 0u64..4096) {
             let mut bytes = bytes;
             put(&mut bytes, 8, &0x1234u64.to_le_bytes());
+            put(&mut bytes, 112, &at.to_le_bytes());
             put(&mut bytes, 128, &at.to_le_bytes());
-            CODE.function(0, at, &Bytes(bytes));
+            put(&mut bytes, 68, &7u32.to_le_bytes());
+            CODE.function(0, PythonFrame::mark_of(at, at, 7), &Bytes(bytes));
         }
     }
 }

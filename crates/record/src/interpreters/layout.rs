@@ -2,8 +2,8 @@
 //! versions, but for their last number.
 //!
 //! 3.11 and 3.12: as a compiler lays out the structures in `Include/cpython/code.h` and
-//! `Include/internal/pycore_{runtime,interp,frame}.h`. 3.13 tells the offsets itself, in front of its
-//! variable `_PyRuntime` (`_Py_DebugOffsets` in `pycore_runtime.h`).
+//! `Include/internal/pycore_{runtime,interp,frame}.h`. 3.13 has the offsets in front of its variable
+//! `_PyRuntime` (`_Py_DebugOffsets` in `pycore_runtime.h`).
 
 use std::io;
 
@@ -44,8 +44,10 @@ pub(crate) struct CodeLayout {
 pub(crate) struct TextLayout {
     pub(crate) length: u32,
     pub(crate) state: u32,
-    /// The characters, if all are ASCII; if not, they are 16 bytes behind.
+    /// The characters, if all are ASCII.
     pub(crate) ascii: u32,
+    /// The characters, if not.
+    pub(crate) other: u32,
 }
 
 /// What the symbols of a process's interpreter are, as addresses in the process.
@@ -99,6 +101,8 @@ fn of_3_11(addresses: &Addresses) -> Layout {
             last: 1,
             last_is_none: 0,
             name: 128,
+            file: 112,
+            line: 72,
             reserved: 0,
         },
         code: CodeLayout {
@@ -110,6 +114,7 @@ fn of_3_11(addresses: &Addresses) -> Layout {
                 length: 16,
                 state: 32,
                 ascii: 48,
+                other: 72,
             },
         },
         runs: addresses.runs,
@@ -131,6 +136,8 @@ fn of_3_12(addresses: &Addresses) -> Layout {
             last: OWNED_BY_C,
             last_is_none: 1,
             name: 128,
+            file: 112,
+            line: 68,
             reserved: 0,
         },
         code: CodeLayout {
@@ -142,6 +149,7 @@ fn of_3_12(addresses: &Addresses) -> Layout {
                 length: 16,
                 state: 32,
                 ascii: 40,
+                other: 56,
             },
         },
         runs: addresses.runs,
@@ -149,15 +157,15 @@ fn of_3_12(addresses: &Addresses) -> Layout {
 }
 
 fn of_3_13(addresses: &Addresses, memory: &impl Memory) -> Option<Layout> {
-    let mut told = [0; DEBUG_OFFSETS];
-    memory.read(addresses.runtime, &mut told).ok()?;
+    let mut offsets = [0; DEBUG_OFFSETS];
+    memory.read(addresses.runtime, &mut offsets).ok()?;
     let offset = |at: usize| {
-        let offset = u64_at(&told, at);
+        let offset = u64_at(&offsets, at);
         (offset < OFFSET_LIMIT).then_some(offset as u32)
     };
     let ascii = offset(560)?;
     // Without the GIL, objects and texts have other layouts.
-    if told[..8] != *COOKIE || u64_at(&told, 8) >> 16 != 0x030d || ascii != 40 {
+    if offsets[..8] != *COOKIE || u64_at(&offsets, 8) >> 16 != 0x030d || ascii != 40 {
         return None;
     }
     let newest = u64::from(offset(40)?);
@@ -175,6 +183,8 @@ fn of_3_13(addresses: &Addresses, memory: &impl Memory) -> Option<Layout> {
             last: OWNED_BY_C,
             last_is_none: 1,
             name: offset(296)?,
+            file: offset(280)?,
+            line: offset(312)?,
             reserved: 0,
         },
         code: CodeLayout {
@@ -186,6 +196,7 @@ fn of_3_13(addresses: &Addresses, memory: &impl Memory) -> Option<Layout> {
                 length: offset(552)?,
                 state: offset(544)?,
                 ascii,
+                other: ascii + 16,
             },
         },
         runs: addresses.runs,

@@ -117,9 +117,9 @@ impl Recorder {
         for (pid, Interpreter { lock, layout }) in found {
             let stacks = self.pipeline.stacks.as_mut();
             if stacks.is_some() && layout.is_none() {
-                self.notices.say_once(format!(
-                    "process {pid}: functions of its Python have no names in stacks: only those of CPython 3.11 to 3.13 have"
-                ));
+                let supported = "only CPython 3.11 to 3.13 with the GIL is supported";
+                self.notices
+                    .say_once(format!("can't name functions of Python: {supported}"));
             }
             let layout = layout.filter(|_| stacks.is_some());
             let frames = layout.map(|layout| layout.frames);
@@ -170,8 +170,11 @@ impl Recorder {
         let ended: HashSet<u32> = events.iter().filter_map(ended).collect();
         for event in events {
             match event {
-                Event::Child { pid, .. } => {
+                Event::Child { pid, parent } => {
                     self.processes.insert(pid);
+                    if let Some(stacks) = &mut self.pipeline.stacks {
+                        stacks.inherit_python(pid, parent);
+                    }
                 }
                 Event::Program { pid } => {
                     // Whoever does not take them has not asked for them.

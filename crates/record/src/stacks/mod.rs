@@ -221,6 +221,11 @@ impl StackPipeline {
         self.python.forget(pid);
     }
 
+    /// A process is a copy of another one, its parent, and keeps its functions of Python where that does.
+    pub(crate) fn inherit_python(&mut self, pid: u32, parent: u32) {
+        self.python.inherit(pid, parent);
+    }
+
     /// Where a process keeps its functions of Python.
     pub(crate) fn learn_python(&mut self, pid: u32, layout: Layout) {
         self.python.learn(pid, layout);

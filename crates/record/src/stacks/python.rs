@@ -17,6 +17,8 @@ use crate::interpreters::{CodeLayout, Function, Layout, MemoryOf};
 
 /// Different functions that are remembered, at most.
 const MOST_FUNCTIONS: usize = 1 << 16;
+/// Bytes of their names, at most.
+const MOST_BYTES: usize = 16 << 20;
 /// Different code objects of all processes, at most.
 const MOST_KNOWN: usize = 1 << 18;
 /// The share of all time that reading names takes, and the time at once. The rest has no names.
@@ -26,6 +28,8 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 struct Process {
     layout: Layout,
+    /// Which process it was a copy of: if it is gone, that has the same code objects.
+    parent: Option<u32>,
     /// `None`: something else was in its place.
     known: HashMap<(u64, u64), Option<u32>>,
 }
@@ -37,6 +41,8 @@ pub(super) struct Python {
     /// Code objects of all processes.
     known: usize,
     functions: Vec<Function>,
+    /// Of their names and files.
+    bytes: usize,
     numbers: HashMap<Function, u32>,
     allowance: Allowance,
 }
@@ -47,6 +53,7 @@ impl Default for Python {
             processes: HashMap::new(),
             known: 0,
             functions: Vec::new(),
+            bytes: 0,
             numbers: HashMap::new(),
             allowance: Allowance::new(SHARE, AT_ONCE),
         }
@@ -56,9 +63,25 @@ impl Default for Python {
 impl Python {
     /// Where a process has its functions of Python.
     pub(super) fn learn(&mut self, pid: u32, layout: Layout) {
+        let parent = self.processes.get(&pid).and_then(|known| known.parent);
+        self.add(pid, layout, parent);
+    }
+
+    fn add(&mut self, pid: u32, layout: Layout, parent: Option<u32>) {
         self.forget(pid);
-        let known = HashMap::new();
-        self.processes.insert(pid, Process { layout, known });
+        let process = Process {
+            layout,
+            parent,
+            known: HashMap::new(),
+        };
+        self.processes.insert(pid, process);
+    }
+
+    /// The process is a copy of its parent.
+    pub(super) fn inherit(&mut self, pid: u32, parent: u32) {
+        if let Some(layout) = self.processes.get(&parent).map(|parent| parent.layout) {
+            self.add(pid, layout, Some(parent));
+        }
     }
 
     /// The process runs another program, or is gone.
@@ -87,23 +110,23 @@ impl Python {
         };
         let (begin, end) = layout.runs;
         let runs = |address: u64| (begin..end).contains(&address);
-        let python: Vec<(Frame, bool)> = sample
-            .python
-            .iter()
-            .map(|frame| (self.frame(sample.pid, &layout.code, *frame), frame.last))
-            .collect();
+        let mut python: Vec<(Frame, bool)> = Vec::with_capacity(sample.python.len());
+        for frame in &sample.python {
+            let number = self.number(sample.pid, &layout.code, *frame);
+            if !number.is_some_and(|number| self.function(number).file.is_empty()) {
+                python.push((Frame::Python(number), frame.last));
+            } else if let Some((_, last)) = python.last_mut() {
+                *last |= frame.last; // the interpreter's own is not shown
+            }
+        }
         let native = native.into_iter().map(|(at, frame)| (frame, runs(at)));
         let frames = merged(native.collect(), &python, whole && sample.python_whole);
         (frames, whole || sample.python_whole)
     }
 
-    fn frame(&mut self, pid: u32, layout: &CodeLayout, frame: PythonFrame) -> Frame {
-        Frame::Python(self.number(pid, layout, frame))
-    }
-
     fn number(&mut self, pid: u32, layout: &CodeLayout, frame: PythonFrame) -> Option<u32> {
         let process = self.processes.get_mut(&pid)?;
-        let key = (frame.code, frame.name);
+        let key = (frame.code, frame.mark);
         if let Some(known) = process.known.get(&key) {
             return *known;
         }
@@ -111,16 +134,19 @@ impl Python {
             return None;
         }
         let begun = Instant::now();
-        let function = layout.function(frame.code, frame.name, &MemoryOf(pid));
+        let read = |pid| layout.function(frame.code, frame.mark, &MemoryOf(pid));
+        let function = read(pid).or_else(|| process.parent.and_then(read));
         self.allowance.add(begun.elapsed());
         let number = function.and_then(|function| {
             let next = self.functions.len() as u32;
             if let Some(known) = self.numbers.get(&function) {
                 return Some(*known);
             }
-            if next as usize >= MOST_FUNCTIONS {
+            let bytes = function.name.len() + function.file.len();
+            if next as usize >= MOST_FUNCTIONS || self.bytes + bytes > MOST_BYTES {
                 return None;
             }
+            self.bytes += bytes;
             self.functions.push(function.clone());
             self.numbers.insert(function, next);
             Some(next)
@@ -138,10 +164,8 @@ fn merged(native: Vec<(Frame, bool)>, python: &[(Frame, bool)], both_whole: bool
     let mut groups = python.split_inclusive(|(_, last)| *last);
     let calls = native.iter().filter(|(_, runs)| *runs).count();
     // The innermost call may have begun just now, without a function yet.
-    let mut without = match both_whole {
-        true => calls.saturating_sub(groups.clone().count()),
-        false => 0,
-    };
+    let begins = native.first().is_some_and(|(_, runs)| *runs);
+    let mut without = usize::from(both_whole && begins && calls > groups.clone().count());
     let mut frames = Vec::with_capacity(native.len() + python.len());
     for (frame, runs) in native {
         let group = if runs && without == 0 {
