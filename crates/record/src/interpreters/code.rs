@@ -132,9 +132,7 @@ pub(super) fn fuzz(bytes: &[u8]) {
     let at = |offset: u32| word(&memory, CODE + u64::from(offset)).unwrap_or_default();
     let (name, file) = (at(layout.code.name), at(layout.code.file));
     let mark = PythonFrame::mark_of(name, file, at(layout.code.line) as u32);
-    layout
-        .code
-        .function(CODE, name.unwrap_or_default(), &memory);
+    layout.code.function(CODE, mark, &memory);
 }
 
 #[cfg(test)]
