@@ -53,8 +53,8 @@ pub struct StackSample {
 pub struct PythonFrame {
     /// The address of its code object.
     pub code: u64,
-    /// Of where that has its name and its file's, and of its first line. If the code object has another
-    /// [mark](Self::mark_of), it is another function's by now.
+    /// A [mix](Self::mark_of) of its first line and of the addresses of its name and file name. If that
+    /// has changed, another object has the memory by now.
     pub mark: u64,
     /// It is the outermost of its call of the C function that runs them.
     pub last: bool,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The functions of Python that a thread is in: CPython keeps a frame of its own for each, beside the C
- * stack, where one C function runs all of them. Where in its structures what is, the recorder knows
- * by the interpreter's version (crates/record/src/interpreters/layout.rs), and reads the names.
+ * The Python functions that a thread is in. CPython keeps a frame for each of them, beside the C stack,
+ * on which one C function runs all of them. The recorder finds the offsets of CPython's structures
+ * (crates/record/src/interpreters/layout.rs) and reads the names of the functions.
  *
  *   interpreter ---> thread state ---> next ...
  *                        | by the thread's number
  *                        v
  *                      frame ---> previous ---> ...        each with its code object
  *
- * The thread itself is in this program, so nothing changes meanwhile. All words are the process's: they
- * can lead anywhere, but only so far.
+ * The thread itself runs this program, so the frames do not change during the walk. The process controls
+ * all words that are read here. So each walk has a bound, and each read may fail.
  */
 #ifndef TAILSCOPE_PYTHON_FRAMES_H
 #define TAILSCOPE_PYTHON_FRAMES_H

@@ -124,8 +124,8 @@ struct python_frame {
 	ts_u64 code; /* its code object */
 	ts_u64 mark; /* PYTHON_MARK of it */
 };
-/* Of where a code object has its name and its file's, and of its first line: if this differs, another
- * object has its memory by now. */
+/* A mix of a code object's first line and of the addresses of its name and file name. If it has
+ * changed, another object has the memory by now. */
 #define PYTHON_MARK(name, file, line) ((name) ^ (file) << 17 ^ (ts_u64)(line) << 4)
 #define PYTHON_LAST 1 /* in `mark`: the outermost of its call of the C function that runs them */
 

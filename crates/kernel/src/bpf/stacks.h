@@ -8,7 +8,7 @@
  *   off the CPU   a wait is taken with probability length / period, at most 1, and stands for the
  *                 larger of both: every estimate of time is unbiased, and short waits cost little
  *
- * Of Python's functions it has the code objects (python_frames.h).
+ * A sample also has the code objects of the Python functions on the stack (python_frames.h).
  *
  * Only the thread's own context can read its user stack, so a block copies it at the switch-out,
  * before its length is known, and the switch-in sends the copy. Both run with interrupts disabled.

@@ -136,7 +136,7 @@ impl<'n> Namer<'n> {
                 ..Named::default()
             };
         };
-        // What has no name of its own is told apart by its line: `<lambda>`.
+        // All lambdas have one name. The line says which it is: `<lambda>:7`.
         let name = match function.name.ends_with('>') {
             true => format!("{}:{}", function.name, function.line),
             false => function.name.clone(),

@@ -1,10 +1,10 @@
 //! Functions of Python in stacks.
 //!
-//! One C function of the interpreter runs them all. A call from one to another needs no call of that C
-//! function, so on the thread's own stack it stands once for several. In place of it come those.
+//! One C function of the interpreter runs all of them. One call of it can run several functions of
+//! Python. On the stack, these functions replace the call.
 //!
-//! What a code object is called is read from the process when it is first seen, by the time a sample is
-//! taken: within some 50 ms.
+//! The name of a code object is read from the process when its first sample is taken: within some
+//! 50 ms.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -121,7 +121,8 @@ impl Python {
         }
         let native = native.into_iter().map(|(at, frame)| (frame, runs(at)));
         let frames = merged(native.collect(), &python, whole && sample.python_whole);
-        (frames, whole || sample.python_whole)
+        // Without the outer functions of Python, there is a gap, though the native stack is whole.
+        (frames, sample.python_whole)
     }
 
     fn number(&mut self, pid: u32, layout: &CodeLayout, frame: PythonFrame) -> Option<u32> {
