@@ -86,74 +86,72 @@ pub(crate) fn of(addresses: &Addresses, memory: &impl Memory) -> Option<Layout> 
     }
 }
 
-fn of_3_11(addresses: &Addresses) -> Layout {
+fn with(addresses: &Addresses, frames: PythonFrames, text: TextLayout) -> Layout {
     Layout {
-        frames: PythonFrames {
-            interpreter: addresses.runtime.wrapping_add(48),
-            threads: 16,
-            next: 8,
-            number: 160,
-            frame: 56,
-            through: 8 + 1,
-            previous: 48,
-            code: 32,
-            owner: 68, // `is_entry`
-            last: 1,
-            last_is_none: 0,
-            name: 128,
-            file: 112,
-            line: 72,
-            reserved: 0,
-        },
+        frames,
         code: CodeLayout {
             kind: addresses.code_type,
-            file: 112,
-            name: 128,
-            line: 72,
-            text: TextLayout {
-                length: 16,
-                state: 32,
-                ascii: 48,
-                other: 72,
-            },
+            file: frames.file,
+            name: frames.name,
+            line: frames.line,
+            text,
         },
         runs: addresses.runs,
     }
 }
 
+fn of_3_11(addresses: &Addresses) -> Layout {
+    let frames = PythonFrames {
+        interpreter: addresses.runtime.wrapping_add(48),
+        threads: 16,
+        next: 8,
+        number: 160,
+        frame: 56,
+        through: 8 + 1,
+        previous: 48,
+        code: 32,
+        owner: 68, // `is_entry`
+        last: 1,
+        last_is_none: 0,
+        name: 128,
+        file: 112,
+        line: 72,
+        reserved: 0,
+    };
+    let text = TextLayout {
+        length: 16,
+        state: 32,
+        ascii: 48,
+        other: 72,
+    };
+    with(addresses, frames, text)
+}
+
 fn of_3_12(addresses: &Addresses) -> Layout {
-    Layout {
-        frames: PythonFrames {
-            interpreter: addresses.runtime.wrapping_add(48),
-            threads: 72,
-            next: 8,
-            number: 144,
-            frame: 56,
-            through: 1,
-            previous: 8,
-            code: 0,
-            owner: 70,
-            last: OWNED_BY_C,
-            last_is_none: 1,
-            name: 128,
-            file: 112,
-            line: 68,
-            reserved: 0,
-        },
-        code: CodeLayout {
-            kind: addresses.code_type,
-            file: 112,
-            name: 128,
-            line: 68,
-            text: TextLayout {
-                length: 16,
-                state: 32,
-                ascii: 40,
-                other: 56,
-            },
-        },
-        runs: addresses.runs,
-    }
+    let frames = PythonFrames {
+        interpreter: addresses.runtime.wrapping_add(48),
+        threads: 72,
+        next: 8,
+        number: 144,
+        frame: 56,
+        through: 1,
+        previous: 8,
+        code: 0,
+        owner: 70,
+        last: OWNED_BY_C,
+        last_is_none: 1,
+        name: 128,
+        file: 112,
+        line: 68,
+        reserved: 0,
+    };
+    let text = TextLayout {
+        length: 16,
+        state: 32,
+        ascii: 40,
+        other: 56,
+    };
+    with(addresses, frames, text)
 }
 
 fn of_3_13(addresses: &Addresses, memory: &impl Memory) -> Option<Layout> {
@@ -169,36 +167,28 @@ fn of_3_13(addresses: &Addresses, memory: &impl Memory) -> Option<Layout> {
         return None;
     }
     let newest = u64::from(offset(40)?);
-    Some(Layout {
-        frames: PythonFrames {
-            interpreter: addresses.runtime.wrapping_add(newest + POINTER),
-            threads: offset(72)?,
-            next: offset(168)?,
-            number: offset(200)?,
-            frame: offset(184)?,
-            through: 0,
-            previous: offset(232)?,
-            code: offset(240)?,
-            owner: offset(264)?,
-            last: OWNED_BY_C,
-            last_is_none: 1,
-            name: offset(296)?,
-            file: offset(280)?,
-            line: offset(312)?,
-            reserved: 0,
-        },
-        code: CodeLayout {
-            kind: addresses.code_type,
-            file: offset(280)?,
-            name: offset(296)?,
-            line: offset(312)?,
-            text: TextLayout {
-                length: offset(552)?,
-                state: offset(544)?,
-                ascii,
-                other: ascii + 16,
-            },
-        },
-        runs: addresses.runs,
-    })
+    let frames = PythonFrames {
+        interpreter: addresses.runtime.wrapping_add(newest + POINTER),
+        threads: offset(72)?,
+        next: offset(168)?,
+        number: offset(200)?,
+        frame: offset(184)?,
+        through: 0,
+        previous: offset(232)?,
+        code: offset(240)?,
+        owner: offset(264)?,
+        last: OWNED_BY_C,
+        last_is_none: 1,
+        name: offset(296)?,
+        file: offset(280)?,
+        line: offset(312)?,
+        reserved: 0,
+    };
+    let text = TextLayout {
+        length: offset(552)?,
+        state: offset(544)?,
+        ascii,
+        other: ascii + 16,
+    };
+    Some(with(addresses, frames, text))
 }
