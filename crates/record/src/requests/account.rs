@@ -3,7 +3,9 @@
 //! Slices come first: what a thread did for the request counts with the causes of that thread's
 //! meter. Of two threads, the one that works comes before the one that waits, and a thread that has
 //! handed the request on comes after the one that has it. Between slices it waited: for another server
-//! until the answer was there, then for a thread. What threads did of which nothing shows that it was
+//! until the answer was there, then for a thread. Where nobody was busy with it when the answer came,
+//! no thread's wait before that has delayed it: all of that time counts as the other server's. What
+//! threads did of which nothing shows that it was
 //! for the request counts where it did not wait for another server. While such a thread waits, or one
 //! that has handed the request on, nobody waits for that thread: these times come last. The rest is
 //! unknown.
@@ -83,6 +85,8 @@ struct Layout {
     gaps: Gaps,
     /// For each cause, the largest time that somebody is to blame for.
     largest: [u64; CAUSES],
+    /// The longest time for which it waited for another server.
+    longest: u64,
 }
 
 impl Layout {
@@ -105,6 +109,7 @@ impl Layout {
         Self {
             gaps: Gaps::of(ready, ended),
             largest: [0; CAUSES],
+            longest: 0,
             finished,
         }
     }
@@ -122,8 +127,7 @@ impl Layout {
     }
 
     /// It waited for other servers.
-    fn downstream(&mut self, items: &[Item]) {
-        let mut longest = 0;
+    fn downstream<'i>(&mut self, items: impl Iterator<Item = &'i Item>) {
         for item in items {
             if let Item::Downstream {
                 sent,
@@ -137,8 +141,8 @@ impl Layout {
                 let part = self.gaps.take(sent, ready);
                 self.finished.row.request.downstream_ns += part;
                 self.finished.row.request.downstreams += u32::from(!again);
-                if part > longest {
-                    longest = part;
+                if part > self.longest {
+                    self.longest = part;
                     self.finished.asked = peer;
                     self.finished.links.asked = connection.map(|connection| Asked {
                         connection,
@@ -183,6 +187,36 @@ fn parted<'i>(
     items.iter().filter_map(pick).partition(|of| is_wait(of))
 }
 
+/// When threads were busy with a request, at work or waiting.
+struct Busy {
+    from: Vec<u64>,
+    to: Vec<u64>,
+}
+
+impl Busy {
+    fn of<'s>(segments: impl Iterator<Item = &'s Segment> + Clone) -> Self {
+        let sorted = |mut moments: Vec<u64>| {
+            moments.sort_unstable();
+            moments
+        };
+        Self {
+            from: sorted(segments.clone().map(|of| of.from).collect()),
+            to: sorted(segments.map(|of| of.to).collect()),
+        }
+    }
+
+    fn at(&self, moment: u64) -> bool {
+        let begun = self.from.partition_point(|from| *from < moment);
+        let ended = self.to.partition_point(|to| *to <= moment);
+        begun > ended
+    }
+
+    /// Whether it is an answer for which nothing but its coming was missing.
+    fn was_awaited(&self, item: &Item) -> bool {
+        matches!(item, Item::Downstream { ready, .. } if !self.at(*ready))
+    }
+}
+
 /// Makes the row of a request that has been answered.
 pub(super) fn account(request: &Request, work: &Work) -> Finished {
     let items = &work.items;
@@ -198,11 +232,15 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
         Item::Beside(segment) => Some(segment),
         _ => None,
     });
+    let busy = Busy::of(worked.iter().chain(&waited).copied());
+    let (awaited, other): (Vec<_>, Vec<_>) = items.iter().partition(|item| busy.was_awaited(item));
     let mut layout = Layout::of(request, work);
     // While one thread works for it, another one's wait delays nothing.
-    let threads = worked.into_iter().chain(waited).chain(tails);
+    worked.into_iter().for_each(|of| layout.thread(of));
+    layout.downstream(awaited.into_iter());
+    let threads = waited.into_iter().chain(tails);
     threads.for_each(|of| layout.thread(of));
-    layout.downstream(items);
+    layout.downstream(other.into_iter());
     beside.into_iter().for_each(|of| layout.thread(of));
     layout.queues(items);
     let waits = tail_waits.into_iter().chain(waits_beside);
@@ -352,9 +390,9 @@ mod tests {
             slice(550, 600),
         ];
         let row = account(&request(100, 600), &work(items.clone())).row;
-        assert_eq!(row.request.downstream_ns, 290);
+        assert_eq!(row.request.downstream_ns, 300);
         assert_eq!(row.ns[usize::from(preempted)], 0);
-        assert_eq!((row.ns[usize::from(irq)], row.request.unknown_ns), (1, 50));
+        assert_eq!((row.ns[usize::from(irq)], row.request.unknown_ns), (0, 50));
         // If nothing else is known of that time, that is known.
         let items: Vec<_> = items.into_iter().take(3).collect();
         let row = account(&request(100, 600), &work(items)).row;

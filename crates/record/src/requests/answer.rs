@@ -26,6 +26,7 @@ impl Requests {
             self.deliver(thread, owner, slice.at);
             return;
         };
+        self.keep_what_was_handed_over(thread, work, slice.tid);
         self.claim(thread, work, slice.at);
         self.settle_pending(thread, work, slice.at);
         if let Some(request) = self
@@ -41,6 +42,24 @@ impl Requests {
         thread.after = Some(work);
         thread.handed = false;
         thread.answered = thread.answered.saturating_add(1);
+    }
+
+    /// The thread answers, or asks, for the work of its slice, which it had handed to others: it did that
+    /// itself, and woke them for something else.
+    pub(super) fn keep_what_was_handed_over(
+        &mut self,
+        thread: &mut Thread,
+        work: WorkId,
+        tid: u32,
+    ) {
+        let owner = thread.owner.and_then(|owner| self.works.root(owner));
+        if !thread.handed || owner != self.works.root(work) {
+            return;
+        }
+        thread.handed = false;
+        if let Some(of) = self.works.get_mut(work) {
+            of.keep_tail(tid, thread.busy_since);
+        }
     }
 
     /// TCP had kept back the end of an answer. Until then the client waited for it.

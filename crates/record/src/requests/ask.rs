@@ -23,6 +23,7 @@ impl Requests {
         if let Some(of) = other.and_then(|other| self.works.get_mut(other)) {
             of.may_have_asked = true;
         }
+        self.keep_what_was_handed_over(thread, work, slice.tid);
         self.deliver(thread, Some(work), slice.at);
         self.settle_pending(thread, work, slice.at);
         thread.owner = Some(work);

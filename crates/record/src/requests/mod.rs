@@ -208,7 +208,7 @@ impl Requests {
     /// What the thread does next: for whom, and what that says of the work so far.
     fn go_on(&mut self, thread: &mut Thread, slice: &Slice) {
         let adds_itself = matches!(slice.act, Act::Block(_) | Act::Run(_));
-        if !adds_itself && !matches!(slice.act, Act::Socket(_) | Act::Other) {
+        if !adds_itself {
             thread.add(thread.segment(slice));
         }
         match slice.act {

@@ -139,6 +139,17 @@ impl Work {
         }
     }
 
+    /// A thread has not handed it over: what it did since then was for it.
+    pub(super) fn keep_tail(&mut self, tid: u32, since: u64) {
+        for item in &mut self.items {
+            if let Item::Tail(of) = item
+                && (of.tid == tid && of.from >= since)
+            {
+                *item = Item::Slice(std::mem::take(of));
+            }
+        }
+    }
+
     /// Since when something is known of it.
     pub(super) fn known_from(&self) -> Option<u64> {
         let starts = self.items.iter().map(|item| match item {

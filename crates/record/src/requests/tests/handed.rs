@@ -298,3 +298,22 @@ fn the_moment_between_data_and_the_wake_up_for_it_is_a_wait_for_the_thread() {
     let finished = script.finish();
     assert_eq!(parts(&finished[0]), [60, 5, 0, 0]);
 }
+
+#[test]
+fn a_thread_that_wakes_a_helper_and_answers_has_waited_for_its_cpu_itself() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(120, 1, 2) // a compiler
+        .block(150, 1, PREEMPTED)
+        .run(150, 2, LOCK, 120)
+        .run_with(550, 1, PREEMPTED, 400)
+        .on(600, 1, Act::Send(Role::Server), 5, 0)
+        .block(700, 2, LOCK);
+    let finished = script.finish();
+    assert_eq!(finished[0].row.ns[abi::TS_PREEMPTED as usize], 400_000);
+    assert_eq!(parts(&finished[0]), [500, 0, 0, 0]);
+}

@@ -180,3 +180,19 @@ fn a_result_that_the_loop_saw_before_it_was_told_is_the_answered_requests() {
     let finished = script.finish();
     assert_eq!(slept(of_socket_5(&finished)), 6000, "{finished:?}");
 }
+
+#[test]
+fn what_comes_before_a_new_connection_to_another_server_is_work() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(100, 1, Act::Receive(Role::Server), 5, 100)
+        .entry(400, 1, Act::Socket(Role::Client), |slice| slice.socket = 9)
+        .on(401, 1, Act::Send(Role::Client), 9, 0)
+        .block(401, 1, NETWORK)
+        .run(900, 1, NETWORK, 900)
+        .on(900, 1, Act::Receive(Role::Client), 9, 900)
+        .on(1000, 1, Act::Send(Role::Server), 5, 0);
+    assert_eq!(parts(&script.finish()[0]), [900, 0, 499, 0]);
+}

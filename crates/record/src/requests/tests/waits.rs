@@ -3,7 +3,8 @@
 use tailscope_signals::abi;
 use tailscope_signals::slice::{Act, Role};
 
-use super::{LOCK, NETWORK, Script, parts};
+use super::{LOCK, NETWORK, PREEMPTED, Script, parts};
+use crate::requests::Finished;
 
 const SLEEP: u8 = abi::TS_SLEEP as u8;
 
@@ -180,4 +181,43 @@ fn a_thread_that_waits_for_a_lock_before_it_receives_what_woke_it_was_handed_not
     assert_eq!(other.row.ns[abi::TS_LOCK as usize], 5_000_000, "{other:?}");
     assert_eq!(parts(other)[3], 0);
     assert!(parts(other)[1] < 20, "{other:?}");
+}
+
+/// A thread asks at 200, and is preempted until then. The answer comes at 1000.
+fn preempted_after_it_asked(until: u64) -> Finished {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .on(200, 1, Act::Send(Role::Client), 9, 0)
+        .block(210, 1, PREEMPTED)
+        .run_with(until, 1, PREEMPTED, until - 210);
+    if until < 1000 {
+        script
+            .block(until + 10, 1, NETWORK)
+            .run(1000, 1, NETWORK, 1000);
+    }
+    script.on(1250, 1, Act::Receive(Role::Client), 9, 1000).on(
+        1300,
+        1,
+        Act::Send(Role::Server),
+        5,
+        0,
+    );
+    script.finish().remove(0)
+}
+
+#[test]
+fn a_wait_for_a_cpu_delays_nothing_if_it_ends_before_the_answer_comes() {
+    let finished = preempted_after_it_asked(710);
+    assert_eq!(finished.row.ns[abi::TS_PREEMPTED as usize], 0);
+    assert_eq!(parts(&finished)[2], 800 - 20);
+}
+
+#[test]
+fn a_wait_for_a_cpu_in_which_the_answer_comes_is_one() {
+    let finished = preempted_after_it_asked(1200);
+    assert_eq!(finished.row.ns[abi::TS_PREEMPTED as usize], 990_000);
+    assert_eq!(parts(&finished)[2], 0);
 }
