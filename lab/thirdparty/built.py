@@ -69,5 +69,5 @@ def compiled(
     BUILT.mkdir(parents=True, exist_ok=True)
     done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True)
     if done.returncode != 0:
-        raise Lacking(f"{name} can't be compiled: {done.stderr.strip()[-500:]}")
+        raise RuntimeError(f"{name} can't be compiled: {done.stderr.strip()[-500:]}")
     return output

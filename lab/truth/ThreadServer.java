@@ -32,7 +32,8 @@ import java.util.stream.Collectors;
  *
  * <p>At its end (SIGTERM) it prints the truth of each request as a line of JSON: how long threads
  * worked for it, when another server had it, and when its answer was sent. What it takes a thread to
- * come back from a wait is work; the way to sleep, which is no longer, is a doubt.
+ * come back from a wait is work; the way to sleep, which is no longer, is a doubt, and so is for how
+ * much of its work a thread had no CPU though it did not wait for one: the virtual machine may hold it.
  */
 public final class ThreadServer {
     private static final Pattern NUMBER = Pattern.compile("(\\w+)=(\\d+)");
@@ -52,6 +53,14 @@ public final class ThreadServer {
 
         /** CPU time of both ways, to sleep and back. */
         private long inWaits;
+
+        /** The CPU time that the thread had had before it waited for what it works on. */
+        private long hadBefore;
+
+        /** Of the latest reading: when it was, and what the thread had waited for a CPU by then. */
+        private long at;
+
+        private long lost = -1;
 
         private final byte[] text = new byte[96];
 
@@ -76,16 +85,15 @@ public final class ThreadServer {
             throw new IOException("no schedstat");
         }
 
-        /** The time, less what this thread has waited for a CPU: none between the two readings. */
+        /** The time, less what this thread has waited for a CPU: none between the readings of that. */
         long working() throws IOException {
-            long before = waited();
             while (true) {
-                long at = System.nanoTime();
-                long after = waited();
-                if (after == before) {
-                    return at - after;
+                at = System.nanoTime();
+                long before = lost;
+                lost = waited();
+                if (lost == before) {
+                    return at - lost;
                 }
-                before = after;
             }
         }
     }
@@ -132,6 +140,11 @@ public final class ThreadServer {
         /** CPU time of both ways, to sleep and back. */
         long inWaits;
 
+        /** CPU time of the worker, with those, up to its send; and of the send. */
+        long used;
+
+        long usedBySend;
+
         /** When it could be taken, when handing it over was over, and when its worker began. */
         long pushed;
 
@@ -152,17 +165,21 @@ public final class ThreadServer {
             if (wanted.get("ask") > 0) {
                 String question = "GET /ask?ask=" + wanted.get("ask") + " HTTP/1.1\r\n\r\n";
                 behind.getOutputStream().write(question.getBytes());
-                working += clock.working() - clock.began;
                 long asked = System.nanoTime();
+                working += clock.working() - clock.began;
                 String said = head(behind.getInputStream(), clock);
                 String at = said.substring(said.indexOf("\r\n\r\n") + 4);
                 downstream = "[" + asked + ", " + at.strip() + "]";
             }
             spin(wanted.get("after"));
             working += clock.working() - clock.began;
+            long cpu = THREADS.getCurrentThreadCpuTime();
+            used = cpu - clock.hadBefore;
             sending = System.nanoTime();
+            working += sending - clock.at;
             answer.send();
             sent = System.nanoTime();
+            usedBySend = THREADS.getCurrentThreadCpuTime() - cpu;
             inWaits += clock.inWaits;
             ANSWERED.add(this);
         }
@@ -170,8 +187,12 @@ public final class ThreadServer {
         String truth() {
             return String.format(
                     "{\"id\": \"%s\", \"sending\": %d, \"sent\": %d, \"working\": %d,"
-                            + " \"doubt\": %d, \"downstream\": [%s]}",
-                    id, sending, sent, worked(), inWaits / 2, downstream);
+                            + " \"doubt\": %d, \"send\": %d, \"downstream\": [%s]}",
+                    id, sending, sent, worked(), doubt(), usedBySend, downstream);
+        }
+
+        private long doubt() {
+            return inWaits / 2 + Math.max(0, working - used);
         }
 
         /** Time in which both threads worked counts once, as in poolserver.c. */
@@ -201,6 +222,7 @@ public final class ThreadServer {
             Clock clock = new Clock();
             while (true) {
                 clock.inWaits = 0;
+                clock.hadBefore = THREADS.getCurrentThreadCpuTime();
                 String head = head(client.getInputStream(), clock);
                 if (head.isEmpty()) {
                     return;
@@ -223,6 +245,7 @@ public final class ThreadServer {
                 cpu = THREADS.getCurrentThreadCpuTime() - cpu;
                 Job job = taken.getKey();
                 clock.inWaits = cpu;
+                clock.hadBefore = THREADS.getCurrentThreadCpuTime() - cpu;
                 job.begun = System.nanoTime() - cpu;
                 clock.began = clock.working() - cpu;
                 Sending answer = () -> taken.getValue().write(ByteBuffer.wrap(ANSWER));

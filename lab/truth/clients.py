@@ -68,8 +68,11 @@ class Connection:
         return whole
 
 
-def load(port: int, mix: Mix, requests: int, connections: int, seed: int = 1) -> dict[str, Sent]:
-    """Sends that many requests over these connections; when each was sent, by its name."""
+def load(
+    port: int, mix: Mix, requests: int, connections: int, seed: int = 1, first: int = 0
+) -> dict[str, Sent]:
+    """Sends that many requests over these connections; when each was sent, by its name. The names
+    are those of the numbers from `first`."""
     began: dict[str, Sent] = {}
     draw = random.Random(seed)
     with selectors.DefaultSelector() as selector:
@@ -85,7 +88,7 @@ def load(port: int, mix: Mix, requests: int, connections: int, seed: int = 1) ->
             idle.sort(key=lambda pair: pair[0])
             while idle and idle[0][0] <= now() and len(began) < requests:
                 _, connection = idle.pop(0)
-                name = name_of(len(began))
+                name = name_of(first + len(began))
                 began[name] = connection.send(name, mix, draw)
             wait = max(0, idle[0][0] - now()) / 1e9 if idle and len(began) < requests else 10
             for key, _ in selector.select(wait):

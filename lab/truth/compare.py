@@ -55,8 +55,9 @@ def true_parts(truth: dict[str, Any], wall: int) -> dict[str, int]:
 
 def compare(rows: list[Row], printed: str, began: dict[str, tuple[int, int]]) -> list[Compared]:
     """Every request that both sides know. Between the clocks before and after a send the truth is
-    any moment: a thread may lose its CPU there. A server may name a doubt: some of its work may be
-    that of a thread on its way to sleep."""
+    any moment: a thread may lose its CPU there. A server may name the CPU time of its own send; a
+    doubt, as some of its work may be that of a thread on its way to sleep; and its runtime's work,
+    of which some may be for the request."""
     truths = {truth["id"]: truth for truth in map(json.loads, printed.splitlines())}
     found = []
     for span, wall, queue, downstream, unknown in rows:
@@ -69,8 +70,9 @@ def compare(rows: list[Row], printed: str, began: dict[str, tuple[int, int]]) ->
         said = {"queue": queue, "downstream": downstream, "unknown": unknown}
         said["running"] = wall - sum(said.values())
         # The answer's send is work too. It ends a wall time after the request's data came.
-        least = max(0, true_wall - (truth["sending"] - before)) - truth.get("doubt", 0)
-        most = max(least, true_wall - (truth["sending"] - after))
+        sent_for = max(0, true_wall - (truth["sending"] - before))
+        least = min(sent_for, truth.get("send", sent_for)) - truth.get("doubt", 0)
+        most = max(least, true_wall - (truth["sending"] - after)) + truth.get("runtime", 0)
         sends = min(max(said["running"] - true["running"], least), most)
         true["running"] += sends
         true["queue"] -= sends

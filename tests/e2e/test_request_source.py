@@ -20,6 +20,8 @@ from truth.kinds import KINDS, Kind
 pytestmark = pytest.mark.measures
 
 REQUESTS = 600
+#: Before the recording, so that what is recorded are not a virtual machine's first steps.
+FIRST_STEPS = 300
 
 
 def recorded(
@@ -34,6 +36,7 @@ def recorded(
     with Started([*favoured(), *command]) as started:
         until(lambda: answers(port) or not started.runs, f"the server serves port {port}")
         assert started.runs, started.wait()
+        load(port, kind.mix, FIRST_STEPS, kind.connections, first=REQUESTS)
         recorder = record("--span", "request", "-p", started.pid).ready()
         began = load(port, kind.mix, REQUESTS, kind.connections)
         recorder.interrupt().clean()

@@ -2,8 +2,10 @@
 // some requests: goserver PORT BACKEND_PORT.
 //
 // At its end (SIGTERM) it prints the truth of each request as a line of JSON: how long threads worked
-// for it, when another server had it, and when its answer was sent. What the runtime does to find a
-// goroutine that can go on is not in it.
+// for it, when another server had it, and when its answer was sent. Work is the time for which a
+// thread did not wait for a CPU, and a doubt is for how much of it the thread had none all the same.
+// What the runtime did to find the goroutine that went on, and the threads' ways to sleep and back,
+// are not in it: how long that can have been is a doubt of its own.
 package main
 
 import (
@@ -18,8 +20,9 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
-	_ "unsafe" // for linkname
+	"unsafe"
 )
 
 // truth is what really happened to a request.
@@ -28,6 +31,9 @@ type truth struct {
 	Sending    int64     `json:"sending"`
 	Sent       int64     `json:"sent"`
 	Working    int64     `json:"working"`
+	Doubt      int64     `json:"doubt"`
+	Runtime    int64     `json:"runtime"`
+	Send       int64     `json:"send"`
 	Downstream [][]int64 `json:"downstream"`
 }
 
@@ -43,22 +49,34 @@ var (
 //go:linkname now runtime.nanotime
 func now() int64
 
-// schedstats has the open file of each thread.
-var schedstats sync.Map
+// thread is what is known of a thread of the process.
+type thread struct {
+	schedstat int          // its open file
+	used      atomic.Int64 // CPU time that it had had when it last left a request
+}
+
+// threads has each thread by its id.
+var threads sync.Map
+
+// current is the thread that runs this.
+func current() *thread {
+	id := syscall.Gettid()
+	if known, is := threads.Load(id); is {
+		return known.(*thread)
+	}
+	file, err := syscall.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", id), syscall.O_RDONLY, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	known, _ := threads.LoadOrStore(id, &thread{schedstat: file})
+	return known.(*thread)
+}
 
 // waited is the thread that runs this, and what it has waited for a CPU.
-func waited() (int, int64) {
-	thread := syscall.Gettid()
-	file, is := schedstats.Load(thread)
-	if !is {
-		fd, err := syscall.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", thread), syscall.O_RDONLY, 0)
-		if err != nil {
-			log.Fatal(err)
-		}
-		file, _ = schedstats.LoadOrStore(thread, fd)
-	}
+func waited() (*thread, int64) {
+	on := current()
 	var text [96]byte
-	got, err := syscall.Pread(file.(int), text[:], 0)
+	got, err := syscall.Pread(on.schedstat, text[:], 0)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -67,13 +85,26 @@ func waited() (int, int64) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return thread, waits
+	return on, waits
 }
 
-// work is a stretch of one goroutine's work.
+// used is the CPU time that the thread has had which runs this.
+func used() int64 {
+	const threadCPU = 3 // CLOCK_THREAD_CPUTIME_ID
+	var time syscall.Timespec
+	_, _, errno := syscall.RawSyscall(
+		syscall.SYS_CLOCK_GETTIME, threadCPU, uintptr(unsafe.Pointer(&time)), 0)
+	if errno != 0 {
+		log.Fatal(errno)
+	}
+	return time.Nano()
+}
+
+// work is a stretch of one goroutine's work: since when, and what its thread had waited for a CPU
+// and had of one by then.
 type work struct {
-	thread   int
-	at, lost int64
+	thread         *thread
+	at, lost, used int64
 }
 
 // mark is a moment at which the thread has not lost its CPU between the two clocks.
@@ -83,16 +114,17 @@ func mark() work {
 		at := now()
 		again, after := waited()
 		if again == thread && after == before {
-			return work{thread, at, after}
+			return work{thread, at, after, used()}
 		}
 		thread, before = again, after
 	}
 }
 
-// since is how long the goroutine has worked; false if it has changed its thread.
-func (begun work) since() (int64, bool) {
+// since is how long the goroutine has worked, and its CPU time; false if it has changed its thread.
+func (begun work) since() (worked, used int64, same bool) {
 	ends := mark()
-	return ends.at - begun.at - (ends.lost - begun.lost), ends.thread == begun.thread
+	worked = ends.at - begun.at - (ends.lost - begun.lost)
+	return worked, ends.used - begun.used, ends.thread == begun.thread
 }
 
 func spin(us int64) {
@@ -142,11 +174,29 @@ type job struct {
 	moved  bool // to another thread while it worked: how long that took is not known
 }
 
+// begin begins a stretch of work. The CPU time that its thread has had since it left a request was the
+// runtime's, and at most that was for this one.
+func (j *job) begin() {
+	j.begun = mark()
+	j.one.Runtime += j.begun.used - j.begun.thread.used.Load()
+}
+
+// leave takes down that what the thread does next is not for the request.
+func leave() (on *thread, had int64) {
+	on, had = current(), used()
+	on.used.Store(had)
+	return on, had
+}
+
 // pause ends a stretch of work.
 func (j *job) pause() {
-	worked, same := j.begun.since()
+	worked, used, same := j.begun.since()
 	j.one.Working += worked
+	if worked > used {
+		j.one.Doubt += worked - used
+	}
 	j.moved = j.moved || !same
+	leave()
 }
 
 // finish does what the request asks for, and answers.
@@ -154,13 +204,17 @@ func (j *job) finish(backend net.Conn) {
 	spin(j.wanted["work"])
 	if us := j.wanted["ask"]; us > 0 {
 		j.one.Downstream = append(j.one.Downstream, ask(backend, us, j.pause))
-		j.begun = mark()
+		j.begin()
 	}
 	spin(j.wanted["after"])
 	j.pause()
+	on, had := leave()
 	j.one.Sending = now()
 	j.client.Write(answered)
 	j.one.Sent = now()
+	if still, used := leave(); still == on {
+		j.one.Send = used - had
+	}
 	defer open.Done()
 	held.Lock()
 	defer held.Unlock()
@@ -170,7 +224,8 @@ func (j *job) finish(backend net.Conn) {
 }
 
 func parse(client net.Conn, head []byte) *job {
-	j := &job{client: client, begun: mark(), wanted: map[string]int64{}}
+	j := &job{client: client, wanted: map[string]int64{}}
+	j.begin()
 	target := bytes.Fields(head)[1]
 	for _, pair := range number.FindAllSubmatch(target, -1) {
 		j.wanted[string(pair[1])], _ = strconv.ParseInt(string(pair[2]), 10, 64)

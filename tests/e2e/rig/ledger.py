@@ -40,9 +40,9 @@ def count(ledger: Path, where: str = "true") -> int:
     return query(ledger, f"SELECT count(*) FROM spans WHERE {where}")[0][0]
 
 
-def percentile_ns(ledger: Path, share: float) -> float:
-    """A quantile of the wall times."""
-    return query(ledger, f"SELECT quantile_cont(wall_ns, {share}) FROM spans")[0][0]
+def percentile_ns(ledger: Path, share: float, which: str = "true") -> float:
+    """A quantile of the wall times of the rows for which that holds."""
+    return query(ledger, f"SELECT quantile_cont(wall_ns, {share}) FROM spans WHERE {which}")[0][0]
 
 
 def count_by_span(ledger: Path) -> dict[str, int]:
