@@ -60,6 +60,22 @@ pub fn unix_ns() -> i64 {
     nanos(ClockId::Realtime) as i64
 }
 
+/// Unix time when `CLOCK_MONOTONIC` was 0, in ns. This thread may be put off between two readings of
+/// clocks: of some, those count that lie the least apart.
+#[must_use]
+pub fn unix_at_0() -> i64 {
+    const READINGS: usize = 4;
+    let read = |_| {
+        let (before, unix, after) = (Monotonic::now().0, unix_ns(), Monotonic::now().0);
+        let apart = after.saturating_sub(before);
+        (apart, unix - (before + apart / 2) as i64)
+    };
+    (0..READINGS)
+        .map(read)
+        .min()
+        .map_or(0, |(_, unix_at_0)| unix_at_0)
+}
+
 /// Converts cycles and the monotonic clock to Unix nanoseconds.
 ///
 /// The kernel's clock is no even one: NTP slews it, by up to 500 millionths, so that a rate of hours, or
@@ -99,7 +115,7 @@ impl Clock {
         std::thread::sleep(Duration::from_millis(20));
         Self {
             pairs: Pairs::begin(first, Pair::read()),
-            monotonic_to_unix: unix_ns() - Monotonic::now().0 as i64,
+            monotonic_to_unix: unix_at_0(),
             suspended_ns: suspended_ns(),
         }
     }
@@ -137,7 +153,7 @@ impl Clock {
     /// ns: by a step of the wall clock, or while the machine was suspended.
     #[must_use]
     pub fn step_ns(&self) -> i64 {
-        (unix_ns() - Monotonic::now().0 as i64).saturating_sub(self.monotonic_to_unix)
+        unix_at_0().saturating_sub(self.monotonic_to_unix)
     }
 
     /// Reads both distances anew, to Unix time and to the cycles, which a suspended machine may
@@ -146,7 +162,7 @@ impl Clock {
         // Of a suspension since the last look the spans that are open still have to know.
         self.refine();
         self.pairs.restart(Pair::read());
-        self.monotonic_to_unix = unix_ns() - Monotonic::now().0 as i64;
+        self.monotonic_to_unix = unix_at_0();
     }
 
     /// Cycles in a second, in the mean since the start.

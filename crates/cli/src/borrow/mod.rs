@@ -21,7 +21,7 @@ use tailscope_borrow::starter::{self, NOT_STARTED, STARTER};
 use tailscope_borrow::state::{self, Entry};
 use tailscope_borrow::{BorrowError, Ending, Lane, Lender, Pace, Plan};
 use tailscope_record::{End, LaunchError, Prints, find_program};
-use tailscope_signals::clock::{Monotonic, unix_ns};
+use tailscope_signals::clock::unix_at_0;
 
 use crate::failure::Failure;
 use crate::screen::Screen;
@@ -123,7 +123,7 @@ fn lend(args: &Borrow) -> Result<ExitCode> {
         .map_or_else(|| Lane::of(&plan.server), Lane::online);
     lane.keep_off();
     let mut session = Session::begin(&subject_of(args, server), Kept::default(), Prints::Through)?;
-    let unix_at_0 = unix_ns() - Monotonic::now().0 as i64;
+    let unix_at_0 = unix_at_0();
     let mut watch = Watch::new(
         lender,
         args.slo,

@@ -226,18 +226,22 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	return 0;
 }
 
-/* Remembers up to where data has come in, and when. */
+/* Remembers up to where data has come in, and when. What comes in at about the same time takes one
+ * place. */
 static __noinline int note_arrival(struct flow *f, struct sock *sk)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	struct frames *in = &f->received;
-	__u32 at = in->arrivals & (ARRIVALS - 1);
+	__u32 last = (in->arrivals - 1) & (ARRIVALS - 1);
+	__u64 now = bpf_ktime_get_ns();
 
 	if (!tcp)
 		return 0;
-	in->arrived[at] = bpf_ktime_get_ns();
-	in->until[at] = tcp->rcv_nxt;
-	in->arrivals++;
+	if (!in->arrivals || now - in->arrived[last] >= ARRIVAL_NS) {
+		last = in->arrivals++ & (ARRIVALS - 1);
+		in->arrived[last] = now;
+	}
+	in->until[last] = tcp->rcv_nxt;
 	return 0;
 }
 
@@ -262,7 +266,8 @@ static __always_inline int slice_ready(struct sock *sk)
 	this_slice_cpu()->data = this_cpu()->data = this_cpu()->depth + 1;
 	if (unlikely(!f) && unix_count && sk->__sk_common.skc_family == AF_UNIX)
 		first_unix_data(sk);
-	if (f && f->framed)
+	if (f && (f->framed ||
+		  !f->cookie)) /* the first data shows what it is only when it is received */
 		note_arrival(f, sk);
 	if (!f || f->ready)
 		return 0;

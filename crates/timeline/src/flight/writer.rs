@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tailscope_kernel::Mechanisms;
 use tailscope_output::Folder;
-use tailscope_signals::clock::{Monotonic, unix_ns};
+use tailscope_signals::clock::unix_at_0;
 use tailscope_signals::event::abi;
 use tailscope_signals::event_ring::EventRings;
 
@@ -173,7 +173,7 @@ impl Scribe {
                     reason,
                     from_ns: job.from_ns,
                     to_ns: job.to_ns,
-                    unix_offset_ns: unix_ns() - Monotonic::now().0 as i64,
+                    unix_offset_ns: unix_at_0(),
                     slow_ns: job.slow_ns,
                     slow_request: job.slow_request,
                     told_until_ns: job.told_until_ns,
