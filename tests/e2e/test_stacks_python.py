@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Record
-from proof.ports import free_port
+from proof.ports import answers, free_port
 from rig import installed, ledger
 from rig.processes import Started
+from rig.waiting import until
 from test_stacks import assert_size, planted_ns, table
 from test_stacks_jit import REQUESTS, ask, served
 
@@ -88,3 +89,23 @@ def test_a_function_of_python_is_named_first_with_its_callers(
     ((instead, python, unnamed),) = table(recorder.ledger, "stacks", sql)
     assert python > 100 and unnamed < 0.02 * python, (python, unnamed)
     assert instead < 0.02 * python, (instead, python)
+
+
+def test_a_process_that_lets_who_reads_its_memory_wait_holds_nobody_up(record: Record) -> None:
+    """The name of one of its functions lies in memory that never comes."""
+    port = free_port()
+    program = installed.SOURCES.parent / "programs" / "unreadable.py"
+    with Started([interpreter("3.11"), program, port]) as server:
+        until(lambda: answers(port) or not server.runs, "it serves its port")
+        if not server.runs and server.wait().code == 77:
+            pytest.skip("this kernel has no userfaultfd(2), or keeps it from this user")
+        recorder = record("-p", server.pid, "--stacks").ready()
+        ask(port, 100)
+        recorder.interrupt().clean()
+    assert ledger.count_by_span(recorder.ledger) == {"GET /": 100}
+    names = table(
+        recorder.ledger, "stacks", "SELECT DISTINCT function FROM stacks WHERE python = 1"
+    )
+    functions = {name for (name,) in names}
+    assert "spin" not in functions and "" in functions, functions
+    assert {"Handler.do_GET", "readable"} <= functions, functions

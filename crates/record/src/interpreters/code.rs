@@ -15,7 +15,7 @@ const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
 /// A function, or the body of a class or module.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Function {
     /// With the classes and functions around it: `View.get`.
     pub(crate) name: String,

@@ -13,6 +13,7 @@ mod made;
 mod names;
 mod processes;
 mod python;
+mod reader;
 mod tables;
 
 use std::collections::{HashMap, VecDeque};

@@ -13,7 +13,8 @@ use tailscope_kernel::{PythonFrame, StackSample};
 use tailscope_process::Allowance;
 
 use super::frames::Frame;
-use crate::interpreters::{CodeLayout, Function, Layout, MemoryOf};
+use super::reader::{Question, Reader};
+use crate::interpreters::{CodeLayout, Function, Layout};
 
 /// Different functions that are remembered, at most.
 const MOST_FUNCTIONS: usize = 1 << 16;
@@ -24,13 +25,17 @@ const MOST_KNOWN: usize = 1 << 18;
 /// The share of all time that reading names takes, and the time at once. The rest has no names.
 const SHARE: f64 = 0.02;
 const AT_ONCE: Duration = Duration::from_millis(500);
+/// A process that did not let itself be read in time this often is not read any more.
+const MOST_LATE: u8 = 3;
 
 #[derive(Debug)]
 struct Process {
     layout: Layout,
     /// Which process it was a copy of: if it is gone, that has the same code objects.
     parent: Option<u32>,
-    /// `None`: something else was in its place.
+    /// How often it did not let itself be read in time.
+    late: u8,
+    /// `None`: something else was in its place, or it could not be read.
     known: HashMap<(u64, u64), Option<u32>>,
 }
 
@@ -45,6 +50,7 @@ pub(super) struct Python {
     bytes: usize,
     numbers: HashMap<Function, u32>,
     allowance: Allowance,
+    reader: Reader,
 }
 
 impl Default for Python {
@@ -56,6 +62,7 @@ impl Default for Python {
             bytes: 0,
             numbers: HashMap::new(),
             allowance: Allowance::new(SHARE, AT_ONCE),
+            reader: Reader::default(),
         }
     }
 }
@@ -72,6 +79,7 @@ impl Python {
         let process = Process {
             layout,
             parent,
+            late: 0,
             known: HashMap::new(),
         };
         self.processes.insert(pid, process);
@@ -131,14 +139,20 @@ impl Python {
         if let Some(known) = process.known.get(&key) {
             return *known;
         }
-        if self.known >= MOST_KNOWN || self.allowance.left().is_zero() {
+        let is_late = process.late >= MOST_LATE;
+        if is_late || self.known >= MOST_KNOWN || self.allowance.left().is_zero() {
             return None;
         }
         let begun = Instant::now();
-        let read = |pid| layout.function(frame.code, frame.mark, &MemoryOf(pid));
-        let function = read(pid).or_else(|| process.parent.and_then(read));
+        let read = self.reader.read(Question {
+            pid,
+            parent: process.parent,
+            layout: *layout,
+            frame,
+        });
         self.allowance.add(begun.elapsed());
-        let number = function.and_then(|function| {
+        process.late += u8::from(read.is_err());
+        let number = read.unwrap_or_default().and_then(|function| {
             let next = self.functions.len() as u32;
             if let Some(known) = self.numbers.get(&function) {
                 return Some(*known);
