@@ -29,7 +29,7 @@ from proof.ports import free_port
 from thirdparty.built import Lacking
 from thirdparty.client import BEFORE_OTHERS
 from thirdparty.recording import recording
-from truth.clients import load
+from truth.clients import load, warm_up
 from truth.compare import PARTS, QUERY, Compared, compare, summary, worst
 from truth.kinds import KINDS, Kind
 
@@ -55,6 +55,7 @@ def measure(kind: Kind, requests: int, seed: int, tailscope: Path) -> list[Compa
         start(stack, behind, backend, temporary / "backend")
         said, ledger = temporary / "truth", temporary / "ledger"
         server = start(stack, kind.command(port, backend), port, said)
+        warm_up(port, kind.mix, kind.connections, first=requests)
         with recording(tailscope, [server.pid], ledger, "--span", "request"):
             began = load(port, kind.mix, requests, kind.connections, seed)
         end(server)

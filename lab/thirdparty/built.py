@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from proof.machine import ROOT
+from proof.machine import ROOT, ProofError
 
 SOURCES = Path(__file__).parent / "programs"
 BUILT = ROOT / "target" / "servers"
@@ -69,5 +69,5 @@ def compiled(
     BUILT.mkdir(parents=True, exist_ok=True)
     done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{name} can't be compiled: {done.stderr.strip()[-500:]}")
+        raise ProofError(f"{name} can't be compiled: {done.stderr.strip()[-500:]}")
     return output

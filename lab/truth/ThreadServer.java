@@ -32,8 +32,8 @@ import java.util.stream.Collectors;
  *
  * <p>At its end (SIGTERM) it prints the truth of each request as a line of JSON: how long threads
  * worked for it, when another server had it, and when its answer was sent. What it takes a thread to
- * come back from a wait is work; the way to sleep, which is no longer, is a doubt, and so is for how
- * much of its work a thread had no CPU though it did not wait for one: the virtual machine may hold it.
+ * come back from a wait is work; the way to sleep, which is no longer, is a doubt. The virtual machine
+ * may hold a thread up at work: how long that was is a doubt, too.
  */
 public final class ThreadServer {
     private static final Pattern NUMBER = Pattern.compile("(\\w+)=(\\d+)");
@@ -57,9 +57,10 @@ public final class ThreadServer {
         /** The CPU time that the thread had had before it waited for what it works on. */
         private long hadBefore;
 
-        /** Of the latest reading: when it was, and what the thread had waited for a CPU by then. */
+        /** When the latest reading was. */
         private long at;
 
+        /** What the thread had waited for a CPU by then. */
         private long lost = -1;
 
         private final byte[] text = new byte[96];

@@ -68,6 +68,11 @@ class Connection:
         return whole
 
 
+def warm_up(port: int, mix: Mix, connections: int, first: int) -> None:
+    """Load before a recording, so that it has none of the first steps of a virtual machine."""
+    load(port, mix, 300, connections, first=first)
+
+
 def load(
     port: int, mix: Mix, requests: int, connections: int, seed: int = 1, first: int = 0
 ) -> dict[str, Sent]:

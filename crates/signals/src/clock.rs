@@ -60,8 +60,8 @@ pub fn unix_ns() -> i64 {
     nanos(ClockId::Realtime) as i64
 }
 
-/// Unix time when `CLOCK_MONOTONIC` was 0, in ns. This thread may be put off between two readings of
-/// clocks: of some, those count that lie the least apart.
+/// Unix time when `CLOCK_MONOTONIC` was 0, in ns: by the closest of some readings of both, as this
+/// thread may be put off between two of them.
 #[must_use]
 pub fn unix_at_0() -> i64 {
     const READINGS: usize = 4;

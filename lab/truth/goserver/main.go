@@ -3,7 +3,7 @@
 //
 // At its end (SIGTERM) it prints the truth of each request as a line of JSON: how long threads worked
 // for it, when another server had it, and when its answer was sent. Work is the time for which a
-// thread did not wait for a CPU, and a doubt is for how much of it the thread had none all the same.
+// thread did not wait for a CPU. How much of that time it had no CPU all the same is a doubt.
 // What the runtime did to find the goroutine that went on, and the threads' ways to sleep and back,
 // are not in it: how long that can have been is a doubt of its own.
 package main
@@ -68,7 +68,9 @@ func current() *thread {
 	if err != nil {
 		log.Fatal(err)
 	}
-	known, _ := threads.LoadOrStore(id, &thread{schedstat: file})
+	begins := &thread{schedstat: file}
+	begins.used.Store(used())
+	known, _ := threads.LoadOrStore(id, begins)
 	return known.(*thread)
 }
 
@@ -100,8 +102,8 @@ func used() int64 {
 	return time.Nano()
 }
 
-// work is a stretch of one goroutine's work: since when, and what its thread had waited for a CPU
-// and had of one by then.
+// work is a stretch of one goroutine's work: since when, and for how long its thread had waited for
+// a CPU, and had had one, by then.
 type work struct {
 	thread         *thread
 	at, lost, used int64

@@ -226,8 +226,13 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	return 0;
 }
 
-/* Remembers up to where data has come in, and when. What comes in at about the same time takes one
- * place. */
+/* Whether what comes in is frames, or may turn out to be: that is known once it has been received. */
+static __always_inline bool shows_when(const struct flow *f)
+{
+	return f->framed || !f->cookie || (f->role == SL_SERVER && may_be_framed(f));
+}
+
+/* Remembers up to where data has come in, and when. Data that arrives together takes one place. */
 static __noinline int note_arrival(struct flow *f, struct sock *sk)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
@@ -266,8 +271,7 @@ static __always_inline int slice_ready(struct sock *sk)
 	this_slice_cpu()->data = this_cpu()->data = this_cpu()->depth + 1;
 	if (unlikely(!f) && unix_count && sk->__sk_common.skc_family == AF_UNIX)
 		first_unix_data(sk);
-	if (f && (f->framed ||
-		  !f->cookie)) /* the first data shows what it is only when it is received */
+	if (f && shows_when(f))
 		note_arrival(f, sk);
 	if (!f || f->ready)
 		return 0;

@@ -40,8 +40,8 @@ struct walk {
 	__u8 broken;
 };
 
-#define ARRIVALS 16	 /* a power of two */
-#define ARRIVAL_NS 20000 /* of data that arrives together */
+#define ARRIVALS 8	/* a power of two */
+#define ARRIVAL_NS 3000 /* of data that arrives together */
 
 /* One direction of a connection of HTTP/2. */
 struct frames {

@@ -3,7 +3,7 @@
 //! Slices come first: what a thread did for the request counts with the causes of that thread's
 //! meter. Of two threads, the one that works comes before the one that waits, and a thread that has
 //! handed the request on comes after the one that has it. Between slices it waited: for another server
-//! until the answer was there, then for a thread. Where nobody was busy with it when the answer came,
+//! until the answer was there, then for a thread. If nothing but that answer was missing when it came,
 //! no thread's wait before that has delayed it: all of that time counts as the other server's. What
 //! threads did of which nothing shows that it was
 //! for the request counts where it did not wait for another server. While such a thread waits, or one
@@ -187,22 +187,25 @@ fn parted<'i>(
     items.iter().filter_map(pick).partition(|of| is_wait(of))
 }
 
-/// When threads were busy with a request, at work or waiting.
+/// When something was under way for a request: a thread had it, or another server.
 struct Busy {
     from: Vec<u64>,
     to: Vec<u64>,
+    ended: u64,
 }
 
 impl Busy {
-    fn of<'s>(segments: impl Iterator<Item = &'s Segment> + Clone) -> Self {
-        let sorted = |mut moments: Vec<u64>| {
-            moments.sort_unstable();
-            moments
-        };
-        Self {
-            from: sorted(segments.clone().map(|of| of.from).collect()),
-            to: sorted(segments.map(|of| of.to).collect()),
-        }
+    fn of(request: &Request, items: &[Item]) -> Self {
+        let times = items.iter().filter_map(|item| match item {
+            Item::Slice(of) => Some((of.from, of.to)),
+            Item::Downstream { sent, ready, .. } => Some((*sent, *ready)),
+            _ => None,
+        });
+        let (mut from, mut to): (Vec<_>, Vec<_>) = times.filter(|(from, to)| from < to).unzip();
+        from.sort_unstable();
+        to.sort_unstable();
+        let ended = request.ended;
+        Self { from, to, ended }
     }
 
     fn at(&self, moment: u64) -> bool {
@@ -211,9 +214,16 @@ impl Busy {
         begun > ended
     }
 
-    /// Whether it is an answer for which nothing but its coming was missing.
+    /// Whether nothing but this answer was missing when it came.
     fn was_awaited(&self, item: &Item) -> bool {
-        matches!(item, Item::Downstream { ready, .. } if !self.at(*ready))
+        let Item::Downstream {
+            ready, received, ..
+        } = item
+        else {
+            return false;
+        };
+        // An answer that came in while it was received has no moment of its own.
+        ready < received && *ready < self.ended && !self.at(*ready)
     }
 }
 
@@ -232,7 +242,7 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
         Item::Beside(segment) => Some(segment),
         _ => None,
     });
-    let busy = Busy::of(worked.iter().chain(&waited).copied());
+    let busy = Busy::of(request, items);
     let (awaited, other): (Vec<_>, Vec<_>) = items.iter().partition(|item| busy.was_awaited(item));
     let mut layout = Layout::of(request, work);
     // While one thread works for it, another one's wait delays nothing.
@@ -390,9 +400,9 @@ mod tests {
             slice(550, 600),
         ];
         let row = account(&request(100, 600), &work(items.clone())).row;
-        assert_eq!(row.request.downstream_ns, 300);
+        assert_eq!(row.request.downstream_ns, 290);
         assert_eq!(row.ns[usize::from(preempted)], 0);
-        assert_eq!((row.ns[usize::from(irq)], row.request.unknown_ns), (0, 50));
+        assert_eq!((row.ns[usize::from(irq)], row.request.unknown_ns), (1, 50));
         // If nothing else is known of that time, that is known.
         let items: Vec<_> = items.into_iter().take(3).collect();
         let row = account(&request(100, 600), &work(items)).row;

@@ -44,8 +44,8 @@ impl Requests {
         thread.answered = thread.answered.saturating_add(1);
     }
 
-    /// The thread answers, or asks, for the work of its slice, which it had handed to others: it did that
-    /// itself, and woke them for something else.
+    /// The thread answers, or asks, for the work of its slice, which it had handed to others, and none of
+    /// them has shown that it took it: they were woken for something else.
     pub(super) fn keep_what_was_handed_over(
         &mut self,
         thread: &mut Thread,
@@ -53,12 +53,13 @@ impl Requests {
         tid: u32,
     ) {
         let owner = thread.owner.and_then(|owner| self.works.root(owner));
-        if !thread.handed || owner != self.works.root(work) {
+        let is_own = thread.handed && owner == self.works.root(work);
+        if !is_own || self.works.is_taken(work) {
             return;
         }
         thread.handed = false;
         if let Some(of) = self.works.get_mut(work) {
-            of.keep_tail(tid, thread.busy_since);
+            of.keep_tail(tid, thread.handed_from);
         }
     }
 

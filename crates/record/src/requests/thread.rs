@@ -63,6 +63,8 @@ pub(super) struct Thread {
     pub(super) passed_on: bool,
     /// It has handed the work of its slice to another thread.
     pub(super) handed: bool,
+    /// Since when.
+    pub(super) handed_from: u64,
     /// How many threads it handed that to, less those that turned out to do something else.
     handed_to: u32,
     /// Work that it received and has not gone on with, oldest first, and since when.
@@ -220,6 +222,7 @@ impl Thread {
     pub(super) fn hand_over(&mut self, by_waking: bool) {
         if !self.handed {
             self.handed_to = 0;
+            self.handed_from = self.run_from;
         }
         self.handed_to += if by_waking { 1 } else { MOST_HANDED_TO };
         self.handed_to = self.handed_to.min(2 * MOST_HANDED_TO);

@@ -49,18 +49,20 @@ impl Requests {
         let Some((of, by)) = self.works.get(part).and_then(|part| part.hint.zip(part.by)) else {
             return;
         };
-        let of = self.works.root(of);
-        let Some(by) = self.threads.get_mut(&by) else {
+        let (of, tid) = (self.works.root(of), by);
+        let Some(by) = self.threads.get_mut(&tid) else {
             return;
         };
         if of.is_none() || by.owner.and_then(|owner| self.works.root(owner)) != of {
             return;
         }
         by.take_back();
+        let since = by.handed_from;
         if !by.handed
             && let Some(of) = of.and_then(|of| self.works.get_mut(of))
         {
             of.is_left = false;
+            of.keep_tail(tid, since);
         }
     }
 

@@ -141,11 +141,11 @@ impl Work {
 
     /// A thread has not handed it over: what it did since then was for it.
     pub(super) fn keep_tail(&mut self, tid: u32, since: u64) {
-        for item in &mut self.items {
-            if let Item::Tail(of) = item
-                && (of.tid == tid && of.from >= since)
-            {
-                *item = Item::Slice(std::mem::take(of));
+        for item in self.items.iter_mut().rev() {
+            match item {
+                Item::Slice(of) | Item::Tail(of) if of.tid == tid && of.from < since => break,
+                Item::Tail(of) if of.tid == tid => *item = Item::Slice(std::mem::take(of)),
+                _ => {}
             }
         }
     }
@@ -302,6 +302,13 @@ impl Works {
     pub(super) fn may_have_asked(&self, id: WorkId) -> bool {
         self.get(id)
             .is_some_and(|work| work.proven || work.may_have_asked)
+    }
+
+    /// Whether a thread to which it was handed has shown that it works for it.
+    pub(super) fn is_taken(&self, id: WorkId) -> bool {
+        let has_shown = |part: &WorkId| self.get(*part).is_some_and(|part| part.proven);
+        self.get(id)
+            .is_some_and(|work| work.taken || work.handed.iter().any(has_shown))
     }
 
     /// Whether no request is known for which it is.

@@ -317,3 +317,48 @@ fn a_thread_that_wakes_a_helper_and_answers_has_waited_for_its_cpu_itself() {
     assert_eq!(finished[0].row.ns[abi::TS_PREEMPTED as usize], 400_000);
     assert_eq!(parts(&finished[0]), [500, 0, 0, 0]);
 }
+
+#[test]
+fn a_thread_that_answers_for_a_worker_that_asked_has_handed_its_work_over() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(120, 1, 2)
+        .run(130, 2, LOCK, 120)
+        .on(200, 2, Act::Send(Role::Client), 9, 0)
+        .block(210, 2, NETWORK)
+        .block(300, 1, PREEMPTED)
+        .run(1000, 2, NETWORK, 1000)
+        .on(1005, 2, Act::Receive(Role::Client), 9, 1000)
+        .run_with(1010, 1, PREEMPTED, 710)
+        .on(1110, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    // It was preempted for so long after the worker had the answer.
+    assert_eq!(finished[0].row.ns[abi::TS_PREEMPTED as usize], 5000);
+    assert_eq!(parts(&finished[0])[2], 800);
+}
+
+#[test]
+fn of_two_helpers_the_one_that_is_done_first_makes_no_difference() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .block(1, 3, LOCK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(120, 1, 2)
+        .block(150, 1, PREEMPTED)
+        .run(150, 2, LOCK, 120)
+        .run_with(550, 1, PREEMPTED, 400)
+        .wake(560, 1, 3)
+        .run(565, 3, LOCK, 560)
+        .block(570, 2, LOCK)
+        .block(580, 3, LOCK)
+        .on(600, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(finished[0].row.ns[abi::TS_PREEMPTED as usize], 400_000);
+}

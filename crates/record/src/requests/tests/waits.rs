@@ -221,3 +221,41 @@ fn a_wait_for_a_cpu_in_which_the_answer_comes_is_one() {
     assert_eq!(finished.row.ns[abi::TS_PREEMPTED as usize], 990_000);
     assert_eq!(parts(&finished)[2], 0);
 }
+
+#[test]
+fn a_wait_before_another_call_has_delayed_that_one() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .on(200, 1, Act::Send(Role::Client), 8, 0)
+        .block(210, 1, PREEMPTED)
+        .run_with(900, 1, PREEMPTED, 690)
+        .on(950, 1, Act::Send(Role::Client), 9, 0)
+        .block(960, 1, NETWORK)
+        .run(1000, 1, NETWORK, 1000)
+        .on(1010, 1, Act::Receive(Role::Client), 8, 1000)
+        .block(1020, 1, NETWORK)
+        .run(1800, 1, NETWORK, 1800)
+        .on(1810, 1, Act::Receive(Role::Client), 9, 1800)
+        .on(1850, 1, Act::Send(Role::Server), 5, 0);
+    let finished = script.finish();
+    assert_eq!(finished[0].row.ns[abi::TS_PREEMPTED as usize], 690_000);
+    assert_eq!(parts(&finished[0])[2], 40 + 780);
+}
+
+#[test]
+fn an_answer_that_the_request_did_not_wait_for_hides_no_wait() {
+    let mut script = begun();
+    script
+        .on(200, 1, Act::Send(Role::Client), 9, 0) // to a log
+        .block(210, 1, PREEMPTED)
+        .run_with(5210, 1, PREEMPTED, 5000)
+        .on(5300, 1, Act::Send(Role::Server), 5, 0)
+        .block(5310, 1, NETWORK)
+        .run(6000, 1, NETWORK, 6000)
+        .on(6010, 1, Act::Receive(Role::Client), 9, 6000);
+    let finished = script.finish();
+    assert_eq!(finished[0].row.ns[abi::TS_PREEMPTED as usize], 5_000_000);
+}
