@@ -5,10 +5,9 @@
 //! handed the request on comes after the one that has it. Between slices it waited: for another server
 //! until the answer was there, then for a thread. If nothing but that answer was missing when it came,
 //! no thread's wait before that has delayed it: all of that time counts as the other server's. What
-//! threads did of which nothing shows that it was
-//! for the request counts where it did not wait for another server. While such a thread waits, or one
-//! that has handed the request on, nobody waits for that thread: these times come last. The rest is
-//! unknown.
+//! threads did of which nothing shows that it was for the request counts where it did not wait for
+//! another server. While such a thread waits, or one that has handed the request on, nobody waits for
+//! that thread: these times come last. The rest is unknown.
 
 use std::net::SocketAddr;
 

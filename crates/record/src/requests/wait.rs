@@ -56,13 +56,15 @@ impl Requests {
         if of.is_none() || by.owner.and_then(|owner| self.works.root(owner)) != of {
             return;
         }
+        let handed_from = by.handed.then_some(by.handed_from);
         by.take_back();
-        let since = by.handed_from;
         if !by.handed
             && let Some(of) = of.and_then(|of| self.works.get_mut(of))
         {
             of.is_left = false;
-            of.keep_tail(tid, since);
+            if let Some(since) = handed_from {
+                of.keep_tail(tid, since);
+            }
         }
     }
 

@@ -139,7 +139,7 @@ impl Work {
         }
     }
 
-    /// A thread has not handed it over: what it did since then was for it.
+    /// A thread had not handed it over after all: what it did since then was for it.
     pub(super) fn keep_tail(&mut self, tid: u32, since: u64) {
         for item in self.items.iter_mut().rev() {
             match item {
@@ -304,11 +304,12 @@ impl Works {
             .is_some_and(|work| work.proven || work.may_have_asked)
     }
 
-    /// Whether a thread to which it was handed has shown that it works for it.
+    /// Whether a thread to which it was handed, of the latest, has shown that it works for it.
     pub(super) fn is_taken(&self, id: WorkId) -> bool {
+        const LATEST: usize = 8;
         let has_shown = |part: &WorkId| self.get(*part).is_some_and(|part| part.proven);
         self.get(id)
-            .is_some_and(|work| work.taken || work.handed.iter().any(has_shown))
+            .is_some_and(|work| work.taken || work.handed.iter().rev().take(LATEST).any(has_shown))
     }
 
     /// Whether no request is known for which it is.
