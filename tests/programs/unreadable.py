@@ -69,6 +69,5 @@ def never_filled(memory: mmap.mmap) -> int:
 
 
 MEMORY = mmap.mmap(-1, mmap.PAGESIZE)
-server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
 ctypes.c_uint64.from_address(id(spin.__code__) + NAME).value = never_filled(MEMORY)
-server.serve_forever()
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
