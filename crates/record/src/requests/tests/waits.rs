@@ -185,11 +185,8 @@ fn a_thread_that_waits_for_a_lock_before_it_receives_what_woke_it_was_handed_not
 
 /// A thread asks at 200, and is preempted until then. The answer comes at 1000.
 fn preempted_after_it_asked(until: u64) -> Finished {
-    let mut script = Script::default();
+    let mut script = begun();
     script
-        .block(1, 1, NETWORK)
-        .run(100, 1, NETWORK, 100)
-        .on(110, 1, Act::Receive(Role::Server), 5, 100)
         .on(200, 1, Act::Send(Role::Client), 9, 0)
         .block(210, 1, PREEMPTED)
         .run_with(until, 1, PREEMPTED, until - 210);
@@ -224,11 +221,8 @@ fn a_wait_for_a_cpu_in_which_the_answer_comes_is_one() {
 
 #[test]
 fn a_wait_before_another_call_has_delayed_that_one() {
-    let mut script = Script::default();
+    let mut script = begun();
     script
-        .block(1, 1, NETWORK)
-        .run(100, 1, NETWORK, 100)
-        .on(110, 1, Act::Receive(Role::Server), 5, 100)
         .on(200, 1, Act::Send(Role::Client), 8, 0)
         .block(210, 1, PREEMPTED)
         .run_with(900, 1, PREEMPTED, 690)
