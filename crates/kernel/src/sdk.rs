@@ -32,13 +32,13 @@ pub(crate) enum Table<'k> {
 }
 
 impl SdkPrograms<'_> {
-    /// Attaches to the SDK's probe in a file that this process has mapped. This tells the SDK in every
-    /// process that maps the file that a recorder is here.
+    /// Attaches to the SDK's probe in a file that this user's process has mapped. This tells the SDK in
+    /// every process that maps the file that a recorder is here.
     ///
     /// # Errors
     /// The kernel refuses, or there are too many files.
-    pub fn attach(&mut self, file: &SdkFile, pid: u32) -> Result<(), SdkFileError> {
-        self.files.attach(self.object, file, pid)
+    pub fn attach(&mut self, file: &SdkFile, pid: u32, user: u32) -> Result<(), SdkFileError> {
+        self.files.attach(self.object, file, pid, user)
     }
 
     /// Whether a file is attached to.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::{Builder, JoinHandle};
 
 use libbpf_rs::{Link, Object, UprobeMultiOpts, UprobeOpts};
-use tailscope_process::owner::{self, FileId};
+use tailscope_process::owner::FileId;
 use tailscope_symbols::sdk::{SdkFile, SdkProbe};
 
 use crate::object::program;
@@ -76,20 +76,15 @@ pub(crate) struct SdkFiles {
 }
 
 impl SdkFiles {
-    /// Listens to the probe in a file that this process has mapped, in every process that maps it.
+    /// Listens to the probe in a file that this user's process has mapped, in every process that maps it.
     pub(crate) fn attach(
         &mut self,
         object: &mut Object,
         file: &SdkFile,
         pid: u32,
+        user: u32,
     ) -> Result<(), SdkFileError> {
         if !self.files.contains_key(&file.id) {
-            // The recorder's own choice is of no process. Those that are gone count as one user.
-            let user = if pid == 0 {
-                0
-            } else {
-                owner::of(pid).unwrap_or(u32::MAX)
-            };
             let of_user = self.files.values().filter(|of| of.user == user).count();
             if self.files.len() >= MOST_FILES || of_user >= MOST_OF_USER {
                 return Err(too_many(file));

@@ -1,7 +1,8 @@
 //! Which processes may have mapped another file since they were looked at.
 
 use std::collections::HashMap;
-use std::fs;
+
+use crate::proc;
 
 /// How much memory processes had mapped when the files that they run were last listed. A list takes
 /// a tenth of a millisecond and more, that number a hundredth, and a process that is at rest or has all
@@ -15,7 +16,7 @@ const UNCHANGED: u32 = 10;
 impl MappedSizes {
     /// Whether it may have mapped a file since this said so the last time.
     pub fn have_changed(&mut self, pid: u32) -> bool {
-        let size = fs::read_to_string(format!("/proc/{pid}/statm"))
+        let size = proc::read(format!("/proc/{pid}/statm"))
             .ok()
             .and_then(|statm| Some(statm.split_once(' ')?.0.to_owned()));
         let Some(size) = size else { return true };

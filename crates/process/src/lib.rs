@@ -12,6 +12,7 @@ pub mod rooted;
 
 mod allowance;
 mod growth;
+mod proc;
 
 pub use allowance::Allowance;
 pub use growth::MappedSizes;

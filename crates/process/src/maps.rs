@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::proc;
 use crate::rooted::{self, FileKey};
 
 /// What the kernel puts behind the name of a mapped file that was removed or replaced.
@@ -211,7 +212,7 @@ pub fn read(pid: u32) -> io::Result<Vec<Mapping>> {
 /// # Errors
 /// `/proc` is not there.
 pub fn own() -> io::Result<Vec<Mapping>> {
-    Ok(mappings(&fs::read_to_string("/proc/self/maps")?).collect())
+    Ok(mappings(&proc::read("/proc/self/maps")?).collect())
 }
 
 /// The mappings of code of a process that are of a file, by address.
@@ -245,7 +246,7 @@ pub fn code_files(pid: u32) -> io::Result<Vec<CodeFile>> {
 }
 
 fn text_of(pid: u32) -> io::Result<String> {
-    fs::read_to_string(format!("/proc/{pid}/maps"))
+    proc::read(format!("/proc/{pid}/maps"))
 }
 
 fn mappings(text: &str) -> impl Iterator<Item = Mapping> {

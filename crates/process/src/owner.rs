@@ -1,15 +1,16 @@
 //! Whose a process is, since when it runs, and which program.
 
-use std::fs;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+
+use crate::proc;
 
 /// The real user id of a process; `None`: it is gone. The owner of its folder in `/proc` is root where it
 /// may not be dumped, whoever runs it.
 #[must_use]
 pub fn of(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = proc::read(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
@@ -18,7 +19,7 @@ pub fn of(pid: u32) -> Option<u32> {
 /// used again, and this tells one from the next.
 #[must_use]
 pub fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = proc::read(format!("/proc/{pid}/stat")).ok()?;
     // Its name may hold blanks and brackets; the start is the 20th field behind it.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
@@ -27,7 +28,7 @@ pub fn start_of(pid: u32) -> Option<u64> {
 /// When a process began, in seconds since 1970, rounded; `None`: it is gone.
 #[must_use]
 pub fn start_unix(pid: u32) -> Option<i64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let stat = proc::read("/proc/stat").ok()?;
     let booted = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
     let ticks = start_of(pid)? / rustix::param::clock_ticks_per_second();
     booted
@@ -40,7 +41,7 @@ pub fn start_unix(pid: u32) -> Option<i64> {
 /// The number that a process has for itself, in a container another one than here; `None`: it is gone.
 #[must_use]
 pub fn innermost_pid(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = proc::read(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
     ids.split_whitespace().last()?.parse().ok()
 }
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn our_own_program_is_the_file_that_stat_shows() {
         use std::os::unix::fs::MetadataExt;
-        let about = std::env::current_exe().and_then(fs::metadata);
+        let about = std::env::current_exe().and_then(std::fs::metadata);
         let about = about.expect("we are one");
         let (id, seconds, nanos) = version_of(Path::new("/proc/self/exe")).expect("it is there");
         assert_eq!(id, (about.dev(), about.ino()));

@@ -206,7 +206,7 @@ impl Worker {
 
     fn search(&mut self, AskedFor { pid, user }: AskedFor) -> Answer {
         let before = own_time();
-        let answer = self.inspected.search(pid);
+        let answer = self.inspected.search(pid, user);
         let took = own_time().saturating_sub(before);
         self.allowance(user).add(took);
         answer

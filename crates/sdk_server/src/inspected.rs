@@ -78,6 +78,8 @@ impl Inspection {
 pub struct Answer {
     /// The process.
     pub pid: u32,
+    /// Whose it is.
+    pub user: u32,
     /// The program that it ran when it had been searched; `None`: it was gone.
     pub program: Option<FileId>,
     /// The files with the SDK that it has mapped.
@@ -107,10 +109,11 @@ impl Inspected {
         }
     }
 
-    /// Searches the files whose code a process has mapped.
-    pub(crate) fn search(&mut self, pid: u32) -> Answer {
+    /// Searches the files whose code a user's process has mapped.
+    pub(crate) fn search(&mut self, pid: u32, user: u32) -> Answer {
         let mut answer = Answer {
             pid,
+            user,
             program: None,
             files: Vec::new(),
             unread: Vec::new(),

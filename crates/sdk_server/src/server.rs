@@ -169,7 +169,8 @@ impl<N: Copy> Server<N> {
     pub fn attach_program(&mut self, file: &Path, programs: &mut SdkPrograms<'_>) {
         let read = |held| SdkFile::read(held, file.to_owned(), self.sockets.address());
         match rooted::follow(file).and_then(read) {
-            Ok(Some(found)) => self.attach(&found, 0, programs),
+            // The recorder's own choice is of no process.
+            Ok(Some(found)) => self.attach(&found, (0, 0), programs),
             Ok(None) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {} // no process runs it yet
             Err(e) => self.problems.add_unread(file, &e),
@@ -211,7 +212,7 @@ impl<N: Copy> Server<N> {
                 continue;
             }
             for file in &answer.files {
-                self.attach(file, answer.pid, programs);
+                self.attach(file, (answer.pid, answer.user), programs);
             }
             for (path, why) in &answer.unread {
                 self.problems.add_unread(path, why);
@@ -222,8 +223,8 @@ impl<N: Copy> Server<N> {
         }
     }
 
-    fn attach(&mut self, file: &SdkFile, pid: u32, programs: &mut SdkPrograms<'_>) {
-        if let Err(e) = programs.attach(file, pid) {
+    fn attach(&mut self, file: &SdkFile, (pid, user): (u32, u32), programs: &mut SdkPrograms<'_>) {
+        if let Err(e) = programs.attach(file, pid, user) {
             self.problems.add(e.to_string());
         }
     }
