@@ -2,7 +2,8 @@
 
     offloadserver.py PORT
 
-A thread sleeps WAIT_S for paths that end with `sleep`, and does nothing for others.
+A thread sleeps WAIT_S for paths that end with `sleep`, and does nothing for others. For paths that
+end with `timer` the loop itself sets one.
 """
 
 import asyncio
@@ -22,7 +23,11 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
-            await asyncio.to_thread(work, head.split()[1])
+            path = head.split()[1]
+            if path.endswith(b"timer"):
+                await asyncio.sleep(WAIT_S)
+            else:
+                await asyncio.to_thread(work, path)
             writer.write(ANSWER)
     except asyncio.IncompleteReadError:
         writer.close()

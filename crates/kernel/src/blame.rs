@@ -34,7 +34,8 @@ const SOFTIRQS: &[&str] = &[
 
 const OTHER: u16 = shared::WHO_OTHER as u16;
 const IDLE: u16 = shared::WHO_IDLE as u16;
-const INTERRUPT: u16 = shared::WHO_INTERRUPT as u16;
+/// A timer or a signal ended the wait, or a device did.
+pub const BY_INTERRUPT: u16 = shared::WHO_INTERRUPT as u16;
 const PACKETS: u16 = shared::WHO_PACKETS as u16;
 const FREEZER: u16 = shared::WHO_FREEZER as u16;
 const THREAD: u16 = shared::WHO_THREAD as u16;
@@ -70,7 +71,7 @@ impl<'k> Names<'k> {
         match who {
             OTHER => Some("(other)".into()),
             IDLE => Some("(idle)".into()),
-            INTERRUPT => Some("(interrupt)".into()),
+            BY_INTERRUPT => Some("(interrupt)".into()),
             PACKETS => Some("(packets)".into()),
             FREEZER => Some("(cgroup freezer)".into()),
             THREAD..IRQ => self.thread(usize::from(who - THREAD)),

@@ -11,6 +11,7 @@
 
 use std::net::SocketAddr;
 
+use tailscope_kernel::BY_INTERRUPT;
 use tailscope_signals::abi;
 use tailscope_signals::row::{CAUSES, Row};
 
@@ -166,13 +167,33 @@ impl Layout {
                     self.finished.row.request.accept_ns += self.gaps.take(*from, *to);
                     continue;
                 }
-                Item::Slice(_) | Item::Tail(_) | Item::Beside(_) => continue,
+                Item::Slice(_) | Item::Tail(_) | Item::Beside(_) | Item::Timer { .. } => continue,
             };
             let part = self.gaps.take(from, to);
             self.finished.row.queue_ns += part;
             if part > longest && behind.is_some() {
                 longest = part;
                 self.finished.behind.clone_from(behind);
+            }
+        }
+    }
+}
+
+impl Layout {
+    /// It waited for timers that its event loop had set.
+    fn timers(&mut self, items: &[Item]) {
+        const SLEEP: usize = abi::TS_SLEEP as usize;
+        for item in items {
+            let Item::Timer { from, to } = item else {
+                continue;
+            };
+            let part = self.gaps.take(*from, *to);
+            let row = &mut self.finished.row;
+            row.ns[SLEEP] += part;
+            row.n[SLEEP] += u32::from(part > 0);
+            if part > self.largest[SLEEP] {
+                self.largest[SLEEP] = part;
+                row.who[SLEEP] = BY_INTERRUPT;
             }
         }
     }
@@ -252,6 +273,7 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
     layout.downstream(other.into_iter());
     beside.into_iter().for_each(|of| layout.thread(of));
     layout.queues(items);
+    layout.timers(items);
     let waits = tail_waits.into_iter().chain(waits_beside);
     waits.for_each(|of| layout.thread(of));
     let mut finished = layout.finished;

@@ -52,6 +52,7 @@ impl Requests {
     /// What both have in common. Returns since when of that time the thread had a CPU.
     fn begin_turn(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) -> u64 {
         let did = thread.take_since_data(ready);
+        thread.timer = None;
         match (thread.owner, thread.after) {
             // The thread that woke it released a lock, and handed nothing over.
             (Some(part), _) if !did.is_empty() && thread.unproven => {
@@ -258,6 +259,7 @@ impl Requests {
             && let Some(work) = self.works.get_mut(call.work)
         {
             work.ambiguous |= shared;
+            work.asks = work.asks.filter(|(socket, _)| *socket != slice.socket);
             work.add(Item::Downstream {
                 sent,
                 ready,

@@ -5,7 +5,7 @@ use tailscope_signals::slice::Slice;
 use super::item::Item;
 use super::thread::Thread;
 use super::work::{Held, WorkId};
-use super::{DOUBTFUL_FROM_NS, Requests};
+use super::{DOUBTFUL_FROM_NS, Requests, link};
 
 impl Requests {
     /// A send on a socket that this process accepted: it answers the request that is open there.
@@ -83,6 +83,8 @@ impl Requests {
         match owner {
             Some(owner) if owner == work => {}
             Some(owner) if self.works.is_nobodys(owner) => {
+                let timer = self.works.get(owner).and_then(|part| part.timer);
+                self.waited_for_timer(work, timer);
                 if self.goes_on_with(thread, owner, work) {
                     // Woken for another request, the thread has gone on with its own.
                 } else if let Some((since, began)) = self.waited_for(thread, owner, work) {
@@ -109,11 +111,41 @@ impl Requests {
                     }
                 }
             }
-            None if self.keep_held(thread, work) => {}
-            None => self.claim_back(thread, work),
+            None => {
+                let timer = thread.timer;
+                self.waited_for_timer(work, timer);
+                if !self.keep_held(thread, work) {
+                    self.claim_back(thread, work);
+                }
+            }
         }
         self.deliver(thread, Some(work), at);
         thread.let_go();
+    }
+
+    /// A thread goes on with this work because a timer has ended its wait for something to do: until then the
+    /// work waited for that timer. If it has asked a server that answers as a rule, it gave up.
+    fn waited_for_timer(&mut self, work: WorkId, timer: Option<u64>) {
+        let Some(fired) = timer else { return };
+        let Some(of) = self.works.get_mut(work) else {
+            return;
+        };
+        let Some((socket, sent)) = of.asks.take() else {
+            let from = of.known_until().unwrap_or(fired);
+            of.add(Item::Timer { from, to: fired });
+            return;
+        };
+        if let Some(socket) = self.sockets.get(&socket).filter(|of| of.heard != 0) {
+            of.add(Item::Downstream {
+                sent,
+                ready: fired,
+                received: fired,
+                peer: socket.whom(),
+                connection: link::connection(&socket.peer, socket.stream),
+                guess: false,
+                again: false,
+            });
+        }
     }
 
     /// Of several results that came in together, the one that was made for this work is its own.
@@ -144,8 +176,12 @@ impl Requests {
             true => Item::Tail,
             false => Item::Slice,
         };
-        let waits = thread.take_waits();
-        waits.into_iter().for_each(|wait| of.add(as_item(wait)));
+        let asks = of.asks.is_some();
+        for wait in thread.take_waits() {
+            // Where it asks nobody, it waits for the timer alone.
+            let wait = if asks { wait } else { wait.as_sleep() };
+            of.add(as_item(wait));
+        }
         true
     }
 

@@ -31,6 +31,7 @@ impl Requests {
         thread.let_go();
         if let Some(of) = self.works.get_mut(work) {
             of.proven = true;
+            of.asks = Some((slice.socket, slice.at));
         }
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
@@ -93,6 +94,7 @@ impl Requests {
             let was_busy = thread.after.is_some() || thread.passed_on;
             of.busy = was_busy.then_some((thread.busy_since, began));
             let woke = thread.woke.clone().filter(|_| thread.after.is_none());
+            of.timer = thread.timer;
             of.from_sockets = woke.is_some();
             let parts = woke.into_iter().chain(waits);
             parts.for_each(|part| of.add(Item::Slice(part)));

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use tailscope_kernel::BY_INTERRUPT;
+use tailscope_signals::abi;
 use tailscope_signals::slice::{Share, Shares};
 
 /// A time of a thread, with what its meter grew by.
@@ -13,7 +15,26 @@ pub(super) struct Segment {
     pub(super) shares: Shares,
 }
 
+/// Whether a timer, or a signal, ended this wait: for sockets, or for nothing else.
+fn is_timed(share: &Share) -> bool {
+    let waits = [abi::TS_NETWORK, abi::TS_SLEEP].contains(&u32::from(share.cause));
+    waits && share.who == BY_INTERRUPT
+}
+
 impl Segment {
+    /// Whether a timer, or a signal, ended its thread's wait.
+    pub(super) fn ends_by_timer(&self) -> bool {
+        self.shares.iter().any(is_timed)
+    }
+
+    /// The same where a wait for any of many sockets was for that timer.
+    pub(super) fn as_sleep(mut self) -> Self {
+        for share in self.shares.iter_mut().filter(|share| is_timed(share)) {
+            share.cause = abi::TS_SLEEP as u8;
+        }
+        self
+    }
+
     /// What of it lies after that moment, with a like part of its causes.
     pub(super) fn after(&self, from: u64) -> Self {
         let from = from.clamp(self.from, self.to);
@@ -68,6 +89,8 @@ pub(super) enum Item {
     },
     /// It had come before its connection was accepted.
     Accept { from: u64, to: u64 },
+    /// A timer was set for it.
+    Timer { from: u64, to: u64 },
     /// A thread had it, or was to get it, and was busy with others.
     Queue {
         from: u64,

@@ -10,6 +10,7 @@ mod handed;
 mod losses;
 mod queues;
 mod streams;
+mod timers;
 mod waits;
 
 const LOCK: u8 = abi::TS_LOCK as u8;

@@ -79,6 +79,8 @@ pub(super) struct Thread {
     idle_votes: u8,
     /// Another thread handed it its work, and nothing has shown yet that it goes on with it.
     pub(super) unproven: bool,
+    /// A timer ended its latest wait for something to do, at that moment, and nothing has come in since.
+    pub(super) timer: Option<u64>,
     /// What it was handed while it waited.
     pub(super) given: Option<Handed>,
     /// What it had in hand when it waited; `None`: nothing that is known.

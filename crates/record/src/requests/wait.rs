@@ -126,6 +126,10 @@ impl Requests {
                     None if is_lock => thread.idle_at != 0 && !thread.is_idle_at(waited.futex),
                     None => waited.receives || !is_network,
                 };
+                let by_timer = thread.owner.is_none() && wait.ends_by_timer();
+                if by_timer || !in_between {
+                    thread.timer = by_timer.then_some(woken);
+                }
                 if !in_between {
                     thread.busy_since = woken;
                 }
@@ -217,11 +221,13 @@ impl Requests {
         thread.owner = Some(work);
         thread.hand_over(true);
         let as_result = self.works.get(work).is_some_and(|work| work.proven);
+        let timer = thread.timer;
         if let Some(woken) = self.threads.get_mut(&slice.length) {
             woken.given = Some(Handed {
                 of: work,
                 by: slice.tid,
                 as_result,
+                timer,
             });
         }
     }

@@ -83,6 +83,8 @@ pub(super) struct Handed {
     pub(super) by: u32,
     /// It had asked another server by then: what it hands over is what came of that.
     pub(super) as_result: bool,
+    /// A timer had let it go on, at that moment.
+    pub(super) timer: Option<u64>,
 }
 
 /// A piece of work.
@@ -107,6 +109,10 @@ pub(super) struct Work {
     pub(super) is_result: bool,
     /// It has asked another server, so its thread does work for somebody.
     pub(super) proven: bool,
+    /// Its latest call, at this socket and sent then, as long as nothing has come of it.
+    pub(super) asks: Option<(u64, u64)>,
+    /// Of nobody's: a timer let its thread begin with it, or the one that handed it over, at that moment.
+    pub(super) timer: Option<u64>,
     /// A call that was taken for another's may be its own.
     pub(super) may_have_asked: bool,
     /// What has become part of this, lately.
@@ -155,7 +161,9 @@ impl Work {
         let starts = self.items.iter().map(|item| match item {
             Item::Slice(of) | Item::Tail(of) | Item::Beside(of) => of.from,
             Item::Downstream { sent, .. } => *sent,
-            Item::Queue { from, .. } | Item::Accept { from, .. } => *from,
+            Item::Queue { from, .. } | Item::Accept { from, .. } | Item::Timer { from, .. } => {
+                *from
+            }
         });
         starts.min()
     }
@@ -165,7 +173,7 @@ impl Work {
         let ends = self.items.iter().map(|item| match item {
             Item::Slice(of) | Item::Tail(of) | Item::Beside(of) => of.to,
             Item::Downstream { received, .. } => *received,
-            Item::Queue { to, .. } | Item::Accept { to, .. } => *to,
+            Item::Queue { to, .. } | Item::Accept { to, .. } | Item::Timer { to, .. } => *to,
         });
         ends.max()
     }
@@ -193,12 +201,13 @@ impl Works {
     /// A thread was handed this work. Until it shows for whom it really works, what it does is kept
     /// apart: another thread may have been quicker.
     pub(super) fn begin_handed(&mut self, handed: Handed, at: u64) -> WorkId {
-        let Handed { of, by, as_result } = handed;
+        let Handed { of, by, .. } = handed;
         let part = self.begin(None, at);
         if let Some(work) = self.works.get_mut(&part) {
             work.hint = Some(of);
             work.by = Some(by);
-            work.is_result = as_result;
+            work.is_result = handed.as_result;
+            work.timer = handed.timer;
         }
         self.keep_part(of, part);
         part
@@ -331,6 +340,7 @@ impl Works {
         };
         work.into = Some(whole);
         let (ambiguous, hint, is_result) = (work.ambiguous, work.hint, work.is_result);
+        let asks = work.asks;
         let items = std::mem::take(&mut work.items);
         let mut merged = std::mem::take(&mut work.merged);
         merged.push(part);
@@ -347,6 +357,7 @@ impl Works {
             let room = MOST_PARTS.saturating_sub(work.merged.len());
             work.merged.extend(merged.into_iter().take(room));
             work.taken = true;
+            work.asks = asks.or(work.asks);
             let room = MOST_PARTS.saturating_sub(work.over.len());
             work.over.extend(over.into_iter().take(room));
         }

@@ -1,0 +1,135 @@
+//! Requests that wait for a timer.
+
+use tailscope_kernel::BY_INTERRUPT;
+use tailscope_signals::abi;
+use tailscope_signals::slice::{Act, Role, Share, Shares};
+
+use super::{NETWORK, Script, parts};
+
+const SLEEP: usize = abi::TS_SLEEP as usize;
+const TO_CLIENT: Act = Act::Send(Role::Server);
+const FROM_CLIENT: Act = Act::Receive(Role::Server);
+
+impl Script {
+    /// A wait for sockets since then, which a timer ends.
+    fn timer(&mut self, since: u64, at: u64, tid: u32) -> &mut Self {
+        self.block(since, tid, NETWORK)
+            .entry(at, tid, Act::Run(NETWORK), |slice| {
+                slice.since = at * 1000;
+                slice.shares = Shares::from_iter([Share {
+                    cause: NETWORK,
+                    who: BY_INTERRUPT,
+                    n: 1,
+                    ns: (at - since) * 1000,
+                }]);
+            })
+    }
+}
+
+/// An event loop that has received a request, which came at 100.
+fn begun() -> Script {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, FROM_CLIENT, 5, 100);
+    script
+}
+
+/// All of its time asleep, downstream and unknown, of the request that came first.
+fn found(script: &mut Script) -> [u64; 3] {
+    let first = &script.finish()[0];
+    let [_, _, downstream, unknown] = parts(first);
+    [first.row.ns[SLEEP] / 1000, downstream, unknown]
+}
+
+#[test]
+fn a_loop_with_one_request_sleeps_for_it() {
+    let mut script = begun();
+    script.timer(120, 1000, 1).on(1050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script), [880, 0, 0]);
+}
+
+/// A loop that answers another request meanwhile.
+fn answers_another() -> Script {
+    let mut script = begun();
+    script
+        .block(120, 1, NETWORK)
+        .run(500, 1, NETWORK, 500)
+        .on(510, 1, FROM_CLIENT, 6, 500)
+        .on(550, 1, TO_CLIENT, 6, 0);
+    script
+}
+
+#[test]
+fn the_wait_for_a_timer_goes_on_while_the_loop_does_something_else() {
+    let mut script = answers_another();
+    script.timer(560, 1000, 1).on(1050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script), [1000 - 120, 0, 0]);
+}
+
+#[test]
+fn one_timer_lets_several_go_on() {
+    let mut script = begun();
+    script
+        .on(120, 1, FROM_CLIENT, 6, 120)
+        .timer(130, 1000, 1)
+        .on(1050, 1, TO_CLIENT, 6, 0)
+        .on(1080, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script)[2], 0);
+}
+
+#[test]
+fn what_the_loop_goes_on_with_for_another_reason_is_unknown() {
+    let mut script = answers_another();
+    script
+        .block(560, 1, NETWORK)
+        .run(1000, 1, NETWORK, 1000)
+        .on(1050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script), [0, 0, 1000 - 120]);
+    // A timer has let it go on, but for what came in since.
+    let mut script = begun();
+    script
+        .timer(120, 500, 1)
+        .on(510, 1, FROM_CLIENT, 6, 505)
+        .on(550, 1, TO_CLIENT, 6, 0)
+        .on(600, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script)[0], 0);
+}
+
+#[test]
+fn a_call_after_a_timer_belongs_to_the_request_that_waited_for_it() {
+    let mut script = answers_another();
+    script
+        .timer(560, 1000, 1)
+        .on(1010, 1, Act::Send(Role::Client), 9, 0)
+        .block(1020, 1, NETWORK)
+        .run(1500, 1, NETWORK, 1500)
+        .on(1510, 1, Act::Receive(Role::Client), 9, 1500)
+        .on(1550, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script), [1000 - 120, 1500 - 1020, 0]);
+}
+
+#[test]
+fn who_gives_up_on_a_server_has_waited_for_that() {
+    let mut script = begun();
+    script
+        .on(150, 1, Act::Send(Role::Client), 9, 0)
+        .block(160, 1, NETWORK)
+        .run(300, 1, NETWORK, 300)
+        .on(310, 1, Act::Receive(Role::Client), 9, 300) // that one answers as a rule
+        .on(350, 1, TO_CLIENT, 5, 0)
+        .block(360, 1, NETWORK)
+        .run(1000, 1, NETWORK, 1000)
+        .on(1010, 1, FROM_CLIENT, 6, 1000)
+        .on(1050, 1, Act::Send(Role::Client), 9, 0)
+        .timer(1060, 3000, 1)
+        .on(3010, 1, Act::Close(Role::Client), 9, 0)
+        .on(3050, 1, TO_CLIENT, 6, 0);
+    let finished = script.finish();
+    let [_, _, downstream, unknown] = parts(&finished[1]);
+    assert_eq!(
+        (finished[1].row.ns[SLEEP], downstream, unknown),
+        (0, 3000 - 1060, 0)
+    );
+}
