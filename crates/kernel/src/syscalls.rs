@@ -19,16 +19,20 @@ const NETWORK: &[i64] = &[
     c::SYS_sendto,
     c::SYS_sendmsg,
     c::SYS_sendmmsg,
-    c::SYS_epoll_pwait,
     c::SYS_epoll_pwait2,
     c::SYS_ppoll,
     c::SYS_pselect6,
     #[cfg(target_arch = "x86_64")]
-    c::SYS_epoll_wait,
-    #[cfg(target_arch = "x86_64")]
     c::SYS_poll,
     #[cfg(target_arch = "x86_64")]
     c::SYS_select,
+];
+
+/// The same, with the longest time in ms as their fourth argument.
+const POLL: &[i64] = &[
+    c::SYS_epoll_pwait,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_epoll_wait,
 ];
 
 /// Files that are brought to or from a device.
@@ -132,6 +136,7 @@ pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
     for (calls, kind) in [
         (LOCK, shared::KIND_LOCK),
         (NETWORK, shared::KIND_NETWORK),
+        (POLL, shared::KIND_POLL),
         (IO, shared::KIND_IO),
         (FILE, shared::KIND_FILE),
     ] {
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn no_call_is_in_two_lists() {
-        let mut all: Vec<_> = [LOCK, NETWORK, IO, FILE].concat();
+        let mut all: Vec<_> = [LOCK, NETWORK, POLL, IO, FILE].concat();
         let count = all.len();
         all.sort_unstable();
         all.dedup();
@@ -172,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_listed_call_fits_the_table() {
-        for nr in [LOCK, NETWORK, IO, FILE].concat() {
+        for nr in [LOCK, NETWORK, POLL, IO, FILE].concat() {
             assert!((0..i64::from(SYSCALLS)).contains(&nr), "{nr}");
         }
     }

@@ -144,7 +144,8 @@ pub struct Slice {
     /// When, by `CLOCK_MONOTONIC`, in ns.
     pub at: u64,
     /// Receive: when its data was ready. Run: when the thread was woken. Passed on: when TCP had
-    /// done so. 0: not known. Send: whether TCP keeps back its end.
+    /// done so. 0: not known. Send: whether TCP keeps back its end. Block: where a lock lies, or the
+    /// longest time for which the thread waits for sockets, in ns; 0: none that is known.
     pub since: u64,
     /// The socket; 0: none.
     pub socket: u64,

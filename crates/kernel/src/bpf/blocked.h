@@ -75,6 +75,7 @@ static __always_inline __u32 cause_of_block(struct task_struct *task, struct thr
 	case KIND_LOCK:
 		return TS_LOCK;
 	case KIND_NETWORK:
+	case KIND_POLL:
 		return TS_NETWORK;
 	case KIND_IO:
 		return TS_IO;

@@ -72,6 +72,7 @@ enum syscall_kind {
 	KIND_NETWORK,
 	KIND_IO,
 	KIND_FILE, /* the file behind its first argument decides */
+	KIND_POLL, /* as KIND_NETWORK; its fourth argument is the longest time, in ms */
 };
 #define KIND_MASK 0x07
 #define KIND_FREES 0x08 /* the call may wake a thread that waits for room, or for its turn */

@@ -27,8 +27,10 @@ static __always_inline struct slice_cpu *this_slice_cpu(void)
 	return &slice_cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
 }
 
-/* What says more of a wait than its cause: where a lock lies, and whether the thread waits in a call
- * that sends or receives. */
+#define NS_PER_MS 1000000
+
+/* What says more of a wait than its cause: where a lock lies, whether the thread waits in a call that
+ * sends or receives, and for how long at the most. */
 static __always_inline void describe_wait(struct task_struct *prev, struct sl_entry *e)
 {
 	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(prev);
@@ -39,9 +41,13 @@ static __always_inline void describe_wait(struct task_struct *prev, struct sl_en
 	if (nr < 0 || nr >= SYSCALLS)
 		return;
 	kind = config.syscall_kind[nr];
-	if (e->detail == TS_LOCK && (kind & KIND_MASK) == KIND_LOCK)
+	if (e->detail == TS_LOCK && (kind & KIND_MASK) == KIND_LOCK) {
 		e->since = SYSCALL_ARG0(regs);
-	else if (e->detail == TS_NETWORK)
+	} else if (e->detail == TS_NETWORK && (kind & KIND_MASK) == KIND_POLL) {
+		__s32 ms = (__s32)SYSCALL_ARG3(regs);
+
+		e->since = ms > 0 ? (__u64)ms * NS_PER_MS : 0;
+	} else if (e->detail == TS_NETWORK)
 		e->length = kind & KIND_WAKES ? SL_SENDS : kind & receives ? SL_RECEIVES : 0;
 }
 

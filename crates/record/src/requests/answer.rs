@@ -27,7 +27,7 @@ impl Requests {
             return;
         };
         self.keep_what_was_handed_over(thread, work, slice.tid);
-        self.claim(thread, work, slice.at);
+        self.claim(thread, work, slice.tid, slice.at);
         self.settle_pending(thread, work, slice.at);
         if let Some(request) = self
             .works
@@ -77,7 +77,7 @@ impl Requests {
     }
 
     /// The slice so far was for this work: the thread has sent its answer.
-    fn claim(&mut self, thread: &mut Thread, work: WorkId, at: u64) {
+    fn claim(&mut self, thread: &mut Thread, work: WorkId, tid: u32, at: u64) {
         self.turn_to_own_part(thread, work);
         let owner = thread.owner.and_then(|owner| self.works.root(owner));
         match owner {
@@ -112,7 +112,10 @@ impl Requests {
                 }
             }
             None => {
-                let timer = thread.timer;
+                let timer = match self.is_received_by(work, tid) {
+                    true => thread.take_timer(),
+                    false => thread.timer,
+                };
                 self.waited_for_timer(work, timer);
                 if !self.keep_held(thread, work) {
                     self.claim_back(thread, work);
@@ -121,6 +124,11 @@ impl Requests {
         }
         self.deliver(thread, Some(work), at);
         thread.let_go();
+    }
+
+    fn is_received_by(&self, work: WorkId, tid: u32) -> bool {
+        let request = self.works.get(work).and_then(|of| of.request.as_ref());
+        request.is_some_and(|request| request.received_by == tid)
     }
 
     /// A thread goes on with this work because a timer has ended its wait for something to do: until then the

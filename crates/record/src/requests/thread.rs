@@ -17,6 +17,9 @@ const LONG_WAIT_NS: u64 = 500_000;
 /// A thread that data lets go on is woken so soon after that was ready.
 const SOON_NS: u64 = 100_000;
 
+/// Waits for sockets are as long as their timers, but for this.
+const ROUNDED_NS: u64 = 1_000_000;
+
 /// The most waits, and times in between, of which a thread has yet to show for what they were.
 const MOST_HELD: usize = 64;
 
@@ -81,6 +84,8 @@ pub(super) struct Thread {
     pub(super) unproven: bool,
     /// A timer ended its latest wait for something to do, at that moment, and nothing has come in since.
     pub(super) timer: Option<u64>,
+    /// When the next of its timers runs out, as it said when it waited for sockets last.
+    due: Option<u64>,
     /// What it was handed while it waited.
     pub(super) given: Option<Handed>,
     /// What it had in hand when it waited; `None`: nothing that is known.
@@ -134,6 +139,28 @@ impl Thread {
     pub(super) fn goes_on_with_data(&mut self, woken: u64) {
         self.woken_by_data = woken;
         self.since_data.clear();
+    }
+
+    /// It waits for sockets, and for at most that long; 0: without a limit that is known.
+    pub(super) fn waits_at_most(&mut self, since: u64, most: u64) {
+        self.due = (most != 0).then(|| since.saturating_add(most));
+    }
+
+    /// Its wait for something to do has ended, by a timer at that moment if it was one.
+    pub(super) fn end_wait(&mut self, timer: Option<u64>) {
+        self.timer = timer;
+        if timer.is_some() {
+            self.due = None; // that one
+        }
+    }
+
+    /// When a timer has let it go on with what it did so far: the end of its wait, or the moment when one
+    /// had run out while it did something else.
+    pub(super) fn take_timer(&mut self) -> Option<u64> {
+        let begun = self.run.first().map_or(self.run_from, |run| run.from);
+        let is_over = |due: &u64| *due <= begun + ROUNDED_NS;
+        self.timer
+            .or_else(|| Some(self.due.take_if(|due| is_over(due))?.min(begun)))
     }
 
     /// It has waited since.

@@ -33,10 +33,17 @@ impl Requests {
                 of.is_left |= is_left;
             }
         }
+        let (is_lock, is_network) = (
+            u32::from(cause) == abi::TS_LOCK,
+            u32::from(cause) == abi::TS_NETWORK,
+        );
+        if is_network {
+            thread.waits_at_most(slice.at, slice.since);
+        }
         thread.blocked = Some(Wait {
             since: slice.at,
             cause,
-            futex: slice.since,
+            futex: if is_lock { slice.since } else { 0 },
             sends: slice.length == SENDS,
             receives: slice.length == RECEIVES,
         });
@@ -128,7 +135,7 @@ impl Requests {
                 };
                 let by_timer = thread.owner.is_none() && wait.ends_by_timer();
                 if by_timer || !in_between {
-                    thread.timer = by_timer.then_some(woken);
+                    thread.end_wait(by_timer.then_some(woken));
                 }
                 if !in_between {
                     thread.busy_since = woken;

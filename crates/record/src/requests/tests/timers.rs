@@ -98,6 +98,20 @@ fn what_the_loop_goes_on_with_for_another_reason_is_unknown() {
 }
 
 #[test]
+fn a_timer_that_runs_out_while_the_loop_is_busy_is_one() {
+    let mut script = begun();
+    script
+        .entry(120, 1, Act::Block(NETWORK), |slice| slice.since = 2_000_000)
+        .run(500, 1, NETWORK, 500)
+        .on(510, 1, FROM_CLIENT, 6, 500)
+        .on(2500, 1, TO_CLIENT, 6, 0)
+        .on(2550, 1, TO_CLIENT, 5, 0);
+    let first = &script.finish()[0];
+    assert_eq!(parts(first), [2450, 2500 - 2120, 0, 0]);
+    assert_eq!(first.row.ns[SLEEP] / 1000, 2000);
+}
+
+#[test]
 fn a_call_after_a_timer_belongs_to_the_request_that_waited_for_it() {
     let mut script = answers_another();
     script
