@@ -24,7 +24,7 @@ SERVER, OFFLOADS = TRUTH / "waitserver.py", TRUTH / "offloadserver.py"
 #: What requests of a path wait for.
 WAITS = {
     "/pieces": ("network",),
-    "/timeout": ("sleep",),
+    "/timeout": ("network",),
     "/child": ("network", "sleep"),
     "/parts": ("sleep",),
     "/backend": ("downstream",),

@@ -7,16 +7,19 @@ use std::path::Path;
 
 /// Most texts are shorter, and come with one call.
 const ROOM: usize = 8 << 10;
-/// The most that is read: the mappings of a process, of which there may be 65,530.
+/// The longest text that is read. Most processes may have 65,530 mappings, with short paths.
 const MOST: u64 = 64 << 20;
 
 /// The text of a file in `/proc`.
 ///
 /// # Errors
-/// The process is gone, the kernel refuses, or the text is not UTF-8.
+/// The process is gone, the kernel refuses, or the text is too long or not UTF-8.
 pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
     let mut text = String::with_capacity(ROOM);
     File::open(path)?.take(MOST).read_to_string(&mut text)?;
+    if text.len() as u64 == MOST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     Ok(text)
 }
 

@@ -42,11 +42,10 @@ pub(crate) struct Client<N> {
 }
 
 impl<N: Copy> Client<N> {
-    /// Makes the region and the map of meters of a user's process. `sample`: the probability that a span is
+    /// Makes the region and the map of meters of a process. `sample`: the probability that a span is
     /// metered, of 2^32.
     pub(crate) fn create(
         pid: u32,
-        user: u32,
         programs: &mut SdkPrograms<'_>,
         sample: u64,
         retention: Retention,
@@ -56,7 +55,7 @@ impl<N: Copy> Client<N> {
         Ok(Self {
             region,
             meters: Meters::map(meters)?,
-            user,
+            user: owner::of(pid).unwrap_or(u32::MAX),
             start: owner::start_of(pid),
             names: vec![None; usize::from(u8::MAX) + 1],
             connections: Connections::default(),

@@ -222,11 +222,11 @@ impl Region {
     }
 }
 
-/// The chunks that are not free, by the words of their states. Most often none of many is, which one
-/// comparison shows.
+/// The chunks that are not free, by the words of their states. Nearly all are: one comparison shows it of
+/// many.
 fn taken(states: &[u8]) -> impl Iterator<Item = usize> {
     const TOGETHER: usize = 16;
-    const _: () = assert!(FREE == 0 && CHUNKS % TOGETHER == 0);
+    const _: () = assert!(FREE == 0 && CHUNKS.is_multiple_of(TOGETHER));
     let some_taken = |(_, many): &(usize, &[u8])| *many != [0; TOGETHER * 4];
     let many = states.chunks_exact(TOGETHER * 4).enumerate();
     many.filter(some_taken).flat_map(|(place, many)| {

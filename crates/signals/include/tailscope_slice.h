@@ -18,8 +18,8 @@ enum sl_kind {
 	SL_RECEIVE = 2, /* since: its data was ready, 0: not known; extra: the first bytes */
 	SL_SEND = 3,	/* a send has returned; since: enum ts_held, of its end */
 	SL_CLOSE = 4,	/* this side of the connection sends no more */
-	/* the thread leaves its CPU; detail: why, enum ts_cause; since: the futex that it waits for;
-	 * length: enum sl_wait */
+	/* the thread leaves its CPU; detail: why, enum ts_cause; since: the futex that it waits for,
+	 * or for how long it waits for sockets at the most, in ns, 0: not known; length: enum sl_wait */
 	SL_BLOCK = 5,
 	SL_RUN = 6,  /* and has one again; since: its wake-up, detail: as when it left */
 	SL_WAKE = 7, /* wakes the thread `length`, which waits; detail: enum ts_cause */

@@ -47,8 +47,9 @@ static __always_inline void describe_wait(struct task_struct *prev, struct sl_en
 		__s32 ms = (__s32)SYSCALL_ARG3(regs);
 
 		e->since = ms > 0 ? (__u64)ms * NS_PER_MS : 0;
-	} else if (e->detail == TS_NETWORK)
+	} else if (e->detail == TS_NETWORK) {
 		e->length = kind & KIND_WAKES ? SL_SENDS : kind & receives ? SL_RECEIVES : 0;
+	}
 }
 
 static __always_inline void slice_blocks(struct task_struct *prev)

@@ -7,7 +7,8 @@
 //! no thread's wait before that has delayed it: all of that time counts as the other server's. What
 //! threads did of which nothing shows that it was for the request counts where it did not wait for
 //! another server. While such a thread waits, or one that has handed the request on, nobody waits for
-//! that thread: these times come last. The rest is unknown.
+//! that thread: these times come last but for those in which it waited for a timer. The rest is
+//! unknown.
 
 use std::net::SocketAddr;
 
@@ -177,10 +178,8 @@ impl Layout {
             }
         }
     }
-}
 
-impl Layout {
-    /// It waited for timers that its event loop had set.
+    /// It waited for timers.
     fn timers(&mut self, items: &[Item]) {
         const SLEEP: usize = abi::TS_SLEEP as usize;
         for item in items {
@@ -273,9 +272,9 @@ pub(super) fn account(request: &Request, work: &Work) -> Finished {
     layout.downstream(other.into_iter());
     beside.into_iter().for_each(|of| layout.thread(of));
     layout.queues(items);
-    layout.timers(items);
     let waits = tail_waits.into_iter().chain(waits_beside);
     waits.for_each(|of| layout.thread(of));
+    layout.timers(items);
     let mut finished = layout.finished;
     finished.row.request.unknown_ns = layout.gaps.sum();
     if let Some(Held::Until { ns, why }) = request.held

@@ -22,6 +22,7 @@ impl Requests {
         match role {
             Role::Server if slice.length == 0 => {
                 let owner = thread.owner;
+                thread.timer = None;
                 self.deliver(thread, owner, slice.at);
                 self.peer_has_sent_all(slice.socket, slice.at);
             }
@@ -141,6 +142,7 @@ impl Requests {
             let owner = thread.owner.take();
             self.deliver(thread, owner, slice.at);
             thread.after = None;
+            thread.timer = None;
             return;
         }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
@@ -188,7 +190,7 @@ impl Requests {
                 work
             }
         };
-        self.keep_held(thread, work); // it waited for the rest of the request
+        self.keep_held(thread, work, None); // it waited for the rest of the request
         match slice.unaccepted {
             true => self.turn_to_unaccepted(thread, work, ready, slice.at),
             false => self.turn_to(thread, work, ready, slice.at),
@@ -259,7 +261,7 @@ impl Requests {
             && let Some(work) = self.works.get_mut(call.work)
         {
             work.ambiguous |= shared;
-            work.asks = work.asks.filter(|(socket, _)| *socket != slice.socket);
+            work.asks.retain(|(socket, _)| *socket != slice.socket);
             work.add(Item::Downstream {
                 sent,
                 ready,
@@ -292,6 +294,7 @@ impl Requests {
                 self.deliver(thread, owner, slice.at);
                 thread.owner = None;
                 thread.after = None;
+                thread.timer = None;
             }
         }
     }

@@ -83,12 +83,14 @@ impl Requests {
         match owner {
             Some(owner) if owner == work => {}
             Some(owner) if self.works.is_nobodys(owner) => {
-                let timer = self.works.get(owner).and_then(|part| part.timer);
-                self.waited_for_timer(work, timer);
                 if self.goes_on_with(thread, owner, work) {
                     // Woken for another request, the thread has gone on with its own.
-                } else if let Some((since, began)) = self.waited_for(thread, owner, work) {
-                    self.queued_until(thread, work, since, began);
+                } else {
+                    let timer = self.works.get(owner).and_then(|part| part.timer);
+                    self.waited_for_timer(work, timer);
+                    if let Some((since, began)) = self.waited_for(thread, owner, work) {
+                        self.queued_until(thread, work, since, began);
+                    }
                 }
                 if self.works.woken_for(owner) != Some(work) {
                     self.goes_on_itself(owner);
@@ -117,7 +119,7 @@ impl Requests {
                     false => thread.timer,
                 };
                 self.waited_for_timer(work, timer);
-                if !self.keep_held(thread, work) {
+                if !self.keep_held(thread, work, timer) {
                     self.claim_back(thread, work);
                 }
             }
@@ -131,28 +133,37 @@ impl Requests {
         request.is_some_and(|request| request.received_by == tid)
     }
 
-    /// A thread goes on with this work because a timer has ended its wait for something to do: until then the
-    /// work waited for that timer. If it has asked a server that answers as a rule, it gave up.
+    /// A thread goes on with this work because of a timer: until that ran out the work waited for it. If it
+    /// has closed the connection to a server that it had asked, it gave up: it waited for that.
     fn waited_for_timer(&mut self, work: WorkId, timer: Option<u64>) {
-        let Some(fired) = timer else { return };
-        let Some(of) = self.works.get_mut(work) else {
+        let of = timer.zip(self.works.get(work));
+        let Some((over, of)) = of.filter(|(_, of)| !of.is_answered()) else {
             return;
         };
-        let Some((socket, sent)) = of.asks.take() else {
-            let from = of.known_until().unwrap_or(fired);
-            of.add(Item::Timer { from, to: fired });
+        let from = of.known_until().unwrap_or(over);
+        if of.asks.is_empty() {
+            if let Some(of) = self.works.get_mut(work).filter(|_| from < over) {
+                of.add(Item::Timer { from, to: over });
+            }
+            return;
+        }
+        let calls = of.asks.iter().filter(|(_, sent)| *sent < over);
+        let mut calls = calls.filter_map(|call| Some((*call, self.sockets.get(&call.0)?)));
+        let Some((call, socket)) = calls.find(|(_, socket)| socket.closed) else {
             return;
         };
-        if let Some(socket) = self.sockets.get(&socket).filter(|of| of.heard != 0) {
-            of.add(Item::Downstream {
-                sent,
-                ready: fired,
-                received: fired,
-                peer: socket.whom(),
-                connection: link::connection(&socket.peer, socket.stream),
-                guess: false,
-                again: false,
-            });
+        let gave_up = Item::Downstream {
+            sent: call.1,
+            ready: over,
+            received: over,
+            peer: socket.whom(),
+            connection: link::connection(&socket.peer, socket.stream),
+            guess: false,
+            again: false,
+        };
+        if let Some(of) = self.works.get_mut(work) {
+            of.asks.retain(|other| *other != call);
+            of.add(gave_up);
         }
     }
 
@@ -171,9 +182,14 @@ impl Requests {
         }
     }
 
-    /// The thread goes on with the work that it had in hand when it waited: that was the work's wait. False
-    /// if it had another.
-    pub(super) fn keep_held(&mut self, thread: &mut Thread, work: WorkId) -> bool {
+    /// The thread goes on with the work that it had in hand when it waited, because of a timer if that is
+    /// told: that was the work's wait. False if it had another.
+    pub(super) fn keep_held(
+        &mut self,
+        thread: &mut Thread,
+        work: WorkId,
+        timer: Option<u64>,
+    ) -> bool {
         let held = thread.held.and_then(|held| self.works.root(held));
         let may_have_asked = self.works.may_have_asked(work);
         let Some(of) = self.works.get_mut(work).filter(|_| held == Some(work)) else {
@@ -184,11 +200,10 @@ impl Requests {
             true => Item::Tail,
             false => Item::Slice,
         };
-        let asks = of.asks.is_some();
+        // Where it asks nobody, it waited for the timer alone.
+        let sleeps = timer.is_some() && of.asks.is_empty();
         for wait in thread.take_waits() {
-            // Where it asks nobody, it waits for the timer alone.
-            let wait = if asks { wait } else { wait.as_sleep() };
-            of.add(as_item(wait));
+            of.add(as_item(if sleeps { wait.as_sleep() } else { wait }));
         }
         true
     }
@@ -198,7 +213,7 @@ impl Requests {
         if self.works.woken_for(owner) == Some(work) {
             thread.let_go();
         }
-        let goes_on = self.keep_held(thread, work);
+        let goes_on = self.keep_held(thread, work, None);
         if goes_on && let Some(of) = self.works.get_mut(owner) {
             of.hint = None;
         }

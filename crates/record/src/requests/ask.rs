@@ -22,6 +22,7 @@ impl Requests {
         let other = pending.find(|of| *of != work && !self.works.may_have_asked(*of));
         if let Some(of) = other.and_then(|other| self.works.get_mut(other)) {
             of.may_have_asked = true;
+            of.ask((0, slice.at));
         }
         self.keep_what_was_handed_over(thread, work, slice.tid);
         self.deliver(thread, Some(work), slice.at);
@@ -31,7 +32,7 @@ impl Requests {
         thread.let_go();
         if let Some(of) = self.works.get_mut(work) {
             of.proven = true;
-            of.asks = Some((slice.socket, slice.at));
+            of.ask((if guess { 0 } else { slice.socket }, slice.at));
         }
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;

@@ -15,19 +15,19 @@ pub(super) struct Segment {
     pub(super) shares: Shares,
 }
 
-/// Whether a timer, or a signal, ended this wait: for sockets, or for nothing else.
+/// Whether an interrupt ended this wait: for sockets, or a sleep.
 fn is_timed(share: &Share) -> bool {
     let waits = [abi::TS_NETWORK, abi::TS_SLEEP].contains(&u32::from(share.cause));
     waits && share.who == BY_INTERRUPT
 }
 
 impl Segment {
-    /// Whether a timer, or a signal, ended its thread's wait.
-    pub(super) fn ends_by_timer(&self) -> bool {
+    /// Whether an interrupt ended its thread's wait: a timer's, or one that made room in a socket.
+    pub(super) fn ends_by_interrupt(&self) -> bool {
         self.shares.iter().any(is_timed)
     }
 
-    /// The same where a wait for any of many sockets was for that timer.
+    /// The same where that was a timer: a wait for any of many sockets was for it.
     pub(super) fn as_sleep(mut self) -> Self {
         for share in self.shares.iter_mut().filter(|share| is_timed(share)) {
             share.cause = abi::TS_SLEEP as u8;
@@ -89,7 +89,7 @@ pub(super) enum Item {
     },
     /// It had come before its connection was accepted.
     Accept { from: u64, to: u64 },
-    /// A timer was set for it.
+    /// It waited for a timer.
     Timer { from: u64, to: u64 },
     /// A thread had it, or was to get it, and was busy with others.
     Queue {

@@ -17,8 +17,12 @@ const LONG_WAIT_NS: u64 = 500_000;
 /// A thread that data lets go on is woken so soon after that was ready.
 const SOON_NS: u64 = 100_000;
 
-/// Waits for sockets are as long as their timers, but for this.
+/// Programs round the time until a timer up to this, but not to much more than it is.
 const ROUNDED_NS: u64 = 1_000_000;
+/// A loop looks at its timers at least this often.
+const LOOKS_EVERY_NS: u64 = 5_000_000;
+/// Between a system call's begin and the moment when its thread leaves the CPU.
+const LEAVES_WITHIN_NS: u64 = 100_000;
 
 /// The most waits, and times in between, of which a thread has yet to show for what they were.
 const MOST_HELD: usize = 64;
@@ -45,6 +49,16 @@ pub(super) struct Wait {
     pub(super) sends: bool,
     /// In a call that receives from one socket.
     pub(super) receives: bool,
+    /// The longest time, in ns, that it said; 0: none that is known.
+    pub(super) most: u64,
+}
+
+/// When a timer runs out, as its thread has said.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    at: u64,
+    /// By how much that may be too late.
+    rounded: u64,
 }
 
 /// A thread of a watched process.
@@ -85,7 +99,7 @@ pub(super) struct Thread {
     /// A timer ended its latest wait for something to do, at that moment, and nothing has come in since.
     pub(super) timer: Option<u64>,
     /// When the next of its timers runs out, as it said when it waited for sockets last.
-    due: Option<u64>,
+    due: Option<Due>,
     /// What it was handed while it waited.
     pub(super) given: Option<Handed>,
     /// What it had in hand when it waited; `None`: nothing that is known.
@@ -143,7 +157,17 @@ impl Thread {
 
     /// It waits for sockets, and for at most that long; 0: without a limit that is known.
     pub(super) fn waits_at_most(&mut self, since: u64, most: u64) {
-        self.due = (most != 0).then(|| since.saturating_add(most));
+        let due = || Due {
+            at: since.saturating_add(most),
+            rounded: ROUNDED_NS.min(most / 4),
+        };
+        self.due = (most != 0).then(due);
+    }
+
+    /// It may go on with something else than its timers.
+    pub(super) fn forget_timers(&mut self) {
+        self.timer = None;
+        self.due = None;
     }
 
     /// Its wait for something to do has ended, by a timer at that moment if it was one.
@@ -158,9 +182,11 @@ impl Thread {
     /// had run out while it did something else.
     pub(super) fn take_timer(&mut self) -> Option<u64> {
         let begun = self.run.first().map_or(self.run_from, |run| run.from);
-        let is_over = |due: &u64| *due <= begun + ROUNDED_NS;
-        self.timer
-            .or_else(|| Some(self.due.take_if(|due| is_over(due))?.min(begun)))
+        let has_just_run_out = |due: &mut Due| {
+            due.at <= begun + due.rounded && begun <= due.at.saturating_add(LOOKS_EVERY_NS)
+        };
+        let due = |thread: &mut Self| thread.due.take_if(has_just_run_out);
+        self.timer.or_else(|| Some(due(self)?.at.min(begun)))
     }
 
     /// It has waited since.
@@ -355,6 +381,17 @@ impl Wait {
     /// Whether it took long until the thread was woken. How long it then had no CPU says nothing.
     pub(super) fn is_long(&self, woken: u64) -> bool {
         woken.saturating_sub(self.since) > LONG_WAIT_NS
+    }
+
+    /// Whether a timer ended it: it took as long as it was to take, or it was no wait for anything else.
+    pub(super) fn ends_by_timer(&self, ended: &Segment, woken: u64) -> bool {
+        let lasts = match u32::from(self.cause) {
+            abi::TS_NETWORK => {
+                self.most != 0 && woken + LEAVES_WITHIN_NS >= self.since.saturating_add(self.most)
+            }
+            _ => self.is_long(woken),
+        };
+        lasts && ended.ends_by_interrupt()
     }
 
     /// Some kernels do not report every switch. `next` is the thread's next entry after a switch to it

@@ -19,31 +19,33 @@ impl Requests {
         if u32::from(cause) == abi::TS_PREEMPTED {
             return;
         }
+        let (futex, most) = match u32::from(cause) {
+            abi::TS_LOCK => (slice.since, 0),
+            abi::TS_NETWORK => (0, slice.since),
+            _ => (0, 0),
+        };
         if let Some(owner) = thread.owner {
             // It was woken for work that another thread has taken.
-            let found_nothing = thread.unproven && thread.is_idle_at(slice.since);
+            let found_nothing = thread.unproven && thread.is_idle_at(futex);
             if found_nothing {
                 thread.handed = true;
                 self.goes_on_itself(owner);
             }
             self.deliver(thread, Some(owner), slice.at);
             let for_lock = u32::from(cause) == abi::TS_LOCK && thread.idle_at != 0;
-            let is_left = thread.handed && (!for_lock || thread.is_idle_at(slice.since));
+            let is_left = thread.handed && (!for_lock || thread.is_idle_at(futex));
             if let Some(of) = self.works.get_mut(owner) {
                 of.is_left |= is_left;
             }
         }
-        let (is_lock, is_network) = (
-            u32::from(cause) == abi::TS_LOCK,
-            u32::from(cause) == abi::TS_NETWORK,
-        );
-        if is_network {
-            thread.waits_at_most(slice.at, slice.since);
+        if u32::from(cause) == abi::TS_NETWORK {
+            thread.waits_at_most(slice.at, most);
         }
         thread.blocked = Some(Wait {
             since: slice.at,
             cause,
-            futex: if is_lock { slice.since } else { 0 },
+            futex,
+            most,
             sends: slice.length == SENDS,
             receives: slice.length == RECEIVES,
         });
@@ -125,6 +127,10 @@ impl Requests {
                 }
                 self.hold(thread, wait.clone(), is_idle || thread.given.is_some());
                 self.settle_all(thread, waited.since);
+                let asks = self.asks_for_nobody(thread);
+                if asks {
+                    thread.forget_timers();
+                }
                 let given = thread.given.take();
                 thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
                 thread.handed = false;
@@ -133,7 +139,8 @@ impl Requests {
                     None if is_lock => thread.idle_at != 0 && !thread.is_idle_at(waited.futex),
                     None => waited.receives || !is_network,
                 };
-                let by_timer = thread.owner.is_none() && wait.ends_by_timer();
+                let is_free = thread.owner.is_none() && !asks;
+                let by_timer = is_free && waited.ends_by_timer(&wait, woken);
                 if by_timer || !in_between {
                     thread.end_wait(by_timer.then_some(woken));
                 }
@@ -161,6 +168,12 @@ impl Requests {
             }
             _ => thread.add(wait),
         }
+    }
+
+    /// Whether the thread has asked another server, and nothing has shown for whom.
+    fn asks_for_nobody(&self, thread: &Thread) -> bool {
+        let of = thread.owner.and_then(|owner| self.works.get(owner));
+        of.is_some_and(|of| of.request.is_none() && !of.asks.is_empty())
     }
 
     /// A thread with work in hand may wait for its own sake, as for a lock of a database or a timeout, and

@@ -18,6 +18,9 @@ pub(super) type WorkId = u64;
 /// ambiguous.
 const MOST_ITEMS: usize = 4096;
 
+/// So many of its calls without an answer are kept in mind.
+const MOST_ASKS: usize = 16;
+
 /// The most parts that a work keeps account of: those handed over, and those that handed it over.
 const MOST_PARTS: usize = 1024;
 
@@ -109,9 +112,10 @@ pub(super) struct Work {
     pub(super) is_result: bool,
     /// It has asked another server, so its thread does work for somebody.
     pub(super) proven: bool,
-    /// Its latest call, at this socket and sent then, as long as nothing has come of it.
-    pub(super) asks: Option<(u64, u64)>,
-    /// Of nobody's: a timer let its thread begin with it, or the one that handed it over, at that moment.
+    /// Its calls of which nothing has come: the socket, 0 if it may be another request's, and when it was
+    /// sent.
+    pub(super) asks: Vec<(u64, u64)>,
+    /// When a timer let the thread go on that began with it, or handed it over, while it was nobody's.
     pub(super) timer: Option<u64>,
     /// A call that was taken for another's may be its own.
     pub(super) may_have_asked: bool,
@@ -133,6 +137,19 @@ impl Work {
             self.items.push(item);
         } else {
             self.ambiguous = true;
+        }
+    }
+
+    /// It is a request, and an answer has begun.
+    pub(super) fn is_answered(&self) -> bool {
+        let request = self.request.as_ref();
+        request.is_some_and(|request| request.ended != 0)
+    }
+
+    /// It has asked another server.
+    pub(super) fn ask(&mut self, call: (u64, u64)) {
+        if self.asks.len() < MOST_ASKS {
+            self.asks.push(call);
         }
     }
 
@@ -340,7 +357,7 @@ impl Works {
         };
         work.into = Some(whole);
         let (ambiguous, hint, is_result) = (work.ambiguous, work.hint, work.is_result);
-        let asks = work.asks;
+        let asks = std::mem::take(&mut work.asks);
         let items = std::mem::take(&mut work.items);
         let mut merged = std::mem::take(&mut work.merged);
         merged.push(part);
@@ -357,7 +374,7 @@ impl Works {
             let room = MOST_PARTS.saturating_sub(work.merged.len());
             work.merged.extend(merged.into_iter().take(room));
             work.taken = true;
-            work.asks = asks.or(work.asks);
+            asks.into_iter().for_each(|call| work.ask(call));
             let room = MOST_PARTS.saturating_sub(work.over.len());
             work.over.extend(over.into_iter().take(room));
         }

@@ -102,7 +102,7 @@ impl<N: Copy> Server<N> {
             return self.wait(request);
         }
         if is_new && self.admission.admits(request.user(), now) {
-            self.create_client(pid, request.user(), programs);
+            self.create_client(pid, programs);
         }
         let known = self.clients.get_mut(&pid);
         let with_room = known.and_then(|of| of.connections.has_room().then_some(of));
@@ -135,8 +135,8 @@ impl<N: Copy> Server<N> {
         request.refuse(Refusal::NoRoom);
     }
 
-    fn create_client(&mut self, pid: u32, user: u32, programs: &mut SdkPrograms<'_>) {
-        match Client::create(pid, user, programs, self.sample, self.unknown) {
+    fn create_client(&mut self, pid: u32, programs: &mut SdkPrograms<'_>) {
+        match Client::create(pid, programs, self.sample, self.unknown) {
             Ok(mut client) => {
                 client.count(self.counted.0, &self.counted.1);
                 self.clients.insert(pid, client);

@@ -13,16 +13,23 @@ const FROM_CLIENT: Act = Act::Receive(Role::Server);
 impl Script {
     /// A wait for sockets since then, which a timer ends.
     fn timer(&mut self, since: u64, at: u64, tid: u32) -> &mut Self {
-        self.block(since, tid, NETWORK)
-            .entry(at, tid, Act::Run(NETWORK), |slice| {
-                slice.since = at * 1000;
-                slice.shares = Shares::from_iter([Share {
-                    cause: NETWORK,
-                    who: BY_INTERRUPT,
-                    n: 1,
-                    ns: (at - since) * 1000,
-                }]);
-            })
+        self.interrupted(since, at, tid, at - since)
+    }
+
+    /// The same which was to last at most that long, and which an interrupt ends.
+    fn interrupted(&mut self, since: u64, at: u64, tid: u32, most: u64) -> &mut Self {
+        self.entry(since, tid, Act::Block(NETWORK), |slice| {
+            slice.since = most * 1000
+        })
+        .entry(at, tid, Act::Run(NETWORK), |slice| {
+            slice.since = at * 1000;
+            slice.shares = Shares::from_iter([Share {
+                cause: NETWORK,
+                who: BY_INTERRUPT,
+                n: 1,
+                ns: (at - since) * 1000,
+            }]);
+        })
     }
 }
 
@@ -59,6 +66,34 @@ fn answers_another() -> Script {
         .on(510, 1, FROM_CLIENT, 6, 500)
         .on(550, 1, TO_CLIENT, 6, 0);
     script
+}
+
+#[test]
+fn an_interrupt_before_the_time_is_over_is_no_timer() {
+    // The client has made room, for example.
+    for most in [0, 5000] {
+        let mut script = begun();
+        let last = script
+            .interrupted(120, 1000, 1, most)
+            .on(1050, 1, TO_CLIENT, 5, 0);
+        let first = &last.finish()[0];
+        assert_eq!(first.row.ns[SLEEP], 0);
+        assert_eq!(first.row.ns[usize::from(NETWORK)] / 1000, 880);
+    }
+}
+
+#[test]
+fn a_request_that_another_may_have_asked_for_has_no_timer() {
+    let mut script = begun();
+    script
+        .on(115, 1, FROM_CLIENT, 6, 100)
+        .on(118, 1, Act::Send(Role::Client), 9, 0) // of the first, or of the second
+        .timer(120, 1000, 1)
+        .on(1050, 1, TO_CLIENT, 5, 0)
+        .on(1080, 1, TO_CLIENT, 6, 0);
+    let finished = script.finish();
+    assert!(finished.iter().all(|of| of.row.ns[SLEEP] == 0));
+    assert!(finished.iter().all(|of| of.row.request.downstream_ns == 0));
 }
 
 #[test]
@@ -126,24 +161,28 @@ fn a_call_after_a_timer_belongs_to_the_request_that_waited_for_it() {
 
 #[test]
 fn who_gives_up_on_a_server_has_waited_for_that() {
-    let mut script = begun();
+    for gives_up in [true, false] {
+        let mut script = begun();
+        script
+            .on(150, 1, Act::Send(Role::Client), 9, 0)
+            .timer(160, 3000, 1);
+        if gives_up {
+            script.on(3010, 1, Act::Close(Role::Client), 9, 0);
+        }
+        script.on(3050, 1, TO_CLIENT, 5, 0);
+        let [slept, downstream, _] = found(&mut script);
+        let waited = if gives_up { 3000 - 160 } else { 0 };
+        assert_eq!((slept, downstream), (0, waited));
+    }
+}
+
+#[test]
+fn a_call_that_is_nobodys_may_be_what_a_request_waits_for() {
+    let mut script = answers_another();
     script
-        .on(150, 1, Act::Send(Role::Client), 9, 0)
-        .block(160, 1, NETWORK)
-        .run(300, 1, NETWORK, 300)
-        .on(310, 1, Act::Receive(Role::Client), 9, 300) // that one answers as a rule
-        .on(350, 1, TO_CLIENT, 5, 0)
-        .block(360, 1, NETWORK)
-        .run(1000, 1, NETWORK, 1000)
-        .on(1010, 1, FROM_CLIENT, 6, 1000)
-        .on(1050, 1, Act::Send(Role::Client), 9, 0)
-        .timer(1060, 3000, 1)
-        .on(3010, 1, Act::Close(Role::Client), 9, 0)
-        .on(3050, 1, TO_CLIENT, 6, 0);
-    let finished = script.finish();
-    let [_, _, downstream, unknown] = parts(&finished[1]);
-    assert_eq!(
-        (finished[1].row.ns[SLEEP], downstream, unknown),
-        (0, 3000 - 1060, 0)
-    );
+        .timer(560, 1000, 1)
+        .on(1010, 1, Act::Send(Role::Client), 9, 0)
+        .timer(1020, 3000, 1)
+        .on(3050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script)[0], 0);
 }
