@@ -203,7 +203,7 @@ impl Requests {
         // Where it asks nobody, it waited for the timer alone.
         let sleeps = timer.is_some() && of.asks.is_empty();
         for wait in thread.take_waits() {
-            of.add(as_item(if sleeps { wait.as_sleep() } else { wait }));
+            of.add(as_item(if sleeps { wait.into_sleep() } else { wait }));
         }
         true
     }

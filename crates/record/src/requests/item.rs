@@ -28,7 +28,7 @@ impl Segment {
     }
 
     /// The same where that was a timer: a wait for any of many sockets was for it.
-    pub(super) fn as_sleep(mut self) -> Self {
+    pub(super) fn into_sleep(mut self) -> Self {
         for share in self.shares.iter_mut().filter(|share| is_timed(share)) {
             share.cause = abi::TS_SLEEP as u8;
         }
