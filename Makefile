@@ -112,7 +112,7 @@ demo: build ## a recorded, explained tail in about two minutes
 .PHONY: test
 test: build $(VENV)/.for-tests target/java/tests/.made ## everything: format, lints, and the tests of all languages; the last line sums up
 	@scripts/setup --guests amd64
-	@scripts/run-tests lint rust e2e-measured e2e-others+python+c,guests
+	@scripts/run-tests lint rust e2e-measured e2e-others+c+python+guests
 
 .PHONY: lint
 lint: setup ## check format, lints, spelling, links and words

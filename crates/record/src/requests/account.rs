@@ -7,8 +7,8 @@
 //! no thread's wait before that has delayed it: all of that time counts as the other server's. What
 //! threads did of which nothing shows that it was for the request counts where it did not wait for
 //! another server. While such a thread waits, or one that has handed the request on, nobody waits for
-//! that thread: these times come last but for those in which it waited for a timer. The rest is
-//! unknown.
+//! that thread: these times come after all others but one. What is left until a timer let a thread go
+//! on was a wait for that timer. The rest is unknown.
 
 use std::net::SocketAddr;
 

@@ -128,13 +128,14 @@ impl Requests {
         thread.let_go();
     }
 
+    /// Whether this thread has received the request: an event loop answers what it receives.
     fn is_received_by(&self, work: WorkId, tid: u32) -> bool {
         let request = self.works.get(work).and_then(|of| of.request.as_ref());
         request.is_some_and(|request| request.received_by == tid)
     }
 
-    /// A thread goes on with this work because of a timer: until that ran out the work waited for it. If it
-    /// has closed the connection to a server that it had asked, it gave up: it waited for that.
+    /// A thread goes on with this work because of a timer, which ran out at that moment: until then the work
+    /// waited for it. If the work has asked a server and closed that connection, it gave up on the server.
     fn waited_for_timer(&mut self, work: WorkId, timer: Option<u64>) {
         let of = timer.zip(self.works.get(work));
         let Some((over, of)) = of.filter(|(_, of)| !of.is_answered()) else {
@@ -182,8 +183,8 @@ impl Requests {
         }
     }
 
-    /// The thread goes on with the work that it had in hand when it waited, because of a timer if that is
-    /// told: that was the work's wait. False if it had another.
+    /// The thread goes on with the work that it had in hand when it waited: that was the work's wait. False
+    /// if it had another. `timer`: when a timer let it go on, if one did.
     pub(super) fn keep_held(
         &mut self,
         thread: &mut Thread,

@@ -27,7 +27,7 @@ impl Segment {
         self.shares.iter().any(is_timed)
     }
 
-    /// The same where that was a timer: a wait for any of many sockets was for it.
+    /// The same as a sleep: it waited for a timer, and for no socket.
     pub(super) fn into_sleep(mut self) -> Self {
         for share in self.shares.iter_mut().filter(|share| is_timed(share)) {
             share.cause = abi::TS_SLEEP as u8;

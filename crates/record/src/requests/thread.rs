@@ -17,9 +17,9 @@ const LONG_WAIT_NS: u64 = 500_000;
 /// A thread that data lets go on is woken so soon after that was ready.
 const SOON_NS: u64 = 100_000;
 
-/// Programs round the time until a timer up to this, but not to much more than it is.
+/// Programs round the time until their next timer up to this, if it is long.
 const ROUNDED_NS: u64 = 1_000_000;
-/// A loop looks at its timers at least this often.
+/// A busy loop looks at its timers at least this often. What it goes on with later has another reason.
 const LOOKS_EVERY_NS: u64 = 5_000_000;
 /// Between a system call's begin and the moment when its thread leaves the CPU.
 const LEAVES_WITHIN_NS: u64 = 100_000;
@@ -57,7 +57,7 @@ pub(super) struct Wait {
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: u64,
-    /// By how much that may be too late.
+    /// By how much that may have been rounded up.
     rounded: u64,
 }
 
@@ -383,7 +383,8 @@ impl Wait {
         woken.saturating_sub(self.since) > LONG_WAIT_NS
     }
 
-    /// Whether a timer ended it: it took as long as it was to take, or it was no wait for anything else.
+    /// Whether a timer ended it: a wait for sockets took as long as it was to take at the most, and a long
+    /// sleep waits for nothing else.
     pub(super) fn ends_by_timer(&self, ended: &Segment, woken: u64) -> bool {
         let lasts = match u32::from(self.cause) {
             abi::TS_NETWORK => {

@@ -112,8 +112,7 @@ pub(super) struct Work {
     pub(super) is_result: bool,
     /// It has asked another server, so its thread does work for somebody.
     pub(super) proven: bool,
-    /// Its calls of which nothing has come: the socket, 0 if it may be another request's, and when it was
-    /// sent.
+    /// Its calls without an answer: the socket, 0 if another request may have made it, and when it was sent.
     pub(super) asks: Vec<(u64, u64)>,
     /// When a timer let the thread go on that began with it, or handed it over, while it was nobody's.
     pub(super) timer: Option<u64>,
