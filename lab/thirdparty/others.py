@@ -23,7 +23,7 @@ def fetched(name: str) -> str:
     """A file or folder that was fetched."""
     path = FETCHED / name
     if not path.exists():
-        raise built.Lacking(f"{path} is not there: scripts/setup --for-servers")
+        raise built.Lacking(f"{name} was not fetched: scripts/setup --for-servers")
     return str(path)
 
 

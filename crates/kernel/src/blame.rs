@@ -34,7 +34,7 @@ const SOFTIRQS: &[&str] = &[
 
 const OTHER: u16 = shared::WHO_OTHER as u16;
 const IDLE: u16 = shared::WHO_IDLE as u16;
-/// A timer or a signal ended the wait, or a device did.
+/// An interrupt ended the wait: of a timer, of a device, or of a packet that made room. Or a signal did.
 pub const BY_INTERRUPT: u16 = shared::WHO_INTERRUPT as u16;
 const PACKETS: u16 = shared::WHO_PACKETS as u16;
 const FREEZER: u16 = shared::WHO_FREEZER as u16;

@@ -433,11 +433,12 @@ mod tests {
         #[test]
         fn every_moment_counts_once(
             ready in 0u64..1000, wall in 0u64..1000,
-            parts in proptest::collection::vec((0u8..3, 0u64..2000, 0u64..500, 0u64..500), 0..20),
+            parts in proptest::collection::vec((0u8..4, 0u64..2000, 0u64..500, 0u64..500), 0..20),
         ) {
             let items = parts.iter().map(|&(kind, from, a, b)| match kind {
                 0 => slice(from, from + a),
                 1 => downstream(from, from + a, from + a + b),
+                2 => Item::Timer { from, to: from + a },
                 _ => Item::Queue { from, to: from + a, behind: None },
             });
             let items: Vec<_> = items.collect();
@@ -447,7 +448,9 @@ mod tests {
                 _ => false,
             });
             let running = (ready..ready + wall).filter(|at| covered(*at)).count() as u64;
-            let waited = row.queue_ns + row.request.downstream_ns + row.request.unknown_ns;
+            let request = row.request;
+            let slept = row.ns[abi::TS_SLEEP as usize];
+            let waited = row.queue_ns + request.downstream_ns + slept + request.unknown_ns;
             prop_assert_eq!(running + waited, wall);
         }
     }

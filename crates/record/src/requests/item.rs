@@ -16,7 +16,7 @@ pub(super) struct Segment {
 }
 
 /// Whether an interrupt ended this wait: for sockets, or a sleep.
-fn is_timed(share: &Share) -> bool {
+fn by_interrupt(share: &Share) -> bool {
     let waits = [abi::TS_NETWORK, abi::TS_SLEEP].contains(&u32::from(share.cause));
     waits && share.who == BY_INTERRUPT
 }
@@ -24,12 +24,12 @@ fn is_timed(share: &Share) -> bool {
 impl Segment {
     /// Whether an interrupt ended its thread's wait: a timer's, or one that made room in a socket.
     pub(super) fn ends_by_interrupt(&self) -> bool {
-        self.shares.iter().any(is_timed)
+        self.shares.iter().any(by_interrupt)
     }
 
     /// The same as a sleep: it waited for a timer, and for no socket.
     pub(super) fn into_sleep(mut self) -> Self {
-        for share in self.shares.iter_mut().filter(|share| is_timed(share)) {
+        for share in self.shares.iter_mut().filter(|share| by_interrupt(share)) {
             share.cause = abi::TS_SLEEP as u8;
         }
         self

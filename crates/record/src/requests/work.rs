@@ -18,7 +18,7 @@ pub(super) type WorkId = u64;
 /// ambiguous.
 const MOST_ITEMS: usize = 4096;
 
-/// So many of its calls without an answer are kept in mind.
+/// The most calls without an answer that are remembered of a work.
 const MOST_ASKS: usize = 16;
 
 /// The most parts that a work keeps account of: those handed over, and those that handed it over.

@@ -57,7 +57,7 @@ fn a_loop_with_one_request_sleeps_for_it() {
     assert_eq!(found(&mut script), [880, 0, 0]);
 }
 
-/// A loop that answers another request meanwhile.
+/// A loop that answers another request in between.
 fn answers_another() -> Script {
     let mut script = begun();
     script
