@@ -119,7 +119,7 @@ impl Requests {
                     false => thread.timer,
                 };
                 self.waited_for_timer(work, timer);
-                if !self.keep_held(thread, work, timer) {
+                if !self.keep_held(thread, work, thread.timer) {
                     self.claim_back(thread, work);
                 }
             }

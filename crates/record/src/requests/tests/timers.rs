@@ -147,6 +147,17 @@ fn a_timer_that_runs_out_while_the_loop_is_busy_is_one() {
 }
 
 #[test]
+fn a_wait_that_something_else_ended_stays_one_for_sockets() {
+    let mut script = begun();
+    script
+        .interrupted(120, 1000, 1, 5000) // the client has made room
+        .on(6500, 1, TO_CLIENT, 5, 0);
+    let first = &script.finish()[0];
+    assert_eq!(first.row.ns[usize::from(NETWORK)] / 1000, 880);
+    assert_eq!(first.row.ns[SLEEP], 0);
+}
+
+#[test]
 fn a_call_after_a_timer_belongs_to_the_request_that_waited_for_it() {
     let mut script = answers_another();
     script
