@@ -3,10 +3,14 @@
     offloadserver.py PORT
 
 A thread sleeps WAIT_S for paths that end with `sleep`, and does nothing for others. For paths that
-end with `timer` the loop itself sets one.
+end with `timer` the loop itself sets one, and for those that end with `timerfd` it waits for a timer
+of the kernel's as it waits for sockets.
 """
 
 import asyncio
+import ctypes
+import os
+import struct
 import sys
 import time
 
@@ -19,6 +23,18 @@ def work(path: bytes) -> None:
         time.sleep(WAIT_S)
 
 
+async def timerfd() -> None:
+    libc, loop = ctypes.CDLL(None), asyncio.get_running_loop()
+    timer = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK)
+    once = struct.pack("4q", 0, 0, 0, int(WAIT_S * 1e9))
+    libc.timerfd_settime(timer, 0, once, None)
+    over = loop.create_future()
+    loop.add_reader(timer, over.set_result, None)
+    await over
+    loop.remove_reader(timer)
+    os.close(timer)
+
+
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while True:
@@ -26,6 +42,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             path = head.split()[1]
             if path.endswith(b"timer"):
                 await asyncio.sleep(WAIT_S)
+            elif path.endswith(b"timerfd"):
+                await timerfd()
             else:
                 await asyncio.to_thread(work, path)
             writer.write(ANSWER)

@@ -24,7 +24,7 @@ SERVER, OFFLOADS = TRUTH / "waitserver.py", TRUTH / "offloadserver.py"
 #: What requests of a path wait for.
 WAITS = {
     "/pieces": ("network",),
-    "/timeout": ("network",),
+    "/timeout": ("sleep",),
     "/child": ("network", "sleep"),
     "/parts": ("sleep",),
     "/backend": ("downstream",),
@@ -127,6 +127,8 @@ def ask_until(stop: threading.Event, port: int, pause_s: float) -> None:
         ("/sleep", 0.001, 0.8),
         # And a timer that has run out while the loop did something else.
         ("/timer", 0.01, 0.6),
+        # Of this kind only those that end a wait of the loop are seen.
+        ("/timerfd", 0.01, 0.6),
     ],
 )
 def test_a_request_sleeps_while_its_loop_works_for_others(

@@ -8,7 +8,7 @@ use crate::shared::{self, SYSCALLS};
 /// Locks between threads.
 const LOCK: &[i64] = &[c::SYS_futex, c::SYS_futex_waitv];
 
-/// Sockets, and waiting for any of several.
+/// Sockets.
 const NETWORK: &[i64] = &[
     c::SYS_accept,
     c::SYS_accept4,
@@ -19,20 +19,40 @@ const NETWORK: &[i64] = &[
     c::SYS_sendto,
     c::SYS_sendmsg,
     c::SYS_sendmmsg,
+];
+
+/// Waiting for any of several sockets. The longest time is the fourth argument, in ms; or the third,
+/// or the fifth, and that argument may point to the time.
+const POLL: &[i64] = &[
+    c::SYS_epoll_pwait,
     c::SYS_epoll_pwait2,
     c::SYS_ppoll,
     c::SYS_pselect6,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_epoll_wait,
     #[cfg(target_arch = "x86_64")]
     c::SYS_poll,
     #[cfg(target_arch = "x86_64")]
     c::SYS_select,
 ];
-
-/// The same, with the longest time in ms as their fourth argument.
-const POLL: &[i64] = &[
-    c::SYS_epoll_pwait,
+const THIRD: &[i64] = &[
+    c::SYS_ppoll,
     #[cfg(target_arch = "x86_64")]
-    c::SYS_epoll_wait,
+    c::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_select, // and the fifth: see `POLL_POINTS`
+];
+const FIFTH: &[i64] = &[
+    c::SYS_pselect6,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_select,
+];
+const POINTS: &[i64] = &[
+    c::SYS_epoll_pwait2,
+    c::SYS_ppoll,
+    c::SYS_pselect6,
+    #[cfg(target_arch = "x86_64")]
+    c::SYS_select,
 ];
 
 /// Files that are brought to or from a device.
@@ -152,6 +172,9 @@ pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
         (BUFFER, shared::KIND_BUFFER),
         (VECTOR, shared::KIND_VECTOR),
         (MESSAGE, shared::KIND_MESSAGE),
+        (THIRD, shared::POLL_THIRD),
+        (FIFTH, shared::POLL_FIFTH),
+        (POINTS, shared::POLL_POINTS),
     ] {
         for &nr in calls {
             if let Some(entry) = kinds.get_mut(nr as usize) {

@@ -21,7 +21,8 @@ enum sl_kind {
 	/* the thread leaves its CPU; detail: why, enum ts_cause; since: the futex that it waits for,
 	 * or for how long it waits for sockets at the most, in ns, 0: not known; length: enum sl_wait */
 	SL_BLOCK = 5,
-	SL_RUN = 6,  /* and has one again; since: its wake-up, detail: as when it left */
+	/* and has one again; since: its wake-up, detail: as when it left, length: 1 if a timer woke it */
+	SL_RUN = 6,
 	SL_WAKE = 7, /* wakes the thread `length`, which waits; detail: enum ts_cause */
 	/* the request that was just received here belongs to a trace; extra: SL_TRACE_BYTES of its
 	 * traceparent header's value */

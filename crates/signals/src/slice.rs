@@ -153,7 +153,7 @@ pub struct Slice {
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// Bytes, the thread that was woken, or the stream.
+    /// Bytes, the thread that was woken, or the stream. Run: 1 if a timer woke the thread.
     pub length: u32,
     /// Which one of its thread's entries this is.
     pub number: u32,

@@ -99,7 +99,7 @@ static __always_inline __u16 releaser(const struct thread *t)
 	struct pt_regs___task *regs;
 	long nr;
 
-	if (!current->pid)
+	if (!current->pid || this_cpu()->timer)
 		return WHO_INTERRUPT;
 	if (this_cpu()->map)
 		return this_cpu()->depth ? WHO_INTERRUPT : number_of_task(current, t->turn.waits);
@@ -130,7 +130,7 @@ static __always_inline __u8 kind_of_call(struct task_struct *task)
 static __always_inline __u16 waker(struct task_struct *p, bool data)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
-	__u8 kind = current->pid ? kind_of_call(current) : 0;
+	__u8 kind = current->pid && !this_cpu()->timer ? kind_of_call(current) : 0;
 
 	if (kind & KIND_WAKES)
 		return number_of_thread(current);

@@ -72,7 +72,7 @@ enum syscall_kind {
 	KIND_NETWORK,
 	KIND_IO,
 	KIND_FILE, /* the file behind its first argument decides */
-	KIND_POLL, /* as KIND_NETWORK; its fourth argument is the longest time, in ms */
+	KIND_POLL, /* as KIND_NETWORK; its fourth argument is the longest time, in ms: see POLL_… */
 };
 #define KIND_MASK 0x07
 #define KIND_FREES 0x08 /* the call may wake a thread that waits for room, or for its turn */
@@ -80,6 +80,10 @@ enum syscall_kind {
 #define KIND_BUFFER 0x10
 #define KIND_VECTOR 0x20
 #define KIND_MESSAGE 0x40
+/* The same bits of a KIND_POLL: the longest time is the third or the fifth argument, */
+#define POLL_THIRD 0x10
+#define POLL_FIFTH 0x20
+#define POLL_POINTS 0x40 /* and points to a struct timespec; both: to a struct timeval */
 #define KIND_WAKES 0x80 /* the call may wake a thread that waits for a message or a signal */
 
 /* What user space decides before loading. Probabilities are of 2^32. */

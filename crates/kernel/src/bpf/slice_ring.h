@@ -74,7 +74,8 @@ struct slice_thread {
 	__u32 number;  /* entries so far */
 	__u32 blocked; /* the cause for which it waits, plus one; 0: it does not */
 	__u64 woken;   /* when that wait ended; 0: it goes on */
-	__u32 shares;  /* of the entry that is written now */
+	__u32 by_timer; /* and a timer has ended it */
+	__u32 shares;	/* of the entry that is written now */
 	__u32 causes;
 	__u64 received;	 /* the socket whose latest receive nobody was seen to decrypt; 0: none */
 	__u64 ssl;	 /* in SSL_read or SSL_write: its object, */
@@ -112,7 +113,7 @@ static __always_inline struct slice_thread *slice_thread_at(__u32 map, __u32 slo
 		s->pid = 0;
 		s->number = 0;
 		s->blocked = 0;
-		s->woken = 0;
+		s->woken = s->by_timer = 0;
 		s->received = s->plain = s->walk.given = 0;
 		read_meter(&s->seen, m);
 	}

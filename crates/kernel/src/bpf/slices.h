@@ -27,7 +27,47 @@ static __always_inline struct slice_cpu *this_slice_cpu(void)
 	return &slice_cpus[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
 }
 
+/* A timer that runs out wakes those who wait for it at once: in a sleep, in a call that takes so long
+ * at the most, and for a timerfd. */
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_timer_entry)
+{
+	this_cpu()->timer = 1;
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(on_timer_exit)
+{
+	this_cpu()->timer = 0;
+	return 0;
+}
+
+#define NS_PER_US 1000
 #define NS_PER_MS 1000000
+#define NS_PER_S 1000000000ll
+#define LONGEST_S (1 << 30)
+
+/* For how long a thread in such a call waits at the most, in ns; 0: without a limit, or not known. */
+static __always_inline __u64 longest_wait(struct pt_regs___task *regs, __u8 kind)
+{
+	__u64 limit = SYSCALL_ARG3(regs);
+	__s64 time[2];
+
+	if (kind & POLL_FIFTH)
+		limit = SYSCALL_ARG4(regs);
+	else if (kind & POLL_THIRD)
+		limit = SYSCALL_ARG2(regs);
+	if (!(kind & POLL_POINTS))
+		return (__s32)limit > 0 ? (__u64)(__u32)limit * NS_PER_MS : 0;
+	if (!limit || bpf_probe_read_user(time, sizeof(time), (void *)limit))
+		return 0;
+	if (time[0] < 0 || time[0] > LONGEST_S || time[1] < 0 || time[1] >= NS_PER_S)
+		return 0;
+	if (kind & POLL_FIFTH && kind & POLL_THIRD)
+		time[1] *= NS_PER_US;
+	return time[0] * NS_PER_S + time[1];
+}
 
 /* What says more of a wait than its cause: where a lock lies, whether the thread waits in a call that
  * sends or receives, and for how long at the most. */
@@ -44,9 +84,7 @@ static __always_inline void describe_wait(struct task_struct *prev, struct sl_en
 	if (e->detail == TS_LOCK && (kind & KIND_MASK) == KIND_LOCK) {
 		e->since = SYSCALL_ARG0(regs);
 	} else if (e->detail == TS_NETWORK && (kind & KIND_MASK) == KIND_POLL) {
-		__s32 ms = (__s32)SYSCALL_ARG3(regs);
-
-		e->since = ms > 0 ? (__u64)ms * NS_PER_MS : 0;
+		e->since = longest_wait(regs, kind);
 	} else if (e->detail == TS_NETWORK) {
 		e->length = kind & KIND_WAKES ? SL_SENDS : kind & receives ? SL_RECEIVES : 0;
 	}
@@ -71,7 +109,7 @@ static __always_inline void slice_blocks(struct task_struct *prev)
 	if (e.detail == TS_LOCK || e.detail == TS_NETWORK)
 		describe_wait(prev, &e);
 	s->blocked = e.detail + 1;
-	s->woken = 0;
+	s->woken = s->by_timer = 0;
 	write_entry(&e, s, m, NULL);
 }
 
@@ -95,6 +133,7 @@ static __always_inline void slice_runs(struct task_struct *next)
 		s->pid = shown_pid(next);
 	e.at = cpu->in;
 	e.since = s->woken;
+	e.length = s->by_timer;
 	e.detail = s->blocked - 1;
 	s->blocked = 0;
 	write_entry(&e, s, m, NULL);
@@ -158,6 +197,7 @@ int BPF_PROG(on_slice_waking, struct task_struct *p)
 	if (!s || !s->blocked || s->woken)
 		return 0;
 	s->woken = m->since_ns;
+	s->by_timer = this_cpu()->timer;
 	cause = s->blocked - 1;
 	if (data == this_cpu()->depth + 1)
 		return 0;

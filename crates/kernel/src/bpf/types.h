@@ -185,6 +185,7 @@ struct bpf_iter__bpf_sk_storage_map {
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs___task {
 	unsigned long r10;
+	unsigned long r8;
 	unsigned long di;
 	unsigned long si;
 	unsigned long dx;
@@ -198,6 +199,7 @@ struct pt_regs___task {
 #define SYSCALL_ARG1(regs) ((regs)->si)
 #define SYSCALL_ARG2(regs) ((regs)->dx)
 #define SYSCALL_ARG3(regs) ((regs)->r10)
+#define SYSCALL_ARG4(regs) ((regs)->r8)
 #define USER_IP(regs) ((regs)->ip)
 #define USER_SP(regs) ((regs)->sp)
 #define USER_FP(regs) ((regs)->bp)
@@ -215,6 +217,7 @@ struct pt_regs___task {
 #define SYSCALL_ARG1(regs) ((regs)->regs[1])
 #define SYSCALL_ARG2(regs) ((regs)->regs[2])
 #define SYSCALL_ARG3(regs) ((regs)->regs[3])
+#define SYSCALL_ARG4(regs) ((regs)->regs[4])
 #define USER_IP(regs) ((regs)->pc)
 #define USER_SP(regs) ((regs)->sp)
 #define USER_FP(regs) ((regs)->regs[29])

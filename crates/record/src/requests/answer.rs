@@ -214,7 +214,7 @@ impl Requests {
         if self.works.woken_for(owner) == Some(work) {
             thread.let_go();
         }
-        let goes_on = self.keep_held(thread, work, None);
+        let goes_on = self.keep_held(thread, work, thread.timer);
         if goes_on && let Some(of) = self.works.get_mut(owner) {
             of.hint = None;
         }

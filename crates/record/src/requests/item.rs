@@ -15,22 +15,12 @@ pub(super) struct Segment {
     pub(super) shares: Shares,
 }
 
-/// Whether an interrupt ended this wait: for sockets, or a sleep.
-fn by_interrupt(share: &Share) -> bool {
-    let waits = [abi::TS_NETWORK, abi::TS_SLEEP].contains(&u32::from(share.cause));
-    waits && share.who == BY_INTERRUPT
-}
-
 impl Segment {
-    /// Whether an interrupt ended its thread's wait: a timer's, or one that made room in a socket.
-    pub(super) fn ends_by_interrupt(&self) -> bool {
-        self.shares.iter().any(by_interrupt)
-    }
-
-    /// The same as a sleep: it waited for a timer, and for no socket.
+    /// The same as a sleep: it waited for a timer, and what came in on sockets was for others.
     pub(super) fn into_sleep(mut self) -> Self {
-        for share in self.shares.iter_mut().filter(|share| by_interrupt(share)) {
-            share.cause = abi::TS_SLEEP as u8;
+        let is_network = |share: &&mut Share| u32::from(share.cause) == abi::TS_NETWORK;
+        for share in self.shares.iter_mut().filter(is_network) {
+            (share.cause, share.who) = (abi::TS_SLEEP as u8, BY_INTERRUPT);
         }
         self
     }

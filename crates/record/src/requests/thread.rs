@@ -21,8 +21,6 @@ const SOON_NS: u64 = 100_000;
 const ROUNDED_NS: u64 = 1_000_000;
 /// A busy loop looks at its timers at least this often. What it goes on with later has another reason.
 const LOOKS_EVERY_NS: u64 = 5_000_000;
-/// Between a system call's begin and the moment when its thread leaves the CPU.
-const LEAVES_WITHIN_NS: u64 = 100_000;
 
 /// The most waits, and times in between, of which a thread has yet to show for what they were.
 const MOST_HELD: usize = 64;
@@ -49,8 +47,6 @@ pub(super) struct Wait {
     pub(super) sends: bool,
     /// In a call that receives from one socket.
     pub(super) receives: bool,
-    /// The longest time, in ns, that it said; 0: none that is known.
-    pub(super) most: u64,
 }
 
 /// When a timer runs out, as its thread has said.
@@ -383,18 +379,6 @@ impl Wait {
         woken.saturating_sub(self.since) > LONG_WAIT_NS
     }
 
-    /// Whether a timer ended it: a wait for sockets took as long as it was to take at the most, and a long
-    /// sleep waits for nothing else.
-    pub(super) fn ends_by_timer(&self, ended: &Segment, woken: u64) -> bool {
-        let lasts = match u32::from(self.cause) {
-            abi::TS_NETWORK => {
-                self.most != 0 && woken + LEAVES_WITHIN_NS >= self.since.saturating_add(self.most)
-            }
-            _ => self.is_long(woken),
-        };
-        lasts && ended.ends_by_interrupt()
-    }
-
     /// Some kernels do not report every switch. `next` is the thread's next entry after a switch to it
     /// that was not reported, with the causes of the wait and of what followed: the entry that is
     /// missing, and `next` without the wait.
@@ -414,6 +398,7 @@ impl Wait {
         let run = Slice {
             at: (self.since + waited).min(next.at),
             since: woken.min(next.at),
+            length: 0,
             act: Act::Run(self.cause),
             shares,
             ..next.clone()

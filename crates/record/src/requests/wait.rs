@@ -45,7 +45,6 @@ impl Requests {
             since: slice.at,
             cause,
             futex,
-            most,
             sends: slice.length == SENDS,
             receives: slice.length == RECEIVES,
         });
@@ -140,7 +139,10 @@ impl Requests {
                     None => waited.receives || !is_network,
                 };
                 let is_free = thread.owner.is_none() && !asks;
-                let by_timer = is_free && waited.ends_by_timer(&wait, woken);
+                let timed_out = slice.length != 0;
+                // A thread that looks for work now and then has not waited for a timer.
+                let may_look = !is_network && !waited.is_long(woken);
+                let by_timer = is_free && timed_out && !may_look;
                 if by_timer || !in_between {
                     thread.end_wait(by_timer.then_some(woken));
                 }
@@ -148,7 +150,8 @@ impl Requests {
                     thread.busy_since = woken;
                 }
                 thread.unproven = thread.owner.is_some();
-                if thread.unproven || waited.is_long(woken) {
+                // A wait for something to do does not end by itself.
+                if thread.unproven || (waited.is_long(woken) && !timed_out) {
                     thread.vote_idle_at(waited.futex);
                 }
                 let woke = since_waking(&wait, woken);

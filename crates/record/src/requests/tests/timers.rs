@@ -4,7 +4,7 @@ use tailscope_kernel::BY_INTERRUPT;
 use tailscope_signals::abi;
 use tailscope_signals::slice::{Act, Role, Share, Shares};
 
-use super::{NETWORK, Script, parts};
+use super::{LOCK, NETWORK, Script, parts};
 
 const SLEEP: usize = abi::TS_SLEEP as usize;
 const TO_CLIENT: Act = Act::Send(Role::Server);
@@ -13,16 +13,22 @@ const FROM_CLIENT: Act = Act::Receive(Role::Server);
 impl Script {
     /// A wait for sockets since then, which a timer ends.
     fn timer(&mut self, since: u64, at: u64, tid: u32) -> &mut Self {
-        self.interrupted(since, at, tid, at - since)
+        self.entry(since, tid, Act::Block(NETWORK), |_| {})
+            .interrupt(since, at, tid, true)
     }
 
-    /// The same which was to last at most that long, and which an interrupt ends.
+    /// The same which was to last at most that long, and which another interrupt ends.
     fn interrupted(&mut self, since: u64, at: u64, tid: u32, most: u64) -> &mut Self {
         self.entry(since, tid, Act::Block(NETWORK), |slice| {
             slice.since = most * 1000
         })
-        .entry(at, tid, Act::Run(NETWORK), |slice| {
+        .interrupt(since, at, tid, false)
+    }
+
+    fn interrupt(&mut self, since: u64, at: u64, tid: u32, by_timer: bool) -> &mut Self {
+        self.entry(at, tid, Act::Run(NETWORK), |slice| {
             slice.since = at * 1000;
+            slice.length = by_timer.into();
             slice.shares = Shares::from_iter([Share {
                 cause: NETWORK,
                 who: BY_INTERRUPT,
@@ -101,6 +107,69 @@ fn the_wait_for_a_timer_goes_on_while_the_loop_does_something_else() {
     let mut script = answers_another();
     script.timer(560, 1000, 1).on(1050, 1, TO_CLIENT, 5, 0);
     assert_eq!(found(&mut script), [1000 - 120, 0, 0]);
+}
+
+#[test]
+fn a_loop_that_wakes_a_helper_after_the_timer_has_waited_for_it() {
+    let mut script = begun();
+    script
+        .block(1, 2, LOCK)
+        .timer(120, 1000, 1)
+        .wake(1010, 1, 2)
+        .run(1020, 2, LOCK, 1010)
+        .on(1050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script), [880, 0, 0]);
+}
+
+#[test]
+fn a_timer_ends_a_wait_that_others_have_interrupted() {
+    let mut script = begun();
+    script
+        .block(120, 1, NETWORK)
+        .run_with(400, 1, NETWORK, 280) // for a client of which another thread has received
+        .timer(410, 1000, 1)
+        .on(1050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(found(&mut script), [870, 0, 0]);
+}
+
+#[test]
+fn a_worker_that_was_seen_to_sleep_first_waits_for_work_elsewhere() {
+    let (sleep, idle) = (0x9000, 0x1000);
+    let mut script = Script::default();
+    for begin in [0, 20_000, 40_000] {
+        script
+            .block(begin + 1, 1, NETWORK)
+            .run(begin + 100, 1, NETWORK, begin + 100)
+            .on(begin + 110, 1, FROM_CLIENT, 5, begin + 100)
+            .wake(begin + 120, 1, 2)
+            .block(begin + 130, 1, NETWORK);
+        if begin > 0 {
+            script.run(begin + 140, 2, LOCK, begin + 120); // its first wait began before
+        }
+        script
+            .entry(begin + 200, 2, Act::Block(LOCK), |slice| {
+                slice.since = sleep
+            })
+            .entry(begin + 5200, 2, Act::Run(LOCK), |slice| {
+                (slice.since, slice.length) = ((begin + 5190) * 1000, 1);
+                slice.shares = Shares::from_iter([Share {
+                    cause: SLEEP as u8,
+                    who: BY_INTERRUPT,
+                    n: 1,
+                    ns: 4_990_000,
+                }]);
+            })
+            .entry(begin + 5250, 2, Act::Wake(NETWORK), |slice| {
+                slice.length = 1
+            })
+            .run_with(begin + 5260, 1, NETWORK, 5130)
+            .entry(begin + 5270, 2, Act::Block(LOCK), |slice| {
+                slice.since = idle
+            })
+            .on(begin + 5300, 1, TO_CLIENT, 5, 0);
+    }
+    let last = &script.finish()[2];
+    assert_eq!(last.row.ns[SLEEP] / 1000, 4990);
 }
 
 #[test]
