@@ -3,8 +3,8 @@
     offloadserver.py PORT
 
 A thread sleeps WAIT_S for paths that end with `sleep`, and does nothing for others. For paths that
-end with `timer` the loop itself sets one, and for those that end with `timerfd` it waits for a timer
-of the kernel's as it waits for sockets.
+end with `timer` the loop itself sets one. For those that end with `timerfd` it waits for one of the
+kernel's as it waits for sockets.
 """
 
 import asyncio

@@ -149,7 +149,7 @@ struct cpu {
 	__u64 served_until; /* as in its storage */
 	__u64 changed;	    /* of socket_state.h: the socket that its first program took */
 	int changed_to;
-	int turn; /* a timeout ended a wait of the thread for its turn, and nobody is blamed yet */
+	int turn;  /* a timeout ended a wait of the thread for its turn, and nobody is blamed yet */
 	int timer; /* a timer runs out here now: whom it wakes waited for that (slices.h) */
 } __attribute__((aligned(64)));
 

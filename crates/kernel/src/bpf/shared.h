@@ -84,7 +84,7 @@ enum syscall_kind {
 #define POLL_THIRD 0x10
 #define POLL_FIFTH 0x20
 #define POLL_POINTS 0x40 /* and points to a struct timespec; both: to a struct timeval */
-#define KIND_WAKES 0x80 /* the call may wake a thread that waits for a message or a signal */
+#define KIND_WAKES 0x80	 /* the call may wake a thread that waits for a message or a signal */
 
 /* What user space decides before loading. Probabilities are of 2^32. */
 struct config {

@@ -71,9 +71,9 @@ struct frames {
 struct slice_thread {
 	__u32 tid; /* whose: a slot is used again */
 	__u32 pid;
-	__u32 number;  /* entries so far */
-	__u32 blocked; /* the cause for which it waits, plus one; 0: it does not */
-	__u64 woken;   /* when that wait ended; 0: it goes on */
+	__u32 number;	/* entries so far */
+	__u32 blocked;	/* the cause for which it waits, plus one; 0: it does not */
+	__u64 woken;	/* when that wait ended; 0: it goes on */
 	__u32 by_timer; /* and a timer has ended it */
 	__u32 shares;	/* of the entry that is written now */
 	__u32 causes;

@@ -247,6 +247,7 @@ impl Works {
     /// The request ends: what was handed over of it and has shown nothing else is its own, unless
     /// some thread has shown that it was the one.
     pub(super) fn take_back(&mut self, id: WorkId) {
+        self.take_what_led_here(id);
         let Some(work) = self.get_mut(id) else { return };
         let (parts, taken) = (std::mem::take(&mut work.handed), work.taken);
         for part in parts {
@@ -261,7 +262,11 @@ impl Works {
                 self.merge(part, id);
             }
         }
-        // Who handed it over worked for it, or by now has shown that it worked for another.
+    }
+
+    /// Who handed over what has become part of this worked for it, or by now has shown that it worked for
+    /// another. It comes before what was handed over: that takes the same parts.
+    fn take_what_led_here(&mut self, id: WorkId) {
         while let Some(over) = self.get_mut(id).and_then(|work| work.over.pop()) {
             let of = self.root(over).and_then(|over| self.works.get(&over));
             if of.is_some_and(|of| of.request.is_none() && of.is_left && !of.proven) {

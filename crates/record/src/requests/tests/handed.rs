@@ -362,3 +362,31 @@ fn of_two_helpers_the_one_that_is_done_first_makes_no_difference() {
     let finished = script.finish();
     assert_eq!(finished[0].row.ns[abi::TS_PREEMPTED as usize], 400_000);
 }
+
+#[test]
+fn a_worker_waits_where_it_idles_for_threads_that_take_an_answer_for_it() {
+    let (worker_at, helper_at) = (0x1000, 0x2000);
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .entry(2, 2, Act::Block(LOCK), |slice| slice.since = worker_at)
+        .block(3, 3, NETWORK)
+        .entry(4, 4, Act::Block(LOCK), |slice| slice.since = helper_at)
+        .run(100, 1, NETWORK, 100)
+        .on(110, 1, Act::Receive(Role::Server), 5, 100)
+        .wake(120, 1, 2)
+        .run(140, 2, LOCK, 120)
+        .block(180, 1, NETWORK)
+        .on(1200, 2, Act::Send(Role::Client), 9, 0)
+        .entry(1250, 2, Act::Block(LOCK), |slice| slice.since = worker_at)
+        .run(6200, 3, NETWORK, 6200)
+        .on(6250, 3, Act::Receive(Role::Client), 9, 6200)
+        .wake(6300, 3, 4)
+        .run(6310, 4, LOCK, 6300)
+        .block(6330, 3, NETWORK)
+        .wake(6450, 4, 2)
+        .entry(6480, 4, Act::Block(LOCK), |slice| slice.since = helper_at)
+        .run(6500, 2, LOCK, 6450)
+        .on(6700, 2, Act::Send(Role::Server), 5, 0);
+    assert_eq!(parts(&script.finish()[0]), [6600, 0, 6200 - 1250, 0]);
+}
