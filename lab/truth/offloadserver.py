@@ -1,6 +1,8 @@
 """An HTTP server on one event loop that has threads do its work (asyncio.to_thread).
 
-    offloadserver.py PORT
+    offloadserver.py PORT [select|poll]
+
+The second word is how the loop waits, instead of by epoll.
 
 A thread sleeps WAIT_S for paths that end with `sleep`, and does nothing for others. For paths that
 end with `timer` the loop itself sets one. For those that end with `timerfd` it waits for one of the
@@ -10,6 +12,7 @@ kernel's as it waits for sockets.
 import asyncio
 import ctypes
 import os
+import selectors
 import struct
 import sys
 import time
@@ -57,4 +60,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    kinds = {"select": selectors.SelectSelector, "poll": selectors.PollSelector}
+    kind = kinds.get(sys.argv[2]) if sys.argv[2:] else selectors.DefaultSelector
+    asyncio.SelectorEventLoop(kind()).run_until_complete(main())

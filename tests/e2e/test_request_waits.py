@@ -121,21 +121,28 @@ def ask_until(stop: threading.Event, port: int, pause_s: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "pause_s", "least"),
+    ("path", "pause_s", "least", "waits"),
     [
         # Now and then the loop sees a result before any thread has told it of one.
-        ("/sleep", 0.001, 0.8),
+        ("/sleep", 0.001, 0.8, ()),
         # And a timer that has run out while the loop did something else.
-        ("/timer", 0.01, 0.6),
+        ("/timer", 0.01, 0.6, ()),
+        ("/timer", 0.01, 0.6, ("select",)),
+        ("/timer", 0.01, 0.6, ("poll",)),
         # Of this kind only those that end a wait of the loop are seen.
-        ("/timerfd", 0.01, 0.6),
+        ("/timerfd", 0.01, 0.6, ()),
     ],
 )
 def test_a_request_sleeps_while_its_loop_works_for_others(
-    path: str, pause_s: float, least: float, record: Callable[..., Recorder], folder: Path
+    path: str,
+    pause_s: float,
+    least: float,
+    waits: tuple[str, ...],
+    record: Callable[..., Recorder],
+    folder: Path,
 ) -> None:
     port, stop = free_port(), threading.Event()
-    with Started([*favoured(), sys.executable, OFFLOADS, port]) as server:
+    with Started([*favoured(), sys.executable, OFFLOADS, port, *waits]) as server:
         until(lambda: answers(port) or not server.runs, "the server serves its port")
         assert server.runs, server.wait()
         others = [threading.Thread(target=ask_until, args=(stop, port, pause_s)) for _ in range(3)]

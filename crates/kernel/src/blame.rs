@@ -100,6 +100,12 @@ impl<'k> Names<'k> {
     }
 }
 
+/// Whether the number is a thread's.
+#[must_use]
+pub fn is_thread(who: u16) -> bool {
+    who == OTHER || (THREAD..IRQ).contains(&who)
+}
+
 /// `process/thread`, or one of them if they are the same.
 fn thread_name(thread: &str, process: &str) -> String {
     if thread == process || process.is_empty() {

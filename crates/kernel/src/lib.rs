@@ -59,7 +59,7 @@ mod watch;
 mod watch_error;
 mod watched;
 
-pub use blame::{BY_INTERRUPT, Names, softirq, vector};
+pub use blame::{BY_INTERRUPT, Names, is_thread, softirq, vector};
 pub use config::{Config, SocketSpans};
 pub use hook_list::{Hook, HookPlace};
 pub use load::{Ended, Kernel};

@@ -49,13 +49,14 @@ pub(crate) fn choose_socket_hooks(
     let connections = wanted && has_tracepoint(btf, "inet_sock_set_state");
     choose("socket_state", connections);
     choose("socket_state_rest", connections);
-    for name in [
-        "on_slice_switch",
-        "on_slice_waking",
-        "on_timer_entry",
-        "on_timer_exit",
-    ] {
+    for name in ["on_slice_switch", "on_slice_waking"] {
         autoload(open, name, slices);
+    }
+    // Without these, waits for timers count as before the timer ran out: for sockets, or `unknown`.
+    let timers = ["entry", "exit"].map(|of| format!("hrtimer_expire_{of}"));
+    let timers = timers.iter().all(|name| has_tracepoint(btf, name));
+    for name in ["on_timer_entry", "on_timer_exit"] {
+        autoload(open, name, slices && timers);
     }
 
     if wanted {

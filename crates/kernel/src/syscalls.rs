@@ -21,8 +21,8 @@ const NETWORK: &[i64] = &[
     c::SYS_sendmmsg,
 ];
 
-/// Waiting for any of several sockets. The longest time is the fourth argument, in ms; or the third,
-/// or the fifth, and that argument may point to the time.
+/// Waiting for any of several sockets. The longest time is the fourth argument, in ms, unless one of the
+/// lists below says otherwise.
 const POLL: &[i64] = &[
     c::SYS_epoll_pwait,
     c::SYS_epoll_pwait2,
@@ -40,7 +40,7 @@ const THIRD: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     c::SYS_poll,
     #[cfg(target_arch = "x86_64")]
-    c::SYS_select, // and the fifth: see `POLL_POINTS`
+    c::SYS_select, // THIRD and FIFTH together mean a struct timeval
 ];
 const FIFTH: &[i64] = &[
     c::SYS_pselect6,
@@ -196,6 +196,30 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn where_the_longest_time_of_a_wait_is() {
+        let kinds = kinds();
+        let of = |nr: i64| u32::from(kinds[nr as usize]);
+        let poll = shared::KIND_POLL;
+        let (third, fifth, points) = (shared::POLL_THIRD, shared::POLL_FIFTH, shared::POLL_POINTS);
+        assert_eq!(of(c::SYS_epoll_pwait), poll);
+        assert_eq!(of(c::SYS_epoll_pwait2), poll | points);
+        assert_eq!(of(c::SYS_ppoll), poll | third | points);
+        assert_eq!(of(c::SYS_pselect6), poll | fifth | points);
+        #[cfg(target_arch = "x86_64")]
+        {
+            assert_eq!(of(c::SYS_epoll_wait), poll);
+            assert_eq!(of(c::SYS_poll), poll | third);
+            assert_eq!(of(c::SYS_select), poll | third | fifth | points);
+        }
+    }
+
+    #[test]
+    fn the_bits_of_two_kinds_do_not_meet() {
+        let others = [BUFFER, VECTOR, MESSAGE].concat();
+        assert!(POLL.iter().all(|nr| !others.contains(nr)));
     }
 
     #[test]

@@ -87,9 +87,9 @@ static __always_inline __u32 cause_of_block(struct task_struct *task, struct thr
 }
 
 /*
- * Who lets this thread go on, which waits for a lock. A timer's interrupt can wake it too. On a CPU
- * with a watched thread, the shadow stack shows an interrupt. On others nothing does (some kernels do
- * not export their own count), so there a waker counts if it is in a system call for locks, or
+ * Who lets this thread go on, which waits for a lock. A timer's interrupt can wake it too: where slices
+ * are recorded, `timer` shows that. On a CPU with a watched thread, the shadow stack shows an
+ * interrupt. On others nothing does (some kernels do not export their own count), so there a waker counts if it is in a system call for locks, or
  * releases a lock of the kernel, which has no timeouts; and one that ends, for which others wait
  * (pthread_join).
  */
@@ -228,7 +228,7 @@ static __always_inline void charge_block(struct task_struct *p, struct thread *t
 					 struct ts_meter *m, __u64 ns)
 {
 	struct cpu *cpu = this_cpu();
-	bool data = cpu->data == cpu->depth + 1;
+	bool data = !cpu->timer && cpu->data == cpu->depth + 1;
 
 	cpu->data = 0;
 	/* Each by its own: the cause is then a constant. */

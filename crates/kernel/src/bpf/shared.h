@@ -72,7 +72,7 @@ enum syscall_kind {
 	KIND_NETWORK,
 	KIND_IO,
 	KIND_FILE, /* the file behind its first argument decides */
-	KIND_POLL, /* as KIND_NETWORK; its fourth argument is the longest time, in ms: see POLL_… */
+	KIND_POLL, /* as KIND_NETWORK, for at most so long as POLL_… say */
 };
 #define KIND_MASK 0x07
 #define KIND_FREES 0x08 /* the call may wake a thread that waits for room, or for its turn */
@@ -80,10 +80,11 @@ enum syscall_kind {
 #define KIND_BUFFER 0x10
 #define KIND_VECTOR 0x20
 #define KIND_MESSAGE 0x40
-/* The same bits of a KIND_POLL: the longest time is the third or the fifth argument, */
+/* The same bits of a KIND_POLL. Its longest time is the fourth argument, in ms, unless these say
+ * otherwise. THIRD and FIFTH together: the fifth argument, a pointer to a struct timeval. */
 #define POLL_THIRD 0x10
 #define POLL_FIFTH 0x20
-#define POLL_POINTS 0x40 /* and points to a struct timespec; both: to a struct timeval */
+#define POLL_POINTS 0x40 /* it is a pointer to a struct timespec */
 #define KIND_WAKES 0x80	 /* the call may wake a thread that waits for a message or a signal */
 
 /* What user space decides before loading. Probabilities are of 2^32. */

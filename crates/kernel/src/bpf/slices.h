@@ -28,18 +28,18 @@ static __always_inline struct slice_cpu *this_slice_cpu(void)
 }
 
 /* A timer that runs out wakes those who wait for it at once: in a sleep, in a call that takes so long
- * at the most, and for a timerfd. */
-SEC("tp_btf/hrtimer_expire_entry")
-int BPF_PROG(on_timer_entry)
-{
-	this_cpu()->timer = 1;
-	return 0;
-}
-
+ * at the most, and for a timerfd. The end comes first here, as it is attached first. */
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(on_timer_exit)
 {
 	this_cpu()->timer = 0;
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_timer_entry)
+{
+	this_cpu()->timer = 1;
 	return 0;
 }
 
@@ -143,6 +143,8 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_slice_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
+	this_cpu()->timer =
+	    0; /* with PREEMPT_RT, its end may come after the thread that it wakes */
 	if (may_be_watched(prev->tgid))
 		slice_blocks(prev);
 	if (may_be_watched(next->tgid))

@@ -23,16 +23,23 @@
 /*
  * Whether this end opened the connection. The kernel marks a port that connect chose, so that
  * nobody else may bind it (net/ipv4/inet_hashtables.c, __inet_hash_connect). What accept gives has
- * the port of the listening socket, and not its lock (net/core/sock.c, sk_clone_lock). A connection
- * whose program bound port 0 before it connected looks like an accepted one here.
+ * the port of the listening socket, and not its lock (net/core/sock.c, sk_clone_lock).
+ *
+ * A program can also bind port 0 before it connects, as Tcl does. Such a socket has neither mark. What
+ * accept gives has the backlog of the listening socket, too. That may be 0, but hardly at a port that
+ * the kernel chooses by default.
  */
+#define CHOSEN_PORT 32768
+
 static __always_inline bool tcp_connected(struct sock *sk, struct tcp_sock *tcp)
 {
 	struct inet_bind_bucket *port = tcp->inet_conn.icsk_bind_hash;
 
 	if (port && port->fastreuse == -1)
 		return true;
-	return BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK;
+	if (BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK)
+		return true;
+	return !sk->sk_max_ack_backlog && sk->__sk_common.skc_num >= CHOSEN_PORT;
 }
 
 /* What keeps back the bytes that are not sent, as net/ipv4/tcp_output.c decides it. */

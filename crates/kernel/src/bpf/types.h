@@ -117,6 +117,7 @@ struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_protocol;
 	__u8 sk_userlocks : 4;
+	__u32 sk_max_ack_backlog;
 	struct {
 		int owned; /* by a task, in a system call */
 	} CORE sk_lock;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tailscope_kernel::BY_INTERRUPT;
+use tailscope_kernel::{BY_INTERRUPT, is_thread};
 use tailscope_signals::abi;
 use tailscope_signals::slice::{Share, Shares};
 
@@ -16,10 +16,12 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// The same as a sleep: it waited for a timer, and what came in on sockets was for others.
+    /// The same as a sleep: it waited for a timer, and what came in on sockets was for others. What a
+    /// thread let go on, as by a pipe, was no timer.
     pub(super) fn into_sleep(mut self) -> Self {
-        let is_network = |share: &&mut Share| u32::from(share.cause) == abi::TS_NETWORK;
-        for share in self.shares.iter_mut().filter(is_network) {
+        let is_it =
+            |share: &&mut Share| u32::from(share.cause) == abi::TS_NETWORK && !is_thread(share.who);
+        for share in self.shares.iter_mut().filter(is_it) {
             (share.cause, share.who) = (abi::TS_SLEEP as u8, BY_INTERRUPT);
         }
         self

@@ -169,9 +169,8 @@ impl Thread {
     /// Its wait for something to do has ended, by a timer at that moment if it was one.
     pub(super) fn end_wait(&mut self, timer: Option<u64>) {
         self.timer = timer;
-        if timer.is_some() {
-            self.due = None; // that one
-        }
+        let is_this = |due: &mut Due| timer.is_some_and(|timer| due.at <= timer + due.rounded);
+        self.due.take_if(is_this);
     }
 
     /// When a timer has let it go on with what it did so far: the end of its wait, or the moment when one
@@ -181,8 +180,8 @@ impl Thread {
         let has_just_run_out = |due: &mut Due| {
             due.at <= begun + due.rounded && begun <= due.at.saturating_add(LOOKS_EVERY_NS)
         };
-        let due = |thread: &mut Self| thread.due.take_if(has_just_run_out);
-        self.timer.or_else(|| Some(due(self)?.at.min(begun)))
+        let due = self.due.take_if(has_just_run_out);
+        due.map(|due| due.at.min(begun)).or(self.timer)
     }
 
     /// It has waited since.
@@ -262,6 +261,11 @@ impl Thread {
     /// Whether it leaves its requests to other threads.
     pub(super) fn only_receives(&self) -> bool {
         self.received >= LEAST_COUNTED && self.answered <= self.received / 16
+    }
+
+    /// Whether it has received requests.
+    pub(super) fn receives_requests(&self) -> bool {
+        self.received > 0
     }
 
     /// Whether it neither receives nor answers requests.

@@ -141,7 +141,8 @@ impl Requests {
                 let is_free = thread.owner.is_none() && !asks;
                 let timed_out = slice.length != 0;
                 // A thread that looks for work now and then has not waited for a timer.
-                let may_look = !is_network && !waited.is_long(woken);
+                let is_loop = is_network && thread.receives_requests();
+                let may_look = !is_loop && !waited.is_long(woken);
                 let by_timer = is_free && timed_out && !may_look;
                 if by_timer || !in_between {
                     thread.end_wait(by_timer.then_some(woken));
@@ -150,7 +151,7 @@ impl Requests {
                     thread.busy_since = woken;
                 }
                 thread.unproven = thread.owner.is_some();
-                // A wait for something to do does not end by itself.
+                // One that timed out may have been a sleep.
                 if thread.unproven || (waited.is_long(woken) && !timed_out) {
                     thread.vote_idle_at(waited.futex);
                 }

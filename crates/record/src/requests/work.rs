@@ -270,6 +270,7 @@ impl Works {
         while let Some(over) = self.get_mut(id).and_then(|work| work.over.pop()) {
             let of = self.root(over).and_then(|over| self.works.get(&over));
             if of.is_some_and(|of| of.request.is_none() && of.is_left && !of.proven) {
+                self.take_back(over);
                 if let Some(of) = self.get_mut(over) {
                     of.set_beside();
                 }

@@ -6,6 +6,8 @@ use tailscope_signals::slice::{Act, Role, Share, Shares};
 
 use super::{LOCK, NETWORK, Script, parts};
 
+/// The number of a thread to blame.
+const THREAD: u16 = 0x1000;
 const SLEEP: usize = abi::TS_SLEEP as usize;
 const TO_CLIENT: Act = Act::Send(Role::Server);
 const FROM_CLIENT: Act = Act::Receive(Role::Server);
@@ -13,8 +15,18 @@ const FROM_CLIENT: Act = Act::Receive(Role::Server);
 impl Script {
     /// A wait for sockets since then, which a timer ends.
     fn timer(&mut self, since: u64, at: u64, tid: u32) -> &mut Self {
-        self.entry(since, tid, Act::Block(NETWORK), |_| {})
-            .interrupt(since, at, tid, true)
+        self.entry(since, tid, Act::Block(NETWORK), |slice| {
+            slice.since = (at - since) * 1000
+        })
+        .interrupt(since, at, tid, true)
+    }
+
+    /// The same where the timer is not the wait's own, which would go on up to that time: a timerfd.
+    fn timerfd(&mut self, since: u64, at: u64, tid: u32, until: u64) -> &mut Self {
+        self.entry(since, tid, Act::Block(NETWORK), |slice| {
+            slice.since = (until - since) * 1000
+        })
+        .interrupt(since, at, tid, true)
     }
 
     /// The same which was to last at most that long, and which another interrupt ends.
@@ -170,6 +182,51 @@ fn a_worker_that_was_seen_to_sleep_first_waits_for_work_elsewhere() {
     }
     let last = &script.finish()[2];
     assert_eq!(last.row.ns[SLEEP] / 1000, 4990);
+}
+
+#[test]
+fn what_another_thread_ended_in_between_was_no_timer() {
+    let mut script = begun();
+    script
+        .block(120, 1, NETWORK)
+        .entry(400, 1, Act::Run(NETWORK), |slice| {
+            slice.since = 400_000;
+            slice.shares = Shares::from_iter([Share {
+                cause: NETWORK,
+                who: THREAD,
+                n: 1,
+                ns: 280_000, // a child has written into a pipe
+            }]);
+        })
+        .timer(410, 1000, 1)
+        .on(1050, 1, TO_CLIENT, 5, 0);
+    let first = &script.finish()[0];
+    assert_eq!(first.row.ns[usize::from(NETWORK)] / 1000, 280);
+    assert_eq!(first.row.ns[SLEEP] / 1000, 590);
+}
+
+#[test]
+fn another_timer_leaves_the_next_one_of_the_loop_due() {
+    let mut script = begun();
+    script
+        .timerfd(120, 500, 1, 2120)
+        .on(510, 1, FROM_CLIENT, 6, 505)
+        .on(2500, 1, TO_CLIENT, 6, 0)
+        .on(2550, 1, TO_CLIENT, 5, 0);
+    let first = &script.finish()[0];
+    assert_eq!(first.row.ns[SLEEP] / 1000, 2000);
+}
+
+#[test]
+fn a_timer_that_has_ended_a_wait_is_not_due_again() {
+    let mut script = begun();
+    script
+        .timer(120, 1000, 1)
+        .on(1010, 1, FROM_CLIENT, 6, 1005)
+        .on(1050, 1, TO_CLIENT, 5, 0)
+        .on(1100, 1, TO_CLIENT, 6, 0);
+    let finished = script.finish();
+    assert!(finished.iter().all(|of| of.row.ns[SLEEP] == 0));
 }
 
 #[test]
