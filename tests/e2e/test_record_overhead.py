@@ -75,7 +75,10 @@ def test_the_recorder_is_attached_for_a_part_of_the_time(
     ledger.check_books(folder / "ledger")
     found = about(folder / "ledger")
     assert found["rows"] == found["seen"] == ledger.count(folder / "ledger") > 100
-    assert not any(found["lost"].values()), found["lost"]
+    # A client that asks without a pause fills a ring where other programs keep the recorder from a CPU.
+    # That is counted. Phases lose nothing else.
+    lost = {name for name, count in found["lost"].items() if count}
+    assert lost <= {"slices", "incomplete"}, found["lost"]
     overhead = found["overhead"]
     # The interrupt may come when the next rest is over.
     assert overhead["phases"] in (2, 3), overhead

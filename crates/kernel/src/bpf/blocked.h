@@ -89,9 +89,9 @@ static __always_inline __u32 cause_of_block(struct task_struct *task, struct thr
 /*
  * Who lets this thread go on, which waits for a lock. A timer's interrupt can wake it too: where slices
  * are recorded, `timer` shows that. On a CPU with a watched thread, the shadow stack shows an
- * interrupt. On others nothing does (some kernels do not export their own count), so there a waker counts if it is in a system call for locks, or
- * releases a lock of the kernel, which has no timeouts; and one that ends, for which others wait
- * (pthread_join).
+ * interrupt. On others nothing does (some kernels do not export their own count), so there a waker
+ * counts if it is in a system call for locks, or releases a lock of the kernel, which has no timeouts;
+ * and one that ends, for which others wait (pthread_join).
  */
 static __always_inline __u16 releaser(const struct thread *t)
 {

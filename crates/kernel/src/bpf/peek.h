@@ -52,9 +52,9 @@ static __always_inline void find_places(struct places *p)
 
 	if (nr >= 0 && nr < SYSCALLS)
 		kind = config.syscall_kind[nr];
+	/* io_uring receives in any call, and the bits of this kind say something else. */
 	if ((kind & KIND_MASK) == KIND_POLL)
-		kind =
-		    0; /* io_uring receives in any call, and these bits say something else of it */
+		kind = 0;
 	barrier_var(at); /* the verifier wants each register's load apart from those of the stack */
 	barrier_var(pieces);
 	p->at = kind & KIND_BUFFER ? at : 0;

@@ -143,8 +143,8 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_slice_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
-	this_cpu()->timer =
-	    0; /* with PREEMPT_RT, its end may come after the thread that it wakes */
+	/* With PREEMPT_RT, a timer may end only after the thread that it wakes has run. */
+	this_cpu()->timer = 0;
 	if (may_be_watched(prev->tgid))
 		slice_blocks(prev);
 	if (may_be_watched(next->tgid))

@@ -7,6 +7,9 @@ use super::thread::Thread;
 use super::work::{Held, WorkId};
 use super::{DOUBTFUL_FROM_NS, Requests, link};
 
+/// A thread that answers so soon after another answer has done nothing but send it.
+const TOGETHER_NS: u64 = 20_000;
+
 impl Requests {
     /// A send on a socket that this process accepted: it answers the request that is open there.
     pub(super) fn answer(&mut self, thread: &mut Thread, slice: &Slice) {
@@ -114,6 +117,7 @@ impl Requests {
                 }
             }
             None => {
+                self.doubt_answers_together(thread, work);
                 let timer = match self.is_received_by(work, tid) {
                     true => thread.take_timer(),
                     false => thread.timer,
@@ -126,6 +130,28 @@ impl Requests {
         }
         self.deliver(thread, Some(work), at);
         thread.let_go();
+    }
+
+    /// The thread had received this request before it did what it answered another with just now, and has
+    /// done nothing since: some of that may have been for this one.
+    fn doubt_answers_together(&mut self, thread: &Thread, work: WorkId) {
+        let is_it = |of: WorkId| self.works.root(of) == Some(work);
+        let received = thread.pending.iter().find(|(of, _)| is_it(*of));
+        let Some((&(_, received), (other, from, to))) = received.zip(thread.latest()) else {
+            return;
+        };
+        if thread.after != Some(other) || thread.run_ns() >= TOGETHER_NS {
+            return;
+        }
+        let is_third =
+            to - from < TOGETHER_NS && self.works.get(other).is_some_and(|other| other.ambiguous);
+        if is_third || to.saturating_sub(from.max(received)) >= DOUBTFUL_FROM_NS {
+            for of in [other, work] {
+                if let Some(of) = self.works.get_mut(of) {
+                    of.ambiguous = true;
+                }
+            }
+        }
     }
 
     /// Whether this thread has received the request: an event loop answers what it receives.

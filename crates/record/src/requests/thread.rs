@@ -368,6 +368,11 @@ impl Thread {
         }
     }
 
+    /// For whom it worked last, and from when until when.
+    pub(super) fn latest(&self) -> Option<(WorkId, u64, u64)> {
+        self.recent.back().copied()
+    }
+
     /// For whom it worked most of that time, but for `but`.
     pub(super) fn busiest(&self, from: u64, to: u64, but: WorkId) -> Option<WorkId> {
         let overlap = |a: u64, b: u64| b.min(to).saturating_sub(a.max(from));

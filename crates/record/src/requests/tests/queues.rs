@@ -196,3 +196,21 @@ fn what_comes_before_a_new_connection_to_another_server_is_work() {
         .on(1000, 1, Act::Send(Role::Server), 5, 0);
     assert_eq!(parts(&script.finish()[0]), [900, 0, 499, 0]);
 }
+
+/// What a loop that receives three requests together has done for each is known if it answers each when
+/// it is done with it, and not if it answers all of them at the end.
+#[test]
+fn answers_that_are_sent_together_show_nothing_of_what_was_done_for_which() {
+    for (together, sends) in [(false, [500, 900, 1300]), (true, [1300, 1305, 1310])] {
+        let mut script = Script::default();
+        script.block(1, 1, NETWORK).run(100, 1, NETWORK, 100);
+        for (socket, at) in [(5, 110), (6, 112), (7, 114)] {
+            script.on(at, 1, Act::Receive(Role::Server), socket, 100);
+        }
+        for (socket, at) in (5..).zip(sends) {
+            script.on(at, 1, Act::Send(Role::Server), socket, 0);
+        }
+        let finished = script.finish();
+        assert!(finished.iter().all(|of| of.ambiguous == together));
+    }
+}
