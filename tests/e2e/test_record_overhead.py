@@ -75,7 +75,7 @@ def test_the_recorder_is_attached_for_a_part_of_the_time(
     ledger.check_books(folder / "ledger")
     found = about(folder / "ledger")
     assert found["rows"] == found["seen"] == ledger.count(folder / "ledger") > 100
-    # A client that asks without a pause fills a ring where other programs keep the recorder from a CPU.
+    # A client that asks without a pause fills a ring where others keep the recorder from a CPU.
     # That is counted. Phases lose nothing else.
     lost = {name for name, count in found["lost"].items() if count}
     assert lost <= {"slices", "incomplete"}, found["lost"]
