@@ -7,8 +7,10 @@ use super::thread::Thread;
 use super::work::{Held, WorkId};
 use super::{DOUBTFUL_FROM_NS, Requests, link};
 
-/// A thread that answers so soon after another answer has done nothing but send it.
-const TOGETHER_NS: u64 = 20_000;
+/// A thread that answers so soon after another answer may have done nothing but send it,
+const TOGETHER_NS: u64 = 100_000;
+/// if that is so small a part of what it did before the other.
+const SMALL_PART: u64 = 8;
 
 impl Requests {
     /// A send on a socket that this process accepted: it answers the request that is open there.
@@ -140,12 +142,14 @@ impl Requests {
         let Some((&(_, received), (other, from, to))) = received.zip(thread.latest()) else {
             return;
         };
-        if thread.after != Some(other) || thread.run_ns() >= TOGETHER_NS {
+        let run = thread.run_ns();
+        if thread.after != Some(other) || run >= TOGETHER_NS {
             return;
         }
+        let before = to.saturating_sub(from.max(received));
         let is_third =
             to - from < TOGETHER_NS && self.works.get(other).is_some_and(|other| other.ambiguous);
-        if is_third || to.saturating_sub(from.max(received)) >= DOUBTFUL_FROM_NS {
+        if is_third || before >= DOUBTFUL_FROM_NS.max(run * SMALL_PART) {
             for of in [other, work] {
                 if let Some(of) = self.works.get_mut(of) {
                     of.ambiguous = true;
