@@ -7,6 +7,7 @@ recording has in the right cause is judged by `bench/known_waits.py`.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,21 +39,26 @@ class Known(Behind):
 
     connections: ClassVar = 8
     RATE: ClassVar = 100.0
-    #: The program's words, before the two ports.
-    words: tuple[object, ...] = ()
-
-    def start(self) -> None:
-        backend = self.start_backend()
-        self.process = self.run(*self.program(), self.port, backend)
-
-    def program(self) -> Sequence[object]:
-        """What starts the server."""
-        raise NotImplementedError
 
     def offer(self, path: str, seconds: float) -> None:
         """Requests of that kind alone."""
         self.rates = {path: self.RATE}  # type: ignore[misc]
         self.load(KEPT, seconds)
+
+
+class Program(Known):
+    """A program that takes its own port and the backend's."""
+
+    #: Words that it takes after these.
+    more: ClassVar[tuple[object, ...]] = ()
+
+    def start(self) -> None:
+        backend = self.start_backend()
+        self.process = self.run(*self.program(), self.port, backend, *self.more)
+
+    @abstractmethod
+    def program(self) -> Sequence[object]:
+        """What starts the server."""
 
 
 def compiled(name: str, source: str, *command: object) -> Path:
@@ -61,28 +67,28 @@ def compiled(name: str, source: str, *command: object) -> Path:
     return built.compiled(name, [RUNTIMES / source], [built.path(words[0]), *words[1:]], RUNTIMES)
 
 
-class Tcl(Known):
+class Tcl(Program):
     title = "Tcl"
 
     def program(self) -> Sequence[object]:
         return built.path("tclsh"), RUNTIMES / "server.tcl"
 
 
-class Twisted(Known):
+class Twisted(Program):
     title = "Twisted"
 
     def program(self) -> Sequence[object]:
         return "/usr/bin/python3", RUNTIMES / "twisted_server.py"
 
 
-class Gevent(Known):
+class Gevent(Program):
     title = "gevent"
 
     def program(self) -> Sequence[object]:
         return "/usr/bin/python3", RUNTIMES / "gevent_server.py"
 
 
-class Mojolicious(Known):
+class Mojolicious(Program):
     title = "Mojolicious"
     RATE: ClassVar = 40.0
 
@@ -90,7 +96,7 @@ class Mojolicious(Known):
         return built.path("perl"), RUNTIMES / "mojo.pl"
 
 
-class Select(Known):
+class Select(Program):
     title = "Perl, select"
     RATE: ClassVar = 40.0
 
@@ -98,7 +104,7 @@ class Select(Known):
         return built.path("perl"), RUNTIMES / "select.pl"
 
 
-class Nim(Known):
+class Nim(Program):
     title = "Nim"
 
     def program(self) -> Sequence[object]:
@@ -106,7 +112,7 @@ class Nim(Known):
         return (compiled("nimserver", "nimserver.nim", "nim", *options, "nimserver.nim"),)
 
 
-class Warp(Known):
+class Warp(Program):
     title = "Haskell, Warp"
 
     def program(self) -> Sequence[object]:
@@ -114,7 +120,7 @@ class Warp(Known):
         return (compiled("warp", "Warp.hs", "ghc", *options, "Warp.hs"),)
 
 
-class Libevent(Known):
+class Libevent(Program):
     title = "libevent"
 
     def program(self) -> Sequence[object]:
@@ -122,20 +128,18 @@ class Libevent(Known):
         return (compiled("libevent", "libevent.c", *command),)
 
 
-class Asio(Known):
+class Asio(Program):
     title = "Asio"
-    THREADS: ClassVar = 1
+    more: ClassVar = (1,)  # threads
 
-    def start(self) -> None:
-        backend = self.start_backend()
+    def program(self) -> Sequence[object]:
         command = ("c++", "-O1", "-std=c++17", "-pthread", "-o", "{out}", "asio.cpp")
-        program = compiled("asio", "asio.cpp", *command)
-        self.process = self.run(program, self.port, backend, self.THREADS)
+        return (compiled("asio", "asio.cpp", *command),)
 
 
 class AsioThreads(Asio):
     title = "Asio, four threads"
-    THREADS: ClassVar = 4
+    more: ClassVar = (4,)
 
 
 class NginxLua(Known):

@@ -58,6 +58,8 @@ def with_overhead(
     return lambda budget, *rest: record("--overhead", budget, "--span", "request", *rest)
 
 
+# Its client asks without a pause, so a recorder that has no CPU loses entries.
+@pytest.mark.measures
 def test_the_recorder_is_attached_for_a_part_of_the_time(
     with_overhead: Callable[..., Recorder], served: Started, folder: Path
 ) -> None:
@@ -75,10 +77,7 @@ def test_the_recorder_is_attached_for_a_part_of_the_time(
     ledger.check_books(folder / "ledger")
     found = about(folder / "ledger")
     assert found["rows"] == found["seen"] == ledger.count(folder / "ledger") > 100
-    # A client that asks without a pause fills a ring where others keep the recorder from a CPU.
-    # That is counted. Phases lose nothing else.
-    lost = {name for name, count in found["lost"].items() if count}
-    assert lost <= {"slices", "incomplete"}, found["lost"]
+    assert not any(found["lost"].values()), found["lost"]
     overhead = found["overhead"]
     # The interrupt may come when the next rest is over.
     assert overhead["phases"] in (2, 3), overhead

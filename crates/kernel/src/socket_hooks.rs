@@ -52,7 +52,7 @@ pub(crate) fn choose_socket_hooks(
     for name in ["on_slice_switch", "on_slice_waking"] {
         autoload(open, name, slices);
     }
-    // Without these, waits for timers count as before the timer ran out: for sockets, or `unknown`.
+    // Without these, a wait that a timer ends counts as one for sockets.
     let timers = ["entry", "exit"].map(|of| format!("hrtimer_expire_{of}"));
     let timers = timers.iter().all(|name| has_tracepoint(btf, name));
     for name in ["on_timer_entry", "on_timer_exit"] {
