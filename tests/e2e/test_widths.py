@@ -33,6 +33,25 @@ def test_doctor_fits(recordable: None, columns: int) -> None:
     assert "…" in said("doctor", locale="C.UTF-8").stdout.decode()
 
 
+def test_no_program_is_run_to_know_the_width(folder: Path) -> None:
+    helper, asked = folder / "tput", folder / "asked"
+    helper.write_text(f"#!/bin/sh\n: >{asked}\n")
+    helper.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment["PATH"] = f"{folder}:{environment['PATH']}"
+    # Without a terminal to ask: an agent under systemd has none.
+    done = subprocess.run(
+        [installed.tailscope(), "no-such-command"],
+        capture_output=True,
+        env=environment,
+        start_new_session=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr
+    assert not asked.exists()
+
+
 def test_the_observer_fits() -> None:
     done = said("observe", "--self-test")
     assert done.stdout.isascii()

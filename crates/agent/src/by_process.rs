@@ -104,12 +104,9 @@ impl ByProcess {
                 *self.known.entry(key).or_insert(named)
             }
         };
-        let row = SpanRow {
-            span: combination,
-            ..row.clone()
-        };
         let names = &self.names;
-        self.live.enter(&row, |span| Arc::clone(names.text(span)));
+        let text = || Arc::clone(names.text(combination));
+        self.live.enter(row, combination, text);
     }
 
     fn name(&mut self, pid: i32, span: &str) -> SpanName {

@@ -33,7 +33,7 @@ impl Console {
 
     fn of(is_terminal: bool) -> Self {
         // Only a terminal is asked: for anything else crossterm would run another program.
-        let columns = || size().ok().filter(|_| is_terminal).map(|(width, _)| width);
+        let columns = || is_terminal.then(size)?.ok().map(|(width, _)| width);
         let asked = env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
         let width = asked
             .filter(|width| *width > 0)

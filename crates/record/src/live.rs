@@ -57,12 +57,13 @@ pub struct Kind {
 }
 
 impl Live {
-    /// Enters a row. `name`: what its kind is called, asked when it comes for the first time.
-    pub fn enter(&mut self, row: &SpanRow, name: impl FnOnce(SpanName) -> Arc<str>) {
+    /// Enters a row as one of the spans of a name. `text`: what these are called, asked when the first
+    /// of them comes.
+    pub fn enter(&mut self, row: &SpanRow, name: SpanName, text: impl FnOnce() -> Arc<str>) {
         let user = self.user_of(row.pid as u32);
-        let kind = match self.by_name.get(&(user, row.span)) {
+        let kind = match self.by_name.get(&(user, name)) {
             Some(kind) => *kind,
-            None => self.adopt(user, row.span, || name(row.span)),
+            None => self.adopt(user, name, text),
         };
         self.kinds[usize::from(kind)].enter(row, self.now);
     }
@@ -280,12 +281,13 @@ mod tests {
 
         fn enter(&mut self, name: &str, wall_ns: i64, weight: f64) {
             let row = SpanRow {
-                span: self.names.intern(name),
                 wall_ns,
                 weight,
                 ..SpanRow::default()
             };
-            self.live.enter(&row, |span| self.names.text(span).clone());
+            let name = self.names.intern(name);
+            self.live
+                .enter(&row, name, || self.names.text(name).clone());
         }
     }
 

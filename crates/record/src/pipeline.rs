@@ -336,7 +336,7 @@ impl Batch<'_> {
             rows,
             ..
         } = &mut *self.pipeline;
-        live.enter(&span, |name| output.name(name));
+        live.enter(&span, span.span, || output.name(span.span));
         if let Some(tap) = tap {
             tap(&span, &output.name(span.span));
         }

@@ -49,13 +49,17 @@ impl<N: Copy> Server<N> {
         is_undecided: impl Fn(u32) -> bool,
     ) {
         // By now a process has mapped its libraries, and the SDK for Java has made its file in memory. If
-        // its program has the SDK, its first request is that one's, and most often there is no other.
+        // its program has the SDK, its first request is that one's, and most often there is no other: of a
+        // user whose processes come all the time, those are searched a second later with all others.
         let pids: BTreeMap<u32, u32> = new.iter().map(|new| (new.pid(), new.user())).collect();
         let now = Instant::now();
         for (pid, user) in pids.into_iter().filter(|(pid, _)| is_watched(*pid)) {
             let attached = program_of(pid).filter(|file| programs.is_attached(*file));
             let first = attached.filter(|_| !self.clients.contains_key(&pid));
-            let is_due = first.is_none_or(|file| self.connecting.is_due(pid, (file, user), now));
+            let is_due = first.is_none_or(|file| {
+                let is_rare = self.admission.is_whole(user, now);
+                is_rare && self.connecting.is_due(pid, (file, user), now)
+            });
             if is_due && !self.finder.search(pid, user) {
                 self.connecting.searched(pid, None, now);
             }
