@@ -8,6 +8,7 @@ in the same run. The verdicts are defined in `lab/thirdparty/verdict.py`.
     .venv/bin/python bench/any_server.py                           all servers, about ten minutes
     .venv/bin/python bench/any_server.py --only asyncio,go-mutex   some, nothing written
     .venv/bin/python bench/any_server.py --requests                by --span request
+    .venv/bin/python bench/any_server.py --requests --load wrk     under wrk or h2load
     .venv/bin/python bench/any_server.py --list                    which there are
 
 What it needs besides Debian's own test packages: scripts/setup --for-servers.
@@ -28,6 +29,7 @@ from thirdparty.built import Lacking
 from thirdparty.case import FRESH, KEPT, Case
 from thirdparty.measure import Cell, cell, path_ns
 from thirdparty.others import OTHERS
+from thirdparty.outside import GENERATORS
 from thirdparty.own import OWN
 from thirdparty.verdict import text
 
@@ -54,6 +56,7 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME,…", help="some servers; nothing is written")
     parser.add_argument("--list", action="store_true", help="print the servers' names")
     parser.add_argument("--requests", action="store_true", help="record with --span request")
+    parser.add_argument("--load", choices=list(GENERATORS), help="in the lab's generator's place")
     parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each cell")
     parser.add_argument("--ledgers", type=Path, help="keep the ledgers in this folder")
     parser.add_argument(
@@ -63,24 +66,30 @@ def main() -> None:
     if args.list:
         print("\n".join(f"{name:20} {case.title}" for name, case in CASES.items()))
         return
-    chosen = args.only.split(",") if args.only else list(CASES)
-    if unknown := set(chosen) - set(CASES):
+    generator = GENERATORS[args.load]() if args.load else None
+    # A case with a load of its own speaks another protocol.
+    known = [name for name in CASES if not generator or CASES[name].load is Case.load]
+    modes = generator.modes if generator else (KEPT, FRESH)
+    chosen = args.only.split(",") if args.only else known
+    if unknown := set(chosen) - set(known):
         sys.exit(f"there is no server {', '.join(sorted(unknown))}; --list shows which there are")
     if args.ledgers:
         args.ledgers.mkdir(parents=True, exist_ok=True)
     name, options = ("any_server", ONE_THREAD)
     if args.requests:
         name, options = "any_server_requests", REQUESTS
+    if args.load:
+        name += f"_{args.load}"
     result = Result(name, "What is recorded of servers that nobody prepared")
-    paths = {mode: path_ns(mode, args.seconds) for mode in (KEPT, FRESH)}
+    paths = {mode: path_ns(mode, args.seconds, generator) for mode in modes}
     told = ", ".join(f"{mode} {text(ns)}" for mode, ns in paths.items())
     print(f"network path: {told}", flush=True)
     cells, absent = [], []
     for name in chosen:
-        for mode in CASES[name].modes:
+        for mode in [mode for mode in CASES[name].modes if mode in modes]:
             try:
                 about = (args.seconds, paths[mode], args.ledgers, args.tailscope, options)
-                found = cell(CASES[name], mode, *about)
+                found = cell(CASES[name], mode, *about, generator)
             except (Lacking, ProofError) as error:
                 absent.append(f"{name}, {mode}: {error}")
                 print(absent[-1], flush=True)

@@ -86,16 +86,22 @@ def sum_up(reports: Mapping[str, dict]) -> Client:
                 f"the server answered {report['errors']} requests of {kind} with an error, "
                 f"and {report['unanswered']} not at all"
             )
-    whole = merged(report["served_buckets"] for report in reports.values())
     own = {kind: merged([report["served_buckets"]]) for kind, report in reports.items()}
-    several = own if len(own) > 1 else {}
+    lag = max((report["lag_ns"] or {"p99": 0})["p99"] for report in reports.values())
+    return summed(own, lag)
+
+
+def summed(latencies: Mapping[str, Mapping[float, float]], lag_ns: float = 0.0) -> Client:
+    """What clients saw, from the histogram of each kind of request."""
+    whole = merged(of.items() for of in latencies.values())
+    several = latencies if len(latencies) > 1 else {}
     return Client(
-        requests=sum(report["count"] for report in reports.values()),
+        requests=round(sum(whole.values())),
         p50_ns=quantile(whole, 0.5),
         p99_ns=quantile(whole, 0.99),
         least_ns=quantile(whole, 0.05),
         kinds={kind: (quantile(of, 0.5), quantile(of, 0.99)) for kind, of in several.items()},
-        lag_ns=max((report["lag_ns"] or {"p99": 0})["p99"] for report in reports.values()),
+        lag_ns=lag_ns,
     )
 
 

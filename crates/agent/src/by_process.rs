@@ -52,10 +52,10 @@ impl Shared {
     pub(crate) fn tap(&self, exporter: Option<&Exporter>) -> Tap {
         let mut export = exporter.and_then(Exporter::tap);
         let figures = self.clone();
-        Box::new(move |row, name| {
-            figures.lock().enter(row, name);
+        Box::new(move |row, user, name| {
+            figures.lock().enter(row, user, name);
             if let Some(export) = &mut export {
-                export(row, name);
+                export(row, user, name);
             }
         })
     }
@@ -92,7 +92,7 @@ impl ByProcess {
         self.live.advance(now);
     }
 
-    fn enter(&mut self, row: &SpanRow, name: &str) {
+    fn enter(&mut self, row: &SpanRow, user: u32, name: &str) {
         if !self.wanted {
             return;
         }
@@ -106,7 +106,7 @@ impl ByProcess {
         };
         let names = &self.names;
         let text = || Arc::clone(names.text(combination));
-        self.live.enter(row, combination, text);
+        self.live.enter(row, (user, combination), text);
     }
 
     fn name(&mut self, pid: i32, span: &str) -> SpanName {
@@ -184,9 +184,9 @@ mod tests {
         let mut all = wanted(false);
         let me = std::process::id();
         let comm = std::fs::read_to_string("/proc/self/comm").expect("ours");
-        all.enter(&row(me, 100), "get");
-        all.enter(&row(me, 300), "get");
-        all.enter(&row(u32::MAX, 50), "get");
+        all.enter(&row(me, 100), 0, "get");
+        all.enter(&row(me, 300), 0, "get");
+        all.enter(&row(u32::MAX, 50), 0, "get");
         let figures = all.figures();
         let told: Vec<_> = figures
             .iter()
@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn with_pid_each_process_has_its_own_figures() {
         let mut all = wanted(true);
-        all.enter(&row(u32::MAX, 1), "get");
-        all.enter(&row(u32::MAX - 1, 1), "get");
+        all.enter(&row(u32::MAX, 1), 0, "get");
+        all.enter(&row(u32::MAX - 1, 1), 0, "get");
         let told: Vec<_> = all.figures().into_iter().map(|(who, _)| who.pid).collect();
         assert_eq!(told, [Some("-1".to_owned()), Some("-2".to_owned())]);
     }
@@ -212,7 +212,7 @@ mod tests {
             let mut row = row(u32::MAX, 1);
             row.span = Names::default().intern("x");
             all.known.clear();
-            all.enter(&row, &format!("span {number}"));
+            all.enter(&row, 0, &format!("span {number}"));
         }
         let figures = all.figures();
         assert_eq!(figures.len(), 65);
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_that_nobody_asks_for() {
         let mut all = ByProcess::default();
-        all.enter(&row(std::process::id(), 1), "get");
+        all.enter(&row(std::process::id(), 1), 0, "get");
         assert!(all.figures().is_empty());
     }
 }

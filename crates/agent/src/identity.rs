@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 /// A server opens its listening sockets early: they are among its lowest descriptors.
@@ -43,10 +43,12 @@ impl Identity {
     }
 }
 
-/// From `/proc/PID/stat`. A name may hold anything, brackets too.
+/// From the begin of `/proc/PID/stat`. A name may hold anything, brackets too.
 fn name_and_parent(pid: u32) -> Option<(String, u32)> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
+    let mut stat = [0; 256];
+    let mut file = File::open(format!("/proc/{pid}/stat")).ok()?;
+    let length = file.read(&mut stat).ok()?;
+    let stat = String::from_utf8_lossy(&stat[..length]);
     let (front, rest) = stat.rsplit_once(')')?;
     let name = front.split_once('(')?.1;
     let parent = rest.split_whitespace().nth(1)?.parse().ok()?;

@@ -33,8 +33,6 @@ pub struct Live {
     kinds: Vec<Kind>,
     /// The kind of each user's spans of a name, as far as they were met.
     by_name: HashMap<(u32, SpanName), u8>,
-    /// Whose each process is, as far as they were met.
-    owners: HashMap<u32, u32>,
     /// Kinds that are counted as `(other)`.
     folded: usize,
     began: Option<Instant>,
@@ -42,6 +40,21 @@ pub struct Live {
     /// The slice that rows are entered into, and how many of the others were, up to all.
     now: usize,
     full: u32,
+}
+
+/// Whose each process is, as far as they were met.
+#[derive(Debug, Default)]
+pub(crate) struct Owners(HashMap<u32, u32>);
+
+impl Owners {
+    /// The user id. Numbers of processes are used again, so it is asked anew after a while.
+    pub(crate) fn user_of(&mut self, pid: u32) -> u32 {
+        if self.0.len() >= MOST_OWNERS {
+            self.0.clear();
+        }
+        let ask = || owner::of(pid).unwrap_or(NOBODY);
+        *self.0.entry(pid).or_insert_with(ask)
+    }
 }
 
 /// The figures of the spans of one name.
@@ -57,24 +70,19 @@ pub struct Kind {
 }
 
 impl Live {
-    /// Enters a row as one of the spans of a name. `text`: what these are called, asked when the first
-    /// of them comes.
-    pub fn enter(&mut self, row: &SpanRow, name: SpanName, text: impl FnOnce() -> Arc<str>) {
-        let user = self.user_of(row.pid as u32);
+    /// Enters a row as one of a user's spans of a name. `text`: what these are called, asked when the
+    /// first of them comes.
+    pub fn enter(
+        &mut self,
+        row: &SpanRow,
+        (user, name): (u32, SpanName),
+        text: impl FnOnce() -> Arc<str>,
+    ) {
         let kind = match self.by_name.get(&(user, name)) {
             Some(kind) => *kind,
             None => self.adopt(user, name, text),
         };
         self.kinds[usize::from(kind)].enter(row, self.now);
-    }
-
-    /// Whose a process is. Numbers of processes are used again, so this is asked anew after a while.
-    fn user_of(&mut self, pid: u32) -> u32 {
-        if self.owners.len() >= MOST_OWNERS {
-            self.owners.clear();
-        }
-        let ask = || owner::of(pid).unwrap_or(NOBODY);
-        *self.owners.entry(pid).or_insert_with(ask)
     }
 
     /// A place for a new kind. Where there is none, the user who has the most kinds gives one up, or gets
@@ -287,7 +295,7 @@ mod tests {
             };
             let name = self.names.intern(name);
             self.live
-                .enter(&row, name, || self.names.text(name).clone());
+                .enter(&row, (NOBODY, name), || self.names.text(name).clone());
         }
     }
 
@@ -353,18 +361,15 @@ mod tests {
     #[test]
     fn a_user_with_many_names_leaves_room_for_one_with_few() {
         let mut stage = Stage::new();
-        let mut enter = |user: i32, name: &str| {
-            let pid = 1_000_000_000 + user; // of no process
-            stage.live.owners.insert(pid as u32, user as u32);
+        let mut enter = |user: u32, name: &str| {
             let row = SpanRow {
-                span: stage.names.intern(name),
-                pid,
                 wall_ns: 1000,
                 ..SpanRow::default()
             };
+            let name = stage.names.intern(name);
             stage
                 .live
-                .enter(&row, |span| stage.names.text(span).clone());
+                .enter(&row, (user, name), || stage.names.text(name).clone());
         };
         for kind in 0..10 * MOST_KINDS {
             enter(7, &format!("foreign {kind}"));

@@ -17,7 +17,7 @@ use tailscope_trace::{Cause, Error, SpanName, SpanRow};
 use crate::StealClock;
 use crate::convert::{Context, Unit, convert, running_ns};
 use crate::counting::Counting;
-use crate::live::Live;
+use crate::live::{Live, Owners};
 use crate::output::Output;
 use crate::requests::{Finished, Links};
 use crate::retention::{Draw, TailSampler};
@@ -29,6 +29,7 @@ use request_names::RequestNames;
 pub(crate) struct RowPipeline {
     pub(crate) output: Output,
     pub(crate) live: Live,
+    owners: Owners,
     /// Rows entered.
     pub(crate) rows: u64,
     /// Rows whose causes had to be cut to their wall time.
@@ -63,8 +64,8 @@ pub(crate) struct RowPipeline {
     pub(crate) stacks: Option<StackPipeline>,
 }
 
-/// Gets every row that is written, with its span's name.
-pub type Tap = Box<dyn FnMut(&SpanRow, &str) + Send>;
+/// Gets every row that is written, with the id of its process's user and its span's name.
+pub type Tap = Box<dyn FnMut(&SpanRow, u32, &str) + Send>;
 
 /// The most names of a recording, without those of requests. Programs choose names, and must not
 /// fill the memory with them.
@@ -131,6 +132,7 @@ impl RowPipeline {
         Self {
             output,
             live: Live::default(),
+            owners: Owners::default(),
             rows: 0,
             overdrawn: 0,
             socket_span,
@@ -329,6 +331,7 @@ impl Batch<'_> {
         self.pipeline.sampler.add(kind, span.wall_ns, span.weight);
         let RowPipeline {
             live,
+            owners,
             output,
             tap,
             trouble,
@@ -336,9 +339,10 @@ impl Batch<'_> {
             rows,
             ..
         } = &mut *self.pipeline;
-        live.enter(&span, span.span, || output.name(span.span));
+        let user = owners.user_of(span.pid as u32);
+        live.enter(&span, (user, span.span), || output.name(span.span));
         if let Some(tap) = tap {
-            tap(&span, &output.name(span.span));
+            tap(&span, user, &output.name(span.span));
         }
         if let Some(stacks) = stacks {
             let about = About {

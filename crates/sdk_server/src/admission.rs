@@ -1,8 +1,8 @@
 //! How many processes of one user may get a region and a map of meters.
 //!
 //! Making them takes milliseconds. Without a limit, programs that start and end all the time would keep
-//! the recorder busy with nothing else. Each user has a separate allowance, so no user can use up that
-//! of another.
+//! the recorder busy with nothing else. Those of a process that has soon ended count twice: the workers
+//! of a server stay. Each user has a separate allowance, so no user can use up that of another.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const AT_ONCE: u32 = 64;
 /// After those, one more in each interval of this length.
 const EVERY: Duration = Duration::from_millis(100);
+/// A process that has ended before this age counts twice.
+const SOON: Duration = Duration::from_secs(2);
 /// Above this number of users, those with a whole allowance are forgotten.
 const MOST_USERS: usize = 256;
 
@@ -42,6 +44,14 @@ impl Admission {
         }
         is_left
     }
+
+    /// An admitted process of this user has ended at this age, or is served no more.
+    pub(crate) fn ended(&mut self, user: u32, age: Duration, now: Instant) {
+        // A user who has the whole allowance may have been forgotten.
+        if let Some(whole) = self.0.get_mut(&user).filter(|_| age < SOON) {
+            *whole = (*whole).max(now) + EVERY;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +73,28 @@ mod tests {
         assert_eq!(admitted(&mut admission, 2, now), AT_ONCE);
         assert_eq!(admitted(&mut admission, 1, now + 3 * EVERY), 3);
         assert_eq!(admitted(&mut admission, 1, now + 1000 * EVERY), AT_ONCE);
+    }
+
+    #[test]
+    fn processes_that_end_soon_count_twice() {
+        let (mut admission, now) = (Admission::default(), Instant::now());
+        let mut short_lived = 0;
+        while admission.admits(1, now) {
+            admission.ended(1, SOON / 2, now);
+            short_lived += 1;
+        }
+        assert_eq!(short_lived, AT_ONCE / 2);
+        // What is owed is bounded by what was admitted.
+        assert_eq!(
+            admitted(&mut admission, 1, now + EVERY * 2 * AT_ONCE),
+            AT_ONCE
+        );
+        for _ in 0..AT_ONCE {
+            assert!(admission.admits(2, now));
+            admission.ended(2, SOON, now);
+        }
+        admission.ended(3, Duration::ZERO, now);
+        assert!(admission.is_whole(3, now));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use tailscope_kernel::SdkPrograms;
 use tailscope_process::owner;
@@ -31,7 +32,9 @@ pub trait Sink {
 pub(crate) struct Client<N> {
     region: Region,
     meters: Meters,
+    /// Whose it is, by its first connection.
     user: u32,
+    created: Instant,
     /// When the process started, in the kernel's ticks.
     start: Option<u64>,
     /// The names by their numbers in the region, as far as rows had them.
@@ -42,10 +45,10 @@ pub(crate) struct Client<N> {
 }
 
 impl<N: Copy> Client<N> {
-    /// Makes the region and the map of meters of a process. `sample`: the probability that a span is
+    /// Makes the region and the map of meters of a user's process. `sample`: the probability that a span is
     /// metered, of 2^32.
     pub(crate) fn create(
-        pid: u32,
+        (pid, user): (u32, u32),
         programs: &mut SdkPrograms<'_>,
         sample: u64,
         retention: Retention,
@@ -55,7 +58,8 @@ impl<N: Copy> Client<N> {
         Ok(Self {
             region,
             meters: Meters::map(meters)?,
-            user: owner::of(pid).unwrap_or(u32::MAX),
+            user,
+            created: Instant::now(),
             start: owner::start_of(pid),
             names: vec![None; usize::from(u8::MAX) + 1],
             connections: Connections::default(),
@@ -65,6 +69,14 @@ impl<N: Copy> Client<N> {
 
     pub(crate) fn region_fd(&self) -> BorrowedFd<'_> {
         self.region.as_fd()
+    }
+
+    pub(crate) fn user(&self) -> u32 {
+        self.user
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.created.elapsed()
     }
 
     /// Whether another process has its number now.

@@ -284,6 +284,8 @@ impl<N: Copy> Server<N> {
             return false;
         };
         client.drain(pid, sink);
+        self.admission
+            .ended(client.user(), client.age(), Instant::now());
         self.past.add(client.loss());
         self.past_spans += client.spans();
         true

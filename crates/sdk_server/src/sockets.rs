@@ -315,6 +315,22 @@ impl Connections {
     }
 }
 
+/// The requests, and whether the process has closed each.
+pub(crate) fn with_closed(
+    requests: Vec<ConnectionRequest>,
+) -> impl Iterator<Item = (ConnectionRequest, bool)> {
+    let mut ends: Vec<_> = requests
+        .iter()
+        .map(|request| PollFd::new(&request.connection, PollFlags::empty()))
+        .collect();
+    let polled = ends.is_empty() || poll(&mut ends, Some(&AT_ONCE)).is_ok();
+    let closed: Vec<bool> = ends
+        .iter()
+        .map(|end| polled && !end.revents().is_empty())
+        .collect();
+    requests.into_iter().zip(closed)
+}
+
 fn is_hung_up(connection: &OwnedFd) -> bool {
     let mut ends = [PollFd::new(connection, PollFlags::empty())];
     poll(&mut ends, Some(&AT_ONCE)).is_ok_and(|ready| ready > 0)

@@ -158,7 +158,7 @@ impl Exporter {
         let queue = self.queue.clone()?;
         let counts = Arc::clone(&self.counts);
         let mut allowance = Allowance::new(self.rate, Instant::now());
-        Some(Box::new(move |row, name| {
+        Some(Box::new(move |row, _, name| {
             if !allowance.take(Instant::now()) {
                 return count(&counts.over_rate, 1);
             }
@@ -290,7 +290,7 @@ mod tests {
             .expect("it starts");
         let mut tap = exporter.tap().expect("it takes rows");
         for _ in 0..ROWS {
-            tap(&SpanRow::default(), "get");
+            tap(&SpanRow::default(), 0, "get");
         }
         drop(tap);
         exporter.end();

@@ -75,7 +75,7 @@ impl Watch {
     /// What every recorded request goes through. `unix_at_0`: Unix time when the monotonic clock was 0.
     pub fn tap(&self, unix_at_0: i64) -> Tap {
         let tapped = Arc::clone(&self.tapped);
-        Box::new(move |row, _| {
+        Box::new(move |row, _, _| {
             let waited = [Cause::Runqueue, Cause::Preempted].map(|c| row.cause_ns[c.index()]);
             let span = Span {
                 start_ns: row.start_ns.saturating_sub(unix_at_0).max(0) as u64,

@@ -8,7 +8,7 @@ use tailscope_process::owner::program_of;
 
 use super::{Execs, Server};
 use crate::client::Client;
-use crate::sockets::{ConnectionRequest, Refusal};
+use crate::sockets::{ConnectionRequest, Refusal, with_closed};
 
 /// The longest that a request waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -69,18 +69,20 @@ impl<N: Copy> Server<N> {
         // runs its probe as soon as it is answered, so its file has to be found first.
         let has_attached = |pid| program_of(pid).is_some_and(|file| programs.is_attached(file));
         let waits = |pid| is_undecided(pid) || self.finder.is_searching(pid) && !has_attached(pid);
-        let is_early = |request: &ConnectionRequest| {
-            request.age() < PATIENCE && !request.is_closed() && waits(request.pid())
-        };
         let mut requests = self.waiting.take();
         requests.extend(new);
-        let (later, now): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_early);
-        later.into_iter().for_each(|request| self.wait(request));
+        let is_early = |(request, is_closed): &(ConnectionRequest, bool)| {
+            !is_closed && request.age() < PATIENCE && waits(request.pid())
+        };
+        let (later, now): (Vec<_>, Vec<_>) = with_closed(requests).partition(is_early);
+        later
+            .into_iter()
+            .for_each(|(request, _)| self.wait(request));
         // The next process waits in its first span for the answer, so what it gets is made before. If there
         // is no room for one more, its own request says so.
         let _ = programs.prepare_meters();
-        for request in now {
-            self.answer_one(request, programs, &is_watched);
+        for (request, is_closed) in now {
+            self.answer_one(request, is_closed, programs, &is_watched);
         }
         let _ = programs.prepare_meters();
     }
@@ -88,6 +90,7 @@ impl<N: Copy> Server<N> {
     fn answer_one(
         &mut self,
         request: ConnectionRequest,
+        is_closed: bool,
         programs: &mut SdkPrograms<'_>,
         is_watched: impl Fn(u32) -> bool,
     ) {
@@ -96,8 +99,8 @@ impl<N: Copy> Server<N> {
             self.past.unwatched += 1;
             return request.refuse(Refusal::NotWatched);
         }
-        if request.is_closed() {
-            return; // making what a process gets takes time
+        if is_closed {
+            return;
         }
         let now = Instant::now();
         let is_new =
@@ -105,8 +108,11 @@ impl<N: Copy> Server<N> {
         if is_new && self.has_to_wait(&request, programs) {
             return self.wait(request);
         }
+        if is_new && request.is_closed() {
+            return; // making what a process gets takes time
+        }
         if is_new && self.admission.admits(request.user(), now) {
-            self.create_client(pid, programs);
+            self.create_client((pid, request.user()), programs);
         }
         let known = self.clients.get_mut(&pid);
         let with_room = known.and_then(|of| of.connections.has_room().then_some(of));
@@ -139,8 +145,8 @@ impl<N: Copy> Server<N> {
         request.refuse(Refusal::NoRoom);
     }
 
-    fn create_client(&mut self, pid: u32, programs: &mut SdkPrograms<'_>) {
-        match Client::create(pid, programs, self.sample, self.unknown) {
+    fn create_client(&mut self, (pid, user): (u32, u32), programs: &mut SdkPrograms<'_>) {
+        match Client::create((pid, user), programs, self.sample, self.unknown) {
             Ok(mut client) => {
                 client.count(self.counted.0, &self.counted.1);
                 self.clients.insert(pid, client);

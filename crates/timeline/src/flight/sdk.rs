@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::timeline::Events;
+use tailscope_process::MappedSizes;
 use tailscope_process::owner::{self, FileId, version_of};
 use tailscope_sdk_server::sockets::{ServeError, Sockets};
 use tailscope_sdk_server::{Execs, Server};
@@ -35,6 +36,8 @@ pub(super) struct Sdk {
     spans: Spans,
     /// The program of each process that was searched for the SDK.
     programs: HashMap<u32, (FileId, i64, i64)>,
+    /// How much memory they had mapped then.
+    mapped: MappedSizes,
     looked_at: Option<Instant>,
     /// Processes whose failure to connect was reported.
     refused: HashSet<u32>,
@@ -57,6 +60,7 @@ impl Sdk {
                 .map_err(failed("a thread"))?,
             spans: Spans::new(ring, names),
             programs: HashMap::new(),
+            mapped: MappedSizes::default(),
             looked_at: None,
             refused: HashSet::new(),
         })
@@ -114,7 +118,7 @@ impl Sdk {
     }
 
     /// Searches watched processes that run another program than before, and forgets those that have ended.
-    /// `thoroughly`: searches all of them, for libraries. What to tell the person is returned.
+    /// `thoroughly`: searches all that have mapped more, for libraries. What to tell the person is returned.
     pub(super) fn search(&mut self, events: &mut Events, thoroughly: bool) -> Vec<String> {
         let is_recent = |at: Instant| at.elapsed() < LOOK_EVERY;
         if !thoroughly && self.looked_at.is_some_and(is_recent) {
@@ -128,8 +132,13 @@ impl Sdk {
                 continue;
             };
             let is_new = self.programs.insert(pid, program) != Some(program);
+            if is_new {
+                self.mapped.forget(pid); // so it is searched a second later, if not now
+            }
             if thoroughly {
-                self.server.search(pid);
+                if self.mapped.have_changed(pid) && !self.server.search(pid) {
+                    self.mapped.forget(pid); // it is searched a second later
+                }
             } else if is_new && let Some(user) = owner::of(pid) {
                 self.server.search_program(pid, program.0, user);
             }
@@ -179,6 +188,7 @@ impl Sdk {
 
     /// A process has ended, or runs another program: takes the last of what it has written.
     fn forget(&mut self, pid: u32, events: &mut Events) {
+        self.mapped.forget(pid);
         self.spans.refine_clock();
         if self.server.forget(pid, &mut self.spans) {
             events.sdk().take_back_meters(pid);

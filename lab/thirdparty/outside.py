@@ -1,0 +1,125 @@
+"""Load generators that nobody here wrote, in the place of the lab's own.
+
+They say what a user's own client would: each latency has the generator's own delays in it. So
+`h2load`, whose load is light, goes before all ordinary threads. `wrk` takes what it can get.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from proof.machine import ProofError, folder
+
+from thirdparty import built
+from thirdparty.case import FRESH, KEPT, Case
+from thirdparty.client import BEFORE_OTHERS, Client, merged, summed
+
+Latencies = Iterable[tuple[float, float]]
+
+
+class Generator(ABC):
+    """A program that asks a server for one path."""
+
+    modes: ClassVar[tuple[str, ...]] = (KEPT, FRESH)
+
+    @abstractmethod
+    def command(self, case: Case, path: str, mode: str, seconds: float, out: Path) -> list[object]:
+        """What offers a case's requests for that path; `out` is a file for its use."""
+
+    @abstractmethod
+    def latencies(self, said: str, out: Path) -> Latencies:
+        """Of each request, or of some with their number: ns and weight. Raises `ProofError`."""
+
+    def load(self, case: Case, mode: str, seconds: float) -> Client:
+        """Offers requests for all paths at once and returns what the generators saw."""
+        with folder() as temporary:
+            outs = {path: temporary / str(number) for number, path in enumerate(case.rates)}
+            commands = {
+                path: self.command(case, path, mode, seconds, out) for path, out in outs.items()
+            }
+            said = run(commands, seconds)
+            found = {path: merged([self.latencies(said[path], out)]) for path, out in outs.items()}
+        return summed(found)
+
+
+class H2Load(Generator):
+    """nghttp2's, over HTTP/1.1: each connection asks at a set rate, whenever the answer came."""
+
+    modes: ClassVar = (KEPT,)
+
+    def command(self, case: Case, path: str, mode: str, seconds: float, out: Path) -> list[object]:
+        rate = case.rates[path]
+        requests = max(int(rate * seconds), case.connections)
+        options = ("--h1", "-n", requests, "-c", case.connections, "--log-file", out)
+        pace = ("--rps", f"{rate / case.connections:.2f}")
+        return [*BEFORE_OTHERS, built.path("h2load"), *options, *pace, url(case, path)]
+
+    def latencies(self, said: str, out: Path) -> Latencies:
+        for line in out.read_text().splitlines():
+            _, status, took = line.split()[:3]
+            if status != "200":
+                raise ProofError(f"an answer had the status {status}")
+            yield float(took) * 1000, 1
+
+
+class Wrk(Generator):
+    """wrk: each connection asks again as soon as it has its answer."""
+
+    CONNECTIONS: ClassVar = 4
+    #: All that it measured, as JSON: µs and how many requests took as long.
+    SCRIPT: ClassVar = """
+        done = function(summary, latency, requests)
+            local errors, cells = 0, {}
+            for _, count in pairs(summary.errors) do errors = errors + count end
+            for place = 1, #latency do
+                cells[place] = string.format("[%d,%d]", latency(place))
+            end
+            print(string.format('{"errors":%d,"latencies":[%s]}', errors, table.concat(cells, ",")))
+        end
+    """
+
+    def command(self, case: Case, path: str, mode: str, seconds: float, out: Path) -> list[object]:
+        out.write_text(self.SCRIPT)
+        fresh = ("-H", "Connection: close") if mode == FRESH else ()
+        options = ("-t", 1, "-c", self.CONNECTIONS, "-d", f"{seconds:.0f}s", "-s", out)
+        return [built.path("wrk"), *options, *fresh, url(case, path)]
+
+    def latencies(self, said: str, out: Path) -> Latencies:
+        report = json.loads(said.splitlines()[-1])
+        if report["errors"]:
+            raise ProofError(f"{report['errors']} requests failed")
+        return [(took * 1000, count) for took, count in report["latencies"]]
+
+
+GENERATORS: dict[str, type[Generator]] = {"h2load": H2Load, "wrk": Wrk}
+
+
+def url(case: Case, path: str) -> str:
+    """What is asked for."""
+    return f"http://127.0.0.1:{case.port}{path}"
+
+
+def run(commands: Mapping[str, Sequence[object]], seconds: float) -> dict[str, str]:
+    """Runs commands side by side and returns what each said."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = {
+        name: subprocess.Popen([str(word) for word in command], **pipes)
+        for name, command in commands.items()
+    }
+    said = {}
+    try:
+        for name, process in started.items():
+            said[name], err = process.communicate(timeout=seconds + 60)
+            if process.returncode != 0:
+                raise ProofError(f"the load on {name} failed: {err.strip()[-500:]}")
+    finally:
+        for process in started.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    return said
