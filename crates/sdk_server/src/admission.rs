@@ -1,8 +1,9 @@
 //! How many processes of one user may get a region and a map of meters.
 //!
 //! Making them takes milliseconds. Without a limit, programs that start and end all the time would keep
-//! the recorder busy with nothing else. Those of a process that has soon ended count twice: the workers
-//! of a server stay. Each user has a separate allowance, so no user can use up that of another.
+//! the recorder busy with nothing else. So there is a second, lower limit for processes that soon end:
+//! the workers of a server stay. Each user has a separate allowance, so no user can use up that of
+//! another.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,36 +12,66 @@ use std::time::{Duration, Instant};
 const AT_ONCE: u32 = 64;
 /// After those, one more in each interval of this length.
 const EVERY: Duration = Duration::from_millis(100);
-/// A process that has ended before this age counts twice.
+/// A process that ends before this age is one of those that soon end. After [`AT_ONCE`] of these, there
+/// is one more in each interval of the second length.
 const SOON: Duration = Duration::from_secs(2);
+const EVERY_SHORT: Duration = Duration::from_millis(250);
 /// Above this number of users, those with a whole allowance are forgotten.
 const MOST_USERS: usize = 256;
 
-/// The allowances of all users: for each, when it will be whole again.
+/// The allowances of all users.
 #[derive(Debug, Default)]
-pub(crate) struct Admission(HashMap<u32, Instant>);
+pub(crate) struct Admission(HashMap<u32, Allowance>);
+
+/// When the two parts of an allowance will be whole again: for all processes, and for those that soon
+/// end.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    all: Instant,
+    short: Instant,
+}
+
+impl Allowance {
+    fn is_whole(&self, now: Instant) -> bool {
+        self.all <= now && self.short <= now
+    }
+
+    fn has_left(&self, now: Instant) -> bool {
+        let owed = |whole: Instant| whole.saturating_duration_since(now);
+        owed(self.all) + EVERY <= EVERY * AT_ONCE
+            && owed(self.short) + EVERY_SHORT <= EVERY_SHORT * AT_ONCE
+    }
+}
 
 impl Admission {
+    fn of(&self, user: u32, now: Instant) -> Allowance {
+        let whole = Allowance {
+            all: now,
+            short: now,
+        };
+        self.0.get(&user).copied().unwrap_or(whole)
+    }
+
     /// Whether a user has the whole allowance: none of the user's processes has come recently.
     pub(crate) fn is_whole(&self, user: u32, now: Instant) -> bool {
-        self.0.get(&user).is_none_or(|whole| *whole <= now)
+        self.of(user, now).is_whole(now)
     }
 
     /// Whether one more process of this user would be admitted now.
     pub(crate) fn has_left(&self, user: u32, now: Instant) -> bool {
-        let whole = self.0.get(&user).map_or(now, |whole| (*whole).max(now));
-        whole + EVERY - now <= EVERY * AT_ONCE
+        self.of(user, now).has_left(now)
     }
 
     /// Whether one more process of this user is admitted now. If so, it is counted.
     pub(crate) fn admits(&mut self, user: u32, now: Instant) -> bool {
         if self.0.len() >= MOST_USERS {
-            self.0.retain(|_, whole| *whole > now);
+            self.0.retain(|_, allowance| !allowance.is_whole(now));
         }
-        let is_left = self.has_left(user, now);
+        let mut allowance = self.of(user, now);
+        let is_left = allowance.has_left(now);
         if is_left {
-            let whole = self.0.entry(user).or_insert(now);
-            *whole = (*whole).max(now) + EVERY;
+            allowance.all = allowance.all.max(now) + EVERY;
+            self.0.insert(user, allowance);
         }
         is_left
     }
@@ -48,8 +79,8 @@ impl Admission {
     /// An admitted process of this user has ended at this age, or is served no more.
     pub(crate) fn ended(&mut self, user: u32, age: Duration, now: Instant) {
         // A user who has the whole allowance may have been forgotten.
-        if let Some(whole) = self.0.get_mut(&user).filter(|_| age < SOON) {
-            *whole = (*whole).max(now) + EVERY;
+        if let Some(allowance) = self.0.get_mut(&user).filter(|_| age < SOON) {
+            allowance.short = allowance.short.max(now) + EVERY_SHORT;
         }
     }
 }
@@ -76,25 +107,30 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_end_soon_count_twice() {
+    fn processes_that_soon_end_are_fewer_in_the_long_run() {
         let (mut admission, now) = (Admission::default(), Instant::now());
-        let mut short_lived = 0;
-        while admission.admits(1, now) {
-            admission.ended(1, SOON / 2, now);
-            short_lived += 1;
-        }
-        assert_eq!(short_lived, AT_ONCE / 2);
-        // What is owed is bounded by what was admitted.
-        assert_eq!(
-            admitted(&mut admission, 1, now + EVERY * 2 * AT_ONCE),
-            AT_ONCE
-        );
-        for _ in 0..AT_ONCE {
-            assert!(admission.admits(2, now));
-            admission.ended(2, SOON, now);
-        }
+        let mut run = |user, age, second: u32| {
+            let now = now + Duration::from_secs(1) * second;
+            let admitted = (0..1000).filter(|_| {
+                let is_admitted = admission.admits(user, now);
+                if is_admitted {
+                    admission.ended(user, age, now);
+                }
+                is_admitted
+            });
+            admitted.count()
+        };
+        assert_eq!(run(1, SOON / 2, 0), AT_ONCE as usize);
+        assert_eq!((1..=10).map(|s| run(1, SOON / 2, s)).sum::<usize>(), 40);
+        assert_eq!(run(2, SOON, 0), AT_ONCE as usize);
+        assert_eq!((1..=10).map(|s| run(2, SOON, s)).sum::<usize>(), 100);
+    }
+
+    #[test]
+    fn nobody_is_remembered_for_a_process_that_was_not_counted() {
+        let (mut admission, now) = (Admission::default(), Instant::now());
         admission.ended(3, Duration::ZERO, now);
-        assert!(admission.is_whole(3, now));
+        assert!(admission.is_whole(3, now) && admission.0.is_empty());
     }
 
     #[test]
