@@ -1,7 +1,7 @@
 """Load generators that nobody here wrote, in the place of the lab's own.
 
 They say what a user's own client would: each latency has the generator's own delays in it. So
-`h2load`, whose load is light, goes before all ordinary threads. `wrk` takes what it can get.
+their load is light, and they go before all ordinary threads.
 """
 
 from __future__ import annotations
@@ -68,32 +68,53 @@ class H2Load(Generator):
 
 
 class Wrk(Generator):
-    """wrk: each connection asks again as soon as it has its answer."""
+    """wrk: each connection asks again some time after it has its answer."""
 
-    CONNECTIONS: ClassVar = 4
-    #: All that it measured, as JSON: µs and how many requests took as long.
+    #: Rests between requests, in ms, and prints all that wrk knows, as JSON: the latencies in µs.
     SCRIPT: ClassVar = """
+        delay = function() return math.random(0, {longest}) end
         done = function(summary, latency, requests)
-            local errors, cells = 0, {}
+            local errors, cells = 0, {{}}
             for _, count in pairs(summary.errors) do errors = errors + count end
             for place = 1, #latency do
                 cells[place] = string.format("[%d,%d]", latency(place))
             end
-            print(string.format('{"errors":%d,"latencies":[%s]}', errors, table.concat(cells, ",")))
+            local form = '{{"errors":%d,"requests":%d,"us":%d,"connections":{connections},'
+            print(string.format(form .. '"latencies":[%s]}}', errors, summary.requests,
+                                summary.duration, table.concat(cells, ",")))
         end
     """
 
     def command(self, case: Case, path: str, mode: str, seconds: float, out: Path) -> list[object]:
-        out.write_text(self.SCRIPT)
+        longest = round(2000 * case.connections / case.rates[path])
+        out.write_text(self.SCRIPT.format(longest=longest, connections=case.connections))
         fresh = ("-H", "Connection: close") if mode == FRESH else ()
-        options = ("-t", 1, "-c", self.CONNECTIONS, "-d", f"{seconds:.0f}s", "-s", out)
-        return [built.path("wrk"), *options, *fresh, url(case, path)]
+        options = ("-t", 1, "-c", case.connections, "-d", f"{seconds:.0f}s", "-s", out)
+        return [*BEFORE_OTHERS, built.path("wrk"), *options, *fresh, url(case, path)]
 
     def latencies(self, said: str, out: Path) -> Latencies:
         report = json.loads(said.splitlines()[-1])
         if report["errors"]:
             raise ProofError(f"{report['errors']} requests failed")
-        return [(took * 1000, count) for took, count in report["latencies"]]
+        interval = report["us"] // max(report["requests"] // report["connections"], 1)
+        measured = without_made_up(dict(report["latencies"]), interval)
+        if sum(measured.values()) != report["requests"]:
+            raise ProofError(f"{sum(measured.values())} latencies of {report['requests']} requests")
+        return [(took * 1000, count) for took, count in measured.items()]
+
+
+def without_made_up(latencies: dict[int, int], interval: int) -> dict[int, int]:
+    """What wrk measured, of what it prints.
+
+    For each request of more than two intervals, wrk adds those that would have been sent meanwhile,
+    one interval shorter each, down to one interval (`stats_correct` in its `stats.c`). None of them
+    was sent. The longest latency is measured for sure, and then the next shorter one is known.
+    """
+    left = dict(latencies)
+    for took in sorted(latencies, reverse=True):
+        for made_up in range(took - interval, interval, -interval) if took >= 2 * interval else ():
+            left[made_up] -= left[took]
+    return {took: count for took, count in left.items() if count}
 
 
 GENERATORS: dict[str, type[Generator]] = {"h2load": H2Load, "wrk": Wrk}
