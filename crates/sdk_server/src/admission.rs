@@ -52,9 +52,9 @@ impl Admission {
         self.0.get(&user).copied().unwrap_or(whole)
     }
 
-    /// Whether a user has the whole allowance: none of the user's processes has come recently.
-    pub(crate) fn is_whole(&self, user: u32, now: Instant) -> bool {
-        self.of(user, now).is_whole(now)
+    /// Whether none of the user's processes has come recently.
+    pub(crate) fn is_rare(&self, user: u32, now: Instant) -> bool {
+        self.of(user, now).all <= now
     }
 
     /// Whether one more process of this user would be admitted now.
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn an_allowance_is_used_up_and_grows_back_and_is_no_others() {
         let (mut admission, now) = (Admission::default(), Instant::now());
-        assert!(admission.is_whole(1, now) && admission.has_left(1, now));
+        assert!(admission.is_rare(1, now) && admission.has_left(1, now));
         assert_eq!(admitted(&mut admission, 1, now), AT_ONCE);
-        assert!(!admission.is_whole(1, now) && !admission.has_left(1, now));
+        assert!(!admission.is_rare(1, now) && !admission.has_left(1, now));
         assert_eq!(admitted(&mut admission, 2, now), AT_ONCE);
         assert_eq!(admitted(&mut admission, 1, now + 3 * EVERY), 3);
         assert_eq!(admitted(&mut admission, 1, now + 1000 * EVERY), AT_ONCE);
@@ -130,7 +130,7 @@ mod tests {
     fn nobody_is_remembered_for_a_process_that_was_not_counted() {
         let (mut admission, now) = (Admission::default(), Instant::now());
         admission.ended(3, Duration::ZERO, now);
-        assert!(admission.is_whole(3, now) && admission.0.is_empty());
+        assert!(admission.is_rare(3, now) && admission.0.is_empty());
     }
 
     #[test]

@@ -184,6 +184,8 @@ impl Requests {
                 };
                 let work = self.works.begin(Some(request), slice.at);
                 thread.count_received();
+                let before = thread.received_last.replace(work);
+                thread.serves_several |= before.is_some_and(|of| self.works.is_live(of));
                 if let Some(socket) = self.sockets.get_mut(&slice.socket) {
                     socket.open = Some(work);
                 }

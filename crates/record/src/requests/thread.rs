@@ -107,6 +107,10 @@ pub(super) struct Thread {
     /// How many requests it has received and answered, lately.
     received: u16,
     pub(super) answered: u16,
+    /// The request that it received last.
+    pub(super) received_last: Option<WorkId>,
+    /// It has received a request before the one before had an answer.
+    pub(super) serves_several: bool,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
     pub(super) woke: Option<Segment>,
     /// When data let it go on last; 0: it has received since, or that is not known.

@@ -112,13 +112,17 @@ impl Requests {
             thread.forget();
             return;
         };
-        let works_on = thread.given.is_none() && self.works_on(thread);
+        let timed_out = slice.length != 0;
+        let is_lock = u32::from(cause) == abi::TS_LOCK;
+        // An event loop may wait for its thread of sockets, and for its timers, by a condition variable.
+        let is_loop_at_rest =
+            is_lock && timed_out && thread.is_idle_at(waited.futex) && thread.serves_several;
+        let works_on = thread.given.is_none() && !is_loop_at_rest && self.works_on(thread);
         match u32::from(cause) {
             abi::TS_LOCK | abi::TS_SLEEP if works_on => thread.add(wait),
             abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
             abi::TS_NETWORK if works_on && waited.sends => thread.add(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
-                let is_lock = u32::from(cause) == abi::TS_LOCK;
                 let is_network = u32::from(cause) == abi::TS_NETWORK;
                 let is_idle = is_network || (is_lock && thread.is_idle_at(waited.futex));
                 if !is_network {
@@ -139,9 +143,8 @@ impl Requests {
                     None => waited.receives || !is_network,
                 };
                 let is_free = thread.owner.is_none() && !asks;
-                let timed_out = slice.length != 0;
                 // A thread that looks for work now and then has not waited for a timer.
-                let is_loop = is_network && thread.receives_requests();
+                let is_loop = is_loop_at_rest || (is_network && thread.receives_requests());
                 let may_look = !is_loop && !waited.is_long(woken);
                 let by_timer = is_free && timed_out && !may_look;
                 if by_timer || !in_between {

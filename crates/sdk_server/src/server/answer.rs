@@ -57,7 +57,7 @@ impl<N: Copy> Server<N> {
             let attached = program_of(pid).filter(|file| programs.is_attached(*file));
             let first = attached.filter(|_| !self.clients.contains_key(&pid));
             let is_due = first.is_none_or(|file| {
-                let is_rare = self.admission.is_whole(user, now);
+                let is_rare = self.admission.is_rare(user, now);
                 is_rare && self.connecting.is_due(pid, (file, user), now)
             });
             if is_due && !self.finder.search(pid, user) {
@@ -128,8 +128,8 @@ impl<N: Copy> Server<N> {
 
     /// Whether the map of meters for a new process is still being made.
     fn has_to_wait(&self, request: &ConnectionRequest, programs: &SdkPrograms<'_>) -> bool {
-        let whole = self.admission.is_whole(request.user(), Instant::now());
-        let reserve = if whole { 0 } else { RESERVE };
+        let is_rare = self.admission.is_rare(request.user(), Instant::now());
+        let reserve = if is_rare { 0 } else { RESERVE };
         let ready = programs.meters_ready();
         request.age() < PATIENCE && ready.is_some_and(|ready| ready <= reserve)
     }

@@ -37,6 +37,20 @@ impl Script {
         .interrupt(since, at, tid, false)
     }
 
+    /// The end of a wait for a lock of which the meter was charged that much: a timer's.
+    fn run_by_timer(&mut self, at: u64, tid: u32, us: u64) -> &mut Self {
+        self.entry(at, tid, Act::Run(LOCK), |slice| {
+            slice.since = at * 1000;
+            slice.length = 1;
+            slice.shares = Shares::from_iter([Share {
+                cause: LOCK,
+                who: BY_INTERRUPT,
+                n: 1,
+                ns: us * 1000,
+            }]);
+        })
+    }
+
     fn interrupt(&mut self, since: u64, at: u64, tid: u32, by_timer: bool) -> &mut Self {
         self.entry(at, tid, Act::Run(NETWORK), |slice| {
             slice.since = at * 1000;
@@ -322,4 +336,25 @@ fn a_call_that_is_nobodys_may_be_what_a_request_waits_for() {
         .timer(1020, 3000, 1)
         .on(3050, 1, TO_CLIENT, 5, 0);
     assert_eq!(found(&mut script)[0], 0);
+}
+
+#[test]
+fn a_loop_that_waits_by_a_condition_variable_has_timers_too() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, LOCK)
+        .run(1000, 1, LOCK, 1000)
+        .on(1010, 1, FROM_CLIENT, 5, 990)
+        .block(1020, 1, LOCK)
+        .run(1100, 1, LOCK, 1100)
+        .on(1110, 1, FROM_CLIENT, 6, 1090) // before the first has its answer: a loop
+        .block(1120, 1, LOCK)
+        .run_by_timer(6010, 1, 4890)
+        .on(6050, 1, TO_CLIENT, 5, 0)
+        .block(6060, 1, LOCK)
+        .run_by_timer(6110, 1, 50)
+        .on(6150, 1, TO_CLIENT, 6, 0);
+    let finished = script.finish();
+    let asleep = finished.iter().map(|of| of.row.ns[SLEEP] / 1000);
+    assert!(asleep.eq([4890, 4990]), "{finished:?}");
 }
