@@ -174,6 +174,7 @@ impl Requests {
         let from = of.known_until().unwrap_or(over);
         if of.asks.is_empty() {
             if let Some(of) = self.works.get_mut(work).filter(|_| from < over) {
+                let from = of.take_back_queue(from).unwrap_or(from);
                 of.add(Item::Timer { from, to: over });
             }
             return;

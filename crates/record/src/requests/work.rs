@@ -172,6 +172,25 @@ impl Work {
         }
     }
 
+    /// Takes back that it queued until then, and returns since when, if a thread has worked for it as long in
+    /// that time: it had set a timer before it turned to others. Where a thread only took note of it, its
+    /// turn may still have come.
+    pub(super) fn take_back_queue(&mut self, until: u64) -> Option<u64> {
+        let is_it = |item: &Item| matches!(item, Item::Queue { to, .. } if *to == until);
+        let place = self.items.iter().rposition(is_it)?;
+        let Item::Queue { from, .. } = self.items[place] else {
+            return None;
+        };
+        let worked = self.items.iter().map(|item| match item {
+            Item::Slice(of) => of.to.min(until).saturating_sub(of.from.max(from)),
+            _ => 0,
+        });
+        (until.saturating_sub(from) <= 2 * worked.sum::<u64>()).then(|| {
+            self.items.remove(place);
+            from
+        })
+    }
+
     /// Since when something is known of it.
     pub(super) fn known_from(&self) -> Option<u64> {
         let starts = self.items.iter().map(|item| match item {
