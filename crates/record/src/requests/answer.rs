@@ -110,7 +110,11 @@ impl Requests {
                 let mended = place.is_none() && self.mend(owner, work);
                 let in_order = place == Some(0);
                 let long = thread.run_ns() >= DOUBTFUL_FROM_NS && self.works.is_live(owner);
-                if mended || (long && !in_order) {
+                let was_done = long && self.was_done_before(thread, work, owner);
+                if was_done {
+                    self.deliver(thread, Some(owner), at);
+                }
+                if mended || (long && (was_done || !in_order)) {
                     for of in [owner, work] {
                         if let Some(of) = self.works.get_mut(of) {
                             of.ambiguous = true;
@@ -132,6 +136,21 @@ impl Requests {
         }
         self.deliver(thread, Some(work), at);
         thread.let_go();
+    }
+
+    /// Whether the thread sends the answer to a request when it is done with another one: since it received
+    /// this one it has not waited, and has worked for it as long as then for the other.
+    fn was_done_before(&self, thread: &Thread, work: WorkId, other: WorkId) -> bool {
+        let is_it = |of: WorkId| self.works.root(of) == Some(work);
+        let received = thread.pending.iter().find(|(of, _)| is_it(*of));
+        let Some((received, of)) = received
+            .map(|(_, at)| *at)
+            .zip(self.works.get(work))
+            .filter(|_| thread.pending.iter().any(|(of, _)| *of == other))
+        else {
+            return false;
+        };
+        of.worked(received, u64::MAX) * 2 >= thread.run_ns()
     }
 
     /// The thread had received this request before it did what it answered another with just now, and has

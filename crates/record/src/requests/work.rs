@@ -181,14 +181,19 @@ impl Work {
         let Item::Queue { from, .. } = self.items[place] else {
             return None;
         };
+        (until.saturating_sub(from) <= 2 * self.worked(from, until)).then(|| {
+            self.items.remove(place);
+            from
+        })
+    }
+
+    /// How long threads have worked for it in that time.
+    pub(super) fn worked(&self, from: u64, until: u64) -> u64 {
         let worked = self.items.iter().map(|item| match item {
             Item::Slice(of) => of.to.min(until).saturating_sub(of.from.max(from)),
             _ => 0,
         });
-        (until.saturating_sub(from) <= 2 * worked.sum::<u64>()).then(|| {
-            self.items.remove(place);
-            from
-        })
+        worked.sum()
     }
 
     /// Since when something is known of it.

@@ -214,3 +214,25 @@ fn answers_that_are_sent_together_show_nothing_of_what_was_done_for_which() {
         assert!(finished.iter().all(|of| of.ambiguous == together));
     }
 }
+
+#[test]
+fn an_answer_that_is_sent_after_the_next_request_was_done_waits_for_that() {
+    // The loop computes where it receives, and sends when it looks at its sockets again. Where it has only
+    // taken note of the first before it receives the second, it computes for the first then.
+    for (worked, expected) in [(300, [300, 0]), (20, [0, 300])] {
+        let mut script = Script::default();
+        let second = 110 + worked;
+        let sends = second + 300;
+        script
+            .block(1, 1, NETWORK)
+            .run(100, 1, NETWORK, 100)
+            .on(110, 1, Act::Receive(Role::Server), 5, 110)
+            .on(second, 1, Act::Receive(Role::Server), 6, second)
+            .on(sends, 1, Act::Send(Role::Server), 5, 0)
+            .on(sends + 1, 1, Act::Send(Role::Server), 6, 0);
+        let finished = script.finish();
+        let queued: Vec<_> = finished.iter().map(|of| of.row.queue_ns / 1000).collect();
+        assert_eq!(queued, expected);
+        assert!(finished[0].ambiguous, "it is a guess");
+    }
+}
