@@ -59,23 +59,28 @@ def offer(kind: str, target: str, seconds: float, *options: object) -> list[str]
 
 def run(loads: Mapping[str, Sequence[str]], seconds: float) -> Client:
     """Runs one load for each kind of request, all at once, and sums up what they saw."""
+    said = outputs(loads, seconds)
+    return sum_up({kind: json.loads(out.splitlines()[-1]) for kind, out in said.items()})
+
+
+def outputs(loads: Mapping[str, Sequence[str]], seconds: float) -> dict[str, str]:
+    """Runs one load for each kind of request, all at once, and returns what each said."""
     started = {
         kind: subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for kind, command in loads.items()
     }
-    reports = {}
+    said = {}
     try:
         for kind, process in started.items():
-            out, err = process.communicate(timeout=seconds + 60)
+            said[kind], err = process.communicate(timeout=seconds + 60)
             if process.returncode != 0:
                 raise ProofError(f"the load on {kind} failed: {err.strip()[-500:]}")
-            reports[kind] = json.loads(out.splitlines()[-1])
     finally:
         for process in started.values():
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    return sum_up(reports)
+    return said
 
 
 def sum_up(reports: Mapping[str, dict]) -> Client:

@@ -7,9 +7,8 @@ their load is light, and they go before all ordinary threads.
 from __future__ import annotations
 
 import json
-import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from proof.machine import ProofError, folder
 
 from thirdparty import built
 from thirdparty.case import FRESH, KEPT, Case
-from thirdparty.client import BEFORE_OTHERS, Client, merged, summed
+from thirdparty.client import BEFORE_OTHERS, Client, merged, outputs, summed
 
 Latencies = Iterable[tuple[float, float]]
 
@@ -40,9 +39,10 @@ class Generator(ABC):
         with folder() as temporary:
             outs = {path: temporary / str(number) for number, path in enumerate(case.rates)}
             commands = {
-                path: self.command(case, path, mode, seconds, out) for path, out in outs.items()
+                path: [str(word) for word in self.command(case, path, mode, seconds, out)]
+                for path, out in outs.items()
             }
-            said = run(commands, seconds)
+            said = outputs(commands, seconds)
             found = {path: merged([self.latencies(said[path], out)]) for path, out in outs.items()}
         return summed(found)
 
@@ -74,8 +74,10 @@ class Wrk(Generator):
     SCRIPT: ClassVar = """
         delay = function() return math.random(0, {longest}) end
         done = function(summary, latency, requests)
-            local errors, cells = 0, {{}}
-            for _, count in pairs(summary.errors) do errors = errors + count end
+            local wrong, cells = summary.errors, {{}}
+            -- Where a server closes a connection after an answer and has not said so, wrk has an
+            -- error of reading, and no request without an answer.
+            local errors = wrong.connect + wrong.status + wrong.timeout
             for place = 1, #latency do
                 cells[place] = string.format("[%d,%d]", latency(place))
             end
@@ -113,7 +115,7 @@ def without_made_up(latencies: dict[int, int], interval: int) -> dict[int, int]:
     left = dict(latencies)
     for took in sorted(latencies, reverse=True):
         for made_up in range(took - interval, interval, -interval) if took >= 2 * interval else ():
-            left[made_up] -= left[took]
+            left[made_up] = left.get(made_up, 0) - left[took]
     return {took: count for took, count in left.items() if count}
 
 
@@ -123,24 +125,3 @@ GENERATORS: dict[str, type[Generator]] = {"h2load": H2Load, "wrk": Wrk}
 def url(case: Case, path: str) -> str:
     """What is asked for."""
     return f"http://127.0.0.1:{case.port}{path}"
-
-
-def run(commands: Mapping[str, Sequence[object]], seconds: float) -> dict[str, str]:
-    """Runs commands side by side and returns what each said."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    started = {
-        name: subprocess.Popen([str(word) for word in command], **pipes)
-        for name, command in commands.items()
-    }
-    said = {}
-    try:
-        for name, process in started.items():
-            said[name], err = process.communicate(timeout=seconds + 60)
-            if process.returncode != 0:
-                raise ProofError(f"the load on {name} failed: {err.strip()[-500:]}")
-    finally:
-        for process in started.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    return said
