@@ -72,7 +72,8 @@ def main() -> None:
     modes = generator.modes if generator else (KEPT, FRESH)
     chosen = args.only.split(",") if args.only else known
     if unknown := set(chosen) - set(known):
-        sys.exit(f"there is no server {', '.join(sorted(unknown))}; --list shows which there are")
+        of = f" that {args.load} can ask" if generator else ""
+        sys.exit(f"no server{of}: {', '.join(sorted(unknown))}; --list shows which there are")
     if args.ledgers:
         args.ledgers.mkdir(parents=True, exist_ok=True)
     name, options = ("any_server", ONE_THREAD)

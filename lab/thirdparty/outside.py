@@ -108,9 +108,9 @@ class Wrk(Generator):
 def without_made_up(latencies: dict[int, int], interval: int) -> dict[int, int]:
     """What wrk measured, of what it prints.
 
-    For each request of more than two intervals, wrk adds those that would have been sent meanwhile,
-    one interval shorter each, down to one interval (`stats_correct` in its `stats.c`). None of them
-    was sent. The longest latency is measured for sure, and then the next shorter one is known.
+    For each request of two intervals or more, wrk adds those that would have been sent in that time.
+    Each is one interval shorter, down to one interval (`stats_correct` in its `stats.c`). None of
+    them was sent. The longest latency is measured for sure, and then the next shorter one is known.
     """
     left = dict(latencies)
     for took in sorted(latencies, reverse=True):

@@ -16,7 +16,7 @@ HISTOGRAMS = st.dictionaries(st.integers(0, 3000), st.integers(1, 5), min_size=1
 
 
 def corrected(latencies: dict[int, int], interval: int) -> dict[int, int]:
-    """What wrk makes of its latencies, as its documentation of coordinated omission says."""
+    """What wrk prints of its latencies: `stats_correct` in its `stats.c`."""
     printed = dict(latencies)
     for took, count in latencies.items():
         made_up = took - interval

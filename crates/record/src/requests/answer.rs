@@ -141,24 +141,24 @@ impl Requests {
     /// Whether the thread sends the answer to a request when it is done with another one: since it received
     /// this one it has not waited, and has worked for it as long as then for the other.
     fn was_done_before(&self, thread: &Thread, work: WorkId, other: WorkId) -> bool {
-        let is_it = |of: WorkId| self.works.root(of) == Some(work);
-        let received = thread.pending.iter().find(|(of, _)| is_it(*of));
-        let Some((received, of)) = received
-            .map(|(_, at)| *at)
-            .zip(self.works.get(work))
-            .filter(|_| thread.pending.iter().any(|(of, _)| *of == other))
-        else {
-            return false;
-        };
-        of.worked(received, u64::MAX) * 2 >= thread.run_ns()
+        let received = self.received_at(thread, work);
+        let both = received.filter(|_| self.received_at(thread, other).is_some());
+        both.zip(self.works.get(work))
+            .is_some_and(|(at, of)| of.worked(at, u64::MAX) * 2 >= thread.run_ns())
+    }
+
+    /// When the thread received this work, with which it has not gone on since.
+    fn received_at(&self, thread: &Thread, work: WorkId) -> Option<u64> {
+        let mut pending = thread.pending.iter();
+        let found = pending.find(|(of, _)| self.works.root(*of) == Some(work));
+        found.map(|(_, at)| *at)
     }
 
     /// The thread had received this request before it did what it answered another with just now, and has
     /// done nothing since: some of that may have been for this one.
     fn doubt_answers_together(&mut self, thread: &Thread, work: WorkId) {
-        let is_it = |of: WorkId| self.works.root(of) == Some(work);
-        let received = thread.pending.iter().find(|(of, _)| is_it(*of));
-        let Some((&(_, received), (other, from, to))) = received.zip(thread.latest()) else {
+        let received = self.received_at(thread, work);
+        let Some((received, (other, from, to))) = received.zip(thread.latest()) else {
             return;
         };
         let run = thread.run_ns();

@@ -37,26 +37,22 @@ impl Script {
         .interrupt(since, at, tid, false)
     }
 
-    /// The end of a wait for a lock of which the meter was charged that much: a timer's.
-    fn run_by_timer(&mut self, at: u64, tid: u32, us: u64) -> &mut Self {
-        self.entry(at, tid, Act::Run(LOCK), |slice| {
-            slice.since = at * 1000;
-            slice.length = 1;
-            slice.shares = Shares::from_iter([Share {
-                cause: LOCK,
-                who: BY_INTERRUPT,
-                n: 1,
-                ns: us * 1000,
-            }]);
-        })
+    /// A wait for a condition variable since then, which times out.
+    fn lock_timer(&mut self, since: u64, at: u64, tid: u32) -> &mut Self {
+        self.block(since, tid, LOCK)
+            .ended(LOCK, (since, at), tid, true)
     }
 
     fn interrupt(&mut self, since: u64, at: u64, tid: u32, by_timer: bool) -> &mut Self {
-        self.entry(at, tid, Act::Run(NETWORK), |slice| {
+        self.ended(NETWORK, (since, at), tid, by_timer)
+    }
+
+    fn ended(&mut self, cause: u8, (since, at): (u64, u64), tid: u32, by_timer: bool) -> &mut Self {
+        self.entry(at, tid, Act::Run(cause), |slice| {
             slice.since = at * 1000;
             slice.length = by_timer.into();
             slice.shares = Shares::from_iter([Share {
-                cause: NETWORK,
+                cause,
                 who: BY_INTERRUPT,
                 n: 1,
                 ns: (at - since) * 1000,
@@ -364,11 +360,9 @@ fn a_loop_that_waits_by_a_condition_variable_has_timers_too() {
         .block(1020, 1, LOCK)
         .run(1100, 1, LOCK, 1100)
         .on(1110, 1, FROM_CLIENT, 6, 1090) // before the first has its answer: a loop
-        .block(1120, 1, LOCK)
-        .run_by_timer(6010, 1, 4890)
+        .lock_timer(1120, 6010, 1)
         .on(6050, 1, TO_CLIENT, 5, 0)
-        .block(6060, 1, LOCK)
-        .run_by_timer(6110, 1, 50)
+        .lock_timer(6060, 6110, 1)
         .on(6150, 1, TO_CLIENT, 6, 0);
     let finished = script.finish();
     let asleep = finished.iter().map(|of| of.row.ns[SLEEP] / 1000);
