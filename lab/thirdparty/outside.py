@@ -108,7 +108,7 @@ class Wrk(Generator):
 def without_made_up(latencies: dict[int, int], interval: int) -> dict[int, int]:
     """What wrk measured, of what it prints.
 
-    For each request of two intervals or more, wrk adds those that would have been sent in that time.
+    For each request of two intervals or more, wrk adds those that would have been sent then.
     Each is one interval shorter, down to one interval (`stats_correct` in its `stats.c`). None of
     them was sent. The longest latency is measured for sure, and then the next shorter one is known.
     """
