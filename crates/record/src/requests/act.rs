@@ -6,7 +6,7 @@ use super::item::Item;
 use super::name::{Protocol, is_handshake, protocol};
 use super::thread::Thread;
 use super::work::{Request, WorkId};
-use super::{Requests, link};
+use super::{Requests, SHOWS_FROM_NS, link};
 
 /// A send may take so long, and the other server may answer meanwhile.
 const LONGEST_SEND_NS: u64 = 100_000;
@@ -62,6 +62,7 @@ impl Requests {
             }
             (None, None) => self.deliver(thread, Some(work), at), // it came from a wait for this
             (owner, _) => {
+                self.learn_when_it_works(thread);
                 self.deliver(thread, owner, at);
                 self.take_dispatched(thread, work, ready);
             }
@@ -93,6 +94,16 @@ impl Requests {
             thread.pending.push_back((work, at));
         }
         had_cpu_from
+    }
+
+    /// A thread that has received a request, worked for long, and receives again, has worked for the first.
+    fn learn_when_it_works(&self, thread: &mut Thread) {
+        let owner = thread.owner.and_then(|owner| self.works.root(owner));
+        let received = owner.and_then(|owner| self.received_at(thread, owner));
+        let began = thread.run.first().map(|first| first.from);
+        if received.is_some() && began == received && thread.run_ns() >= SHOWS_FROM_NS {
+            thread.has_worked_at_receive();
+        }
     }
 
     /// The thread was woken by one that waits for data of all connections and serves none itself: what both

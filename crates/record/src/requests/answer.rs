@@ -5,7 +5,7 @@ use tailscope_signals::slice::Slice;
 use super::item::Item;
 use super::thread::Thread;
 use super::work::{Held, WorkId};
-use super::{DOUBTFUL_FROM_NS, Requests, link};
+use super::{DOUBTFUL_FROM_NS, Requests, SHOWS_FROM_NS, link};
 
 /// A thread that answers so soon after another answer may have done nothing but send it,
 const TOGETHER_NS: u64 = 100_000;
@@ -110,11 +110,17 @@ impl Requests {
                 let mended = place.is_none() && self.mend(owner, work);
                 let in_order = place == Some(0);
                 let long = thread.run_ns() >= DOUBTFUL_FROM_NS && self.works.is_live(owner);
-                let was_done = long && self.was_done_before(thread, work, owner);
+                let known = thread.works_at_receive();
+                let was_done = long
+                    && match known {
+                        Some(at_receive) => at_receive && self.has_received(thread, work, owner),
+                        None => self.was_done_before(thread, work, owner),
+                    };
                 if was_done {
                     self.deliver(thread, Some(owner), at);
                 }
-                if mended || (long && (was_done || !in_order)) {
+                let is_guess = was_done && known.is_none();
+                if mended || (long && (is_guess || !in_order)) {
                     for of in [owner, work] {
                         if let Some(of) = self.works.get_mut(of) {
                             of.ambiguous = true;
@@ -123,7 +129,7 @@ impl Requests {
                 }
             }
             None => {
-                self.doubt_answers_together(thread, work);
+                self.look_back_at_answer(thread, work);
                 let timer = match self.is_received_by(work, tid) {
                     true => thread.take_timer(),
                     false => thread.timer,
@@ -141,28 +147,42 @@ impl Requests {
     /// Whether the thread sends the answer to a request when it is done with another one: since it received
     /// this one it has not waited, and has worked for it as long as then for the other.
     fn was_done_before(&self, thread: &Thread, work: WorkId, other: WorkId) -> bool {
-        let received = self.received_at(thread, work);
-        let both = received.filter(|_| self.received_at(thread, other).is_some());
-        both.zip(self.works.get(work))
-            .is_some_and(|(at, of)| of.worked(at, u64::MAX) * 2 >= thread.run_ns())
+        let received = self.received_at(thread, work).zip(self.works.get(work));
+        self.has_received(thread, work, other)
+            && received.is_some_and(|(at, of)| of.worked(at, u64::MAX) * 2 >= thread.run_ns())
+    }
+
+    /// Whether the thread has received both, and gone on with neither since.
+    fn has_received(&self, thread: &Thread, work: WorkId, other: WorkId) -> bool {
+        let mut both = [work, other].into_iter();
+        both.all(|work| self.received_at(thread, work).is_some())
     }
 
     /// When the thread received this work, with which it has not gone on since.
-    fn received_at(&self, thread: &Thread, work: WorkId) -> Option<u64> {
+    pub(super) fn received_at(&self, thread: &Thread, work: WorkId) -> Option<u64> {
         let mut pending = thread.pending.iter();
         let found = pending.find(|(of, _)| self.works.root(*of) == Some(work));
         found.map(|(_, at)| *at)
     }
 
-    /// The thread had received this request before it did what it answered another with just now, and has
-    /// done nothing since: some of that may have been for this one.
-    fn doubt_answers_together(&mut self, thread: &Thread, work: WorkId) {
+    /// The thread had received this request before it did what it answered another with just now. It has
+    /// worked for this one since, or has done nothing: some of what it did before may have been for this one.
+    fn look_back_at_answer(&mut self, thread: &mut Thread, work: WorkId) {
         let received = self.received_at(thread, work);
         let Some((received, (other, from, to))) = received.zip(thread.latest()) else {
             return;
         };
         let run = thread.run_ns();
-        if thread.after != Some(other) || run >= TOGETHER_NS {
+        if thread.after != Some(other) {
+            return;
+        }
+        if run >= TOGETHER_NS {
+            if run >= SHOWS_FROM_NS && received < to {
+                thread.has_worked_later();
+            }
+            return;
+        }
+        if thread.works_at_receive() == Some(true) {
             return;
         }
         let before = to.saturating_sub(from.max(received));

@@ -109,6 +109,8 @@ pub(super) struct Thread {
     pub(super) answered: u16,
     /// The request that it received last.
     pub(super) received_last: Option<WorkId>,
+    /// Whether it does what a request asks for where it receives it (above 0), or later.
+    works_at_receive: i8,
     /// It has received a request before the one before had an answer.
     pub(super) serves_several: bool,
     /// The end of its latest wait for a socket: from its wake-up to the CPU.
@@ -125,6 +127,11 @@ pub(super) struct Thread {
 
 /// Causes of the part of a wait before the wake-up.
 const BEFORE_WAKING: [u32; 4] = [abi::TS_LOCK, abi::TS_IO, abi::TS_NETWORK, abi::TS_SLEEP];
+
+/// So often a thread has to have shown when it works for a request, net of what speaks against that,
+const SURE_VOTES: i8 = 3;
+/// and more is not counted: it may change its ways.
+const MOST_VOTES: i8 = 8;
 
 /// A condition variable of glibc has two futexes, side by side.
 const SAME_FUTEX_BYTES: u64 = 4;
@@ -251,6 +258,22 @@ impl Thread {
         let waits = self.waits.split_off(from);
         self.let_go();
         waits
+    }
+
+    /// It has worked for long between two receives, for the first.
+    pub(super) fn has_worked_at_receive(&mut self) {
+        self.works_at_receive = (self.works_at_receive + 1).min(MOST_VOTES);
+    }
+
+    /// It has worked for long for a request that it had received before it answered another.
+    pub(super) fn has_worked_later(&mut self) {
+        self.works_at_receive = (self.works_at_receive - 2).max(-MOST_VOTES);
+    }
+
+    /// Whether it does what a request asks for where it receives it, and not later; `None`: not known.
+    pub(super) fn works_at_receive(&self) -> Option<bool> {
+        let is_sure = self.works_at_receive.abs() >= SURE_VOTES;
+        is_sure.then_some(self.works_at_receive > 0)
     }
 
     /// It has received a request.

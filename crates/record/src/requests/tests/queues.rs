@@ -236,3 +236,48 @@ fn an_answer_that_is_sent_after_the_next_request_was_done_waits_for_that() {
         assert!(finished[0].ambiguous, "it is a guess");
     }
 }
+
+/// A loop works for `first` µs where it receives the first of two requests, for `second` until it answers
+/// that, and for `third` until it answers the second.
+fn pair(script: &mut Script, from: u64, [first, second, third]: [u64; 3]) -> u64 {
+    let received = from + 10;
+    let answered = received + first + second;
+    script
+        .run(from, 1, NETWORK, from)
+        .on(received, 1, Act::Receive(Role::Server), 5, received)
+        .on(
+            received + first,
+            1,
+            Act::Receive(Role::Server),
+            6,
+            received + first,
+        )
+        .on(answered, 1, Act::Send(Role::Server), 5, 0)
+        .on(answered + third, 1, Act::Send(Role::Server), 6, 0)
+        .block(answered + third + 10, 1, NETWORK);
+    answered + third + 1000
+}
+
+#[test]
+fn a_loop_shows_whether_it_works_where_it_receives() {
+    // In the last pair nothing else tells them apart: the time before the first answer is the second's, or
+    // the first's.
+    for (shown, last, expected, is_sure) in [
+        ([300, 300, 5], [20, 300, 5], [(320, 300), (305, 0)], true),
+        ([20, 300, 300], [300, 300, 5], [(600, 0), (305, 300)], false),
+    ] {
+        let mut script = Script::default();
+        script.block(1, 1, NETWORK);
+        let mut at = 100;
+        for _ in 0..4 {
+            at = pair(&mut script, at, shown);
+        }
+        pair(&mut script, at, last);
+        let mut finished = script.finish();
+        let last = finished.split_off(8);
+        let parts = last.iter().map(parts);
+        let wall_and_queue: Vec<_> = parts.map(|[wall, queue, ..]| (wall, queue)).collect();
+        assert_eq!(wall_and_queue, expected);
+        assert!(last.iter().all(|of| of.ambiguous != is_sure));
+    }
+}
