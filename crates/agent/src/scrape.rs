@@ -1,39 +1,41 @@
 //! `/metrics` over HTTP: one short answer to one short question, for a few askers at a time.
 //!
-//! A scraper asks every few seconds and gets some kilobytes. So there is no framework here: a
-//! head of at most 8 KiB, read within two seconds, an answer, and the connection is closed. Whoever
-//! is slower or more talkative is hung up on, and can't hold up anybody else.
+//! A scraper asks every few seconds and gets some kilobytes. So there is no framework here: one thread
+//! that waits for all connections, a head of at most 8 KiB, read within two seconds, an answer, and the
+//! connection is closed. Whoever is slower or more talkative is hung up on, and can't hold up anybody
+//! else.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::scrape_requests::{ScrapeRequests, Waker};
 
 /// Connections at a time. For one more the oldest is closed that has not said what it wants: whoever
 /// connects and is silent holds up nobody else.
 const MOST: usize = 32;
-/// Those that were closed end at once; until then there are so many threads at most.
-const MOST_THREADS: usize = 48;
-/// So long, in ms, one more waits for them to end.
-const ENDING_MS: u32 = 500;
 /// How long a new connection waits while all places are taken. It bounds how many a flood can have
 /// served in a second, and so what the flood costs the agent.
 const CROWDED: Duration = Duration::from_millis(4);
+/// The same where none can be accepted: out of descriptors, say.
+const REFUSED: Duration = Duration::from_millis(10);
 /// An answer takes some milliseconds; one that takes longer may be closed for another.
 const ANSWERED: Duration = Duration::from_secs(1);
 const HEAD_BYTES: usize = 8192;
+/// For the head, for the figures, and for the client to take them.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The listening thread. Dropped, it ends.
 pub(crate) struct Scrape {
     address: SocketAddr,
-    stop: Arc<(AtomicBool, Waker)>,
+    stop: Arc<AtomicBool>,
+    waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,14 +46,25 @@ impl Scrape {
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let stop = Arc::new((AtomicBool::new(false), Waker::new()?));
+        let stop = Arc::new(AtomicBool::new(false));
+        let waker = Arc::new(Waker::new()?);
+        let mut server = Server {
+            listener,
+            waker: Arc::clone(&waker),
+            scrape_requests,
+            open: Vec::new(),
+            accepts_from: Instant::now(),
+        };
         let stopped = Arc::clone(&stop);
-        let thread = Builder::new()
-            .name("agent-metrics".into())
-            .spawn(move || serve(&listener, &stopped, &scrape_requests))?;
+        let thread = Builder::new().name("agent-metrics".into()).spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                server.turn();
+            }
+        })?;
         Ok(Self {
             address,
             stop,
+            waker,
             thread: Some(thread),
         })
     }
@@ -64,155 +77,236 @@ impl Scrape {
 
 impl Drop for Scrape {
     fn drop(&mut self) {
-        self.stop.0.store(true, Ordering::Relaxed);
-        self.stop.1.wake();
+        self.stop.store(true, Ordering::Relaxed);
+        self.waker.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn serve(
-    listener: &TcpListener,
-    stop: &(AtomicBool, Waker),
-    scrape_requests: &Arc<ScrapeRequests>,
-) {
-    let open = Arc::new(Connections::default());
-    while !stop.0.load(Ordering::Relaxed) {
-        let mut fds = [
-            PollFd::new(listener, PollFlags::IN),
-            PollFd::new(&stop.1, PollFlags::IN),
-        ];
-        if poll(&mut fds, None).is_err() {
-            continue; // a signal
+struct Server {
+    listener: TcpListener,
+    /// Is woken when figures are there, and for the end.
+    waker: Arc<Waker>,
+    scrape_requests: Arc<ScrapeRequests>,
+    /// The oldest first.
+    open: Vec<Connection>,
+    accepts_from: Instant,
+}
+
+impl Server {
+    /// Waits until something can be done, and does it.
+    fn turn(&mut self) {
+        self.wait();
+        self.waker.clear();
+        let (requests, waker) = (&self.scrape_requests, &self.waker);
+        self.open.retain_mut(|connection| {
+            let is_due = connection.can_go_on || connection.is_late();
+            !is_due || connection.goes_on(requests, waker).unwrap_or(false)
+        });
+        let now = Instant::now();
+        if now >= self.accepts_from && self.has_room(now) {
+            self.accept(now);
         }
-        let Ok((stream, _)) = listener.accept() else {
-            // Out of descriptors, say: a pause rather than a loop at full speed.
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
+    }
+
+    /// Notes which connections can go on.
+    fn wait(&mut self) {
+        let now = Instant::now();
+        let may_accept = now >= self.accepts_from && self.has_room(now);
+        let listening = match may_accept {
+            true => PollFlags::IN,
+            false => PollFlags::empty(),
         };
-        if open.all().len() >= MOST {
-            std::thread::sleep(CROWDED);
-        }
-        // In a flood, those that were closed to make room may still be ending.
-        let place = (0..ENDING_MS).find_map(|_| {
-            let place = Place::take(&open, &stream);
-            if place.is_none() {
-                std::thread::sleep(Duration::from_millis(1));
+        let mut fds = vec![
+            PollFd::new(&*self.waker, PollFlags::IN),
+            PollFd::new(&self.listener, listening),
+        ];
+        let polled = self.open.iter();
+        fds.extend(polled.filter_map(|one| Some(PollFd::new(&one.stream, one.wants()?))));
+        let ends = self.open.iter().map(|one| one.since + PATIENCE);
+        // Full, it looks again when the oldest may be closed.
+        let room = self.open.first().map(|one| one.since + ANSWERED);
+        let accepts = match () {
+            () if may_accept => None,
+            () if now < self.accepts_from => Some(self.accepts_from),
+            () => room.filter(|at| *at > now),
+        };
+        let patience = ends.chain(accepts).min().map(|at| {
+            let left = at.saturating_duration_since(now);
+            Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
             }
-            place
         });
-        let Some(place) = place else { continue };
-        let scrape_requests = Arc::clone(scrape_requests);
-        let answering = Builder::new().name("agent-scrape".into()).spawn(move || {
-            let _ = answer(stream, &scrape_requests, &place.0);
-            drop(place);
+        // Interrupted by a signal, it looks a little early.
+        let polled = poll(&mut fds, patience.as_ref());
+        let ready: Vec<bool> = fds[2..]
+            .iter()
+            .map(|fd| polled.is_ok() && !fd.revents().is_empty())
+            .collect();
+        let mut ready = ready.into_iter();
+        for one in &mut self.open {
+            one.can_go_on = one.wants().is_none_or(|_| ready.next().unwrap_or(false));
+        }
+    }
+
+    /// The place of the one that is closed for one more.
+    fn closable(&self, now: Instant) -> Option<usize> {
+        let silent = |one: &Connection| matches!(one.state, State::Asks(_));
+        let slow = |one: &Connection| now.saturating_duration_since(one.since) > ANSWERED;
+        let first = self.open.iter().position(silent);
+        first.or_else(|| self.open.iter().position(slow))
+    }
+
+    fn has_room(&self, now: Instant) -> bool {
+        self.open.len() < MOST || self.closable(now).is_some()
+    }
+
+    fn accept(&mut self, now: Instant) {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+            Err(_) => {
+                self.accepts_from = now + REFUSED;
+                return;
+            }
+        };
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if self.open.len() >= MOST {
+            self.accepts_from = now + CROWDED;
+            if let Some(place) = self.closable(now) {
+                self.open.remove(place);
+            }
+        }
+        self.open.push(Connection {
+            stream,
+            since: now,
+            state: State::Asks(Vec::new()),
+            can_go_on: false,
         });
-        drop(answering);
     }
 }
 
 /// A connection that is open.
 struct Connection {
     stream: TcpStream,
+    /// Since when it is in this state.
     since: Instant,
-    /// Whether it has said what it wants.
-    has_asked: AtomicBool,
+    state: State,
+    can_go_on: bool,
 }
 
-/// Those that are open, the oldest first.
-#[derive(Default)]
-struct Connections(Mutex<Vec<Arc<Connection>>>);
+enum State {
+    /// What has come of the head so far.
+    Asks(Vec<u8>),
+    Waits(Receiver<String>),
+    Gets {
+        answer: Vec<u8>,
+        sent: usize,
+    },
+}
 
-impl Connections {
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Connection {
+    /// For what it waits; `None`: for the figures. That its client has gone is seen when they are there.
+    fn wants(&self) -> Option<PollFlags> {
+        match self.state {
+            State::Asks(_) => Some(PollFlags::IN),
+            State::Waits(_) => None,
+            State::Gets { .. } => Some(PollFlags::OUT),
+        }
     }
 
-    /// Makes room for one more.
-    fn make_room(all: &mut [Arc<Connection>]) {
-        let silent = |one: &&Arc<Connection>| !one.has_asked.load(Ordering::Relaxed);
-        let slow = |one: &&Arc<Connection>| one.since.elapsed() > ANSWERED;
-        let mut closable = all.iter().filter(silent).chain(all.iter().filter(slow));
-        if let Some(oldest) = closable.next() {
-            oldest.has_asked.store(true, Ordering::Relaxed); // not closed again
-            let _ = oldest.stream.shutdown(Shutdown::Both);
+    fn is_late(&self) -> bool {
+        self.since.elapsed() >= PATIENCE
+    }
+
+    fn turn_to(&mut self, state: State) {
+        self.state = state;
+        self.since = Instant::now();
+    }
+
+    /// Whether it stays open.
+    fn goes_on(&mut self, requests: &ScrapeRequests, waker: &Arc<Waker>) -> io::Result<bool> {
+        let is_late = self.is_late();
+        match &mut self.state {
+            State::Asks(head) => {
+                let is_over = read_to(head, &mut self.stream)?;
+                let next = match asked(head) {
+                    None if is_over || is_late || head.len() >= HEAD_BYTES => return Ok(false),
+                    None => return Ok(true),
+                    Some(Asked::Metrics) => State::Waits(requests.ask(waker)),
+                    Some(Asked::Elsewhere) => {
+                        gets(plain("404 Not Found", "not found; use /metrics\n"))
+                    }
+                    Some(Asked::Otherwise) => gets(plain(
+                        "405 Method Not Allowed",
+                        "method not allowed; use GET\n",
+                    )),
+                    Some(Asked::Nonsense) => {
+                        gets(plain("400 Bad Request", "not an HTTP request\n"))
+                    }
+                };
+                self.turn_to(next);
+            }
+            State::Waits(figures) => {
+                let kind = "text/plain; version=0.0.4; charset=utf-8";
+                let next = match figures.try_recv() {
+                    Ok(text) => answer("200 OK", kind, &text),
+                    Err(TryRecvError::Empty) if !is_late => return Ok(true),
+                    Err(_) => plain("503 Service Unavailable", "the recorder is busy\n"),
+                };
+                self.turn_to(gets(next));
+            }
+            State::Gets { answer, sent } => {
+                while *sent < answer.len() {
+                    match self.stream.write(&answer[*sent..]) {
+                        Ok(0) => return Ok(false),
+                        Ok(count) => *sent += count,
+                        Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                        Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(!is_late),
+                        Err(e) => return Err(e),
+                    }
+                }
+                return Ok(false);
+            }
         }
+        self.goes_on(requests, waker)
     }
 }
 
-/// One of the connections that may be open.
-struct Place(Arc<Connection>, Arc<Connections>);
-
-impl Place {
-    fn take(open: &Arc<Connections>, stream: &TcpStream) -> Option<Self> {
-        let connection = Arc::new(Connection {
-            stream: stream.try_clone().ok()?,
-            since: Instant::now(),
-            has_asked: AtomicBool::new(false),
-        });
-        let mut all = open.all();
-        if all.len() >= MOST_THREADS {
-            return None;
-        }
-        if all.len() >= MOST {
-            Connections::make_room(&mut all);
-        }
-        all.push(Arc::clone(&connection));
-        drop(all);
-        Some(Self(connection, Arc::clone(open)))
-    }
+fn gets(answer: Vec<u8>) -> State {
+    State::Gets { answer, sent: 0 }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.1.all().retain(|other| !Arc::ptr_eq(other, &self.0));
+/// Reads what is there of a head. True: no more comes.
+fn read_to(head: &mut Vec<u8>, stream: &mut TcpStream) -> io::Result<bool> {
+    let mut bytes = [0; 1024];
+    while head.len() < HEAD_BYTES {
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok(true),
+            Ok(count) => head.extend_from_slice(&bytes[..count]),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) => return Err(e),
+        }
     }
+    Ok(false)
 }
 
-fn answer(
-    mut stream: TcpStream,
-    scrape_requests: &ScrapeRequests,
-    place: &Connection,
-) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    let deadline = Instant::now() + PATIENCE;
-    let mut head = Vec::new();
-    let asked = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || head.len() >= HEAD_BYTES {
-            return Ok(());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let mut bytes = [0; 1024];
-        let count = stream.read(&mut bytes)?;
-        head.extend_from_slice(&bytes[..count]);
-        match asked(&head) {
-            Some(asked) => break asked,
-            None if count == 0 => return Ok(()),
-            None => {}
-        }
-    };
-    place.has_asked.store(true, Ordering::Relaxed);
-    let (status, kind, body) = match asked {
-        Asked::Metrics => match scrape_requests.ask().recv_timeout(PATIENCE) {
-            Ok(text) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text),
-            Err(_) => plain("503 Service Unavailable", "the recorder is busy\n"),
-        },
-        Asked::Elsewhere => plain("404 Not Found", "not found; use /metrics\n"),
-        Asked::Otherwise => plain("405 Method Not Allowed", "method not allowed; use GET\n"),
-        Asked::Nonsense => plain("400 Bad Request", "not an HTTP request\n"),
-    };
-    stream.set_write_timeout(Some(PATIENCE))?;
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
+fn plain(status: &'static str, text: &str) -> Vec<u8> {
+    answer(status, "text/plain; charset=utf-8", text)
+}
+
+fn answer(status: &str, kind: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
-}
-
-fn plain(status: &'static str, text: &str) -> (&'static str, &'static str, String) {
-    (status, "text/plain; charset=utf-8", text.to_owned())
+    .into_bytes()
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -36,11 +36,18 @@ impl AsFd for Waker {
     }
 }
 
+/// A request that waits.
+#[derive(Debug)]
+struct Waiting {
+    answer: SyncSender<String>,
+    asker: Arc<Waker>,
+}
+
 /// The requests that wait for the figures.
 #[derive(Debug)]
 pub(crate) struct ScrapeRequests {
     waker: Arc<Waker>,
-    waiting: Mutex<Vec<SyncSender<String>>>,
+    waiting: Mutex<Vec<Waiting>>,
 }
 
 impl ScrapeRequests {
@@ -51,10 +58,11 @@ impl ScrapeRequests {
         }
     }
 
-    /// Asks for the figures.
-    pub(crate) fn ask(&self) -> Receiver<String> {
+    /// Asks for the figures. The asker is woken when they are there.
+    pub(crate) fn ask(&self, asker: &Arc<Waker>) -> Receiver<String> {
         let (answer, answered) = sync_channel(1);
-        self.lock().push(answer);
+        let asker = Arc::clone(asker);
+        self.lock().push(Waiting { answer, asker });
         self.waker.wake();
         answered
     }
@@ -66,13 +74,14 @@ impl ScrapeRequests {
             return;
         }
         let text = figures();
-        for answer in waiting {
+        for Waiting { answer, asker } in waiting {
             // Whoever gave up has hung up.
             let _ = answer.try_send(text.clone());
+            asker.wake();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<SyncSender<String>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
