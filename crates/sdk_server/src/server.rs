@@ -147,7 +147,7 @@ impl<N: Copy> Server<N> {
     }
 
     /// Asks for the files of a process to be searched, and opens a socket for its user. False: too many
-    /// wait, ask again later.
+    /// wait, or the user has as many clients as may be: ask again later.
     pub fn search(&mut self, pid: u32) -> bool {
         let user = owner::of(pid);
         user.is_none_or(|user| self.search_of(pid, user))
@@ -155,7 +155,7 @@ impl<N: Copy> Server<N> {
 
     fn search_of(&mut self, pid: u32, user: u32) -> bool {
         self.sockets.open_for(user);
-        self.finder.search(pid, user)
+        self.admission.has_left(user, Instant::now()) && self.finder.search(pid, user)
     }
 
     /// Whether what was found in some process has still to be [attached to](Self::attach_found).
