@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -158,6 +158,20 @@ def test_its_percentiles_are_those_that_the_program_saw(recordable: None) -> Non
     # Its own clock readings are outside of the span's.
     assert told["p50_ns"] == pytest.approx(saw["p50_ns"], rel=0.03)
     assert told["p99_ns"] == pytest.approx(saw["p99_ns"], rel=0.1)
+
+
+def test_the_function_that_makes_requests_slow_is_named(
+    recordable: None, program: Callable[..., Path]
+) -> None:
+    """Of each 50 requests one waits for 10 ms for a lock, in a function of its own."""
+    server = program("planted.c")
+    spans = ("--span", f"uprobe:{server}:handle_request")
+    done = run("--json", "--stacks", *spans, "--", server, "lock", 6000, 10_000)
+    (kind,) = pictures(done)[-1]["kinds"]
+    first = kind["functions"][0]
+    assert first["cause"] == "lock", kind
+    assert first["functions"] == ["planted_lock", "handle_request", "main"]
+    assert first["ns"] == pytest.approx(kind["tail"]["lock_ns"], rel=0.05)
 
 
 def test_spans_that_are_not_kept_are_counted_by_weight(recordable: None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +28,8 @@ from tailscope.statistics.slow_and_usual import Mean
 #: A sample: row, cause, ns and stack.
 Row = tuple[int, str, int, int]
 
+#: Stacks with the function that time is put down to, for this rule and for that of `top`.
+BLAMED = Path(__file__).parent.parent / "shared" / "blamed.json"
 PROGRAM, LIBC, KERNEL = "/usr/bin/server", "/usr/lib/libc.so.6", "[kernel]"
 
 
@@ -78,18 +82,27 @@ def test_code_without_a_symbol_is_a_place() -> None:
     assert found and found.frame.name == "server+0x1f00"
 
 
-def of_python(*names: str) -> Stack:
+def of_python(*names: str, whole: bool = True) -> Stack:
     """Functions of C, and (`name.py`) of Python."""
     modules = {
         "k": KERNEL,
         "c": LIBC,
+        "p": PROGRAM,
         "i": "/usr/bin/python3.11",
         "e": "/usr/lib/_json.cpython-311-x86_64-linux-gnu.so",
         "s": "/usr/lib/python3.11/threading.py",
+        "d": "/srv/venv/lib/python3.11/site-packages/jobs.py",
         "y": "/srv/python3/app.py",
     }
-    frames = [Frame(name[2:], modules[name[0]], 7, name[0] in "sy") for name in names]
-    return Stack(tuple(frames), True)
+    frames = [Frame(name[2:], modules[name[0]], 7, name[0] in "sdy") for name in names]
+    return Stack(tuple(frames), whole)
+
+
+@pytest.mark.parametrize("case", json.loads(BLAMED.read_text()), ids=lambda case: case["blamed"])
+def test_the_function_is_the_one_that_a_screen_names(case: dict[str, Any]) -> None:
+    found = blamed(of_python(*case["stack"], whole=case.get("whole", True)), case["cause"])
+    assert found and found.frame.name == case["blamed"]
+    assert list(found.callers) == case["callers"]
 
 
 def test_the_interpreter_works_for_the_function_of_python() -> None:

@@ -40,7 +40,7 @@ pub use counting::{READ_BY as COUNTED_BY, rung_here as counters_rung};
 #[cfg(fuzzing)]
 pub use interpreters::fuzz_memory;
 pub use launch::{LaunchError, Launched, Prints, find_program};
-pub use live::{Kind, Live};
+pub use live::{Code, Kind, Live};
 pub use machine::{describe as describe_machine, max_resident_bytes};
 pub use notices::Notices;
 pub use options::{End, Listener, Options, Place, Progress, RecordError};

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
 use tailscope_process::owner;
-use tailscope_trace::{SpanName, SpanRow};
+use tailscope_trace::{Cause, SpanName, SpanRow};
 
 use crate::tally::Tally;
 
@@ -32,7 +33,7 @@ const OTHER_KINDS: &str = "(other)";
 pub struct Live {
     kinds: Vec<Kind>,
     /// The kind of each user's spans of a name, as far as they were met.
-    by_name: HashMap<(u32, SpanName), u8>,
+    by_name: FxHashMap<(u32, SpanName), u8>,
     /// Kinds that are counted as `(other)`.
     folded: usize,
     began: Option<Instant>,
@@ -44,7 +45,7 @@ pub struct Live {
 
 /// Whose each process is, as far as they were met.
 #[derive(Debug, Default)]
-pub(crate) struct Owners(HashMap<u32, u32>);
+pub(crate) struct Owners(FxHashMap<u32, u32>);
 
 impl Owners {
     /// The user id. Numbers of processes are used again, so it is asked anew after a while.
@@ -57,6 +58,17 @@ impl Owners {
     }
 }
 
+/// A function in which slow spans were.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Code {
+    /// What they spent there; `None`: they were running.
+    pub cause: Option<Cause>,
+    /// The function, and its callers, the next first, as far as they are known.
+    pub functions: Vec<String>,
+    /// The mean time of a span at or above p99 of the last seconds, in ns.
+    pub ns: f64,
+}
+
 /// The figures of the spans of one name.
 #[derive(Debug)]
 pub struct Kind {
@@ -67,6 +79,7 @@ pub struct Kind {
     slices: [Tally; SLICES],
     /// What was rounded off the weights so far.
     carry: f64,
+    code: Vec<Code>,
 }
 
 impl Live {
@@ -159,6 +172,13 @@ impl Live {
         &self.kinds
     }
 
+    /// Gives kinds, by their places, the functions in which their slow spans were, and others none.
+    pub(crate) fn set_code(&mut self, mut code: HashMap<usize, Vec<Code>>) {
+        for (place, kind) in self.kinds.iter_mut().enumerate() {
+            kind.code = code.remove(&place).unwrap_or_default();
+        }
+    }
+
     /// How many kinds are counted together as `(other)`, for want of room.
     #[must_use]
     pub fn folded(&self) -> usize {
@@ -198,6 +218,7 @@ impl Kind {
             past: Tally::default(),
             slices: Default::default(),
             carry: 0.0,
+            code: Vec::new(),
         }
     }
 
@@ -227,6 +248,18 @@ impl Kind {
 
     fn rows(&self) -> u64 {
         self.past.rows() + self.slices.iter().map(Tally::rows).sum::<u64>()
+    }
+
+    /// The functions in which the slow ones of the last seconds were, those with the most time first. Empty
+    /// unless stacks are sampled for a screen.
+    #[must_use]
+    pub fn code(&self) -> &[Code] {
+        &self.code
+    }
+
+    /// The user id whose processes' spans they are, as [rows](Live::enter) have it.
+    pub(crate) fn user_id(&self) -> u32 {
+        self.user
     }
 
     /// The user id whose processes' spans they are; `None`: of several users, or nobody knows.

@@ -349,6 +349,7 @@ impl Batch<'_> {
                 row: *rows,
                 span: output.name(span.span),
                 pid: span.pid,
+                user,
                 start_ns: span.start_ns,
                 wall_ns: span.wall_ns,
                 weight: span.weight,

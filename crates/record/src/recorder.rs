@@ -119,7 +119,9 @@ impl Recorder {
         let counting = Counting::start(options.counters.clone());
         let metadata = metadata(options, &kernel, &clock, steal.is_some(), &counting);
         let output = output(options.ledger.as_ref(), &metadata, measured)?;
-        let stacks = options.stacks.then(StackPipeline::start);
+        let stacks = options
+            .stacks
+            .then(|| StackPipeline::start(options.ledger.is_none()));
         // Before the first thread, and after the ledger: its folder may lie in another user's.
         let also = [
             (Also::EndCommand, options.ends_command),
@@ -293,6 +295,7 @@ impl Recorder {
             self.check_for_replaced_files();
             self.report_refusals();
             self.sdk.iter_mut().for_each(Server::drop_closed);
+            self.show_code();
             self.finish_answers(false)?;
         }
         self.switch_counters();

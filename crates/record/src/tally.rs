@@ -110,6 +110,13 @@ impl Tally {
         self.sum(0, 1.0)
     }
 
+    /// From which time on, in ns, spans are in the [tail](Self::tail).
+    #[must_use]
+    pub fn tail_from(&self, q: f64) -> Option<u64> {
+        let quantile = self.quantile(q)?;
+        Some(self.counts.lowest_equivalent(quantile))
+    }
+
     /// What the spans are made of that took at least as long as the quantile.
     #[must_use]
     pub fn tail(&self, q: f64) -> Breakdown {

@@ -14,11 +14,15 @@ use crate::subject::Subject;
 /// p99.9, and a bar. The bar divides the time of the spans at or above p99 among the causes. The
 /// figures cover the last 8 to 10 seconds. The key w switches to the time since the start. `top`
 /// writes nothing to disk.
+///
+/// With `--stacks`, each row ends with the function in which the spans at or above p99 spent most of
+/// their time, behind the letter of its cause. The page of a kind has more of them, with their callers.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   tailscope top -p $(pidof -s memcached)
   tailscope top -- ./server --port 80         start a server and show it; its output is dropped
+  tailscope top -p 4711 --stacks              and the functions in which slow spans were
   tailscope top -p 4711 --batch -n 3 -i 5s    print three pictures as text, five seconds apart
   tailscope top -p 4711 --json -n 1 | jq '.kinds[] | {name, p99_ns}'
 
@@ -53,6 +57,10 @@ pub struct Top {
     /// Sort by this column
     #[arg(short, long, value_enum, default_value_t = Column::P99)]
     pub sort: Column,
+
+    /// Sample the stacks of threads with an open span, and show in which functions slow spans were
+    #[arg(long)]
+    pub stacks: bool,
 
     /// Show only kinds whose name contains this text, in upper or lower case
     #[arg(short, long, value_name = "TEXT", default_value = "")]

@@ -109,12 +109,15 @@ pub fn columns(breakdown: &Breakdown, width: usize) -> Vec<(Part, usize)> {
     columns
 }
 
-/// Adds a bar.
-pub fn draw(line: &mut Line, breakdown: &Breakdown, width: usize) {
+/// Adds a bar. Returns how long it is: as long as `width`, or 0.
+pub fn draw(line: &mut Line, breakdown: &Breakdown, width: usize) -> usize {
+    let mut drawn = 0;
     for (part, columns) in columns(breakdown, width) {
+        drawn += columns;
         let text = letter(part).to_string().repeat(columns);
         line.push(text, Ink::Part(part));
     }
+    drawn
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The page of one kind: its causes in time a span, and its p99 over the last minutes.
 
 use super::bar;
+use super::code;
 use super::line::{Ink, Line, Room, pad, right};
 use super::snapshot::{Figures, mean};
 use super::text::{quantile_texts, rate_text};
@@ -28,7 +29,12 @@ pub fn page(view: &View, room: &Room) -> Vec<Line> {
         )),
         line_of_p99(view, &kind.name, room),
     ];
-    lines.extend(table(view, figures, room));
+    let (causes, rest) = table(view, figures, room);
+    lines.extend(causes);
+    if view.stacks {
+        lines.extend(code::table(kind, figures, room));
+    }
+    lines.extend(rest);
     lines
 }
 
@@ -53,8 +59,9 @@ fn line_of_p99(view: &View, name: &str, room: &Room) -> Line {
     ))
 }
 
-/// A row a part: of all spans, of the tail, and what share of the tail's time it is.
-fn table(view: &View, figures: &Figures, room: &Room) -> Vec<Line> {
+/// A row a part: of all spans, of the tail, and what share of the tail's time it is. And those that have
+/// none.
+fn table(view: &View, figures: &Figures, room: &Room) -> (Vec<Line>, Vec<Line>) {
     let least = room.glyphs("≥ p99", ">= p99");
     let mut bar_line = Line::plain(format!("  spans {least}  "));
     bar::draw(&mut bar_line, &figures.tail, room.width.saturating_sub(18));
@@ -106,12 +113,10 @@ fn table(view: &View, figures: &Figures, room: &Room) -> Vec<Line> {
         );
         lines.push(line);
     }
-    for (what, names) in [("never seen", never), ("not measured here", unknown)] {
-        if !names.is_empty() {
-            lines.extend(wrapped(what, &names, room.width));
-        }
-    }
-    lines
+    let rest = [("never seen", never), ("not measured here", unknown)];
+    let rest = rest.into_iter().filter(|(_, names)| !names.is_empty());
+    let rest = rest.flat_map(|(what, names)| wrapped(what, &names, room.width));
+    (lines, rest.collect())
 }
 
 /// `what: name, name, …` on as many lines as it takes.

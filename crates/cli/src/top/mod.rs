@@ -6,6 +6,7 @@
 
 mod args;
 mod bar;
+mod code;
 mod detail;
 mod line;
 mod picture;
@@ -50,7 +51,11 @@ pub fn run(args: Top) -> Result<ExitCode> {
     } else {
         Prints::Through
     };
-    let mut session = Session::begin(&args.subject, Kept::default(), prints)?;
+    let kept = Kept {
+        stacks: args.stacks,
+        ..Kept::default()
+    };
+    let mut session = Session::begin(&args.subject, kept, prints)?;
     let mut watch = Watch {
         view: View::new(
             words(&args, &session),
@@ -72,6 +77,7 @@ pub fn run(args: Top) -> Result<ExitCode> {
         last_look: false,
         stop: Arc::clone(&stop),
     };
+    watch.view.stacks = args.stacks;
     watch.view.colour = on_terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let end = session.recorder.run(args.duration, &stop, &mut watch);
     watch.last_look = true;
@@ -172,7 +178,9 @@ impl Watch {
             Place::Json => writeln!(
                 stdout().lock(),
                 "{}",
-                self.view.snapshot.json(self.view.lost, self.view.measured)
+                self.view
+                    .snapshot
+                    .json(self.view.lost, self.view.measured, self.view.stacks)
             ),
         };
         self.printed += 1;

@@ -5,6 +5,7 @@ use tailscope_trace::Cause;
 use unicode_width::UnicodeWidthStr;
 
 use super::bar;
+use super::code;
 use super::detail;
 use super::line::{Ink, Line, Room, fit, pad, right};
 use super::snapshot::{Figures, Kind, Period};
@@ -60,12 +61,14 @@ fn title(view: &View, room: &Room) -> Line {
     )
 }
 
-/// Which columns there is room for, and how wide the name and the bar are.
+/// Which columns there is room for, and how wide the name, the bar and the function are.
 struct Layout {
     name: usize,
     p50: bool,
     p999: bool,
     bar: usize,
+    /// 0: functions are not shown.
+    code: usize,
 }
 
 const RATE: usize = 10;
@@ -73,25 +76,41 @@ const TIME: usize = 9;
 /// What a long name leaves to the bar, with and without a p50.
 const LEAST_BAR: usize = 20;
 const LEAST_NARROW_BAR: usize = 12;
+/// A bar of at least so many columns leaves half of them to the function, and at most so many.
+const LONG_BAR: usize = 32;
+const MOST_CODE: usize = 40;
 
 impl Layout {
-    fn of(kinds: &[&Kind], room: &Room) -> Self {
+    fn of(view: &View, kinds: &[&Kind], room: &Room) -> Self {
         let longest = kinds
             .iter()
             .map(|kind| kind.name.width())
             .max()
             .unwrap_or(0);
-        let (p50, p999) = (room.width >= 70, room.width >= 52);
+        // A function takes the place of percentiles where there is room for one of them.
+        let spare = room.width.saturating_sub(if view.stacks { 30 } else { 0 });
+        let (p50, p999) = (spare >= 70, spare >= 52);
         let times = 1 + usize::from(p50) + usize::from(p999);
         let left = room.width.saturating_sub(2 + RATE + times * TIME + 2);
-        let least = if p50 { LEAST_BAR } else { LEAST_NARROW_BAR };
+        let least = if view.stacks {
+            LONG_BAR
+        } else if p50 {
+            LEAST_BAR
+        } else {
+            LEAST_NARROW_BAR
+        };
         let name = longest.clamp(4, left.saturating_sub(least).clamp(4, 32));
         let bar = left.saturating_sub(name);
+        let code = match view.stacks && bar >= LONG_BAR {
+            true => (bar / 2).min(MOST_CODE),
+            false => 0,
+        };
         Self {
             name,
             p50,
             p999,
-            bar,
+            bar: bar - code,
+            code,
         }
     }
 }
@@ -116,7 +135,7 @@ fn list(view: &View, room: &Room, body: Option<usize>) -> Vec<Line> {
             .chain(why.map(Line::plain))
             .collect();
     }
-    let layout = Layout::of(&kinds, room);
+    let layout = Layout::of(view, &kinds, room);
     let mut lines = vec![heading(view, &layout, room)];
     let places = body.map_or(kinds.len(), |body| body.saturating_sub(2));
     let chosen = view.chosen();
@@ -151,11 +170,16 @@ fn heading(view: &View, layout: &Layout, room: &Room) -> Line {
         text += &right(&head("p99.9", Column::P999), TIME);
     }
     text += "  ";
-    text += match (view.tail, layout.bar < LEAST_BAR) {
+    let of_bar = match (view.tail, layout.bar < LEAST_BAR) {
         (true, false) => room.glyphs("time of spans ≥ p99", "time of those >= p99"),
         (true, true) => room.glyphs("time ≥ p99", "time >= p99"),
         (false, _) => "time of all",
     };
+    text += of_bar;
+    if layout.code > 0 {
+        text += &" ".repeat((layout.bar + 2).saturating_sub(of_bar.width()));
+        text += room.glyphs("most of it in (≥ p99)", "most of it in (>= p99)");
+    }
     Line::new(text, Ink::Strong)
 }
 
@@ -172,7 +196,11 @@ fn row(view: &View, kind: &Kind, mark: bool, layout: &Layout, room: &Room) -> Li
         }
     }
     let mut line = Line::new(text + "  ", ink);
-    bar::draw(&mut line, breakdown(view, figures), layout.bar);
+    let drawn = bar::draw(&mut line, breakdown(view, figures), layout.bar);
+    if layout.code > 0 {
+        line.push(" ".repeat(layout.bar - drawn + 2), Ink::Plain);
+        code::hottest(&mut line, kind, room);
+    }
     line
 }
 
@@ -241,7 +269,7 @@ fn foot(view: &View, room: &Room) -> Vec<Line> {
 
 /// The parts of the bars that are shown, by what they sum up to.
 fn legend(view: &View, room: &Room) -> Vec<Line> {
-    let layout = Layout::of(&view.kinds(), room);
+    let layout = Layout::of(view, &view.kinds(), room);
     let mut shown: Vec<(Option<Cause>, usize)> = bar::parts().map(|part| (part, 0)).collect();
     for kind in view.kinds() {
         for (part, columns) in bar::columns(breakdown(view, kind.of(view.period)), layout.bar) {

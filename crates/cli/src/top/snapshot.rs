@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use tailscope_record::{Breakdown, Live, Tally};
+use tailscope_record::{Breakdown, Code, Live, Tally};
 use tailscope_trace::{Cause, CauseSet};
 
 use crate::console::in_one_line;
@@ -24,6 +24,8 @@ pub struct Kind {
     pub name: String,
     /// Of the last seconds, and since the begin.
     pub figures: [Figures; 2],
+    /// The functions in which the slow spans of the last seconds were.
+    pub code: Vec<Code>,
 }
 
 /// Which figures are shown.
@@ -104,6 +106,14 @@ fn breakdown_json(breakdown: &Breakdown, measured: CauseSet) -> Value {
     Value::Object(means)
 }
 
+fn function_json(code: &Code) -> Value {
+    json!({
+        "cause": code.cause.map_or("running", Cause::name),
+        "functions": code.functions,
+        "ns": code.ns,
+    })
+}
+
 /// What a sum is of one span, in ns.
 pub fn mean(sum_ns: f64, breakdown: &Breakdown) -> f64 {
     if breakdown.spans > 0.0 {
@@ -124,6 +134,7 @@ impl Snapshot {
                 Figures::of(&kind.recent(), seconds[0]),
                 Figures::of(&kind.total(), seconds[1]),
             ],
+            code: kind.code().to_vec(),
         });
         Self {
             seconds,
@@ -132,12 +143,15 @@ impl Snapshot {
     }
 
     /// For machines: means a span in ns, `null` for what is unknown, as all causes are that are not
-    /// `measured` here.
-    pub fn json(&self, lost: u64, measured: CauseSet) -> Value {
+    /// `measured` here. `stacks`: with functions.
+    pub fn json(&self, lost: u64, measured: CauseSet, stacks: bool) -> Value {
         let kinds = self.kinds.iter().map(|kind| {
             let mut value = kind.of(Period::Recent).json(measured);
             value["name"] = kind.name.clone().into();
             value["since_begin"] = kind.of(Period::Total).json(measured);
+            if stacks {
+                value["functions"] = kind.code.iter().map(function_json).collect();
+            }
             value
         });
         json!({
@@ -173,12 +187,27 @@ mod tests {
         let kind = Kind {
             name: "get".into(),
             figures: [figures.clone(), figures],
+            code: vec![Code {
+                cause: Some(Cause::Lock),
+                functions: vec!["store".into(), "main".into()],
+                ns: 7.0,
+            }],
         };
         let snapshot = Snapshot {
             kinds: vec![kind],
             ..Snapshot::default()
         };
-        let said = snapshot.json(0, CauseSet::ALL.without(Cause::Steal));
+        let measured = CauseSet::ALL.without(Cause::Steal);
+        assert!(
+            snapshot.json(0, measured, false)["kinds"][0]
+                .get("functions")
+                .is_none()
+        );
+        let said = snapshot.json(0, measured, true);
+        assert_eq!(
+            said["kinds"][0]["functions"],
+            json!([{"cause": "lock", "functions": ["store", "main"], "ns": 7.0}])
+        );
         let all = &said["kinds"][0]["since_begin"]["all"];
         assert_eq!(
             (&all["steal_ns"], &all["lock_ns"], &all["running_ns"]),

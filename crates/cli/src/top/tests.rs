@@ -1,7 +1,7 @@
 //! Pictures as they are seen, and what keys do to them.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use tailscope_record::Breakdown;
+use tailscope_record::{Breakdown, Code};
 use tailscope_trace::{Cause, CauseSet};
 use unicode_width::UnicodeWidthStr;
 
@@ -38,6 +38,7 @@ fn kind(name: &str, rate: f64, quantiles: [u64; 3], causes: &[(Cause, f64)]) -> 
     Kind {
         name: name.into(),
         figures: [recent, Figures::default()],
+        code: Vec::new(),
     }
 }
 
@@ -134,6 +135,31 @@ fn the_list_at_every_size() {
             screen(&view(), &room(width, height))
         );
     }
+}
+
+#[test]
+fn the_functions_of_slow_spans() {
+    let mut view = view();
+    let code = |cause, ns, functions: &[&str]| Code {
+        cause,
+        functions: functions.iter().map(|name| (*name).to_owned()).collect(),
+        ns,
+    };
+    view.snapshot.kinds[1].code = vec![
+        code(Some(Cause::Io), 8.8e8, &["read_page", "scan", "handle"]),
+        code(None, 2e7, &["sort\u{1b}[31m"]),
+    ];
+    view.stacks = true;
+    for (width, height) in [(80, 24), (120, 12)] {
+        insta::assert_snapshot!(
+            format!("functions_list_{width}x{height}"),
+            screen(&view, &room(width, height))
+        );
+    }
+    press(&mut view, "\n");
+    insta::assert_snapshot!("functions_detail_80x24", screen(&view, &room(80, 24)));
+    press(&mut view, "\nv\n");
+    assert!(screen(&view, &room(60, 24)).contains("none was seen often enough yet"));
 }
 
 #[test]

@@ -82,6 +82,8 @@ pub struct View {
     pub period: Period,
     /// Bars of the tail, not of all spans.
     pub tail: bool,
+    /// Whether there are functions.
+    pub stacks: bool,
     pub colour: bool,
 }
 
@@ -104,6 +106,7 @@ impl View {
             frozen: false,
             period: Period::Recent,
             tail: true,
+            stacks: false,
             colour: false,
         }
     }

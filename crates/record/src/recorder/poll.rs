@@ -13,6 +13,7 @@ use tailscope_signals::clock::{Cycles, Monotonic};
 
 use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
+use crate::pipeline::RowPipeline;
 
 /// Process events that follow others within this time are taken with them. Otherwise
 /// programs that are started one after the other would each cost a look at everything. A process that
@@ -107,6 +108,16 @@ impl Recorder {
         self.kernel.stacks(|sample| stacks.take(&sample));
         ended.into_iter().for_each(|pid| stacks.forget_process(pid));
         stacks.join(self.pipeline.output.ledger(), Monotonic::now().0)
+    }
+
+    /// Shows in which functions the slow spans of the last seconds were.
+    pub(super) fn show_code(&mut self) {
+        let RowPipeline { stacks, live, .. } = &mut self.pipeline;
+        if let Some(stacks) = stacks {
+            let now = Monotonic::now().0;
+            let window = live.window(Instant::now()).as_nanos() as u64;
+            stacks.show(live, now.saturating_sub(window), now);
+        }
     }
 
     /// Has requests over TLS read in the processes in which some came in of late: their names, and the

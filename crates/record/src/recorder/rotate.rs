@@ -168,6 +168,7 @@ impl Recorder {
     /// it cost. `listener` hears of that last poll too.
     pub fn finish(mut self, listener: &mut impl Listener) -> Result<Progress, RecordError> {
         let taken = self.take_the_last();
+        self.show_code();
         listener.show(&self.pipeline.live);
         let progress = self.progress();
         let summary = self.sum_up(self.seen());

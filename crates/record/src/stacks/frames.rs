@@ -81,6 +81,14 @@ impl Stacks {
         Some(stack)
     }
 
+    /// The frames of a stack, by their numbers, and whether it is whole.
+    pub(super) fn of(&self, stack: Stack) -> (&[u32], bool) {
+        let calls = &self.stacks[stack.0 as usize];
+        let from = calls.from as usize;
+        let frames = &self.calls[from..from + calls.length as usize];
+        (frames, calls.whole)
+    }
+
     /// A row's sample has this stack.
     pub(super) fn is_used(&mut self, stack: Stack) {
         self.stacks[stack.0 as usize].used = true;
@@ -89,22 +97,25 @@ impl Stacks {
     /// Those that rows' samples have: number, frames by their numbers, whether it is whole.
     pub(super) fn used(&self) -> impl Iterator<Item = (Stack, &[u32], bool)> {
         let numbered = (0..).map(Stack).zip(&self.stacks);
-        numbered
-            .filter(|(_, calls)| calls.used)
-            .map(|(stack, calls)| {
-                let from = calls.from as usize;
-                let frames = &self.calls[from..from + calls.length as usize];
-                (stack, frames, calls.whole)
-            })
+        let used = numbered.filter(|(_, calls)| calls.used);
+        used.map(|(stack, _)| {
+            let (frames, whole) = self.of(stack);
+            (stack, frames, whole)
+        })
     }
 
     /// Code that processes made, of stacks that samples have: the process's number, the address.
     pub(super) fn made(&self) -> impl Iterator<Item = (u32, u64)> {
         let frames = self.used().flat_map(|(_, frames, _)| frames);
-        frames.filter_map(|frame| match self.frame(*frame) {
+        frames.filter_map(|frame| self.made_at(*frame))
+    }
+
+    /// Where a frame's code is, if a process made it: the process's number, the address.
+    pub(super) fn made_at(&self, frame: u32) -> Option<(u32, u64)> {
+        match self.frame(frame) {
             Frame::Made { process, address } => Some((process, address)),
             _ => None,
-        })
+        }
     }
 
     /// A frame by its number.

@@ -82,8 +82,8 @@ impl Made {
         process.ended = Some(process.length());
     }
 
-    /// What the processes call their code at some addresses; to be asked when the recording ends.
-    pub(super) fn names(mut self, code: impl Iterator<Item = (u32, u64)>) -> Names {
+    /// What the processes call their code at some addresses. To be asked late: they write that at any time.
+    pub(super) fn names(&mut self, code: impl Iterator<Item = (u32, u64)>) -> Names {
         let mut asked: Vec<BTreeSet<u64>> = vec![BTreeSet::new(); self.processes.len()];
         for (process, address) in code {
             asked[process as usize].insert(address);

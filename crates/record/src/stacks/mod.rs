@@ -6,9 +6,12 @@
 //!
 //! Callers are found at once, while the process runs. Names are found when the recording ends,
 //! in the very files that were mapped. Code made at run time has its names in the process's perf map.
-//! Functions of Python have theirs in the process's memory: they are read at once.
+//! Functions of Python have theirs in the process's memory: they are read at once. A screen has no ledger:
+//! names are found as they are shown (`hot`).
 
+mod blamed;
 mod frames;
+mod hot;
 mod made;
 mod names;
 mod processes;
@@ -24,7 +27,9 @@ use tailscope_symbols::kallsyms::Kallsyms;
 use tailscope_trace::{Cause, LedgerWriter, Result};
 
 use crate::interpreters::Layout;
+use crate::live::Live;
 use frames::{Frame, Stack, Stacks};
+use hot::Hot;
 use processes::Processes;
 use python::Python;
 use tables::Samples;
@@ -56,6 +61,8 @@ pub(crate) struct About {
     pub(crate) row: u64,
     pub(crate) span: std::sync::Arc<str>,
     pub(crate) pid: i32,
+    /// Whose process it is.
+    pub(crate) user: u32,
     pub(crate) start_ns: i64,
     pub(crate) wall_ns: i64,
     pub(crate) weight: f64,
@@ -84,13 +91,16 @@ pub(crate) struct StackPipeline {
     python: Python,
     kernel: Kallsyms,
     samples: Samples,
+    /// What is shown of them, where there is no ledger.
+    hot: Option<Hot>,
     /// Samples that found no room.
     pub(crate) lost: u64,
 }
 
 impl StackPipeline {
-    /// To be made while this process still may read where the kernel's functions are.
-    pub(crate) fn start() -> Self {
+    /// To be made while this process still may read where the kernel's functions are. `are_shown`: on a
+    /// screen, and go to no ledger.
+    pub(crate) fn start(are_shown: bool) -> Self {
         let kernel = File::open("/proc/kallsyms").map(Kallsyms::read);
         Self {
             threads: HashMap::new(),
@@ -101,6 +111,7 @@ impl StackPipeline {
             python: Python::default(),
             kernel: kernel.unwrap_or_default(),
             samples: Samples::default(),
+            hot: are_shown.then(Hot::default),
             lost: 0,
         }
     }
@@ -112,7 +123,11 @@ impl StackPipeline {
         let of_kernel = self.without_own(sample);
         let of_kernel = of_kernel.iter().map(|address| Frame::Kernel(*address));
         let frames: Vec<Frame> = of_kernel.chain(user).collect();
-        let Some(stack) = self.stacks.intern(&frames, whole) else {
+        let interned = match self.stacks.intern(&frames, whole) {
+            None if self.start_anew() => self.stacks.intern(&frames, whole),
+            interned => interned,
+        };
+        let Some(stack) = interned else {
             self.lost += 1;
             return;
         };
@@ -136,6 +151,18 @@ impl StackPipeline {
         };
         thread.insert(place, waiting);
         self.waiting += 1;
+    }
+
+    /// There is no room for another stack. A screen shows the last seconds: all older ones can go.
+    fn start_anew(&mut self) -> bool {
+        let Some(hot) = &mut self.hot else {
+            return false;
+        };
+        hot.forget_stacks();
+        self.stacks = Stacks::default();
+        self.threads.clear();
+        self.waiting = 0;
+        true
     }
 
     /// The kernel's frames without those of the program that took the sample where a thread blocks.
@@ -183,7 +210,6 @@ impl StackPipeline {
     pub(crate) fn join(&mut self, ledger: Option<&LedgerWriter>, now: u64) -> Result<()> {
         let mut outcome = Ok(());
         for (about, parts) in std::mem::take(&mut self.ended) {
-            let Some(ledger) = ledger else { continue };
             for part in parts {
                 let Some(thread) = self.threads.get(&part.tid) else {
                     continue;
@@ -191,6 +217,10 @@ impl StackPipeline {
                 let first = thread.partition_point(|sample| sample.at < part.from);
                 let within = thread.iter().skip(first);
                 for sample in within.take_while(|sample| sample.at <= part.to) {
+                    if let Some(hot) = &mut self.hot {
+                        hot.add(&about, sample, now);
+                    }
+                    let Some(ledger) = ledger else { continue };
                     self.stacks.is_used(sample.stack);
                     let written = self.samples.push(ledger, &about, part.tid, sample);
                     outcome = outcome.and(written);
@@ -199,6 +229,32 @@ impl StackPipeline {
         }
         self.forget(now.saturating_sub(WAITS_NS));
         outcome
+    }
+
+    /// Shows in which functions slow spans were. `since`: of rows that were written since then.
+    pub(crate) fn show(&mut self, live: &mut Live, since: u64, now: u64) {
+        let Some(mut hot) = self.hot.take() else {
+            return;
+        };
+        let sums = hot.sums(live, since);
+        let unnamed = hot.unnamed(&sums, now);
+        if !unnamed.is_empty() {
+            let frames = unnamed.iter().flat_map(|stack| self.stacks.of(*stack).0);
+            let made = frames.filter_map(|frame| self.stacks.made_at(*frame));
+            let made = self.processes.made().names(made);
+            let modules = self.processes.modules();
+            let known = std::mem::take(&mut hot.functions);
+            let namer = names::Namer::new(&self.kernel, modules, made, &self.python);
+            let mut namer = namer.knowing(known);
+            for stack in unnamed {
+                let (frames, whole) = self.stacks.of(stack);
+                let frames = frames.iter().map(|frame| self.stacks.frame(*frame));
+                hot.name(stack, frames, whole, &mut namer, now);
+            }
+            hot.functions = namer.into_functions();
+        }
+        hot.show(sums, live);
+        self.hot = Some(hot);
     }
 
     fn forget(&mut self, before: u64) {
@@ -234,7 +290,7 @@ impl StackPipeline {
 
     /// Finds the names, and writes what is left.
     pub(crate) fn finish(mut self, ledger: &LedgerWriter) -> Result<()> {
-        let made = self.processes.take_made().names(self.stacks.made());
+        let made = self.processes.made().names(self.stacks.made());
         let names = names::Namer::new(&self.kernel, self.processes.modules(), made, &self.python);
         tables::write_stacks(ledger, &self.stacks, names)?;
         self.samples.finish()

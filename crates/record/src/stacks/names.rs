@@ -13,11 +13,11 @@ use super::python::Python;
 /// What the kernel's frames have as their file.
 pub(super) const KERNEL: &str = "[kernel]";
 /// What code has that was made at run time.
-const JIT: &str = "[JIT]";
+pub(super) const JIT: &str = "[JIT]";
 /// What functions of Python have that are not known.
-const PYTHON: &str = "[Python]";
+pub(super) const PYTHON: &str = "[Python]";
 /// What frames have that are in none of these.
-const NOWHERE: &str = "[unknown]";
+pub(super) const NOWHERE: &str = "[unknown]";
 
 /// A frame in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,6 +58,17 @@ impl<'n> Namer<'n> {
             functions: HashMap::new(),
             known: HashMap::new(),
         }
+    }
+
+    /// With what it knows of files already.
+    pub(super) fn knowing(mut self, functions: HashMap<u32, Functions>) -> Self {
+        self.functions = functions;
+        self
+    }
+
+    /// What it knows of files.
+    pub(super) fn into_functions(self) -> HashMap<u32, Functions> {
+        self.functions
     }
 
     pub(super) fn name(&mut self, frame: Frame) -> &Named {

@@ -271,8 +271,8 @@ impl Processes {
     }
 
     /// The code that the processes made, to find its names.
-    pub(super) fn take_made(&mut self) -> Made {
-        std::mem::take(&mut self.made)
+    pub(super) fn made(&mut self) -> &mut Made {
+        &mut self.made
     }
 
     /// The files, by their numbers.
