@@ -91,6 +91,7 @@ def of_python(*names: str, whole: bool = True) -> Stack:
         "i": "/usr/bin/python3.11",
         "e": "/usr/lib/_json.cpython-311-x86_64-linux-gnu.so",
         "s": "/usr/lib/python3.11/threading.py",
+        "l": "/usr/lib/python3.11/lib-dynload/_ssl.cpython-311-x86_64-linux-gnu.so",
         "d": "/srv/venv/lib/python3.11/site-packages/jobs.py",
         "y": "/srv/python3/app.py",
     }

@@ -2,8 +2,7 @@
 //!
 //! A scraper asks every few seconds and gets some kilobytes. So there is no framework here: one thread
 //! that waits for all connections, a head of at most 8 KiB, read within two seconds, an answer, and the
-//! connection is closed. Whoever is slower or more talkative is hung up on, and can't hold up anybody
-//! else.
+//! connection is closed. A client that is slower or more talkative is hung up on, and holds up no other.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,6 +13,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::scrape_requests::{ScrapeRequests, Waker};
 
@@ -28,7 +28,7 @@ const REFUSED: Duration = Duration::from_millis(10);
 /// An answer takes some milliseconds; one that takes longer may be closed for another.
 const ANSWERED: Duration = Duration::from_secs(1);
 const HEAD_BYTES: usize = 8192;
-/// For the head, for the figures, and for the client to take them.
+/// For the head, for the figures, and for the client to take some of them.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The listening thread. Dropped, it ends.
@@ -126,8 +126,8 @@ impl Server {
         let polled = self.open.iter();
         fds.extend(polled.filter_map(|one| Some(PollFd::new(&one.stream, one.wants()?))));
         let ends = self.open.iter().map(|one| one.since + PATIENCE);
-        // Full, it looks again when the oldest may be closed.
-        let room = self.open.first().map(|one| one.since + ANSWERED);
+        // Full, it looks again when one may be closed.
+        let room = self.open.iter().map(|one| one.since + ANSWERED).min();
         let accepts = match () {
             () if may_accept => None,
             () if now < self.accepts_from => Some(self.accepts_from),
@@ -142,6 +142,9 @@ impl Server {
         });
         // Interrupted by a signal, it looks a little early.
         let polled = poll(&mut fds, patience.as_ref());
+        if polled.is_err_and(|e| e != Errno::INTR) {
+            std::thread::sleep(REFUSED); // out of memory, say
+        }
         let ready: Vec<bool> = fds[2..]
             .iter()
             .map(|fd| polled.is_ok() && !fd.revents().is_empty())
@@ -265,7 +268,10 @@ impl Connection {
                 while *sent < answer.len() {
                     match self.stream.write(&answer[*sent..]) {
                         Ok(0) => return Ok(false),
-                        Ok(count) => *sent += count,
+                        Ok(count) => {
+                            *sent += count;
+                            self.since = Instant::now();
+                        }
                         Err(e) if e.kind() == ErrorKind::Interrupted => {}
                         Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(!is_late),
                         Err(e) => return Err(e),

@@ -7,9 +7,6 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::makedev;
-
-use crate::owner::FileId;
 use crate::proc;
 use crate::rooted::{self, FileKey};
 
@@ -183,13 +180,6 @@ impl CodeFile {
     #[must_use]
     pub fn path(&self) -> &Path {
         Path::new(&self.mapping.path)
-    }
-
-    /// Device and inode, as the mapping has them. Some file systems tell `stat` other ones.
-    #[must_use]
-    pub fn id(&self) -> FileId {
-        let (major, minor) = self.mapping.file.device;
-        (makedev(major, minor), self.mapping.file.inode)
     }
 
     /// What the file system says of the very file, by one call that opens nothing.

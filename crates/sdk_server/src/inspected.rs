@@ -18,9 +18,6 @@ const MOST_FILES: usize = 16_384;
 const MOST_PLACES: usize = 8;
 /// A file that changes is read again this much later at the earliest.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// One that has been the same for so long is looked at no more often than that: every process maps the same
-/// libraries.
-const SETTLED: Duration = Duration::from_secs(10);
 
 /// A file as it was when it was searched. Its owner can set the time of its last write, but not that
 /// of its last change.
@@ -66,8 +63,6 @@ struct Inspection {
     version: Version,
     found: Found,
     at: Instant,
-    /// When it was found the same last.
-    checked: Instant,
 }
 
 impl Inspection {
@@ -75,12 +70,6 @@ impl Inspection {
     fn has_none(&self, version: &Version) -> bool {
         let settled = self.version == *version || self.at.elapsed() < READ_AGAIN;
         settled && matches!(self.found, Found::NoSdk)
-    }
-
-    /// Whether it had none for long, and was looked at just now.
-    fn had_none_just_now(&self) -> bool {
-        let is_settled = self.at.elapsed() >= SETTLED && self.checked.elapsed() < READ_AGAIN;
-        is_settled && matches!(self.found, Found::NoSdk)
     }
 }
 
@@ -131,10 +120,6 @@ impl Inspected {
             for_another: Vec::new(),
         };
         for mapped in code_files(pid).unwrap_or_default() {
-            let known = self.files.get(&mapped.id());
-            if known.is_some_and(Inspection::had_none_just_now) {
-                continue;
-            }
             // Most files are known to have none, which one call tells.
             if mapped.metadata().is_ok_and(|about| self.has_none(&about)) {
                 continue;
@@ -148,15 +133,9 @@ impl Inspected {
         answer
     }
 
-    fn has_none(&mut self, about: &Metadata) -> bool {
-        let version = Version::of(about);
-        let known = self.files.get_mut(&(about.dev(), about.ino()));
-        known.is_some_and(|known| {
-            if known.version == version {
-                known.checked = Instant::now();
-            }
-            known.has_none(&version)
-        })
+    fn has_none(&self, about: &Metadata) -> bool {
+        let known = self.files.get(&(about.dev(), about.ino()));
+        known.is_some_and(|known| known.has_none(&Version::of(about)))
     }
 
     fn search_file(&mut self, mapped: &CodeFile, file: File, answer: &mut Answer) {
@@ -205,14 +184,8 @@ impl Inspected {
                 .retain(|_, known| !matches!(known.found, Found::NoSdk));
         }
         if self.files.len() < MOST_FILES {
-            let now = Instant::now();
-            let inspection = Inspection {
-                version,
-                found,
-                at: now,
-                checked: now,
-            };
-            self.files.insert(id, inspection);
+            let at = Instant::now();
+            self.files.insert(id, Inspection { version, found, at });
         }
     }
 }
@@ -229,10 +202,8 @@ mod tests {
             version: version(),
             found: Found::of(&[]),
             at: Instant::now(),
-            checked: Instant::now(),
         };
         assert!(known.has_none(&version()));
-        assert!(!known.had_none_just_now(), "it is new");
         let before = version();
         // The owner can put the time of the last write back; that of the last change then moves.
         let about = file.as_file().metadata().expect("its own");
@@ -243,10 +214,7 @@ mod tests {
         });
         assert!(changes, "the time of the last change stood still");
         assert!(known.has_none(&version()), "searched just now");
-        known.at -= SETTLED;
-        assert!(known.had_none_just_now());
-        known.checked -= READ_AGAIN;
-        assert!(!known.had_none_just_now());
+        known.at -= READ_AGAIN;
         assert!(!known.has_none(&version()), "changed since");
         assert!(known.has_none(&before), "the same as when it was read");
     }

@@ -76,6 +76,16 @@ impl Functions {
         Self { by_start, lines }
     }
 
+    /// The same by the tables of symbols alone, which are read at once: functions that were put into
+    /// others have those's names. What compilers say of lines can take seconds to read.
+    #[must_use]
+    pub fn of_symbols(file: File, debug: Option<File>) -> Self {
+        Self {
+            lines: None,
+            ..Self::of(file, debug)
+        }
+    }
+
     fn symbol(&self, address: u64) -> Option<&Function> {
         let behind = self.by_start.partition_point(|f| f.start <= address);
         let candidates = self.by_start[..behind].iter().rev().take(NESTED);

@@ -4,7 +4,7 @@ use tailscope_record::Code;
 
 use super::bar;
 use super::line::{Ink, Line, Room, fit, pad, right};
-use super::snapshot::{Figures, Kind};
+use super::snapshot::{Kind, Period};
 
 /// What the times and shares behind a function take.
 const FIGURES: usize = 23;
@@ -28,14 +28,15 @@ pub fn hottest(line: &mut Line, kind: &Kind, room: &Room) {
 }
 
 /// A line a function, those with the most time first.
-pub fn table(kind: &Kind, figures: &Figures, room: &Room) -> Vec<Line> {
+pub fn table(kind: &Kind, room: &Room) -> Vec<Line> {
     let least = room.glyphs("≥ p99", ">= p99");
     let width = room.width.saturating_sub(4 + FIGURES).clamp(16, 72);
     let heading = pad(&fit("FUNCTION, ITS CALLERS, LAST SECONDS", width), width);
     let heading = format!("    {heading}{}{}", right(least, 13), right("share", 10));
     let mut lines = vec![Line::new(heading, Ink::Strong)];
     for code in &kind.code {
-        let share = code.ns * figures.tail.spans / figures.tail.wall_ns.max(1.0) * 100.0;
+        let tail = &kind.of(Period::Recent).tail;
+        let share = code.ns * tail.spans / tail.wall_ns.max(1.0) * 100.0;
         let mut line = Line::plain("  ");
         line.push(bar::letter(code.cause).to_string(), Ink::Part(code.cause));
         let path = pad(&fit(&path(code, room), width), width);

@@ -32,7 +32,7 @@ pub fn page(view: &View, room: &Room) -> Vec<Line> {
     let (causes, rest) = table(view, figures, room);
     lines.extend(causes);
     if view.stacks {
-        lines.extend(code::table(kind, figures, room));
+        lines.extend(code::table(kind, room));
     }
     lines.extend(rest);
     lines

@@ -76,8 +76,9 @@ const TIME: usize = 9;
 /// What a long name leaves to the bar, with and without a p50.
 const LEAST_BAR: usize = 20;
 const LEAST_NARROW_BAR: usize = 12;
-/// A bar of at least so many columns leaves half of them to the function, and at most so many.
+/// A bar from this length on leaves half of it to the function,
 const LONG_BAR: usize = 32;
+/// and not more than this.
 const MOST_CODE: usize = 40;
 
 impl Layout {

@@ -101,7 +101,7 @@ impl Requests {
         let owner = thread.owner.and_then(|owner| self.works.root(owner));
         let received = owner.and_then(|owner| self.received_at(thread, owner));
         let began = thread.run.first().map(|first| first.from);
-        if received.is_some() && began == received && thread.run_ns() >= SHOWS_FROM_NS {
+        if received.is_some() && began == received && thread.ran_ns() >= SHOWS_FROM_NS {
             thread.has_worked_at_receive();
         }
     }

@@ -177,7 +177,7 @@ impl Requests {
             return;
         }
         if run >= TOGETHER_NS {
-            if run >= SHOWS_FROM_NS && received < to {
+            if thread.ran_ns() >= SHOWS_FROM_NS && received < to {
                 thread.has_worked_later();
             }
             return;

@@ -57,7 +57,7 @@ const SETTLES_AFTER_NS: u64 = 2_000_000;
 const KEPT_ROOM: usize = 64;
 /// A doubtful slice shorter than this is not counted as ambiguous.
 const DOUBTFUL_FROM_NS: u64 = 50_000;
-/// What a thread does shows for whom it does it if it takes so long: reading and sending take less.
+/// Work of this length shows for which request a thread works: reading and sending take less.
 const SHOWS_FROM_NS: u64 = 200_000;
 
 /// Requests that are no rows, or whose rows say too little.

@@ -128,9 +128,9 @@ pub(super) struct Thread {
 /// Causes of the part of a wait before the wake-up.
 const BEFORE_WAKING: [u32; 4] = [abi::TS_LOCK, abi::TS_IO, abi::TS_NETWORK, abi::TS_SLEEP];
 
-/// So often a thread has to have shown when it works for a request, net of what speaks against that,
+/// Votes for when a thread works for a request, less those against it, from which on that is known,
 const SURE_VOTES: i8 = 3;
-/// and more is not counted: it may change its ways.
+/// and from which on more are not counted: it may change its ways.
 const MOST_VOTES: i8 = 8;
 
 /// A condition variable of glibc has two futexes, side by side.
@@ -379,6 +379,15 @@ impl Thread {
     /// How long the slice so far is.
     pub(super) fn run_ns(&self) -> u64 {
         self.run.iter().map(|s| s.to - s.from).sum()
+    }
+
+    /// How long of that it had a CPU.
+    pub(super) fn ran_ns(&self) -> u64 {
+        let ran = |s: &Segment| {
+            let else_ns: u64 = s.shares.iter().map(|share| share.ns).sum();
+            (s.to - s.from).saturating_sub(else_ns)
+        };
+        self.run.iter().map(ran).sum()
     }
 
     /// Remembers for whom it worked.

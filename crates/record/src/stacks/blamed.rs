@@ -33,71 +33,71 @@ const LIBRARIES: &[&str] = &[
 /// The loaders' names go on with the kind of machine.
 const LOADERS: &[&str] = &["ld-linux", "ld-musl"];
 const VDSO: &str = "[vdso]";
-/// How the functions begin that compilers and languages put into the program's own file.
+/// Crates and the like in which functions are a language's; of a method, behind a `<`.
+const CRATES: &[&str] = &["std", "core", "alloc", "__gnu_cxx", "rustix", "libc"];
+/// The same where the name goes on, as `parking_lot_core`.
+const FAMILIES: &[&str] = &["__gthread", "parking_lot"];
+/// How other functions begin that languages put into the program's own file.
 const RUNTIMES: &[&str] = &[
-    "std::",
-    "<std::",
-    "core::",
-    "<core::",
-    "alloc::",
-    "<alloc::",
-    "__gnu_cxx::",
-    "rustix::",
-    "libc::",
     "runtime.",
     "runtime/",
     "syscall.",
     "internal/",
     "sync.",
     "time.Sleep",
-    "_lll",
-    "__lll",
-    "_futex",
-    "__futex",
-    "_pthread",
-    "__pthread",
-    "_GI_",
-    "__GI_",
-    "_libc",
-    "__libc",
-    "_clock_",
-    "__clock_",
     "pthread_",
     "clock_nanosleep",
-    "usleep",
 ];
-/// Crates whose names go on, as `parking_lot_core`.
-const FAMILIES: &[&str] = &["parking_lot", "<parking_lot", "__gthread"];
+/// The same behind one or two underscores.
+const UNDERSCORED: &[&str] = &["lll", "futex", "pthread", "GI_", "libc", "clock_"];
 /// Whole names.
-const CALLS: &[&str] = &["clone", "clone3", "nanosleep", "sleep"];
+const CALLS: &[&str] = &["clone", "clone3", "nanosleep", "usleep", "sleep"];
 
 fn file_name(module: &str) -> &str {
     module.rsplit('/').next().unwrap_or(module)
 }
 
-/// Whether this is the name of a shared library behind its first part: `.so.6`, `-2.31.so`.
+fn is_word(c: char) -> bool {
+    c == '_' || c.is_alphanumeric()
+}
+
+/// Whether a shared library's name goes on like this behind its first part: `.so.6`, `-2.31.so`.
 fn is_shared(rest: &str) -> bool {
-    let of_version = rest.starts_with(['-', '.']);
-    of_version && (rest.starts_with(".so") || rest.contains(".so"))
+    let is_rest = |rest: &str| rest.chars().all(|c| c == '.' || is_word(c));
+    if rest.strip_prefix(".so").is_some_and(is_rest) {
+        return true;
+    }
+    rest.starts_with(['-', '.']) && is_rest(&rest[1..]) && rest[1..].contains(".so")
 }
 
 fn is_library(module: &str) -> bool {
     let file = file_name(module);
-    let is = |name: &&str| file.strip_prefix(*name).is_some_and(is_shared);
-    let is_loader = |name: &&str| file.starts_with(*name) && file.contains(".so");
-    file == VDSO || LIBRARIES.iter().any(is) || LOADERS.iter().any(is_loader)
+    let rest = |name: &&str| file.strip_prefix(*name);
+    let of_loader = |rest: &str| is_shared(rest.trim_start_matches(|c| c == '-' || is_word(c)));
+    file == VDSO
+        || LIBRARIES.iter().filter_map(rest).any(is_shared)
+        || LOADERS.iter().filter_map(rest).any(of_loader)
 }
 
 fn is_runtime(function: &str) -> bool {
-    let of_family = |name: &&str| {
-        let rest = function.strip_prefix(*name);
-        let rest =
-            rest.map(|rest| rest.trim_start_matches(|c: char| c == '_' || c.is_alphanumeric()));
+    let bare = function.strip_prefix('<').unwrap_or(function);
+    let in_crate = |name: &&str| {
+        let rest = bare.strip_prefix(*name);
         rest.is_some_and(|rest| rest.starts_with("::"))
     };
-    RUNTIMES.iter().any(|begin| function.starts_with(begin))
-        || CALLS.contains(&function)
+    let of_family = |name: &&str| {
+        let rest = bare
+            .strip_prefix(*name)
+            .map(|rest| rest.trim_start_matches(is_word));
+        rest.is_some_and(|rest| rest.starts_with("::"))
+    };
+    let rest = function.strip_prefix('_').unwrap_or_default();
+    let rest = rest.strip_prefix('_').unwrap_or(rest);
+    CRATES.iter().any(in_crate)
         || FAMILIES.iter().any(of_family)
+        || RUNTIMES.iter().any(|begin| function.starts_with(begin))
+        || UNDERSCORED.iter().any(|begin| rest.starts_with(begin))
+        || CALLS.contains(&function)
 }
 
 /// Whether a file has the interpreter of Python: `python3.11`, `libpython3.11.so.1.0`, `uwsgi-core`.
@@ -162,6 +162,11 @@ impl Call {
         !is_foreign && !is_runtime(&self.function)
     }
 
+    /// Whether a process made it, and nothing has named it.
+    pub(super) fn is_unnamed_jit(&self) -> bool {
+        self.function.is_empty() && self.module == JIT
+    }
+
     fn is_interpreters(&self) -> bool {
         !self.python && has_interpreter(&self.module)
     }
@@ -197,7 +202,9 @@ pub(super) fn blamed(calls: &[Call], cause: Option<Cause>) -> Option<usize> {
             calls.iter().position(of_user)
         }),
         (false, Some(first)) => {
-            let own = |call: &Call| call.is_own() && !call.works_for_python();
+            let own = |call: &Call| {
+                call.is_own() && !call.works_for_python() && !is_standard(&call.module)
+            };
             let last = calls.iter().rposition(|call| call.python);
             let within = &calls[..=last.unwrap_or(first)];
             within.iter().position(own).or(Some(first))
@@ -231,6 +238,7 @@ mod tests {
             "i" => "/usr/bin/python3.11",
             "e" => "/usr/lib/_json.cpython-311-x86_64-linux-gnu.so",
             "s" => "/usr/lib/python3.11/threading.py",
+            "l" => "/usr/lib/python3.11/lib-dynload/_ssl.cpython-311-x86_64-linux-gnu.so",
             "d" => "/srv/venv/lib/python3.11/site-packages/jobs.py",
             "y" => "/srv/python3/app.py",
             _ => panic!("no such file: {file}"),
@@ -270,6 +278,25 @@ mod tests {
     }
 
     #[test]
+    fn functions_of_languages_are_known_by_their_names() {
+        for name in [
+            "<rustix::fd::Fd as core::ops::Drop>::drop",
+            "__pthread_cond_wait",
+            "usleep",
+        ] {
+            assert!(is_runtime(name), "{name}");
+        }
+        for name in [
+            "usleep_until_ready",
+            "corelib::run",
+            "futex_free",
+            "synchronize",
+        ] {
+            assert!(!is_runtime(name), "{name}");
+        }
+    }
+
+    #[test]
     fn libraries_and_interpreters_are_known_by_their_files() {
         for library in [
             "/lib/libc-2.31.so",
@@ -279,7 +306,13 @@ mod tests {
         ] {
             assert!(is_library(library), "{library}");
         }
-        for other in ["/srv/libcool.so", "libcurl.so.4", "libmysql.so", "server"] {
+        for other in [
+            "/srv/libcool.so",
+            "libcurl.so.4",
+            "libm-a/x",
+            "libc.so.6 (deleted)",
+            "server",
+        ] {
             assert!(!is_library(other), "{other}");
         }
         for python in ["/usr/bin/python3.13t", "libpython3.11.so.1.0", "uwsgi-core"] {

@@ -1,7 +1,8 @@
 //! In which functions the slow spans of the last seconds were, for a screen.
 //!
 //! Samples of rows are kept for as long as [`Live`] counts the rows. Once a second, each kind's samples of
-//! spans at or above p99 divide the mean of each cause among functions, as explanations do.
+//! spans at or above p99 divide the mean of each cause among functions, as explanations do. Functions that
+//! a compiler put into others are not told apart from those.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,17 +15,18 @@ use super::frames::Stack;
 use super::names::Namer;
 use super::{About, Waiting};
 use crate::live::{Code, Live};
+use crate::tally::Breakdown;
 
 /// Samples that are kept, at most: the latest.
 const MOST_SAMPLES: usize = 1 << 16;
-/// A function is shown from so many samples on.
+/// Samples that a function must have to be shown.
 const FEWEST: u32 = 3;
 /// Functions of a kind, at most.
 const MOST_FUNCTIONS: usize = 8;
 /// Callers that are shown, at most.
 const MOST_CALLERS: usize = 2;
-/// A stack with code that has no name may get one later: a process writes its perf map at any time.
-const NAMED_AGAIN_NS: u64 = 5_000_000_000;
+/// Perf maps are read this far apart: a process may write more into its own at any time.
+const MAPS_EVERY_NS: u64 = 10_000_000_000;
 
 #[derive(Debug)]
 struct Sample {
@@ -44,21 +46,44 @@ struct Sample {
 struct Named {
     calls: Vec<Call>,
     whole: bool,
-    /// Since when it has these names.
-    at: u64,
 }
 
 impl Named {
-    fn has_all(&self) -> bool {
-        self.calls.iter().all(|call| !call.function.is_empty())
+    /// Whether it has code that a process made, and whose name was not found.
+    fn lacks_names(&self) -> bool {
+        self.calls.iter().any(Call::is_unnamed_jit)
     }
 
-    /// The function to which time is put down, and its callers.
-    fn functions(&self, cause: Option<Cause>) -> Option<Vec<String>> {
+    /// The function to which time is put down, with its file, and its callers.
+    fn function(&self, cause: Option<Cause>) -> Option<(Function<'_>, Vec<String>)> {
         let place = blamed(&self.calls, cause)?;
         let callers = callers(&self.calls, place, self.whole).take(MOST_CALLERS);
-        let all = std::iter::once(&self.calls[place]).chain(callers);
-        Some(all.map(Call::name).collect())
+        let call = &self.calls[place];
+        Some((
+            (call.name(), &call.module),
+            callers.map(Call::name).collect(),
+        ))
+    }
+}
+
+/// A function's name, and its file.
+type Function<'n> = (String, &'n str);
+
+/// What slow spans have of a function: in all, and by its callers.
+#[derive(Debug, Default)]
+struct InFunction {
+    sum: Sum,
+    callers: HashMap<Vec<String>, f64>,
+}
+
+impl InFunction {
+    /// The callers through which most of it came.
+    fn most_frequent_callers(self) -> Vec<String> {
+        let most = self
+            .callers
+            .into_iter()
+            .max_by(|a, b| a.1.total_cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+        most.map(|(callers, _)| callers).unwrap_or_default()
     }
 }
 
@@ -84,6 +109,8 @@ pub(super) struct Hot {
     named: HashMap<Stack, Named>,
     /// Those of the files that were met.
     pub(super) functions: HashMap<u32, Functions>,
+    /// When perf maps were read last.
+    maps_read: u64,
 }
 
 impl Hot {
@@ -103,10 +130,12 @@ impl Hot {
         });
     }
 
-    /// Stacks are numbered anew.
-    pub(super) fn forget_stacks(&mut self) {
+    /// Stacks are numbered anew. Returns how many samples are lost by that.
+    pub(super) fn forget_stacks(&mut self) -> usize {
+        let lost = self.samples.len();
         self.samples.clear();
         self.named.clear();
+        lost
     }
 
     /// What the samples written since then say of each kind that has slow spans.
@@ -141,13 +170,24 @@ impl Hot {
         all
     }
 
-    /// Those of these stacks that have no names yet, or may have more by now.
-    pub(super) fn unnamed(&self, sums: &[(usize, Sums)], now: u64) -> HashSet<Stack> {
+    /// Whether perf maps are read now.
+    pub(super) fn reads_maps(&mut self, now: u64) -> bool {
+        let is_due = self.maps_read == 0 || now.saturating_sub(self.maps_read) >= MAPS_EVERY_NS;
+        if is_due {
+            self.maps_read = now;
+        }
+        is_due
+    }
+
+    /// Those of these stacks that have no names yet, or may have more by now if perf maps are read. The
+    /// names of all others are forgotten.
+    pub(super) fn unnamed(&mut self, sums: &[(usize, Sums)], reads_maps: bool) -> HashSet<Stack> {
         let asked = sums.iter().flat_map(|(_, sums)| sums.keys());
         let mut stacks: HashSet<Stack> = asked.map(|(_, stack)| *stack).collect();
-        stacks.retain(|stack| match self.named.get(stack) {
-            Some(named) => !named.has_all() && now.saturating_sub(named.at) >= NAMED_AGAIN_NS,
-            None => true,
+        self.named.retain(|stack, _| stacks.contains(stack));
+        stacks.retain(|stack| {
+            let named = self.named.get(stack);
+            named.is_none_or(|named| reads_maps && named.lacks_names())
         });
         stacks
     }
@@ -158,52 +198,58 @@ impl Hot {
         frames: impl Iterator<Item = super::frames::Frame>,
         whole: bool,
         namer: &mut Namer<'_>,
-        at: u64,
     ) {
         let calls = frames
             .flat_map(|frame| Call::of(namer.name(frame)))
             .collect();
-        self.named.insert(stack, Named { calls, whole, at });
+        self.named.insert(stack, Named { calls, whole });
     }
 
     /// Gives the kinds their functions.
     pub(super) fn show(&self, sums: Vec<(usize, Sums)>, live: &mut Live) {
-        let mut told: HashMap<usize, Vec<Code>> = HashMap::new();
-        for (place, sums) in sums {
+        let kinds = sums.into_iter().map(|(place, sums)| {
             let tail = live.kinds()[place].recent().tail(0.99);
-            let mut whole: HashMap<Option<Cause>, f64> = HashMap::new();
-            let mut functions: HashMap<(Option<Cause>, Vec<String>), Sum> = HashMap::new();
-            for ((cause, stack), sum) in sums {
-                *whole.entry(cause).or_default() += sum.ns;
-                let named = self.named.get(&stack);
-                if let Some(named) = named.and_then(|named| named.functions(cause)) {
-                    functions.entry((cause, named)).or_default().add(sum);
-                }
+            (place, self.code_of(sums, &tail))
+        });
+        let all: HashMap<usize, Vec<Code>> = kinds.collect();
+        live.set_code(all);
+    }
+
+    fn code_of(&self, sums: Sums, tail: &Breakdown) -> Vec<Code> {
+        let mut whole: HashMap<Option<Cause>, f64> = HashMap::new();
+        let mut functions: HashMap<(Option<Cause>, Function<'_>), InFunction> = HashMap::new();
+        for ((cause, stack), sum) in sums {
+            *whole.entry(cause).or_default() += sum.ns;
+            let named = self.named.get(&stack);
+            if let Some((function, callers)) = named.and_then(|named| named.function(cause)) {
+                let entry = functions.entry((cause, function)).or_default();
+                entry.sum.add(sum);
+                *entry.callers.entry(callers).or_default() += sum.ns;
             }
-            let mut code: Vec<Code> = functions
-                .into_iter()
-                .filter(|(_, sum)| sum.samples >= FEWEST)
-                .map(|((cause, functions), sum)| {
-                    let all = match cause {
-                        Some(cause) => tail.cause_ns[cause.index()],
-                        None => tail.running_ns(),
-                    };
-                    let mean = all / tail.spans.max(1.0);
-                    Code {
-                        cause,
-                        functions,
-                        ns: mean * sum.ns / whole[&cause].max(1.0),
-                    }
-                })
-                .collect();
-            code.sort_by(|a, b| {
-                b.ns.total_cmp(&a.ns)
-                    .then_with(|| a.functions.cmp(&b.functions))
-            });
-            code.truncate(MOST_FUNCTIONS);
-            told.insert(place, code);
         }
-        live.set_code(told);
+        functions.retain(|_, of| of.sum.samples >= FEWEST);
+        let mut code: Vec<Code> = functions
+            .into_iter()
+            .map(|((cause, (function, _)), of)| {
+                let all = match cause {
+                    Some(cause) => tail.cause_ns[cause.index()],
+                    None => tail.running_ns(),
+                };
+                let share = of.sum.ns / whole[&cause].max(1.0);
+                let callers = of.most_frequent_callers();
+                Code {
+                    cause,
+                    functions: std::iter::once(function).chain(callers).collect(),
+                    ns: all / tail.spans.max(1.0) * share,
+                }
+            })
+            .collect();
+        code.sort_by(|a, b| {
+            b.ns.total_cmp(&a.ns)
+                .then_with(|| a.functions.cmp(&b.functions))
+        });
+        code.truncate(MOST_FUNCTIONS);
+        code
     }
 }
 
@@ -276,8 +322,7 @@ mod tests {
                 ..Call::default()
             };
             let calls = functions.iter().map(call).collect();
-            let (whole, at) = (true, 0);
-            let named = Named { calls, whole, at };
+            let named = Named { calls, whole: true };
             self.hot.named.insert(Stack(stack), named);
         }
 
@@ -314,22 +359,48 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_named_once_unless_some_of_it_has_no_name() {
+    fn a_function_counts_once_whoever_calls_it() {
+        let mut stage = Stage::new();
+        for (stack, caller) in [(1, "put"), (2, "get"), (3, "get")] {
+            stage.name(stack, &["copy", caller]);
+            stage.sample(10_000_000, None, 1_000_000, stack);
+        }
+        stage.hot.samples[1].ns += 1; // `get` has more of it
+        stage.name(4, &["parse", "get"]);
+        (0..2).for_each(|_| stage.sample(10_000_000, None, 1_000_000, 4));
+        let shown = stage.shown(0);
+        assert_eq!(shown.len(), 1, "two samples say nothing: {shown:?}");
+        assert_eq!(shown[0].1, ["copy", "get"]);
+    }
+
+    #[test]
+    fn a_stack_is_named_once_unless_it_has_jit_code_without_a_name() {
         let mut stage = Stage::new();
         for stack in [1, 2, 3] {
             stage.sample(10_000_000, None, 1, stack);
         }
-        stage.name(1, &["store"]);
-        stage.name(2, &["", "main"]);
+        stage.name(1, &["store", ""]);
+        stage.name(2, &["jit", "main"]);
+        stage.name(4, &["gone"]);
+        let calls = &mut stage.hot.named.get_mut(&Stack(2)).expect("named").calls;
+        (calls[0].function, calls[0].module) = (String::new(), "[JIT]".into());
         let sums = stage.hot.sums(&stage.live, 0);
-        let at = |now| {
-            let mut stacks: Vec<_> = stage.hot.unnamed(&sums, now).into_iter().collect();
+        let mut unnamed = |reads_maps| {
+            let mut stacks: Vec<_> = stage.hot.unnamed(&sums, reads_maps).into_iter().collect();
             stacks.sort_by_key(|stack| stack.0);
             stacks
         };
-        assert_eq!(at(1), [Stack(3)]);
-        assert_eq!(at(NAMED_AGAIN_NS), [Stack(2), Stack(3)]);
-        stage.hot.forget_stacks();
+        assert_eq!(unnamed(false), [Stack(3)]);
+        assert_eq!(unnamed(true), [Stack(2), Stack(3)]);
+        assert_eq!(stage.hot.named.len(), 2, "what no sample has is forgotten");
+        assert_eq!(stage.hot.forget_stacks(), 3);
         assert_eq!(stage.shown(0), []);
+    }
+
+    #[test]
+    fn maps_are_read_now_and_then() {
+        let mut hot = Hot::default();
+        let due = [1, 2, MAPS_EVERY_NS, MAPS_EVERY_NS + 1].map(|now| hot.reads_maps(now));
+        assert_eq!(due, [true, false, false, true]);
     }
 }

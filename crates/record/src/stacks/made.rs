@@ -1,7 +1,8 @@
 //! Code that processes made at run time (JIT), and its names from their perf maps.
 //!
 //! A map is opened when such code is first seen, so that it can be read after the process has ended.
-//! It is read when the recording ends: a JVM writes it only when somebody asks for it.
+//! It is read when the recording ends: a JVM writes it only when somebody asks for it. For a screen it is
+//! read now and then.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;

@@ -158,7 +158,7 @@ impl StackPipeline {
         let Some(hot) = &mut self.hot else {
             return false;
         };
-        hot.forget_stacks();
+        self.lost += hot.forget_stacks() as u64 + self.waiting as u64;
         self.stacks = Stacks::default();
         self.threads.clear();
         self.waiting = 0;
@@ -237,19 +237,23 @@ impl StackPipeline {
             return;
         };
         let sums = hot.sums(live, since);
-        let unnamed = hot.unnamed(&sums, now);
+        let reads_maps = hot.reads_maps(now);
+        let unnamed = hot.unnamed(&sums, reads_maps);
         if !unnamed.is_empty() {
             let frames = unnamed.iter().flat_map(|stack| self.stacks.of(*stack).0);
             let made = frames.filter_map(|frame| self.stacks.made_at(*frame));
-            let made = self.processes.made().names(made);
+            let made = match reads_maps {
+                true => self.processes.made().names(made),
+                false => made::Names::new(),
+            };
             let modules = self.processes.modules();
             let known = std::mem::take(&mut hot.functions);
             let namer = names::Namer::new(&self.kernel, modules, made, &self.python);
-            let mut namer = namer.knowing(known);
+            let mut namer = namer.at_once(known);
             for stack in unnamed {
                 let (frames, whole) = self.stacks.of(stack);
                 let frames = frames.iter().map(|frame| self.stacks.frame(*frame));
-                hot.name(stack, frames, whole, &mut namer, now);
+                hot.name(stack, frames, whole, &mut namer);
             }
             hot.functions = namer.into_functions();
         }

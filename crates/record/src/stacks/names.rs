@@ -1,6 +1,7 @@
 //! What the code of a frame is called.
 
 use std::collections::HashMap;
+use std::fs::File;
 
 use tailscope_symbols::functions::Functions;
 use tailscope_symbols::kallsyms::Kallsyms;
@@ -40,6 +41,8 @@ pub(super) struct Namer<'n> {
     made: made::Names,
     python: &'n Python,
     functions: HashMap<u32, Functions>,
+    /// How those of a file are found.
+    find: fn(File, Option<File>) -> Functions,
     known: HashMap<Frame, Named>,
 }
 
@@ -56,12 +59,14 @@ impl<'n> Namer<'n> {
             made,
             python,
             functions: HashMap::new(),
+            find: Functions::of,
             known: HashMap::new(),
         }
     }
 
-    /// With what it knows of files already.
-    pub(super) fn knowing(mut self, functions: HashMap<u32, Functions>) -> Self {
+    /// For names while it records: by symbols alone, and with what is known of files already.
+    pub(super) fn at_once(mut self, functions: HashMap<u32, Functions>) -> Self {
+        self.find = Functions::of_symbols;
         self.functions = functions;
         self
     }
@@ -125,11 +130,10 @@ impl<'n> Namer<'n> {
                 ..Named::default()
             };
         };
+        let find = self.find;
         let functions = self.functions.entry(number).or_insert_with(|| {
             let files = module.files();
-            files.map_or_else(Functions::default, |(file, debug)| {
-                Functions::of(file, debug)
-            })
+            files.map_or_else(Functions::default, |(file, debug)| find(file, debug))
         });
         Named {
             functions: functions.find(address),
