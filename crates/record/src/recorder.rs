@@ -79,6 +79,8 @@ pub struct Recorder {
     rows_wait: bool,
     pace: Pace,
     polled: Instant,
+    /// Whether rows were left for the next poll.
+    put_off: bool,
     steered: Instant,
     refreshed: Instant,
     /// What was counted until the present ledger began.
@@ -166,6 +168,7 @@ impl Recorder {
             rows_wait: false,
             pace: Pace::default(),
             polled: Instant::now(),
+            put_off: false,
             steered: Instant::now(),
             refreshed: Instant::now(),
             before: Sums::default(),

@@ -73,8 +73,6 @@ pub struct Flight {
 /// How often the kernel is asked what it skipped, for which it has to walk all its programs, and the
 /// processes are looked at, in ns.
 const SLOWLY_NS: u64 = 1_000_000_000;
-/// How often the rings are read at the most: processes that connect make polls at any rate.
-const FOLLOW_EVERY_NS: u64 = 25_000_000;
 /// Where spans of the SDK are followed, this part of the memory is theirs: one event each, where a
 /// request on a socket takes some twenty.
 const SDK_SHARE: u64 = 8;
@@ -261,14 +259,12 @@ impl Flight {
             let notes = sdk.search(&mut self.events, false);
             notices.extend(notes.into_iter().map(Notice::Note));
         }
+        self.follow_sdk();
+        // What is older than the last look has been written since, on whatever CPU: so the CPUs'
+        // events can be put in the order of their time.
         let now = Monotonic::now().0;
-        if now - self.looked_at >= FOLLOW_EVERY_NS {
-            self.follow_sdk();
-            // What is older than the last look has been written since, on whatever CPU: so the CPUs'
-            // events can be put in the order of their time.
-            let until = std::mem::replace(&mut self.looked_at, now);
-            self.follow(until);
-        }
+        let until = std::mem::replace(&mut self.looked_at, now);
+        self.follow(until);
         if now - self.gaps_at >= SLOWLY_NS {
             self.count_gaps(now);
             let rings = filled(&self.rings, self.sdk.as_ref());

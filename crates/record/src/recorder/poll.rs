@@ -1,7 +1,7 @@
 //! One poll: SDK connection requests are answered, and rows that ended since the last one are taken.
 //!
 //! A process waits for its answer, rows don't. So each connection request wakes the recorder, and rows
-//! are taken when their [pause](crate::pace) is over, unless a ring is half full.
+//! are taken at most every [`APART`], unless a ring is half full.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
 use crate::pipeline::RowPipeline;
 
-/// Process events that follow others within this time are taken with them. Otherwise
+/// Rows are taken together, and so are process events that follow others within this time. Otherwise
 /// programs that are started one after the other would each cost a look at everything. A process that
 /// connects is answered at once all the same, and process events are read before that.
 const APART: Duration = Duration::from_millis(4);
@@ -42,7 +42,10 @@ impl Recorder {
         if sdk.is_some_and(|sdk| sdk.any_waits(is_undecided)) {
             return Duration::ZERO; // the caller that takes the programs decides now
         }
-        let pause = self.pace.pause().saturating_sub(self.polled.elapsed());
+        let pause = match self.put_off {
+            true => APART.saturating_sub(self.polled.elapsed()),
+            false => self.pace.pause(),
+        };
         match sdk.and_then(Server::poll_again_in) {
             Some(soon) => soon.min(pause),
             None if self.processes.is_empty() => TELL_EVERY,
@@ -52,11 +55,12 @@ impl Recorder {
 
     /// Answers processes that connect. True: it is too soon to take rows.
     pub(super) fn answer_only(&mut self) -> bool {
-        let is_early = self.polled.elapsed() < self.pace.pause();
-        if is_early {
+        self.put_off = self.polled.elapsed() < APART;
+        if self.put_off {
             self.answer_processes();
+            self.put_off = !self.rows_wait;
         }
-        is_early && !self.rows_wait
+        self.put_off
     }
 
     fn answer_processes(&mut self) {
