@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rustc_hash::FxHashMap;
 use tailscope_record::{Live, Tap};
 use tailscope_trace::{Names, SpanName, SpanRow};
 
@@ -37,7 +36,7 @@ pub(crate) struct ByProcess {
     /// Who the processes are: to find out takes milliseconds, and a process may bring many names.
     identities: HashMap<i32, Option<Identity>>,
     /// The combination of a process's number and the recorder's number of a span's name.
-    known: FxHashMap<(i32, u32), SpanName>,
+    known: HashMap<(i32, u32), SpanName>,
 }
 
 /// The figures, as the recorder and a scrape share them: both in one thread, so nobody waits.

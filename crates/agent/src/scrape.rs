@@ -158,7 +158,7 @@ impl Server {
     /// The place of the one that is closed for one more.
     fn closable(&self, now: Instant) -> Option<usize> {
         let silent = |one: &Connection| matches!(one.state, State::Asks(_));
-        let slow = |one: &Connection| now.saturating_duration_since(one.since) > ANSWERED;
+        let slow = |one: &Connection| now.saturating_duration_since(one.since) >= ANSWERED;
         let first = self.open.iter().position(silent);
         first.or_else(|| self.open.iter().position(slow))
     }

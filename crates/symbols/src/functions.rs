@@ -76,8 +76,8 @@ impl Functions {
         Self { by_start, lines }
     }
 
-    /// The same by the tables of symbols alone, which are read at once: functions that were put into
-    /// others have those's names. What compilers say of lines can take seconds to read.
+    /// The same by the tables of symbols alone: a function that was put into another one has that one's
+    /// name. What compilers say of lines can take seconds to read.
     #[must_use]
     pub fn of_symbols(file: File, debug: Option<File>) -> Self {
         Self {
