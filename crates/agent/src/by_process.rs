@@ -4,7 +4,7 @@
 //! one, the first 64 combinations with a span's name have figures of their own, and the rest is
 //! `(other)` ([`Live`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -79,12 +79,10 @@ impl ByProcess {
         self.identities.clear();
     }
 
-    /// Forgets processes that have ended.
-    pub(crate) fn keep(&mut self, processes: &HashSet<u32>) {
-        self.known
-            .retain(|(pid, _), _| processes.contains(&(*pid as u32)));
-        self.identities
-            .retain(|pid, _| processes.contains(&(*pid as u32)));
+    /// Forgets processes of which no rows come any more.
+    pub(crate) fn keep(&mut self, may_have_rows: impl Fn(u32) -> bool) {
+        self.known.retain(|(pid, _), _| may_have_rows(*pid as u32));
+        self.identities.retain(|pid, _| may_have_rows(*pid as u32));
     }
 
     /// Lets time pass.

@@ -1,7 +1,5 @@
 //! Whose a process is, since when it runs, and which program.
 
-use std::path::Path;
-
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use crate::proc;
@@ -49,26 +47,14 @@ pub fn innermost_pid(pid: u32) -> Option<u32> {
 /// Device and inode, as `stat` has them.
 pub type FileId = (u64, u64);
 
-/// Which file is at a path, and when it was last written; `None`: none is. As the kernel has it: the server
-/// of a file system, which may be anybody's, is not asked and can't make the caller wait.
-#[must_use]
-pub fn version_of(file: &Path) -> Option<(FileId, i64, i64)> {
-    let wanted = StatxFlags::INO | StatxFlags::MTIME;
-    let about = statx(CWD, file, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
-    Some((
-        (
-            makedev(about.stx_dev_major, about.stx_dev_minor),
-            about.stx_ino,
-        ),
-        about.stx_mtime.tv_sec,
-        i64::from(about.stx_mtime.tv_nsec),
-    ))
-}
-
-/// The file of the program that a process runs; `None`: it is gone.
+/// The file of the program that a process runs; `None`: it is gone. As the kernel has it: the server of a
+/// file system, which may be anybody's, is not asked and can't make the caller wait.
 #[must_use]
 pub fn program_of(pid: u32) -> Option<FileId> {
-    version_of(Path::new(&format!("/proc/{pid}/exe"))).map(|(id, ..)| id)
+    let exe = format!("/proc/{pid}/exe");
+    let about = statx(CWD, exe, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    let device = makedev(about.stx_dev_major, about.stx_dev_minor);
+    Some((device, about.stx_ino))
 }
 
 #[cfg(test)]
@@ -87,9 +73,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let about = std::env::current_exe().and_then(std::fs::metadata);
         let about = about.expect("we are one");
-        let (id, seconds, nanos) = version_of(Path::new("/proc/self/exe")).expect("it is there");
-        assert_eq!(id, (about.dev(), about.ino()));
-        assert_eq!((seconds, nanos), (about.mtime(), about.mtime_nsec()));
+        let id = (about.dev(), about.ino());
         assert_eq!(program_of(std::process::id()), Some(id));
         assert_eq!(program_of(u32::MAX), None);
     }

@@ -79,8 +79,6 @@ pub struct Recorder {
     rows_wait: bool,
     pace: Pace,
     polled: Instant,
-    /// Whether rows were left for the next poll.
-    put_off: bool,
     steered: Instant,
     refreshed: Instant,
     /// What was counted until the present ledger began.
@@ -168,7 +166,6 @@ impl Recorder {
             rows_wait: false,
             pace: Pace::default(),
             polled: Instant::now(),
-            put_off: false,
             steered: Instant::now(),
             refreshed: Instant::now(),
             before: Sums::default(),
@@ -277,8 +274,8 @@ impl Recorder {
     /// Those of the ledger mean that rows were lost, and are counted; everything else went on, and
     /// so may the caller.
     pub fn round(&mut self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
-        self.wait(wake)?;
-        if self.answer_only() {
+        let asked = self.wait(wake)?;
+        if self.answer_only(asked) {
             return Ok(());
         }
         let before = self.pipeline.rows;
@@ -332,6 +329,12 @@ impl Recorder {
     #[must_use]
     pub fn processes(&self) -> &HashSet<u32> {
         &self.processes
+    }
+
+    /// Whether rows of this process may still come: it is watched, or has ended since the last poll.
+    #[must_use]
+    pub fn may_have_rows(&self, pid: u32) -> bool {
+        self.processes.contains(&pid) || self.ended_processes.contains(&pid)
     }
 
     /// The statistics so far.

@@ -73,6 +73,8 @@ pub struct Flight {
 /// How often the kernel is asked what it skipped, for which it has to walk all its programs, and the
 /// processes are looked at, in ns.
 const SLOWLY_NS: u64 = 1_000_000_000;
+/// How often the rings are read at the most: processes that connect make polls at any rate.
+const FOLLOW_EVERY_NS: u64 = 25_000_000;
 /// Where spans of the SDK are followed, this part of the memory is theirs: one event each, where a
 /// request on a socket takes some twenty.
 const SDK_SHARE: u64 = 8;
@@ -259,12 +261,19 @@ impl Flight {
             let notes = sdk.search(&mut self.events, false);
             notices.extend(notes.into_iter().map(Notice::Note));
         }
-        self.follow_sdk();
-        // What is older than the last look has been written since, on whatever CPU: so the CPUs'
-        // events can be put in the order of their time.
+        if self.control.as_mut().is_some_and(Control::poll) {
+            self.ask();
+        }
         let now = Monotonic::now().0;
-        let until = std::mem::replace(&mut self.looked_at, now);
-        self.follow(until);
+        if self.asked || now - self.looked_at >= FOLLOW_EVERY_NS {
+            self.follow_sdk();
+            // What is older than the last look has been written since, on whatever CPU: so the CPUs'
+            // events can be put in the order of their time.
+            let until = std::mem::replace(&mut self.looked_at, now);
+            self.follow(until);
+            // A window has all spans that ended until now.
+            self.trigger(now);
+        }
         if now - self.gaps_at >= SLOWLY_NS {
             self.count_gaps(now);
             let rings = filled(&self.rings, self.sdk.as_ref());
@@ -281,10 +290,6 @@ impl Flight {
                 notices.extend(notes.into_iter().map(Notice::Note));
             }
         }
-        if self.control.as_mut().is_some_and(Control::poll) {
-            self.ask();
-        }
-        self.trigger(now);
         let told = self.writer.notices();
         if told.iter().any(|(_, n)| matches!(n, Notice::Failed { .. })) {
             self.cooldown.failed();

@@ -18,7 +18,8 @@ impl Agent {
     /// What is due about once a second.
     pub(super) fn routine(&mut self) {
         self.tell();
-        self.by_process.lock().keep(self.recorder.processes());
+        let may_have_rows = |pid| self.recorder.may_have_rows(pid);
+        self.by_process.lock().keep(may_have_rows);
         if let (Some(why), Some(otlp)) = (self.exported.take_trouble(), &self.config.otlp) {
             let endpoint = &otlp.endpoint;
             (self.say)(&format!(

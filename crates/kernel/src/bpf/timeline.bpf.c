@@ -29,12 +29,24 @@ SEC("tp_btf/task_newtask")
 int BPF_PROG(on_new_task, struct task_struct *task, unsigned long clone_flags)
 {
 	__u32 tgid = shown_pid(task), from = process_here();
-	struct process fresh = {1};
+	struct process fresh = {bpf_ktime_get_ns()};
 
 	if (tgid == from || !config.follow_children || !is_watched(from))
 		return 0;
 	if (!watch(tgid, &fresh))
 		__sync_fetch_and_add(&lost.processes, 1);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+	__u32 tgid = shown_pid(task);
+	struct process *process;
+
+	process = may_be_watched(tgid) ? bpf_map_lookup_elem(&processes, &tgid) : NULL;
+	if (process)
+		process->began = bpf_ktime_get_ns();
 	return 0;
 }
 

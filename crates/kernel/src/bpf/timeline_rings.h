@@ -133,9 +133,8 @@ static __always_inline __u32 process_here(void)
 
 /* --- who is watched ----------------------------------------------------------------------- */
 
-/* Nothing but that it is watched. */
 struct process {
-	__u8 is_watched;
+	__u64 began; /* to run its program, in ns; 0: before it was watched */
 };
 
 #include "watched.h"

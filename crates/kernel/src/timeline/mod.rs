@@ -41,6 +41,7 @@ const TRACEPOINTS: &[Tracepoint] = &[
         Some(Measurement::Migrate),
     ),
     ("on_new_task", "task_newtask", None),
+    ("on_exec", "sched_process_exec", None),
     ("on_exit", "sched_process_exit", None),
     (
         "on_softirq_entry",
@@ -232,8 +233,9 @@ impl Events {
     /// Watches a process: its system calls, page faults, receives and sends are told from now on.
     /// False: no more can be watched.
     pub fn watch(&self, pid: u32) -> bool {
-        let placed =
-            map_of(&self.object, "processes").update(&pid.to_ne_bytes(), &[1], MapFlags::NO_EXIST);
+        let processes = map_of(&self.object, "processes");
+        let began = 0u64.to_ne_bytes();
+        let placed = processes.update(&pid.to_ne_bytes(), &began, MapFlags::NO_EXIST);
         match placed {
             Ok(()) => {
                 self.watched.add(pid);
@@ -267,14 +269,29 @@ impl Events {
     /// The processes that are watched now: those that were named, and children that live.
     #[must_use]
     pub fn watched(&self) -> Vec<u32> {
+        self.programs().into_iter().map(|(pid, _)| pid).collect()
+    }
+
+    /// The processes that are watched now, and when each began to run its program, in ns; 0: before it was
+    /// watched.
+    #[must_use]
+    pub fn programs(&self) -> Vec<(u32, u64)> {
         let processes = map_of(&self.object, "processes");
         // A call for each would take longer than all that is done with them.
         let found = processes.lookup_batch(PROCESSES_AT_ONCE, MapFlags::ANY, MapFlags::ANY);
-        found
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, _)| Some(u32::from_ne_bytes(key.try_into().ok()?)))
-            .collect()
+        let entry = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let pid = u32::from_ne_bytes(key.try_into().ok()?);
+            Some((pid, u64::from_ne_bytes(value.try_into().ok()?)))
+        };
+        found.into_iter().flatten().filter_map(entry).collect()
+    }
+
+    /// Whether this process is watched now.
+    #[must_use]
+    pub fn is_watched(&self, pid: u32) -> bool {
+        let processes = map_of(&self.object, "processes");
+        let found = processes.lookup(&pid.to_ne_bytes(), MapFlags::ANY);
+        found.is_ok_and(|value| value.is_some())
     }
 
     /// Whether any process is watched now.

@@ -1,7 +1,7 @@
 //! One poll: SDK connection requests are answered, and rows that ended since the last one are taken.
 //!
 //! A process waits for its answer, rows don't. So each connection request wakes the recorder, and rows
-//! are taken at most every [`APART`], unless a ring is half full.
+//! are taken when their [pause](crate::pace) is over, unless a ring is half full or somebody asks for them.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,25 +15,28 @@ use super::{Recorder, TELL_EVERY};
 use crate::options::RecordError;
 use crate::pipeline::RowPipeline;
 
-/// Rows are taken together, and so are process events that follow others within this time. Otherwise
-/// programs that are started one after the other would each cost a look at everything. A process that
-/// connects is answered at once all the same, and process events are read before that.
+/// Process events that follow others within this time are taken with them. Otherwise programs that are
+/// started one after the other would each cost a look. A process that connects is answered at once all
+/// the same, and process events are read before that. Nor are rows taken more often, whoever asks.
 const APART: Duration = Duration::from_millis(4);
 
 impl Recorder {
-    /// Waits for the next poll, or for a connection request, or for the end of a process.
-    pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
+    /// Waits for the next poll, or for a connection request, or for the end of a process. True: `wake` is
+    /// readable.
+    pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<bool, RecordError> {
         let patience = self.patience();
         let rest = self
             .events_came
             .map_or(Duration::ZERO, |came| APART.saturating_sub(came.elapsed()));
         let mut fds: Vec<BorrowedFd<'_>> = self.sdk.iter().flat_map(Server::fds).collect();
         fds.extend(wake);
-        if !rest.is_zero() && (any_readable(&fds, rest.min(patience))? || patience <= rest) {
-            return Ok(());
+        let is_over =
+            !rest.is_zero() && (any_readable(&fds, rest.min(patience))? || patience <= rest);
+        if !is_over {
+            fds.push(self.kernel.events_fd());
+            any_readable(&fds, patience.saturating_sub(rest))?;
         }
-        fds.push(self.kernel.events_fd());
-        any_readable(&fds, patience.saturating_sub(rest)).map(drop)
+        wake.map_or(Ok(false), |wake| any_readable(&[wake], Duration::ZERO))
     }
 
     fn patience(&self) -> Duration {
@@ -42,10 +45,7 @@ impl Recorder {
         if sdk.is_some_and(|sdk| sdk.any_waits(is_undecided)) {
             return Duration::ZERO; // the caller that takes the programs decides now
         }
-        let pause = match self.put_off {
-            true => APART.saturating_sub(self.polled.elapsed()),
-            false => self.pace.pause(),
-        };
+        let pause = self.pace.pause().saturating_sub(self.polled.elapsed());
         match sdk.and_then(Server::poll_again_in) {
             Some(soon) => soon.min(pause),
             None if self.processes.is_empty() => TELL_EVERY,
@@ -53,14 +53,14 @@ impl Recorder {
         }
     }
 
-    /// Answers processes that connect. True: it is too soon to take rows.
-    pub(super) fn answer_only(&mut self) -> bool {
-        self.put_off = self.polled.elapsed() < APART;
-        if self.put_off {
+    /// Answers processes that connect. True: it is too soon to take rows. `asked`: somebody wants them.
+    pub(super) fn answer_only(&mut self, asked: bool) -> bool {
+        let pause = if asked { APART } else { self.pace.pause() };
+        let is_early = self.polled.elapsed() < pause;
+        if is_early {
             self.answer_processes();
-            self.put_off = !self.rows_wait;
         }
-        self.put_off
+        is_early && !self.rows_wait
     }
 
     fn answer_processes(&mut self) {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use tailscope_kernel::timeline::Events;
 use tailscope_process::MappedSizes;
-use tailscope_process::owner::{self, FileId, version_of};
-use tailscope_sdk_server::sockets::{ServeError, Sockets};
+use tailscope_process::owner;
+use tailscope_sdk_server::sockets::{ConnectionRequest, ServeError, Sockets};
 use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Cycles, Monotonic};
 use tailscope_signals::event::Event;
@@ -34,11 +34,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Sdk {
     server: Server<u16>,
     spans: Spans,
-    /// The program of each process that was searched for the SDK.
-    programs: HashMap<u32, (FileId, i64, i64)>,
+    /// When each process that was searched for the SDK began its program, in ns.
+    programs: HashMap<u32, u64>,
     /// How much memory they had mapped then.
     mapped: MappedSizes,
     looked_at: Option<Instant>,
+    /// The processes that were watched then, and those that requested since.
+    watched: HashSet<u32>,
     /// Processes whose failure to connect was reported.
     refused: HashSet<u32>,
 }
@@ -62,6 +64,7 @@ impl Sdk {
             programs: HashMap::new(),
             mapped: MappedSizes::default(),
             looked_at: None,
+            watched: HashSet::new(),
             refused: HashSet::new(),
         })
     }
@@ -101,16 +104,16 @@ impl Sdk {
     /// Answers connection requests, and writes heartbeats.
     pub(super) fn answer(&mut self, events: &mut Events) {
         let requests = self.server.accept();
-        let waits = self.server.poll_again_in().is_some() || self.server.is_searching();
-        let idle = requests.is_empty() && !waits;
-        let watched: HashSet<u32> = match idle {
-            true => HashSet::new(),
-            false => events.watched().into_iter().collect(),
-        };
+        for pid in requests.iter().map(ConnectionRequest::pid) {
+            match events.is_watched(pid) {
+                true => self.watched.insert(pid),
+                false => self.watched.remove(&pid),
+            };
+        }
         for pid in self.server.outdated(&requests) {
             self.forget(pid, events);
         }
-        let is_watched = |pid| watched.contains(&pid);
+        let is_watched = |pid| self.watched.contains(&pid);
         self.server
             .answer(requests, &mut events.sdk(), is_watched, |_| false);
         let clock = self.spans.clock();
@@ -125,13 +128,11 @@ impl Sdk {
             return Vec::new();
         }
         self.looked_at = Some(Instant::now());
-        let watched = HashSet::from_iter(events.watched());
-        self.forget_ended(events, &watched);
-        for &pid in &watched {
-            let Some(program) = version_of(Path::new(&format!("/proc/{pid}/exe"))) else {
-                continue;
-            };
-            let is_new = self.programs.insert(pid, program) != Some(program);
+        let programs = events.programs();
+        self.watched = programs.iter().map(|(pid, _)| *pid).collect();
+        self.forget_ended(events);
+        for (pid, began) in programs {
+            let is_new = self.programs.insert(pid, began) != Some(began);
             if is_new {
                 self.mapped.forget(pid); // so it is searched a second later, if not now
             }
@@ -139,11 +140,13 @@ impl Sdk {
                 if self.mapped.have_changed(pid) && !self.server.search(pid) {
                     self.mapped.forget(pid); // it is searched a second later
                 }
-            } else if is_new && let Some(user) = owner::of(pid) {
-                self.server.search_program(pid, program.0, user);
+            } else if is_new
+                && let (Some(program), Some(user)) = (owner::program_of(pid), owner::of(pid))
+            {
+                self.server.search_program(pid, program, user);
             }
         }
-        let is_watched = |pid| watched.contains(&pid);
+        let is_watched = |pid| self.watched.contains(&pid);
         self.server.attach_found(&mut events.sdk(), is_watched);
         let mut notes = self.server.take_problems();
         if thoroughly {
@@ -153,14 +156,15 @@ impl Sdk {
         notes
     }
 
-    fn forget_ended(&mut self, events: &mut Events, watched: &HashSet<u32>) {
+    fn forget_ended(&mut self, events: &mut Events) {
         let programs = self.programs.keys().copied();
         let known: HashSet<u32> = programs.chain(self.server.processes()).collect();
-        for pid in known.difference(watched) {
-            self.programs.remove(pid);
-            self.forget(*pid, events);
+        let ended: Vec<u32> = known.difference(&self.watched).copied().collect();
+        for pid in ended {
+            self.programs.remove(&pid);
+            self.forget(pid, events);
         }
-        self.refused.retain(|pid| watched.contains(pid));
+        self.refused.retain(|pid| self.watched.contains(pid));
     }
 
     /// Attaches to the SDK in a program file, before a process runs it.
