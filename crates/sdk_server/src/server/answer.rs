@@ -53,7 +53,14 @@ impl<N: Copy> Server<N> {
         // user whose processes come all the time, those are searched a second later with all others.
         let pids: BTreeMap<u32, u32> = new.iter().map(|new| (new.pid(), new.user())).collect();
         let now = Instant::now();
-        for (pid, user) in pids.into_iter().filter(|(pid, _)| is_watched(*pid)) {
+        // One that will be refused is not searched, as another of its user asks soon.
+        let may_be_served =
+            |pid, user| self.clients.contains_key(&pid) || self.admission.has_left(user, now);
+        let served: Vec<(u32, u32)> = pids
+            .into_iter()
+            .filter(|(pid, user)| is_watched(*pid) && may_be_served(*pid, *user))
+            .collect();
+        for (pid, user) in served {
             let attached = program_of(pid).filter(|file| programs.is_attached(*file));
             let first = attached.filter(|_| !self.clients.contains_key(&pid));
             let is_due = first.is_none_or(|file| {

@@ -9,6 +9,8 @@ use super::pair::Pair;
 pub(super) const APART_NS: u64 = 10_000_000;
 /// So many are kept: a minute, at twenty a second.
 const MOST: usize = 1200;
+/// Most moments that are asked for lie after one of so many last readings.
+const RECENT: usize = 8;
 
 /// A reading, and how far it lay from where the ones before had led to expect it, in ns.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +107,11 @@ impl Pairs {
     /// the rate of the last two; earlier than all, at the mean rate.
     pub(super) fn cycles_to_ns(&self, at: u64) -> i64 {
         let since = |kept: &Kept| at.wrapping_sub(kept.pair.cycles) as i64 >= 0;
-        let after = self.kept.partition_point(since);
+        let recent = self.kept.iter().rev().take(RECENT);
+        let after = match recent.take_while(|kept| !since(kept)).count() {
+            RECENT => self.kept.partition_point(since),
+            later => self.kept.len() - later,
+        };
         let upper = after.min(self.kept.len() - 1);
         if after == 0 || upper == 0 {
             return self.kept[0]
