@@ -53,6 +53,7 @@ ATTACKS = (
     Attack("ever new names and forged rows", (("comes_and_goes", "0", "{}", "{}/forging", "0"),)),
     Attack("ever new files with the SDK", (("new_files", "0", "{}", "{}/forging"),)),
     Attack("broken notes and a flood", (("ever_new", "{}/broken"), FLOOD, FLOOD)),
+    Attack("flood of scrapes", (("scrapes", "{}/port"),) * 4, watched=False, kinds=("agent",)),
     Attack("half-open scrapes", (("half_open", "{}/port"),), watched=False, kinds=("agent",)),
 )
 

@@ -20,10 +20,13 @@ use crate::scrape_requests::{ScrapeRequests, Waker};
 /// Connections at a time. For one more the oldest is closed that has not said what it wants: whoever
 /// connects and is silent holds up nobody else.
 const MOST: usize = 32;
-/// How long a new connection waits while all places are taken. It bounds how many a flood can have
-/// served in a second, and so what the flood costs the agent.
-const CROWDED: Duration = Duration::from_millis(4);
-/// The same where none can be accepted: out of descriptors, say.
+/// After [`MOST`] connections at once, one more is accepted in each interval of this length. That
+/// bounds what a flood of connections costs the agent.
+const EVERY: Duration = Duration::from_millis(4);
+/// The recorder is asked for figures at most once in each interval of this length: it takes a
+/// millisecond to collect them. All connections that want some by then get the same.
+const ASKED_EVERY: Duration = Duration::from_millis(50);
+/// How long a new connection waits where none can be accepted: out of descriptors, say.
 const REFUSED: Duration = Duration::from_millis(10);
 /// An answer takes some milliseconds; one that takes longer may be closed for another.
 const ANSWERED: Duration = Duration::from_secs(1);
@@ -54,6 +57,8 @@ impl Scrape {
             scrape_requests,
             open: Vec::new(),
             accepts_from: Instant::now(),
+            whole: Instant::now(),
+            asks_from: Instant::now(),
         };
         let stopped = Arc::clone(&stop);
         let thread = Builder::new().name("agent-metrics".into()).spawn(move || {
@@ -93,6 +98,9 @@ struct Server {
     /// The oldest first.
     open: Vec<Connection>,
     accepts_from: Instant,
+    /// When [`MOST`] may be accepted at once again.
+    whole: Instant,
+    asks_from: Instant,
 }
 
 impl Server {
@@ -100,14 +108,28 @@ impl Server {
     fn turn(&mut self) {
         self.wait();
         self.waker.clear();
-        let (requests, waker) = (&self.scrape_requests, &self.waker);
         self.open.retain_mut(|connection| {
             let is_due = connection.can_go_on || connection.is_late();
-            !is_due || connection.goes_on(requests, waker).unwrap_or(false)
+            !is_due || connection.goes_on().unwrap_or(false)
         });
         let now = Instant::now();
+        self.ask(now);
         if now >= self.accepts_from && self.has_room(now) {
             self.accept(now);
+        }
+    }
+
+    /// Asks for the figures, for all who want them, if it is time.
+    fn ask(&mut self, now: Instant) {
+        let wanting = self.open.iter_mut().filter(|one| one.wants_figures());
+        let wanting: Vec<&mut Connection> = wanting.collect();
+        if wanting.is_empty() || now < self.asks_from {
+            return;
+        }
+        self.asks_from = now + ASKED_EVERY;
+        let answers = self.scrape_requests.ask(wanting.len(), &self.waker);
+        for (one, answer) in wanting.into_iter().zip(answers) {
+            one.turn_to(State::Waits(answer));
         }
     }
 
@@ -133,7 +155,9 @@ impl Server {
             () if now < self.accepts_from => Some(self.accepts_from),
             () => room.filter(|at| *at > now),
         };
-        let patience = ends.chain(accepts).min().map(|at| {
+        let wanted = self.open.iter().any(Connection::wants_figures);
+        let asks = wanted.then_some(self.asks_from);
+        let patience = ends.chain(accepts).chain(asks).min().map(|at| {
             let left = at.saturating_duration_since(now);
             Timespec {
                 tv_sec: left.as_secs() as i64,
@@ -179,11 +203,13 @@ impl Server {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
-        if self.open.len() >= MOST {
-            self.accepts_from = now + CROWDED;
-            if let Some(place) = self.closable(now) {
-                self.open.remove(place);
-            }
+        self.whole = self.whole.max(now) + EVERY;
+        let at_once = EVERY * (MOST as u32 - 1);
+        self.accepts_from = self.whole.checked_sub(at_once).unwrap_or(now);
+        if self.open.len() >= MOST
+            && let Some(place) = self.closable(now)
+        {
+            self.open.remove(place);
         }
         self.open.push(Connection {
             stream,
@@ -206,6 +232,8 @@ struct Connection {
 enum State {
     /// What has come of the head so far.
     Asks(Vec<u8>),
+    /// It wants figures, and the recorder was not asked for them yet.
+    Wants,
     Waits(Receiver<String>),
     Gets {
         answer: Vec<u8>,
@@ -218,9 +246,13 @@ impl Connection {
     fn wants(&self) -> Option<PollFlags> {
         match self.state {
             State::Asks(_) => Some(PollFlags::IN),
-            State::Waits(_) => None,
+            State::Wants | State::Waits(_) => None,
             State::Gets { .. } => Some(PollFlags::OUT),
         }
+    }
+
+    fn wants_figures(&self) -> bool {
+        matches!(self.state, State::Wants)
     }
 
     fn is_late(&self) -> bool {
@@ -233,7 +265,7 @@ impl Connection {
     }
 
     /// Whether it stays open.
-    fn goes_on(&mut self, requests: &ScrapeRequests, waker: &Arc<Waker>) -> io::Result<bool> {
+    fn goes_on(&mut self) -> io::Result<bool> {
         let is_late = self.is_late();
         match &mut self.state {
             State::Asks(head) => {
@@ -241,7 +273,7 @@ impl Connection {
                 let next = match asked(head) {
                     None if is_over || is_late || head.len() >= HEAD_BYTES => return Ok(false),
                     None => return Ok(true),
-                    Some(Asked::Metrics) => State::Waits(requests.ask(waker)),
+                    Some(Asked::Metrics) => State::Wants,
                     Some(Asked::Elsewhere) => {
                         gets(plain("404 Not Found", "not found; use /metrics\n"))
                     }
@@ -255,6 +287,7 @@ impl Connection {
                 };
                 self.turn_to(next);
             }
+            State::Wants => return Ok(!is_late),
             State::Waits(figures) => {
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
                 let next = match figures.try_recv() {
@@ -280,7 +313,7 @@ impl Connection {
                 return Ok(false);
             }
         }
-        self.goes_on(requests, waker)
+        self.goes_on()
     }
 }
 
@@ -363,6 +396,41 @@ mod tests {
         ] {
             assert_eq!(asked(head.as_bytes()), Some(expected), "{head}");
         }
+    }
+
+    #[test]
+    fn a_flood_of_scrapes_has_the_figures_put_together_a_few_times_a_second() {
+        let waker = Arc::new(Waker::new().expect("a waker"));
+        let scrape_requests = Arc::new(ScrapeRequests::new(waker));
+        let here = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let scrape = Scrape::start(here, Arc::clone(&scrape_requests)).expect("it listens");
+        let address = scrape.address();
+        let began = Instant::now();
+        let ask = move || {
+            let mut text = String::new();
+            let mut asking = TcpStream::connect(address).expect("connected");
+            asking
+                .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+                .expect("asked");
+            asking.read_to_string(&mut text).expect("answered");
+            assert!(text.ends_with("figures 1\n"), "{text}");
+        };
+        let clients: Vec<_> = (0..8)
+            .map(|_| std::thread::spawn(move || (0..10).for_each(|_| ask())))
+            .collect();
+        let mut times = 0;
+        while !clients.iter().all(std::thread::JoinHandle::is_finished) {
+            scrape_requests.answer(|| {
+                times += 1;
+                "figures 1\n".into()
+            });
+            std::thread::yield_now();
+        }
+        let most = began.elapsed().as_millis() / ASKED_EVERY.as_millis() + 1;
+        assert!(times > 0 && times <= most, "{times} times, not {most}");
+        clients
+            .into_iter()
+            .for_each(|client| client.join().expect("it was answered"));
     }
 
     #[test]

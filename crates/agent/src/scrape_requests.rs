@@ -58,11 +58,14 @@ impl ScrapeRequests {
         }
     }
 
-    /// Asks for the figures. The asker is woken when they are there.
-    pub(crate) fn ask(&self, asker: &Arc<Waker>) -> Receiver<String> {
-        let (answer, answered) = sync_channel(1);
-        let asker = Arc::clone(asker);
-        self.lock().push(Waiting { answer, asker });
+    /// Asks so many times for the same figures. The asker is woken when they are there.
+    pub(crate) fn ask(&self, times: usize, asker: &Arc<Waker>) -> Vec<Receiver<String>> {
+        let (answers, answered): (Vec<_>, Vec<_>) = (0..times).map(|_| sync_channel(1)).unzip();
+        let waiting = answers.into_iter().map(|answer| Waiting {
+            answer,
+            asker: Arc::clone(asker),
+        });
+        self.lock().extend(waiting);
         self.waker.wake();
         answered
     }
