@@ -79,7 +79,7 @@ impl ByProcess {
         self.identities.clear();
     }
 
-    /// Forgets processes of which no rows come any more.
+    /// Forgets processes that have ended and whose rows have all come.
     pub(crate) fn keep(&mut self, may_have_rows: impl Fn(u32) -> bool) {
         self.known.retain(|(pid, _), _| may_have_rows(*pid as u32));
         self.identities.retain(|pid, _| may_have_rows(*pid as u32));

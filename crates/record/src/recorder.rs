@@ -274,8 +274,8 @@ impl Recorder {
     /// Those of the ledger mean that rows were lost, and are counted; everything else went on, and
     /// so may the caller.
     pub fn round(&mut self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
-        let asked = self.wait(wake)?;
-        if self.answer_only(asked) {
+        self.wait(wake)?;
+        if self.answer_only(wake)? {
             return Ok(());
         }
         let before = self.pipeline.rows;

@@ -63,6 +63,8 @@ pub struct Flight {
     number: u64,
     /// The window up to now is asked for.
     asked: bool,
+    /// It was asked for since the last poll.
+    follows_now: bool,
     gaps: Vec<Gap>,
     /// The same of spans of the SDK.
     sdk_gaps: Vec<Gap>,
@@ -155,6 +157,7 @@ impl Flight {
             cooldown: Cooldown::new(options.per_minute),
             holding,
             asked: false,
+            follows_now: false,
             gaps: Vec::new(),
             sdk_gaps: Vec::new(),
             gaps_at: 0,
@@ -251,6 +254,7 @@ impl Flight {
     /// Wants the window up to now written: however often that is asked for meanwhile, once.
     pub fn ask(&mut self) {
         self.asked = true;
+        self.follows_now = true;
     }
 
     /// Looks at what is new. To be called some twenty times a second.
@@ -265,7 +269,8 @@ impl Flight {
             self.ask();
         }
         let now = Monotonic::now().0;
-        if self.asked || now - self.looked_at >= FOLLOW_EVERY_NS {
+        let follows_now = std::mem::take(&mut self.follows_now);
+        if follows_now || now - self.looked_at >= FOLLOW_EVERY_NS {
             self.follow_sdk();
             // What is older than the last look has been written since, on whatever CPU: so the CPUs'
             // events can be put in the order of their time.

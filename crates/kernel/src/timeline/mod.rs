@@ -272,8 +272,8 @@ impl Events {
         self.programs().into_iter().map(|(pid, _)| pid).collect()
     }
 
-    /// The processes that are watched now, and when each began to run its program, in ns; 0: before it was
-    /// watched.
+    /// The processes that are watched now, and when each began to run its program, in ns; 0: before it
+    /// was watched.
     #[must_use]
     pub fn programs(&self) -> Vec<(u32, u64)> {
         let processes = map_of(&self.object, "processes");

@@ -1,7 +1,8 @@
 //! One poll: SDK connection requests are answered, and rows that ended since the last one are taken.
 //!
 //! A process waits for its answer, rows don't. So each connection request wakes the recorder, and rows
-//! are taken when their [pause](crate::pace) is over, unless a ring is half full or somebody asks for them.
+//! are taken when their [pause](crate::pace) is over. They are taken earlier if a ring is half full, or
+//! if the caller is asked for figures.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -17,26 +18,23 @@ use crate::pipeline::RowPipeline;
 
 /// Process events that follow others within this time are taken with them. Otherwise programs that are
 /// started one after the other would each cost a look. A process that connects is answered at once all
-/// the same, and process events are read before that. Nor are rows taken more often, whoever asks.
+/// the same, and process events are read before that. Rows are not taken more often than this.
 const APART: Duration = Duration::from_millis(4);
 
 impl Recorder {
-    /// Waits for the next poll, or for a connection request, or for the end of a process. True: `wake` is
-    /// readable.
-    pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<bool, RecordError> {
+    /// Waits for the next poll, or for a connection request, or for the end of a process.
+    pub(super) fn wait(&self, wake: Option<BorrowedFd<'_>>) -> Result<(), RecordError> {
         let patience = self.patience();
         let rest = self
             .events_came
             .map_or(Duration::ZERO, |came| APART.saturating_sub(came.elapsed()));
         let mut fds: Vec<BorrowedFd<'_>> = self.sdk.iter().flat_map(Server::fds).collect();
         fds.extend(wake);
-        let is_over =
-            !rest.is_zero() && (any_readable(&fds, rest.min(patience))? || patience <= rest);
-        if !is_over {
-            fds.push(self.kernel.events_fd());
-            any_readable(&fds, patience.saturating_sub(rest))?;
+        if !rest.is_zero() && (any_readable(&fds, rest.min(patience))? || patience <= rest) {
+            return Ok(());
         }
-        wake.map_or(Ok(false), |wake| any_readable(&[wake], Duration::ZERO))
+        fds.push(self.kernel.events_fd());
+        any_readable(&fds, patience.saturating_sub(rest)).map(drop)
     }
 
     fn patience(&self) -> Duration {
@@ -45,22 +43,33 @@ impl Recorder {
         if sdk.is_some_and(|sdk| sdk.any_waits(is_undecided)) {
             return Duration::ZERO; // the caller that takes the programs decides now
         }
+        if self.rows_wait {
+            return Duration::ZERO;
+        }
+        let any_rows_may_come = !self.processes.is_empty() || !self.ended_processes.is_empty();
         let pause = self.pace.pause().saturating_sub(self.polled.elapsed());
         match sdk.and_then(Server::poll_again_in) {
             Some(soon) => soon.min(pause),
-            None if self.processes.is_empty() => TELL_EVERY,
+            None if !any_rows_may_come => TELL_EVERY,
             None => pause,
         }
     }
 
-    /// Answers processes that connect. True: it is too soon to take rows. `asked`: somebody wants them.
-    pub(super) fn answer_only(&mut self, asked: bool) -> bool {
-        let pause = if asked { APART } else { self.pace.pause() };
-        let is_early = self.polled.elapsed() < pause;
-        if is_early {
-            self.answer_processes();
+    /// Answers processes that connect. True: it is too soon to take rows. They are taken soon if `wake` is
+    /// readable.
+    pub(super) fn answer_only(
+        &mut self,
+        wake: Option<BorrowedFd<'_>>,
+    ) -> Result<bool, RecordError> {
+        if self.polled.elapsed() >= self.pace.pause() {
+            return Ok(false);
         }
-        is_early && !self.rows_wait
+        self.answer_processes();
+        let asked = wake.map_or(Ok(false), |wake| any_readable(&[wake], Duration::ZERO))?;
+        // The code that a process has mapped can be read only while it lives.
+        let is_soon = asked || self.pipeline.stacks.is_some();
+        let pause = if is_soon { APART } else { self.pace.pause() };
+        Ok(self.polled.elapsed() < pause && !self.rows_wait)
     }
 
     fn answer_processes(&mut self) {

@@ -53,7 +53,7 @@ impl<N: Copy> Server<N> {
         // user whose processes come all the time, those are searched a second later with all others.
         let pids: BTreeMap<u32, u32> = new.iter().map(|new| (new.pid(), new.user())).collect();
         let now = Instant::now();
-        // One that will be refused is not searched, as another of its user asks soon.
+        // A process that will be refused is not searched.
         let may_be_served =
             |pid, user| self.clients.contains_key(&pid) || self.admission.has_left(user, now);
         let served: Vec<(u32, u32)> = pids
@@ -81,25 +81,25 @@ impl<N: Copy> Server<N> {
         let is_early = |(request, is_closed): &(ConnectionRequest, bool)| {
             !is_closed && request.age() < PATIENCE && waits(request.pid())
         };
-        let (later, now): (Vec<_>, Vec<_>) = with_closed(requests).partition(is_early);
+        let (later, due): (Vec<_>, Vec<_>) = with_closed(requests).partition(is_early);
         later
             .into_iter()
             .for_each(|(request, _)| self.wait(request));
         // The next process waits in its first span for the answer, so what it gets is made before. If there
         // is no room for one more, its own request says so.
         let _ = programs.prepare_meters();
-        for (request, is_closed) in now {
-            self.answer_one(request, is_closed, programs, &is_watched);
+        for (request, is_closed) in due {
+            self.answer_one((request, is_closed), programs, &is_watched, now);
         }
         let _ = programs.prepare_meters();
     }
 
     fn answer_one(
         &mut self,
-        request: ConnectionRequest,
-        is_closed: bool,
+        (request, is_closed): (ConnectionRequest, bool),
         programs: &mut SdkPrograms<'_>,
         is_watched: impl Fn(u32) -> bool,
+        now: Instant,
     ) {
         let pid = request.pid();
         if !is_watched(pid) {
@@ -109,7 +109,6 @@ impl<N: Copy> Server<N> {
         if is_closed {
             return;
         }
-        let now = Instant::now();
         let is_new =
             !self.clients.contains_key(&pid) && self.admission.has_left(request.user(), now);
         if is_new && self.has_to_wait(&request, programs) {

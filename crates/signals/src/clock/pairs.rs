@@ -9,7 +9,7 @@ use super::pair::Pair;
 pub(super) const APART_NS: u64 = 10_000_000;
 /// So many are kept: a minute, at twenty a second.
 const MOST: usize = 1200;
-/// Most moments that are asked for lie after one of so many last readings.
+/// Most moments to be converted lie after one of this many latest readings.
 const RECENT: usize = 8;
 
 /// A reading, and how far it lay from where the ones before had led to expect it, in ns.
