@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -142,6 +143,42 @@ def test_a_function_that_the_compiler_put_into_its_caller_is_named(
     explanation = ledger.explain(recorder.ledger)
     assert named(explanation)[:1] == [("running", "shop::Cart::planted_inline")]
     first = explanation["code"]["causes"][0]["functions"][0]
+    assert first["callers"][:2] == ["shop::Cart::checkout", "handle_request"], first
+
+
+def symbols(folder: Path, *debug: Path) -> dict[str, dict[str, Any]]:
+    """What `tailscope symbols` says of each file with code, by its name."""
+    folders = [word for one in debug for word in ("--debug", one)]
+    command = [installed.tailscope(), "symbols", folder, *folders, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return {Path(file["path"]).name: file for file in json.loads(done.stdout)["files"]}
+
+
+@pytest.mark.measures
+def test_functions_of_a_stripped_program_are_named_later(
+    record: Record, program: Program, folder: Path
+) -> None:
+    path = program("planted.cc", compiler="c++")
+    debug = folder / "debug"
+    debug.mkdir()
+    for options in (("--only-keep-debug", path, debug / "of-a-build"), ("--strip-all", path)):
+        kept = "--keep-symbol=handle_request"  # for the probe alone
+        subprocess.run(["objcopy", kept, *options], check=True)
+    recorder = record(
+        *("--span", SPAN.format(path), "--stacks"), *("--", path, REQUESTS, PLANTED_US)
+    )
+    recorder.wait().clean()
+    ours = symbols(recorder.ledger)[path.name]
+    assert ours["symbols"] == [str(path)], ours
+    assert ours["named"] < ours["places"], ours
+    before = named(ledger.explain(recorder.ledger))
+    assert before and before[0][1].startswith(f"{path.name}+0x"), before
+    ours = symbols(recorder.ledger, debug)[path.name]
+    assert ours["symbols"] == [str(debug / "of-a-build"), str(path)], ours
+    assert ours["named_before"] < ours["named"], ours
+    after = ledger.explain(recorder.ledger)
+    assert named(after)[:1] == [("running", "shop::Cart::planted_inline")]
+    first = after["code"]["causes"][0]["functions"][0]
     assert first["callers"][:2] == ["shop::Cart::checkout", "handle_request"], first
 
 

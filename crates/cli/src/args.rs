@@ -14,6 +14,7 @@ use crate::guard::Guard;
 use crate::locality::Locality;
 use crate::observe::Observe;
 use crate::subject::Subject;
+use crate::symbols::Symbols;
 use crate::timeline::Timeline;
 use crate::top::Top;
 
@@ -59,6 +60,7 @@ pub enum Command {
     Chase(Chase),
     Locality(Locality),
     Cost(Cost),
+    Symbols(Symbols),
     Doctor(Doctor),
     /// explain, diff, report, ...: programs named tailscope-NAME beside this one or on the PATH
     #[command(external_subcommand)]

@@ -22,6 +22,7 @@ mod record;
 mod screen;
 mod streams;
 mod subject;
+mod symbols;
 mod timeline;
 mod top;
 mod units;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Chase(chase) => chase::run(&chase),
         Command::Locality(locality) => locality::run(&locality),
         Command::Cost(cost) => cost::run(cost),
+        Command::Symbols(symbols) => symbols::run(&symbols),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::External(words) if generate::is_called(&words) => generate::run(&words),
         Command::External(words) => match borrow::process_of(&words) {

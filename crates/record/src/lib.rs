@@ -54,6 +54,7 @@ pub use requests::{Naming, UnknownNaming};
 pub use resolved::{ResolvedProbes, UnresolvedError};
 pub use retention::Policy;
 pub use source::{SourceError, SpanSource};
+pub use stacks::symbolize::{CodeFile, Symbolized, symbolize};
 pub use steal::StealClock;
 pub use tailscope_sdk_server::Address as SdkAddress;
 pub use tally::{Breakdown, Tally};

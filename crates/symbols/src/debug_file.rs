@@ -14,7 +14,8 @@ use tailscope_process::rooted;
 
 use crate::elf::{self, Elf, SHT_NOTE};
 
-const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// Where packages put separate debug files.
+pub const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Bytes of a section of notes, or of the one that names the debug file.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -71,15 +72,32 @@ impl DebugFile {
     }
 }
 
+/// Which build of a program a file is of, in hexadecimal digits: what its linker wrote into it. A separate
+/// debug file has that of its program. `None`: the file has none, or can't be read.
+#[must_use]
+pub fn build_id(file: &File) -> Option<String> {
+    Identity::of(file).ok()?.build_id.map(|id| hex(&id))
+}
+
+/// Where the debug file of a build is in a folder of such files, as `/usr/lib/debug`.
+#[must_use]
+pub fn place_of(build_id: &str) -> Option<PathBuf> {
+    let (first, rest) = build_id.split_at_checked(2)?;
+    let is_hex = build_id.bytes().all(|b| b.is_ascii_hexdigit());
+    let file = format!("{rest}.debug");
+    (is_hex && !rest.is_empty()).then(|| Path::new(".build-id").join(first).join(file))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// Where it may be, in gdb's order.
 fn candidates(identity: &Identity, program: &Path) -> Vec<PathBuf> {
     let mut candidates = Vec::new();
-    if let Some([first, rest @ ..]) = identity.build_id.as_deref() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        let folder = Path::new(DEBUG_FOLDER)
-            .join(".build-id")
-            .join(hex(&[*first]));
-        candidates.push(folder.join(format!("{}.debug", hex(rest))));
+    let by_id = identity.build_id.as_deref().map(hex);
+    if let Some(place) = by_id.and_then(|id| place_of(&id)) {
+        candidates.push(Path::new(DEBUG_FOLDER).join(place));
     }
     // A name that is a path would lead where the program's author likes.
     let link = identity.debug_link.as_ref().map(|link| link.0.as_str());

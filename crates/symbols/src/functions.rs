@@ -44,9 +44,15 @@ impl Functions {
     /// read has none.
     #[must_use]
     pub fn of(file: File, debug: Option<File>) -> Self {
+        Self::of_files([file].into_iter().chain(debug))
+    }
+
+    /// The same of all files of one build that there are. The last one that has lines says what was inlined.
+    #[must_use]
+    pub fn of_files(files: impl IntoIterator<Item = File>) -> Self {
         let mut by_start = Vec::new();
         let mut lines = None;
-        for file in [Some(file), debug].into_iter().flatten() {
+        for file in files {
             let Ok(symbols) = table::functions(&file) else {
                 continue;
             };
@@ -73,6 +79,7 @@ impl Functions {
             };
             (a.start, plain(a)).cmp(&(b.start, plain(b)))
         });
+        by_start.dedup();
         Self { by_start, lines }
     }
 

@@ -118,6 +118,13 @@ pub fn functions_named(file: &File, is_wanted: impl Fn(&str) -> bool) -> io::Res
     })
 }
 
+/// Whether a file has more than the symbols that loading it needs: it is a program that was not stripped, or a
+/// debug file.
+#[must_use]
+pub fn is_whole(file: &File) -> bool {
+    Elf::of(file).is_ok_and(|elf| elf.has_own_symbols() || elf.section(".debug_line").is_some())
+}
+
 fn all(file: &File, kinds: &[u8]) -> io::Result<Symbols> {
     let mut bytes = 0;
     let symbols = read(file, kinds, |name, _| {

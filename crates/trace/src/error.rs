@@ -18,6 +18,18 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// There is no ledger in the folder.
+    #[error("{} is no ledger: it has no {}", path.display(), crate::LEDGER_JSON)]
+    NoLedger {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The ledger is being written to, or opened by a reader.
+    #[error("{} is in use: it is being recorded, read or edited; try again later", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The disk (or the quota on it) is full. What was sealed before stays readable.
     #[error("no space left for {}: {lost_rows} rows were not written; files that were sealed before are intact", path.display())]
     Full {
@@ -42,6 +54,14 @@ pub enum Error {
     #[error("cannot write {}: {source}", path.display())]
     Encode {
         /// The file; it was removed.
+        path: PathBuf,
+        /// What the Parquet library said.
+        source: ParquetError,
+    },
+    /// A Parquet file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Decode {
+        /// The file.
         path: PathBuf,
         /// What the Parquet library said.
         source: ParquetError,

@@ -1,10 +1,11 @@
 //! The ledger: one wide row a span, in a folder of Parquet files with a `ledger.json` beside them.
 //!
 //! `docs/reference/schema.md` is the contract of what is on disk. This crate is the only writer of it. It does
-//! not read ledgers: `explain` and `diff` (`python/tailscope`) do.
+//! not read rows of ledgers: `explain` and `diff` (`python/tailscope`) do.
 //!
 //! * [`LedgerWriter`] takes [`SpanRow`]s and seals files by rename, so that a crash at any moment
 //!   loses the unsealed seconds at most and never leaves a file that can't be read.
+//! * [`TableEditor`] writes a table beside the rows anew, as with names that were found later.
 //! * [`Cause`] is the persisted list of causes.
 //!
 //! The writer collects rows in columns and encodes row groups of at most 65,536 rows.
@@ -29,6 +30,6 @@ pub use partition::utc;
 pub use row::{Counts, Link, MOST_COUNTS, SpanName, SpanRow};
 pub use schema::is_taken;
 pub use write::{
-    Existing, Kind, LOST_UNWRITTEN, LedgerWriter, Names, STACKS, SamplesWriter, Sealing,
-    TableWriter, Totals, Value, Written, clear,
+    Existing, Kind, LOST_UNWRITTEN, LedgerWriter, Names, OwnedValue, STACKS, SamplesWriter,
+    Sealing, TableEditor, TableWriter, Totals, Value, Written, clear,
 };

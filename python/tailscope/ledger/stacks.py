@@ -105,6 +105,8 @@ class Sampling:
     warnings: tuple[str, ...]
     #: The part (0 to 1) with code made at run time whose function is not known.
     unnamed_jit_share: float = 0.0
+    #: The part (0 to 1) whose innermost code of a file has no name.
+    unnamed_share: float = 0.0
 
 
 class StackTables:
@@ -159,12 +161,14 @@ class StackTables:
 
     def sampling(self, span: str) -> Sampling:
         """What is known of all samples of a span name."""
-        count, cut, unnamed = self.one(
+        count, cut, unnamed_jit, unnamed = self.one(
             "SELECT count(*), count(*) FILTER (NOT coalesce(w.whole, false)), "
-            "count(*) FILTER (coalesce(w.unnamed, false)) FROM samples "
+            "count(*) FILTER (coalesce(w.unnamed_jit, false)), "
+            "count(*) FILTER (coalesce(w.innermost = '', false)) FROM samples "
             "LEFT JOIN (SELECT ledger, stack, bool_and(whole = 1) AS whole, "
-            "bool_or(module = ? AND function = '') AS unnamed FROM stacks "
-            "GROUP BY ledger, stack) AS w USING (ledger, stack) WHERE span = ?",
+            "bool_or(module = ? AND function = '') AS unnamed_jit, "
+            "arg_min(function, depth) FILTER (NOT starts_with(module, '[')) AS innermost "
+            "FROM stacks GROUP BY ledger, stack) AS w USING (ledger, stack) WHERE span = ?",
             [JIT, span],
         )
         return Sampling(
@@ -173,7 +177,8 @@ class StackTables:
             period_ns=self.period_ns,
             lost=self.lost,
             warnings=tuple(self.warnings),
-            unnamed_jit_share=unnamed / count if count else 0.0,
+            unnamed_jit_share=unnamed_jit / count if count else 0.0,
+            unnamed_share=unnamed / count if count else 0.0,
         )
 
     def one(self, text: str, values: Sequence[object]) -> tuple[int, ...]:

@@ -64,4 +64,9 @@ def sampling(explanation: Explanation) -> str:
             "--perf-basic-prof, .NET with DOTNET_PerfMapEnabled=1; for Java, run jcmd PID "
             "Compiler.perfmap before the recording ends"
         )
+    if taken.unnamed_share >= HINTED:
+        text += (
+            f"; {percent(taken.unnamed_share)} are in code without a name: tailscope symbols "
+            "LEDGER --debug FOLDER finds names in debug files"
+        )
     return "; ".join((text, *taken.warnings))

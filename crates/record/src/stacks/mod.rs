@@ -10,6 +10,7 @@
 //! names are found as they are shown (`hot`).
 
 mod blamed;
+mod builds;
 mod frames;
 mod hot;
 mod made;
@@ -17,6 +18,7 @@ mod names;
 mod processes;
 mod python;
 mod reader;
+pub(crate) mod symbolize;
 mod tables;
 
 use std::collections::{HashMap, VecDeque};

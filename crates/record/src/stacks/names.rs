@@ -32,6 +32,8 @@ pub(super) struct Named {
     pub(super) address: u64,
     /// It is a function of Python.
     pub(super) python: bool,
+    /// Which build the file is of; empty: it does not say, or is none of a compiler's.
+    pub(super) build_id: String,
 }
 
 /// Names frames, each file's once.
@@ -139,6 +141,7 @@ impl<'n> Namer<'n> {
             functions: functions.find(address),
             module: path,
             address,
+            build_id: module.build_id.clone(),
             ..Named::default()
         }
     }
@@ -161,6 +164,7 @@ impl<'n> Namer<'n> {
             module: function.file.clone(),
             address: function.line.into(),
             python: true,
+            ..Named::default()
         }
     }
 }

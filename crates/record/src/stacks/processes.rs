@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tailscope_kernel::StackSample;
 use tailscope_process::maps::{self, Mapping};
 use tailscope_signals::clock::Monotonic;
-use tailscope_symbols::debug_file::DebugFile;
+use tailscope_symbols::debug_file::{DebugFile, build_id};
 use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
 
 use super::frames::Frame;
@@ -36,6 +36,8 @@ type Version = (u64, i64, i64);
 pub(super) struct Module {
     /// Its path as the process has it.
     pub(super) path: PathBuf,
+    /// Which build it is of; empty: it does not say.
+    pub(super) build_id: String,
     file: Option<File>,
     version: Version,
     debug: Option<File>,
@@ -50,6 +52,7 @@ impl Module {
             .and_then(|file| DebugFile::of_mapped(pid, mapping, file).found);
         Self {
             path: mapping.name().to_owned(),
+            build_id: file.as_ref().and_then(build_id).unwrap_or_default(),
             version: file.as_ref().and_then(version).unwrap_or_default(),
             code: file
                 .as_ref()

@@ -20,7 +20,8 @@ const SAMPLES: &[(&str, Kind)] = &[
     ("stack", Kind::Number),
 ];
 
-const FRAMES: &[(&str, Kind)] = &[
+/// The columns of the table of stacks, a row for each function.
+pub(crate) const FRAMES: &[(&str, Kind)] = &[
     ("stack", Kind::Number),
     ("depth", Kind::Number),
     ("function", Kind::Text),
@@ -29,6 +30,7 @@ const FRAMES: &[(&str, Kind)] = &[
     ("inlined", Kind::Number),
     ("whole", Kind::Number),
     ("python", Kind::Number),
+    ("build_id", Kind::Text),
 ];
 
 /// The cause of a sample of a thread that had the CPU.
@@ -84,7 +86,7 @@ pub(super) fn write_stacks(
     stacks: &Stacks,
     mut namer: Namer<'_>,
 ) -> Result<()> {
-    let mut table = ledger.table(STACKS, "stacks", FRAMES)?;
+    let mut table = ledger.table(STACKS, "stacks", FRAMES)?.of_one_file();
     for (stack, frames, whole) in stacks.used() {
         let mut depth = 0;
         for frame in frames {
@@ -93,6 +95,7 @@ pub(super) fn write_stacks(
                 module,
                 address,
                 python,
+                build_id,
             } = namer.name(stacks.frame(*frame));
             let last = functions.len().saturating_sub(1);
             for place in 0..=last {
@@ -105,6 +108,7 @@ pub(super) fn write_stacks(
                     Value::Number((place < last).into()),
                     Value::Number(whole.into()),
                     Value::Number((*python).into()),
+                    Value::Text(build_id),
                 ])?;
                 depth += 1;
             }

@@ -1,6 +1,7 @@
 //! Writing a ledger.
 
 mod checksum;
+mod edit;
 mod encode;
 mod file;
 mod folder;
@@ -28,6 +29,7 @@ use crate::columns::Columns;
 use crate::info::{LedgerInfo, State};
 use crate::{CauseSet, Error, Metadata, Result, SpanName, SpanRow, Summary, partition, schema};
 
+pub use self::edit::{OwnedValue, TableEditor};
 pub use self::folder::{Existing, STACKS, clear};
 pub use self::names::Names;
 pub use self::samples::SamplesWriter;

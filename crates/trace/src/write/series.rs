@@ -53,6 +53,14 @@ impl FileSeries {
         }
     }
 
+    /// The same with one file, which is never full.
+    pub(super) fn of_one_file(self) -> Self {
+        Self {
+            full: u64::MAX,
+            ..self
+        }
+    }
+
     /// Adds a group of rows, which `encode` writes into the file.
     ///
     /// # Errors

@@ -96,6 +96,14 @@ impl TableWriter {
         })
     }
 
+    /// The same with all rows in one file, so that it can be [edited](super::TableEditor): a crash loses all
+    /// of them.
+    #[must_use]
+    pub fn of_one_file(mut self) -> Self {
+        self.files = self.files.of_one_file();
+        self
+    }
+
     /// Adds a row, which has a value for each column and of its kind.
     ///
     /// # Errors
