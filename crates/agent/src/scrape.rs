@@ -22,7 +22,7 @@ use crate::scrape_requests::{ScrapeRequests, Waker};
 const MOST: usize = 32;
 /// After [`MOST`] connections at once, one more is accepted in each interval of this length. That
 /// bounds what a flood of connections costs the agent.
-const EVERY: Duration = Duration::from_millis(4);
+const EVERY: Duration = Duration::from_millis(8);
 /// The recorder is asked for figures at most once in each interval of this length: it takes a
 /// millisecond to collect them. All connections that want some by then get the same.
 const ASKED_EVERY: Duration = Duration::from_millis(50);
