@@ -119,7 +119,7 @@ def check_message(ended: Ended, code: int, *words: str) -> None:
         (["locality", "-p", "1", "--rate", "0"], ["--rate", "1..=10000"]),
         (["locality", "-p", "2"], ["kernel"]),
         (["symbols", "ledger"], ["ledger is no ledger", "has no ledger.json"]),
-        (["symbols", "ledger", "--debug", "gone"], ["--debug gone: no such folder"]),
+        (["symbols", "ledger", "--debug", "gone"], ["--debug gone: no such file or folder"]),
         (["chase", "--cpus", "0"], ["2 to 64 different CPUs", "--cpus 0,1"]),
         (["chase", "--cpus", "0,4095"], ["can't run on CPU 4095", "choose from"]),
         (["chase", "-w", "0"], ["'0' is no size", "24KiB"]),

@@ -1,34 +1,38 @@
 //! Names for the functions on a ledger's stacks, after the recording and on any machine.
 //!
-//! The table of stacks says which build of which file has the code. Files of that very build, its program or
-//! the debug file of it, name the code as they would have in the recording. No other file is asked: its names
-//! would be wrong.
+//! The table of stacks has the build id of each file with code. A file of the same build, a program or its
+//! debug file, names the code as it would have in the recording. Names from any other file would be
+//! wrong.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tailscope_symbols::functions::Functions;
-use tailscope_trace::{OwnedValue, Result, STACKS, TableEditor, TableWriter, Value};
+use tailscope_trace::{OwnedValue, Result, STACKS, TableEditor};
 
 use super::builds::Builds;
-use super::tables::FRAMES;
+use super::tables::{FRAMES, FrameRow};
 
 /// A file with code on a ledger's stacks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CodeFile {
     /// Its path as the recorded process had it.
     pub path: String,
-    /// Which build it is of, in hexadecimal digits; empty: it did not say, or the ledger does not.
+    /// Which build it is of, in hexadecimal digits; empty: it has no build id, or the ledger has none.
     pub build_id: String,
-    /// How many different places of its code the stacks have.
-    pub places: usize,
-    /// How many of them had names before.
-    pub named_before: usize,
+    /// How many different addresses in its code the stacks have.
+    pub addresses: usize,
     /// How many of them have names now.
     pub named: usize,
-    /// The paths of the files of the same build that were found.
+    /// How many of these had none before.
+    pub new: usize,
+    /// How many had a name, and have those of inlined functions now, too.
+    pub deepened: usize,
+    /// The files of the same build that were found, by their paths.
     pub symbols: Vec<String>,
+    /// Whether one of these is not stripped.
+    pub has_symbols: bool,
 }
 
 /// What came of naming functions.
@@ -36,7 +40,7 @@ pub struct CodeFile {
 pub struct Symbolized {
     /// The files with code, by their paths.
     pub files: Vec<CodeFile>,
-    /// Folders that could not be searched, and why.
+    /// Paths that could not be searched, and why.
     pub unread: Vec<String>,
 }
 
@@ -60,59 +64,60 @@ struct Frames {
     pending: Option<Frame>,
 }
 
-/// The places in the code of each file, with the functions there.
-type Places = HashMap<i64, Vec<String>>;
+/// The functions at each address in a file's code.
+type Addresses = HashMap<i64, Vec<String>>;
 /// By the file's path and build.
-type Code = BTreeMap<(String, String), Places>;
-/// By the build and the place: the functions there, where more of them are known than before.
+type Code = BTreeMap<(String, String), Addresses>;
+/// By the build and the address: the functions there, where more of them are known than before.
 type Names = HashMap<(String, i64), Vec<String>>;
 
-/// Names what files of the same builds name: those in `folders` and below, those of this machine's debug
-/// packages, and the recorded files where this machine has them. `progress` is called with what is being
-/// searched.
+/// Names what files of the same builds name. They are searched for at the paths `debug`, in these
+/// folders and below, among this machine's debug packages, and at the recorded paths on this machine.
+/// `progress` is called with what is being done.
 ///
 /// # Errors
 /// Those of [`TableEditor`]. The ledger is then as it was.
 pub fn symbolize(
     ledger: &Path,
-    folders: &[PathBuf],
+    debug: &[PathBuf],
     mut progress: impl FnMut(&str),
 ) -> Result<Symbolized> {
     let table = TableEditor::open(ledger, STACKS, "stacks", FRAMES)?;
     let code = code_of(&table)?;
     let wanted = code.keys().map(|(path, id)| (id.as_str(), path.as_str()));
-    let mut builds = Builds::search(folders, wanted, &mut progress);
+    let builds = Builds::search(debug, wanted, &mut progress);
     let mut names = Names::new();
     let mut files = Vec::new();
     for ((path, build_id), before) in code {
-        progress(&path);
-        let functions = Functions::of_files(builds.open(&build_id));
-        let mut named = 0;
-        for (address, old) in &before {
-            let new = functions.find(*address as u64);
-            named += usize::from(!new.is_empty() || !old.is_empty());
-            // A stripped file knows fewer of those that were inlined.
-            if new.len() > old.len() {
-                names.insert((build_id.clone(), *address), new);
-            }
-        }
-        let symbols = builds.of(&build_id).iter();
-        files.push(CodeFile {
-            places: before.len(),
-            named_before: before.values().filter(|old| !old.is_empty()).count(),
-            named,
-            symbols: symbols.map(|file| file.display().to_string()).collect(),
+        progress(&format!("reading symbols of {path}"));
+        let mut file = CodeFile {
+            addresses: before.len(),
+            symbols: builds.paths(&build_id),
+            has_symbols: builds.has_symbols(&build_id),
             path,
             build_id,
-        });
+            ..CodeFile::default()
+        };
+        let functions = Functions::of_files(builds.open(&file.build_id));
+        for (address, old) in before {
+            let new = functions.find(address as u64);
+            file.named += usize::from(!new.is_empty() || !old.is_empty());
+            // A stripped file knows fewer of those that were inlined.
+            if new.len() > old.len() {
+                match old.is_empty() {
+                    true => file.new += 1,
+                    false => file.deepened += 1,
+                }
+                names.insert((file.build_id.clone(), address), new);
+            }
+        }
+        files.push(file);
     }
     if !names.is_empty() {
         rewrite(&table, &names)?;
     }
-    Ok(Symbolized {
-        files,
-        unread: std::mem::take(&mut builds.unread),
-    })
+    let unread = builds.unread;
+    Ok(Symbolized { files, unread })
 }
 
 fn code_of(table: &TableEditor) -> Result<Code> {
@@ -121,8 +126,8 @@ fn code_of(table: &TableEditor) -> Result<Code> {
         if let Some(frame) = frames.add(row)
             && frame.is_of_a_file()
         {
-            let places = code.entry((frame.module, frame.build_id)).or_default();
-            places.insert(frame.address, frame.functions);
+            let addresses = code.entry((frame.module, frame.build_id)).or_default();
+            addresses.insert(frame.address, frame.functions);
         }
         Ok(())
     })?;
@@ -144,7 +149,7 @@ fn rewrite(table: &TableEditor, names: &Names) -> Result<()> {
         if stack.replace(frame.stack) != Some(frame.stack) {
             depth = 0;
         }
-        depth = frame.write(&mut writer, depth)?;
+        depth = frame.row().write(&mut writer, depth)?;
         Ok(())
     })?;
     writer.finish().map(drop)
@@ -190,23 +195,16 @@ impl Frame {
         self.python == 0 && !self.module.starts_with('[')
     }
 
-    /// Writes its rows from that depth on, and gives back the next one.
-    fn write(&self, table: &mut TableWriter, depth: i64) -> Result<i64> {
-        let last = self.functions.len().saturating_sub(1);
-        for place in 0..=last {
-            table.push(&[
-                Value::Number(self.stack),
-                Value::Number(depth + place as i64),
-                Value::Text(self.functions.get(place).map_or("", String::as_str)),
-                Value::Text(&self.module),
-                Value::Number(self.address),
-                Value::Number((place < last).into()),
-                Value::Number(self.whole),
-                Value::Number(self.python),
-                Value::Text(&self.build_id),
-            ])?;
+    fn row(&self) -> FrameRow<'_> {
+        FrameRow {
+            stack: self.stack,
+            functions: &self.functions,
+            module: &self.module,
+            address: self.address,
+            whole: self.whole,
+            python: self.python,
+            build_id: &self.build_id,
         }
-        Ok(depth + last as i64 + 1)
     }
 }
 
@@ -217,7 +215,7 @@ mod tests {
 
     use tailscope_symbols::debug_file::build_id;
     use tailscope_symbols::table;
-    use tailscope_trace::{CauseSet, Existing, LedgerWriter, Metadata, Sealing, Summary};
+    use tailscope_trace::{CauseSet, Existing, LedgerWriter, Metadata, Sealing, Summary, Value};
 
     use super::*;
 
@@ -331,7 +329,7 @@ mod tests {
         let files = done.expect("done").files;
         let about: Vec<_> = files
             .iter()
-            .map(|file| (&*file.path, file.places, file.named_before, file.named))
+            .map(|file| (&*file.path, file.addresses, file.new, file.named))
             .collect();
         let expected = [
             ("/gone/older", 1, 0, 0),
@@ -355,7 +353,7 @@ mod tests {
         // A second time nothing is new, nor does a file take names away that knows fewer.
         for folder in [debug, folder.path().to_owned()] {
             let again = symbolize(&to, &[folder], |_| {}).expect("done").files;
-            assert_eq!((again[2].named_before, again[2].named), (2, 2));
+            assert_eq!((again[2].new, again[2].named), (0, 2));
             assert_eq!(stored(&to), now);
         }
     }

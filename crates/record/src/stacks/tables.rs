@@ -3,7 +3,7 @@
 use tailscope_trace::{Kind, LedgerWriter, Result, STACKS, TableWriter, Value};
 
 use super::frames::Stacks;
-use super::names::{Named, Namer};
+use super::names::Namer;
 use super::{About, Waiting};
 
 const SAMPLES: &[(&str, Kind)] = &[
@@ -90,29 +90,51 @@ pub(super) fn write_stacks(
     for (stack, frames, whole) in stacks.used() {
         let mut depth = 0;
         for frame in frames {
-            let Named {
-                functions,
-                module,
-                address,
-                python,
-                build_id,
-            } = namer.name(stacks.frame(*frame));
-            let last = functions.len().saturating_sub(1);
-            for place in 0..=last {
-                table.push(&[
-                    Value::Number(stack.0.into()),
-                    Value::Number(depth),
-                    Value::Text(functions.get(place).map_or("", String::as_str)),
-                    Value::Text(module),
-                    Value::Number(*address as i64),
-                    Value::Number((place < last).into()),
-                    Value::Number(whole.into()),
-                    Value::Number((*python).into()),
-                    Value::Text(build_id),
-                ])?;
-                depth += 1;
-            }
+            let named = namer.name(stacks.frame(*frame));
+            let row = FrameRow {
+                stack: stack.0.into(),
+                functions: &named.functions,
+                module: &named.module,
+                address: named.address as i64,
+                whole: whole.into(),
+                python: named.python.into(),
+                build_id: &named.build_id,
+            };
+            depth = row.write(&mut table, depth)?;
         }
     }
     table.finish().map(drop)
+}
+
+/// A frame as the table has it: a row for its function, and one for each that was inlined into it.
+pub(super) struct FrameRow<'f> {
+    pub(super) stack: i64,
+    /// The innermost first; empty: not known.
+    pub(super) functions: &'f [String],
+    pub(super) module: &'f str,
+    pub(super) address: i64,
+    pub(super) whole: i64,
+    pub(super) python: i64,
+    pub(super) build_id: &'f str,
+}
+
+impl FrameRow<'_> {
+    /// Writes its rows from that depth on, and gives back the next one.
+    pub(super) fn write(&self, table: &mut TableWriter, depth: i64) -> Result<i64> {
+        let last = self.functions.len().saturating_sub(1);
+        for index in 0..=last {
+            table.push(&[
+                Value::Number(self.stack),
+                Value::Number(depth + index as i64),
+                Value::Text(self.functions.get(index).map_or("", String::as_str)),
+                Value::Text(self.module),
+                Value::Number(self.address),
+                Value::Number((index < last).into()),
+                Value::Number(self.whole),
+                Value::Number(self.python),
+                Value::Text(self.build_id),
+            ])?;
+        }
+        Ok(depth + last as i64 + 1)
+    }
 }

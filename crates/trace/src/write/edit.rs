@@ -1,7 +1,7 @@
 //! Writing a table anew, in its own place, with other rows.
 //!
-//! Its file is replaced by a rename when the new one is whole. So, cut off at any moment, it is the old one or
-//! the new one.
+//! Its file is replaced by a rename when the new one is whole: cut off at any moment, the ledger has the old
+//! one or the new one.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +29,7 @@ pub enum OwnedValue {
 }
 
 impl OwnedValue {
-    /// What a column has in files from before it: 0, or an empty text.
+    /// The value of a column that an older file lacks: 0, or an empty text.
     fn absent(kind: Kind) -> Self {
         match kind {
             Kind::Number => Self::Number(0),
@@ -59,8 +59,8 @@ impl OwnedValue {
     }
 }
 
-/// A table [of one file](TableWriter::of_one_file) in a ledger that is complete. While this exists, nobody
-/// else can edit the ledger's tables.
+/// A table [of one file](TableWriter::of_one_file) in a ledger to which nobody writes. While this exists,
+/// nobody else can edit the ledger's tables.
 pub struct TableEditor {
     held: Arc<Folder>,
     /// The table's folder.
