@@ -398,25 +398,32 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_flood_of_scrapes_has_the_figures_put_together_a_few_times_a_second() {
+    fn listening() -> (Scrape, Arc<ScrapeRequests>) {
         let waker = Arc::new(Waker::new().expect("a waker"));
         let scrape_requests = Arc::new(ScrapeRequests::new(waker));
         let here = TcpListener::bind("127.0.0.1:0").expect("a port");
         let scrape = Scrape::start(here, Arc::clone(&scrape_requests)).expect("it listens");
+        (scrape, scrape_requests)
+    }
+
+    /// Asks once, and gets the figures.
+    fn scraped(address: SocketAddr) {
+        let mut text = String::new();
+        let mut asking = TcpStream::connect(address).expect("connected");
+        asking
+            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            .expect("asked");
+        asking.read_to_string(&mut text).expect("answered");
+        assert!(text.ends_with("\r\n\r\nfigures 1\n"), "{text}");
+    }
+
+    #[test]
+    fn a_flood_of_scrapes_has_the_figures_put_together_a_few_times_a_second() {
+        let (scrape, scrape_requests) = listening();
         let address = scrape.address();
         let began = Instant::now();
-        let ask = move || {
-            let mut text = String::new();
-            let mut asking = TcpStream::connect(address).expect("connected");
-            asking
-                .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
-                .expect("asked");
-            asking.read_to_string(&mut text).expect("answered");
-            assert!(text.ends_with("figures 1\n"), "{text}");
-        };
         let clients: Vec<_> = (0..8)
-            .map(|_| std::thread::spawn(move || (0..10).for_each(|_| ask())))
+            .map(|_| std::thread::spawn(move || (0..10).for_each(|_| scraped(address))))
             .collect();
         let mut times = 0;
         while !clients.iter().all(std::thread::JoinHandle::is_finished) {
@@ -435,27 +442,17 @@ mod tests {
 
     #[test]
     fn a_silent_client_holds_up_nobody_and_the_thread_ends() {
-        let waker = Arc::new(Waker::new().expect("a waker"));
-        let scrape_requests = Arc::new(ScrapeRequests::new(waker));
-        let here = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let scrape = Scrape::start(here, Arc::clone(&scrape_requests)).expect("it listens");
+        let (scrape, scrape_requests) = listening();
         let silent: Vec<_> = (0..3 * MOST)
             .map(|_| TcpStream::connect(scrape.address()).expect("connected"))
             .collect();
-        let mut asking = TcpStream::connect(scrape.address()).expect("connected");
-        asking
-            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
-            .expect("asked");
-        let answering = std::thread::spawn(move || {
-            let mut text = String::new();
-            asking.read_to_string(&mut text).map(|_| text)
-        });
+        let address = scrape.address();
+        let answering = std::thread::spawn(move || scraped(address));
         while !answering.is_finished() {
             scrape_requests.answer(|| "figures 1\n".into());
             std::thread::yield_now();
         }
-        let text = answering.join().expect("it ends").expect("it is answered");
-        assert!(text.ends_with("\r\n\r\nfigures 1\n"), "{text}");
+        answering.join().expect("it is answered");
         drop((silent, scrape));
     }
 }

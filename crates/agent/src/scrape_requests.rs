@@ -58,9 +58,11 @@ impl ScrapeRequests {
         }
     }
 
-    /// Asks so many times for the same figures. The asker is woken when they are there.
-    pub(crate) fn ask(&self, times: usize, asker: &Arc<Waker>) -> Vec<Receiver<String>> {
-        let (answers, answered): (Vec<_>, Vec<_>) = (0..times).map(|_| sync_channel(1)).unzip();
+    /// Asks for the figures, for a number of connections at once: all get the same. The asker is woken
+    /// when they are there.
+    pub(crate) fn ask(&self, connections: usize, asker: &Arc<Waker>) -> Vec<Receiver<String>> {
+        let (answers, answered): (Vec<_>, Vec<_>) =
+            (0..connections).map(|_| sync_channel(1)).unzip();
         let waiting = answers.into_iter().map(|answer| Waiting {
             answer,
             asker: Arc::clone(asker),

@@ -14,7 +14,7 @@ use parquet::record::{Field, Row};
 use rustix::fs::{FlockOperation, flock};
 use tailscope_output::Folder;
 
-use super::table::{Kind, TableWriter, Value};
+use super::table::{Kind, TableWriter};
 use crate::{Error, LEDGER_JSON, Result};
 
 /// A value that was read.
@@ -45,16 +45,6 @@ impl OwnedValue {
             (Field::Double(value), Kind::Real) => Some(Self::Real(value)),
             (Field::Str(text), Kind::Text) => Some(Self::Text(text)),
             _ => None,
-        }
-    }
-
-    /// The same, to be written.
-    #[must_use]
-    pub fn value(&self) -> Value<'_> {
-        match self {
-            Self::Number(value) => Value::Number(*value),
-            Self::Real(value) => Value::Real(*value),
-            Self::Text(text) => Value::Text(text),
         }
     }
 }
