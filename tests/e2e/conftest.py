@@ -16,9 +16,12 @@ from rig.guard import Guard, Replica, StartGuard
 from rig.hostile import attack  # noqa: F401
 from rig.observer import CPUS, Observe, has_channels
 from rig.processes import Ended, Started, favoured
+from rig.quiet import Quiet
 from rig.recorder import Recorder, doctor
 from rig.timeline import Timeline
 from rig.waiting import until
+
+QUIET = Quiet()
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +29,18 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which every part of the command is found."""
     assert installed.tailscope().exists(), "nothing is built: make build"
     return installed.environment(tmp_path_factory.mktemp("shims"))
+
+
+@pytest.fixture(autouse=True)
+def quiet(request: pytest.FixtureRequest) -> None:
+    """A measurement begins when others leave the machine alone; its report says if they did not."""
+    if request.node.get_closest_marker("measures"):
+        print(QUIET.wait(), end="")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if summary := QUIET.summary():
+        terminalreporter.write_line(summary)
 
 
 @pytest.fixture(autouse=True)
