@@ -11,6 +11,7 @@ import pytest
 from conftest import Record
 from rig import installed, ledger
 from rig.ledger import CAUSES, INTERRUPTED, sum_of
+from rig.loopback import slow_loopback
 from rig.processes import undisturbed
 from rig.servers import load, memcached
 
@@ -98,3 +99,24 @@ def test_a_servers_spans_are_as_long_as_its_client_waits(record: Record) -> None
         compared = f"{name}: client {waited / 1e3:.1f} µs, server {lasted / 1e3:.1f} µs"
         print(compared)
         assert abs(lasted / waited - 1) < most, compared
+
+
+@pytest.mark.parametrize("source", ["request", "syscall:ready..send"])
+def test_a_request_ends_before_a_slow_delivery_of_its_answer(record: Record, source: str) -> None:
+    """Over the loopback interface, a send takes the answer to the client before it returns."""
+    with memcached(SERVER_CPU, undisturbed()) as server:
+        recorder = record("-p", server.pid, "--span", source).ready()
+        offered = ("--rate", 500, "-d", "2s", "--cpu", CLIENT_CPU)
+        with slow_loopback(), load(server, *offered, under=undisturbed()) as client:
+            said = client.wait().clean().json()
+        recorder.interrupt().clean()
+    ledger.check_books(recorder.ledger)
+    ((delivery_ns,),) = ledger.query(
+        recorder.ledger, "SELECT median(coalesce(softirq_net_ns, 0)) FROM spans"
+    )
+    lasted = ledger.percentile_ns(recorder.ledger, 0.5, "true")
+    waited = said["served_ns"]["p50"]
+    compared = f"client {waited / 1e3:.1f} µs, server {lasted / 1e3:.1f} µs"
+    print(compared)
+    assert delivery_ns < 20_000
+    assert lasted < waited, compared

@@ -197,6 +197,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	struct tcp_sock *tcp;
 	struct ts_meter *m;
 	struct flow *f;
+	__u64 after = 0;
 
 	if (length <= 0)
 		return 0;
@@ -214,15 +215,18 @@ static __always_inline int slice_send(struct sock *sk, int length)
 		f->held = tcp ? tcp_held(tcp) : TS_HELD_NOT;
 		f->sent = 0;
 		e.since = f->held;
+		after = tcp ? delivery_after(this_cpu(), tcp) : 0;
+		e.at -= after;
 	}
 	e.detail = f->role;
 	if (config.tls) {
 		s->sent_on = f->cookie;
 		s->sent_held = e.since;
 	}
-	if (may_be_framed(f) && takes_frames(f, s, m, &e))
-		return 0;
-	write_of(f, &e, s, m, NULL);
+	set_aside(&s->seen, TS_SOFTIRQ_NET, after);
+	if (!may_be_framed(f) || !takes_frames(f, s, m, &e))
+		write_of(f, &e, s, m, NULL);
+	give_back(&s->seen, TS_SOFTIRQ_NET, after);
 	return 0;
 }
 

@@ -74,8 +74,13 @@ static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 	if (!cpu->map)
 		return 0;
 	m = meter_at(cpu->map, cpu->slot);
-	if (m)
-		charge_to(m, cause, own, who);
+	if (!m)
+		return 0;
+	charge_to(m, cause, own, who);
+	if (cause == TS_SOFTIRQ_NET && !d) {
+		cpu->delivery = start;
+		cpu->delivery_ns = own;
+	}
 	return 0;
 }
 

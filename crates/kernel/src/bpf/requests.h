@@ -318,6 +318,32 @@ static __noinline int blame_queue(struct request *r, const struct thread *t, __u
 	return 0;
 }
 
+/*
+ * A long network softirq on top of a send whose data had left before: it brings in other packets, or
+ * takes this data through the loopback. It is no part of the request. A short one stays in, as it costs
+ * no second look: it is about what the client's own send takes. 0 where it is not known that all data
+ * has left.
+ */
+#define DELIVERY_FROM_NS 20000
+
+static __always_inline __u64 delivery_after(const struct cpu *cpu, const struct tcp_sock *tcp)
+{
+	if (likely(cpu->delivery_ns < DELIVERY_FROM_NS) || cpu->delivery < tcp->tcp_wstamp_ns ||
+	    cpu->delivery < cpu->in /* another thread's */ || tcp->snd_nxt != tcp->write_seq)
+		return 0;
+	return cpu->delivery_ns;
+}
+
+/* Leaves the latest of a cause out of what comes after this reading. */
+static __always_inline void set_aside(struct reading *r, __u32 cause, __u64 ns)
+{
+	if (ns) {
+		r->ns[cause & CAUSES_MASK] += ns;
+		r->n[cause & CAUSES_MASK]++;
+	}
+}
+
+/* Counts one more of a cause to what comes after this reading. */
 static __always_inline void give_back(struct reading *r, __u32 cause, __u64 ns)
 {
 	if (ns) {

@@ -254,7 +254,7 @@ static __always_inline int send(struct sock *sk, int length)
 	struct tcp_sock *tcp;
 	struct ts_meter *m;
 	struct request *r;
-	__u64 now;
+	__u64 now, after;
 	__u32 seq;
 
 	if (length <= 0)
@@ -279,12 +279,17 @@ static __always_inline int send(struct sock *sk, int length)
 		send_later(r, now);
 		return 0;
 	}
+	tcp = bpf_skc_to_tcp_sock(sk);
+	after = likely(tcp) ? delivery_after(cpu, tcp) : 0;
 	if (likely(is_reader(r, cpu) && !r->elsewhere)) {
 		if (*(volatile __u32 *)&m->seq != seq)
 			now = bpf_ktime_get_ns(); /* what came in between is part of it */
-		note_answer(r, m, now);
+		/* A further send is later than the delivery, which then is part of the request. */
+		set_aside(&r->begin, TS_SOFTIRQ_NET, after);
+		note_answer(r, m, now - after);
+		give_back(&r->begin, TS_SOFTIRQ_NET, after);
 	} else {
-		note_answer_elsewhere(r, now);
+		note_answer_elsewhere(r, now - after);
 	}
 	if (likely(!r->answered)) {
 		r->answered = 1;
@@ -298,7 +303,6 @@ static __always_inline int send(struct sock *sk, int length)
 	}
 	if (unlikely(now - r->received >= BLAMED_FROM_NS && config.from_ready))
 		remember_served(thread_of(bpf_get_current_task_btf()), sk, r->received, now);
-	tcp = bpf_skc_to_tcp_sock(sk);
 	if (likely(tcp)) {
 		r->held = tcp_held(tcp);
 		if (unlikely(r->held))
