@@ -363,8 +363,13 @@ fn a_loop_that_waits_by_a_condition_variable_has_timers_too() {
         .lock_timer(1120, 6010, 1)
         .on(6050, 1, TO_CLIENT, 5, 0)
         .lock_timer(6060, 6110, 1)
-        .on(6150, 1, TO_CLIENT, 6, 0);
+        .on(6150, 1, TO_CLIENT, 6, 0)
+        .block(6160, 1, LOCK)
+        .run(7000, 1, LOCK, 7000)
+        .on(7010, 1, FROM_CLIENT, 5, 6990) // and one that it has alone
+        .lock_timer(7020, 12_010, 1)
+        .on(12_050, 1, TO_CLIENT, 5, 0);
     let finished = script.finish();
     let asleep = finished.iter().map(|of| of.row.ns[SLEEP] / 1000);
-    assert!(asleep.eq([4900, 4990]), "{finished:?}");
+    assert!(asleep.eq([4900, 4990, 4990]), "{finished:?}");
 }
