@@ -215,7 +215,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 		f->held = tcp ? tcp_held(tcp) : TS_HELD_NOT;
 		f->sent = 0;
 		e.since = f->held;
-		after = tcp ? delivery_after(this_cpu(), tcp) : 0;
+		after = tcp ? delivery_after(this_cpu(), tcp, e.at) : 0;
 		e.at -= after;
 	}
 	e.detail = f->role;

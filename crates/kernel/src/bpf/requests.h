@@ -318,20 +318,26 @@ static __noinline int blame_queue(struct request *r, const struct thread *t, __u
 	return 0;
 }
 
-/*
- * A long network softirq on top of a send whose data had left before: it brings in other packets, or
- * takes this data through the loopback. It is no part of the request. A short one stays in, as it costs
- * no second look: it is about what the client's own send takes. 0 where it is not known that all data
- * has left.
- */
+/* A network softirq from this length on is no part of the request if the answer had left before it. A
+ * shorter one stays part of it: over the loopback, it lasts about as long as the client's own send,
+ * which the server can't see. */
 #define DELIVERY_FROM_NS 20000
 
-static __always_inline __u64 delivery_after(const struct cpu *cpu, const struct tcp_sock *tcp)
+/*
+ * How long such a softirq took on top of this send, which has returned by `now`: it has brought in other
+ * packets, or taken the answer through the loopback. 0: there was none, or TCP keeps data back.
+ */
+static __always_inline __u64 delivery_after(const struct cpu *cpu, const struct tcp_sock *tcp,
+					    __u64 now)
 {
-	if (likely(cpu->delivery_ns < DELIVERY_FROM_NS) || cpu->delivery < tcp->tcp_wstamp_ns ||
-	    cpu->delivery < cpu->in /* another thread's */ || tcp->snd_nxt != tcp->write_seq)
+	const volatile struct cpu *changing = cpu; /* by a softirq between two readings */
+	__u64 begin = changing->delivery, ns = changing->delivery_ns;
+
+	if (likely(ns < DELIVERY_FROM_NS) || begin + ns > now || begin != changing->delivery)
 		return 0;
-	return cpu->delivery_ns;
+	if (begin < tcp->tcp_wstamp_ns || tcp->snd_nxt != tcp->write_seq)
+		return 0;
+	return begin >= cpu->in ? ns : 0; /* else it was on top of another thread */
 }
 
 /* Leaves the latest of a cause out of what comes after this reading. */

@@ -280,7 +280,7 @@ static __always_inline int send(struct sock *sk, int length)
 		return 0;
 	}
 	tcp = bpf_skc_to_tcp_sock(sk);
-	after = likely(tcp) ? delivery_after(cpu, tcp) : 0;
+	after = likely(tcp) ? delivery_after(cpu, tcp, now) : 0;
 	if (likely(is_reader(r, cpu) && !r->elsewhere)) {
 		if (*(volatile __u32 *)&m->seq != seq)
 			now = bpf_ktime_get_ns(); /* what came in between is part of it */
