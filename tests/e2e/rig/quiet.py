@@ -7,10 +7,11 @@ What ran at the time then seems to have taken them: a send, an interrupt, a clie
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 #: For how long round trips are made, in ns.
@@ -79,7 +80,7 @@ def long_trips_ns(peer: socket.socket, end_ns: int) -> int:
 def round_trip_ns(peer: socket.socket) -> int:
     begin = time.perf_counter_ns()
     peer.sendall(b"?")
-    peer.recv(1)
+    assert peer.recv(1), "the other process has ended"
     return time.perf_counter_ns() - begin
 
 
@@ -87,24 +88,27 @@ def round_trip_ns(peer: socket.socket) -> int:
 def echo(cpu: int) -> Iterator[socket.socket]:
     """A connection to a process on this CPU that sends back what comes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_S)
         child = os.fork()
         if not child:
             send_back(listener, cpu)
-        with socket.create_connection(listener.getsockname()) as peer:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
+        try:
+            with socket.create_connection(listener.getsockname(), PATIENCE_S) as peer:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 yield peer
-            finally:
-                peer.close()
-                os.waitpid(child, 0)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def send_back(listener: socket.socket, cpu: int) -> None:
-    """The life of that process."""
-    with suppress(OSError):
+    """The life of that process. It must not go on as a second run of the tests."""
+    try:
         os.sched_setaffinity(0, {cpu})
         client, _ = listener.accept()
+        client.settimeout(PATIENCE_S)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while byte := client.recv(1):
             client.sendall(byte)
-    os._exit(0)
+    finally:
+        os._exit(0)

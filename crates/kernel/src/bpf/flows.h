@@ -216,6 +216,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 		f->sent = 0;
 		e.since = f->held;
 		after = tcp ? delivery_after(this_cpu(), tcp, e.at) : 0;
+		after = delivery_since(&s->seen, m, after); /* else another entry has it */
 		e.at -= after;
 	}
 	e.detail = f->role;

@@ -79,6 +79,7 @@ static __always_inline int pop(__u32 cause, __u16 who, __u64 unseen)
 	charge_to(m, cause, own, who);
 	if (cause == TS_SOFTIRQ_NET && !d) {
 		cpu->delivery = start;
+		cpu->delivered = now;
 		cpu->delivery_ns = own;
 	}
 	return 0;

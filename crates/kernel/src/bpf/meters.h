@@ -148,6 +148,7 @@ struct cpu {
 	__u64 in;	    /* since when it runs here; ~0: look into its storage */
 	__u64 served_until; /* as in its storage */
 	__u64 delivery;	    /* begin of the latest network softirq on top of a watched thread, */
+	__u64 delivered;    /* its end, */
 	__u64 delivery_ns;  /* and its time */
 	__u64 changed;	    /* of socket_state.h: the socket that its first program took */
 	int changed_to;

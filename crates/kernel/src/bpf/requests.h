@@ -322,25 +322,39 @@ static __noinline int blame_queue(struct request *r, const struct thread *t, __u
  * shorter one stays part of it: over the loopback, it lasts about as long as the client's own send,
  * which the server can't see. */
 #define DELIVERY_FROM_NS 20000
+/* A send returns so soon after its last packet. All of its packets have the time of the first, so a
+ * softirq that ended earlier may have kept back the others. */
+#define RETURNS_WITHIN_NS 10000
 
 /*
- * How long such a softirq took on top of this send, which has returned by `now`: it has brought in other
+ * How long such a softirq took on top of this send, which has returned at `now`: it has brought in other
  * packets, or taken the answer through the loopback. 0: there was none, or TCP keeps data back.
  */
 static __always_inline __u64 delivery_after(const struct cpu *cpu, const struct tcp_sock *tcp,
 					    __u64 now)
 {
 	const volatile struct cpu *changing = cpu; /* by a softirq between two readings */
-	__u64 begin = changing->delivery, ns = changing->delivery_ns;
+	__u64 begin = changing->delivery, end = changing->delivered, ns = changing->delivery_ns;
 
-	if (likely(ns < DELIVERY_FROM_NS) || begin + ns > now || begin != changing->delivery)
+	if (likely(ns < DELIVERY_FROM_NS) || begin != changing->delivery)
+		return 0;
+	if (end > now || now - end > RETURNS_WITHIN_NS)
 		return 0;
 	if (begin < tcp->tcp_wstamp_ns || tcp->snd_nxt != tcp->write_seq)
 		return 0;
 	return begin >= cpu->in ? ns : 0; /* else it was on top of another thread */
 }
 
-/* Leaves the latest of a cause out of what comes after this reading. */
+/* The same, or 0 if this reading of the meter came later than the softirq. */
+static __always_inline __u64 delivery_since(const struct reading *r, const struct ts_meter *m,
+					    __u64 ns)
+{
+	if (m->totals.n[TS_SOFTIRQ_NET] == r->n[TS_SOFTIRQ_NET])
+		return 0;
+	return m->totals.ns[TS_SOFTIRQ_NET] - r->ns[TS_SOFTIRQ_NET] < ns ? 0 : ns;
+}
+
+/* Hides one episode of this cause from what compares with the reading, until `give_back`. */
 static __always_inline void set_aside(struct reading *r, __u32 cause, __u64 ns)
 {
 	if (ns) {

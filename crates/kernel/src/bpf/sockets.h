@@ -284,12 +284,14 @@ static __always_inline int send(struct sock *sk, int length)
 	if (likely(is_reader(r, cpu) && !r->elsewhere)) {
 		if (*(volatile __u32 *)&m->seq != seq)
 			now = bpf_ktime_get_ns(); /* what came in between is part of it */
+		after = delivery_since(&r->begin, m, after);
 		/* A further send is later than the delivery, which then is part of the request. */
 		set_aside(&r->begin, TS_SOFTIRQ_NET, after);
 		note_answer(r, m, now - after);
 		give_back(&r->begin, TS_SOFTIRQ_NET, after);
 	} else {
-		note_answer_elsewhere(r, now - after);
+		/* Of the times of this thread, none is the request's. */
+		note_answer_elsewhere(r, now - after > r->received ? now - after : now);
 	}
 	if (likely(!r->answered)) {
 		r->answered = 1;

@@ -16,12 +16,14 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// The same as a sleep: it waited for a timer, and what came in on sockets was for others. What a
-    /// thread let go on, as by a pipe or a lock, was no timer.
+    /// The same as a sleep: it waited for a timer, and what came in on sockets was for others. A wait that
+    /// another thread ended, as by a pipe or a lock, was not for a timer.
     pub(super) fn into_sleep(mut self) -> Self {
-        let waits = [abi::TS_NETWORK, abi::TS_LOCK];
-        let is_it =
-            |share: &&mut Share| waits.contains(&u32::from(share.cause)) && !is_thread(share.who);
+        let is_it = |share: &&mut Share| match u32::from(share.cause) {
+            abi::TS_NETWORK => !is_thread(share.who),
+            abi::TS_LOCK => share.who == BY_INTERRUPT,
+            _ => false,
+        };
         for share in self.shares.iter_mut().filter(is_it) {
             (share.cause, share.who) = (abi::TS_SLEEP as u8, BY_INTERRUPT);
         }
