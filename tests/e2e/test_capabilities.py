@@ -41,7 +41,11 @@ def held(started: Started) -> dict[str, dict[str, set[int]]]:
     """The capabilities of each thread that is there, by the set; and whether it may gain some."""
     found = {}
     for task in Path(f"/proc/{started.pid}/task").iterdir():
-        lines = (line.split(":\t") for line in (task / "status").read_text().splitlines())
+        try:
+            text = (task / "status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread that has just ended, such as one that sealed a ledger
+        lines = (line.split(":\t") for line in text.splitlines())
         status = {line[0]: line[1] for line in lines if len(line) == 2}
         sets = {name: bits(status[name]) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")}
         assert status["NoNewPrivs"] == "1", status

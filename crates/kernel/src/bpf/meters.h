@@ -150,6 +150,7 @@ struct cpu {
 	__u64 delivery;	    /* begin of the latest network softirq on top of a watched thread, */
 	__u64 delivered;    /* its end, */
 	__u64 delivery_ns;  /* and its time */
+	__u64 left_out;	    /* so much of it is not part of the answer that is sent now */
 	__u64 changed;	    /* of socket_state.h: the socket that its first program took */
 	int changed_to;
 	int turn;  /* a timeout ended a wait of the thread for its turn, and nobody is blamed yet */

@@ -328,30 +328,31 @@ static __noinline int blame_queue(struct request *r, const struct thread *t, __u
 
 /*
  * How long such a softirq took on top of this send, which has returned at `now`: it has brought in other
- * packets, or taken the answer through the loopback. 0: there was none, or TCP keeps data back.
+ * packets, or taken the answer through the loopback. TCP passed on its last data at `passed_on`, and all
+ * of it. 0: there was no such softirq, or the reading of the meter came later. Not static: see
+ * write_entry.
  */
-static __always_inline __u64 delivery_after(const struct cpu *cpu, const struct tcp_sock *tcp,
-					    __u64 now)
+__noinline __u64 delivery_after(const struct reading *r, const struct ts_meter *m, __u64 passed_on,
+				__u64 now)
 {
-	const volatile struct cpu *changing = cpu; /* by a softirq between two readings */
-	__u64 begin = changing->delivery, end = changing->delivered, ns = changing->delivery_ns;
+	const volatile struct cpu *cpu = this_cpu(); /* softirqs change it between two readings */
+	__u64 begin = cpu->delivery, end = cpu->delivered, ns = cpu->delivery_ns;
 
-	if (likely(ns < DELIVERY_FROM_NS) || begin != changing->delivery)
+	if (!r || !m || ns < DELIVERY_FROM_NS || begin != cpu->delivery)
 		return 0;
-	if (end > now || now - end > RETURNS_WITHIN_NS)
+	if (begin < passed_on || end > now || now - end > RETURNS_WITHIN_NS)
 		return 0;
-	if (begin < tcp->tcp_wstamp_ns || tcp->snd_nxt != tcp->write_seq)
+	if (begin < cpu->in) /* on top of another thread */
 		return 0;
-	return begin >= cpu->in ? ns : 0; /* else it was on top of another thread */
-}
-
-/* The same, or 0 if this reading of the meter came later than the softirq. */
-static __always_inline __u64 delivery_since(const struct reading *r, const struct ts_meter *m,
-					    __u64 ns)
-{
 	if (m->totals.n[TS_SOFTIRQ_NET] == r->n[TS_SOFTIRQ_NET])
 		return 0;
 	return m->totals.ns[TS_SOFTIRQ_NET] - r->ns[TS_SOFTIRQ_NET] < ns ? 0 : ns;
+}
+
+/* Whether TCP has passed on all data of this socket. */
+static __always_inline bool all_passed_on(const struct tcp_sock *tcp)
+{
+	return tcp->snd_nxt == tcp->write_seq;
 }
 
 /* Hides one episode of this cause from what compares with the reading, until `give_back`. */
