@@ -208,7 +208,7 @@ static __always_inline void note_sent(struct request *r, struct sock *sk, __u64 
 
 	if (!tcp || r->sent)
 		return;
-	r->sent = tcp->snd_nxt == tcp->write_seq ? tcp->tcp_wstamp_ns : now;
+	r->sent = all_passed_on(tcp) ? tcp->tcp_wstamp_ns : now;
 }
 
 /* Finishes the answer on this socket if its latest send is long ago. */
@@ -221,7 +221,7 @@ static __always_inline void finish_answer(struct sock *sk, struct request *r)
 	if (r->held) {
 		tcp = bpf_skc_to_tcp_sock(sk);
 		/* What still waits for the receiver is no whole answer. */
-		if (tcp && tcp->snd_nxt != tcp->write_seq && late.before != ~0ull)
+		if (tcp && !all_passed_on(tcp) && late.before != ~0ull)
 			return;
 		note_sent(r, sk, bpf_ktime_get_ns());
 	}

@@ -349,12 +349,6 @@ __noinline __u64 delivery_after(const struct reading *r, const struct ts_meter *
 	return m->totals.ns[TS_SOFTIRQ_NET] - r->ns[TS_SOFTIRQ_NET] < ns ? 0 : ns;
 }
 
-/* Whether TCP has passed on all data of this socket. */
-static __always_inline bool all_passed_on(const struct tcp_sock *tcp)
-{
-	return tcp->snd_nxt == tcp->write_seq;
-}
-
 /* Hides one episode of this cause from what compares with the reading, until `give_back`. */
 static __always_inline void set_aside(struct reading *r, __u32 cause, __u64 ns)
 {

@@ -42,6 +42,12 @@ static __always_inline bool tcp_connected(struct sock *sk, struct tcp_sock *tcp)
 	return !sk->sk_max_ack_backlog && sk->__sk_common.skc_num >= CHOSEN_PORT;
 }
 
+/* Whether TCP has passed on all data of this socket. */
+static __always_inline bool all_passed_on(const struct tcp_sock *tcp)
+{
+	return tcp->snd_nxt == tcp->write_seq;
+}
+
 /* What keeps back the bytes that are not sent, as net/ipv4/tcp_output.c decides it. */
 static __always_inline __u16 tcp_held(struct tcp_sock *tcp)
 {
