@@ -1,7 +1,9 @@
 //! The latency of dependent loads by working-set size, and the sizes at which it rises.
 
+use std::hint::black_box;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -9,8 +11,7 @@ use serde::Serialize;
 use tailscope_fibre::{Cluster, Memory, Pages, Runtime};
 
 use crate::chase::experiment::{ExperimentError, check_memory};
-use crate::chase::path::Path;
-use crate::chase::plan::{Plan, Spread};
+use crate::chase::plan::SLOTS;
 
 /// The latency at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -48,7 +49,7 @@ pub fn curve(
         }
         sizes.push(bytes / 64 * 64);
     }
-    // All paths stay in memory, so that sweeps go over all sizes. A region has whole huge pages.
+    // All circles stay in memory, so that sweeps go over all sizes. A region has whole huge pages.
     check_memory(
         sizes
             .iter()
@@ -56,21 +57,19 @@ pub fn curve(
             .sum(),
     )?;
     let runtime = Runtime::start(&[Cluster { cpus: vec![cpu] }])?;
-    let mut paths = Vec::new();
+    let mut circles = Vec::new();
     for bytes in &sizes {
-        let plan = Plan::even(1, *bytes, 0.0, Spread::Even(1));
-        paths.push(Path::new(&plan, pages, &mut Rng::with_seed(*bytes))?);
+        circles.push(Circle::new(*bytes, pages, &mut Rng::with_seed(*bytes))?);
     }
-    let own = Memory::new(0, Pages::Small)?;
     let stop = Arc::clone(stop);
     let swept = runtime.spawn(0, move |_| {
-        let mut found = vec![Vec::new(); paths.len()];
+        let mut found = vec![Vec::new(); circles.len()];
         for _ in 0..SWEEPS {
-            for (path, found) in paths.iter().zip(&mut found) {
+            for (circle, found) in circles.iter().zip(&mut found) {
                 if stop.load(Ordering::Relaxed) {
                     return None;
                 }
-                found.push(latency(path, &own));
+                found.push(circle.latency());
             }
         }
         Some(found)
@@ -90,20 +89,59 @@ fn lower_quartile(mut found: Vec<f64>) -> f64 {
     found[found.len() / 4]
 }
 
-/// ns of one load, after two loops that fill the caches.
-fn latency(path: &Path, own: &Memory) -> f64 {
-    let done = AtomicU64::new(0);
-    let mut place = path.start(0);
-    for _ in 0..2 {
-        place = path.walk(place, own, &done);
+/// One word of each line, linked into a circle in random order. A word is the index of the next one.
+///
+/// A step is a load and nothing else. The path of an experiment says more in each word, and what
+/// takes a word apart would hide part of the rise from one cache to the next.
+struct Circle {
+    memory: Memory,
+    lines: usize,
+    start: u32,
+}
+
+impl Circle {
+    fn new(bytes: u64, pages: Pages, rng: &mut Rng) -> io::Result<Self> {
+        let lines = (bytes / 64).max(1) as usize;
+        let memory = Memory::new(lines * SLOTS, pages)?;
+        let mut order: Vec<usize> = (0..lines).collect();
+        rng.shuffle(&mut order);
+        let order: Vec<usize> = order
+            .iter()
+            .map(|l| l * SLOTS + rng.usize(..SLOTS))
+            .collect();
+        for (word, next) in order.iter().zip(order.iter().cycle().skip(1)) {
+            memory.words()[*word].store(*next as u32, Ordering::Relaxed);
+        }
+        let start = order[0] as u32;
+        Ok(Self {
+            memory,
+            lines,
+            start,
+        })
     }
-    let start = Instant::now();
-    let mut loops = 0;
-    while start.elapsed() < LEAST {
-        place = path.walk(place, own, &done);
-        loops += 1;
+
+    /// Once around.
+    fn walk(&self) {
+        let words = self.memory.words();
+        let mut place = self.start;
+        for _ in 0..self.lines {
+            place = words[place as usize].load(Ordering::Relaxed);
+        }
+        black_box(place);
     }
-    start.elapsed().as_nanos() as f64 / (loops * path.elements()) as f64
+
+    /// ns of one load, after two loops that fill the caches.
+    fn latency(&self) -> f64 {
+        self.walk();
+        self.walk();
+        let start = Instant::now();
+        let mut loops = 0;
+        while start.elapsed() < LEAST {
+            self.walk();
+            loops += 1;
+        }
+        start.elapsed().as_nanos() as f64 / (loops * self.lines) as f64
+    }
 }
 
 /// Half an octave: the window in which a rise is looked for.
@@ -211,6 +249,23 @@ mod tests {
                 }
                 assert_eq!(found.len(), 2, "{l1} {l2}, seed {seed}: {found:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_circle_has_each_line_once() {
+        let mut rng = Rng::with_seed(3);
+        for lines in [1, 2, 7, 300] {
+            let circle = Circle::new(lines * 64, Pages::Small, &mut rng).expect("memory");
+            let mut place = circle.start;
+            let mut seen: Vec<usize> = Vec::new();
+            for _ in 0..lines {
+                seen.push(place as usize / SLOTS);
+                place = circle.memory.words()[place as usize].load(Ordering::Relaxed);
+            }
+            assert_eq!(place, circle.start);
+            seen.sort_unstable();
+            assert_eq!(seen, (0..lines as usize).collect::<Vec<_>>());
         }
     }
 
