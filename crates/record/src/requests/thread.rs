@@ -133,13 +133,14 @@ const SURE_VOTES: i8 = 3;
 /// and from which on more are not counted: it may change its ways.
 const MOST_VOTES: i8 = 8;
 
-/// A condition variable of glibc has two futexes, side by side.
-const SAME_FUTEX_BYTES: u64 = 4;
+/// A condition variable of glibc has two futexes, the halves of a word of this size
+/// (`__g_signals` of `bits/thread-shared-types.h`). The mutex for it often lies right behind them.
+const TWO_FUTEXES_BYTES: u64 = 8;
 
 impl Thread {
     /// Whether it waits where it waits for something to do.
     pub(super) fn is_idle_at(&self, futex: u64) -> bool {
-        self.idle_at != 0 && self.idle_at.abs_diff(futex) <= SAME_FUTEX_BYTES
+        self.idle_at != 0 && self.idle_at / TWO_FUTEXES_BYTES == futex / TWO_FUTEXES_BYTES
     }
 
     /// It has waited there without work.
