@@ -88,10 +88,13 @@ impl Requests {
         match owner {
             Some(owner) if owner == work => {}
             Some(owner) if self.works.is_nobodys(owner) => {
+                let timer = self.works.get(owner).and_then(|part| part.timer);
+                if self.waits_only_for(work, timer) {
+                    thread.let_go();
+                }
                 if self.goes_on_with(thread, owner, work) {
                     // Woken for another request, the thread has gone on with its own.
                 } else {
-                    let timer = self.works.get(owner).and_then(|part| part.timer);
                     self.waited_for_timer(work, timer);
                     if let Some((since, began)) = self.waited_for(thread, owner, work) {
                         self.queued_until(thread, work, since, began);
@@ -201,6 +204,12 @@ impl Requests {
     fn is_received_by(&self, work: WorkId, tid: u32) -> bool {
         let request = self.works.get(work).and_then(|of| of.request.as_ref());
         request.is_some_and(|request| request.received_by == tid)
+    }
+
+    /// Whether the latest that is known of it came before the timer, and it waits for no other server.
+    fn waits_only_for(&self, work: WorkId, timer: Option<u64>) -> bool {
+        let of = self.works.get(work).filter(|of| of.asks.is_empty());
+        of.and_then(|of| of.known_until()) < timer
     }
 
     /// A thread goes on with this work because of a timer, which ran out at that moment: until then the work

@@ -135,6 +135,7 @@ impl Requests {
                     thread.forget_timers();
                 }
                 let given = thread.given.take();
+                let of_waker = given.and_then(|given| given.timer);
                 thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
                 thread.handed = false;
                 let in_between = match thread.owner {
@@ -149,6 +150,9 @@ impl Requests {
                 let by_timer = is_free && timed_out && !may_look;
                 if by_timer || !in_between {
                     thread.end_wait(by_timer.then_some(woken));
+                }
+                if of_waker.is_some() {
+                    thread.timer = of_waker; // several may have waited for it
                 }
                 if !in_between {
                     thread.busy_since = woken;

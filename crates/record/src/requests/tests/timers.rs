@@ -6,6 +6,8 @@ use tailscope_signals::slice::{Act, Role, Share, Shares};
 
 use super::{LOCK, NETWORK, Script, parts};
 
+mod threads;
+
 /// The number of a thread to blame.
 const THREAD: u16 = 0x1000;
 const SLEEP: usize = abi::TS_SLEEP as usize;
@@ -372,36 +374,4 @@ fn a_loop_that_waits_by_a_condition_variable_has_timers_too() {
     let finished = script.finish();
     let asleep = finished.iter().map(|of| of.row.ns[SLEEP] / 1000);
     assert!(asleep.eq([4900, 4990, 4990]), "{finished:?}");
-}
-
-/// A thread that waits for timers wakes the one that answers, as in the runtime of Haskell.
-#[test]
-fn a_condition_variable_is_not_the_mutex_behind_it() {
-    const HALVES: [u64; 2] = [0x1000, 0x1004];
-    const MUTEX: u64 = 0x1008;
-    let waits_at = |script: &mut Script, at, futex| {
-        script.entry(at, 1, Act::Block(LOCK), |slice| slice.since = futex);
-    };
-    let mut script = Script::default();
-    waits_at(&mut script, 1, MUTEX);
-    script.run(1000, 1, LOCK, 1000);
-    for n in 1..=6 {
-        let at = n * 10_000;
-        waits_at(&mut script, at - 4000, HALVES[n as usize % 2]);
-        script
-            .block(at - 10, 3, NETWORK)
-            .run(at, 3, NETWORK, at)
-            .on(at + 10, 3, FROM_CLIENT, 5, at)
-            .block(at + 20, 3, NETWORK)
-            .timer(at + 30, at + 5000, 2)
-            .wake(at + 5010, 2, 1)
-            .run(at + 5020, 1, LOCK, at + 5010)
-            .on(at + 5050, 1, TO_CLIENT, 5, 0);
-    }
-    let asleep = script
-        .finish()
-        .into_iter()
-        .map(|of| of.row.ns[SLEEP] / 1000);
-    // The first shows where the thread waits for something to do.
-    assert_eq!(asleep.collect::<Vec<_>>()[1..], [4980; 5]);
 }

@@ -1,0 +1,87 @@
+//! Requests whose timers another thread waits for.
+
+use tailscope_signals::slice::Act;
+
+use super::{FROM_CLIENT, LOCK, NETWORK, SLEEP, Script, TO_CLIENT};
+
+/// The futexes of a condition variable, and the mutex behind it.
+const HALVES: [u64; 2] = [0x1000, 0x1004];
+const MUTEX: u64 = 0x1008;
+
+/// Threads as in the runtime of Haskell: the first answers, the second waits for timers and wakes it, and
+/// the third receives.
+impl Script {
+    fn waits_at(&mut self, at: u64, futex: u64) -> &mut Self {
+        self.entry(at, 1, Act::Block(LOCK), |slice| slice.since = futex)
+    }
+
+    /// The third receives a request.
+    fn comes(&mut self, at: u64, socket: u64) -> &mut Self {
+        self.block(at - 10, 3, NETWORK)
+            .run(at, 3, NETWORK, at)
+            .on(at + 10, 3, FROM_CLIENT, socket, at)
+            .block(at + 20, 3, NETWORK)
+    }
+
+    /// A timer lets the first go on.
+    fn runs_out(&mut self, since: u64, at: u64) -> &mut Self {
+        self.timer(since, at, 2)
+            .wake(at + 10, 2, 1)
+            .run(at + 20, 1, LOCK, at + 10)
+    }
+
+    /// Some requests, before the time 66000: with them it is known where the first has nothing to do.
+    fn haskell() -> Self {
+        let mut script = Self::default();
+        script.waits_at(1, MUTEX).run(1000, 1, LOCK, 1000);
+        for n in 1..=6 {
+            let at = n * 10_000;
+            script
+                .waits_at(at - 4000, HALVES[n as usize % 2])
+                .comes(at, 5)
+                .runs_out(at + 30, at + 5000)
+                .on(at + 5050, 1, TO_CLIENT, 5, 0);
+        }
+        script
+    }
+
+    /// Of the requests after the first: they sleep, in order.
+    fn asleep(&mut self) -> Vec<u64> {
+        let asleep = self.finish().into_iter().map(|of| of.row.ns[SLEEP] / 1000);
+        asleep.skip(1).collect()
+    }
+}
+
+#[test]
+fn a_condition_variable_is_not_the_mutex_behind_it() {
+    // The first request shows where the thread waits for something to do.
+    assert_eq!(Script::haskell().asleep(), [4980; 5]);
+}
+
+#[test]
+fn two_requests_whose_timers_run_out_together_have_both_slept() {
+    let mut script = Script::haskell();
+    script
+        .waits_at(66_000, HALVES[1])
+        .comes(70_000, 5)
+        .comes(70_100, 6)
+        .runs_out(70_030, 75_100)
+        .on(75_150, 1, TO_CLIENT, 5, 0)
+        .on(75_200, 1, TO_CLIENT, 6, 0);
+    assert_eq!(script.asleep()[5..], [5080, 4980]);
+}
+
+#[test]
+fn who_received_a_request_and_is_woken_by_a_timers_thread_has_slept_for_it() {
+    let mut script = Script::haskell();
+    script
+        .waits_at(66_000, HALVES[1])
+        .comes(70_000, 5)
+        .runs_out(70_030, 75_000)
+        .on(75_050, 1, TO_CLIENT, 5, 0)
+        .on(75_060, 1, FROM_CLIENT, 6, 75_055) // no timer is due before the next
+        .waits_at(75_070, HALVES[0])
+        .runs_out(75_040, 80_060)
+        .on(80_100, 1, TO_CLIENT, 6, 0);
+    assert_eq!(script.asleep()[6..], [4990]);
+}
