@@ -28,6 +28,8 @@ const STEPS: u32 = 8;
 const SWEEPS: usize = 7;
 /// How long one measurement takes at least.
 const LEAST: Duration = Duration::from_micros(500);
+/// Loads between two readings of the clock: a reading takes as long as dozens of them.
+const BETWEEN_CLOCKS: usize = 4096;
 
 /// Measures sizes from `from` to `to` bytes on one CPU, each line once per loop, without writes.
 ///
@@ -120,27 +122,26 @@ impl Circle {
         })
     }
 
-    /// Once around.
-    fn walk(&self) {
+    /// Goes on from there, and returns where it is then.
+    fn walk(&self, mut place: u32, steps: usize) -> u32 {
         let words = self.memory.words();
-        let mut place = self.start;
-        for _ in 0..self.lines {
+        for _ in 0..steps {
             place = words[place as usize].load(Ordering::Relaxed);
         }
-        black_box(place);
+        black_box(place)
     }
 
     /// ns of one load, after two loops that fill the caches.
     fn latency(&self) -> f64 {
-        self.walk();
-        self.walk();
+        let mut place = self.walk(self.start, 2 * self.lines);
+        let steps = self.lines.max(BETWEEN_CLOCKS);
         let start = Instant::now();
-        let mut loops = 0;
+        let mut done = 0;
         while start.elapsed() < LEAST {
-            self.walk();
-            loops += 1;
+            place = self.walk(place, steps);
+            done += steps;
         }
-        start.elapsed().as_nanos() as f64 / (loops * self.lines) as f64
+        start.elapsed().as_nanos() as f64 / done as f64
     }
 }
 

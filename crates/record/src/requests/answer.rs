@@ -88,13 +88,10 @@ impl Requests {
         match owner {
             Some(owner) if owner == work => {}
             Some(owner) if self.works.is_nobodys(owner) => {
-                let timer = self.works.get(owner).and_then(|part| part.timer);
-                if self.waits_only_for(work, timer) {
-                    thread.let_go();
-                }
                 if self.goes_on_with(thread, owner, work) {
                     // Woken for another request, the thread has gone on with its own.
                 } else {
+                    let timer = self.works.get(owner).and_then(|part| part.timer);
                     self.waited_for_timer(work, timer);
                     if let Some((since, began)) = self.waited_for(thread, owner, work) {
                         self.queued_until(thread, work, since, began);
@@ -135,7 +132,8 @@ impl Requests {
                 self.look_back_at_answer(thread, work);
                 let timer = match self.is_received_by(work, tid) {
                     true => thread.take_timer(),
-                    false => thread.timer,
+                    false if self.works.is_taken(work) => thread.timer,
+                    false => thread.timer.or(thread.timer_of_waker),
                 };
                 self.waited_for_timer(work, timer);
                 if !self.keep_held(thread, work, thread.timer) {
@@ -204,12 +202,6 @@ impl Requests {
     fn is_received_by(&self, work: WorkId, tid: u32) -> bool {
         let request = self.works.get(work).and_then(|of| of.request.as_ref());
         request.is_some_and(|request| request.received_by == tid)
-    }
-
-    /// Whether the latest that is known of it came before the timer, and it waits for no other server.
-    fn waits_only_for(&self, work: WorkId, timer: Option<u64>) -> bool {
-        let of = self.works.get(work).filter(|of| of.asks.is_empty());
-        of.and_then(|of| of.known_until()) < timer
     }
 
     /// A thread goes on with this work because of a timer, which ran out at that moment: until then the work
@@ -288,12 +280,34 @@ impl Requests {
         true
     }
 
+    /// The thread had this work in hand and waited once, until another woke it, which waits for timers and
+    /// had just come from one: the work waited for that.
+    fn keep_sleep(&mut self, thread: &mut Thread, owner: WorkId, work: WorkId) -> bool {
+        let held = thread.held.and_then(|held| self.works.root(held));
+        let by_timers_thread = self
+            .works
+            .woken_for(owner)
+            .is_some_and(|by| by != owner && self.works.is_nobodys(by));
+        let timer = self.works.get(owner).and_then(|part| part.timer);
+        let timer = timer.filter(|_| held == Some(work) && by_timers_thread);
+        let slept = timer.and_then(|over| thread.only_wait()?.until(over));
+        let of = self.works.get_mut(work).filter(|of| of.asks.is_empty());
+        let Some(((asleep, woke), of)) = slept.zip(of) else {
+            return false;
+        };
+        of.add(asleep);
+        of.add(Item::Slice(woke));
+        thread.let_go();
+        true
+    }
+
     /// Whether the thread had this work in hand when it was woken for `owner`. Its wait was the work's.
     fn goes_on_with(&mut self, thread: &mut Thread, owner: WorkId, work: WorkId) -> bool {
         if self.works.woken_for(owner) == Some(work) {
             thread.let_go();
         }
-        let goes_on = self.keep_held(thread, work, thread.timer);
+        let goes_on =
+            self.keep_sleep(thread, owner, work) || self.keep_held(thread, work, thread.timer);
         if goes_on && let Some(of) = self.works.get_mut(owner) {
             of.hint = None;
         }

@@ -6,6 +6,9 @@ use tailscope_kernel::{BY_INTERRUPT, is_thread};
 use tailscope_signals::abi;
 use tailscope_signals::slice::{Share, Shares};
 
+/// So soon after its timer a wait ends. Else who ended it has done something first.
+const SOON_NS: u64 = 500_000;
+
 /// A time of a thread, with what its meter grew by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -28,6 +31,16 @@ impl Segment {
             (share.cause, share.who) = (abi::TS_SLEEP as u8, BY_INTERRUPT);
         }
         self
+    }
+
+    /// A wait that ended soon after a timer had run out: the wait for that, and what came after.
+    pub(super) fn until(&self, timer: u64) -> Option<(Item, Self)> {
+        let asleep = Item::Timer {
+            from: self.from,
+            to: timer,
+        };
+        let is_it = self.from < timer && timer <= self.to && self.to - timer <= SOON_NS;
+        is_it.then(|| (asleep, self.after(timer)))
     }
 
     /// What of it lies after that moment, with a like part of its causes.

@@ -94,6 +94,9 @@ pub(super) struct Thread {
     pub(super) unproven: bool,
     /// A timer ended its latest wait for something to do, at that moment, and nothing has come in since.
     pub(super) timer: Option<u64>,
+    /// A timer let the thread go on that woke it with nothing in hand, at that moment: whatever it goes on
+    /// with may have waited for a timer.
+    pub(super) timer_of_waker: Option<u64>,
     /// When the next of its timers runs out, as it said when it waited for sockets last.
     due: Option<Due>,
     /// What it was handed while it waited.
@@ -251,6 +254,14 @@ impl Thread {
         self.idle_waits = 0;
         self.held = None;
         std::mem::take(&mut self.waits)
+    }
+
+    /// The wait that it had with something in hand, if it was one.
+    pub(super) fn only_wait(&self) -> Option<&Segment> {
+        match self.waits.as_slice() {
+            [wait] => Some(wait),
+            _ => None,
+        }
     }
 
     /// The same since it waited for something to do.

@@ -135,7 +135,6 @@ impl Requests {
                     thread.forget_timers();
                 }
                 let given = thread.given.take();
-                let of_waker = given.and_then(|given| given.timer);
                 thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
                 thread.handed = false;
                 let in_between = match thread.owner {
@@ -151,11 +150,11 @@ impl Requests {
                 if by_timer || !in_between {
                     thread.end_wait(by_timer.then_some(woken));
                 }
-                if of_waker.is_some() {
-                    thread.timer = of_waker; // several may have waited for it
-                }
                 if !in_between {
                     thread.busy_since = woken;
+                    let in_hand = thread.held.is_some_and(|work| self.works.is_live(work));
+                    let of_waker = given.and_then(|given| given.timer);
+                    thread.timer_of_waker = of_waker.filter(|_| !in_hand && !asks);
                 }
                 thread.unproven = thread.owner.is_some();
                 // One that timed out may have been a sleep.

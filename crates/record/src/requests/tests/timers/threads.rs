@@ -1,6 +1,6 @@
 //! Requests whose timers another thread waits for.
 
-use tailscope_signals::slice::Act;
+use tailscope_signals::slice::{Act, Role};
 
 use super::{FROM_CLIENT, LOCK, NETWORK, SLEEP, Script, TO_CLIENT};
 
@@ -71,17 +71,59 @@ fn two_requests_whose_timers_run_out_together_have_both_slept() {
     assert_eq!(script.asleep()[5..], [5080, 4980]);
 }
 
-#[test]
-fn who_received_a_request_and_is_woken_by_a_timers_thread_has_slept_for_it() {
+/// The first has answered one, and received the next itself: no timer is due before that one's.
+fn received_by_the_first() -> Script {
     let mut script = Script::haskell();
     script
         .waits_at(66_000, HALVES[1])
         .comes(70_000, 5)
         .runs_out(70_030, 75_000)
         .on(75_050, 1, TO_CLIENT, 5, 0)
-        .on(75_060, 1, FROM_CLIENT, 6, 75_055) // no timer is due before the next
+        .on(75_060, 1, FROM_CLIENT, 6, 75_055);
+    script
+}
+
+#[test]
+fn who_received_a_request_and_is_woken_by_a_timers_thread_has_slept_for_it() {
+    let mut script = received_by_the_first();
+    script
         .waits_at(75_070, HALVES[0])
         .runs_out(75_040, 80_060)
         .on(80_100, 1, TO_CLIENT, 6, 0);
     assert_eq!(script.asleep()[6..], [4990]);
+}
+
+#[test]
+fn who_waits_for_what_a_timers_thread_does_waits_for_a_lock() {
+    let mut script = received_by_the_first();
+    script
+        .waits_at(75_070, HALVES[0])
+        .timer(75_040, 76_000, 2)
+        .wake(80_070, 2, 1)
+        .run(80_080, 1, LOCK, 80_070)
+        .on(80_100, 1, TO_CLIENT, 6, 0);
+    assert_eq!(script.asleep()[6..], [0]);
+}
+
+#[test]
+fn who_has_asked_another_server_does_not_wait_for_a_timers_thread() {
+    let mut script = received_by_the_first();
+    script
+        .on(75_065, 1, Act::Send(Role::Client), 9, 0)
+        .waits_at(75_070, HALVES[0])
+        .runs_out(75_040, 80_060)
+        .on(80_100, 1, TO_CLIENT, 6, 0);
+    assert_eq!(script.asleep()[6..], [0]);
+}
+
+#[test]
+fn a_request_behind_one_that_its_thread_had_in_hand_has_not_slept() {
+    let mut script = received_by_the_first();
+    script
+        .waits_at(75_070, HALVES[0])
+        .comes(75_100, 5)
+        .runs_out(75_040, 80_060)
+        .on(80_100, 1, TO_CLIENT, 6, 0)
+        .on(80_200, 1, TO_CLIENT, 5, 0);
+    assert_eq!(script.asleep()[6..], [4990, 0]);
 }
