@@ -67,6 +67,15 @@ def compiled(name: str, source: str, *command: object) -> Path:
     return built.compiled(name, [RUNTIMES / source], [built.path(words[0]), *words[1:]], RUNTIMES)
 
 
+def engine(pattern: str) -> Path:
+    """A program among the packages of `frameworks/engines`."""
+    packages = built.BUILT / "frameworks" / "engines" / "node_modules"
+    found = sorted(packages.glob(pattern))
+    if not found:
+        raise built.Lacking(f"there is no {pattern}: scripts/setup --for-servers")
+    return found[0]
+
+
 class Tcl(Program):
     title = "Tcl"
 
@@ -142,6 +151,66 @@ class AsioThreads(Asio):
     more: ClassVar = (4,)
 
 
+class Axum(Program):
+    title = "Rust, axum"
+
+    def program(self) -> Sequence[object]:
+        folder = RUNTIMES / "axum"
+        options = ("--locked", "--quiet", "--path", folder, "--target-dir", built.BUILT / "cargo")
+        command = (built.path("cargo"), "install", *options, "--root", built.BUILT / "axum")
+        sources = (folder / "Cargo.lock", folder / "src" / "main.rs")
+        return (built.compiled("axum/bin/known-axum", sources, command),)
+
+
+class Puma(Program):
+    title = "Ruby, Puma"
+
+    def program(self) -> Sequence[object]:
+        return built.path("ruby"), RUNTIMES / "puma_server.rb"
+
+
+class Lwt(Program):
+    title = "OCaml, Lwt"
+
+    def program(self) -> Sequence[object]:
+        options = ("ocamlopt", "-thread", "-package", "cohttp-lwt-unix", "-linkpkg", "-o", "{out}")
+        # The compiler writes beside its source.
+        source = "{at}/lwt_server.ml"
+        command = f"cp lwt_server.ml {source} && ocamlfind {' '.join(options)} {source}"
+        return (compiled("lwt_server", "lwt_server.ml", "sh", "-c", command),)
+
+
+class Crystal(Program):
+    title = "Crystal"
+
+    def program(self) -> Sequence[object]:
+        command = ("crystal", "build", "--release", "-o", "{out}", "crystal_server.cr")
+        return (compiled("crystal_server", "crystal_server.cr", *command),)
+
+
+class Mono(Program):
+    title = "C#, Mono"
+
+    def program(self) -> Sequence[object]:
+        command = ("mcs", "-r:System.Net.Http.dll", "-out:{out}", "MonoServer.cs")
+        return built.path("mono"), compiled("MonoServer.exe", "MonoServer.cs", *command)
+
+
+class Bun(Program):
+    title = "Bun"
+
+    def program(self) -> Sequence[object]:
+        return engine("@oven/bun-linux-*/bin/bun"), RUNTIMES / "bun_server.js"
+
+
+class Deno(Program):
+    title = "Deno"
+
+    def program(self) -> Sequence[object]:
+        program = engine("@deno/linux-*/deno")
+        return program, "run", "--allow-net", RUNTIMES / "deno_server.js"
+
+
 class NginxLua(Known):
     """Lua in nginx: only timers and the CPU, with nginx's own proxy for the backend."""
 
@@ -172,6 +241,13 @@ KNOWN: dict[str, type[Known]] = {
     "libevent": Libevent,
     "asio": Asio,
     "asio-threads": AsioThreads,
+    "axum": Axum,
+    "puma": Puma,
+    "lwt": Lwt,
+    "crystal": Crystal,
+    "mono": Mono,
+    "bun": Bun,
+    "deno": Deno,
 }
 
 
