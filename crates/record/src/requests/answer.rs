@@ -280,8 +280,8 @@ impl Requests {
         true
     }
 
-    /// The thread had this work in hand and waited once, until another woke it, which waits for timers and
-    /// had just come from one: the work waited for that.
+    /// The thread had this work in hand and waited, until another woke it, which waits for timers and had
+    /// just come from one: the work waited for that.
     fn keep_sleep(&mut self, thread: &mut Thread, owner: WorkId, work: WorkId) -> bool {
         let held = thread.held.and_then(|held| self.works.root(held));
         let by_timers_thread = self
@@ -290,15 +290,18 @@ impl Requests {
             .is_some_and(|by| by != owner && self.works.is_nobodys(by));
         let timer = self.works.get(owner).and_then(|part| part.timer);
         let timer = timer.filter(|_| held == Some(work) && by_timers_thread);
-        let slept = timer.and_then(|over| thread.only_wait()?.until(over));
+        let over = timer.filter(|timer| thread.latest_wait().is_some_and(|w| w.ends_at(*timer)));
         let of = self.works.get_mut(work).filter(|of| of.asks.is_empty());
-        let Some(((asleep, woke), of)) = slept.zip(of) else {
-            return false;
-        };
-        of.add(asleep);
-        of.add(Item::Slice(woke));
-        thread.let_go();
-        true
+        if let Some((to, of)) = over.zip(of)
+            && let Some((did, from, latest)) = thread.take_latest_waits()
+        {
+            let woke = latest.after(to);
+            let did = did.into_iter().chain([woke]);
+            did.for_each(|part| of.add(Item::Slice(part)));
+            of.add(Item::Timer { from, to });
+            return true;
+        }
+        false
     }
 
     /// Whether the thread had this work in hand when it was woken for `owner`. Its wait was the work's.

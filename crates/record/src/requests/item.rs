@@ -33,14 +33,16 @@ impl Segment {
         self
     }
 
-    /// A wait that ended soon after a timer had run out: the wait for that, and what came after.
-    pub(super) fn until(&self, timer: u64) -> Option<(Item, Self)> {
-        let asleep = Item::Timer {
-            from: self.from,
-            to: timer,
-        };
-        let is_it = self.from < timer && timer <= self.to && self.to - timer <= SOON_NS;
-        is_it.then(|| (asleep, self.after(timer)))
+    /// Whether this wait ended soon after a timer had run out.
+    pub(super) fn ends_at(&self, timer: u64) -> bool {
+        self.from < timer && timer <= self.to && self.to - timer <= SOON_NS
+    }
+
+    /// Whether nearly all of it is a wait for a lock.
+    pub(super) fn is_for_lock(&self) -> bool {
+        let for_lock = |share: &&Share| u32::from(share.cause) == abi::TS_LOCK;
+        let ns: u64 = self.shares.iter().filter(for_lock).map(|s| s.ns).sum();
+        ns * 10 >= (self.to - self.from) * 9
     }
 
     /// What of it lies after that moment, with a like part of its causes.

@@ -17,6 +17,9 @@ const LONG_WAIT_NS: u64 = 500_000;
 /// A thread that data lets go on is woken so soon after that was ready.
 const SOON_NS: u64 = 100_000;
 
+/// Who is woken, finds nothing to do and waits again takes less.
+const NOTHING_NS: u64 = 50_000;
+
 /// Programs round the time until their next timer up to this, if it is long.
 const ROUNDED_NS: u64 = 1_000_000;
 /// A busy loop looks at its timers at least this often. What it goes on with later has another reason.
@@ -94,6 +97,8 @@ pub(super) struct Thread {
     pub(super) unproven: bool,
     /// A timer ended its latest wait for something to do, at that moment, and nothing has come in since.
     pub(super) timer: Option<u64>,
+    /// Up to then, short waits may be the rest of a longer one that a timer ended.
+    rests_until: u64,
     /// A timer let the thread go on that woke it with nothing in hand, at that moment: whatever it goes on
     /// with may have waited for a timer.
     pub(super) timer_of_waker: Option<u64>,
@@ -181,6 +186,22 @@ impl Thread {
         self.due = None;
     }
 
+    /// A timer that let it go on had a reason: the next one may follow soon.
+    pub(super) fn goes_on_at_timer(&mut self, at: u64) {
+        if self.timer.is_some() {
+            self.rests_until = at + ROUNDED_NS;
+        }
+    }
+
+    /// Whether a wait that a timer ended was not for that: `is_short`, and no rest of a longer one, which
+    /// had ended too early because its time was rounded.
+    pub(super) fn only_looks(&mut self, is_short: bool, woken: u64) -> bool {
+        if !is_short {
+            self.rests_until = woken + ROUNDED_NS;
+        }
+        is_short && (self.timer.is_none() || woken > self.rests_until)
+    }
+
     /// Its wait for something to do has ended, by a timer at that moment if it was one.
     pub(super) fn end_wait(&mut self, timer: Option<u64>) {
         self.timer = timer;
@@ -256,12 +277,21 @@ impl Thread {
         std::mem::take(&mut self.waits)
     }
 
-    /// The wait that it had with something in hand, if it was one.
-    pub(super) fn only_wait(&self) -> Option<&Segment> {
-        match self.waits.as_slice() {
-            [wait] => Some(wait),
-            _ => None,
-        }
+    /// The latest of them.
+    pub(super) fn latest_wait(&self) -> Option<&Segment> {
+        self.waits.last()
+    }
+
+    /// Takes the same: what it did, since when it did nothing but wait, and the latest wait.
+    pub(super) fn take_latest_waits(&mut self) -> Option<(Vec<Segment>, u64, Segment)> {
+        let latest = self.waits.pop()?;
+        let did = |part: &Segment| !part.is_for_lock() && part.to - part.from >= NOTHING_NS;
+        let from = self.waits.iter().rposition(did).map_or(0, |last| last + 1);
+        let waits = self.waits.split_off(from);
+        let since = waits.first().unwrap_or(&latest).from;
+        let mut did = self.take_waits();
+        did.extend(waits.into_iter().filter(|part| !part.is_for_lock()));
+        Some((did, since, latest))
     }
 
     /// The same since it waited for something to do.

@@ -82,6 +82,20 @@ impl Requests {
         !thread.handed && thread.owner.is_some_and(|owner| self.works.is_live(owner))
     }
 
+    /// When a timer let the waker go on, for a thread that had no request in hand.
+    fn timer_of_waker(&self, thread: &Thread, given: Option<Handed>) -> Option<u64> {
+        let in_hand = thread.held.is_some_and(|work| self.works.is_live(work));
+        given.filter(|_| !in_hand)?.timer
+    }
+
+    /// Whether a thread that serves nobody waits for something to do, and what it has begun by itself is done.
+    fn waits_for_timers(&self, thread: &Thread, futex: u64) -> bool {
+        let own = thread.owner.and_then(|owner| self.works.get(owner));
+        let by_itself = own.is_some_and(|of| of.request.is_none() && of.hint.is_none());
+        let is_idle = thread.idle_at == 0 || thread.is_idle_at(futex);
+        by_itself && is_idle && thread.serves_nobody()
+    }
+
     /// Whether a short wait for a lock lies between two parts of the same work. The thread may have woken
     /// another, or may just have answered: it does not wait for work, which it does elsewhere.
     fn is_on_its_way(&self, thread: &Thread, waited: Wait, woken: u64) -> bool {
@@ -117,7 +131,9 @@ impl Requests {
         // An event loop may wait for its thread of sockets, and for its timers, by a condition variable.
         let is_loop_at_rest =
             is_lock && timed_out && thread.is_idle_at(waited.futex) && thread.serves_several;
-        let works_on = thread.given.is_none() && !is_loop_at_rest && self.works_on(thread);
+        let rests = is_loop_at_rest
+            || (is_lock && timed_out && self.waits_for_timers(thread, waited.futex));
+        let works_on = thread.given.is_none() && !rests && self.works_on(thread);
         match u32::from(cause) {
             abi::TS_LOCK | abi::TS_SLEEP if works_on => thread.add(wait),
             abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
@@ -146,15 +162,13 @@ impl Requests {
                 // A thread that looks for work now and then has not waited for a timer.
                 let is_loop = is_loop_at_rest || (is_network && thread.receives_requests());
                 let may_look = !is_loop && !waited.is_long(woken);
-                let by_timer = is_free && timed_out && !may_look;
+                let by_timer = is_free && timed_out && !thread.only_looks(may_look, woken);
                 if by_timer || !in_between {
                     thread.end_wait(by_timer.then_some(woken));
                 }
                 if !in_between {
                     thread.busy_since = woken;
-                    let in_hand = thread.held.is_some_and(|work| self.works.is_live(work));
-                    let of_waker = given.and_then(|given| given.timer);
-                    thread.timer_of_waker = of_waker.filter(|_| !in_hand && !asks);
+                    thread.timer_of_waker = self.timer_of_waker(thread, given).filter(|_| !asks);
                 }
                 thread.unproven = thread.owner.is_some();
                 // One that timed out may have been a sleep.
@@ -252,6 +266,7 @@ impl Requests {
         thread.hand_over(true);
         let as_result = self.works.get(work).is_some_and(|work| work.proven);
         let timer = thread.timer;
+        thread.goes_on_at_timer(slice.at);
         if let Some(woken) = self.threads.get_mut(&slice.length) {
             woken.given = Some(Handed {
                 of: work,

@@ -127,3 +127,74 @@ fn a_request_behind_one_that_its_thread_had_in_hand_has_not_slept() {
         .on(80_200, 1, TO_CLIENT, 5, 0);
     assert_eq!(script.asleep()[6..], [4990, 0]);
 }
+
+#[test]
+fn a_wait_that_ended_too_early_goes_on_in_small_steps() {
+    let mut script = Script::haskell();
+    script
+        .waits_at(66_000, HALVES[1])
+        .block(66_000, 2, LOCK)
+        .comes(70_000, 5)
+        .wake(70_020, 3, 2)
+        .run(70_025, 2, LOCK, 70_020)
+        .lock_timer(70_030, 74_400, 2);
+    for step in 0..6 {
+        let from = 74_410 + step * 100;
+        script.lock_timer(from, from + 90, 2);
+    }
+    script
+        .wake(75_010, 2, 1)
+        .run(75_020, 1, LOCK, 75_010)
+        .on(75_050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(script.asleep()[5..], [4980]);
+}
+
+#[test]
+fn who_looks_for_work_now_and_then_waits_for_no_timer() {
+    let mut script = Script::haskell();
+    script.waits_at(66_000, HALVES[1]).comes(70_000, 5);
+    for step in 0..49 {
+        let from = 70_030 + step * 100;
+        script.lock_timer(from, from + 90, 2);
+    }
+    script
+        .wake(75_010, 2, 1)
+        .run(75_020, 1, LOCK, 75_010)
+        .on(75_050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(script.asleep()[5..], [0]);
+}
+
+#[test]
+fn a_timers_thread_that_has_woken_another_for_nothing_waits_for_timers_again() {
+    let mut script = Script::haskell();
+    script
+        .waits_at(66_000, HALVES[1])
+        .block(66_000, 2, LOCK)
+        .run(66_005, 3, NETWORK, 66_005)
+        .wake(66_010, 3, 2)
+        .run(66_020, 2, LOCK, 66_010)
+        .lock_timer(66_030, 67_000, 2)
+        .wake(67_010, 2, 1)
+        .run(67_020, 1, LOCK, 67_010)
+        .waits_at(67_030, HALVES[0]) // it finds nothing
+        .lock_timer(67_050, 75_000, 2)
+        .comes(70_000, 5)
+        .wake(75_010, 2, 1)
+        .run(75_020, 1, LOCK, 75_010)
+        .on(75_050, 1, TO_CLIENT, 5, 0);
+    assert_eq!(script.asleep()[5..], [4980]);
+}
+
+#[test]
+fn who_finds_nothing_to_do_in_between_has_slept_before_too() {
+    let mut script = received_by_the_first();
+    script
+        .waits_at(75_070, HALVES[0])
+        .run(76_990, 3, NETWORK, 76_990)
+        .wake(76_999, 3, 1)
+        .run_with(77_000, 1, LOCK, 1930)
+        .waits_at(77_020, HALVES[1]) // it finds nothing
+        .runs_out(75_040, 80_060)
+        .on(80_100, 1, TO_CLIENT, 6, 0);
+    assert_eq!(script.asleep()[6..], [4990]);
+}
