@@ -189,10 +189,11 @@ def test_a_storm_that_keeps_a_woken_server_from_its_cpu_is_interrupts_too(record
         # On some machines, storms strike few requests.
         recorded = offered(record, server, seconds=20)
     ledger.check_books(recorded)
+    # In calm, a request takes some 50 µs. Storms leave the server some of their 2 ms.
     ((struck, interrupts_ns, waits_ns),) = ledger.query(
         recorded,
         f"SELECT count(*), sum({sum_of(INTERRUPTED)}), sum({sum_of(WAIT_FOR_CPU)}) FROM spans "
-        "WHERE wall_ns BETWEEN 1e6 AND 3e6",
+        "WHERE wall_ns BETWEEN 3e5 AND 3e6",
     )
     assert struck > 20
     # The server sleeps between requests, so a storm meets most of them before they have the CPU.
