@@ -7,7 +7,7 @@ use tailscope_signals::abi;
 use tailscope_signals::slice::{Share, Shares};
 
 /// So soon after its timer a wait ends. Else who ended it has done something first.
-const SOON_NS: u64 = 500_000;
+const AT_TIMER_NS: u64 = 500_000;
 
 /// A time of a thread, with what its meter grew by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Segment {
 
     /// Whether this wait ended soon after a timer had run out.
     pub(super) fn ends_at(&self, timer: u64) -> bool {
-        self.from < timer && timer <= self.to && self.to - timer <= SOON_NS
+        self.from < timer && timer <= self.to && self.to - timer <= AT_TIMER_NS
     }
 
     /// Whether nearly all of it is a wait for a lock.

@@ -30,7 +30,9 @@ async fn fast() -> &'static str {
     let kept = IDLE.lock().expect("not poisoned").pop();
     let mut backend = match kept {
         Some(backend) => backend,
-        None => TcpStream::connect(("127.0.0.1", port(2))).await.expect("a backend"),
+        None => TcpStream::connect(("127.0.0.1", port(2)))
+            .await
+            .expect("a backend"),
     };
     let request = b"GET /fast HTTP/1.1\r\nHost: here\r\n\r\n";
     backend.write_all(request).await.expect("sent");
@@ -45,6 +47,8 @@ async fn main() {
     let routes = Router::new();
     let routes = routes.route("/timer", get(timer));
     let routes = routes.route("/cpu", get(cpu)).route("/fast", get(fast));
-    let listener = TcpListener::bind(("127.0.0.1", port(1))).await.expect("bound");
+    let listener = TcpListener::bind(("127.0.0.1", port(1)))
+        .await
+        .expect("bound");
     axum::serve(listener, routes).await.expect("served");
 }

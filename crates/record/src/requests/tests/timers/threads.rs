@@ -25,9 +25,21 @@ impl Script {
 
     /// A timer lets the first go on.
     fn runs_out(&mut self, since: u64, at: u64) -> &mut Self {
-        self.timer(since, at, 2)
-            .wake(at + 10, 2, 1)
-            .run(at + 20, 1, LOCK, at + 10)
+        self.timer(since, at, 2).lets_go_on(at)
+    }
+
+    /// Then the second lets the first go on.
+    fn lets_go_on(&mut self, at: u64) -> &mut Self {
+        self.wake(at + 10, 2, 1).run(at + 20, 1, LOCK, at + 10)
+    }
+
+    /// The second waits in steps of 100, the last of which ends at that time.
+    fn in_steps(&mut self, steps: u64, at: u64) -> &mut Self {
+        for step in (0..steps).rev() {
+            let to = at - step * 100;
+            self.lock_timer(to - 90, to, 2);
+        }
+        self
     }
 
     /// Some requests, before the time 66000: with them it is known where the first has nothing to do.
@@ -99,8 +111,7 @@ fn who_waits_for_what_a_timers_thread_does_waits_for_a_lock() {
     script
         .waits_at(75_070, HALVES[0])
         .timer(75_040, 76_000, 2)
-        .wake(80_070, 2, 1)
-        .run(80_080, 1, LOCK, 80_070)
+        .lets_go_on(80_060)
         .on(80_100, 1, TO_CLIENT, 6, 0);
     assert_eq!(script.asleep()[6..], [0]);
 }
@@ -137,14 +148,9 @@ fn a_wait_that_ended_too_early_goes_on_in_small_steps() {
         .comes(70_000, 5)
         .wake(70_020, 3, 2)
         .run(70_025, 2, LOCK, 70_020)
-        .lock_timer(70_030, 74_400, 2);
-    for step in 0..6 {
-        let from = 74_410 + step * 100;
-        script.lock_timer(from, from + 90, 2);
-    }
-    script
-        .wake(75_010, 2, 1)
-        .run(75_020, 1, LOCK, 75_010)
+        .lock_timer(70_030, 74_400, 2)
+        .in_steps(6, 75_000)
+        .lets_go_on(75_000)
         .on(75_050, 1, TO_CLIENT, 5, 0);
     assert_eq!(script.asleep()[5..], [4980]);
 }
@@ -152,14 +158,11 @@ fn a_wait_that_ended_too_early_goes_on_in_small_steps() {
 #[test]
 fn who_looks_for_work_now_and_then_waits_for_no_timer() {
     let mut script = Script::haskell();
-    script.waits_at(66_000, HALVES[1]).comes(70_000, 5);
-    for step in 0..49 {
-        let from = 70_030 + step * 100;
-        script.lock_timer(from, from + 90, 2);
-    }
     script
-        .wake(75_010, 2, 1)
-        .run(75_020, 1, LOCK, 75_010)
+        .waits_at(66_000, HALVES[1])
+        .comes(70_000, 5)
+        .in_steps(49, 75_000)
+        .lets_go_on(75_000)
         .on(75_050, 1, TO_CLIENT, 5, 0);
     assert_eq!(script.asleep()[5..], [0]);
 }
@@ -174,13 +177,11 @@ fn a_timers_thread_that_has_woken_another_for_nothing_waits_for_timers_again() {
         .wake(66_010, 3, 2)
         .run(66_020, 2, LOCK, 66_010)
         .lock_timer(66_030, 67_000, 2)
-        .wake(67_010, 2, 1)
-        .run(67_020, 1, LOCK, 67_010)
+        .lets_go_on(67_000)
         .waits_at(67_030, HALVES[0]) // it finds nothing
         .lock_timer(67_050, 75_000, 2)
         .comes(70_000, 5)
-        .wake(75_010, 2, 1)
-        .run(75_020, 1, LOCK, 75_010)
+        .lets_go_on(75_000)
         .on(75_050, 1, TO_CLIENT, 5, 0);
     assert_eq!(script.asleep()[5..], [4980]);
 }
