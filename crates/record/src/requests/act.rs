@@ -65,6 +65,10 @@ impl Requests {
                 self.learn_when_it_works(thread);
                 self.deliver(thread, owner, at);
                 self.take_dispatched(thread, work, ready);
+                let own = owner.filter(|own| self.works.is_nobodys(*own));
+                if let Some(own) = own.and_then(|own| self.works.get_mut(own)) {
+                    own.turned_to = Some(work);
+                }
             }
         }
         let mut had_cpu_from = ready;

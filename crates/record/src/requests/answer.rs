@@ -88,6 +88,7 @@ impl Requests {
         match owner {
             Some(owner) if owner == work => {}
             Some(owner) if self.works.is_nobodys(owner) => {
+                self.works.take_result(owner, work);
                 if self.goes_on_with(thread, owner, work) {
                     // Woken for another request, the thread has gone on with its own.
                 } else {

@@ -8,6 +8,7 @@ use super::{Finished, Requests};
 mod bounds;
 mod handed;
 mod losses;
+mod pools;
 mod queues;
 mod streams;
 mod timers;

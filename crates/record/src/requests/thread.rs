@@ -28,6 +28,9 @@ const LOOKS_EVERY_NS: u64 = 5_000_000;
 /// The most waits, and times in between, of which a thread has yet to show for what they were.
 const MOST_HELD: usize = 64;
 
+/// So many times a thread waits for something to do at a new futex before that counts as its way.
+const CHANGES_ITS_PLACE: u8 = 3;
+
 /// How many requests show whether a thread answers what it receives, and how many are counted.
 const LEAST_COUNTED: u16 = 8;
 const MOST_COUNTED: u16 = 256;
@@ -93,6 +96,8 @@ pub(super) struct Thread {
     pub(super) idle_at: u64,
     /// How sure that is.
     idle_votes: u8,
+    /// How many times it was another one.
+    idle_moves: u8,
     /// Another thread handed it its work, and nothing has shown yet that it goes on with it.
     pub(super) unproven: bool,
     /// A timer ended its latest wait for something to do, at that moment, and nothing has come in since.
@@ -151,6 +156,12 @@ impl Thread {
         self.idle_at != 0 && self.idle_at / TWO_FUTEXES_BYTES == futex / TWO_FUTEXES_BYTES
     }
 
+    /// Whether it serves nobody and waits for something to do at ever new futexes, as with a new event for
+    /// each piece of work.
+    pub(super) fn changes_its_place(&self) -> bool {
+        self.idle_votes == 0 && self.idle_moves >= CHANGES_ITS_PLACE && self.serves_nobody()
+    }
+
     /// It has waited there without work.
     pub(super) fn vote_idle_at(&mut self, futex: u64) {
         if futex == 0 {
@@ -160,6 +171,7 @@ impl Thread {
             self.idle_votes = (self.idle_votes + 1).min(8);
         } else if self.idle_votes == 0 {
             self.idle_at = futex;
+            self.idle_moves = self.idle_moves.saturating_add(1);
         } else {
             self.idle_votes -= 1;
         }

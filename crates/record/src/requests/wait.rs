@@ -33,7 +33,8 @@ impl Requests {
             }
             self.deliver(thread, Some(owner), slice.at);
             let for_lock = u32::from(cause) == abi::TS_LOCK && thread.idle_at != 0;
-            let is_left = thread.handed && (!for_lock || thread.is_idle_at(futex));
+            let may_be_idle = thread.is_idle_at(futex) || thread.changes_its_place();
+            let is_left = thread.handed && (!for_lock || may_be_idle);
             if let Some(of) = self.works.get_mut(owner) {
                 of.is_left |= is_left;
             }
@@ -94,6 +95,19 @@ impl Requests {
         let by_itself = own.is_some_and(|of| of.request.is_none() && of.hint.is_none());
         let is_idle = thread.idle_at == 0 || thread.is_idle_at(futex);
         by_itself && is_idle && thread.serves_nobody()
+    }
+
+    /// Whether a thread that is woken may have waited for something to do.
+    fn may_be_idle(&self, thread: &Thread, wait: &Wait, cause: u8) -> bool {
+        match u32::from(cause) {
+            abi::TS_NETWORK => true,
+            abi::TS_LOCK if thread.idle_at != 0 => {
+                let asks = |owner| self.works.get(owner).is_some_and(|of| of.proven);
+                let has_asked = thread.owner.is_some_and(asks);
+                thread.is_idle_at(wait.futex) || (thread.changes_its_place() && !has_asked)
+            }
+            _ => !self.works_on(thread),
+        }
     }
 
     /// Whether a short wait for a lock lies between two parts of the same work. The thread may have woken
@@ -247,12 +261,7 @@ impl Requests {
             }
             return;
         }
-        let idle = match u32::from(cause) {
-            abi::TS_LOCK if woken.idle_at != 0 => woken.is_idle_at(wait.futex),
-            abi::TS_NETWORK => true,
-            _ => !self.works_on(woken),
-        };
-        if !idle {
+        if !self.may_be_idle(woken, wait, cause) {
             return;
         }
         let Some((work, _)) = self.choose(thread, slice.at) else {

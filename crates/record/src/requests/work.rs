@@ -110,6 +110,8 @@ pub(super) struct Work {
     pub(super) by: Option<u32>,
     /// That had asked another server when it was handed over.
     pub(super) is_result: bool,
+    /// Of nobody's: its thread then received that. Whom it had woken before may have gone on with that.
+    pub(super) turned_to: Option<WorkId>,
     /// It has asked another server, so its thread does work for somebody.
     pub(super) proven: bool,
     /// Its calls without an answer: the socket, 0 if another request may have made it, and when it was sent.
@@ -329,6 +331,40 @@ impl Works {
             of = self.root(hint)?;
         }
         Some(of)
+    }
+
+    /// What is known of `part`, and of what let it go on, over any number of threads.
+    fn back_from(&self, part: WorkId) -> impl Iterator<Item = (WorkId, &Work)> {
+        let of = |id: WorkId| Some((self.root(id)?, self.get(id)?));
+        std::iter::successors(of(part), move |(_, work)| work.hint.and_then(of))
+    }
+
+    /// For which request a part may have begun: one that a thread on the way to it received right after it
+    /// had woken others, unless that thread had another in hand.
+    fn may_be_for(&self, part: WorkId) -> Option<WorkId> {
+        let (first, of) = self.back_from(part).last()?;
+        if of.request.is_some() {
+            return Some(first);
+        }
+        let mut turned_to = self.back_from(part).filter_map(|(_, of)| of.turned_to);
+        self.root(turned_to.next()?)
+    }
+
+    /// An answer of another server let `part` go on, which the thread received right after it had woken
+    /// others. If `whole` may have asked for it, and nobody else, it has.
+    pub(super) fn take_result(&mut self, part: WorkId, whole: WorkId) {
+        if let Some(result) = self.result_behind(part, whole) {
+            self.merge(result, whole);
+            if let Some(whole) = self.get_mut(whole) {
+                whole.proven = true;
+            }
+        }
+    }
+
+    fn result_behind(&self, part: WorkId, whole: WorkId) -> Option<WorkId> {
+        let mut received = self.back_from(part).filter_map(|(_, of)| of.turned_to);
+        let result = received.find(|of| self.get(*of).is_some_and(|of| of.proven))?;
+        (self.may_be_for(result) == Some(whole)).then_some(result)
     }
 
     /// Whether a part began with a wake-up for that work, over any number of threads.
