@@ -136,6 +136,8 @@ pub struct Peer {
     pub unix: Option<(u64, u64)>,
     /// Whether it is a stream of TCP.
     pub tcp: bool,
+    /// Whether it is a socket of UDP, which may have many peers.
+    pub udp: bool,
 }
 
 /// One entry.
@@ -177,6 +179,7 @@ pub struct Slice {
 }
 
 const IPPROTO_TCP: u32 = 6;
+const IPPROTO_UDP: u32 = 17;
 const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
@@ -243,11 +246,13 @@ fn peer_of(bytes: &[u8]) -> Peer {
     let local = ip_at(bytes, offset_of!(sl_socket, local_address), family);
     let own = u64_at(bytes, offset_of!(sl_socket, own));
     let peer = u64_at(bytes, offset_of!(sl_socket, peer));
+    let protocol = ip.map(|_| u32_at(bytes, offset_of!(sl_socket, protocol)));
     Peer {
         address: ip.filter(is_known).map(|ip| SocketAddr::new(ip, port)),
         local: local.map(|ip| SocketAddr::new(ip, local_port)),
         unix: (family == AF_UNIX).then_some((own, peer)),
-        tcp: ip.is_some() && u32_at(bytes, offset_of!(sl_socket, protocol)) == IPPROTO_TCP,
+        tcp: protocol == Some(IPPROTO_TCP),
+        udp: protocol == Some(IPPROTO_UDP),
     }
 }
 

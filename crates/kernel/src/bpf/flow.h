@@ -6,6 +6,7 @@
 #ifndef TAILSCOPE_FLOW_H
 #define TAILSCOPE_FLOW_H
 
+#include "datagrams.h"
 #include "frames.h"
 #include "slices.h"
 
@@ -29,6 +30,7 @@ struct flow {
 		__u64 established; /* end of the handshake, until the first receive */
 	};
 	__u8 unaccepted; /* data was ready before the connection was accepted */
+	__u8 is_udp;	 /* a server's: each datagram is a request */
 	struct frames received;
 	struct frames sends;
 };
@@ -71,6 +73,19 @@ static __always_inline struct sock *unix_peer(struct sock *sk)
 	return local ? BPF_CORE_READ((struct unix_sock___peer *)local, peer) : NULL;
 }
 
+/*
+ * Which end of a UDP socket this is. On one whose port the program chose requests come in, unless its first
+ * use is a send: a DNS resolver chooses the ports from which it asks. Of a socket that is older than the
+ * recording, the kernel shows whether something has come in: it keeps the rest of a page for what comes
+ * next (net/ipv4/udp.c, udp_rmem_release).
+ */
+static __always_inline int udp_role(struct sock *sk)
+{
+	bool is_bound = BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK;
+
+	return is_bound && sk->sk_forward_alloc ? SL_SERVER : SL_CLIENT;
+}
+
 /* Which end of a connection this socket of the current process is. */
 static __noinline int role_of(struct sock *sk)
 {
@@ -92,8 +107,7 @@ static __noinline int role_of(struct sock *sk)
 			return tcp_connected(sk, tcp) ? SL_CLIENT : SL_SERVER;
 		if (sk->sk_protocol != IPPROTO_UDP)
 			return SL_SERVER;
-		return BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK ? SL_SERVER
-										     : SL_CLIENT;
+		return udp_role(sk);
 	case AF_VSOCK:
 		return SL_SERVER;
 	default: /* netlink and the like: the kernel's own */
@@ -131,6 +145,7 @@ static __noinline int introduce(struct sock *sk, struct flow *f, struct slice_th
 		return 0;
 	if (!f->decided) {
 		f->role = role_of(sk);
+		f->is_udp = f->role == SL_SERVER && sk->sk_protocol == IPPROTO_UDP;
 		f->decided = 1;
 	}
 	f->cookie = bpf_get_socket_cookie(sk);

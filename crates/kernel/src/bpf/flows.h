@@ -136,7 +136,7 @@ static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
 			f->encrypted = 1;
 		/* MySQL reads its header first, which does not say what is asked. */
 		if (length > SL_PROTOCOL_BYTES)
-			f->fresh = 0;
+			f->fresh = f->is_udp;
 	}
 	write_of(f, e, s, m, e->extra ? &text : NULL);
 	if (!asked || f->encrypted)
@@ -171,7 +171,7 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	if (unlikely(f->held))
 		tell_passed_on(sk, f, s, m);
 	e.at = bpf_ktime_get_ns();
-	e.since = f->ready;
+	e.since = unlikely(f->is_udp) ? take_datagram(sk) : f->ready;
 	e.socket = f->cookie;
 	e.length = length;
 	e.detail = f->role;
@@ -278,7 +278,9 @@ static __always_inline int slice_ready(struct sock *sk)
 	this_slice_cpu()->data = this_cpu()->data = this_cpu()->depth + 1;
 	if (unlikely(!f) && unix_count && sk->__sk_common.skc_family == AF_UNIX)
 		first_unix_data(sk);
-	if (f && shows_when(f))
+	if (f && unlikely(f->is_udp))
+		note_datagram(sk);
+	else if (f && shows_when(f))
 		note_arrival(f, sk);
 	if (!f || f->ready)
 		return 0;

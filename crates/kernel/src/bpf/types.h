@@ -113,11 +113,17 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 } CORE;
 
+struct sk_buff_head {
+	__u32 qlen;
+} CORE;
+
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_protocol;
 	__u8 sk_userlocks : 4;
 	__u32 sk_max_ack_backlog;
+	int sk_forward_alloc;
+	struct sk_buff_head sk_receive_queue;
 	struct {
 		int owned; /* by a task, in a system call */
 	} CORE sk_lock;

@@ -162,6 +162,7 @@ impl Requests {
         }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
         let is_stream = socket.stream != 0;
+        let is_datagram = peer.udp;
         let connection = link::connection(&peer, socket.stream);
         let ready = match slice.since {
             0 => slice.at,
@@ -181,7 +182,9 @@ impl Requests {
                 work
             }
             None => {
-                self.end_of(slice.socket, slice.at);
+                if !is_datagram {
+                    self.end_of(slice.socket, slice.at);
+                }
                 let naming = self.naming;
                 let socket = self.sockets.entry(slice.socket).or_default();
                 let name = naming.name(&slice.text, &mut socket.statements);
@@ -201,7 +204,9 @@ impl Requests {
                 thread.count_received();
                 let before = thread.received_last.replace(work);
                 thread.serves_several |= before.is_some_and(|of| self.works.is_live(of));
-                if let Some(socket) = self.sockets.get_mut(&slice.socket) {
+                if is_datagram {
+                    self.open_datagram(slice.socket, work);
+                } else if let Some(socket) = self.sockets.get_mut(&slice.socket) {
                     socket.open = Some(work);
                 }
                 work

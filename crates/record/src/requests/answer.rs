@@ -23,7 +23,11 @@ impl Requests {
         }
         socket.answered = socket.lost;
         let asked = socket.asked && !socket.lost;
-        let open = socket.open.and_then(|work| self.works.root(work));
+        let is_datagram = socket.peer.udp;
+        let open = match is_datagram {
+            true => self.answered_datagram(thread, slice.socket),
+            false => socket.open.and_then(|work| self.works.root(work)),
+        };
         let Some(work) = open else {
             let owner = thread.owner;
             // What comes before the first request is a greeting.
@@ -42,6 +46,9 @@ impl Requests {
             request.ended = slice.at;
             request.held = (slice.since != 0).then_some(Held::Still);
             (request.tid, request.cpu) = (slice.tid, slice.cpu);
+        }
+        if is_datagram {
+            self.close_datagram(slice.socket, work);
         }
         thread.owner = None;
         thread.after = Some(work);

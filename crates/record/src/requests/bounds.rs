@@ -57,6 +57,12 @@ impl Requests {
         let ended = std::mem::replace(&mut self.ended[1], latest);
         let mut complete = Vec::new();
         for socket in self.sockets.values_mut().filter(|s| s.stream == 0) {
+            socket.datagrams.retain(|work| {
+                let of = self.works.get(*work).and_then(|of| of.request.as_ref());
+                let goes = of.is_none_or(|of| ended.contains(&of.pid));
+                complete.extend(goes.then_some(*work));
+                !goes
+            });
             let Some(work) = socket.open else { continue };
             let request = self.works.get(work).and_then(|work| work.request.as_ref());
             let is_over = request.is_none_or(|request| match (request.ended, request.held) {
@@ -168,6 +174,9 @@ impl Requests {
     /// a stream's, which says when it is.
     fn give_up(&mut self, socket: &Socket) {
         self.missed.forgotten += socket.calls.len() as u64;
+        for work in &socket.datagrams {
+            self.missed.forgotten += u64::from(self.works.end(*work).is_some());
+        }
         let Some(work) = socket.open else { return };
         let request = self.works.get(work).and_then(|work| work.request.as_ref());
         if socket.stream == 0 && request.is_some_and(|request| request.ended != 0) {

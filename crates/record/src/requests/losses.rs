@@ -32,8 +32,8 @@ impl Requests {
             asked.extend(stream.calls);
         }
         if let Some(socket) = self.sockets.get_mut(&slice.socket) {
-            let open = socket.open.take();
-            lost += u64::from(open.and_then(|work| self.works.end(work)).is_some());
+            let open = socket.take_open().into_iter();
+            lost += open.filter_map(|work| self.works.end(work)).count() as u64;
             asked.extend(socket.calls.drain(..));
             socket.answers = None;
             socket.lost = socket.frames.is_none();

@@ -17,6 +17,7 @@ mod act;
 mod answer;
 mod ask;
 mod bounds;
+mod datagrams;
 mod gaps;
 mod hpack;
 mod http2;
@@ -164,7 +165,7 @@ impl Requests {
         let open: Vec<_> = self
             .sockets
             .values_mut()
-            .filter_map(|s| s.open.take())
+            .flat_map(Socket::take_open)
             .collect();
         for work in open {
             self.complete(work, true);
@@ -342,7 +343,7 @@ impl Requests {
             return;
         };
         socket.touched = at;
-        if let Some(work) = socket.open.take() {
+        for work in socket.take_open() {
             self.complete(work, false);
         }
     }

@@ -38,6 +38,8 @@ pub(super) struct Socket {
     pub(super) touched: u64,
     /// The request that is open here.
     pub(super) open: Option<WorkId>,
+    /// Those that are open on a socket of UDP, oldest first: each datagram is one.
+    pub(super) datagrams: VecDeque<WorkId>,
     /// A request has come in here.
     pub(super) asked: bool,
     /// It is of HTTP/2, and its streams are sockets of their own.
@@ -75,6 +77,19 @@ impl Socket {
     /// Whether something goes on here: a request, or a call of another server.
     pub(super) fn is_under_way(&self) -> bool {
         let follows = self.frames.as_ref().is_some_and(|f| f.is_under_way());
-        follows || self.open.is_some() || !self.calls.is_empty()
+        follows || !self.all_open().is_empty() || !self.calls.is_empty()
+    }
+
+    /// Every request that is open here.
+    fn all_open(&self) -> Vec<WorkId> {
+        self.open.iter().chain(&self.datagrams).copied().collect()
+    }
+
+    /// Takes these out.
+    pub(super) fn take_open(&mut self) -> Vec<WorkId> {
+        let all = self.all_open();
+        self.open = None;
+        self.datagrams.clear();
+        all
     }
 }

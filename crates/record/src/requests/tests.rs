@@ -6,6 +6,7 @@ use tailscope_signals::slice::{Act, Role, Share, Shares, Slice};
 use super::{Finished, Requests};
 
 mod bounds;
+mod datagrams;
 mod handed;
 mod losses;
 mod pools;
