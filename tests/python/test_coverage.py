@@ -89,7 +89,7 @@ def test_json_has_the_counts_and_the_shares(make: Make, explain: Command) -> Non
         ),
         (
             {"multiplexed": 600, "pipelined": 400},
-            "50 % of the requests are not in this recording: 30 % over HTTP/2",
+            "50 % of the requests are not in this recording: 30 % over HTTP/2 or QUIC",
         ),
     ],
 )
@@ -202,9 +202,9 @@ def test_a_ledger_without_a_row_says_which_requests_came(tmp_path: Path, explain
         return explain(tmp_path)[2]
 
     assert "is empty: no span ended" in said(multiplexed=0, continued=0)
-    assert "has no row: 1,200 requests came, and they came over HTTP/2" in said(multiplexed=1_200)
+    assert "has no row: 1,200 requests came, and they came over HTTP/2 or QUIC" in said(multiplexed=1_200)
     assert (
-        "has no row: 9 requests came: 7 over HTTP/2, where they could not be separated; "
+        "has no row: 9 requests came: 7 over HTTP/2 or QUIC, where they could not be separated; "
         "2 without an answer before their client gave up or their connection ended"
     ) in said(multiplexed=7, unanswered=2)
 

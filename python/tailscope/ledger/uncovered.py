@@ -12,8 +12,8 @@ NO_ROW = {
         "pipelined, and counted as one with another",
     ),
     "multiplexed": (
-        "they came over HTTP/2, and could not be separated",
-        "over HTTP/2, where they could not be separated",
+        "they came over HTTP/2 or QUIC, and could not be separated",
+        "over HTTP/2 or QUIC, where they could not be separated",
     ),
     "unanswered": (
         "their client gave up, or their connection ended, before an answer",

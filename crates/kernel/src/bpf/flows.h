@@ -128,7 +128,7 @@ static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
 	if (asked) {
 		if (fresh && config.names)
 			e->extra = first_bytes(&text, length);
-		else if (fresh && (f->begun < PROTOCOL_LOOKS || config.traces)) {
+		else if (fresh && (f->begun < PROTOCOL_LOOKS || f->is_udp || config.traces)) {
 			e->extra = protocol_bytes(&text, length);
 			f->begun += f->begun < PROTOCOL_LOOKS;
 		}

@@ -21,7 +21,7 @@ pub(super) fn not_rows<const N: usize>(uncovered: [&Counts; N]) -> Vec<(&'static
     let of = |name: &str| uncovered.iter().filter_map(|counts| counts.get(name)).sum();
     let reasons = [
         ("pipelined", of("pipelined")),
-        ("over HTTP/2", of("multiplexed")),
+        ("over HTTP/2 or QUIC", of("multiplexed")),
         ("without an answer", of("unanswered")),
     ];
     reasons

@@ -135,7 +135,19 @@ impl Requests {
         }
     }
 
+    /// What came in begins no request that can be followed.
+    fn pass_over(&mut self, thread: &mut Thread, at: u64) {
+        let owner = thread.owner.take();
+        self.deliver(thread, owner, at);
+        thread.after = None;
+        thread.timer = None;
+    }
+
     fn receive_request(&mut self, thread: &mut Thread, slice: &Slice) {
+        if self.is_over_quic(slice) {
+            self.pass_over(thread, slice.at);
+            return;
+        }
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
         socket.asked = true;
@@ -154,10 +166,7 @@ impl Requests {
             socket.lost = false;
         }
         if socket.lost {
-            let owner = thread.owner.take();
-            self.deliver(thread, owner, slice.at);
-            thread.after = None;
-            thread.timer = None;
+            self.pass_over(thread, slice.at);
             return;
         }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);

@@ -22,7 +22,7 @@ impl Requests {
             return;
         }
         socket.answered = socket.lost;
-        let asked = socket.asked && !socket.lost;
+        let asked = socket.asked && !socket.lost && !socket.quic;
         let is_datagram = socket.peer.udp;
         let open = match is_datagram {
             true => self.answered_datagram(thread, slice.socket),

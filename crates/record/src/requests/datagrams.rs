@@ -1,6 +1,8 @@
 //! Requests on sockets of UDP: one socket has all clients, each datagram is a request, and the first send
 //! for it is its answer.
 
+use tailscope_signals::slice::Slice;
+
 use super::Requests;
 use super::thread::Thread;
 use super::work::WorkId;
@@ -8,7 +10,39 @@ use super::work::WorkId;
 /// The most requests that are open on such a socket. Many protocols have messages without an answer.
 const MOST_OPEN: usize = 1024;
 
+/// The first datagram of a connection of QUIC has at least so many bytes (RFC 9000, section 14.1),
+const LEAST_FIRST: u32 = 1200;
+/// and begins with a long header (section 17.2) and the first bytes of a version: 1, or 2 (RFC 9369).
+const LONG_HEADER: u8 = 0xc0;
+const VERSIONS: [[u8; 3]; 2] = [[0, 0, 0], [0x6b, 0x33, 0x43]];
+
+fn begins_quic(slice: &Slice) -> bool {
+    let [first, a, b, c, ..] = slice.text[..] else {
+        return false;
+    };
+    let is_long = first & LONG_HEADER == LONG_HEADER && VERSIONS.contains(&[a, b, c]);
+    is_long && slice.length >= LEAST_FIRST
+}
+
 impl Requests {
+    /// What comes in on a socket of QUIC is encrypted and says nothing of requests. Returns whether this is
+    /// such a socket.
+    pub(super) fn is_over_quic(&mut self, slice: &Slice) -> bool {
+        let Some(socket) = self.sockets.get_mut(&slice.socket).filter(|of| of.peer.udp) else {
+            return false;
+        };
+        socket.touched = slice.at;
+        socket.quic |= begins_quic(slice);
+        if !socket.quic {
+            return false;
+        }
+        self.missed.multiplexed += 1;
+        for work in socket.take_open() {
+            self.missed.multiplexed += u64::from(self.works.end(work).is_some());
+        }
+        true
+    }
+
     /// A datagram has come in.
     pub(super) fn open_datagram(&mut self, socket: u64, work: WorkId) {
         let datagrams = &mut self.sockets.entry(socket).or_default().datagrams;

@@ -40,6 +40,8 @@ pub(super) struct Socket {
     pub(super) open: Option<WorkId>,
     /// Those that are open on a socket of UDP, oldest first: each datagram is one.
     pub(super) datagrams: VecDeque<WorkId>,
+    /// What comes in here is QUIC.
+    pub(super) quic: bool,
     /// A request has come in here.
     pub(super) asked: bool,
     /// It is of HTTP/2, and its streams are sockets of their own.

@@ -184,6 +184,42 @@ fn a_thread_of_which_nothing_is_known_answers_the_oldest_and_says_that_it_is_a_g
 }
 
 #[test]
+fn quic_is_counted_and_no_request() {
+    let first = |script: &mut Script, at, length, text: [u8; 5]| {
+        script.entry(at, 1, RECEIVES, |slice| {
+            (slice.socket, slice.length, slice.text) = (5, length, text.to_vec());
+        });
+    };
+    let rows = |length, text| {
+        let mut script = Script::of_udp();
+        script
+            .run(100, 1, NETWORK, 100)
+            .on(105, 1, RECEIVES, 5, 100);
+        first(&mut script, 110, length, text);
+        script
+            .on(120, 1, ANSWERS, 5, 0)
+            .on(130, 1, RECEIVES, 5, 130)
+            .on(140, 1, ANSWERS, 5, 0);
+        let rows = script.finish().len();
+        (
+            rows,
+            script.requests.missed.multiplexed,
+            script.requests.missed.continued,
+        )
+    };
+    assert_eq!(rows(1200, [0xc3, 0, 0, 0, 1]), (0, 3, 0));
+    assert_eq!(rows(1252, [0xd0, 0x6b, 0x33, 0x43, 0xcf]), (0, 3, 0));
+    // Too short, another version, and a short header.
+    for (length, text) in [
+        (1199, [0xc3, 0, 0, 0, 1]),
+        (1200, [0xc3, 1, 0, 0, 1]),
+        (1200, [0x43, 0, 0, 0, 1]),
+    ] {
+        assert_eq!(rows(length, text), (2, 0, 0), "{length} {text:?}");
+    }
+}
+
+#[test]
 fn messages_without_an_answer_are_counted_and_do_not_pile_up() {
     let mut script = Script::of_udp();
     script.run(100, 1, NETWORK, 100);
