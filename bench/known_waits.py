@@ -4,7 +4,7 @@ Each request of a server waits for a timer (5 ms), asks a backend (2 ms), or com
 figure is how much of that time `tailscope record --span request` has in the right cause, on average
 over all requests, and how much in a wrong one. The rest is `unknown`: not explained, and not wrong.
 
-    .venv/bin/python bench/known_waits.py                    all servers, about six minutes
+    .venv/bin/python bench/known_waits.py                    all servers, about seven minutes
     .venv/bin/python bench/known_waits.py --only tcl,warp    some, nothing written
     .venv/bin/python bench/known_waits.py --list             which there are
 
@@ -23,7 +23,10 @@ sys.path.insert(0, str(ROOT / "lab"))
 
 from proof.machine import TAILSCOPE, ProofError
 from thirdparty.built import Lacking
-from thirdparty.known import DOES, KNOWN, Shares, shares
+from thirdparty.known import KNOWN, Shares, shares
+from thirdparty.proxies import PROXIES
+
+SERVERS = KNOWN | PROXIES
 
 FOUND, ELSEWHERE = 0.90, 0.05
 HEAD = ("server", "request", "requests", "right", "unknown", "wrong")
@@ -47,10 +50,10 @@ def main() -> None:
     )
     args = parser.parse_args()
     if args.list:
-        print("\n".join(f"{name:14} {case.title}" for name, case in KNOWN.items()))
+        print("\n".join(f"{name:14} {case.title}" for name, case in SERVERS.items()))
         return
-    chosen = args.only.split(",") if args.only else list(KNOWN)
-    if unknown := set(chosen) - set(KNOWN):
+    chosen = args.only.split(",") if args.only else list(SERVERS)
+    if unknown := set(chosen) - set(SERVERS):
         sys.exit(f"there is no server {', '.join(sorted(unknown))}; --list shows which there are")
     if args.ledgers:
         args.ledgers.mkdir(parents=True, exist_ok=True)
@@ -58,8 +61,8 @@ def main() -> None:
     absent: list[str] = []
     for name in chosen:
         try:
-            with KNOWN[name]() as case:
-                for path in DOES:
+            with SERVERS[name]() as case:
+                for path in case.paths:
                     of = shares(case, path, args.seconds, args.tailscope, args.ledgers)
                     found.append(of)
                     print(" | ".join(line(of)), flush=True)

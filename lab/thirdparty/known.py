@@ -37,6 +37,8 @@ NO_CAUSES = ("start_ns", "wall_ns", "asked_ns", "asked_start_ns")
 class Known(Behind):
     """A server with a backend. One kind of request is offered at a time."""
 
+    #: What it can do.
+    paths: ClassVar[tuple[str, ...]] = tuple(DOES)
     connections: ClassVar = 8
     RATE: ClassVar = 100.0
 

@@ -202,7 +202,9 @@ def test_a_ledger_without_a_row_says_which_requests_came(tmp_path: Path, explain
         return explain(tmp_path)[2]
 
     assert "is empty: no span ended" in said(multiplexed=0, continued=0)
-    assert "has no row: 1,200 requests came, and they came over HTTP/2 or QUIC" in said(multiplexed=1_200)
+    assert "has no row: 1,200 requests came, and they came over HTTP/2 or QUIC" in said(
+        multiplexed=1_200
+    )
     assert (
         "has no row: 9 requests came: 7 over HTTP/2 or QUIC, where they could not be separated; "
         "2 without an answer before their client gave up or their connection ended"
