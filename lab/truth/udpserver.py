@@ -6,6 +6,7 @@ that it chooses itself as resolvers of DNS do. Until the answer comes it takes o
 
 from __future__ import annotations
 
+import random
 import selectors
 import socket
 import sys
@@ -13,6 +14,18 @@ import time
 
 WORK_S = 0.001
 HERE = "127.0.0.1"
+
+
+def with_a_port() -> socket.socket:
+    """A socket at a port that the kernel did not choose."""
+    while True:
+        one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            one.bind((HERE, random.randrange(10_000, 30_000)))
+        except OSError:
+            one.close()  # somebody has it
+        else:
+            return one
 
 
 class Server:
@@ -34,12 +47,7 @@ class Server:
                 pass
             self.clients.sendto(asked, client)
             return
-        call = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        call.bind((HERE, 0))
-        bound = call.getsockname()[1]
-        call.close()
-        call = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        call.bind((HERE, bound))
+        call = with_a_port()
         call.sendto(asked, self.upstream)
 
         def pass_on() -> None:

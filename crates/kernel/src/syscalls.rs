@@ -93,8 +93,7 @@ const FILE: &[i64] = &[
 /// Those that receive or send, by what their second argument is.
 const BUFFER: &[i64] = &[c::SYS_read, c::SYS_recvfrom, c::SYS_write, c::SYS_sendto];
 const VECTOR: &[i64] = &[c::SYS_readv, c::SYS_writev];
-/// Of many messages at once, the first.
-const MESSAGE: &[i64] = &[c::SYS_recvmsg, c::SYS_recvmmsg, c::SYS_sendmsg];
+const MESSAGE: &[i64] = &[c::SYS_recvmsg, c::SYS_sendmsg];
 
 /// Those in which a thread may wake another by a message, a signal or the end of a connection.
 const WAKES: &[i64] = &[

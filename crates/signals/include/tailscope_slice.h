@@ -58,6 +58,10 @@ enum sl_frame {
 #define SL_AFTER_LOSS 0x80
 /* In `detail` of SL_RECEIVE: its data was ready before the connection was accepted. */
 #define SL_UNACCEPTED 0x40
+/* In `detail` of SL_RECEIVE and SL_SEND: on a socket of UDP on which requests come in. */
+#define SL_DATAGRAM 0x20
+/* Likewise of SL_RECEIVE: what comes in there is QUIC. */
+#define SL_QUIC 0x10
 /* SL_STREAM_SEND, in place of enum ts_held: TLS has encrypted it, and it is still to be sent. */
 #define SL_NOT_SENT 255
 

@@ -136,8 +136,6 @@ pub struct Peer {
     pub unix: Option<(u64, u64)>,
     /// Whether it is a stream of TCP.
     pub tcp: bool,
-    /// Whether it is a socket of UDP, which may have many peers.
-    pub udp: bool,
 }
 
 /// One entry.
@@ -167,6 +165,10 @@ pub struct Slice {
     pub after_loss: bool,
     /// Of a receive: its data was ready before the connection was accepted.
     pub unaccepted: bool,
+    /// Receive and send: on a socket of UDP on which requests come in.
+    pub datagram: bool,
+    /// Receive: what comes in there is QUIC.
+    pub quic: bool,
     /// What the thread's meter grew by since its entry before.
     pub shares: Shares,
     /// Of a receive: the first bytes, if it may begin a request. Of a trace: its header's value.
@@ -179,13 +181,14 @@ pub struct Slice {
 }
 
 const IPPROTO_TCP: u32 = 6;
-const IPPROTO_UDP: u32 = 17;
 const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
 const AFTER_LOSS: u8 = slice_abi::SL_AFTER_LOSS as u8;
 const UNACCEPTED: u8 = slice_abi::SL_UNACCEPTED as u8;
+const DATAGRAM: u8 = slice_abi::SL_DATAGRAM as u8;
+const QUIC: u8 = slice_abi::SL_QUIC as u8;
 
 fn role_of(detail: u8) -> Role {
     match u32::from(detail) & slice_abi::SL_ROLE_MASK {
@@ -246,13 +249,11 @@ fn peer_of(bytes: &[u8]) -> Peer {
     let local = ip_at(bytes, offset_of!(sl_socket, local_address), family);
     let own = u64_at(bytes, offset_of!(sl_socket, own));
     let peer = u64_at(bytes, offset_of!(sl_socket, peer));
-    let protocol = ip.map(|_| u32_at(bytes, offset_of!(sl_socket, protocol)));
     Peer {
         address: ip.filter(is_known).map(|ip| SocketAddr::new(ip, port)),
         local: local.map(|ip| SocketAddr::new(ip, local_port)),
         unix: (family == AF_UNIX).then_some((own, peer)),
-        tcp: protocol == Some(IPPROTO_TCP),
-        udp: protocol == Some(IPPROTO_UDP),
+        tcp: ip.is_some() && u32_at(bytes, offset_of!(sl_socket, protocol)) == IPPROTO_TCP,
     }
 }
 
@@ -285,7 +286,11 @@ impl Entry for Slice {
         let detail = bytes[offset_of!(sl_entry, detail)];
         self.act = act_of(kind, detail);
         self.after_loss = is_after_loss(self.act, detail);
-        self.unaccepted = matches!(self.act, Act::Receive(_)) && detail & UNACCEPTED != 0;
+        let receives = matches!(self.act, Act::Receive(_));
+        let is_of_socket = receives || matches!(self.act, Act::Send(_));
+        self.unaccepted = receives && detail & UNACCEPTED != 0;
+        self.datagram = is_of_socket && detail & DATAGRAM != 0;
+        self.quic = receives && detail & QUIC != 0;
         self.shares.clear();
         let set = (0..CAUSES as u8).filter(|cause| causes & 1 << cause != 0);
         for (place, cause) in set.enumerate() {

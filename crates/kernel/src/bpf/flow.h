@@ -31,6 +31,7 @@ struct flow {
 	};
 	__u8 unaccepted; /* data was ready before the connection was accepted */
 	__u8 is_udp;	 /* a server's: each datagram is a request */
+	__u8 quic;	 /* datagrams that began a connection of QUIC, up to QUIC_PROVES */
 	struct frames received;
 	struct frames sends;
 };

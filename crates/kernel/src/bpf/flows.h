@@ -128,11 +128,11 @@ static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
 	if (asked) {
 		if (fresh && config.names)
 			e->extra = first_bytes(&text, length);
-		else if (fresh && (f->begun < PROTOCOL_LOOKS || f->is_udp || config.traces)) {
+		else if (fresh && (f->begun < PROTOCOL_LOOKS || config.traces)) {
 			e->extra = protocol_bytes(&text, length);
 			f->begun += f->begun < PROTOCOL_LOOKS;
 		}
-		if (fresh && protocol_of(*(__u32 *)text.bytes) == PROTOCOL_TLS)
+		if (fresh && !f->is_udp && protocol_of(*(__u32 *)text.bytes) == PROTOCOL_TLS)
 			f->encrypted = 1;
 		/* MySQL reads its header first, which does not say what is asked. */
 		if (length > SL_PROTOCOL_BYTES)
@@ -187,6 +187,8 @@ static __always_inline int slice_receive(struct sock *sk, int length, int flags)
 	}
 	if (unlikely(unaccepted))
 		e.detail |= SL_UNACCEPTED;
+	if (unlikely(f->is_udp))
+		e.detail |= f->quic >= QUIC_PROVES ? SL_DATAGRAM | SL_QUIC : SL_DATAGRAM;
 	return tell_receive(f, s, m, &e);
 }
 
@@ -221,7 +223,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 			cpu->left_out = delivery_after(&s->seen, m, tcp->tcp_wstamp_ns, e.at);
 	}
 	e.at -= cpu->left_out;
-	e.detail = f->role;
+	e.detail = f->role | (f->is_udp ? SL_DATAGRAM : 0);
 	if (config.tls) {
 		s->sent_on = f->cookie;
 		s->sent_held = e.since;
@@ -279,7 +281,7 @@ static __always_inline int slice_ready(struct sock *sk)
 	if (unlikely(!f) && unix_count && sk->__sk_common.skc_family == AF_UNIX)
 		first_unix_data(sk);
 	if (f && unlikely(f->is_udp))
-		note_datagram(sk);
+		note_datagram(sk, f->quic < QUIC_PROVES ? &f->quic : NULL);
 	else if (f && shows_when(f))
 		note_arrival(f, sk);
 	if (!f || f->ready)

@@ -5,14 +5,6 @@
 
 #include "types.h"
 
-struct sk_buff {
-	struct sock *sk;
-	unsigned int len;
-	__u16 transport_header;
-	unsigned char *head;
-	unsigned char *data;
-} CORE;
-
 /* On the wire, so not relocated. */
 struct tcp_header {
 	__u16 source;

@@ -113,7 +113,16 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 } CORE;
 
+struct sk_buff {
+	struct sock *sk;
+	unsigned int len;
+	__u16 transport_header;
+	unsigned char *head;
+	unsigned char *data;
+} CORE;
+
 struct sk_buff_head {
+	struct sk_buff *prev;
 	__u32 qlen;
 } CORE;
 

@@ -20,7 +20,8 @@ pub(super) const MOST_WAITING: usize = 1024;
 impl Requests {
     pub(super) fn receive(&mut self, thread: &mut Thread, slice: &Slice, role: Role) {
         match role {
-            Role::Server if slice.length == 0 => {
+            Role::Server if slice.quic => self.pass_quic(thread, slice),
+            Role::Server if slice.length == 0 && !slice.datagram => {
                 let owner = thread.owner;
                 thread.timer = None;
                 self.deliver(thread, owner, slice.at);
@@ -136,7 +137,7 @@ impl Requests {
     }
 
     /// What came in begins no request that can be followed.
-    fn pass_over(&mut self, thread: &mut Thread, at: u64) {
+    pub(super) fn pass_over(&mut self, thread: &mut Thread, at: u64) {
         let owner = thread.owner.take();
         self.deliver(thread, owner, at);
         thread.after = None;
@@ -144,15 +145,12 @@ impl Requests {
     }
 
     fn receive_request(&mut self, thread: &mut Thread, slice: &Slice) {
-        if self.is_over_quic(slice) {
-            self.pass_over(thread, slice.at);
-            return;
-        }
         let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
         socket.asked = true;
         // Only what a connection's request begins with shows its protocol.
-        if socket.open.is_none() && protocol(&slice.text) == Protocol::Tls {
+        let may_begin = socket.open.is_none() && !slice.datagram;
+        if may_begin && protocol(&slice.text) == Protocol::Tls {
             socket.encrypted = true;
             self.tls.enter(slice.pid);
         }
@@ -165,13 +163,12 @@ impl Requests {
         if std::mem::take(&mut socket.answered) {
             socket.lost = false;
         }
-        if socket.lost {
+        if socket.lost && !slice.datagram {
             self.pass_over(thread, slice.at);
             return;
         }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
         let is_stream = socket.stream != 0;
-        let is_datagram = peer.udp;
         let connection = link::connection(&peer, socket.stream);
         let ready = match slice.since {
             0 => slice.at,
@@ -191,7 +188,7 @@ impl Requests {
                 work
             }
             None => {
-                if !is_datagram {
+                if !slice.datagram {
                     self.end_of(slice.socket, slice.at);
                 }
                 let naming = self.naming;
@@ -210,17 +207,25 @@ impl Requests {
                     ..Request::default()
                 };
                 let work = self.works.begin(Some(request), slice.at);
+                if slice.datagram {
+                    // Of many nobody expects an answer: they say nothing of the thread.
+                    self.open_datagram(slice.socket, work);
+                    return self.turn_to_request(thread, slice, work, ready);
+                }
                 thread.count_received();
                 let before = thread.received_last.replace(work);
                 thread.serves_several |= before.is_some_and(|of| self.works.is_live(of));
-                if is_datagram {
-                    self.open_datagram(slice.socket, work);
-                } else if let Some(socket) = self.sockets.get_mut(&slice.socket) {
+                if let Some(socket) = self.sockets.get_mut(&slice.socket) {
                     socket.open = Some(work);
                 }
                 work
             }
         };
+        self.turn_to_request(thread, slice, work, ready);
+    }
+
+    /// The thread has received this request, or more of it.
+    fn turn_to_request(&mut self, thread: &mut Thread, slice: &Slice, work: WorkId, ready: u64) {
         self.keep_held(thread, work, None); // it waited for the rest of the request
         match slice.unaccepted {
             true => self.turn_to_unaccepted(thread, work, ready, slice.at),
@@ -319,14 +324,11 @@ impl Requests {
             });
         }
         match answers.and_then(|call| self.works.root(call.work)) {
-            Some(work) => self.turn_to(thread, work, ready, slice.at),
-            None => {
-                let owner = thread.owner;
-                self.deliver(thread, owner, slice.at);
-                thread.owner = None;
-                thread.after = None;
-                thread.timer = None;
+            Some(work) => {
+                self.turn_to(thread, work, ready, slice.at);
+                thread.result = Some(work);
             }
+            None => self.pass_over(thread, slice.at),
         }
     }
 

@@ -22,9 +22,8 @@ impl Requests {
             return;
         }
         socket.answered = socket.lost;
-        let asked = socket.asked && !socket.lost && !socket.quic;
-        let is_datagram = socket.peer.udp;
-        let open = match is_datagram {
+        let asked = socket.asked && !socket.lost;
+        let open = match slice.datagram {
             true => self.answered_datagram(thread, slice.socket),
             false => socket.open.and_then(|work| self.works.root(work)),
         };
@@ -47,10 +46,11 @@ impl Requests {
             request.held = (slice.since != 0).then_some(Held::Still);
             (request.tid, request.cpu) = (slice.tid, slice.cpu);
         }
-        if is_datagram {
-            self.close_datagram(slice.socket, work);
+        if slice.datagram {
+            self.close_datagram(thread, work, slice.tid);
         }
         thread.owner = None;
+        thread.result = None;
         thread.after = Some(work);
         thread.handed = false;
         thread.answered = thread.answered.saturating_add(1);

@@ -28,6 +28,7 @@ impl Requests {
         self.deliver(thread, Some(work), slice.at);
         self.settle_pending(thread, work, slice.at);
         thread.owner = Some(work);
+        thread.result = None;
         thread.handed = false;
         thread.let_go();
         if let Some(of) = self.works.get_mut(work) {

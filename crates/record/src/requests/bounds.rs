@@ -59,7 +59,7 @@ impl Requests {
         for socket in self.sockets.values_mut().filter(|s| s.stream == 0) {
             socket.datagrams.retain(|work| {
                 let of = self.works.get(*work).and_then(|of| of.request.as_ref());
-                let goes = of.is_none_or(|of| ended.contains(&of.pid));
+                let goes = of.is_none_or(|of| ended.contains(&of.pid) || of.ready < long_ago);
                 complete.extend(goes.then_some(*work));
                 !goes
             });

@@ -10,37 +10,17 @@ use super::work::WorkId;
 /// The most requests that are open on such a socket. Many protocols have messages without an answer.
 const MOST_OPEN: usize = 1024;
 
-/// The first datagram of a connection of QUIC has at least so many bytes (RFC 9000, section 14.1),
-const LEAST_FIRST: u32 = 1200;
-/// and begins with a long header (section 17.2) and the first bytes of a version: 1, or 2 (RFC 9369).
-const LONG_HEADER: u8 = 0xc0;
-const VERSIONS: [[u8; 3]; 2] = [[0, 0, 0], [0x6b, 0x33, 0x43]];
-
-fn begins_quic(slice: &Slice) -> bool {
-    let [first, a, b, c, ..] = slice.text[..] else {
-        return false;
-    };
-    let is_long = first & LONG_HEADER == LONG_HEADER && VERSIONS.contains(&[a, b, c]);
-    is_long && slice.length >= LEAST_FIRST
-}
-
 impl Requests {
-    /// What comes in on a socket of QUIC is encrypted and says nothing of requests. Returns whether this is
-    /// such a socket.
-    pub(super) fn is_over_quic(&mut self, slice: &Slice) -> bool {
-        let Some(socket) = self.sockets.get_mut(&slice.socket).filter(|of| of.peer.udp) else {
-            return false;
-        };
+    /// What comes in on a socket of QUIC is encrypted and says nothing of requests.
+    pub(super) fn pass_quic(&mut self, thread: &mut Thread, slice: &Slice) {
+        let socket = self.sockets.entry(slice.socket).or_default();
         socket.touched = slice.at;
-        socket.quic |= begins_quic(slice);
-        if !socket.quic {
-            return false;
-        }
+        socket.asked = false;
         self.missed.multiplexed += 1;
         for work in socket.take_open() {
             self.missed.multiplexed += u64::from(self.works.end(work).is_some());
         }
-        true
+        self.pass_over(thread, slice.at);
     }
 
     /// A datagram has come in.
@@ -54,39 +34,50 @@ impl Requests {
         }
     }
 
-    /// Which of those that are open the thread answers with a send there: the one of which a result has just
-    /// come in, one that it has in hand, or else the oldest. `None`: none, as it has just answered one, or none
-    /// is open.
+    /// Which of those that are open the thread answers with a send there: the one of which a result came in
+    /// last, one that it has in hand, or else the oldest that may have its answer. `None`: none of them.
     pub(super) fn answered_datagram(&mut self, thread: &Thread, socket: u64) -> Option<WorkId> {
         let works = &self.works;
-        let open = &self.sockets.get(&socket)?.datagrams;
-        let owner = thread.owner.and_then(|owner| works.root(owner));
-        let has_result = |of: &WorkId| {
-            let of = works.get(*of);
-            of.is_some_and(|of| of.proven && of.asks.is_empty())
+        let is_open = |work: &WorkId| {
+            let request = works.get(*work).and_then(|of| of.request.as_ref());
+            request.is_some_and(|of| of.socket == socket && of.ended == 0)
         };
+        let owner = thread.owner.and_then(|owner| works.woken_for(owner));
         let pending = thread.pending.iter().map(|(work, _)| *work);
-        let pending = pending.filter_map(|work| works.root(work));
-        let woken_for = owner.and_then(|owner| works.woken_for(owner));
-        let held = thread.held.and_then(|held| works.root(held));
-        let result = owner.filter(has_result).into_iter();
-        let mut of = result.chain(pending).chain(woken_for).chain(held);
-        if let Some(work) = of.find(|work| open.contains(work)) {
+        let in_hand = thread.result.into_iter().chain(pending);
+        let in_hand = in_hand.chain(owner).chain(thread.held);
+        let mut in_hand = in_hand.filter_map(|work| works.root(work));
+        if let Some(work) = in_hand.find(is_open) {
             return Some(work);
         }
-        if thread.owner.is_none() && thread.after.is_some() {
+        // It goes on with an answer, or is at work for somebody else.
+        let of_another = owner.is_some_and(|owner| !works.is_nobodys(owner));
+        if of_another || (thread.owner.is_none() && thread.after.is_some()) {
             return None;
         }
-        let is_guess = open.len() > 1;
-        let oldest = *open.front()?;
+        let waits = |work: &WorkId| {
+            let of = works.get(*work);
+            of.is_some_and(|of| of.proven && !of.asks.is_empty())
+        };
+        let open = &self.sockets.get(&socket)?.datagrams;
+        let oldest = open.iter().copied().find(|work| !waits(work))?;
         if let Some(of) = self.works.get_mut(oldest) {
-            of.ambiguous |= is_guess;
+            of.ambiguous = true;
         }
         Some(oldest)
     }
 
-    /// The request has its answer.
-    pub(super) fn close_datagram(&mut self, socket: u64, work: WorkId) {
+    /// The request has its answer. `tid`: the thread that sent it.
+    pub(super) fn close_datagram(&mut self, thread: &mut Thread, work: WorkId, tid: u32) {
+        let Some(request) = self.works.get(work).and_then(|of| of.request.as_ref()) else {
+            return;
+        };
+        let (socket, by) = (request.socket, request.received_by);
+        if by == tid {
+            thread.count_received();
+        } else if let Some(by) = self.threads.get_mut(&by) {
+            by.count_received();
+        }
         if let Some(socket) = self.sockets.get_mut(&socket) {
             socket.datagrams.retain(|open| *open != work);
         }

@@ -36,7 +36,8 @@ impl Requests {
             lost += open.filter_map(|work| self.works.end(work)).count() as u64;
             asked.extend(socket.calls.drain(..));
             socket.answers = None;
-            socket.lost = socket.frames.is_none();
+            // Each datagram is a whole request.
+            socket.lost = socket.frames.is_none() && !slice.datagram;
         }
         for call in asked {
             if let Some(work) = self.works.get_mut(call.work) {

@@ -40,8 +40,6 @@ pub(super) struct Socket {
     pub(super) open: Option<WorkId>,
     /// Those that are open on a socket of UDP, oldest first: each datagram is one.
     pub(super) datagrams: VecDeque<WorkId>,
-    /// What comes in here is QUIC.
-    pub(super) quic: bool,
     /// A request has come in here.
     pub(super) asked: bool,
     /// It is of HTTP/2, and its streams are sockets of their own.
@@ -79,19 +77,16 @@ impl Socket {
     /// Whether something goes on here: a request, or a call of another server.
     pub(super) fn is_under_way(&self) -> bool {
         let follows = self.frames.as_ref().is_some_and(|f| f.is_under_way());
-        follows || !self.all_open().is_empty() || !self.calls.is_empty()
+        let is_open = self.open.is_some() || !self.datagrams.is_empty();
+        follows || is_open || !self.calls.is_empty()
     }
 
-    /// Every request that is open here.
-    fn all_open(&self) -> Vec<WorkId> {
-        self.open.iter().chain(&self.datagrams).copied().collect()
-    }
-
-    /// Takes these out.
+    /// Takes out every request that is open here.
     pub(super) fn take_open(&mut self) -> Vec<WorkId> {
-        let all = self.all_open();
-        self.open = None;
-        self.datagrams.clear();
-        all
+        self.open
+            .take()
+            .into_iter()
+            .chain(self.datagrams.drain(..))
+            .collect()
     }
 }

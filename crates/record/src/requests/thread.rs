@@ -96,7 +96,7 @@ pub(super) struct Thread {
     pub(super) idle_at: u64,
     /// How sure that is.
     idle_votes: u8,
-    /// How many times it was another one.
+    /// How many times it was a new one, less those in which it was not.
     idle_moves: u8,
     /// Another thread handed it its work, and nothing has shown yet that it goes on with it.
     pub(super) unproven: bool,
@@ -120,6 +120,8 @@ pub(super) struct Thread {
     /// How many requests it has received and answered, lately.
     received: u16,
     pub(super) answered: u16,
+    /// For which work it received another server's answer last, since it waited, asked or answered.
+    pub(super) result: Option<WorkId>,
     /// The request that it received last.
     pub(super) received_last: Option<WorkId>,
     /// Whether it does what a request asks for where it receives it (above 0), or later.
@@ -169,6 +171,7 @@ impl Thread {
         }
         if self.is_idle_at(futex) {
             self.idle_votes = (self.idle_votes + 1).min(8);
+            self.idle_moves = self.idle_moves.saturating_sub(1);
         } else if self.idle_votes == 0 {
             self.idle_at = futex;
             self.idle_moves = self.idle_moves.saturating_add(1);

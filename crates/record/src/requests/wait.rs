@@ -50,6 +50,7 @@ impl Requests {
             receives: slice.length == RECEIVES,
         });
         thread.given = None;
+        thread.result = None;
     }
 
     /// What was handed over was nothing to do, or something else: so the thread that did so goes on with its
