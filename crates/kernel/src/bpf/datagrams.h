@@ -64,13 +64,15 @@ static __noinline int note_datagram(struct sock *sk, __u8 *quic)
 		(*quic)++;
 	if (!d)
 		return 0;
+	/* First, for who sees that it has come; and then where it is, if two came at once. */
+	d->at[d->come & (DATAGRAMS - 1)] = now;
 	number = __sync_fetch_and_add(&d->come, 1);
 	d->at[number & (DATAGRAMS - 1)] = now;
 	return 0;
 }
 
 /* When the one came in that was received just now; 0: that is not known. All that came after it still
- * wait: however many were lost on the way, or were taken by who is not watched, that says which it was. */
+ * wait. That says which one it was, even if some were dropped, or taken by a thread that is not watched. */
 static __noinline __u64 take_datagram(struct sock *sk)
 {
 	struct datagrams *d = bpf_sk_storage_get(&datagrams, sk, 0, 0);
