@@ -131,35 +131,38 @@ def server() -> Iterator[tuple[Started, int]]:
         yield started, port
 
 
-def test_each_datagram_is_a_request_that_queues_behind_those_before_it(
+@pytest.fixture
+def recorded(
     record: Callable[..., Recorder], folder: Path, server: tuple[Started, int]
+) -> Callable[[bytes, str], list[tuple[int, ...]]]:
+    """Records AT_ONCE requests, and returns start, wall and that column of each span."""
+
+    def run(text: bytes, column: str) -> list[tuple[int, ...]]:
+        started, port = server
+        recorder = record("-p", started.pid).ready()
+        assert is_answered(port)  # the first one introduces the socket
+        asked = ask_at_once(port, text)
+        recorder.interrupt().clean()
+        ledger.check_books(folder / "ledger")
+        query = f"SELECT start_ns, wall_ns, {column} FROM spans ORDER BY start_ns"
+        spans = ledger.query(folder / "ledger", query)[1:]
+        check(spans, asked)
+        return spans
+
+    return run
+
+
+def test_each_datagram_is_a_request_that_queues_behind_those_before_it(
+    recorded: Callable[[bytes, str], list[tuple[int, ...]]],
 ) -> None:
-    started, port = server
-    recorder = record("-p", started.pid).ready()
-    assert is_answered(port)  # the first one introduces the socket
-    asked = ask_at_once(port, b"w")
-    recorder.interrupt().clean()
-    ledger.check_books(folder / "ledger")
-    spans = ledger.query(
-        folder / "ledger", "SELECT start_ns, wall_ns, queue_ns FROM spans ORDER BY start_ns"
-    )[1:]
-    check(spans, asked)
+    spans = recorded(b"w", "queue_ns")
     # All but its own turn.
     turns = sum(wall - queue for _, wall, queue in spans)
     assert turns < 2e9 * AT_ONCE * WORK_S, spans
 
 
 def test_what_a_server_asks_from_a_port_that_it_chose_is_downstream(
-    record: Callable[..., Recorder], folder: Path, server: tuple[Started, int]
+    recorded: Callable[[bytes, str], list[tuple[int, ...]]],
 ) -> None:
-    started, port = server
-    recorder = record("-p", started.pid).ready()
-    assert is_answered(port)
-    asked = ask_at_once(port, b"a")
-    recorder.interrupt().clean()
-    ledger.check_books(folder / "ledger")
-    spans = ledger.query(
-        folder / "ledger", "SELECT start_ns, wall_ns, downstream_ns FROM spans ORDER BY start_ns"
-    )[1:]
-    check(spans, asked)
+    spans = recorded(b"a", "downstream_ns")
     assert all(downstream > UPSTREAM_S * 0.9e9 for *_, downstream in spans), spans

@@ -28,7 +28,7 @@ const LOOKS_EVERY_NS: u64 = 5_000_000;
 /// The most waits, and times in between, of which a thread has yet to show for what they were.
 const MOST_HELD: usize = 64;
 
-/// So many times a thread waits for something to do at a new futex before that counts as its way.
+/// From this number of new futexes on, a thread counts as one that waits for something to do at ever new ones.
 const CHANGES_ITS_PLACE: u8 = 3;
 
 /// How many requests show whether a thread answers what it receives, and how many are counted.

@@ -22,10 +22,19 @@ impl Script {
         })
     }
 
+    /// How long each request took.
+    fn walls(&mut self) -> Vec<u64> {
+        self.finish().iter().map(|of| parts(of)[0]).collect()
+    }
+
+    /// A datagram lets the first thread go on, and it receives it.
+    fn comes_in(&mut self, at: u64) -> &mut Self {
+        self.run(at, 1, NETWORK, at).udp(at + 10, 1, RECEIVES, at)
+    }
+
     /// A datagram lets the first thread go on, which asks another server for it.
     fn asks(&mut self, at: u64, server: u64) -> &mut Self {
-        self.run(at, 1, NETWORK, at)
-            .udp(at + 10, 1, RECEIVES, at)
+        self.comes_in(at)
             .on(at + 50, 1, Act::Send(Role::Client), server, 0)
             .block(at + 60, 1, NETWORK)
     }
@@ -58,8 +67,7 @@ fn the_answer_is_its_whose_result_came_in_though_a_request_came_in_before() {
     let mut script = Script::of_udp();
     script
         .asks(100, 9)
-        .run(1000, 1, NETWORK, 1000)
-        .udp(1010, 1, RECEIVES, 1000)
+        .comes_in(1000)
         .on(1020, 1, Act::Receive(Role::Client), 9, 1000)
         .udp(1050, 1, ANSWERS, 0)
         .on(1100, 1, Act::Send(Role::Client), 10, 0)
@@ -77,29 +85,25 @@ fn the_answer_is_its_whose_result_came_in_though_a_request_came_in_before() {
 fn datagrams_that_come_in_together_are_answered_in_their_order() {
     let mut script = Script::of_udp();
     script
-        .run(100, 1, NETWORK, 100)
-        .udp(110, 1, RECEIVES, 100)
+        .comes_in(100)
         .udp(120, 1, RECEIVES, 100)
         .udp(200, 1, ANSWERS, 0)
         .udp(300, 1, ANSWERS, 0)
         .block(310, 1, NETWORK);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [100, 200]);
+    assert_eq!(script.walls(), [100, 200]);
 }
 
 #[test]
 fn what_has_asked_and_not_heard_is_not_answered_yet() {
     let mut script = Script::of_udp();
     script
-        .run(100, 1, NETWORK, 100)
-        .udp(110, 1, RECEIVES, 100)
+        .comes_in(100)
         .udp(120, 1, RECEIVES, 110)
         .on(200, 1, Act::Send(Role::Client), 9, 0)
         .udp(300, 1, ANSWERS, 0)
         .block(310, 1, NETWORK)
         .passes_on(3000, 9);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [2950, 190]);
+    assert_eq!(script.walls(), [2950, 190]);
 }
 
 #[test]
@@ -108,14 +112,12 @@ fn who_wakes_a_helper_answers_itself() {
     script
         .block(3, 2, LOCK)
         .asks(100, 9)
-        .run(1000, 1, NETWORK, 1000)
-        .udp(1010, 1, RECEIVES, 1000)
+        .comes_in(1000)
         .wake(1020, 1, 2)
         .udp(1100, 1, ANSWERS, 0)
         .block(1110, 1, NETWORK)
         .passes_on(3000, 9);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [2950, 100]);
+    assert_eq!(script.walls(), [2950, 100]);
 }
 
 #[test]
@@ -123,15 +125,13 @@ fn who_waited_with_a_datagram_in_hand_answers_that() {
     let mut script = Script::of_udp();
     script
         .asks(100, 9)
-        .run(1000, 1, NETWORK, 1000)
-        .udp(1010, 1, RECEIVES, 1000)
+        .comes_in(1000)
         .block(1020, 1, NETWORK)
         .run(2000, 1, NETWORK, 2000)
         .udp(2100, 1, ANSWERS, 0)
         .block(2110, 1, NETWORK)
         .passes_on(3000, 9);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [2950, 1100]);
+    assert_eq!(script.walls(), [2950, 1100]);
 }
 
 #[test]
@@ -140,16 +140,14 @@ fn a_worker_answers_the_datagram_that_it_was_handed() {
     script
         .block(3, 2, LOCK)
         .asks(100, 9)
-        .run(1000, 1, NETWORK, 1000)
-        .udp(1010, 1, RECEIVES, 1000)
+        .comes_in(1000)
         .wake(1020, 1, 2)
         .block(1030, 1, NETWORK)
         .run(1040, 2, LOCK, 1020)
         .udp(1200, 2, ANSWERS, 0)
         .block(1210, 2, LOCK)
         .passes_on(3000, 9);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [2950, 200]);
+    assert_eq!(script.walls(), [2950, 200]);
 }
 
 #[test]
@@ -157,15 +155,12 @@ fn a_second_datagram_of_an_answer_answers_no_other_request() {
     let mut script = Script::of_udp();
     script
         .asks(100, 9)
-        .run(1000, 1, NETWORK, 1000)
-        .udp(1010, 1, RECEIVES, 1000)
+        .comes_in(1000)
         .udp(1100, 1, ANSWERS, 0)
         .udp(1150, 1, ANSWERS, 0)
         .block(1160, 1, NETWORK)
         .passes_on(3000, 9);
-    let finished = script.finish();
-    let walls: Vec<_> = finished.iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [2950, 100]);
+    assert_eq!(script.walls(), [2950, 100]);
     assert_eq!(script.requests.missed.continued, 1);
 }
 
@@ -173,8 +168,7 @@ fn a_second_datagram_of_an_answer_answers_no_other_request() {
 fn a_thread_of_which_nothing_is_known_answers_the_oldest_and_says_that_it_is_a_guess() {
     let mut script = Script::of_udp();
     script
-        .run(100, 1, NETWORK, 100)
-        .udp(110, 1, RECEIVES, 100)
+        .comes_in(100)
         .block(120, 1, NETWORK)
         .udp(2000, 2, ANSWERS, 0);
     let finished = script.finish();
@@ -186,8 +180,7 @@ fn a_thread_of_which_nothing_is_known_answers_the_oldest_and_says_that_it_is_a_g
 fn quic_is_counted_and_no_request() {
     let mut script = Script::of_udp();
     script
-        .run(100, 1, NETWORK, 100)
-        .udp(110, 1, RECEIVES, 100)
+        .comes_in(100)
         .entry(120, 1, RECEIVES, |slice| {
             (slice.socket, slice.length) = (5, 1200);
             (slice.datagram, slice.quic) = (true, true);
@@ -210,24 +203,21 @@ fn a_datagram_without_bytes_is_a_request_too() {
         .udp(1100, 1, ANSWERS, 0)
         .block(1110, 1, NETWORK)
         .passes_on(3000, 9);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [2950, 100]);
+    assert_eq!(script.walls(), [2950, 100]);
 }
 
 #[test]
 fn who_works_for_somebody_else_answers_no_datagram() {
     let mut script = Script::of_udp();
     script
-        .run(100, 1, NETWORK, 100)
-        .udp(110, 1, RECEIVES, 100)
+        .comes_in(100)
         .block(120, 1, NETWORK)
         .block(130, 2, NETWORK)
         .run(1000, 2, NETWORK, 1000)
         .on(1010, 2, RECEIVES, 6, 1000)
         .udp(1050, 2, ANSWERS, 0)
         .on(1100, 2, ANSWERS, 6, 0);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [100]);
+    assert_eq!(script.walls(), [100]);
 }
 
 #[test]
@@ -238,29 +228,25 @@ fn what_waits_for_another_server_is_not_taken_for_answered() {
         .run(500, 2, NETWORK, 500)
         .udp(550, 2, ANSWERS, 0)
         .passes_on(3000, 9);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [2950]);
+    assert_eq!(script.walls(), [2950]);
 }
 
 #[test]
 fn the_result_that_came_in_last_counts_though_its_call_was_a_guess() {
     let mut script = Script::of_udp();
     script
-        .run(100, 1, NETWORK, 100)
-        .udp(110, 1, RECEIVES, 100)
+        .comes_in(100)
         .udp(120, 1, RECEIVES, 110)
         .on(200, 1, Act::Send(Role::Client), 9, 0)
         .on(300, 1, Act::Send(Role::Client), 10, 0)
         .block(310, 1, NETWORK)
-        .run(1000, 1, NETWORK, 1000)
-        .udp(1010, 1, RECEIVES, 1000)
+        .comes_in(1000)
         .on(1020, 1, Act::Receive(Role::Client), 9, 1000)
         .udp(1050, 1, ANSWERS, 0)
         .udp(1100, 1, ANSWERS, 0)
         .block(1110, 1, NETWORK)
         .passes_on(3000, 10);
-    let walls: Vec<_> = script.finish().iter().map(|of| parts(of)[0]).collect();
-    assert_eq!(walls, [950, 2940, 100]);
+    assert_eq!(script.walls(), [950, 2940, 100]);
 }
 
 #[test]

@@ -27,19 +27,11 @@ impl Script {
             .run(at + 20, tid, LOCK, at + 10)
     }
 
-    /// The same, and it receives a request right after it has woken another thread.
-    fn request(&mut self, at: u64, socket: u64, tid: u32, woken: u32) -> &mut Self {
+    /// The same, and it receives that right after it has woken another thread.
+    fn received(&mut self, at: u64, act: Act, socket: u64, tid: u32, woken: u32) -> &mut Self {
         self.data(at, tid)
             .wake(at + 30, tid, woken)
-            .on(at + 40, tid, FROM_CLIENT, socket, at)
-            .block(at + 50, tid, LOCK)
-    }
-
-    /// The same for an answer of another server.
-    fn data_of_server(&mut self, at: u64, socket: u64, tid: u32, woken: u32) -> &mut Self {
-        self.data(at, tid)
-            .wake(at + 30, tid, woken)
-            .on(at + 40, tid, FROM_SERVER, socket, at)
+            .on(at + 40, tid, act, socket, at)
             .block(at + 50, tid, LOCK)
     }
 
@@ -60,7 +52,7 @@ impl Script {
 
     /// The third receives the answer of that server, and the second answers.
     fn answered(&mut self, at: u64) -> &mut Self {
-        self.data_of_server(at + 2100, 9, 3, 2)
+        self.received(at + 2100, FROM_SERVER, 9, 3, 2)
             .run(at + 2160, 2, LOCK, at + 2130)
             .on(at + 2200, 2, TO_CLIENT, 5, 0)
             .block(at + 2210, 2, LOCK)
@@ -122,7 +114,7 @@ fn a_thread_that_has_asked_and_waits_for_a_lock_is_handed_nothing() {
 }
 
 /// A thread with this request in hand waits for a lock, which the third lets go with a request of its own
-/// in hand. Then the first asks another server. For which request, and is that sure?
+/// in hand. Then the first asks another server. How many calls has each of both requests, and is that sure?
 fn asks_after_a_lock(script: &mut Script, at: u64, tid: u32) -> Vec<(u32, bool)> {
     script
         .entry(at, tid, Act::Block(LOCK), |slice| slice.since = 0x9000)
@@ -205,11 +197,11 @@ fn a_thread_that_serves_is_handed_nothing_with_a_lock() {
 fn a_thread_that_took_a_request_for_which_it_was_not_woken_has_asked_for_it() {
     let mut script = Script::pool();
     script
-        .request(1000, 5, 1, 2)
+        .received(1000, FROM_CLIENT, 5, 1, 2)
         .run(1060, 2, LOCK, 1030)
         .on(1100, 2, TO_SERVER, 9, 0)
         .block(1110, 2, LOCK)
-        .data_of_server(3100, 9, 3, 1)
+        .received(3100, FROM_SERVER, 9, 3, 1)
         .run(3160, 1, LOCK, 3130)
         .on(3200, 1, TO_CLIENT, 5, 0);
     let finished = script.finish();
@@ -229,7 +221,7 @@ fn who_is_woken_before_an_answer_is_received_does_not_take_that_from_whom_it_is_
         .run(1060, 2, LOCK, 1040)
         .on(1100, 2, TO_SERVER, 9, 0)
         .block(1110, 2, LOCK)
-        .request(2000, 5, 1, 3)
+        .received(2000, FROM_CLIENT, 5, 1, 3)
         .run(2060, 3, LOCK, 2030)
         .block(2070, 3, LOCK)
         .data(3100, 3)
