@@ -27,7 +27,7 @@ enum sl_kind {
 	/* the request that was just received here belongs to a trace; extra: SL_TRACE_BYTES of its
 	 * traceparent header's value */
 	SL_TRACE = 8,
-	/* TCP had kept back the end of the latest send here; since: until when; detail: enum ts_held */
+	/* TCP had kept back the end of the latest send here; since: until when, 0: nothing shows it */
 	SL_PASSED_ON = 9,
 	/* what was received on the socket last has been decrypted; extra: the first bytes */
 	SL_PLAIN = 10,

@@ -62,8 +62,8 @@ pub enum Act {
     Wake(u8),
     /// The request that it has just received belongs to a trace.
     Trace,
-    /// TCP had kept back the end of the latest send on this socket (`enum ts_held`).
-    PassedOn(u8),
+    /// TCP had kept back the end of the latest send on this socket.
+    PassedOn,
     /// What it has received on this socket last has been decrypted.
     Plain,
     /// A frame of HTTP/2 was received; [`Slice::length`] is its stream.
@@ -209,7 +209,7 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_RUN => Act::Run(detail),
         slice_abi::SL_WAKE => Act::Wake(detail),
         slice_abi::SL_TRACE => Act::Trace,
-        slice_abi::SL_PASSED_ON => Act::PassedOn(detail & !AFTER_LOSS),
+        slice_abi::SL_PASSED_ON => Act::PassedOn,
         slice_abi::SL_PLAIN => Act::Plain,
         slice_abi::SL_STREAM_RECEIVE => Act::StreamReceive(role_of(detail), Frame::of(detail)),
         slice_abi::SL_STREAM_SEND => Act::StreamSend(role_of(detail), Frame::of(detail)),

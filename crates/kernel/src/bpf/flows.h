@@ -21,22 +21,35 @@ static __always_inline void note_passed_on(struct flow *f, struct sock *sk, __u6
 		f->sent = all_passed_on(tcp) ? tcp->tcp_wstamp_ns : now;
 }
 
-/* Tells when the end of the latest answer had left this machine, which was after its send. */
-static __noinline int tell_passed_on(struct sock *sk, struct flow *f, struct slice_thread *s,
-				     const struct ts_meter *m)
+/* Tells when the end of the latest answer had left this machine, which was after its send, as far as noted. */
+static __noinline int write_passed_on(struct flow *f, struct slice_thread *s,
+				      const struct ts_meter *m, __u64 now)
 {
-	struct sl_entry e = {.kind = SL_PASSED_ON};
+	struct sl_entry e = {.kind = SL_PASSED_ON, .at = now};
 
-	if (!sk || !f || !s || !m)
+	if (!f || !s || !m)
 		return 0;
-	e.at = bpf_ktime_get_ns();
-	note_passed_on(f, sk, e.at);
 	e.since = f->sent;
 	e.socket = f->cookie;
-	e.detail = f->held;
 	f->held = TS_HELD_NOT;
 	write_of(f, &e, s, m, NULL);
 	return 0;
+}
+
+static __always_inline void tell_passed_on(struct sock *sk, struct flow *f, struct slice_thread *s,
+					   const struct ts_meter *m)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	note_passed_on(f, sk, now);
+	write_passed_on(f, s, m, now);
+}
+
+/* Whether what TCP had kept back here had left this machine when that many bytes were sent, or left it then. */
+static __always_inline bool had_passed_on(const struct flow *f, const struct tcp_sock *tcp,
+					  int length)
+{
+	return unlikely(f->held) && tcp && (__s32)(tcp->write_seq - length - tcp->snd_nxt) <= 0;
 }
 
 /* This side sends no more, or the other one has reset the connection. */
@@ -215,6 +228,8 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	cpu->left_out = 0;
 	if (f->role == SL_SERVER) {
 		tcp = bpf_skc_to_tcp_sock(sk);
+		if (had_passed_on(f, tcp, length))
+			write_passed_on(f, s, m, e.at);
 		f->held = tcp ? tcp_held(tcp) : TS_HELD_NOT;
 		f->sent = 0;
 		e.since = f->held;

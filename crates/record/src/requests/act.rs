@@ -55,6 +55,8 @@ impl Requests {
     fn begin_turn(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) -> u64 {
         let did = thread.take_since_data(ready);
         thread.timer = None;
+        thread.turn = None;
+        thread.pushed = false;
         match (thread.owner, thread.after) {
             // The thread that woke it released a lock, and handed nothing over.
             (Some(part), _) if !did.is_empty() && thread.unproven => {
@@ -176,7 +178,9 @@ impl Requests {
         };
         let open = open.and_then(|work| self.works.root(work));
         // What follows an answer is the next request; but a stream has one, and says when it ends.
-        let work = match open.filter(|work| is_stream || self.works.is_live(*work)) {
+        let goes_on =
+            |work: &WorkId| is_stream || (self.works.is_live(*work) && !self.was_message(*work));
+        let work = match open.filter(goes_on) {
             Some(work) => {
                 self.name_by_rest(slice, work);
                 if slice.since != 0
@@ -231,6 +235,7 @@ impl Requests {
             true => self.turn_to_unaccepted(thread, work, ready, slice.at),
             false => self.turn_to(thread, work, ready, slice.at),
         }
+        thread.turn = Some(work);
     }
 
     /// More of a request came in, and its first bytes may not have had its name.

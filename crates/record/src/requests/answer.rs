@@ -34,6 +34,9 @@ impl Requests {
             self.deliver(thread, owner, slice.at);
             return;
         };
+        if self.is_pushed(thread, work, slice) {
+            return;
+        }
         self.keep_what_was_handed_over(thread, work, slice.tid);
         self.claim(thread, work, slice.tid, slice.at);
         self.settle_pending(thread, work, slice.at);
@@ -43,7 +46,7 @@ impl Requests {
             .and_then(|work| work.request.as_mut())
         {
             request.ended = slice.at;
-            request.held = (slice.since != 0).then_some(Held::Still);
+            request.held = Held::at_send(slice.since);
             (request.tid, request.cpu) = (slice.tid, slice.cpu);
         }
         if slice.datagram {
@@ -76,15 +79,23 @@ impl Requests {
     }
 
     /// TCP had kept back the end of an answer. Until then the client waited for it.
-    pub(super) fn pass_on(&mut self, slice: &Slice, why: u8) {
+    pub(super) fn pass_on(&mut self, slice: &Slice) {
         let open = self.sockets.get(&slice.socket).and_then(|s| s.open);
         let work = open.and_then(|work| self.works.root(work));
         let request = work.and_then(|work| self.works.get_mut(work)?.request.as_mut());
-        if let Some(request) = request.filter(|request| request.held.is_some()) {
-            request.held = Some(Held::Until {
-                ns: slice.since.saturating_sub(request.ended),
-                why: why.into(),
-            });
+        let Some(request) = request else { return };
+        let before = request.before_pushes.as_mut();
+        let ends = before.map(|end| (end.at, &mut end.held));
+        for (ended, held) in ends.into_iter().chain([(request.ended, &mut request.held)]) {
+            if let Some(Held::Still { why }) = *held {
+                *held = Some(match slice.since {
+                    0 => Held::Unseen,
+                    since => Held::Until {
+                        ns: since.saturating_sub(ended),
+                        why,
+                    },
+                });
+            }
         }
     }
 

@@ -67,7 +67,7 @@ impl Requests {
             let request = self.works.get(work).and_then(|work| work.request.as_ref());
             let is_over = request.is_none_or(|request| match (request.ended, request.held) {
                 (0, _) => ended.contains(&request.pid),
-                (at, Some(Held::Still)) => at < long_ago,
+                (at, Some(Held::Still { .. })) => at < long_ago,
                 (at, _) => at < old,
             });
             if is_over {

@@ -266,7 +266,7 @@ impl Requests {
             let work = open.and_then(|work| self.works.get_mut(work));
             if let Some(request) = work.and_then(|work| work.request.as_mut()) {
                 request.ended = slice.at;
-                request.held = (slice.since != 0).then_some(Held::Still);
+                request.held = Held::at_send(slice.since);
             }
             let connection = self.connection(slice.socket);
             if let Some(connection) = connection.filter(|_| is_complete && slice.since != 0) {
@@ -314,9 +314,9 @@ impl Requests {
     }
 
     /// TCP has passed on what it kept back on this connection.
-    pub(super) fn pass_on_streams(&mut self, slice: &Slice, why: u8) {
+    pub(super) fn pass_on_streams(&mut self, slice: &Slice) {
         for stream in self.take_held(slice.socket, slice.at) {
-            self.pass_on(&of_stream(slice, stream), why);
+            self.pass_on(&of_stream(slice, stream));
             self.end_of(stream, slice.at);
             self.sockets.remove(&stream);
         }

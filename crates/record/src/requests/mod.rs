@@ -25,6 +25,7 @@ mod item;
 mod link;
 mod losses;
 mod name;
+mod push;
 mod socket;
 mod sql;
 mod statements;
@@ -46,6 +47,7 @@ use item::Item;
 pub(crate) use link::Asked;
 pub(crate) use link::{Links, Trace};
 pub use name::{Naming, UnknownNaming};
+use push::Pushers;
 use socket::Socket;
 use thread::Thread;
 use tls::TlsProcesses;
@@ -97,6 +99,7 @@ pub(crate) struct Requests {
     inboxes: FxHashMap<u64, VecDeque<(WorkId, u64)>>,
     finished: Vec<Finished>,
     tls: TlsProcesses,
+    pushers: Pushers,
     /// Whether requests came in over HTTP/2 inside of TLS.
     http2_over_tls: bool,
     /// Since when what is sent on such connections is seen; `None`: it is not.
@@ -151,6 +154,7 @@ impl Requests {
     /// This process has ended, or runs another program: its number may be another's.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.tls.forget(pid);
+        self.pushers.forget(pid);
     }
 
     /// This process has ended: what it has not answered by now has no answer.
@@ -231,9 +235,9 @@ impl Requests {
             Act::Wake(cause) => self.wake(thread, slice, cause),
             Act::Trace => self.join_trace(slice),
             Act::Plain => self.name_by_plain(slice),
-            Act::PassedOn(why) => {
-                self.pass_on(slice, why);
-                self.pass_on_streams(slice, why);
+            Act::PassedOn => {
+                self.pass_on(slice);
+                self.pass_on_streams(slice);
             }
             Act::Other => {}
         }
@@ -362,9 +366,12 @@ impl Requests {
     /// been given yet.
     fn complete(&mut self, work: WorkId, quietly: bool) {
         self.works.take_back(work);
-        let Some(work) = self.works.end(work) else {
+        let Some(mut work) = self.works.end(work) else {
             return;
         };
+        if let Some(request) = &mut work.request {
+            self.leave_out_pushes(request);
+        }
         let Some(request) = &work.request else { return };
         if request.has_no_data() && self.tls.shows_plain(request.pid) {
             self.missed.handshakes += 1;
@@ -376,7 +383,8 @@ impl Requests {
         }
         self.missed.encrypted += u64::from(request.is_doubtful());
         // Its answer went on for longer than its row says.
-        self.missed.continued += u64::from(request.held == Some(Held::Still));
+        let is_unseen = matches!(request.held, Some(Held::Still { .. } | Held::Unseen));
+        self.missed.continued += u64::from(is_unseen);
         let finished = account(request, &work);
         self.missed.ambiguous += u64::from(finished.ambiguous);
         self.finished.push(finished);

@@ -10,6 +10,7 @@ mod datagrams;
 mod handed;
 mod losses;
 mod pools;
+mod pushes;
 mod queues;
 mod streams;
 mod timers;
@@ -266,7 +267,7 @@ fn an_answer_that_tcp_keeps_back_ends_when_it_was_passed_on() {
         (script.finish(), script.requests.missed.continued)
     };
     let (finished, continued) = answered(&|script| {
-        script.on(50_000, 1, Act::PassedOn(nagle), 5, 40_300).on(
+        script.on(50_000, 1, Act::PassedOn, 5, 40_300).on(
             50_000,
             1,
             Act::Receive(Role::Server),

@@ -122,6 +122,10 @@ pub(super) struct Thread {
     pub(super) answered: u16,
     /// For which work it received another server's answer last, since it waited, asked or answered.
     pub(super) result: Option<WorkId>,
+    /// The request that it received last, since it waited,
+    pub(super) turn: Option<WorkId>,
+    /// and whether it has sent where all was answered since then.
+    pub(super) pushed: bool,
     /// The request that it received last.
     pub(super) received_last: Option<WorkId>,
     /// Whether it does what a request asks for where it receives it (above 0), or later.

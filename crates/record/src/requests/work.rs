@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 
 use rustc_hash::FxHashMap;
+use tailscope_signals::abi;
 
 use super::bounds::newest_from;
 use super::item::Item;
@@ -54,6 +55,10 @@ pub(super) struct Request {
     pub(super) overlaps: bool,
     /// TCP keeps, or kept, its end back.
     pub(super) held: Option<Held>,
+    /// Its thread has sent on sockets of others before it answered.
+    pub(super) pushed: bool,
+    /// Its answer's end, with its thread and CPU, if all that was sent since was pushed.
+    pub(super) before_pushes: Option<Answered>,
 }
 
 impl Request {
@@ -63,19 +68,47 @@ impl Request {
         self.encrypted && !self.decrypted && (self.handshake || self.ended == 0)
     }
 
+    /// Whether its answer was kept back for want of room, so that its thread may send the rest later.
+    pub(super) fn waits_for_room(&self) -> bool {
+        match self.held {
+            Some(Held::Still { why } | Held::Until { why, .. }) => {
+                u32::from(why) != abi::TS_HELD_NAGLE
+            }
+            Some(Held::Unseen) | None => false,
+        }
+    }
+
     /// Whether it may be a handshake, or several requests, and nothing tells.
     pub(super) fn is_doubtful(&self) -> bool {
         self.encrypted && (!self.decrypted || self.overlaps)
     }
 }
 
+/// The end of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Answered {
+    pub(super) at: u64,
+    pub(super) tid: u32,
+    pub(super) cpu: u16,
+    pub(super) held: Option<Held>,
+}
+
 /// How long TCP kept back the end of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
-    /// Nothing has shown yet when it was passed on.
-    Still,
+    /// Nothing has shown yet when it was passed on,
+    Still { why: u16 },
+    /// or will show it.
+    Unseen,
     /// So long after the send.
     Until { ns: u64, why: u16 },
+}
+
+impl Held {
+    /// What TCP does with an answer as it is sent; 0: it passes all on.
+    pub(super) fn at_send(why: u64) -> Option<Self> {
+        (why != 0).then_some(Self::Still { why: why as u16 })
+    }
 }
 
 /// Work that a thread hands to one that it wakes.

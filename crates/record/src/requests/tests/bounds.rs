@@ -95,7 +95,7 @@ fn a_held_end_of_an_answer_is_waited_for() {
             (slice.socket, slice.length, slice.since) = (5, 10, 1);
         });
     assert!(advance(&mut script, 8000).is_empty());
-    script.entry(9_000_000, 1, Act::PassedOn(1), |slice| {
+    script.entry(9_000_000, 1, Act::PassedOn, |slice| {
         (slice.socket, slice.since) = (5, 7_000_090_000);
     });
     assert_eq!(advance(&mut script, 10_000), [7_000_000]);

@@ -226,7 +226,7 @@ fn an_answer_whose_end_tcp_keeps_back_ends_when_it_is_passed_on() {
             (slice.socket, slice.length, slice.since) = (5, stream, 1);
         });
     }
-    script.on(500, 1, Act::PassedOn(1), 5, 400);
+    script.on(500, 1, Act::PassedOn, 5, 400);
     let walls: Vec<_> = script
         .finish()
         .iter()

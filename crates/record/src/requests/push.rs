@@ -1,0 +1,162 @@
+//! Messages that a server pushes: what came in on one connection is sent on others as well, where nobody
+//! asked for it just then, as brokers and chat servers do. It looks like more of the answer that was sent
+//! there before.
+//!
+//! A thread that receives a request, sends on such a socket and then answers that request, without a wait or
+//! another receive in between, has pushed. One that goes on with an answer has another reason: a timer, room
+//! in the socket, what another server said. What is more usual in a process decides what its doubtful sends
+//! are.
+
+use rustc_hash::FxHashMap;
+use tailscope_signals::slice::Slice;
+
+use super::Requests;
+use super::thread::Thread;
+use super::work::{Answered, Request, WorkId};
+
+/// The most processes that are remembered.
+const MOST: usize = 4096;
+/// Votes for pushes, less those against them, from which on a process counts as one that pushes,
+const SURE_VOTES: i8 = 3;
+/// and from which on more are not counted.
+const MOST_VOTES: i8 = 8;
+
+/// What the sends of processes were that nobody asked for.
+#[derive(Debug, Default)]
+pub(super) struct Pushers(FxHashMap<u32, i8>);
+
+impl Pushers {
+    fn vote(&mut self, pid: u32, pushes: bool) {
+        if self.0.len() >= MOST && !self.0.contains_key(&pid) {
+            self.0.clear(); // those that live on come again
+        }
+        let votes = self.0.entry(pid).or_default();
+        let one = if pushes { 1 } else { -1 };
+        *votes = (*votes + one).clamp(-MOST_VOTES, MOST_VOTES);
+    }
+
+    fn has(&self, pid: u32) -> bool {
+        self.0.get(&pid).is_some_and(|votes| *votes >= SURE_VOTES)
+    }
+
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.0.remove(&pid);
+    }
+}
+
+/// Why a thread sends on a socket where all that was asked has an answer.
+enum Reason {
+    /// It goes on with that answer.
+    GoesOn,
+    /// It has just received this request.
+    Received(WorkId),
+    /// It does what it does for another request.
+    OfAnother,
+    /// None of these: what it sends is its answer.
+    Own,
+}
+
+impl Requests {
+    /// Whether a send on the socket of this request is pushed to its client, so that it is no answer.
+    pub(super) fn is_pushed(&mut self, thread: &mut Thread, work: WorkId, slice: &Slice) -> bool {
+        let Some(request) = self.works.get(work).and_then(|of| of.request.as_ref()) else {
+            return false;
+        };
+        if request.ended == 0 {
+            let pushed = std::mem::take(&mut thread.pushed);
+            if pushed && self.has_turn(thread, work) {
+                self.pushers.vote(slice.pid, true);
+            }
+            return false;
+        }
+        let of_stream = self
+            .sockets
+            .get(&slice.socket)
+            .is_some_and(|s| s.stream != 0);
+        if slice.datagram || of_stream || request.waits_for_room() {
+            return false; // its end is known, or it could not be sent at once
+        }
+        match self.reason(thread, work) {
+            Reason::GoesOn => return false,
+            Reason::Own => {
+                self.pushers.vote(slice.pid, false);
+                if let Some(request) = self.request_mut(work) {
+                    request.before_pushes = None;
+                }
+                return false;
+            }
+            Reason::Received(by) => {
+                thread.pushed = true;
+                if let Some(by) = self.request_mut(by) {
+                    by.pushed = true;
+                }
+            }
+            Reason::OfAnother => {}
+        }
+        if self.pushers.has(slice.pid) {
+            return true;
+        }
+        if let Some(request) = self.request_mut(work) {
+            request.before_pushes.get_or_insert(Answered {
+                at: request.ended,
+                tid: request.tid,
+                cpu: request.cpu,
+                held: request.held,
+            });
+        }
+        false
+    }
+
+    fn reason(&self, thread: &Thread, work: WorkId) -> Reason {
+        if self.has_turn(thread, work) {
+            return Reason::GoesOn;
+        }
+        let owner = thread.owner.and_then(|owner| self.works.root(owner));
+        let Some(owner) = owner else {
+            return match thread.after {
+                Some(after) if after == work => Reason::GoesOn,
+                Some(_) => Reason::OfAnother,
+                None => Reason::Own,
+            };
+        };
+        if self.works.is_live(owner) && self.has_turn(thread, owner) {
+            return Reason::Received(owner);
+        }
+        let woken_for = self.works.woken_for(owner).filter(|of| *of != work);
+        let is_request = woken_for.is_some_and(|of| !self.works.is_nobodys(of));
+        match self.works.is_nobodys(owner) && is_request {
+            true => Reason::OfAnother,
+            false => Reason::Own,
+        }
+    }
+
+    /// Whether this is the request that the thread received last, since it waited.
+    fn has_turn(&self, thread: &Thread, work: WorkId) -> bool {
+        thread.turn.and_then(|of| self.works.root(of)) == Some(work)
+    }
+
+    /// More comes in where a request has no answer. It was a message of its own, which was pushed and to which
+    /// nobody answers, if that is what its process does: true.
+    pub(super) fn was_message(&mut self, work: WorkId) -> bool {
+        let request = self.request_mut(work);
+        let Some(pid) = request.and_then(|of| std::mem::take(&mut of.pushed).then_some(of.pid))
+        else {
+            return false;
+        };
+        self.pushers.vote(pid, true);
+        self.pushers.has(pid)
+    }
+
+    /// The request's answer ended before what was pushed behind it, if that is what its process does.
+    pub(super) fn leave_out_pushes(&self, request: &mut Request) {
+        let end = request.before_pushes.take();
+        if let Some(end) = end.filter(|_| self.pushers.has(request.pid)) {
+            (request.ended, request.tid, request.cpu) = (end.at, end.tid, end.cpu);
+            request.held = end.held;
+        }
+    }
+
+    fn request_mut(&mut self, work: WorkId) -> Option<&mut Request> {
+        self.works.get_mut(work)?.request.as_mut()
+    }
+}
