@@ -208,7 +208,7 @@ static __always_inline void note_sent(struct request *r, struct sock *sk, __u64 
 
 	if (!tcp || r->sent)
 		return;
-	r->sent = all_passed_on(tcp) ? tcp->tcp_wstamp_ns : now;
+	r->sent = passed_on_at(tcp, now);
 }
 
 /* Finishes the answer on this socket if its latest send is long ago. */

@@ -18,7 +18,7 @@ static __always_inline void note_passed_on(struct flow *f, struct sock *sk, __u6
 	struct tcp_sock *tcp = f->sent ? NULL : bpf_skc_to_tcp_sock(sk);
 
 	if (tcp)
-		f->sent = all_passed_on(tcp) ? tcp->tcp_wstamp_ns : now;
+		f->sent = passed_on_at(tcp, now);
 }
 
 /* Tells when the end of the latest answer had left this machine, which was after its send, as far as noted. */

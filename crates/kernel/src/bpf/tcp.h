@@ -48,6 +48,19 @@ static __always_inline bool all_passed_on(const struct tcp_sock *tcp)
 	return tcp->snd_nxt == tcp->write_seq;
 }
 
+/*
+ * When this socket's last data left; `now`, if some has not left by now. If the other side has not acknowledged
+ * it all, an ACK that left since then counts for it.
+ */
+static __always_inline __u64 passed_on_at(const struct tcp_sock *tcp, __u64 now)
+{
+	__u64 acknowledged = tcp->rack.mstamp * 1000;
+
+	if (!all_passed_on(tcp))
+		return now;
+	return tcp->snd_una == tcp->write_seq && acknowledged ? acknowledged : tcp->tcp_wstamp_ns;
+}
+
 /* What keeps back the bytes that are not sent, as net/ipv4/tcp_output.c decides it. */
 static __always_inline __u16 tcp_held(struct tcp_sock *tcp)
 {

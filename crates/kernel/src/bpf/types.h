@@ -159,9 +159,15 @@ struct inet_connection_sock {
 	struct inet_bind_bucket *icsk_bind_hash;
 } CORE;
 
+struct tcp_rack {
+	__u64
+	    mstamp; /* when the latest data left that was acknowledged, CLOCK_MONOTONIC, µs; 0: no SACK */
+} CORE;
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
-	__u64 tcp_wstamp_ns; /* when the latest packet left, CLOCK_MONOTONIC */
+	struct tcp_rack rack;
+	__u64 tcp_wstamp_ns; /* when the latest packet left, also without data, CLOCK_MONOTONIC */
 	__u32 snd_wnd;
 	__u32 mss_cache;
 	__u32 snd_cwnd;
