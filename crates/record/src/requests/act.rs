@@ -19,6 +19,7 @@ pub(super) const MOST_WAITING: usize = 1024;
 
 impl Requests {
     pub(super) fn receive(&mut self, thread: &mut Thread, slice: &Slice, role: Role) {
+        thread.receives(None);
         match role {
             Role::Server if slice.quic => self.pass_quic(thread, slice),
             Role::Server if slice.length == 0 && !slice.datagram => {
@@ -55,8 +56,6 @@ impl Requests {
     fn begin_turn(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) -> u64 {
         let did = thread.take_since_data(ready);
         thread.timer = None;
-        thread.turn = None;
-        thread.pushed = false;
         match (thread.owner, thread.after) {
             // The thread that woke it released a lock, and handed nothing over.
             (Some(part), _) if !did.is_empty() && thread.unproven => {

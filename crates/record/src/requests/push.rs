@@ -3,9 +3,9 @@
 //! there before.
 //!
 //! A thread that receives a request, sends on such a socket and then answers that request, without a wait or
-//! another receive in between, has pushed. One that goes on with an answer has another reason: a timer, room
-//! in the socket, what another server said. What is more usual in a process decides what its doubtful sends
-//! are.
+//! another receive in between, has pushed. If it answers first and then sends there, it most likely has. One
+//! that goes on with an answer has another reason: a timer, room in the socket, what another server said. What
+//! is more usual in a process decides what its doubtful sends are.
 
 use rustc_hash::FxHashMap;
 use tailscope_signals::slice::Slice;
@@ -17,22 +17,25 @@ use super::work::{Answered, Request, WorkId};
 /// The most processes that are remembered.
 const MOST: usize = 4096;
 /// Votes for pushes, less those against them, from which on a process counts as one that pushes,
-const SURE_VOTES: i8 = 3;
+const SURE_VOTES: i8 = 24;
 /// and from which on more are not counted.
-const MOST_VOTES: i8 = 8;
+const MOST_VOTES: i8 = 64;
+/// What is sent before an answer, or for another reason, has so many votes,
+const CLEAR: i8 = 8;
+/// and what is sent after an answer so many: a loop that serves many may do both one after the other.
+const LIKELY: i8 = 1;
 
 /// What the sends of processes were that nobody asked for.
 #[derive(Debug, Default)]
 pub(super) struct Pushers(FxHashMap<u32, i8>);
 
 impl Pushers {
-    fn vote(&mut self, pid: u32, pushes: bool) {
+    fn vote(&mut self, pid: u32, votes: i8) {
         if self.0.len() >= MOST && !self.0.contains_key(&pid) {
             self.0.clear(); // those that live on come again
         }
-        let votes = self.0.entry(pid).or_default();
-        let one = if pushes { 1 } else { -1 };
-        *votes = (*votes + one).clamp(-MOST_VOTES, MOST_VOTES);
+        let of = self.0.entry(pid).or_default();
+        *of = (*of + votes).clamp(-MOST_VOTES, MOST_VOTES);
     }
 
     fn has(&self, pid: u32) -> bool {
@@ -48,8 +51,10 @@ impl Pushers {
 enum Reason {
     /// It goes on with that answer.
     GoesOn,
-    /// It has just received this request.
+    /// It has just received this request,
     Received(WorkId),
+    /// or received one and nothing else, and has answered it.
+    Answered,
     /// It does what it does for another request.
     OfAnother,
     /// None of these: what it sends is its answer.
@@ -63,11 +68,7 @@ impl Requests {
             return false;
         };
         if request.ended == 0 {
-            let pushed = std::mem::take(&mut thread.pushed);
-            if pushed && self.has_turn(thread, work) {
-                self.pushers.vote(slice.pid, true);
-            }
-            return false;
+            return self.is_pushed_before_answer(thread, work, slice);
         }
         let of_stream = self
             .sockets
@@ -76,22 +77,20 @@ impl Requests {
         if slice.datagram || of_stream || request.waits_for_room() {
             return false; // its end is known, or it could not be sent at once
         }
-        match self.reason(thread, work) {
+        match self.reason(thread, work, slice.at) {
             Reason::GoesOn => return false,
             Reason::Own => {
-                self.pushers.vote(slice.pid, false);
+                self.pushers.vote(slice.pid, -CLEAR);
                 if let Some(request) = self.request_mut(work) {
                     request.before_pushes = None;
                 }
                 return false;
             }
-            Reason::Received(by) => {
-                thread.pushed = true;
-                if let Some(by) = self.request_mut(by) {
-                    by.pushed = true;
-                }
+            Reason::Received(by) => self.note_push(thread, by),
+            Reason::Answered if !std::mem::replace(&mut thread.pushed, true) => {
+                self.pushers.vote(slice.pid, LIKELY);
             }
-            Reason::OfAnother => {}
+            Reason::Answered | Reason::OfAnother => {}
         }
         if self.pushers.has(slice.pid) {
             return true;
@@ -107,7 +106,41 @@ impl Requests {
         false
     }
 
-    fn reason(&self, thread: &Thread, work: WorkId) -> Reason {
+    /// The same where the request has no answer yet. A message that was pushed itself most likely gets none.
+    fn is_pushed_before_answer(
+        &mut self,
+        thread: &mut Thread,
+        work: WorkId,
+        slice: &Slice,
+    ) -> bool {
+        if self.has_turn(thread, work) {
+            if std::mem::take(&mut thread.pushed) {
+                self.pushers.vote(slice.pid, CLEAR);
+            }
+            return false;
+        }
+        let is_message = self.request_mut(work).is_some_and(|request| request.pushed);
+        match self.reason(thread, work, slice.at) {
+            Reason::Received(by) if is_message && self.pushers.has(slice.pid) => {
+                self.note_push(thread, by);
+                true
+            }
+            _ => {
+                thread.pushed = false;
+                false
+            }
+        }
+    }
+
+    /// The thread has received that, and sends it to others.
+    fn note_push(&mut self, thread: &mut Thread, message: WorkId) {
+        thread.pushed = true;
+        if let Some(message) = self.request_mut(message) {
+            message.pushed = true;
+        }
+    }
+
+    fn reason(&self, thread: &Thread, work: WorkId, at: u64) -> Reason {
         if self.has_turn(thread, work) {
             return Reason::GoesOn;
         }
@@ -115,6 +148,9 @@ impl Requests {
         let Some(owner) = owner else {
             return match thread.after {
                 Some(after) if after == work => Reason::GoesOn,
+                Some(_) if thread.has_received_only_one() && !thread.has_timer_at(at) => {
+                    Reason::Answered
+                }
                 Some(_) => Reason::OfAnother,
                 None => Reason::Own,
             };
@@ -143,7 +179,7 @@ impl Requests {
         else {
             return false;
         };
-        self.pushers.vote(pid, true);
+        self.pushers.vote(pid, CLEAR);
         self.pushers.has(pid)
     }
 

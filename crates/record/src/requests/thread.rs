@@ -122,8 +122,10 @@ pub(super) struct Thread {
     pub(super) answered: u16,
     /// For which work it received another server's answer last, since it waited, asked or answered.
     pub(super) result: Option<WorkId>,
-    /// The request that it received last, since it waited,
+    /// The request that it received last, if it received nothing else since; and how many times it received,
+    /// both since it waited,
     pub(super) turn: Option<WorkId>,
+    pub(super) receives: u32,
     /// and whether it has sent where all was answered since then.
     pub(super) pushed: bool,
     /// The request that it received last.
@@ -237,6 +239,23 @@ impl Thread {
         };
         let due = self.due.take_if(has_just_run_out);
         due.map(|due| due.at.min(begun)).or(self.timer)
+    }
+
+    /// Whether one has run out, as it had said when it waited.
+    pub(super) fn has_timer_at(&self, now: u64) -> bool {
+        self.timer.is_some() || self.due.is_some_and(|due| due.at <= now + due.rounded)
+    }
+
+    /// It has received this since it waited. `turn`: it is a request.
+    pub(super) fn receives(&mut self, turn: Option<WorkId>) {
+        self.turn = turn;
+        self.receives = self.receives.saturating_add(1);
+        self.pushed = false;
+    }
+
+    /// Whether it has received one request since it waited, and nothing else.
+    pub(super) fn has_received_only_one(&self) -> bool {
+        self.turn.is_some() && self.receives == 1
     }
 
     /// It has waited since.

@@ -51,8 +51,8 @@ impl Requests {
         });
         thread.given = None;
         thread.result = None;
-        thread.turn = None;
-        thread.pushed = false;
+        thread.receives(None);
+        thread.receives = 0;
     }
 
     /// What was handed over was nothing to do, or something else: so the thread that did so goes on with its

@@ -62,6 +62,66 @@ fn a_client_may_have_its_own_message_back_before_the_others() {
     assert!(published.iter().all(|parts| parts[0] == 30));
 }
 
+/// The wall of an answer on socket 6 while a client on socket 5 is answered 40 times and something is sent on
+/// socket 6 right after that. `between`: what happens between two of these rounds.
+fn sent_after_answers(between: impl Fn(&mut Script, u64)) -> u64 {
+    let mut script = Script::default();
+    asks(&mut script, 100, 6);
+    for round in 1..=40 {
+        receives(&mut script, round * 1000, 5)
+            .on(round * 1000 + 20, 1, SENDS, 5, 0)
+            .on(round * 1000 + 30, 1, SENDS, 6, 0)
+            .block(round * 1000 + 40, 1, NETWORK);
+        between(&mut script, round * 1000 + 500);
+    }
+    script.finish()[0].row.wall / 1000
+}
+
+#[test]
+fn what_is_always_sent_right_after_another_answer_is_pushed() {
+    assert_eq!(sent_after_answers(|_, _| {}), 40);
+}
+
+#[test]
+fn what_is_sometimes_sent_for_no_other_request_is_an_answer() {
+    let wall = sent_after_answers(|script, at| {
+        if at % 10_000 == 500 {
+            script
+                .run(at, 1, NETWORK, at)
+                .on(at + 10, 1, SENDS, 6, 0)
+                .block(at + 20, 1, NETWORK);
+        }
+    });
+    assert_eq!(wall, 40_410);
+}
+
+#[test]
+fn what_is_sent_when_a_timer_has_run_out_may_be_an_answer() {
+    let wall = sent_after_answers(|script, at| {
+        script
+            .run(at, 1, NETWORK, at)
+            .entry(at + 10, 1, Act::Block(NETWORK), |slice| {
+                slice.since = 500_000
+            });
+    });
+    assert_eq!(wall, 39_930);
+}
+
+#[test]
+fn what_is_sent_after_a_second_receive_may_be_an_answer() {
+    let mut script = Script::default();
+    asks(&mut script, 100, 6);
+    for round in 1..=40 {
+        receives(&mut script, round * 1000, 5)
+            .on(round * 1000 + 20, 1, ASKED, 8, round * 1000)
+            .on(round * 1000 + 30, 1, SENDS, 5, 0)
+            .on(round * 1000 + 40, 1, SENDS, 8, 0)
+            .on(round * 1000 + 50, 1, SENDS, 6, 0)
+            .block(round * 1000 + 60, 1, NETWORK);
+    }
+    assert_eq!(script.finish()[0].row.wall / 1000, 39_950);
+}
+
 #[test]
 fn an_answer_may_end_behind_what_is_pushed() {
     let (walls, published) = listeners(&[6, 5, 8, 5]);
@@ -183,6 +243,38 @@ fn a_message_that_nobody_answers_is_pushed_and_over() {
     let finished = script.finish();
     let walls: Vec<_> = finished.iter().map(|of| of.row.wall / 1000).collect();
     assert_eq!(walls, [40, 30]);
+}
+
+#[test]
+fn a_message_that_nobody_answers_is_not_answered_by_another_one() {
+    let mut script = Script::default();
+    asks(&mut script, 100, 6);
+    publishes(&mut script, 1000, &[6]);
+    // Both say something that is pushed to the other.
+    for at in [6000, 8000] {
+        receives(&mut script, at, 6)
+            .on(at + 20, 1, SENDS, 5, 0)
+            .block(at + 30, 1, NETWORK);
+        receives(&mut script, at + 1000, 5)
+            .on(at + 1020, 1, SENDS, 6, 0)
+            .block(at + 1030, 1, NETWORK);
+    }
+    let finished = script.finish();
+    assert_eq!(finished.len(), 1, "{finished:?}");
+}
+
+#[test]
+fn a_request_may_wait_for_the_message_of_another_client() {
+    let mut script = Script::default();
+    asks(&mut script, 100, 6);
+    publishes(&mut script, 1000, &[6, 5]);
+    receives(&mut script, 6000, 8).block(6020, 1, NETWORK);
+    receives(&mut script, 7000, 5)
+        .on(7020, 1, SENDS, 8, 0)
+        .on(7030, 1, SENDS, 5, 0);
+    let finished = script.finish();
+    let waited = finished.iter().find(|of| of.row.begin == 6_000_000);
+    assert_eq!(waited.expect("there").row.wall / 1000, 1_020);
 }
 
 #[test]
