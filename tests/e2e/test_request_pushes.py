@@ -81,9 +81,11 @@ def recorded(
         started, port = server
         recorder = record("-p", started.pid).ready()
         clients = [Client(port) for _ in range(CLIENTS)]
+        for client in clients:  # one after the other shows that the server pushes
+            client.ask(line, ends, parts)
 
         def asks(client: Client) -> None:
-            for _ in range(ROUNDS):
+            for _ in range(1, ROUNDS):
                 client.ask(line, ends, parts)
 
         threads = [threading.Thread(target=asks, args=(client,)) for client in clients]
