@@ -50,17 +50,23 @@ impl Requests {
         if let Some(work) = in_hand.find(is_open) {
             return Some(work);
         }
-        // It goes on with an answer, or is at work for somebody else.
-        let of_another = owner.is_some_and(|owner| !works.is_nobodys(owner));
-        if of_another || (thread.owner.is_none() && thread.after.is_some()) {
-            return None;
+        if owner.is_some_and(|owner| !works.is_nobodys(owner)) {
+            return None; // it is at work for somebody else
         }
+        // It goes on with an answer, unless another thread leaves requests to whichever is free.
+        let goes_on = thread.owner.is_none() && thread.after.is_some();
+        let is_left = |work: &WorkId| {
+            let request = works.get(*work).and_then(|of| of.request.as_ref());
+            let by = request.and_then(|of| self.threads.get(&of.received_by));
+            by.is_some_and(|by| by.only_receives())
+        };
         let waits = |work: &WorkId| {
             let of = works.get(*work);
             of.is_some_and(|of| of.proven && !of.asks.is_empty())
         };
         let open = &self.sockets.get(&socket)?.datagrams;
-        let oldest = open.iter().copied().find(|work| !waits(work))?;
+        let may_be = |work: &WorkId| !waits(work) && (!goes_on || is_left(work));
+        let oldest = open.iter().copied().find(may_be)?;
         if let Some(of) = self.works.get_mut(oldest) {
             of.ambiguous = true;
         }

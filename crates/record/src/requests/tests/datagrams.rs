@@ -165,6 +165,43 @@ fn a_second_datagram_of_an_answer_answers_no_other_request() {
 }
 
 #[test]
+fn a_second_datagram_of_an_answer_answers_none_that_its_thread_has_received() {
+    let mut script = Script::of_udp();
+    script
+        .comes_in(100)
+        .block(120, 1, NETWORK) // it waits for a timer
+        .comes_in(1000)
+        .udp(1100, 1, ANSWERS, 0)
+        .udp(1150, 1, ANSWERS, 0)
+        .block(1160, 1, NETWORK);
+    let walls = script.walls();
+    assert_eq!((walls, script.requests.missed.continued), (vec![100], 1));
+}
+
+#[test]
+fn a_worker_may_take_the_next_request_without_a_wait() {
+    let mut script = Script::of_udp();
+    script.block(50, 2, LOCK);
+    // The first thread receives, and leaves it to the second.
+    for at in (1..=10).map(|round| round * 1000) {
+        script
+            .comes_in(at)
+            .wake(at + 20, 1, 2)
+            .block(at + 30, 1, NETWORK)
+            .run(at + 40, 2, LOCK, at + 20);
+        if at == 10_000 {
+            script.comes_in(at + 100).block(at + 120, 1, NETWORK);
+        }
+        script.udp(at + 200, 2, ANSWERS, 0);
+        if at == 10_000 {
+            script.udp(at + 300, 2, ANSWERS, 0);
+        }
+        script.block(at + 400, 2, LOCK);
+    }
+    assert_eq!(script.walls(), vec![200; 11]);
+}
+
+#[test]
 fn a_thread_of_which_nothing_is_known_answers_the_oldest_and_says_that_it_is_a_guess() {
     let mut script = Script::of_udp();
     script
