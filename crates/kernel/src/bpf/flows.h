@@ -209,7 +209,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 {
 	struct sl_entry e = {.kind = SL_SEND};
 	struct slice_thread *s;
-	struct tcp_sock *tcp;
+	struct tcp_sock *tcp = NULL;
 	struct ts_meter *m;
 	struct flow *f;
 	struct cpu *cpu = this_cpu();
@@ -228,11 +228,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	cpu->left_out = 0;
 	if (f->role == SL_SERVER) {
 		tcp = bpf_skc_to_tcp_sock(sk);
-		if (had_passed_on(f, tcp, length))
-			write_passed_on(f, s, m, e.at);
-		f->held = tcp ? tcp_held(tcp) : TS_HELD_NOT;
-		f->sent = 0;
-		e.since = f->held;
+		e.since = tcp ? tcp_held(tcp) : TS_HELD_NOT;
 		/* The verifier does not know what it reads back from there: see add_share. */
 		if (tcp && all_passed_on(tcp))
 			cpu->left_out = delivery_after(&s->seen, m, tcp->tcp_wstamp_ns, e.at);
@@ -244,6 +240,12 @@ static __always_inline int slice_send(struct sock *sk, int length)
 		s->sent_held = e.since;
 	}
 	set_aside(&s->seen, TS_SOFTIRQ_NET, cpu->left_out);
+	if (f->role == SL_SERVER) {
+		if (had_passed_on(f, tcp, length))
+			write_passed_on(f, s, m, e.at);
+		f->held = e.since;
+		f->sent = 0;
+	}
 	if (!may_be_framed(f) || !takes_frames(f, s, m, &e))
 		write_of(f, &e, s, m, NULL);
 	give_back(&s->seen, TS_SOFTIRQ_NET, cpu->left_out);

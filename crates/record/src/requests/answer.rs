@@ -30,7 +30,12 @@ impl Requests {
         let Some(work) = open else {
             let owner = thread.owner;
             // What comes before the first request is a greeting.
-            self.missed.continued += u64::from(asked && owner.is_none());
+            if let Some(socket) = self.sockets.get_mut(&slice.socket) {
+                let goes_on = owner.is_none() && thread.after.is_some();
+                socket.in_parts |= slice.datagram && goes_on && socket.datagrams.is_empty();
+            }
+            let is_more = asked && owner.is_none() && !self.is_push_for_another(thread, slice);
+            self.missed.continued += u64::from(is_more);
             self.deliver(thread, owner, slice.at);
             return;
         };
@@ -89,7 +94,7 @@ impl Requests {
         for (ended, held) in ends.into_iter().chain([(request.ended, &mut request.held)]) {
             if let Some(Held::Still { why }) = *held {
                 *held = Some(match slice.since {
-                    0 => Held::Unseen,
+                    0 => Held::Unseen { why },
                     since => Held::Until {
                         ns: since.saturating_sub(ended),
                         why,

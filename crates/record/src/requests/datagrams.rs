@@ -64,9 +64,12 @@ impl Requests {
             let of = works.get(*work);
             of.is_some_and(|of| of.proven && !of.asks.is_empty())
         };
-        let open = &self.sockets.get(&socket)?.datagrams;
+        let of = self.sockets.get(&socket)?;
+        if goes_on && of.in_parts {
+            return None;
+        }
         let may_be = |work: &WorkId| !waits(work) && (!goes_on || is_left(work));
-        let oldest = open.iter().copied().find(may_be)?;
+        let oldest = of.datagrams.iter().copied().find(may_be)?;
         if let Some(of) = self.works.get_mut(oldest) {
             of.ambiguous = true;
         }

@@ -383,7 +383,7 @@ impl Requests {
         }
         self.missed.encrypted += u64::from(request.is_doubtful());
         // Its answer went on for longer than its row says.
-        let is_unseen = matches!(request.held, Some(Held::Still { .. } | Held::Unseen));
+        let is_unseen = matches!(request.held, Some(Held::Still { .. } | Held::Unseen { .. }));
         self.missed.continued += u64::from(is_unseen);
         let finished = account(request, &work);
         self.missed.ambiguous += u64::from(finished.ambiguous);

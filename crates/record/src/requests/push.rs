@@ -3,8 +3,8 @@
 //! there before.
 //!
 //! A thread that receives a request, sends on such a socket and then answers that request, without a wait or
-//! another receive in between, has pushed. If it answers first and then sends there, it most likely has. One
-//! that goes on with an answer has another reason: a timer, room in the socket, what another server said. What
+//! another receive in between, has pushed. If it answers first and then sends there, or not at all, it most
+//! likely has. One that goes on with an answer has another reason: a timer, room in the socket, what another server said. What
 //! is more usual in a process decides what its doubtful sends are.
 
 use rustc_hash::FxHashMap;
@@ -22,7 +22,7 @@ const SURE_VOTES: i8 = 24;
 const MOST_VOTES: i8 = 64;
 /// What is sent before an answer, or for another reason, has so many votes,
 const CLEAR: i8 = 8;
-/// and what is sent after an answer so many: a loop that serves many may do both one after the other.
+/// and what is sent after an answer, or without one, so many: a loop that serves many may do one after the other.
 const LIKELY: i8 = 1;
 
 /// What the sends of processes were that nobody asked for.
@@ -51,12 +51,14 @@ impl Pushers {
 enum Reason {
     /// It goes on with that answer.
     GoesOn,
-    /// It has just received this request,
+    /// It has received this request and nothing else,
     Received(WorkId),
-    /// or received one and nothing else, and has answered it.
+    /// or has also answered it.
     Answered,
     /// It does what it does for another request.
     OfAnother,
+    /// The same, but a timer has run out.
+    Timer,
     /// None of these: what it sends is its answer.
     Own,
 }
@@ -77,36 +79,38 @@ impl Requests {
         if slice.datagram || of_stream || request.waits_for_room() {
             return false; // its end is known, or it could not be sent at once
         }
-        match self.reason(thread, work, slice.at) {
-            Reason::GoesOn => return false,
-            Reason::Own => {
-                self.pushers.vote(slice.pid, -CLEAR);
-                if let Some(request) = self.request_mut(work) {
-                    request.before_pushes = None;
-                }
-                return false;
-            }
+        let reason = self.reason(thread, work, slice.at);
+        match reason {
             Reason::Received(by) => self.note_push(thread, by),
             Reason::Answered if !std::mem::replace(&mut thread.pushed, true) => {
                 self.pushers.vote(slice.pid, LIKELY);
             }
-            Reason::Answered | Reason::OfAnother => {}
+            Reason::Own => self.pushers.vote(slice.pid, -CLEAR),
+            _ => {}
         }
-        if self.pushers.has(slice.pid) {
-            return true;
-        }
-        if let Some(request) = self.request_mut(work) {
-            request.before_pushes.get_or_insert(Answered {
-                at: request.ended,
-                tid: request.tid,
-                cpu: request.cpu,
-                held: request.held,
-            });
+        match reason {
+            Reason::Received(_) | Reason::Answered | Reason::OfAnother => {
+                if self.pushers.has(slice.pid) {
+                    return true;
+                }
+                self.remember_end(work);
+            }
+            Reason::GoesOn if !self.has_turn(thread, work) => {} // of a push, too
+            Reason::GoesOn | Reason::Timer | Reason::Own => {
+                if let Some(request) = self.request_mut(work) {
+                    request.before_pushes = None;
+                }
+            }
         }
         false
     }
 
-    /// The same where the request has no answer yet. A message that was pushed itself most likely gets none.
+    /// Whether a send where nothing is open is pushed.
+    pub(super) fn is_push_for_another(&self, thread: &Thread, slice: &Slice) -> bool {
+        thread.turn.is_some() && self.pushers.has(slice.pid)
+    }
+
+    /// The same where the request has no answer yet, and its client has had none to what it said before.
     fn is_pushed_before_answer(
         &mut self,
         thread: &mut Thread,
@@ -119,16 +123,30 @@ impl Requests {
             }
             return false;
         }
-        let is_message = self.request_mut(work).is_some_and(|request| request.pushed);
-        match self.reason(thread, work, slice.at) {
-            Reason::Received(by) if is_message && self.pushers.has(slice.pid) => {
-                self.note_push(thread, by);
-                true
-            }
-            _ => {
-                thread.pushed = false;
-                false
-            }
+        let socket = self.sockets.get(&slice.socket);
+        let says_only = socket.is_some_and(|socket| socket.says_only);
+        let is_message = says_only && self.request_mut(work).is_some_and(|of| of.pushed);
+        let reason = self.reason(thread, work, slice.at);
+        let of_another = matches!(reason, Reason::Received(_) | Reason::OfAnother);
+        if !of_another || !is_message || !self.pushers.has(slice.pid) {
+            thread.pushed = false;
+            return false;
+        }
+        if let Reason::Received(by) = reason {
+            self.note_push(thread, by);
+        }
+        true
+    }
+
+    /// What is sent next may be no part of its answer.
+    fn remember_end(&mut self, work: WorkId) {
+        if let Some(request) = self.request_mut(work) {
+            request.before_pushes.get_or_insert(Answered {
+                at: request.ended,
+                tid: request.tid,
+                cpu: request.cpu,
+                held: request.held,
+            });
         }
     }
 
@@ -141,28 +159,32 @@ impl Requests {
     }
 
     fn reason(&self, thread: &Thread, work: WorkId, at: u64) -> Reason {
-        if self.has_turn(thread, work) {
+        let owner = thread.owner.and_then(|owner| self.works.root(owner));
+        if self.has_turn(thread, work) || (owner.is_none() && thread.after == Some(work)) {
             return Reason::GoesOn;
         }
-        let owner = thread.owner.and_then(|owner| self.works.root(owner));
-        let Some(owner) = owner else {
-            return match thread.after {
-                Some(after) if after == work => Reason::GoesOn,
-                Some(_) if thread.has_received_only_one() && !thread.has_timer_at(at) => {
-                    Reason::Answered
-                }
-                Some(_) => Reason::OfAnother,
-                None => Reason::Own,
-            };
+        let of = match owner {
+            Some(owner) => self.works.woken_for(owner),
+            None => thread.after,
         };
-        if self.works.is_live(owner) && self.has_turn(thread, owner) {
-            return Reason::Received(owner);
+        // An answer that has ended is known no more.
+        let is_request = |of: &WorkId| owner.is_none() || !self.works.is_nobodys(*of);
+        if !of
+            .filter(|of| *of != work)
+            .is_some_and(|of| is_request(&of))
+        {
+            return Reason::Own;
         }
-        let woken_for = self.works.woken_for(owner).filter(|of| *of != work);
-        let is_request = woken_for.is_some_and(|of| !self.works.is_nobodys(of));
-        match self.works.is_nobodys(owner) && is_request {
-            true => Reason::OfAnother,
-            false => Reason::Own,
+        let only_one = thread.has_received_only_one();
+        match owner {
+            _ if thread.has_timer_at(at) => Reason::Timer,
+            Some(owner)
+                if only_one && self.works.is_live(owner) && self.has_turn(thread, owner) =>
+            {
+                Reason::Received(owner)
+            }
+            None if only_one => Reason::Answered,
+            _ => Reason::OfAnother,
         }
     }
 
@@ -174,13 +196,17 @@ impl Requests {
     /// More comes in where a request has no answer. It was a message of its own, which was pushed and to which
     /// nobody answers, if that is what its process does: true.
     pub(super) fn was_message(&mut self, work: WorkId) -> bool {
-        let request = self.request_mut(work);
-        let Some(pid) = request.and_then(|of| std::mem::take(&mut of.pushed).then_some(of.pid))
-        else {
+        let Some(request) = self.request_mut(work).filter(|of| of.pushed) else {
             return false;
         };
-        self.pushers.vote(pid, CLEAR);
-        self.pushers.has(pid)
+        let (pid, socket) = (request.pid, request.socket);
+        request.pushed = false; // more of the same may come
+        self.pushers.vote(pid, LIKELY);
+        let was = self.pushers.has(pid);
+        if let Some(socket) = self.sockets.get_mut(&socket) {
+            socket.says_only |= was;
+        }
+        was
     }
 
     /// The request's answer ended before what was pushed behind it, if that is what its process does.

@@ -40,6 +40,10 @@ pub(super) struct Socket {
     pub(super) open: Option<WorkId>,
     /// Those that are open on a socket of UDP, oldest first: each datagram is one.
     pub(super) datagrams: VecDeque<WorkId>,
+    /// Answers may have several datagrams: one was sent while none was open.
+    pub(super) in_parts: bool,
+    /// Nobody answers what comes in here: it is pushed to others.
+    pub(super) says_only: bool,
     /// A request has come in here.
     pub(super) asked: bool,
     /// It is of HTTP/2, and its streams are sockets of their own.

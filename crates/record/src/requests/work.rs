@@ -55,7 +55,7 @@ pub(super) struct Request {
     pub(super) overlaps: bool,
     /// TCP keeps, or kept, its end back.
     pub(super) held: Option<Held>,
-    /// Its thread has sent on sockets of others before it answered.
+    /// Its thread received nothing else, and has sent on a socket of another.
     pub(super) pushed: bool,
     /// Its answer's end, with its thread and CPU, if all that was sent since was pushed.
     pub(super) before_pushes: Option<Answered>,
@@ -71,10 +71,10 @@ impl Request {
     /// Whether its answer was kept back for want of room, so that its thread may send the rest later.
     pub(super) fn waits_for_room(&self) -> bool {
         match self.held {
-            Some(Held::Still { why } | Held::Until { why, .. }) => {
+            Some(Held::Still { why } | Held::Unseen { why } | Held::Until { why, .. }) => {
                 u32::from(why) != abi::TS_HELD_NAGLE
             }
-            Some(Held::Unseen) | None => false,
+            None => false,
         }
     }
 
@@ -99,7 +99,7 @@ pub(super) enum Held {
     /// Nothing has shown yet when it was passed on,
     Still { why: u16 },
     /// or will show it.
-    Unseen,
+    Unseen { why: u16 },
     /// So long after the send.
     Until { ns: u64, why: u16 },
 }

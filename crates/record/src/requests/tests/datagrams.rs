@@ -39,6 +39,28 @@ impl Script {
             .block(at + 60, 1, NETWORK)
     }
 
+    /// The first thread receives requests, 1000 apart, and leaves them to the second, which sends so many
+    /// datagrams for each. One more request comes in before the last of these has its answer.
+    fn takes_up(&mut self, rounds: u64, datagrams: u64) {
+        self.block(50, 2, LOCK);
+        for at in (1..=rounds).map(|round| round * 1000) {
+            self.comes_in(at)
+                .wake(at + 20, 1, 2)
+                .block(at + 30, 1, NETWORK)
+                .run(at + 40, 2, LOCK, at + 20);
+            if at == rounds * 1000 {
+                self.comes_in(at + 100).block(at + 120, 1, NETWORK);
+            }
+            for sent in 0..datagrams {
+                self.udp(at + 200 + sent, 2, ANSWERS, 0);
+            }
+            if at == rounds * 1000 && datagrams == 1 {
+                self.udp(at + 300, 2, ANSWERS, 0);
+            }
+            self.block(at + 400, 2, LOCK);
+        }
+    }
+
     /// That server's answer lets it go on, which it passes on.
     fn passes_on(&mut self, at: u64, server: u64) -> &mut Self {
         self.run(at, 1, NETWORK, at)
@@ -181,24 +203,15 @@ fn a_second_datagram_of_an_answer_answers_none_that_its_thread_has_received() {
 #[test]
 fn a_worker_may_take_the_next_request_without_a_wait() {
     let mut script = Script::of_udp();
-    script.block(50, 2, LOCK);
-    // The first thread receives, and leaves it to the second.
-    for at in (1..=10).map(|round| round * 1000) {
-        script
-            .comes_in(at)
-            .wake(at + 20, 1, 2)
-            .block(at + 30, 1, NETWORK)
-            .run(at + 40, 2, LOCK, at + 20);
-        if at == 10_000 {
-            script.comes_in(at + 100).block(at + 120, 1, NETWORK);
-        }
-        script.udp(at + 200, 2, ANSWERS, 0);
-        if at == 10_000 {
-            script.udp(at + 300, 2, ANSWERS, 0);
-        }
-        script.block(at + 400, 2, LOCK);
-    }
+    script.takes_up(10, 1);
     assert_eq!(script.walls(), vec![200; 11]);
+}
+
+#[test]
+fn a_worker_whose_answers_have_several_datagrams_answers_no_other_request_with_them() {
+    let mut script = Script::of_udp();
+    script.takes_up(10, 2);
+    assert_eq!(script.walls(), vec![200; 10]);
 }
 
 #[test]
