@@ -19,7 +19,10 @@ pub(super) const MOST_WAITING: usize = 1024;
 
 impl Requests {
     pub(super) fn receive(&mut self, thread: &mut Thread, slice: &Slice, role: Role) {
-        thread.receives(None);
+        let is_request = role == Role::Server && slice.length > 0;
+        if !is_request || slice.quic {
+            thread.receives(None);
+        }
         match role {
             Role::Server if slice.quic => self.pass_quic(thread, slice),
             Role::Server if slice.length == 0 && !slice.datagram => {
@@ -234,7 +237,7 @@ impl Requests {
             true => self.turn_to_unaccepted(thread, work, ready, slice.at),
             false => self.turn_to(thread, work, ready, slice.at),
         }
-        thread.turn = Some(work);
+        thread.receives(Some(work));
     }
 
     /// More of a request came in, and its first bytes may not have had its name.

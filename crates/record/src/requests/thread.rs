@@ -248,8 +248,9 @@ impl Thread {
 
     /// It has received this since it waited. `turn`: it is a request.
     pub(super) fn receives(&mut self, turn: Option<WorkId>) {
+        let is_more = turn.is_some() && turn == self.turn; // of the same request
         self.turn = turn;
-        self.receives = self.receives.saturating_add(1);
+        self.receives = self.receives.saturating_add(u32::from(!is_more));
         self.pushed = false;
     }
 

@@ -26,7 +26,7 @@ fn asks(script: &mut Script, at: u64, socket: u64) -> &mut Script {
 /// Four rounds, 1000 apart: a client on socket 5 publishes, and all of `sends` follow, 10 apart.
 fn publishes<'s>(script: &'s mut Script, from: u64, sends: &[u64]) -> &'s mut Script {
     for at in (0..4).map(|round| from + round * 1000) {
-        receives(script, at, 5);
+        receives(script, at, 5).on(at + 12, 1, ASKED, 5, at); // in two parts
         for (at, socket) in (at + 20..).step_by(10).zip(sends) {
             script.on(at, 1, SENDS, *socket, 0);
         }
