@@ -44,6 +44,30 @@ impl Requests {
         self.queued_behind(thread, work, (ready, at), had_cpu_from);
     }
 
+    /// The same of a request that the thread may have left where it was, although it had nothing to do.
+    fn turn_to_left(
+        &mut self,
+        thread: &mut Thread,
+        work: WorkId,
+        (ready, answered): (u64, u64),
+        at: u64,
+    ) {
+        let idle = thread.idle_in(ready.max(answered), at);
+        let had_cpu_from = self.begin_turn(thread, work, ready, at);
+        let mut from = ready;
+        for rest in idle {
+            self.queued_behind(thread, work, (from, rest.from), had_cpu_from);
+            if let Some(of) = self.works.get_mut(work).filter(|_| rest.by_timer) {
+                of.add(Item::Timer {
+                    from: rest.from,
+                    to: rest.to,
+                });
+            }
+            from = rest.to;
+        }
+        self.queued_behind(thread, work, (from, at), had_cpu_from);
+    }
+
     /// The same of a request that had come before its connection was accepted.
     fn turn_to_unaccepted(&mut self, thread: &mut Thread, work: WorkId, ready: u64, at: u64) {
         self.begin_turn(thread, work, ready, at);
@@ -172,6 +196,7 @@ impl Requests {
             return;
         }
         let (encrypted, peer, open) = (socket.encrypted, socket.peer, socket.open);
+        let same_thread = std::mem::replace(&mut socket.received_by, slice.tid) == slice.tid;
         let is_stream = socket.stream != 0;
         let connection = link::connection(&peer, socket.stream);
         let ready = match slice.since {
@@ -179,6 +204,7 @@ impl Requests {
             since => since.min(slice.at),
         };
         let open = open.and_then(|work| self.works.root(work));
+        let mut answered = if same_thread { 0 } else { u64::MAX };
         // What follows an answer is the next request; but a stream has one, and says when it ends.
         let goes_on =
             |work: &WorkId| is_stream || (self.works.is_live(*work) && !self.was_message(*work));
@@ -194,6 +220,8 @@ impl Requests {
                 work
             }
             None => {
+                let before = open.and_then(|work| self.works.get(work)?.request.as_ref());
+                answered = answered.max(before.map_or(0, |before| before.ended));
                 if !slice.datagram {
                     self.end_of(slice.socket, slice.at);
                 }
@@ -216,7 +244,7 @@ impl Requests {
                 if slice.datagram {
                     // Of many nobody expects an answer: they say nothing of the thread.
                     self.open_datagram(slice.socket, work);
-                    return self.turn_to_request(thread, slice, work, ready);
+                    return self.turn_to_request(thread, slice, work, (ready, answered));
                 }
                 thread.count_received();
                 let before = thread.received_last.replace(work);
@@ -227,15 +255,22 @@ impl Requests {
                 work
             }
         };
-        self.turn_to_request(thread, slice, work, ready);
+        self.turn_to_request(thread, slice, work, (ready, answered));
     }
 
-    /// The thread has received this request, or more of it.
-    fn turn_to_request(&mut self, thread: &mut Thread, slice: &Slice, work: WorkId, ready: u64) {
+    /// The thread has received this request, or more of it. `answered`: since when it could have; before, it
+    /// was up to another thread, or the one before on its connection had no answer.
+    fn turn_to_request(
+        &mut self,
+        thread: &mut Thread,
+        slice: &Slice,
+        work: WorkId,
+        (ready, answered): (u64, u64),
+    ) {
         self.keep_held(thread, work, None); // it waited for the rest of the request
         match slice.unaccepted {
             true => self.turn_to_unaccepted(thread, work, ready, slice.at),
-            false => self.turn_to(thread, work, ready, slice.at),
+            false => self.turn_to_left(thread, work, (ready, answered), slice.at),
         }
         thread.receives(Some(work));
     }

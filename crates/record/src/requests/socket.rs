@@ -44,6 +44,8 @@ pub(super) struct Socket {
     pub(super) in_parts: bool,
     /// Nobody answers what comes in here: it is pushed to others.
     pub(super) says_only: bool,
+    /// The thread that received here last.
+    pub(super) received_by: u32,
     /// A request has come in here.
     pub(super) asked: bool,
     /// It is of HTTP/2, and its streams are sockets of their own.

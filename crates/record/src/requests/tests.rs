@@ -8,6 +8,7 @@ use super::{Finished, Requests};
 mod bounds;
 mod datagrams;
 mod handed;
+mod left;
 mod losses;
 mod pools;
 mod pushes;

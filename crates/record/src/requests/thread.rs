@@ -14,6 +14,9 @@ const RECENT: usize = 16;
 /// A thread that waits longer without work waits for some.
 const LONG_WAIT_NS: u64 = 500_000;
 
+/// A shorter time without anything to do is not kept: who is woken by data needs some of it.
+const LEAST_IDLE_NS: u64 = 1_000_000;
+
 /// A thread that data lets go on is woken so soon after that was ready.
 const SOON_NS: u64 = 100_000;
 
@@ -61,6 +64,15 @@ struct Due {
     at: u64,
     /// By how much that may have been rounded up.
     rounded: u64,
+}
+
+/// A time in which a thread waited for data of any connection, with nothing in hand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Idle {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// A timer ended it.
+    pub(super) by_timer: bool,
 }
 
 /// A thread of a watched process.
@@ -142,6 +154,8 @@ pub(super) struct Thread {
     since_data: Vec<Segment>,
     /// The latest time for which a signal, a tracer or the freezer stopped it.
     pub(super) stopped: Option<Segment>,
+    /// The latest times in which it had nothing to do.
+    idle: VecDeque<Idle>,
     /// Its latest slices.
     recent: VecDeque<(WorkId, u64, u64)>,
 }
@@ -469,6 +483,28 @@ impl Thread {
             (s.to - s.from).saturating_sub(else_ns)
         };
         self.run.iter().map(ran).sum()
+    }
+
+    /// It had nothing to do in that time.
+    pub(super) fn was_idle(&mut self, idle: Idle) {
+        if idle.to.saturating_sub(idle.from) < LEAST_IDLE_NS {
+            return;
+        }
+        if self.idle.len() >= RECENT {
+            self.idle.pop_front();
+        }
+        self.idle.push_back(idle);
+    }
+
+    /// When it had nothing to do in that time, for long; oldest first.
+    pub(super) fn idle_in(&self, from: u64, to: u64) -> Vec<Idle> {
+        let within = self.idle.iter().map(|idle| Idle {
+            from: idle.from.max(from),
+            to: idle.to.min(to),
+            ..*idle
+        });
+        let long = |idle: &Idle| idle.to.saturating_sub(idle.from) >= LEAST_IDLE_NS;
+        within.filter(long).collect()
     }
 
     /// Remembers for whom it worked.

@@ -5,7 +5,7 @@ use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 
 use super::Requests;
 use super::item::Segment;
-use super::thread::{Thread, Wait, since_waking};
+use super::thread::{Idle, Thread, Wait, since_waking};
 use super::work::{Handed, WorkId};
 
 /// So much that it handed to threads between two of its waits is remembered.
@@ -157,6 +157,8 @@ impl Requests {
             abi::TS_NETWORK if works_on && waited.sends => thread.add(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
                 let is_network = u32::from(cause) == abi::TS_NETWORK;
+                let in_hand = [thread.owner, thread.held].into_iter().flatten();
+                let has_nothing = !in_hand.into_iter().any(|work| self.works.is_live(work));
                 let is_idle = is_network || (is_lock && thread.is_idle_at(waited.futex));
                 if !is_network {
                     thread.waits_after_data(&wait);
@@ -180,6 +182,13 @@ impl Requests {
                 let is_loop = is_loop_at_rest || (is_network && thread.receives_requests());
                 let may_look = !is_loop && !waited.is_long(woken);
                 let by_timer = is_free && timed_out && !thread.only_looks(may_look, woken);
+                if is_network && has_nothing && !waited.receives && !waited.sends {
+                    thread.was_idle(Idle {
+                        from: waited.since,
+                        to: woken,
+                        by_timer,
+                    });
+                }
                 if by_timer || !in_between {
                     thread.end_wait(by_timer.then_some(woken));
                 }

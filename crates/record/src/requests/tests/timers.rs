@@ -16,7 +16,7 @@ const FROM_CLIENT: Act = Act::Receive(Role::Server);
 
 impl Script {
     /// A wait for sockets since then, which a timer ends.
-    fn timer(&mut self, since: u64, at: u64, tid: u32) -> &mut Self {
+    pub(super) fn timer(&mut self, since: u64, at: u64, tid: u32) -> &mut Self {
         self.entry(since, tid, Act::Block(NETWORK), |slice| {
             slice.since = (at - since) * 1000
         })
