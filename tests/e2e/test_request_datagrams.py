@@ -156,9 +156,9 @@ def test_each_datagram_is_a_request_that_queues_behind_those_before_it(
     recorded: Callable[[bytes, str], list[tuple[int, ...]]],
 ) -> None:
     spans = recorded(b"w", "queue_ns")
-    # All but its own turn.
-    turns = sum(wall - queue for _, wall, queue in spans)
-    assert turns < 2e9 * AT_ONCE * WORK_S, spans
+    # All but its own turn; of a few, something else had the CPU.
+    turns = sorted(wall - queue for _, wall, queue in spans)
+    assert turns[AT_ONCE * 9 // 10] < 2e9 * WORK_S, spans
 
 
 def test_what_a_server_asks_from_a_port_that_it_chose_is_downstream(

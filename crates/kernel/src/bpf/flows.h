@@ -21,7 +21,7 @@ static __always_inline void note_passed_on(struct flow *f, struct sock *sk, __u6
 		f->sent = passed_on_at(tcp, now);
 }
 
-/* Tells when the end of the latest answer had left this machine, which was after its send, as far as noted. */
+/* Tells when the end of the latest answer had left, which was after its send, as far as noted. */
 static __noinline int write_passed_on(struct flow *f, struct slice_thread *s,
 				      const struct ts_meter *m, __u64 now)
 {
@@ -45,7 +45,7 @@ static __always_inline void tell_passed_on(struct sock *sk, struct flow *f, stru
 	write_passed_on(f, s, m, now);
 }
 
-/* Whether what TCP had kept back here had left this machine when that many bytes were sent, or left it then. */
+/* Whether what TCP had kept back here had left when that many bytes were sent, or left then. */
 static __always_inline bool had_passed_on(const struct flow *f, const struct tcp_sock *tcp,
 					  int length)
 {

@@ -49,7 +49,7 @@ static __always_inline bool all_passed_on(const struct tcp_sock *tcp)
 }
 
 /*
- * When this socket's last data left; `now`, if some has not left by now. If the other side has not acknowledged
+ * When this socket's last data left; `now`, if some has not. If the other side has not acknowledged
  * it all, an ACK that left since then counts for it.
  */
 static __always_inline __u64 passed_on_at(const struct tcp_sock *tcp, __u64 now)

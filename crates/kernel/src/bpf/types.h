@@ -160,8 +160,7 @@ struct inet_connection_sock {
 } CORE;
 
 struct tcp_rack {
-	__u64
-	    mstamp; /* when the latest data left that was acknowledged, CLOCK_MONOTONIC, µs; 0: no SACK */
+	__u64 mstamp; /* when the latest acknowledged data left, CLOCK_MONOTONIC, µs; 0: no SACK */
 } CORE;
 
 struct tcp_sock {

@@ -21,7 +21,7 @@ impl Requests {
     pub(super) fn receive(&mut self, thread: &mut Thread, slice: &Slice, role: Role) {
         let is_request = role == Role::Server && slice.length > 0;
         if !is_request || slice.quic {
-            thread.receives(None);
+            thread.note_receive(None);
         }
         match role {
             Role::Server if slice.quic => self.pass_quic(thread, slice),
@@ -272,7 +272,7 @@ impl Requests {
             true => self.turn_to_unaccepted(thread, work, ready, slice.at),
             false => self.turn_to_left(thread, work, (ready, answered), slice.at),
         }
-        thread.receives(Some(work));
+        thread.note_receive(Some(work));
     }
 
     /// More of a request came in, and its first bytes may not have had its name.

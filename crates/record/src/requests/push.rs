@@ -4,8 +4,8 @@
 //!
 //! A thread that receives a request, sends on such a socket and then answers that request, without a wait or
 //! another receive in between, has pushed. If it answers first and then sends there, or not at all, it most
-//! likely has. One that goes on with an answer has another reason: a timer, room in the socket, what another server said. What
-//! is more usual in a process decides what its doubtful sends are.
+//! likely has. One that goes on with an answer has another reason: a timer, room in the socket, what another
+//! server said. What is more usual in a process decides what its doubtful sends are.
 
 use rustc_hash::FxHashMap;
 use tailscope_signals::slice::Slice;
@@ -22,7 +22,7 @@ const SURE_VOTES: i8 = 24;
 const MOST_VOTES: i8 = 64;
 /// What is sent before an answer, or for another reason, has so many votes,
 const CLEAR: i8 = 8;
-/// and what is sent after an answer, or without one, so many: a loop that serves many may do one after the other.
+/// and what is sent after an answer, or without one, so many: a loop may do both one after the other.
 const LIKELY: i8 = 1;
 
 /// What the sends of processes were that nobody asked for.

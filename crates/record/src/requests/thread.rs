@@ -137,7 +137,7 @@ pub(super) struct Thread {
     /// The request that it received last, if it received nothing else since; and how many times it received,
     /// both since it waited,
     pub(super) turn: Option<WorkId>,
-    pub(super) receives: u32,
+    receives: u32,
     /// and whether it has sent where all was answered since then.
     pub(super) pushed: bool,
     /// The request that it received last.
@@ -261,10 +261,17 @@ impl Thread {
     }
 
     /// It has received this since it waited. `turn`: it is a request.
-    pub(super) fn receives(&mut self, turn: Option<WorkId>) {
+    pub(super) fn note_receive(&mut self, turn: Option<WorkId>) {
         let is_more = turn.is_some() && turn == self.turn; // of the same request
         self.turn = turn;
         self.receives = self.receives.saturating_add(u32::from(!is_more));
+        self.pushed = false;
+    }
+
+    /// It waits.
+    pub(super) fn end_turn(&mut self) {
+        self.turn = None;
+        self.receives = 0;
         self.pushed = false;
     }
 

@@ -51,8 +51,7 @@ impl Requests {
         });
         thread.given = None;
         thread.result = None;
-        thread.receives(None);
-        thread.receives = 0;
+        thread.end_turn();
     }
 
     /// What was handed over was nothing to do, or something else: so the thread that did so goes on with its
