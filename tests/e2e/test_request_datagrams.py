@@ -157,8 +157,8 @@ def test_each_datagram_is_a_request_that_queues_behind_those_before_it(
 ) -> None:
     # All wait behind the one that has the thread, also while the thread has no CPU.
     spans = recorded(b"w", "queue_ns + runqueue_ns + preempted_ns")
-    turns = sorted(wall - waits for _, wall, waits in spans)
-    assert turns[AT_ONCE * 9 // 10] < 2e9 * WORK_S, spans
+    turns = sum(wall - waits for _, wall, waits in spans)
+    assert turns < 2e9 * AT_ONCE * WORK_S, spans
 
 
 def test_what_a_server_asks_from_a_port_that_it_chose_is_downstream(

@@ -55,15 +55,15 @@ impl Requests {
         let idle = thread.idle_in(ready.max(answered), at);
         let had_cpu_from = self.begin_turn(thread, work, ready, at);
         let mut from = ready;
-        for rest in idle {
-            self.queued_behind(thread, work, (from, rest.from), had_cpu_from);
-            if let Some(of) = self.works.get_mut(work).filter(|_| rest.by_timer) {
+        for idle in idle {
+            self.queued_behind(thread, work, (from, idle.from), had_cpu_from);
+            if let Some(of) = self.works.get_mut(work).filter(|_| idle.by_timer) {
                 of.add(Item::Timer {
-                    from: rest.from,
-                    to: rest.to,
+                    from: idle.from,
+                    to: idle.to,
                 });
             }
-            from = rest.to;
+            from = idle.to;
         }
         self.queued_behind(thread, work, (from, at), had_cpu_from);
     }

@@ -20,9 +20,9 @@ const MOST: usize = 4096;
 const SURE_VOTES: i8 = 24;
 /// and from which on more are not counted.
 const MOST_VOTES: i8 = 64;
-/// What is sent before an answer, or for another reason, has so many votes,
+/// How many votes a send has that is before an answer, or that has another reason,
 const CLEAR: i8 = 8;
-/// and what is sent after an answer, or without one, so many: a loop may do both one after the other.
+/// and how many one that is after an answer, or without one: a loop may do both one after the other.
 const LIKELY: i8 = 1;
 
 /// What the sends of processes were that nobody asked for.
@@ -167,12 +167,10 @@ impl Requests {
             Some(owner) => self.works.woken_for(owner),
             None => thread.after,
         };
-        // An answer that has ended is known no more.
-        let is_request = |of: &WorkId| owner.is_none() || !self.works.is_nobodys(*of);
-        if !of
-            .filter(|of| *of != work)
-            .is_some_and(|of| is_request(&of))
-        {
+        // What the thread has just answered was a request, also if that has ended.
+        let of_another =
+            of.is_some_and(|of| of != work && (owner.is_none() || !self.works.is_nobodys(of)));
+        if !of_another {
             return Reason::Own;
         }
         let only_one = thread.has_received_only_one();

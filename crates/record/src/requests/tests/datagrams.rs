@@ -39,8 +39,8 @@ impl Script {
             .block(at + 60, 1, NETWORK)
     }
 
-    /// The first thread receives requests, 1000 apart, and leaves them to the second, which sends so many
-    /// datagrams for each. One more request comes in before the last of these has its answer.
+    /// The first thread receives requests, 1000 apart, and leaves them to the second, which sends this number
+    /// of datagrams for each. One more request comes in before the last of these has its answer.
     fn takes_up(&mut self, rounds: u64, datagrams: u64) {
         self.block(50, 2, LOCK);
         for at in (1..=rounds).map(|round| round * 1000) {
