@@ -1,7 +1,9 @@
 //! The configuration: TOML that is checked as a whole before anything is done with it.
 
+mod problem;
+mod values;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,8 @@ use toml::Spanned;
 
 use crate::choice::Rule;
 use crate::otlp::trust::of_file;
+pub use problem::Problem;
+use problem::{in_words, place};
 
 /// All that an agent is told.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -195,33 +199,6 @@ impl Recording {
     }
 }
 
-/// A configuration is wrong: where, and how.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Problem {
-    path: PathBuf,
-    /// Line and column, counted from 1.
-    at: Option<(usize, usize)>,
-    what: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
-        if let Some((line, column)) = self.at {
-            write!(f, ":{line}:{column}")?;
-        }
-        write!(f, ": {}", self.what)
-    }
-}
-
-impl Problem {
-    /// The line that is wrong, counted from 1, where it is one.
-    #[must_use]
-    pub fn line(&self) -> Option<usize> {
-        self.at.map(|(line, _)| line)
-    }
-}
-
 impl Config {
     /// Reads a file.
     ///
@@ -379,24 +356,5 @@ impl Ledger {
     }
 }
 
-/// What is wrong with a value's kind, as people write the right one.
-fn in_words(message: &str) -> String {
-    match message.strip_suffix(", expected a sequence") {
-        // The only tables of which there may be several.
-        Some(what) if what.ends_with(" map") => "a list is expected; write [[process]]".into(),
-        Some(what) => format!("{what}: write a list, [\"…\"]"),
-        None => message.to_owned(),
-    }
-}
-
-/// Line and column of a byte, counted from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-    (line, column)
-}
-
 #[cfg(test)]
 mod tests;
-mod values;

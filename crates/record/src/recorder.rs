@@ -2,6 +2,7 @@
 
 mod counts;
 mod events;
+mod keeping;
 mod lifecycle;
 mod paused;
 mod poll;
@@ -20,7 +21,6 @@ use tailscope_process::MappedSizes;
 use tailscope_sdk_server::sockets::Sockets;
 use tailscope_sdk_server::{Execs, Server};
 use tailscope_signals::clock::{Clock, own_cpu_ns};
-use tailscope_signals::retention::Retention;
 use tailscope_trace::{CauseSet, LedgerWriter, Metadata, Names, Sealing, SpanName, Summary};
 
 use crate::counting::Counting;
@@ -33,10 +33,10 @@ use crate::output::Output;
 use crate::pace::Pace;
 use crate::pipeline::{RowPipeline, Tap, Weights};
 use crate::requests::Requests;
-use crate::retention::{Flow, TailSampler, row_bytes};
+use crate::retention::TailSampler;
 use crate::stacks::StackPipeline;
 use crate::tls::TlsLibraries;
-use crate::{Live, Policy, ResolvedProbes, SpanSource, StealClock};
+use crate::{Live, ResolvedProbes, SpanSource, StealClock};
 use rotate::Sums;
 
 /// How often it decides anew what to keep.
@@ -101,12 +101,7 @@ impl Recorder {
         let cpu_at_start = own_cpu_ns();
         let config = options.kernel_config();
         let (sample, sockets) = (config.sample, config.sockets);
-        if sockets == Some(SocketSpans::Slices) && options.sample < 1.0 {
-            return Err(RecordError::Source {
-                source_name: SpanSource::Request.to_string(),
-                why: "--sample does not apply to it; use --keep or --tail".to_owned(),
-            });
-        }
+        check_sample(options, sockets)?;
         let mut kernel = Kernel::load(&config)?;
         check_sockets(sockets, kernel.mechanisms())?;
         attach_probes(&mut kernel, &resolved)?;
@@ -182,42 +177,6 @@ impl Recorder {
     #[must_use]
     pub fn measured(&self) -> CauseSet {
         self.measured
-    }
-
-    /// Tells all who write rows which.
-    fn tell_what_to_keep(&mut self) -> Result<(), RecordError> {
-        self.pipeline.has_steered();
-        for (source, retention) in self.pipeline.retentions() {
-            self.kernel.keep(source, retention)?;
-        }
-        if let Some(sdk) = &self.sdk {
-            let hz = u128::from(self.clock.hz());
-            let cycles = |ns: u64| (u128::from(ns) * hz / 1_000_000_000) as u64;
-            sdk.keep(|name| {
-                let retention = self.pipeline.sampler.of(name);
-                Retention {
-                    always_from: retention.always_from.map(cycles),
-                    ..retention
-                }
-            });
-        }
-        Ok(())
-    }
-
-    /// Decides anew what to keep, from what came since the last time.
-    fn steer(&mut self) -> Result<(), RecordError> {
-        if !self.pipeline.sampler.steers() {
-            return Ok(());
-        }
-        let flow = Flow {
-            at: Instant::now(),
-            spans: self.metered(),
-            rows: self.pipeline.rows,
-        };
-        let sealed = self.pipeline.output.totals();
-        let row_bytes = row_bytes(sealed.rows, sealed.bytes).or(self.row_bytes);
-        self.pipeline.sampler.steer(flow, row_bytes);
-        self.tell_what_to_keep()
     }
 
     /// Records until `duration` is over, `stop` is set, or no process is left.
@@ -347,18 +306,17 @@ impl Recorder {
     pub fn tap(&mut self, tap: Option<Tap>) {
         self.pipeline.tap = tap;
     }
+}
 
-    /// Keeps other rows from now on.
-    pub fn keep(&mut self, policy: Policy) -> Result<(), RecordError> {
-        self.metadata.keep = policy.others;
-        self.metadata.tail = policy.tail;
-        self.metadata.budget = policy.budget;
-        self.pipeline.sampler = TailSampler::new(policy);
-        if let Some(sdk) = &mut self.sdk {
-            sdk.keep_unknown(self.pipeline.sampler.of_unknown());
-        }
-        self.tell_what_to_keep()
+/// Whether a part of the spans can be metered, if that is asked for.
+fn check_sample(options: &Options, sockets: Option<SocketSpans>) -> Result<(), RecordError> {
+    if sockets == Some(SocketSpans::Slices) && options.sample < 1.0 {
+        return Err(RecordError::Source {
+            source_name: SpanSource::Request.to_string(),
+            why: "--sample does not apply to it; use --keep or --tail".to_owned(),
+        });
     }
+    Ok(())
 }
 
 /// Begins the ledger, if there is a place for one.

@@ -230,9 +230,7 @@ def explain(
         ranking = rank_all(spans, baseline, target, seed, method, base)
         fixed = counterfactual.at_once(spans, baseline, ranking.remedies, without)
         curves = distributions(spans, baseline, ranking)
-        whole = baseline.whole
-        floor = whole.bin_at(max(0.0, 1 - 2 * WORST / max(whole.total, 1.0)))
-        worst = measure.worst(spans, int(lower_edge(floor)), WORST)
+        worst = slowest(spans, baseline.whole)
         groups = apart(spans, baseline) if target.has_tail and base.is_median else None
         coverage = covered(engine, table, overview, ledger, [(chosen, baseline.target.ns)])
         chain = open_chain(spans, baseline.target.ns, ledger, through) if through else None
@@ -279,6 +277,12 @@ def explain(
         through=chain,
         code=code(ledger, chosen, groups, tail_mean - band_mean, seed) if groups else None,
     )
+
+
+def slowest(spans: Spans, walls: Distribution) -> tuple[Worst, ...]:
+    """The slowest spans of all, whose times are in the histogram."""
+    floor = walls.bin_at(max(0.0, 1 - 2 * WORST / max(walls.total, 1.0)))
+    return measure.worst(spans, int(lower_edge(floor)), WORST)
 
 
 def prepared(spans: Spans, rows: int, target: Target, seed: int) -> tuple[Spans, Baseline]:

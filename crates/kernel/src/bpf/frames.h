@@ -11,32 +11,14 @@
 #define TAILSCOPE_FRAMES_H
 
 #include "first_bytes.h"
+#include "frame_types.h"
 #include "slice_ring.h"
 
 #define FRAME_HEADER 9
-#define FRAME_USUAL_MOST (1 << 14) /* longer ones want a setting */
-#define PREFACE 24		   /* "PRI * HTTP/2.0" and more, before a client's first frame */
-#define FRAME_STEPS 2048	   /* a frame takes one, but headers some more */
-#define FRAMES_LOOKS 64 /* receives or sends of a connection in which frames are looked for */
-#define FRAMES_PROVE 2	/* this number of frames in turn is no coincidence */
-
-enum frame_type {
-	FRAME_DATA = 0,
-	FRAME_HEADERS = 1,
-	FRAME_PRIORITY = 2,
-	FRAME_RESET = 3,
-	FRAME_SETTINGS = 4,
-	FRAME_PUSH = 5,
-	FRAME_PING = 6,
-	FRAME_GOAWAY = 7,
-	FRAME_WINDOW = 8,
-	FRAME_CONTINUATION = 9,
-};
-
-#define FRAME_END_STREAM 0x01
-#define FRAME_END_HEADERS 0x04
-#define FRAME_PADDED 0x08
-#define FRAME_PRIORITIZED 0x20
+#define PREFACE 24	 /* "PRI * HTTP/2.0" and more, before a client's first frame */
+#define FRAME_STEPS 2048 /* a frame takes one, but headers some more */
+#define FRAMES_LOOKS 64	 /* receives or sends of a connection in which frames are looked for */
+#define FRAMES_PROVE 2	 /* this number of frames in turn is no coincidence */
 
 /* A call that has received or sent on such a connection. Its scalars lie in the thread's walk: of
  * what is read back from a map the verifier knows nothing, so a loop over them comes to an end. */
@@ -161,40 +143,6 @@ static __always_inline void pass_before(struct walk *w, struct frames *in)
 	in->before -= bytes;
 	in->left -= bytes;
 	pass(w, bytes);
-}
-
-/* Whether a frame of which nothing is known yet is such as programs send. */
-static __always_inline bool is_usual(__u8 type, __u8 flags, __u32 length)
-{
-	__u8 known = type == FRAME_HEADERS ? 0x2d : type == FRAME_DATA ? 0x09 : 0x01;
-
-	return type < FRAME_CONTINUATION && !(flags & ~known) && length <= FRAME_USUAL_MOST;
-}
-
-/* Whether a frame may look like this. */
-static __always_inline bool is_frame(__u8 type, __u32 length, __u32 stream)
-{
-	switch (type) {
-	case FRAME_DATA:
-	case FRAME_HEADERS:
-	case FRAME_CONTINUATION:
-	case FRAME_PUSH:
-		return stream;
-	case FRAME_RESET:
-		return stream && length == 4;
-	case FRAME_PRIORITY:
-		return stream && length == 5;
-	case FRAME_SETTINGS:
-		return !stream && length % 6 == 0;
-	case FRAME_PING:
-		return !stream && length == 8;
-	case FRAME_GOAWAY:
-		return !stream && length >= 8;
-	case FRAME_WINDOW:
-		return length == 4;
-	default:
-		return true;
-	}
 }
 
 /* When the byte before the last `rest` bytes of this receive came in. `since`: when the first that was

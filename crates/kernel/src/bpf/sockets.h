@@ -8,6 +8,7 @@
  * sk_data_ready is in: the same moments, but TCP, UDP and Unix sockets only.
  */
 #include "answers.h"
+#include "delivery.h"
 #include "peek.h"
 #include "sched.h"
 

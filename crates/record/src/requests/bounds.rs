@@ -1,8 +1,8 @@
 //! When what is remembered is forgotten: it is of no more use, or there is no more room.
 
 use super::Requests;
+use super::request::Held;
 use super::socket::Socket;
-use super::work::Held;
 
 /// After so long without a send or a receive an answer counts as complete.
 const COMPLETE_AFTER_NS: u64 = 2_000_000_000;

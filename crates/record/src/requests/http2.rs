@@ -7,9 +7,9 @@ use tailscope_signals::slice::{Frame, NOT_SENT, Role, Shares, Slice};
 use super::Requests;
 use super::hpack::{Headers, Table};
 use super::link::Trace;
+use super::request::Held;
 use super::socket::Socket;
 use super::thread::Thread;
-use super::work::Held;
 
 mod ends;
 

@@ -26,13 +26,17 @@ mod link;
 mod losses;
 mod name;
 mod push;
+mod queue;
+mod request;
 mod socket;
 mod sql;
 mod statements;
 mod thread;
 mod tls;
+mod turn;
 mod wait;
 mod work;
+mod works;
 
 use std::collections::{HashSet, VecDeque};
 
@@ -48,10 +52,12 @@ pub(crate) use link::Asked;
 pub(crate) use link::{Links, Trace};
 pub use name::{Naming, UnknownNaming};
 use push::Pushers;
+use request::Held;
 use socket::Socket;
 use thread::Thread;
 use tls::TlsProcesses;
-use work::{Held, WorkId, Works};
+use work::WorkId;
+use works::Works;
 
 /// Entries of CPUs are read one CPU after the other, so that those of the latest moments may still
 /// lack what came before them.
@@ -296,49 +302,6 @@ impl Requests {
         if run.capacity() <= KEPT_ROOM {
             thread.run = run;
         }
-    }
-
-    /// Work queued for the thread: what had it meanwhile?
-    fn queued(&mut self, thread: &Thread, work: WorkId, from: u64, to: u64) {
-        self.queued_behind(thread, work, (from, to), from);
-    }
-
-    /// The same where the thread had no CPU before `had_cpu_from`: the work is behind what it did then.
-    fn queued_behind(
-        &mut self,
-        thread: &Thread,
-        work: WorkId,
-        (from, to): (u64, u64),
-        had_cpu_from: u64,
-    ) {
-        if from >= to {
-            return;
-        }
-        let behind = self.behind(thread, work, had_cpu_from, to);
-        // Where all threads of a process are stopped, the one that waited for data may leave it to
-        // another when they go on.
-        let stopped = thread.stopped.as_ref().filter(|stopped| stopped.to > from);
-        if let Some(work) = self.works.get_mut(work) {
-            if let Some(stopped) = stopped {
-                work.add(Item::Slice(stopped.after(from)));
-            }
-            work.add(Item::Queue { from, to, behind });
-        }
-    }
-
-    fn behind(&self, thread: &Thread, work: WorkId, from: u64, to: u64) -> Option<Behind> {
-        let busy = thread.busiest(from, to, work)?;
-        let request = self.works.get(busy)?.request.as_ref()?;
-        let until = if request.ended == 0 {
-            to
-        } else {
-            request.ended
-        };
-        Some(Behind {
-            name: request.name.clone(),
-            peer: request.peer,
-            ns: until.saturating_sub(request.ready),
-        })
     }
 
     /// What is open on a socket on which nothing more comes in has ended.

@@ -11,8 +11,9 @@ use rustc_hash::FxHashMap;
 use tailscope_signals::slice::Slice;
 
 use super::Requests;
+use super::request::{Answered, Request};
 use super::thread::Thread;
-use super::work::{Answered, Request, WorkId};
+use super::work::WorkId;
 
 /// The most processes that are remembered.
 const MOST: usize = 4096;

@@ -7,7 +7,8 @@ use tailscope_signals::slice::Peer;
 
 use super::http2::Connection;
 use super::statements::Statements;
-use super::work::{WorkId, Works};
+use super::work::WorkId;
+use super::works::Works;
 
 /// A send to another server whose answer has not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,24 @@ use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 use super::Requests;
 use super::item::Segment;
 use super::thread::{Idle, Thread, Wait, since_waking};
-use super::work::{Handed, WorkId};
+use super::work::WorkId;
+use super::works::Handed;
 
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
+
+/// A wait that has ended.
+struct Ended {
+    of: Wait,
+    /// When the thread was woken.
+    woken: u64,
+    is_lock: bool,
+    is_network: bool,
+    /// Nobody woke it: the longest time was over for which it would wait.
+    timed_out: bool,
+    /// It is an event loop that waits for its thread of sockets, and for its timers.
+    is_loop_at_rest: bool,
+}
 
 impl Requests {
     /// The thread leaves its CPU. If it can't go on: what it did so far is known to be its owner's; what the wait is, only
@@ -155,67 +169,87 @@ impl Requests {
             abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
             abi::TS_NETWORK if works_on && waited.sends => thread.add(wait),
             abi::TS_LOCK | abi::TS_SLEEP | abi::TS_NETWORK => {
-                let is_network = u32::from(cause) == abi::TS_NETWORK;
-                let in_hand = [thread.owner, thread.held].into_iter().flatten();
-                let has_nothing = !in_hand.into_iter().any(|work| self.works.is_live(work));
-                let is_idle = is_network || (is_lock && thread.is_idle_at(waited.futex));
-                if !is_network {
-                    thread.waits_after_data(&wait);
-                }
-                self.hold(thread, wait.clone(), is_idle || thread.given.is_some());
-                self.settle_all(thread, waited.since);
-                let asks = self.asks_for_nobody(thread);
-                if asks {
-                    thread.forget_timers();
-                }
-                let given = thread.given.take();
-                thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
-                thread.handed = false;
-                let in_between = match thread.owner {
-                    Some(_) => false,
-                    None if is_lock => thread.idle_at != 0 && !thread.is_idle_at(waited.futex),
-                    None => waited.receives || !is_network,
+                let ended = Ended {
+                    of: waited,
+                    woken,
+                    is_lock,
+                    is_network: u32::from(cause) == abi::TS_NETWORK,
+                    timed_out,
+                    is_loop_at_rest,
                 };
-                let is_free = thread.owner.is_none() && !asks;
-                // A thread that looks for work now and then has not waited for a timer.
-                let is_loop = is_loop_at_rest || (is_network && thread.receives_requests());
-                let may_look = !is_loop && !waited.is_long(woken);
-                let by_timer = is_free && timed_out && !thread.only_looks(may_look, woken);
-                if is_network && has_nothing && !waited.receives && !waited.sends {
-                    thread.was_idle(Idle {
-                        from: waited.since,
-                        to: woken,
-                        by_timer,
-                    });
-                }
-                if by_timer || !in_between {
-                    thread.end_wait(by_timer.then_some(woken));
-                }
-                if !in_between {
-                    thread.busy_since = woken;
-                    thread.timer_of_waker = self.timer_of_waker(thread, given).filter(|_| !asks);
-                }
-                thread.unproven = thread.owner.is_some();
-                // One that timed out may have been a sleep.
-                if thread.unproven || (waited.is_long(woken) && !timed_out) {
-                    thread.vote_idle_at(waited.futex);
-                }
-                let woke = since_waking(&wait, woken);
-                if u32::from(cause) == abi::TS_NETWORK && thread.owner.is_none() {
-                    thread.take_run(slice.at);
-                    thread.goes_on_with_data(woken);
-                    thread.woke = Some(woke);
-                    thread.after = None;
-                    return;
-                }
-                thread.take_run(woken);
-                thread.add(woke);
-                thread.woke = None;
-                if thread.owner.is_some() {
-                    thread.after = None; // else it just waited for a lock
-                }
+                self.go_on_after(thread, slice, wait, ended);
             }
             _ => thread.add(wait),
+        }
+    }
+
+    /// A wait has ended after which the thread may work for somebody else than before.
+    fn go_on_after(&mut self, thread: &mut Thread, slice: &Slice, wait: Segment, ended: Ended) {
+        let Ended {
+            of: waited,
+            woken,
+            is_lock,
+            is_network,
+            timed_out,
+            is_loop_at_rest,
+        } = ended;
+        let in_hand = [thread.owner, thread.held].into_iter().flatten();
+        let has_nothing = !in_hand.into_iter().any(|work| self.works.is_live(work));
+        let is_idle = is_network || (is_lock && thread.is_idle_at(waited.futex));
+        if !is_network {
+            thread.waits_after_data(&wait);
+        }
+        self.hold(thread, wait.clone(), is_idle || thread.given.is_some());
+        self.settle_all(thread, waited.since);
+        let asks = self.asks_for_nobody(thread);
+        if asks {
+            thread.forget_timers();
+        }
+        let given = thread.given.take();
+        thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
+        thread.handed = false;
+        let in_between = match thread.owner {
+            Some(_) => false,
+            None if is_lock => thread.idle_at != 0 && !thread.is_idle_at(waited.futex),
+            None => waited.receives || !is_network,
+        };
+        let is_free = thread.owner.is_none() && !asks;
+        // A thread that looks for work now and then has not waited for a timer.
+        let is_loop = is_loop_at_rest || (is_network && thread.receives_requests());
+        let may_look = !is_loop && !waited.is_long(woken);
+        let by_timer = is_free && timed_out && !thread.only_looks(may_look, woken);
+        if is_network && has_nothing && !waited.receives && !waited.sends {
+            thread.was_idle(Idle {
+                from: waited.since,
+                to: woken,
+                by_timer,
+            });
+        }
+        if by_timer || !in_between {
+            thread.end_wait(by_timer.then_some(woken));
+        }
+        if !in_between {
+            thread.busy_since = woken;
+            thread.timer_of_waker = self.timer_of_waker(thread, given).filter(|_| !asks);
+        }
+        thread.unproven = thread.owner.is_some();
+        // One that timed out may have been a sleep.
+        if thread.unproven || (waited.is_long(woken) && !timed_out) {
+            thread.vote_idle_at(waited.futex);
+        }
+        let woke = since_waking(&wait, woken);
+        if is_network && thread.owner.is_none() {
+            thread.take_run(slice.at);
+            thread.goes_on_with_data(woken);
+            thread.woke = Some(woke);
+            thread.after = None;
+            return;
+        }
+        thread.take_run(woken);
+        thread.add(woke);
+        thread.woke = None;
+        if thread.owner.is_some() {
+            thread.after = None; // else it just waited for a lock
         }
     }
 

@@ -3,7 +3,7 @@
 use tailscope_signals::slice::{Act, Role};
 
 use super::super::item::Item;
-use super::super::work::Request;
+use super::super::request::Request;
 use super::{NETWORK, Script, parts};
 
 const RECEIVES: Act = Act::Receive(Role::Server);
