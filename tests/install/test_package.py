@@ -19,7 +19,7 @@ from explain_synthetic import World, generate
 
 pytestmark = pytest.mark.more
 
-UNITS = ("tailscope-agent.service", "tailscope-agent.socket")
+UNITS = ("tailscope-agent.service", "tailscope-agent.socket", "tailscope-guard.service")
 CONFIGURATION = "etc/tailscope/agent.toml"
 LEDGER = "var/lib/tailscope/2026-11-21T120000Z-000001/ledger.json"
 
@@ -74,8 +74,10 @@ def upgraded(package: Path, folder: Path) -> Path:
     return higher
 
 
-def test_doctor_and_the_agent_s_configuration_work(debian: Debian) -> None:
+def test_doctor_and_the_configurations_work(debian: Debian) -> None:
     assert json.loads(debian.clean("tailscope doctor --json"))["ladder"]
+    check = "tailscope guard --config /etc/tailscope-guard/guard.toml --check"
+    debian.clean(f"runuser -u tailscope-guard -- {check}")
     debian.clean("tailscope agent --check /etc/tailscope/agent.toml")
     mode = debian.clean("stat -c %a:%U:%G /etc/tailscope /etc/tailscope/agent.toml").split()
     assert mode == ["750:root:root", "640:root:root"]
@@ -118,8 +120,8 @@ echo "offered ${COMPREPLY[*]}"
 
 
 def test_the_units_are_valid_and_not_enabled(desktop: Debian) -> None:
-    desktop.clean("systemd-analyze verify /lib/systemd/system/tailscope-agent.service")
     for unit in UNITS:
+        desktop.clean(f"systemd-analyze verify /lib/systemd/system/{unit}")
         assert desktop.run(f"systemctl is-enabled {unit}").stdout.strip() == "disabled"
 
 
@@ -137,7 +139,7 @@ def test_purging_leaves_nothing_behind(desktop: Debian, package: Path, tmp_path:
     assert system.clean("dpkg-query -W -f '${Version}' tailscope").endswith("+1")
     assert (system.root / CONFIGURATION).read_text() == kept
     assert (system.root / LEDGER).exists()
-    assert system.clean(f"systemctl is-enabled {' '.join(UNITS)}").split() == ["enabled"] * 2
+    assert system.clean(f"systemctl is-enabled {' '.join(UNITS)}").split() == ["enabled"] * len(UNITS)
 
     system.clean("apt-get remove -y -qq tailscope")
     assert (system.root / CONFIGURATION).read_text() == kept
