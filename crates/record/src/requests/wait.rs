@@ -39,8 +39,8 @@ impl Requests {
             _ => (0, 0),
         };
         if let Some(owner) = thread.owner {
-            // It was woken for work that another thread has taken.
-            let found_nothing = thread.unproven && thread.is_idle_at(futex);
+            // It was woken for work that another thread has taken. Who hands some on has found it.
+            let found_nothing = thread.unproven && !thread.handed && thread.is_idle_at(futex);
             if found_nothing {
                 thread.handed = true;
                 self.goes_on_itself(owner);
@@ -108,8 +108,11 @@ impl Requests {
     /// Whether a thread that serves nobody waits for something to do, and what it has begun by itself is done.
     fn waits_for_timers(&self, thread: &Thread, futex: u64) -> bool {
         let own = thread.owner.and_then(|owner| self.works.get(owner));
-        let by_itself = own.is_some_and(|of| of.request.is_none() && of.hint.is_none());
-        let is_idle = thread.idle_at == 0 || thread.is_idle_at(futex);
+        let at_its_place = thread.is_idle_at(futex);
+        // Who woke it, once, may have set a timer.
+        let not_for_another = |hint: Option<_>| hint.is_none() || (thread.unproven && at_its_place);
+        let by_itself = own.is_some_and(|of| of.request.is_none() && not_for_another(of.hint));
+        let is_idle = thread.idle_at == 0 || at_its_place;
         by_itself && is_idle && thread.serves_nobody()
     }
 
@@ -319,7 +322,9 @@ impl Requests {
         thread.owner = Some(work);
         thread.hand_over(true);
         let as_result = self.works.get(work).is_some_and(|work| work.proven);
-        let timer = thread.timer;
+        // A thread that timers let go on may have its work done by others, one after another.
+        let of = self.works.get(work).filter(|of| of.request.is_none());
+        let timer = thread.timer.or(of.and_then(|of| of.timer));
         thread.goes_on_at_timer(slice.at);
         if let Some(woken) = self.threads.get_mut(&slice.length) {
             woken.given = Some(Handed {

@@ -2,9 +2,13 @@
 
 use rustc_hash::FxHashMap;
 
+use super::DOUBTFUL_FROM_NS;
 use super::bounds::newest_from;
 use super::request::Request;
 use super::work::{MOST_PARTS, Work, WorkId};
+
+/// Of the threads to which a work was handed, and of hand-overs in turn, so many are looked at: the latest.
+const LATEST: usize = 8;
 
 /// Work that a thread hands to one that it wakes.
 #[derive(Debug, Clone, Copy)]
@@ -194,10 +198,30 @@ impl Works {
 
     /// Whether a thread to which it was handed, of the latest, has shown that it works for it.
     pub(super) fn is_taken(&self, id: WorkId) -> bool {
-        const LATEST: usize = 8;
         let has_shown = |part: &WorkId| self.get(*part).is_some_and(|part| part.proven);
         self.get(id)
             .is_some_and(|work| work.taken || work.handed.iter().rev().take(LATEST).any(has_shown))
+    }
+
+    /// Until when, up to that moment, threads may have worked for it to which it was handed, over any of the
+    /// latest hand-overs: what they did has joined no other work yet. `None`: none has worked.
+    pub(super) fn under_way_until(&self, id: WorkId, before: u64) -> Option<u64> {
+        self.parts_until(id, before, LATEST)
+    }
+
+    fn parts_until(&self, id: WorkId, before: u64, depth: usize) -> Option<u64> {
+        let handed = &self.get(id)?.handed;
+        let parts = handed.iter().rev().take(LATEST);
+        let open = parts.filter(|part| self.root(**part) == Some(**part));
+        let ends = open.map(|part| {
+            let of = self.works.get(part)?;
+            let has_worked = of.worked(0, before) >= DOUBTFUL_FROM_NS;
+            let own = of.known_until().filter(|_| has_worked);
+            let more = depth.checked_sub(1);
+            own.map(|end| end.min(before))
+                .max(more.and_then(|depth| self.parts_until(*part, before, depth)))
+        });
+        ends.max().flatten()
     }
 
     /// Whether no request is known for which it is.

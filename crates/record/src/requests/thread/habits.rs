@@ -18,11 +18,16 @@ const MOST_VOTES: i8 = 8;
 /// A condition variable of glibc has two futexes, the halves of a word of this size
 /// (`__g_signals` of `bits/thread-shared-types.h`). The mutex for it often lies right behind them.
 const TWO_FUTEXES_BYTES: u64 = 8;
+/// How large a condition variable is. A thread of the JVM waits for something to do at one of two that lie
+/// side by side, of which one is for waits until a moment (`Parker` of `os_posix.hpp`). A worker of a
+/// `ForkJoinPool` waits now at the one, now at the other.
+const CONDVAR_BYTES: u64 = 48;
 
 impl Thread {
     /// Whether it waits where it waits for something to do.
     pub(in crate::requests) fn is_idle_at(&self, futex: u64) -> bool {
-        self.idle_at != 0 && self.idle_at / TWO_FUTEXES_BYTES == futex / TWO_FUTEXES_BYTES
+        let apart = (self.idle_at / TWO_FUTEXES_BYTES).abs_diff(futex / TWO_FUTEXES_BYTES);
+        self.idle_at != 0 && [0, CONDVAR_BYTES / TWO_FUTEXES_BYTES].contains(&apart)
     }
 
     /// Whether it serves nobody and waits for something to do at ever new futexes, as with a new event for
