@@ -49,7 +49,7 @@ pub(crate) fn choose_socket_hooks(
     let connections = wanted && has_tracepoint(btf, "inet_sock_set_state");
     choose("socket_state", connections);
     choose("socket_state_rest", connections);
-    for name in ["on_slice_switch", "on_slice_waking"] {
+    for name in ["on_slice_switch", "on_slice_waking", "on_slice_new_thread"] {
         autoload(open, name, slices);
     }
     // Without these, a wait that a timer ends counts as one for sockets.

@@ -43,6 +43,7 @@ enum sl_kind {
 	SL_UNFRAMED = 14,
 	SL_FRAMED =
 	    15, /* what TLS decrypts on this socket is HTTP/2: SL_RECEIVE says nothing of requests */
+	SL_SPAWN = 16, /* makes the thread `length` of its own process */
 };
 
 /* What a frame of HTTP/2 is; beside enum sl_role. */

@@ -60,6 +60,8 @@ pub enum Act {
     Run(u8),
     /// It woke another thread, which waited for this cause.
     Wake(u8),
+    /// It made another thread of its process, [`Slice::length`].
+    Spawn,
     /// The request that it has just received belongs to a trace.
     Trace,
     /// TCP had kept back the end of the latest send on this socket.
@@ -208,6 +210,7 @@ fn act_of(kind: u8, detail: u8) -> Act {
         slice_abi::SL_BLOCK => Act::Block(detail),
         slice_abi::SL_RUN => Act::Run(detail),
         slice_abi::SL_WAKE => Act::Wake(detail),
+        slice_abi::SL_SPAWN => Act::Spawn,
         slice_abi::SL_TRACE => Act::Trace,
         slice_abi::SL_PASSED_ON => Act::PassedOn,
         slice_abi::SL_PLAIN => Act::Plain,
@@ -224,7 +227,7 @@ fn act_of(kind: u8, detail: u8) -> Act {
 
 /// Whether it is of a socket and says so.
 fn is_after_loss(act: Act, detail: u8) -> bool {
-    let of_socket = !matches!(act, Act::Block(_) | Act::Run(_) | Act::Wake(_));
+    let of_socket = !matches!(act, Act::Block(_) | Act::Run(_) | Act::Wake(_) | Act::Spawn);
     of_socket && detail & AFTER_LOSS != 0
 }
 

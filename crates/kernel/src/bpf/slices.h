@@ -181,6 +181,30 @@ static __always_inline void slice_wakes(__u32 tid, __u32 cause, __u64 now)
 	write_entry(&e, s, m, NULL);
 }
 
+/* The thread that runs here may have made the new one for its work. */
+SEC("tp_btf/task_newtask")
+int BPF_PROG(on_slice_new_thread, struct task_struct *task)
+{
+	struct cpu *cpu = this_cpu();
+	struct task_struct *maker = bpf_get_current_task_btf();
+	struct sl_entry e = {.kind = SL_SPAWN};
+	struct slice_thread *s;
+	struct ts_meter *m;
+
+	if (task->tgid != maker->tgid || !may_be_watched(task->tgid))
+		return 0;
+	m = cpu->map ? meter_at(cpu->map, cpu->slot) : NULL;
+	s = m ? slice_thread_at(cpu->map, cpu->slot, m) : NULL;
+	if (!s)
+		return 0;
+	if (unlikely(!s->pid))
+		s->pid = shown_pid(maker);
+	e.at = bpf_ktime_get_ns();
+	e.length = shown_tid(task);
+	write_entry(&e, s, m, NULL);
+	return 0;
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_slice_waking, struct task_struct *p)
 {

@@ -239,6 +239,7 @@ impl Requests {
             Act::Block(cause) => self.block(thread, slice, cause),
             Act::Run(cause) => self.run(thread, slice, cause),
             Act::Wake(cause) => self.wake(thread, slice, cause),
+            Act::Spawn => self.spawn(thread, slice),
             Act::Trace => self.join_trace(slice),
             Act::Plain => self.name_by_plain(slice),
             Act::PassedOn => {

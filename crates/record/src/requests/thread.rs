@@ -70,6 +70,8 @@ pub(super) struct Thread {
     idle_votes: u8,
     /// How many times it was a new one, less those in which it was not.
     idle_moves: u8,
+    /// It was made for its work, and may end with it.
+    pub(super) is_made_for_it: bool,
     /// Another thread handed it its work, and nothing has shown yet that it goes on with it.
     pub(super) unproven: bool,
     /// A timer ended its latest wait for something to do, at that moment, and nothing has come in since.
@@ -121,6 +123,18 @@ pub(super) struct Thread {
 }
 
 impl Thread {
+    /// One that was made at that moment, by a thread that handed it this work.
+    pub(super) fn made_for(work: Option<WorkId>, at: u64) -> Self {
+        Self {
+            last: at,
+            run_from: at,
+            owner: work,
+            is_made_for_it: work.is_some(),
+            unproven: work.is_some(),
+            ..Self::default()
+        }
+    }
+
     /// It has received this since it waited. `turn`: it is a request.
     pub(super) fn note_receive(&mut self, turn: Option<WorkId>) {
         let is_more = turn.is_some() && turn == self.turn; // of the same request

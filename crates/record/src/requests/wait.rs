@@ -208,6 +208,7 @@ impl Requests {
         if asks {
             thread.forget_timers();
         }
+        thread.is_made_for_it = false;
         let given = thread.given.take();
         thread.owner = given.map(|work| self.works.begin_handed(work, slice.at));
         thread.handed = false;
@@ -312,9 +313,26 @@ impl Requests {
         if !self.may_be_idle(woken, wait, cause) {
             return;
         }
-        let Some((work, _)) = self.choose(thread, slice.at) else {
-            return;
-        };
+        let handed = self.hand_over(thread, slice);
+        if let Some(woken) = self.threads.get_mut(&slice.length)
+            && handed.is_some()
+        {
+            woken.given = handed;
+        }
+    }
+
+    /// The thread makes another, which may go on with its work.
+    pub(super) fn spawn(&mut self, thread: &mut Thread, slice: &Slice) {
+        let handed = self.hand_over(thread, slice);
+        let owner = handed.map(|handed| self.works.begin_handed(handed, slice.at));
+        // An earlier thread of this number has ended.
+        let new = Thread::made_for(owner, slice.at);
+        self.threads.insert(slice.length, Box::new(new));
+    }
+
+    /// The thread hands its work to another. `None`: it has none.
+    fn hand_over(&mut self, thread: &mut Thread, slice: &Slice) -> Option<Handed> {
+        let (work, _) = self.choose(thread, slice.at)?;
         self.deliver(thread, Some(work), slice.at);
         if self.settle_pending(thread, work, slice.at) && thread.handed_on.len() < MOST_HANDED_ON {
             thread.handed_on.push(work);
@@ -326,13 +344,14 @@ impl Requests {
         let of = self.works.get(work).filter(|of| of.request.is_none());
         let timer = thread.timer.or(of.and_then(|of| of.timer));
         thread.goes_on_at_timer(slice.at);
-        if let Some(woken) = self.threads.get_mut(&slice.length) {
-            woken.given = Some(Handed {
-                of: work,
-                by: slice.tid,
-                as_result,
-                timer,
-            });
+        if let Some(of) = self.works.get_mut(work) {
+            of.is_left |= thread.is_made_for_it;
         }
+        Some(Handed {
+            of: work,
+            by: slice.tid,
+            as_result,
+            timer,
+        })
     }
 }
