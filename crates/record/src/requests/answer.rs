@@ -236,8 +236,7 @@ impl Requests {
         let Some((over, of)) = of.filter(|(_, of)| !of.is_answered()) else {
             return;
         };
-        let from = of.known_until().max(self.works.under_way_until(work, over));
-        let from = from.unwrap_or(over);
+        let from = of.known_until().unwrap_or(over);
         if of.asks.is_empty() {
             if let Some(of) = self.works.get_mut(work).filter(|_| from < over) {
                 let from = of.take_back_queue(from).unwrap_or(from);

@@ -329,6 +329,7 @@ impl Requests {
     /// The request of this work has ended, with or without an answer. `quietly`: it may just not have
     /// been given yet.
     fn complete(&mut self, work: WorkId, quietly: bool) {
+        self.works.settle_queues(work);
         self.works.take_back(work);
         let Some(mut work) = self.works.end(work) else {
             return;

@@ -64,14 +64,11 @@ impl Requests {
                 .busy
                 .map(|(since, began)| (if is_left { 0 } else { since }, began));
         }
-        // Woken for another request, the thread took this one from a queue, unless it was under way by then:
-        // workers that hand on what is left to do, as actors do, take up any of it.
+        // Woken for another request, the thread took this one from a queue.
         let woken_for = self.works.woken_for(owner);
         let began = of.known_from().or(thread.run.first().map(|run| run.from))?;
-        let is_taken = woken_for != Some(work)
-            && woken_for.is_none_or(|of| !self.works.is_nobodys(of))
-            && self.works.under_way_until(work, began).is_none();
-        is_taken.then_some((0, began))
+        (woken_for != Some(work) && woken_for.is_none_or(|of| !self.works.is_nobodys(of)))
+            .then_some((0, began))
     }
 
     /// Nothing says how the thread came to this work: what went before its slice?
@@ -122,9 +119,11 @@ impl Requests {
     /// The thread was busy since then until it began with this work, so the work waited for it.
     pub(super) fn queued_until(&mut self, thread: &Thread, work: WorkId, since: u64, began: u64) {
         let known = self.works.get(work).and_then(|work| work.known_until());
-        let under_way = self.works.under_way_until(work, began);
-        if let Some(known) = known.max(under_way) {
+        if let Some(known) = known {
             self.queued(thread, work, known.max(since), began);
+            if let Some(of) = self.works.get_mut(work) {
+                of.doubt_queue(since, began);
+            }
         }
     }
 }

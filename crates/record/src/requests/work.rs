@@ -59,6 +59,9 @@ pub(super) struct Work {
     pub(super) over: Vec<WorkId>,
     /// Its thread has handed it over and does not go on with it.
     pub(super) is_left: bool,
+    /// Queues that end then, in which it may have been under way, and since when the threads that then took it
+    /// were busy; 0: they had nothing to do.
+    pub(super) doubtful_queues: Vec<(u64, u64)>,
 }
 
 impl Work {
@@ -116,6 +119,26 @@ impl Work {
             self.items.remove(place);
             from
         })
+    }
+
+    /// It queued until then, as far as is known by now.
+    pub(super) fn doubt_queue(&mut self, since: u64, until: u64) {
+        if self.doubtful_queues.len() < MOST_ASKS {
+            self.doubtful_queues.push((until, since));
+        }
+    }
+
+    /// It was under way until `from`, at least, and did not queue.
+    pub(super) fn shorten_queue(&mut self, until: u64, from: u64) {
+        let is_it = |item: &Item| matches!(item, Item::Queue { to, .. } if *to == until);
+        let Some(place) = self.items.iter().rposition(is_it) else {
+            return;
+        };
+        if from >= until {
+            self.items.remove(place);
+        } else if let Item::Queue { from: begin, .. } = &mut self.items[place] {
+            *begin = from.max(*begin);
+        }
     }
 
     /// How long threads have worked for it in that time.

@@ -203,12 +203,24 @@ impl Works {
             .is_some_and(|work| work.taken || work.handed.iter().rev().take(LATEST).any(has_shown))
     }
 
-    /// Until when, up to that moment, threads may have worked for it to which it was handed, over any of the
-    /// latest hand-overs: what they did has joined no other work yet. `None`: none has worked.
-    pub(super) fn under_way_until(&self, id: WorkId, before: u64) -> Option<u64> {
-        self.parts_until(id, before, LATEST)
+    /// The request ends: where a thread to which it was handed worked while it seemed to queue, and what that
+    /// did has joined no other work, it was under way. Workers that hand on what is left to do, as actors
+    /// do, take up any of it.
+    pub(super) fn settle_queues(&mut self, id: WorkId) {
+        let doubtful = self
+            .get_mut(id)
+            .map(|of| std::mem::take(&mut of.doubtful_queues));
+        for (until, busy_since) in doubtful.into_iter().flatten() {
+            let under_way = self.parts_until(id, until, LATEST);
+            if let Some((end, work)) = under_way.zip(self.get_mut(id)) {
+                // Who had nothing to do would have taken it from a queue.
+                work.shorten_queue(until, if busy_since == 0 { until } else { end });
+            }
+        }
     }
 
+    /// Until when, up to that moment, threads may have worked for it to which it was handed, over any of the
+    /// latest hand-overs. `None`: none has worked.
     fn parts_until(&self, id: WorkId, before: u64, depth: usize) -> Option<u64> {
         let handed = &self.get(id)?.handed;
         let parts = handed.iter().rev().take(LATEST);
