@@ -5,6 +5,7 @@ use tailscope_signals::slice::{Act, Role, Share, Shares, Slice};
 
 use super::{Finished, Requests};
 
+mod actors;
 mod bounds;
 mod datagrams;
 mod handed;

@@ -2,7 +2,7 @@
 
 use tailscope_signals::slice::{Act, Role};
 
-use super::{FROM_CLIENT, LOCK, NETWORK, SLEEP, Script, TO_CLIENT};
+use super::{FROM_CLIENT, LOCK, NETWORK, SLEEP, Script, TO_CLIENT, found};
 
 /// The futexes of a condition variable, and the mutex behind it.
 const HALVES: [u64; 2] = [0x1000, 0x1004];
@@ -198,4 +198,36 @@ fn who_finds_nothing_to_do_in_between_has_slept_before_too() {
         .runs_out(75_040, 80_060)
         .on(80_100, 1, TO_CLIENT, 6, 0);
     assert_eq!(script.asleep()[6..], [4990]);
+}
+
+#[test]
+fn a_scheduler_of_which_a_worker_once_asked_something_has_its_work_done_by_several() {
+    let mut script = Script::default();
+    script
+        .block(1, 1, NETWORK)
+        .block(1, 2, LOCK)
+        .block(1, 3, LOCK)
+        .block(1, 4, LOCK)
+        // A worker sets a timer: it wakes the scheduler.
+        .run(1000, 2, LOCK, 1000)
+        .wake(1010, 2, 4)
+        .block(1015, 2, LOCK)
+        .run(1020, 4, LOCK, 1010)
+        .lock_timer(1030, 10_080, 4)
+        .block(10_090, 4, LOCK)
+        .run(11_100, 1, NETWORK, 11_100)
+        .on(11_110, 1, FROM_CLIENT, 5, 11_100)
+        .block(11_120, 1, NETWORK)
+        .ended(LOCK, (10_090, 20_090), 4, true)
+        .wake(20_100, 4, 2)
+        .block(20_110, 4, LOCK)
+        .run(20_120, 2, LOCK, 20_100)
+        .wake(20_130, 2, 3)
+        .block(20_135, 2, LOCK)
+        .run(20_140, 3, LOCK, 20_130)
+        .on(20_200, 3, TO_CLIENT, 5, 0)
+        .block(20_210, 3, LOCK);
+    let [sleep, downstream, unknown] = found(&mut script);
+    assert_eq!(downstream, 0);
+    assert!(sleep > 8_900 && unknown < 50, "{sleep} {unknown}");
 }

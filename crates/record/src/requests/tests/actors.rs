@@ -1,0 +1,145 @@
+//! Workers that hand on what is left to do, as those of a `ForkJoinPool` that run actors.
+
+use tailscope_signals::slice::{Act, Role};
+
+use super::{LOCK, NETWORK, Script, parts};
+
+const FROM_CLIENT: Act = Act::Receive(Role::Server);
+const TO_CLIENT: Act = Act::Send(Role::Server);
+const TO_SERVER: Act = Act::Send(Role::Client);
+const FROM_SERVER: Act = Act::Receive(Role::Client);
+
+impl Script {
+    /// Three workers, and the first thread, which waits for data.
+    fn actors() -> Self {
+        let mut script = Self::default();
+        script.block(1, 1, NETWORK).block(1, 2, LOCK);
+        script.block(1, 3, LOCK).block(1, 4, LOCK);
+        script
+    }
+
+    /// A request comes in, and a worker runs 30 later.
+    fn request(&mut self, at: u64, socket: u64, worker: u32) -> &mut Self {
+        self.run(at, 1, NETWORK, at)
+            .on(at + 10, 1, FROM_CLIENT, socket, at)
+            .wake(at + 15, 1, worker)
+            .block(at + 20, 1, NETWORK)
+            .run(at + 30, worker, LOCK, at + 15)
+    }
+
+    /// A worker hands its work to the next one.
+    fn hands_on(&mut self, at: u64, by: u32, to: u32) -> &mut Self {
+        self.wake(at, by, to)
+            .run(at + 5, to, LOCK, at)
+            .block(at + 10, by, LOCK)
+    }
+
+    fn parks_at(&mut self, at: u64, worker: u32, futex: u64) -> &mut Self {
+        self.entry(at, worker, Act::Block(LOCK), |slice| slice.since = futex)
+    }
+}
+
+#[test]
+fn a_worker_waits_for_something_to_do_at_either_of_two_condition_variables() {
+    let mut script = Script::actors();
+    script
+        .request(100, 5, 2)
+        .on(400, 2, TO_CLIENT, 5, 0)
+        .parks_at(410, 2, 0x1030)
+        .request(2000, 5, 2)
+        .hands_on(2500, 2, 3)
+        .on(2900, 3, TO_CLIENT, 5, 0)
+        .block(2910, 3, LOCK);
+    let finished = script.finish();
+    assert_eq!(parts(&finished[1]), [900, 0, 0, 0]);
+    // A mutex behind them is none.
+    let mut script = Script::actors();
+    script
+        .request(100, 5, 2)
+        .on(400, 2, TO_CLIENT, 5, 0)
+        .parks_at(410, 2, 0x1060)
+        .request(2000, 5, 2)
+        .hands_on(2500, 2, 3)
+        .on(2900, 3, TO_CLIENT, 5, 0)
+        .block(2910, 3, LOCK);
+    assert_ne!(parts(&script.finish()[1]), [900, 0, 0, 0]);
+}
+
+#[test]
+fn what_a_worker_did_before_it_handed_on_was_for_the_request() {
+    let mut script = Script::actors();
+    script
+        .request(100, 5, 2)
+        .hands_on(200, 2, 3)
+        .on(300, 3, TO_SERVER, 9, 0)
+        .block(310, 3, LOCK)
+        .run(1300, 1, NETWORK, 1300)
+        .on(1310, 1, FROM_SERVER, 9, 1300)
+        .wake(1315, 1, 3)
+        .block(1320, 1, NETWORK)
+        .run(1320, 3, LOCK, 1315)
+        .hands_on(1400, 3, 4)
+        .hands_on(1500, 4, 2)
+        .on(1600, 2, TO_CLIENT, 5, 0)
+        .block(1610, 2, LOCK);
+    assert_eq!(parts(&script.finish()[0]), [1500, 0, 990, 0]);
+}
+
+#[test]
+fn a_thread_that_a_worker_makes_goes_on_with_its_work() {
+    let mut script = Script::actors();
+    script
+        .request(100, 5, 2)
+        .entry(200, 2, Act::Spawn, |slice| slice.length = 6)
+        .parks_at(210, 2, 0x5000)
+        .on(300, 6, TO_SERVER, 9, 0)
+        .block(310, 6, NETWORK)
+        .run(1300, 6, NETWORK, 1300)
+        .on(1310, 6, FROM_SERVER, 9, 1300)
+        .wake(1400, 6, 2)
+        .run(1410, 2, LOCK, 1400)
+        .on(1500, 2, TO_CLIENT, 5, 0)
+        .block(1510, 2, LOCK);
+    assert_eq!(parts(&script.finish()[0]), [1400, 0, 1000, 0]);
+}
+
+#[test]
+fn what_a_thread_did_that_ended_after_it_had_handed_on_was_for_the_request() {
+    let mut script = Script::actors();
+    script
+        .request(100, 5, 2)
+        .entry(200, 2, Act::Spawn, |slice| slice.length = 6)
+        .block(210, 2, LOCK)
+        .wake(900, 6, 3) // its last entry
+        .run(905, 3, LOCK, 900)
+        .on(1500, 3, TO_CLIENT, 5, 0)
+        .block(1510, 3, LOCK);
+    assert_eq!(parts(&script.finish()[0])[3], 0);
+}
+
+/// A worker that was woken for one request works. One that was woken for another answers the first, and then
+/// the first worker answers `socket`.
+fn taken_by_another(socket: u64) -> Script {
+    let mut script = Script::actors();
+    script
+        .request(100, 5, 2)
+        .request(2000, 6, 3)
+        .on(2100, 3, TO_CLIENT, 5, 0)
+        .block(2110, 3, LOCK)
+        .on(2300, 2, TO_CLIENT, socket, 0)
+        .block(2310, 2, LOCK);
+    script
+}
+
+#[test]
+fn a_request_that_was_under_way_has_not_queued() {
+    let first = parts(&taken_by_another(9).finish()[0]);
+    assert_eq!((first[0], first[1]), (2000, 0));
+    assert!(first[3] > 1000, "{first:?}");
+}
+
+#[test]
+fn a_request_has_queued_if_its_worker_turns_out_to_have_worked_for_another() {
+    let first = parts(&taken_by_another(6).finish()[0]);
+    assert!(first[1] > 1500, "{first:?}");
+}
