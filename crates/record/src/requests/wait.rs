@@ -108,11 +108,8 @@ impl Requests {
     /// Whether a thread that serves nobody waits for something to do, and what it has begun by itself is done.
     fn waits_for_timers(&self, thread: &Thread, futex: u64) -> bool {
         let own = thread.owner.and_then(|owner| self.works.get(owner));
-        let at_its_place = thread.is_idle_at(futex);
-        // Who woke it, once, may have set a timer.
-        let not_for_another = |hint: Option<_>| hint.is_none() || (thread.unproven && at_its_place);
-        let by_itself = own.is_some_and(|of| of.request.is_none() && not_for_another(of.hint));
-        let is_idle = thread.idle_at == 0 || at_its_place;
+        let by_itself = own.is_some_and(|of| of.request.is_none() && of.hint.is_none());
+        let is_idle = thread.idle_at == 0 || thread.is_idle_at(futex);
         by_itself && is_idle && thread.serves_nobody()
     }
 
