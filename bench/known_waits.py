@@ -4,7 +4,7 @@ Each request of a server waits for a timer (5 ms), asks a backend (2 ms), or com
 figure is how much of that time `tailscope record --span request` has in the right cause, on average
 over all requests, and how much in a wrong one. The rest is `unknown`: not explained, and not wrong.
 
-    .venv/bin/python bench/known_waits.py                    all servers, about seven minutes
+    .venv/bin/python bench/known_waits.py                    all servers, about nine minutes
     .venv/bin/python bench/known_waits.py --only tcl,warp    some, nothing written
     .venv/bin/python bench/known_waits.py --list             which there are
 
@@ -23,10 +23,11 @@ sys.path.insert(0, str(ROOT / "lab"))
 
 from proof.machine import TAILSCOPE, ProofError
 from thirdparty.built import Lacking
+from thirdparty.jvm import JVM
 from thirdparty.known import KNOWN, Shares, shares
 from thirdparty.proxies import PROXIES
 
-SERVERS = KNOWN | PROXIES
+SERVERS = KNOWN | JVM | PROXIES
 
 FOUND, ELSEWHERE = 0.90, 0.05
 HEAD = ("server", "request", "requests", "right", "unknown", "wrong")

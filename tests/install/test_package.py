@@ -139,7 +139,8 @@ def test_purging_leaves_nothing_behind(desktop: Debian, package: Path, tmp_path:
     assert system.clean("dpkg-query -W -f '${Version}' tailscope").endswith("+1")
     assert (system.root / CONFIGURATION).read_text() == kept
     assert (system.root / LEDGER).exists()
-    assert system.clean(f"systemctl is-enabled {' '.join(UNITS)}").split() == ["enabled"] * len(UNITS)
+    enabled = system.clean(f"systemctl is-enabled {' '.join(UNITS)}").split()
+    assert enabled == ["enabled"] * len(UNITS)
 
     system.clean("apt-get remove -y -qq tailscope")
     assert (system.root / CONFIGURATION).read_text() == kept
