@@ -43,7 +43,8 @@ enum sl_kind {
 	SL_UNFRAMED = 14,
 	SL_FRAMED =
 	    15, /* what TLS decrypts on this socket is HTTP/2: SL_RECEIVE says nothing of requests */
-	SL_SPAWN = 16, /* makes the thread `length` of its own process */
+	/* makes the thread `length` of its own process, whose first entry is SL_RUN, of TS_PREEMPTED */
+	SL_SPAWN = 16,
 };
 
 /* What a frame of HTTP/2 is; beside enum sl_role. */

@@ -181,7 +181,9 @@ static __always_inline void slice_wakes(__u32 tid, __u32 cause, __u64 now)
 	write_entry(&e, s, m, NULL);
 }
 
-/* The thread that runs here may have made the new one for its work. */
+#define PF_IO_WORKER 0x10 /* the kernel's own thread, for io_uring (include/linux/sched.h) */
+
+/* The thread that runs here may have made the new one for its work. That waits for its first CPU. */
 SEC("tp_btf/task_newtask")
 int BPF_PROG(on_slice_new_thread, struct task_struct *task)
 {
@@ -190,9 +192,15 @@ int BPF_PROG(on_slice_new_thread, struct task_struct *task)
 	struct sl_entry e = {.kind = SL_SPAWN};
 	struct slice_thread *s;
 	struct ts_meter *m;
+	struct thread *t;
 
-	if (task->tgid != maker->tgid || !may_be_watched(task->tgid))
+	if (task->tgid != maker->tgid || task->flags & PF_IO_WORKER || !may_be_watched(task->tgid))
 		return 0;
+	t = thread_of(task);
+	m = t ? meter_at(t->map, t->slot) : NULL;
+	s = m ? slice_thread_at(t->map, t->slot, m) : NULL;
+	if (s)
+		s->blocked = TS_PREEMPTED + 1;
 	m = cpu->map ? meter_at(cpu->map, cpu->slot) : NULL;
 	s = m ? slice_thread_at(cpu->map, cpu->slot, m) : NULL;
 	if (!s)

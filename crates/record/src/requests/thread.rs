@@ -68,8 +68,12 @@ pub(super) struct Thread {
     pub(super) idle_at: u64,
     /// How sure that is.
     idle_votes: u8,
+    /// How many times it was a condition variable beside that one.
+    idle_beside: u8,
     /// How many times it was a new one, less those in which it was not.
     idle_moves: u8,
+    /// Only to threads that it made: they may be for something else.
+    pub(super) has_only_made: bool,
     /// It was made for its work, and may end with it.
     pub(super) is_made_for_it: bool,
     /// Another thread handed it its work, and nothing has shown yet that it goes on with it.
@@ -161,6 +165,7 @@ impl Thread {
             self.handed_to = 0;
             self.handed_from = self.run_from;
         }
+        self.has_only_made = false;
         self.handed_to += if by_waking { 1 } else { MOST_HANDED_TO };
         self.handed_to = self.handed_to.min(2 * MOST_HANDED_TO);
         self.handed = true;
@@ -174,7 +179,13 @@ impl Thread {
 
     /// Whether this entry follows its latest one: none was lost in between.
     pub(super) fn follows(&self, slice: &Slice) -> bool {
-        self.number == 0 || slice.number == self.number.wrapping_add(1)
+        let is_first = self.number == 0 && !self.is_new();
+        is_first || slice.number == self.number.wrapping_add(1)
+    }
+
+    /// Whether it was made, and has no entry yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.number == 0 && self.last != 0
     }
 
     /// The time since its entry before, up to this one.

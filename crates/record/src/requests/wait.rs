@@ -1,10 +1,10 @@
 //! Waits and wake-ups: whether a wait is part of a slice, and for whom a thread goes on after it.
 
 use tailscope_signals::abi;
-use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
+use tailscope_signals::slice::{RECEIVES, SENDS, Share, Shares, Slice};
 
 use super::Requests;
-use super::item::Segment;
+use super::item::{AT_TIMER_NS, Segment};
 use super::thread::{Idle, Thread, Wait, since_waking};
 use super::work::WorkId;
 use super::works::Handed;
@@ -39,7 +39,7 @@ impl Requests {
             _ => (0, 0),
         };
         if let Some(owner) = thread.owner {
-            // It was woken for work that another thread has taken. Who hands some on has found it.
+            // It was woken for work that another thread has taken. A thread that hands work on has found some.
             let found_nothing = thread.unproven && !thread.handed && thread.is_idle_at(futex);
             if found_nothing {
                 thread.handed = true;
@@ -93,10 +93,11 @@ impl Requests {
         }
     }
 
-    /// Whether the thread's own work goes on: it has not handed it to another thread, and it has no
-    /// answer yet.
-    fn works_on(&self, thread: &Thread) -> bool {
-        !thread.handed && thread.owner.is_some_and(|owner| self.works.is_live(owner))
+    /// Whether the thread's own work goes on in this wait: it has not handed it to another thread, and it has
+    /// no answer yet. A thread that it made may be for something else, as for a log.
+    fn works_on(&self, thread: &Thread, wait: &Wait) -> bool {
+        let keeps = !thread.handed || (thread.has_only_made && !thread.is_idle_at(wait.futex));
+        keeps && thread.owner.is_some_and(|owner| self.works.is_live(owner))
     }
 
     /// When a timer let the waker go on, for a thread that had no request in hand.
@@ -122,7 +123,7 @@ impl Requests {
                 let has_asked = thread.owner.is_some_and(asks);
                 thread.is_idle_at(wait.futex) || (thread.changes_its_place() && !has_asked)
             }
-            _ => !self.works_on(thread),
+            _ => !self.works_on(thread, wait),
         }
     }
 
@@ -139,8 +140,16 @@ impl Requests {
     }
 
     pub(super) fn run(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
-        let wait = thread.segment(slice);
+        let mut wait = thread.segment(slice);
         if u32::from(cause) == abi::TS_PREEMPTED {
+            if thread.is_new() {
+                wait.shares = Shares::from_iter([Share {
+                    cause: abi::TS_RUNQUEUE as u8,
+                    who: 0,
+                    n: 1,
+                    ns: wait.to - wait.from,
+                }]);
+            }
             thread.add(wait);
             return;
         }
@@ -163,7 +172,7 @@ impl Requests {
             is_lock && timed_out && thread.is_idle_at(waited.futex) && thread.serves_several;
         let rests = is_loop_at_rest
             || (is_lock && timed_out && self.waits_for_timers(thread, waited.futex));
-        let works_on = thread.given.is_none() && !rests && self.works_on(thread);
+        let works_on = thread.given.is_none() && !rests && self.works_on(thread, &waited);
         match u32::from(cause) {
             abi::TS_LOCK | abi::TS_SLEEP if works_on => thread.add(wait),
             abi::TS_LOCK if self.is_on_its_way(thread, waited, woken) => thread.add(wait),
@@ -294,6 +303,12 @@ impl Requests {
             .is_some_and(|(part, whole)| self.works.was_handed_over(part, whole))
     }
 
+    /// Whether the thread, or one before it, was made by the other, for the work that this has in hand.
+    fn was_made_for(&self, thread: &Thread, other: &Thread) -> bool {
+        let both = thread.owner.zip(other.owner);
+        both.is_some_and(|(part, whole)| self.works.was_handed_over(part, whole))
+    }
+
     /// The thread wakes another. If that one is idle, it gets the work; else a lock was let go.
     pub(super) fn wake(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
         let Some(woken) = self.threads.get(&slice.length) else {
@@ -307,10 +322,15 @@ impl Requests {
             }
             return;
         }
-        if !self.may_be_idle(woken, wait, cause) {
+        let brings_result = woken.has_only_made && self.was_made_for(thread, woken);
+        if !brings_result && !self.may_be_idle(woken, wait, cause) {
             return;
         }
-        let handed = self.hand_over(thread, slice);
+        let before = woken.owner.filter(|_| brings_result);
+        if let Some(of) = before.and_then(|before| self.works.get_mut(before)) {
+            of.is_left = true; // it goes on with the result
+        }
+        let handed = self.hand_over(thread, slice, false);
         if let Some(woken) = self.threads.get_mut(&slice.length)
             && handed.is_some()
         {
@@ -320,26 +340,34 @@ impl Requests {
 
     /// The thread makes another, which may go on with its work.
     pub(super) fn spawn(&mut self, thread: &mut Thread, slice: &Slice) {
-        let handed = self.hand_over(thread, slice);
+        let made = self.threads.get(&slice.length);
+        if made.is_some_and(|made| made.last > slice.at) {
+            return; // this is read too late
+        }
+        let handed = self.hand_over(thread, slice, true);
         let owner = handed.map(|handed| self.works.begin_handed(handed, slice.at));
         // An earlier thread of this number has ended.
         let new = Thread::made_for(owner, slice.at);
         self.threads.insert(slice.length, Box::new(new));
     }
 
-    /// The thread hands its work to another. `None`: it has none.
-    fn hand_over(&mut self, thread: &mut Thread, slice: &Slice) -> Option<Handed> {
+    /// The thread hands its work to another, which it has just made or has woken. `None`: it has none.
+    fn hand_over(&mut self, thread: &mut Thread, slice: &Slice, is_made: bool) -> Option<Handed> {
         let (work, _) = self.choose(thread, slice.at)?;
         self.deliver(thread, Some(work), slice.at);
         if self.settle_pending(thread, work, slice.at) && thread.handed_on.len() < MOST_HANDED_ON {
             thread.handed_on.push(work);
         }
         thread.owner = Some(work);
+        let has_only_made = is_made && (thread.has_only_made || !thread.handed);
         thread.hand_over(true);
+        thread.has_only_made = has_only_made;
         let as_result = self.works.get(work).is_some_and(|work| work.proven);
-        // A thread that timers let go on may have its work done by others, one after another.
+        // A thread that timers let go on may have its work done by others, one right after another.
         let of = self.works.get(work).filter(|of| of.request.is_none());
-        let timer = thread.timer.or(of.and_then(|of| of.timer));
+        let inherited = of.and_then(|of| of.timer);
+        let inherited = inherited.filter(|timer| slice.at.saturating_sub(*timer) <= AT_TIMER_NS);
+        let timer = thread.timer.or(inherited);
         thread.goes_on_at_timer(slice.at);
         if let Some(of) = self.works.get_mut(work) {
             of.is_left |= thread.is_made_for_it;

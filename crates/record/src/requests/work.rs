@@ -150,6 +150,15 @@ impl Work {
         worked.sum()
     }
 
+    /// When a thread worked for it last, up to that moment.
+    pub(super) fn worked_until(&self, before: u64) -> Option<u64> {
+        let ends = self.items.iter().filter_map(|item| match item {
+            Item::Slice(of) if of.from < before => Some(of.to.min(before)),
+            _ => None,
+        });
+        ends.max()
+    }
+
     /// Since when something is known of it.
     pub(super) fn known_from(&self) -> Option<u64> {
         let starts = self.items.iter().map(|item| match item {

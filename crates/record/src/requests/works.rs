@@ -7,8 +7,12 @@ use super::bounds::newest_from;
 use super::request::Request;
 use super::work::{MOST_PARTS, Work, WorkId};
 
-/// Of the threads to which a work was handed, and of hand-overs in turn, so many are looked at: the latest.
+/// Of the threads to which a work was handed, so many are looked at: the latest,
 const LATEST: usize = 8;
+/// and so many of those in all to which these handed it in turn.
+const MOST_LOOKED_AT: usize = 64;
+/// A thread that has handed a request on may do so much for it after its end.
+const WORKS_ON_NS: u64 = 1_000_000;
 
 /// Work that a thread hands to one that it wakes.
 #[derive(Debug, Clone, Copy)]
@@ -207,11 +211,11 @@ impl Works {
     /// did has joined no other work, it was under way. Workers that hand on what is left to do, as actors
     /// do, take up any of it.
     pub(super) fn settle_queues(&mut self, id: WorkId) {
-        let doubtful = self
-            .get_mut(id)
-            .map(|of| std::mem::take(&mut of.doubtful_queues));
-        for (until, busy_since) in doubtful.into_iter().flatten() {
-            let under_way = self.parts_until(id, until, LATEST);
+        let Some(of) = self.get_mut(id) else { return };
+        let doubtful = std::mem::take(&mut of.doubtful_queues);
+        let ended = of.request.as_ref().map_or(0, |request| request.ended);
+        for (until, busy_since) in doubtful {
+            let under_way = self.under_way_until(id, until, ended);
             if let Some((end, work)) = under_way.zip(self.get_mut(id)) {
                 // Who had nothing to do would have taken it from a queue.
                 work.shorten_queue(until, if busy_since == 0 { until } else { end });
@@ -219,21 +223,32 @@ impl Works {
         }
     }
 
-    /// Until when, up to that moment, threads may have worked for it to which it was handed, over any of the
-    /// latest hand-overs. `None`: none has worked.
-    fn parts_until(&self, id: WorkId, before: u64, depth: usize) -> Option<u64> {
-        let handed = &self.get(id)?.handed;
-        let parts = handed.iter().rev().take(LATEST);
-        let open = parts.filter(|part| self.root(**part) == Some(**part));
-        let ends = open.map(|part| {
-            let of = self.works.get(part)?;
-            let has_worked = of.worked(0, before) >= DOUBTFUL_FROM_NS;
-            let own = of.known_until().filter(|_| has_worked);
-            let more = depth.checked_sub(1);
-            own.map(|end| end.min(before))
-                .max(more.and_then(|depth| self.parts_until(*part, before, depth)))
-        });
-        ends.max().flatten()
+    /// Until when, up to that moment, threads may have worked for it to which it was handed, over any number
+    /// of them. `None`: none has worked. Who works on long after its end works for another.
+    fn under_way_until(&self, id: WorkId, before: u64, ended: u64) -> Option<u64> {
+        let mut until = None;
+        let mut left = vec![id];
+        let mut looked_at = 0;
+        while let Some(id) = left.pop() {
+            let handed = self.get(id).map_or(&[][..], |of| &of.handed);
+            for part in handed.iter().rev().take(LATEST) {
+                let is_open = self.root(*part) == Some(*part);
+                let Some(of) = self.works.get(part).filter(|_| is_open) else {
+                    continue;
+                };
+                let goes_on = of
+                    .known_until()
+                    .is_some_and(|end| end > ended + WORKS_ON_NS);
+                if !goes_on && of.worked(0, before) >= DOUBTFUL_FROM_NS {
+                    until = until.max(of.worked_until(before));
+                }
+                looked_at += 1;
+                if looked_at < MOST_LOOKED_AT {
+                    left.push(*part);
+                }
+            }
+        }
+        until
     }
 
     /// Whether no request is known for which it is.

@@ -1,8 +1,11 @@
 //! Workers that hand on what is left to do, as those of a `ForkJoinPool` that run actors.
 
-use tailscope_signals::slice::{Act, Role};
+use tailscope_signals::abi;
+use tailscope_signals::slice::{Act, Role, Share, Shares};
 
-use super::{LOCK, NETWORK, Script, parts};
+use super::{LOCK, NETWORK, PREEMPTED, Script, parts};
+
+const RUNQUEUE: usize = abi::TS_RUNQUEUE as usize;
 
 const FROM_CLIENT: Act = Act::Receive(Role::Server);
 const TO_CLIENT: Act = Act::Send(Role::Server);
@@ -39,30 +42,36 @@ impl Script {
     }
 }
 
+/// A worker that has waited twice for something to do beside its usual place, at that futex. It hands a
+/// request to another, waits there, is woken by that, and answers.
+fn beside(futex: u64) -> [u64; 4] {
+    let mut script = Script::actors();
+    for at in [1000, 3000, 5000, 7000] {
+        script
+            .request(at, 5, 2)
+            .on(at + 100, 2, TO_CLIENT, 5, 0)
+            .parks_at(at + 110, 2, if at == 1000 { 0x1000 } else { futex });
+    }
+    script
+        .request(9000, 5, 2)
+        .wake(9100, 2, 3)
+        .run(9105, 3, LOCK, 9100)
+        .parks_at(9110, 2, futex)
+        .wake(9900, 3, 2)
+        .run(9905, 2, LOCK, 9900)
+        .block(9910, 3, LOCK)
+        .on(10_000, 2, TO_CLIENT, 5, 0)
+        .block(10_010, 2, LOCK);
+    let finished = script.finish();
+    let ran = finished[4].parts.iter().map(|part| part.to - part.from);
+    let [wall, queue, downstream, unknown] = parts(&finished[4]);
+    assert_eq!(wall, ran.sum::<u64>() / 1000 + queue + downstream + unknown);
+    [wall, queue, downstream, unknown]
+}
+
 #[test]
 fn a_worker_waits_for_something_to_do_at_either_of_two_condition_variables() {
-    let mut script = Script::actors();
-    script
-        .request(100, 5, 2)
-        .on(400, 2, TO_CLIENT, 5, 0)
-        .parks_at(410, 2, 0x1030)
-        .request(2000, 5, 2)
-        .hands_on(2500, 2, 3)
-        .on(2900, 3, TO_CLIENT, 5, 0)
-        .block(2910, 3, LOCK);
-    let finished = script.finish();
-    assert_eq!(parts(&finished[1]), [900, 0, 0, 0]);
-    // A mutex behind them is none.
-    let mut script = Script::actors();
-    script
-        .request(100, 5, 2)
-        .on(400, 2, TO_CLIENT, 5, 0)
-        .parks_at(410, 2, 0x1060)
-        .request(2000, 5, 2)
-        .hands_on(2500, 2, 3)
-        .on(2900, 3, TO_CLIENT, 5, 0)
-        .block(2910, 3, LOCK);
-    assert_ne!(parts(&script.finish()[1]), [900, 0, 0, 0]);
+    assert_eq!(beside(0x1030), [1000, 0, 0, 0]);
 }
 
 #[test]
@@ -92,15 +101,43 @@ fn a_thread_that_a_worker_makes_goes_on_with_its_work() {
         .request(100, 5, 2)
         .entry(200, 2, Act::Spawn, |slice| slice.length = 6)
         .parks_at(210, 2, 0x5000)
+        .run(250, 6, PREEMPTED, 0)
         .on(300, 6, TO_SERVER, 9, 0)
         .block(310, 6, NETWORK)
         .run(1300, 6, NETWORK, 1300)
         .on(1310, 6, FROM_SERVER, 9, 1300)
-        .wake(1400, 6, 2)
-        .run(1410, 2, LOCK, 1400)
+        .wake(1410, 6, 2)
+        .run_with(1410, 2, LOCK, 1200)
         .on(1500, 2, TO_CLIENT, 5, 0)
         .block(1510, 2, LOCK);
-    assert_eq!(parts(&script.finish()[0]), [1400, 0, 1000, 0]);
+    let first = &script.finish()[0];
+    assert_eq!(parts(first), [1400, 0, 990, 0]);
+    assert_eq!(first.row.ns[RUNQUEUE], 50_000);
+}
+
+#[test]
+fn a_thread_that_is_made_for_something_else_leaves_the_request_to_its_maker() {
+    let lock = Share {
+        cause: LOCK,
+        ns: 900_000,
+        n: 1,
+        ..Share::default()
+    };
+    let mut script = Script::actors();
+    script
+        .request(100, 5, 2)
+        .entry(200, 2, Act::Spawn, |slice| slice.length = 6)
+        .parks_at(210, 2, 0x5000)
+        .run(250, 6, PREEMPTED, 0)
+        .entry(1110, 2, Act::Run(LOCK), |slice| {
+            slice.since = 1_110_000;
+            slice.shares = Shares::from_iter([lock]);
+        })
+        .on(1200, 2, TO_CLIENT, 5, 0)
+        .block(1210, 2, LOCK);
+    let first = &script.finish()[0];
+    assert_eq!(parts(first), [1100, 0, 0, 0]);
+    assert_eq!(first.row.ns[usize::from(LOCK)], 900_000);
 }
 
 #[test]
