@@ -7,7 +7,7 @@ use tailscope_signals::abi;
 use tailscope_signals::slice::{Share, Shares};
 
 /// So soon after its timer a wait ends. Else who ended it has done something first.
-pub(super) const AT_TIMER_NS: u64 = 500_000;
+const AT_TIMER_NS: u64 = 500_000;
 
 /// A time of a thread, with what its meter grew by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

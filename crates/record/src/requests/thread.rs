@@ -68,8 +68,8 @@ pub(super) struct Thread {
     pub(super) idle_at: u64,
     /// How sure that is.
     idle_votes: u8,
-    /// How many times it was a condition variable beside that one.
-    idle_beside: u8,
+    /// It has done that at a condition variable beside that one, too.
+    is_idle_beside: bool,
     /// How many times it was a new one, less those in which it was not.
     idle_moves: u8,
     /// Only to threads that it made: they may be for something else.

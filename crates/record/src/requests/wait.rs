@@ -4,13 +4,16 @@ use tailscope_signals::abi;
 use tailscope_signals::slice::{RECEIVES, SENDS, Share, Shares, Slice};
 
 use super::Requests;
-use super::item::{AT_TIMER_NS, Segment};
+use super::item::Segment;
 use super::thread::{Idle, Thread, Wait, since_waking};
 use super::work::WorkId;
 use super::works::Handed;
 
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
+
+/// For so long after a timer what it let go on is handed from thread to thread as the timer's.
+const INHERITS_NS: u64 = 2_000_000;
 
 /// A wait that has ended.
 struct Ended {
@@ -366,7 +369,7 @@ impl Requests {
         // A thread that timers let go on may have its work done by others, one right after another.
         let of = self.works.get(work).filter(|of| of.request.is_none());
         let inherited = of.and_then(|of| of.timer);
-        let inherited = inherited.filter(|timer| slice.at.saturating_sub(*timer) <= AT_TIMER_NS);
+        let inherited = inherited.filter(|timer| slice.at.saturating_sub(*timer) <= INHERITS_NS);
         let timer = thread.timer.or(inherited);
         thread.goes_on_at_timer(slice.at);
         if let Some(of) = self.works.get_mut(work) {

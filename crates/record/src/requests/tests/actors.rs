@@ -107,11 +107,11 @@ fn a_thread_that_a_worker_makes_goes_on_with_its_work() {
         .run(1300, 6, NETWORK, 1300)
         .on(1310, 6, FROM_SERVER, 9, 1300)
         .wake(1410, 6, 2)
-        .run_with(1410, 2, LOCK, 1200)
+        .run_with(1411, 2, LOCK, 1201)
         .on(1500, 2, TO_CLIENT, 5, 0)
         .block(1510, 2, LOCK);
     let first = &script.finish()[0];
-    assert_eq!(parts(first), [1400, 0, 990, 0]);
+    assert_eq!(parts(first), [1400, 0, 990, 1]);
     assert_eq!(first.row.ns[RUNQUEUE], 50_000);
 }
 

@@ -22,13 +22,11 @@ const TWO_FUTEXES_BYTES: u64 = 8;
 /// side by side, of which one is for waits until a moment (`Parker` of `os_posix.hpp`). A worker of a
 /// `ForkJoinPool` waits now at the one, now at the other.
 const CONDVAR_BYTES: u64 = 48;
-/// Waits without work at the other one, from which on it counts.
-const SURE_BESIDE: u8 = 2;
 
 impl Thread {
     /// Whether it waits where it waits for something to do.
     pub(in crate::requests) fn is_idle_at(&self, futex: u64) -> bool {
-        let is_beside = self.idle_beside >= SURE_BESIDE && self.is_beside(futex);
+        let is_beside = self.is_idle_beside && self.is_beside(futex);
         self.idle_at != 0
             && (is_beside || self.idle_at / TWO_FUTEXES_BYTES == futex / TWO_FUTEXES_BYTES)
     }
@@ -54,10 +52,10 @@ impl Thread {
             self.idle_votes = (self.idle_votes + 1).min(8);
             self.idle_moves = self.idle_moves.saturating_sub(1);
         } else if self.idle_votes > 0 && self.is_beside(futex) {
-            self.idle_beside = (self.idle_beside + 1).min(SURE_BESIDE);
+            self.is_idle_beside = true;
         } else if self.idle_votes == 0 {
             self.idle_at = futex;
-            self.idle_beside = 0;
+            self.is_idle_beside = false;
             self.idle_moves = self.idle_moves.saturating_add(1);
         } else {
             self.idle_votes -= 1;
