@@ -306,7 +306,7 @@ impl Requests {
             .is_some_and(|(part, whole)| self.works.was_handed_over(part, whole))
     }
 
-    /// Whether the thread, or one before it, was made by the other, for the work that this has in hand.
+    /// Whether the thread has in hand what the other handed over of its work, if over several threads.
     fn was_made_for(&self, thread: &Thread, other: &Thread) -> bool {
         let both = thread.owner.zip(other.owner);
         both.is_some_and(|(part, whole)| self.works.was_handed_over(part, whole))

@@ -42,8 +42,8 @@ impl Script {
     }
 }
 
-/// A worker that has waited twice for something to do beside its usual place, at that futex. It hands a
-/// request to another, waits there, is woken by that, and answers.
+/// A worker that has waited for something to do beside its usual place, at that futex. It hands a request to
+/// another, waits there, is woken by that, and answers.
 fn beside(futex: u64) -> [u64; 4] {
     let mut script = Script::actors();
     for at in [1000, 3000, 5000, 7000] {
