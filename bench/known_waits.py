@@ -4,7 +4,7 @@ Each request of a server waits for a timer (5 ms), asks a backend (2 ms), or com
 figure is how much of that time `tailscope record --span request` has in the right cause, on average
 over all requests, and how much in a wrong one. The rest is `unknown`: not explained, and not wrong.
 
-    .venv/bin/python bench/known_waits.py                    all servers, about nine minutes
+    .venv/bin/python bench/known_waits.py                    all servers, about ten minutes
     .venv/bin/python bench/known_waits.py --only tcl,warp    some, nothing written
     .venv/bin/python bench/known_waits.py --list             which there are
 

@@ -33,6 +33,17 @@ impl Segment {
         self
     }
 
+    /// The same as a wait for a CPU.
+    pub(super) fn into_wait_for_cpu(mut self) -> Self {
+        self.shares = Shares::from_iter([Share {
+            cause: abi::TS_RUNQUEUE as u8,
+            who: 0,
+            n: 1,
+            ns: self.to - self.from,
+        }]);
+        self
+    }
+
     /// Whether this wait ended soon after a timer had run out.
     pub(super) fn ends_at(&self, timer: u64) -> bool {
         self.from < timer && timer <= self.to && self.to - timer <= AT_TIMER_NS

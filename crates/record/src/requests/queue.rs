@@ -3,10 +3,10 @@
 use super::Requests;
 use super::item::{Behind, Item};
 use super::thread::Thread;
-use super::work::WorkId;
+use super::work::{DoubtfulQueue, WorkId};
 
 impl Requests {
-    /// Work queued for the thread: what had it meanwhile?
+    /// The work waited for the thread in that time, behind what the thread then did.
     pub(super) fn queued(&mut self, thread: &Thread, work: WorkId, from: u64, to: u64) {
         self.queued_behind(thread, work, (from, to), from);
     }
@@ -116,13 +116,17 @@ impl Requests {
         }
     }
 
-    /// The thread was busy since then until it began with this work, so the work waited for it.
+    /// The thread was busy since then until it began with this work, so the work waited for it. 0: the thread
+    /// had nothing to do, and took the work from a queue.
     pub(super) fn queued_until(&mut self, thread: &Thread, work: WorkId, since: u64, began: u64) {
         let known = self.works.get(work).and_then(|work| work.known_until());
         if let Some(known) = known {
             self.queued(thread, work, known.max(since), began);
             if let Some(of) = self.works.get_mut(work) {
-                of.doubt_queue(since, began);
+                of.doubt_queue(DoubtfulQueue {
+                    until: began,
+                    by_idle: since == 0,
+                });
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Waits and wake-ups: whether a wait is part of a slice, and for whom a thread goes on after it.
 
 use tailscope_signals::abi;
-use tailscope_signals::slice::{RECEIVES, SENDS, Share, Shares, Slice};
+use tailscope_signals::slice::{RECEIVES, SENDS, Slice};
 
 use super::Requests;
 use super::item::Segment;
@@ -12,7 +12,7 @@ use super::works::Handed;
 /// So much that it handed to threads between two of its waits is remembered.
 const MOST_HANDED_ON: usize = 64;
 
-/// For so long after a timer what it let go on is handed from thread to thread as the timer's.
+/// What a timer let go on counts as the timer's for this long, whichever thread it is handed to.
 const INHERITS_NS: u64 = 2_000_000;
 
 /// A wait that has ended.
@@ -29,8 +29,8 @@ struct Ended {
 }
 
 impl Requests {
-    /// The thread leaves its CPU. If it can't go on: what it did so far is known to be its owner's; what the wait is, only
-    /// its end shows.
+    /// The thread leaves its CPU. If it can't go on, what it did so far is known to be its owner's. Only the
+    /// end of the wait shows what the wait is.
     pub(super) fn block(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
         thread.add(thread.segment(slice));
         if u32::from(cause) == abi::TS_PREEMPTED {
@@ -143,17 +143,12 @@ impl Requests {
     }
 
     pub(super) fn run(&mut self, thread: &mut Thread, slice: &Slice, cause: u8) {
-        let mut wait = thread.segment(slice);
+        let wait = thread.segment(slice);
         if u32::from(cause) == abi::TS_PREEMPTED {
-            if thread.is_new() {
-                wait.shares = Shares::from_iter([Share {
-                    cause: abi::TS_RUNQUEUE as u8,
-                    who: 0,
-                    n: 1,
-                    ns: wait.to - wait.from,
-                }]);
-            }
-            thread.add(wait);
+            thread.add(match thread.is_new() {
+                true => wait.into_wait_for_cpu(), // which its meter does not know
+                false => wait,
+            });
             return;
         }
         if u32::from(cause) == abi::TS_STOPPED {
@@ -306,8 +301,8 @@ impl Requests {
             .is_some_and(|(part, whole)| self.works.was_handed_over(part, whole))
     }
 
-    /// Whether the thread has in hand what the other handed over of its work, if over several threads.
-    fn was_made_for(&self, thread: &Thread, other: &Thread) -> bool {
+    /// Whether the thread has in hand what the other handed over of its work, directly or through others.
+    fn has_part_of(&self, thread: &Thread, other: &Thread) -> bool {
         let both = thread.owner.zip(other.owner);
         both.is_some_and(|(part, whole)| self.works.was_handed_over(part, whole))
     }
@@ -325,7 +320,7 @@ impl Requests {
             }
             return;
         }
-        let brings_result = woken.has_only_made && self.was_made_for(thread, woken);
+        let brings_result = woken.has_only_made && self.has_part_of(thread, woken);
         if !brings_result && !self.may_be_idle(woken, wait, cause) {
             return;
         }

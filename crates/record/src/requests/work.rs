@@ -19,6 +19,17 @@ const MOST_ASKS: usize = 16;
 /// The most parts that a work keeps account of: those handed over, and those that handed it over.
 pub(super) const MOST_PARTS: usize = 1024;
 
+/// The most queues of a work that may be none.
+const MOST_DOUBTFUL: usize = 16;
+
+/// A queue of which only the end of the request shows whether it was one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DoubtfulQueue {
+    pub(super) until: u64,
+    /// The thread that took the work then had had nothing to do.
+    pub(super) by_idle: bool,
+}
+
 /// A piece of work.
 #[derive(Debug, Default)]
 pub(super) struct Work {
@@ -59,9 +70,8 @@ pub(super) struct Work {
     pub(super) over: Vec<WorkId>,
     /// Its thread has handed it over and does not go on with it.
     pub(super) is_left: bool,
-    /// Queues that end then, in which it may have been under way, and since when the threads that then took it
-    /// were busy; 0: they had nothing to do.
-    pub(super) doubtful_queues: Vec<(u64, u64)>,
+    /// Its queues in which it may have been under way.
+    pub(super) doubtful_queues: Vec<DoubtfulQueue>,
 }
 
 impl Work {
@@ -121,10 +131,10 @@ impl Work {
         })
     }
 
-    /// It queued until then, as far as is known by now.
-    pub(super) fn doubt_queue(&mut self, since: u64, until: u64) {
-        if self.doubtful_queues.len() < MOST_ASKS {
-            self.doubtful_queues.push((until, since));
+    /// It has queued, as far as is known by now. Where it was handed to others, they may have worked for it.
+    pub(super) fn doubt_queue(&mut self, queue: DoubtfulQueue) {
+        if !self.handed.is_empty() && self.doubtful_queues.len() < MOST_DOUBTFUL {
+            self.doubtful_queues.push(queue);
         }
     }
 

@@ -5,13 +5,13 @@ use rustc_hash::FxHashMap;
 use super::DOUBTFUL_FROM_NS;
 use super::bounds::newest_from;
 use super::request::Request;
-use super::work::{MOST_PARTS, Work, WorkId};
+use super::work::{DoubtfulQueue, MOST_PARTS, Work, WorkId};
 
-/// Of the threads to which a work was handed, so many are looked at: the latest,
+/// The most threads that are looked at of those to which a work was handed: the latest;
 const LATEST: usize = 8;
-/// and so many of those in all to which these handed it in turn.
+/// and the most in all, with those to which these handed it in turn.
 const MOST_LOOKED_AT: usize = 64;
-/// A thread that has handed a request on may do so much for it after its end.
+/// For at most this long after its end a thread that has handed a request on still works for it.
 const WORKS_ON_NS: u64 = 1_000_000;
 
 /// Work that a thread hands to one that it wakes.
@@ -214,17 +214,17 @@ impl Works {
         let Some(of) = self.get_mut(id) else { return };
         let doubtful = std::mem::take(&mut of.doubtful_queues);
         let ended = of.request.as_ref().map_or(0, |request| request.ended);
-        for (until, busy_since) in doubtful {
+        for DoubtfulQueue { until, by_idle } in doubtful {
             let under_way = self.under_way_until(id, until, ended);
             if let Some((end, work)) = under_way.zip(self.get_mut(id)) {
-                // Who had nothing to do would have taken it from a queue.
-                work.shorten_queue(until, if busy_since == 0 { until } else { end });
+                // A thread that had nothing to do would have taken it from a queue at once.
+                work.shorten_queue(until, if by_idle { until } else { end });
             }
         }
     }
 
     /// Until when, up to that moment, threads may have worked for it to which it was handed, over any number
-    /// of them. `None`: none has worked. Who works on long after its end works for another.
+    /// of them. `None`: none has worked. A thread that works on long after its end works for another.
     fn under_way_until(&self, id: WorkId, before: u64, ended: u64) -> Option<u64> {
         let mut until = None;
         let mut left = vec![id];

@@ -18,7 +18,7 @@ public class PekkoServer {
         Materializer materializer = Materializer.matFromSystem(system);
         Http http = Http.get(system);
         HttpRequest fast = HttpRequest.create("http://127.0.0.1:" + backend + "/fast");
-        http.newServerAt("127.0.0.1", port).bind((Function<HttpRequest, CompletionStage<HttpResponse>>) request ->
+        Function<HttpRequest, CompletionStage<HttpResponse>> answer = request ->
             switch (request.getUri().path()) {
                 case "/timer" -> Patterns.after(Duration.ofMillis(5), system,
                     () -> CompletableFuture.completedFuture(ok()));
@@ -30,6 +30,7 @@ public class PekkoServer {
                 default -> http.singleRequest(fast)
                     .thenCompose(back -> back.entity().toStrict(1000, materializer))
                     .thenApply(body -> ok());
-            });
+            };
+        http.newServerAt("127.0.0.1", port).bind(answer);
     }
 }

@@ -102,3 +102,19 @@ impl Thread {
         self.received == 0 && self.answered == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_place_counts_once_it_was_met_and_only_next_to_the_first() {
+        let mut thread = Thread::default();
+        (0..2).for_each(|_| thread.vote_idle_at(0x1000));
+        assert!(thread.is_idle_at(0x1004), "the other half of the same one");
+        assert!(!thread.is_idle_at(0x1030), "a mutex may lie there");
+        thread.vote_idle_at(0x1030);
+        assert!(thread.is_idle_at(0x1000) && thread.is_idle_at(0x1030));
+        assert!(!thread.is_idle_at(0x1008) && !thread.is_idle_at(0x1060));
+    }
+}
