@@ -193,7 +193,8 @@ static __always_inline int slice_send(struct sock *sk, int length)
 		e.since = tcp ? tcp_held(tcp) : TS_HELD_NOT;
 		/* The verifier does not know what it reads back from there: see add_share. */
 		if (tcp && all_passed_on(tcp))
-			cpu->left_out = delivery_after(&s->seen, m, tcp->tcp_wstamp_ns, e.at);
+			cpu->left_out =
+			    delivery_after(&s->seen, m, tcp->tcp_wstamp_ns, e.at, ports_there(sk));
 	}
 	e.at -= cpu->left_out;
 	e.detail = f->role | (f->is_udp ? SL_DATAGRAM : 0);
@@ -201,7 +202,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 		s->sent_on = f->cookie;
 		s->sent_held = e.since;
 	}
-	set_aside(&s->seen, TS_SOFTIRQ_NET, cpu->left_out);
+	leave_out(&s->seen, cpu);
 	if (f->role == SL_SERVER) {
 		if (had_passed_on(f, tcp, length))
 			write_passed_on(f, s, m, e.at);
@@ -210,7 +211,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	}
 	if (!may_be_framed(f) || !takes_frames(f, s, m, &e))
 		write_of(f, &e, s, m, NULL);
-	give_back(&s->seen, TS_SOFTIRQ_NET, cpu->left_out);
+	take_back(&s->seen, cpu);
 	return 0;
 }
 
@@ -257,6 +258,7 @@ static __always_inline int slice_ready(struct sock *sk)
 	struct flow *f = flow_of(sk);
 
 	this_slice_cpu()->data = this_cpu()->data = this_cpu()->depth + 1;
+	note_taken(sk);
 	if (unlikely(!f) && unix_count && sk->__sk_common.skc_family == AF_UNIX)
 		first_unix_data(sk);
 	if (f && unlikely(f->is_udp))

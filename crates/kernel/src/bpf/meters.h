@@ -150,6 +150,9 @@ struct cpu {
 	__u64 delivery;	    /* begin of the latest network softirq on top of a watched thread, */
 	__u64 delivered;    /* its end, */
 	__u64 delivery_ns;  /* and its time */
+	__u64 taken;	    /* when data came in at a socket on top of such a thread, */
+	__u32 taken_by;	    /* and that socket's ports (delivery.h) */
+	__u32 left_out_n;   /* 1: that is a whole softirq, 0: the end of one */
 	__u64 left_out;	    /* so much of it is not part of the answer that is sent now */
 	__u64 changed;	    /* of socket_state.h: the socket that its first program took */
 	int changed_to;

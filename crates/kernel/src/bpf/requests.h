@@ -318,15 +318,6 @@ static __noinline int blame_queue(struct request *r, const struct thread *t, __u
 	return 0;
 }
 
-/* Hides one episode of this cause from what compares with the reading, until `give_back`. */
-static __always_inline void set_aside(struct reading *r, __u32 cause, __u64 ns)
-{
-	if (ns) {
-		r->ns[cause & CAUSES_MASK] += ns;
-		r->n[cause & CAUSES_MASK]++;
-	}
-}
-
 /* Counts one more of a cause to what comes after this reading. */
 static __always_inline void give_back(struct reading *r, __u32 cause, __u64 ns)
 {

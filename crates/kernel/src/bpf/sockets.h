@@ -58,6 +58,7 @@ static __always_inline int data_ready(struct sock *sk)
 	struct request *r;
 
 	this_cpu()->data = this_cpu()->depth + 1;
+	note_taken(sk);
 	r = request_of(sk);
 	if (unlikely(!r)) {
 		if (unix_count && sk->__sk_common.skc_family == AF_UNIX)
@@ -287,11 +288,12 @@ static __always_inline int send(struct sock *sk, int length)
 		cpu->left_out = 0;
 		/* The verifier does not know what it reads back from there: see add_share. */
 		if (tcp && all_passed_on(tcp))
-			cpu->left_out = delivery_after(&r->begin, m, tcp->tcp_wstamp_ns, now);
+			cpu->left_out =
+			    delivery_after(&r->begin, m, tcp->tcp_wstamp_ns, now, ports_there(sk));
 		/* A further send is later than the delivery, which then is part of the request. */
-		set_aside(&r->begin, TS_SOFTIRQ_NET, cpu->left_out);
+		leave_out(&r->begin, cpu);
 		note_answer(r, m, now - cpu->left_out);
-		give_back(&r->begin, TS_SOFTIRQ_NET, cpu->left_out);
+		take_back(&r->begin, cpu);
 	} else {
 		note_answer_elsewhere(r, now);
 	}
