@@ -4,7 +4,8 @@
  * backend if the request says so, and sends the answer. At its end (SIGTERM) it prints the truth of
  * each request as a line of JSON: how long threads worked for it, when another server had
  * it, and when its answer was sent. What it takes a thread to come back from a wait is work for what
- * the thread waited for.
+ * the thread waited for. From when a request is in the queue until a worker has a CPU for it, it waits:
+ * the receiver's call that wakes the worker is part of that wait.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,11 +23,11 @@ struct job {
 	int socket;
 	char id[ID_BYTES];
 	uint64_t work_us, ask_us, after_us;
-	/* Of both threads, in ns without waits for a CPU or a lock: until it is in the queue, after that, and
-	 * of the worker. */
-	uint64_t receiving, handing_over, working;
+	/* Of the receiver until it is in the queue, and of the worker, in ns without waits for a CPU or a
+	 * lock. */
+	uint64_t receiving, working;
 	uint64_t in_waits; /* of that: CPU time of both ways, to sleep and back */
-	uint64_t pushed, handed_over, begun, asked, answered, sending, sent;
+	uint64_t asked, answered, sending, sent;
 	struct job *next;
 };
 
@@ -126,7 +127,6 @@ static void *worker(void *arg)
 		pthread_mutex_unlock(&mutex);
 		cpu = thread_cpu_ns() - cpu;
 		job->in_waits += cpu;
-		job->begun = now_ns() - cpu;
 		began = starts_work() - cpu;
 		work(job->work_us);
 		if (job->ask_us) {
@@ -175,14 +175,10 @@ static void receive(int s, uint64_t began, uint64_t waiting)
 	began += starts_work() - locking - cpu;
 	job->next = NULL;
 	job->receiving = ends_work() - began;
-	cpu = thread_cpu_ns();
-	job->pushed = now_ns();
 	*last = job;
 	last = &job->next;
 	pthread_cond_signal(&more);
 	pthread_mutex_unlock(&mutex);
-	job->handing_over = thread_cpu_ns() - cpu; /* both calls may wait for a lock */
-	job->handed_over = now_ns();
 }
 
 static void *receiver(void *arg)
@@ -219,19 +215,6 @@ static void *receiver(void *arg)
 	return NULL;
 }
 
-/* How long threads worked for it. Time in which both did counts once: the receiver goes on for a
- * moment after the worker could begin, unless it loses its CPU there. */
-static uint64_t worked(const struct job *j)
-{
-	uint64_t alone = j->receiving + j->working;
-	uint64_t until = j->handed_over < j->sent ? j->handed_over : j->sent;
-	uint64_t from = j->begun > j->pushed ? j->begun : j->pushed;
-	uint64_t off_cpu = j->handed_over - j->pushed - j->handing_over;
-	uint64_t both = until > from + off_cpu ? until - from - off_cpu : 0;
-
-	return alone + (both < j->handing_over ? j->handing_over - both : 0);
-}
-
 static void print_truth(void)
 {
 	for (uint32_t i = 0; i < job_count; i++) {
@@ -241,7 +224,7 @@ static void print_truth(void)
 			continue;
 		printf("{\"id\": \"%s\", \"sending\": %llu, \"sent\": %llu, \"working\": %llu, ",
 		       j->id, (unsigned long long)j->sending, (unsigned long long)j->sent,
-		       (unsigned long long)worked(j));
+		       (unsigned long long)(j->receiving + j->working));
 		/* The way to sleep is not for it, and is no longer than the way back. */
 		printf("\"doubt\": %llu, \"downstream\": [[%llu, %llu]]}\n",
 		       (unsigned long long)j->in_waits / 2, (unsigned long long)j->asked,

@@ -196,7 +196,7 @@ public final class ThreadServer {
             return inWaits / 2 + Math.max(0, working - used);
         }
 
-        /** Time in which both threads worked counts once, as in poolserver.c. */
+        /** Time in which both threads worked counts once. */
         private long worked() {
             long until = Math.min(handedOver, sent);
             long from = Math.max(begun, pushed) + handedOver - pushed - handingOver;
