@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from rig import installed, ledger
 from rig.ledger import CAUSES, INTERRUPTED, sum_of
 from rig.loopback import slow_loopback
 from rig.processes import undisturbed
+from rig.quiet import pinned
 from rig.servers import load, memcached
 
 Program = Callable[..., Path]
@@ -120,3 +123,25 @@ def test_a_request_ends_before_a_slow_delivery_of_its_answer(record: Record, sou
     print(compared)
     assert delivery_ns < 20_000
     assert lasted < waited, compared
+
+
+@pytest.mark.parametrize("source", ["request", "syscall:ready..send"])
+def test_a_slow_delivery_is_no_part_of_the_request_after_it(record: Record, source: str) -> None:
+    """The server takes longer than its client's own send, so the client's socket is free when the
+    answer comes: that is then there early in the long delivery, and the rest comes after."""
+    long_request = b"get" + b" nothing" * 1500 + b"\r\n"
+    with memcached(SERVER_CPU, undisturbed()) as server:
+        recorder = record("-p", server.pid, "--span", source).ready()
+        connected = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        with slow_loopback(), pinned(CLIENT_CPU), connected as client:
+            for _ in range(200):
+                client.sendall(long_request)
+                time.sleep(0.002)
+                assert client.recv(64) == b"END\r\n"
+        recorder.interrupt().clean()
+    ledger.check_books(recorder.ledger)
+    ((rows, delivery_ns),) = ledger.query(
+        recorder.ledger, "SELECT count(*), median(coalesce(softirq_net_ns, 0)) FROM spans"
+    )
+    assert rows == 200
+    assert delivery_ns < 20_000

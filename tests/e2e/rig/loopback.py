@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 #: From <asm-generic/socket.h> and <linux/if_ether.h>.
 SO_ATTACH_FILTER, ETH_P_IP = 26, 0x0800
 #: How many sockets look at each packet, and how often each divides: over 50 µs together.
-TAPS, DIVISIONS = 12, 1000
+TAPS, DIVISIONS = 20, 1000
 #: Instructions of a filter (<linux/filter.h>): code, two jumps, and a constant.
 LOAD, DIVIDE, TAKE_NOTHING = (0x00, 0, 0, 0xFFFFFFFF), (0x34, 0, 0, 1), (0x06, 0, 0, 0)
 

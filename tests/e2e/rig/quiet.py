@@ -59,14 +59,20 @@ class Quiet:
 def held_up() -> float:
     """The part of the time that went to round trips over TCP, between two CPUs, that took long."""
     cpus = sorted(os.sched_getaffinity(0))
-    with echo(cpus[-1]) as peer:
-        before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {cpus[0]})
-        try:
-            round_trip_ns(peer)  # the first waits for the start of the process
-            return long_trips_ns(peer, time.perf_counter_ns() + LOOK_NS) / LOOK_NS
-        finally:
-            os.sched_setaffinity(0, before)
+    with echo(cpus[-1]) as peer, pinned(cpus[0]):
+        round_trip_ns(peer)  # the first waits for the start of the process
+        return long_trips_ns(peer, time.perf_counter_ns() + LOOK_NS) / LOOK_NS
+
+
+@contextmanager
+def pinned(cpu: int) -> Iterator[None]:
+    """Keeps this thread on one CPU."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def long_trips_ns(peer: socket.socket, end_ns: int) -> int:

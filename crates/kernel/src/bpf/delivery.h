@@ -84,4 +84,16 @@ static __always_inline void take_back(struct reading *r, const struct cpu *cpu)
 	}
 }
 
+/* The same where each time is said once: what was left out is to be said of what the thread does next. A
+ * time without a number would wait there for the next softirq, and so become part of a later request. */
+static __always_inline void leave_to_next(struct reading *said, const struct ts_meter *m,
+					  const struct cpu *cpu)
+{
+	if (cpu->left_out) {
+		said->ns[TS_SOFTIRQ_NET] -= cpu->left_out;
+		if (said->n[TS_SOFTIRQ_NET] == m->totals.n[TS_SOFTIRQ_NET])
+			said->n[TS_SOFTIRQ_NET]--;
+	}
+}
+
 #endif

@@ -211,7 +211,7 @@ static __always_inline int slice_send(struct sock *sk, int length)
 	}
 	if (!may_be_framed(f) || !takes_frames(f, s, m, &e))
 		write_of(f, &e, s, m, NULL);
-	take_back(&s->seen, cpu);
+	leave_to_next(&s->seen, m, cpu);
 	return 0;
 }
 
