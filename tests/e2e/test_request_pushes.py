@@ -124,3 +124,28 @@ def test_a_message_to_all_is_no_part_of_other_answers(recorded: Recorded) -> Non
 def test_an_answer_that_timers_send_in_parts_is_whole(recorded: Recorded) -> None:
     walls = recorded(b"slow\n", b"part\n", 3)
     assert min(walls) > 2 * PAUSE_S * 1e9 - OFF_NS, walls
+
+
+def test_nobody_answers_a_client_that_confirms_messages(
+    record: Callable[..., Recorder], folder: Path, server: tuple[Started, int]
+) -> None:
+    """The next message looks like the answer, until it is known what the server does."""
+    started, port = server
+    recorder = record("-p", started.pid).ready()
+    listener, speaker = Client(port), Client(port)
+    listener.ask(b"say hello\n", b"ok\n", 1)
+    for _ in range(100):
+        speaker.ask(b"say hello\n", b"ok\n", 1)
+        assert listener.lines.readline() == b"say hello\n"
+        listener.socket.sendall(b"got it\n")
+        time.sleep(THINKS_S)  # not together with what the other says next
+    recorder.interrupt().clean()
+    listener.close()
+    speaker.close()
+    ledger.check_books(folder / "ledger")
+    asked = speaker.asked[50:]
+    since = asked[0][0] - OFF_NS
+    query = f"SELECT start_ns, start_ns + wall_ns FROM spans WHERE start_ns > {since}"
+    spans = ledger.query(folder / "ledger", query)
+    assert len(spans) == len(asked)
+    check(spans, asked)

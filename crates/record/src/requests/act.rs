@@ -72,8 +72,9 @@ impl Requests {
         let open = open.and_then(|work| self.works.root(work));
         let mut answered = if same_thread { 0 } else { u64::MAX };
         // What follows an answer is the next request; but a stream has one, and says when it ends.
-        let goes_on =
-            |work: &WorkId| is_stream || (self.works.is_live(*work) && !self.was_message(*work));
+        let goes_on = |work: &WorkId| {
+            is_stream || (self.works.is_live(*work) && !self.was_message(thread, *work))
+        };
         let work = match open.filter(goes_on) {
             Some(work) => {
                 self.name_by_rest(slice, work);

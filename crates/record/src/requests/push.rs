@@ -91,6 +91,9 @@ impl Requests {
         }
         match reason {
             Reason::Received(_) | Reason::Answered | Reason::OfAnother => {
+                if let Some(socket) = self.sockets.get_mut(&slice.socket) {
+                    socket.is_listener = true;
+                }
                 if self.pushers.has(slice.pid) {
                     return true;
                 }
@@ -124,17 +127,51 @@ impl Requests {
             }
             return false;
         }
+        let reason = self.reason(thread, work, slice.at);
         let socket = self.sockets.get(&slice.socket);
         let says_only = socket.is_some_and(|socket| socket.says_only);
         let is_message = says_only && self.request_mut(work).is_some_and(|of| of.pushed);
-        let reason = self.reason(thread, work, slice.at);
         let of_another = matches!(reason, Reason::Received(_) | Reason::OfAnother);
-        if !of_another || !is_message || !self.pushers.has(slice.pid) {
+        let is_push = of_another && is_message && self.pushers.has(slice.pid);
+        if !is_push && !self.is_push_to_listener(thread, work, slice, &reason) {
             thread.pushed = false;
             return false;
         }
         if let Reason::Received(by) = reason {
             self.note_push(thread, by);
+        }
+        true
+    }
+
+    /// The same for a client that has had messages which it had not asked for. It may say that it has them,
+    /// to which nobody answers, so the next message looks like the answer. The client of a long poll never
+    /// has what it did not ask for.
+    fn is_push_to_listener(
+        &mut self,
+        thread: &Thread,
+        work: WorkId,
+        slice: &Slice,
+        reason: &Reason,
+    ) -> bool {
+        let owner = thread.owner.and_then(|owner| self.works.root(owner));
+        if owner == Some(work) || self.received_at(thread, work).is_some() {
+            return false; // it was handed to this thread, or came in since it waited: it may answer that
+        }
+        let Some(socket) = self.sockets.get(&slice.socket).filter(|s| s.is_listener) else {
+            return false;
+        };
+        let says_only = socket.says_only;
+        let votes = match reason {
+            Reason::Received(_) | Reason::Answered | Reason::OfAnother => LIKELY,
+            Reason::Own => -CLEAR,
+            Reason::GoesOn | Reason::Timer => return false,
+        };
+        if !self.pushers.has(slice.pid) || !(votes > 0 || says_only) {
+            self.pushers.vote(slice.pid, votes);
+            return false;
+        }
+        if let Some(request) = self.request_mut(work) {
+            request.pushed = true; // it is over when more comes in
         }
         true
     }
@@ -193,13 +230,20 @@ impl Requests {
     }
 
     /// More comes in where a request has no answer. It was a message of its own, which was pushed and to which
-    /// nobody answers, if that is what its process does: true.
-    pub(super) fn was_message(&mut self, work: WorkId) -> bool {
-        let Some(request) = self.request_mut(work).filter(|of| of.pushed) else {
+    /// nobody answers, if that is what its process does: true. So is what a client confirms, if it is known
+    /// to do so and the thread has done something else since.
+    pub(super) fn was_message(&mut self, thread: &Thread, work: WorkId) -> bool {
+        let has_turn = self.has_turn(thread, work);
+        let Some(request) = self.request_mut(work) else {
             return false;
         };
         let (pid, socket) = (request.pid, request.socket);
-        request.pushed = false; // more of the same may come
+        // More of the same may come.
+        if !std::mem::take(&mut request.pushed) {
+            let socket = self.sockets.get(&socket);
+            let confirms = socket.is_some_and(|socket| socket.is_listener && socket.says_only);
+            return confirms && !has_turn && self.pushers.has(pid);
+        }
         self.pushers.vote(pid, LIKELY);
         let was = self.pushers.has(pid);
         if let Some(socket) = self.sockets.get_mut(&socket) {

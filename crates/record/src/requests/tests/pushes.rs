@@ -350,3 +350,47 @@ fn what_timers_send_goes_on_with_an_answer() {
     let finished = script.finish();
     assert_eq!(finished[0].row.wall / 1000, 7_920);
 }
+
+/// A client on socket 6 is sent a message, and another 5 after each that it confirms; to the confirmations
+/// nobody answers. Client 5 publishes, 1000 apart, and has its answer first.
+fn confirms(script: &mut Script, rounds: u64, mut between: impl FnMut(&mut Script, u64)) {
+    asks(script, 100, 6);
+    for at in (1..=rounds).map(|round| round * 1000) {
+        receives(script, at, 5)
+            .on(at + 20, 1, SENDS, 5, 0)
+            .on(at + 30, 1, SENDS, 6, 0)
+            .block(at + 40, 1, NETWORK);
+        receives(script, at + 100, 6).block(at + 120, 1, NETWORK);
+        between(script, at + 200);
+    }
+}
+
+#[test]
+fn nobody_answers_when_a_client_confirms_what_was_pushed() {
+    let mut script = Script::default();
+    confirms(&mut script, 40, |_, _| ());
+    asks(&mut script, 50_100, 6);
+    let finished = script.finish();
+    let (published, walls): (Vec<_>, Vec<_>) = finished
+        .iter()
+        .map(|of| (of.row.begin / 1000 % 1000, of.row.wall / 1000))
+        .partition(|(begin, _)| *begin == 0);
+    assert!(published.iter().all(|(_, wall)| *wall == 20));
+    let walls: Vec<_> = walls.into_iter().map(|(_, wall)| wall).collect();
+    // Up to when it is known, the next message looks like the answer.
+    assert_eq!(walls.len(), 25);
+    assert_eq!(walls[..2], [930, 930]);
+    assert_eq!(walls[24], 40);
+}
+
+#[test]
+fn a_client_with_messages_may_also_have_answers_that_come_late() {
+    let mut script = Script::default();
+    confirms(&mut script, 40, |script, at| {
+        script
+            .run(at, 1, NETWORK, at)
+            .on(at + 10, 1, SENDS, 6, 0)
+            .block(at + 20, 1, NETWORK);
+    });
+    assert_eq!(script.finish().len(), 81);
+}
