@@ -67,7 +67,7 @@ __noinline __u64 delivery_after(const struct reading *r, const struct ts_meter *
 	return m->totals.ns[TS_SOFTIRQ_NET] - r->ns[TS_SOFTIRQ_NET] < ns ? 0 : ns;
 }
 
-/* Hides what is left out from what compares with the reading, until `take_back`. */
+/* Hides what is left out from what compares with the reading, until `take_back` or `leave_to_next`. */
 static __always_inline void leave_out(struct reading *r, const struct cpu *cpu)
 {
 	if (cpu->left_out) {
@@ -84,8 +84,9 @@ static __always_inline void take_back(struct reading *r, const struct cpu *cpu)
 	}
 }
 
-/* The same where each time is said once: what was left out is to be said of what the thread does next. A
- * time without a number would wait there for the next softirq, and so become part of a later request. */
+/* The same of a thread whose slices each have what came since the one before: what was left out is part of
+ * the next one. It needs a number there, too, or it would wait for the next softirq, and so become part of
+ * a later request. A softirq of which a part was left out thus counts in both. */
 static __always_inline void leave_to_next(struct reading *said, const struct ts_meter *m,
 					  const struct cpu *cpu)
 {

@@ -73,7 +73,7 @@ impl Requests {
         let mut answered = if same_thread { 0 } else { u64::MAX };
         // What follows an answer is the next request; but a stream has one, and says when it ends.
         let goes_on = |work: &WorkId| {
-            is_stream || (self.works.is_live(*work) && !self.was_message(thread, *work))
+            is_stream || (self.works.is_live(*work) && !self.was_message(*work, ready))
         };
         let work = match open.filter(goes_on) {
             Some(work) => {

@@ -76,7 +76,7 @@ pub(crate) struct Missed {
     pub(crate) ambiguous: u64,
     /// They were open on a connection of HTTP/2 when it could no longer be followed.
     pub(crate) multiplexed: u64,
-    /// The connection ended before an answer.
+    /// The connection ended before an answer, or they were messages to which nobody answers.
     pub(crate) unanswered: u64,
     /// Answers that went on after their rows' ends: with a send, or where TCP kept back their ends.
     pub(crate) continued: u64,

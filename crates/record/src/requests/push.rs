@@ -25,6 +25,8 @@ const MOST_VOTES: i8 = 64;
 const CLEAR: i8 = 8;
 /// and how many one that is after an answer, or without one: a loop may do both one after the other.
 const LIKELY: i8 = 1;
+/// What comes in so long after a confirmation is no more of it.
+const CONFIRMED_NS: u64 = 100_000_000;
 
 /// What the sends of processes were that nobody asked for.
 #[derive(Debug, Default)]
@@ -143,37 +145,50 @@ impl Requests {
         true
     }
 
-    /// The same for a client that has had messages which it had not asked for. It may say that it has them,
-    /// to which nobody answers, so the next message looks like the answer. The client of a long poll never
-    /// has what it did not ask for.
+    /// The same for a client that has had a message for which it had not asked. It may say that it has it, to
+    /// which nobody answers, so the next message looks like the answer. The client of a long poll has
+    /// nothing for which it did not ask.
     fn is_push_to_listener(
         &mut self,
-        thread: &Thread,
+        thread: &mut Thread,
         work: WorkId,
         slice: &Slice,
         reason: &Reason,
     ) -> bool {
-        let owner = thread.owner.and_then(|owner| self.works.root(owner));
-        if owner == Some(work) || self.received_at(thread, work).is_some() {
-            return false; // it was handed to this thread, or came in since it waited: it may answer that
-        }
-        let Some(socket) = self.sockets.get(&slice.socket).filter(|s| s.is_listener) else {
+        let is_listener = self
+            .sockets
+            .get(&slice.socket)
+            .is_some_and(|socket| socket.is_listener);
+        if !is_listener || self.may_be_for(thread, work) {
             return false;
-        };
-        let says_only = socket.says_only;
-        let votes = match reason {
-            Reason::Received(_) | Reason::Answered | Reason::OfAnother => LIKELY,
-            Reason::Own => -CLEAR,
+        }
+        match reason {
+            Reason::Received(_) | Reason::Answered => {
+                if !std::mem::replace(&mut thread.pushed, true) {
+                    self.pushers.vote(slice.pid, LIKELY);
+                }
+            }
+            Reason::OfAnother => {}
+            Reason::Own => {
+                self.pushers.vote(slice.pid, -CLEAR);
+                return false;
+            }
             Reason::GoesOn | Reason::Timer => return false,
-        };
-        if !self.pushers.has(slice.pid) || !(votes > 0 || says_only) {
-            self.pushers.vote(slice.pid, votes);
-            return false;
         }
-        if let Some(request) = self.request_mut(work) {
-            request.pushed = true; // it is over when more comes in
+        let is_push = self.pushers.has(slice.pid);
+        if let Some(request) = self.request_mut(work).filter(|_| is_push) {
+            request.confirms = true;
         }
-        true
+        is_push
+    }
+
+    /// Whether the thread may have this work in hand: it came in since the thread waited, or was handed to it.
+    fn may_be_for(&self, thread: &Thread, work: WorkId) -> bool {
+        let is = |of: &WorkId| self.works.root(*of) == Some(work);
+        let owner = thread.owner.and_then(|owner| self.works.root(owner));
+        owner.is_some_and(|owner| owner == work || self.works.woken_for(owner) == Some(work))
+            || self.received_at(thread, work).is_some()
+            || thread.handed_on.iter().any(is)
     }
 
     /// What is sent next may be no part of its answer.
@@ -229,26 +244,29 @@ impl Requests {
         thread.turn.and_then(|of| self.works.root(of)) == Some(work)
     }
 
-    /// More comes in where a request has no answer. It was a message of its own, which was pushed and to which
-    /// nobody answers, if that is what its process does: true. So is what a client confirms, if it is known
-    /// to do so and the thread has done something else since.
-    pub(super) fn was_message(&mut self, thread: &Thread, work: WorkId) -> bool {
-        let has_turn = self.has_turn(thread, work);
+    /// More comes in where a request has no answer, ready at this moment. It was a message of its own, which was
+    /// pushed and to which nobody answers, if that is what its process does: true. So it was if it confirmed
+    /// a message, or may have: its client does so, and this comes much later.
+    pub(super) fn was_message(&mut self, work: WorkId, ready: u64) -> bool {
         let Some(request) = self.request_mut(work) else {
             return false;
         };
-        let (pid, socket) = (request.pid, request.socket);
+        let (pid, of) = (request.pid, request.socket);
+        let comes_later = ready > request.ready.max(request.latest) + CONFIRMED_NS;
+        let confirms = request.confirms;
         // More of the same may come.
-        if !std::mem::take(&mut request.pushed) {
-            let socket = self.sockets.get(&socket);
-            let confirms = socket.is_some_and(|socket| socket.is_listener && socket.says_only);
-            return confirms && !has_turn && self.pushers.has(pid);
+        let is_pushed = std::mem::take(&mut request.pushed);
+        let socket = self.sockets.entry(of).or_default();
+        socket.confirms |= confirms;
+        if confirms || (socket.confirms && comes_later) {
+            return true;
+        }
+        if !is_pushed {
+            return false;
         }
         self.pushers.vote(pid, LIKELY);
         let was = self.pushers.has(pid);
-        if let Some(socket) = self.sockets.get_mut(&socket) {
-            socket.says_only |= was;
-        }
+        socket.says_only |= was;
         was
     }
 

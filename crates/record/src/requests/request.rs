@@ -38,6 +38,8 @@ pub(super) struct Request {
     pub(super) held: Option<Held>,
     /// Its thread received nothing else, and has sent on a socket of another.
     pub(super) pushed: bool,
+    /// It confirms what was pushed to its client, and has no answer.
+    pub(super) confirms: bool,
     /// Its answer's end, with its thread and CPU, if all that was sent since was pushed.
     pub(super) before_pushes: Option<Answered>,
 }

@@ -43,10 +43,12 @@ pub(super) struct Socket {
     pub(super) datagrams: VecDeque<WorkId>,
     /// Answers may have several datagrams: one was sent while none was open.
     pub(super) in_parts: bool,
-    /// Nobody answers what comes in here: it is pushed to others, or says that messages have come.
+    /// Nobody answers what comes in here: it is pushed to others.
     pub(super) says_only: bool,
     /// Its client has had a message for which it had not asked.
     pub(super) is_listener: bool,
+    /// Its client confirms what it has.
+    pub(super) confirms: bool,
     /// The thread that received here last.
     pub(super) received_by: u32,
     /// A request has come in here.
