@@ -127,8 +127,8 @@ def test_a_request_ends_before_a_slow_delivery_of_its_answer(record: Record, sou
 
 @pytest.mark.parametrize("source", ["request", "syscall:ready..send"])
 def test_a_slow_delivery_is_no_part_of_the_request_after_it(record: Record, source: str) -> None:
-    """The server takes longer than its client's own send, so the client's socket is free when the
-    answer comes: that is then there early in the long delivery, and the rest comes after."""
+    """The server works longer than its client's send lasts, so the client's socket takes the answer
+    early in the long delivery. The rest of the delivery is part of no request."""
     long_request = b"get" + b" nothing" * 1500 + b"\r\n"
     with memcached(SERVER_CPU, undisturbed()) as server:
         recorder = record("-p", server.pid, "--span", source).ready()

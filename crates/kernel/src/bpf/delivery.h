@@ -84,9 +84,9 @@ static __always_inline void take_back(struct reading *r, const struct cpu *cpu)
 	}
 }
 
-/* The same of a thread whose slices each have what came since the one before: what was left out is part of
- * the next one. It needs a number there, too, or it would wait for the next softirq, and so become part of
- * a later request. A softirq of which a part was left out thus counts in both. */
+/* `take_back` for slices. Each has what came since the slice before, so what was left out belongs to the next
+ * one. It needs a number there, too: without one it would wait for the next softirq, perhaps in a later
+ * request. A softirq of which a part was left out thus counts in both slices. */
 static __always_inline void leave_to_next(struct reading *said, const struct ts_meter *m,
 					  const struct cpu *cpu)
 {

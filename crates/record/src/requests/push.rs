@@ -25,7 +25,7 @@ const MOST_VOTES: i8 = 64;
 const CLEAR: i8 = 8;
 /// and how many one that is after an answer, or without one: a loop may do both one after the other.
 const LIKELY: i8 = 1;
-/// What comes in so long after a confirmation is no more of it.
+/// What comes in at least this long after a confirmation is not a part of it.
 const CONFIRMED_NS: u64 = 100_000_000;
 
 /// What the sends of processes were that nobody asked for.
@@ -145,12 +145,12 @@ impl Requests {
         true
     }
 
-    /// The same for a client that has had a message for which it had not asked. It may say that it has it, to
-    /// which nobody answers, so the next message looks like the answer. The client of a long poll has
-    /// nothing for which it did not ask.
+    /// Whether a send is pushed to a client that has had a message for which it had not asked. Such a client
+    /// may confirm its messages. Nobody answers that, so the next message looks like the answer. The
+    /// client of a long poll has only what it asked for.
     fn is_push_to_listener(
         &mut self,
-        thread: &mut Thread,
+        thread: &Thread,
         work: WorkId,
         slice: &Slice,
         reason: &Reason,
@@ -163,11 +163,7 @@ impl Requests {
             return false;
         }
         match reason {
-            Reason::Received(_) | Reason::Answered => {
-                if !std::mem::replace(&mut thread.pushed, true) {
-                    self.pushers.vote(slice.pid, LIKELY);
-                }
-            }
+            Reason::Received(_) | Reason::Answered => self.pushers.vote(slice.pid, LIKELY),
             Reason::OfAnother => {}
             Reason::Own => {
                 self.pushers.vote(slice.pid, -CLEAR);
@@ -244,9 +240,9 @@ impl Requests {
         thread.turn.and_then(|of| self.works.root(of)) == Some(work)
     }
 
-    /// More comes in where a request has no answer, ready at this moment. It was a message of its own, which was
-    /// pushed and to which nobody answers, if that is what its process does: true. So it was if it confirmed
-    /// a message, or may have: its client does so, and this comes much later.
+    /// More comes in where a request has no answer, ready at this moment. Returns whether what came before was
+    /// no request: a message that was pushed to others, or a confirmation. Where a client confirms, what
+    /// comes in much later does not belong to what came before.
     pub(super) fn was_message(&mut self, work: WorkId, ready: u64) -> bool {
         let Some(request) = self.request_mut(work) else {
             return false;
