@@ -8,33 +8,17 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{BorrowError, doing};
 use crate::groups::Mechanism;
 use crate::guard::GUARD;
 use crate::message::{Ending, Inbox, Message, Order, Pace, line};
+use crate::plan::Plan;
 use crate::state::{self, Entry};
 
 /// How long the keeper may take to get ready.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take to end the batch.
 const END_PATIENCE: Duration = Duration::from_secs(12);
-
-/// What is to be lent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Who lends: this process.
-    pub borrower: u32,
-    /// The server's processes; the first is the one that was named.
-    pub server: Vec<u32>,
-    /// The CPUs that are lent; `None`: those that the server may run on.
-    pub cpus: Option<Vec<u32>>,
-    /// How much at first.
-    pub pace: Pace,
-    /// Whether the batch prints to stderr: stdout is for the report.
-    pub output_to_stderr: bool,
-}
 
 /// A keeper that runs. Dropped, it ends the batch.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use tailscope_kernel::scheduling::{Policy, policy_of};
 
 use crate::error::BorrowError;
-use crate::lender::Plan;
+use crate::plan::Plan;
 use crate::{members, state};
 
 /// Refuses servers that can't be lent from.

@@ -6,7 +6,8 @@ use std::thread;
 
 use corosensei::Yielder;
 
-use crate::worker::{Order, Shared, WorkerId};
+use crate::fibre::{Order, WorkerId};
+use crate::worker::Shared;
 
 /// How [`Here::run`] runs a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::thread::Thread;
 
-use crate::worker::Fibre;
+use crate::fibre::Fibre;
 
 /// An intrusive list that any thread pushes to, and of which one thread takes everything at once.
 ///

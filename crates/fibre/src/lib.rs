@@ -18,6 +18,7 @@
 //! - Stacks end in a guard page: an overflow ends the process by SIGSEGV.
 //! - After fork(), the child has no worker threads. Only exec() is safe there.
 
+mod fibre;
 mod here;
 mod inbox;
 mod memory;

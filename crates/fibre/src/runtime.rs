@@ -12,8 +12,9 @@ use corosensei::stack::DefaultStack;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use thiserror::Error;
 
+use crate::fibre::{Fibre, WorkerId};
 use crate::here::Here;
-use crate::worker::{self, Fibre, Mailed, Shared, WorkerId};
+use crate::worker::{self, Mailed, Shared};
 
 /// A group of kernel threads, one on each of these CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,10 +8,11 @@ use hyper::body::{Body, Incoming};
 use hyper::{Request, Response, StatusCode};
 use tokio::task::yield_now;
 
-use crate::body::{Passing, ReplyBody, RequestBody};
 use crate::figures::Figures;
 use crate::pool::Connection;
 use crate::replica::Lease;
+use crate::reply_body::{Passing, ReplyBody};
+use crate::request_body::RequestBody;
 use crate::worker::Worker;
 
 /// Answers up to this size are taken whole before they are passed on, so that a pause within them can

@@ -13,6 +13,7 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
+use crate::accept;
 use crate::admin::{self, Page};
 use crate::board::Board;
 use crate::control::{Answers, Control, Inherited};
@@ -22,7 +23,7 @@ use crate::options::Options;
 use crate::replica::Fleet;
 use crate::setup::Setup;
 use crate::target::Target;
-use crate::thread::{self, Phase};
+use crate::thread::Phase;
 use crate::tls::{TlsError, towards_clients};
 
 /// Why a guard can't start, or not with these settings.
@@ -124,7 +125,7 @@ impl Guard {
                     let pages = admin::serve(page, listener, phase.clone());
                     tokio::task::spawn_local(pages);
                 }
-                thread::run(number, setups, phase, figures).await;
+                accept::run(number, setups, phase, figures).await;
             });
         };
         std::thread::Builder::new()

@@ -10,8 +10,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::attempt::send;
 use crate::headers::for_http2;
-use crate::race::Template;
 use crate::replica::Replica;
+use crate::template::Template;
 use crate::worker::Worker;
 
 /// Between two checks.

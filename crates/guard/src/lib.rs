@@ -7,11 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod admin;
 mod attach;
 mod attempt;
 mod board;
-mod body;
 mod budget;
 mod control;
 mod figures;
@@ -29,11 +29,14 @@ mod pool;
 mod proxy_protocol;
 mod race;
 mod replica;
+mod reply_body;
+mod request_body;
 mod screen;
 mod serve;
 mod setup;
 mod shared_stream;
 mod target;
+mod template;
 mod thread;
 mod tls;
 mod warm;
@@ -43,10 +46,10 @@ mod worker;
 pub use board::{Board, Coverage};
 pub use control::{Inherited, ask_for_status, control_folder, make_private_folder};
 pub use guard::{Guard, StartError, raise_descriptors};
-pub use options::{Certificate, Options, Trust};
+pub use options::Options;
 pub use proxy_protocol::ProxyHeader;
 pub use setup::Setup;
 pub use tailscope_signals::hazard::{Active, Change, Kind};
 pub use target::Target;
-pub use tls::TlsError;
+pub use tls::{Certificate, TlsError, Trust};
 pub use watcher::{Say, Watcher};

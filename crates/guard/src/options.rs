@@ -1,11 +1,10 @@
 //! What a guard is started with.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::proxy_protocol::ProxyHeader;
-use crate::tls::{TlsError, ToReplicas, towards_clients};
+use crate::tls::{Certificate, TlsError, ToReplicas, Trust, towards_clients};
 
 /// The choices of a running guard.
 #[derive(Debug, Clone)]
@@ -44,24 +43,6 @@ pub struct Options {
     pub threads: usize,
     /// How long requests may go on once guard was asked to end.
     pub grace: Duration,
-}
-
-/// Files in PEM format.
-#[derive(Debug, Clone)]
-pub struct Certificate {
-    /// The certificate, and those that lead to one that clients trust.
-    pub chain: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-}
-
-/// Which certificates of replicas are right.
-#[derive(Debug, Clone)]
-pub struct Trust {
-    /// File with certificates in PEM format. One of them signed that of each replica, or is it.
-    pub roots: PathBuf,
-    /// For which name the replicas' certificates are; none: each for its own address.
-    pub name: Option<String>,
 }
 
 impl Options {

@@ -18,10 +18,10 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::body::RequestBody;
 use crate::options::CONNECT;
 use crate::proxy_protocol::{Ends, ProxyHeader, header};
 use crate::replica::Lease;
+use crate::request_body::RequestBody;
 use crate::shared_stream::{Hurry, SharedStream};
 use crate::tls::ToReplicas;
 

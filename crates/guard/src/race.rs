@@ -8,16 +8,14 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use hyper::header::HeaderMap;
-use hyper::{Method, Request, Uri, Version};
 use tailscope_signals::clock::Monotonic;
 use tailscope_signals::hazard::Kind;
 use tokio::sync::watch;
 
 use crate::attempt::{Failure, Reply, send};
-use crate::body::RequestBody;
 use crate::figures::{Figures, Hedge, Trigger};
 use crate::replica::Lease;
+use crate::template::Template;
 use crate::worker::Worker;
 
 /// Attempts after those that a dead replica left without an answer.
@@ -26,31 +24,6 @@ const MOST_RETRIES: u32 = 3;
 const WORTH: Duration = Duration::from_millis(1);
 /// One loser in this number is followed to its end.
 const FOLLOWED: u64 = 8;
-
-/// A request without a body, of which as many as needed can be made.
-#[derive(Debug, Clone)]
-pub struct Template {
-    /// GET, HEAD or OPTIONS.
-    pub method: Method,
-    /// As the replica's protocol has it.
-    pub uri: Uri,
-    /// The replica's protocol.
-    pub version: Version,
-    /// As they are sent on.
-    pub headers: HeaderMap,
-}
-
-impl Template {
-    /// One more request.
-    pub fn request(&self) -> Request<RequestBody> {
-        let mut request = Request::new(RequestBody::Empty);
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri.clone();
-        *request.version_mut() = self.version;
-        *request.headers_mut() = self.headers.clone();
-        request
-    }
-}
 
 type Attempt = Pin<Box<dyn Future<Output = Result<Reply, Failure>>>>;
 

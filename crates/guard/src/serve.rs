@@ -24,15 +24,17 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::attempt::{Failure, Reply, send};
-use crate::body::{ReplyBody, RequestBody};
 use crate::figures::Figures;
 use crate::headers;
 use crate::options::HEAD;
 use crate::pool::ThisThread;
 use crate::proxy_protocol::{self, Ends};
-use crate::race::{Template, race};
+use crate::race::race;
 use crate::replica::Lease;
+use crate::reply_body::ReplyBody;
+use crate::request_body::RequestBody;
 use crate::screen::{Gate, LARGEST_HEAD, Screen};
+use crate::template::Template;
 use crate::thread::Client;
 use crate::worker::{Own, Worker};
 
@@ -40,6 +42,7 @@ use crate::worker::{Own, Worker};
 const MOST_UNSENT: u32 = 3;
 /// Requests that one client may have at a time on a connection of HTTP/2.
 const MOST_STREAMS: u32 = 256;
+
 /// Serves one client from its first byte to its last.
 pub async fn greet(client: Client, mut stream: TcpStream, peer: SocketAddr) {
     let (Ok(()), Ok(destination)) = (stream.set_nodelay(true), stream.local_addr()) else {

@@ -1,7 +1,7 @@
 //! TLS towards clients and replicas. Files are read at the start, and again with each reload.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -9,7 +9,23 @@ use tokio_rustls::rustls::pki_types::pem::{Error, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use crate::options::{Certificate, Trust};
+/// Files in PEM format.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// The certificate, and those that lead to one that clients trust.
+    pub chain: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Which certificates of replicas are right.
+#[derive(Debug, Clone)]
+pub struct Trust {
+    /// File with certificates in PEM format. One of them signed that of each replica, or is it.
+    pub roots: PathBuf,
+    /// For which name the replicas' certificates are; none: each for its own address.
+    pub name: Option<String>,
+}
 
 /// Why a certificate can't be used, in words.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,6 @@
 //! Warming up a replica that has started again: it gets copies of recent safe requests until its
 //! answers no longer become faster, and only then clients' requests.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,13 +11,10 @@ use tokio::time::{sleep, timeout};
 use crate::attempt::send;
 use crate::board::Hold;
 use crate::figures::Figures;
-use crate::race::Template;
 use crate::replica::Replica;
+use crate::template::Template;
 use crate::worker::Worker;
 
-/// Warm-up keeps one request in `KEPT_ONE_IN`, and the latest `KEPT` of these.
-const KEPT_ONE_IN: u32 = 16;
-const KEPT: usize = 64;
 /// Copies that are sent at a time.
 const AT_A_TIME: usize = 4;
 /// Copies after which it is looked whether they have become faster.
@@ -35,33 +30,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(2);
 /// After a batch without an answer.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// A sample of the latest requests that may be sent again.
-#[derive(Debug, Default)]
-pub struct Recent {
-    seen: Cell<u32>,
-    kept: RefCell<VecDeque<Rc<Template>>>,
-}
-
-impl Recent {
-    /// Keeps some of the requests that it is offered.
-    pub fn offer(&self, template: &Template) {
-        let seen = self.seen.get();
-        self.seen.set(seen.wrapping_add(1));
-        if !seen.is_multiple_of(KEPT_ONE_IN) {
-            return;
-        }
-        let mut kept = self.kept.borrow_mut();
-        if kept.len() == KEPT {
-            kept.pop_front();
-        }
-        kept.push_back(Rc::new(template.clone()));
-    }
-
-    fn all(&self) -> Vec<Rc<Template>> {
-        self.kept.borrow().iter().cloned().collect()
-    }
-}
 
 /// Warms up a replica whenever it has started again.
 pub async fn watch(worker: Rc<Worker>, replica: Arc<Replica>) {

@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::proxy_protocol::Ends;
 use crate::replica::Fleet;
 use crate::setup::Setup;
-use crate::warm::Recent;
+use crate::template::Recent;
 
 /// Of one thread, with the settings that hold now.
 #[derive(Debug, Clone)]

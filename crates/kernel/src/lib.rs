@@ -55,6 +55,7 @@ mod stacks;
 mod syscalls;
 pub mod timeline;
 mod tls_calls;
+mod uprobes;
 mod watch;
 mod watch_error;
 mod watched;

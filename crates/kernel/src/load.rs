@@ -22,7 +22,7 @@ use crate::meter_maps::{MeterMaps, new_meters, place_meters};
 use crate::object::{map_of, program};
 use crate::open::{Opened, open};
 use crate::pid_namespace::Numbers;
-use crate::probes::{self, Probe, ProbeError, Uprobes};
+use crate::probes::{self, Probe, ProbeError};
 use crate::process_events::{self, Event, Ring};
 use crate::retention::{Retentions, Source};
 use crate::sdk_files::SdkFiles;
@@ -30,6 +30,7 @@ use crate::select::{FaultHook, autoload, choose_fault_hook, fentry_refused, sele
 use crate::socket_hooks::choose_socket_hooks;
 use crate::stacks::{self, Stacks};
 use crate::tls_calls::{self, TlsCall};
+use crate::uprobes::Uprobes;
 use crate::watch_error::WatchError;
 use crate::watched::Watched;
 use crate::{Config, Measurement, Mechanisms, SocketSpans, StackSample, shared};

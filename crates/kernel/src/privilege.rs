@@ -5,7 +5,7 @@ use rustix::thread::{
 };
 
 use crate::load_error::{LoadError, Missing};
-use crate::probes::uprobes_need_admin;
+use crate::uprobes::uprobes_need_admin;
 
 /// The capabilities that recording needs and this process lacks.
 #[must_use]

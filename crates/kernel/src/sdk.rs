@@ -7,6 +7,7 @@ use libbpf_rs::{MapCore, MapFlags, Object};
 use tailscope_process::owner::FileId;
 use tailscope_symbols::sdk::SdkFile;
 
+use crate::load::Kernel;
 use crate::meter_maps::MeterMaps;
 use crate::object::map_of;
 use crate::pid_namespace::{Numbers, kernels_number};
@@ -29,6 +30,18 @@ pub(crate) enum Table<'k> {
     Processes(&'k Numbers),
     /// In `sdk_processes`, by its number in ours.
     SdkProcesses,
+}
+
+impl Kernel {
+    /// What the programs do for processes with the SDK.
+    pub fn sdk(&mut self) -> SdkPrograms<'_> {
+        SdkPrograms {
+            object: &mut self.object,
+            files: &mut self.sdk_files,
+            meters: &mut self.sdk_meters,
+            table: Table::Processes(&self.numbers),
+        }
+    }
 }
 
 impl SdkPrograms<'_> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use libbpf_rs::{Link, Object};
 
 use crate::object::program;
-use crate::probes::{Uprobes, attach_code, reason};
+use crate::uprobes::{Uprobes, attach_code, reason};
 
 const AT_BEGIN: &str = "on_uprobe_tls_begin";
 const AT_END_OF_READ: &str = "on_uprobe_tls_read";

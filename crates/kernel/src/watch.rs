@@ -10,7 +10,6 @@ use crate::answers::Answers;
 use crate::load::Kernel;
 use crate::object::map_of;
 use crate::pid_namespace::kernels_number;
-use crate::sdk::{SdkPrograms, Table};
 use crate::shared::{self, Plain};
 use crate::watch_error::{WatchError, kernel};
 
@@ -97,15 +96,5 @@ impl Kernel {
             process.python = python.unwrap_or_default();
         })
         .map_err(kernel("find the process"))
-    }
-
-    /// What the programs do for processes with the SDK.
-    pub fn sdk(&mut self) -> SdkPrograms<'_> {
-        SdkPrograms {
-            object: &mut self.object,
-            files: &mut self.sdk_files,
-            meters: &mut self.sdk_meters,
-            table: Table::Processes(&self.numbers),
-        }
     }
 }

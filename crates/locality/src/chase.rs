@@ -9,6 +9,7 @@
 //! [`experiment`] alternates the modes in short segments within one run, and [`interval`] gives the
 //! ratio with its interval. [`pair`], [`levels`] and [`cost`] calibrate the machine.
 
+mod alone;
 pub mod caches;
 pub mod cost;
 pub mod experiment;

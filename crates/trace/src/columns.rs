@@ -172,3 +172,20 @@ impl Columns {
         }
     }
 }
+
+/// The values of a column that are not encoded yet; texts by their place in the table of names.
+pub(crate) enum TableColumn {
+    Numbers(Vec<i64>),
+    Reals(Vec<f64>),
+    Texts(Vec<u32>),
+}
+
+impl TableColumn {
+    pub(crate) fn clear(&mut self) {
+        match self {
+            Self::Numbers(values) => values.clear(),
+            Self::Reals(values) => values.clear(),
+            Self::Texts(values) => values.clear(),
+        }
+    }
+}

@@ -6,10 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 use tailscope_output::Folder;
 
-use crate::{CauseSet, Error, Link, Result};
-
-/// The name of the file in the ledger's folder.
-pub const LEDGER_JSON: &str = "ledger.json";
+use crate::{CauseSet, Error, LEDGER_JSON, Link, Result};
 
 /// The version of `docs/reference/schema.md` that this crate writes.
 const SCHEMA_VERSION: u32 = 1;

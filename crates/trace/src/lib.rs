@@ -23,9 +23,7 @@ mod write;
 
 pub use cause::{Cause, CauseSet};
 pub use error::{Error, Result};
-pub use info::{
-    Clock, Cost, Counter, LEDGER_JSON, Machine, Metadata, Overhead, Rung, StackSampling, Summary,
-};
+pub use info::{Clock, Cost, Counter, Machine, Metadata, Overhead, Rung, StackSampling, Summary};
 pub use partition::utc;
 pub use row::{Counts, Link, MOST_COUNTS, SpanName, SpanRow};
 pub use schema::is_taken;
@@ -33,3 +31,6 @@ pub use write::{
     Existing, Kind, LOST_UNWRITTEN, LedgerWriter, Names, OwnedValue, STACKS, SamplesWriter,
     Sealing, TableEditor, TableWriter, Totals, Value, Written, clear,
 };
+
+/// The name of the file in a ledger's folder that says what the ledger is.
+pub const LEDGER_JSON: &str = "ledger.json";

@@ -27,7 +27,7 @@ use tailscope_kernel::cost::Hooks;
 use crate::calibration::{Calibration, KindCost};
 use crate::identity::{Identity, settings};
 use crate::observers;
-use crate::statistics::{blocked, trimmed_mean};
+use crate::statistics::{Estimate, blocked, trimmed_mean};
 use subject::Subject;
 use subjects::Subjects;
 use work::{spin, stay_on};
@@ -143,8 +143,11 @@ pub fn calibrate(options: &Options, mut progress: impl FnMut(f64)) -> Result<Cal
     Ok(result)
 }
 
+/// ns with the hits that were timed, or why there are none.
+pub type Found = Result<(Estimate, u64), String>;
+
 /// Takes in kinds that are timed in ways of their own, and why others are not there.
-fn take(result: &mut Calibration, kinds: Vec<(&'static str, recorders::Found)>) {
+fn take(result: &mut Calibration, kinds: Vec<(&'static str, Found)>) {
     for (kind, found) in kinds {
         match found {
             Ok((ns, hits)) => result.kinds.push(KindCost {

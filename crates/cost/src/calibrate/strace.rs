@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::recorders::Found;
+use super::Found;
 use crate::statistics::{Estimate, blocked};
 use crate::target::Target;
 

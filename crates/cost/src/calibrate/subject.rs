@@ -3,8 +3,10 @@
 use tailscope_counters::{Drained, SampledEvent, Sampling, Whose};
 use tailscope_kernel::cost::{Attached, Hooks};
 
-use super::subjects::SAMPLE_PERIOD_NS;
 use super::work::{Work, spin, timed};
+
+/// ns between two samples of a phase: below the kernel's limit for one tick.
+pub const SAMPLE_PERIOD_NS: u64 = 40_000;
 
 /// Puts a program on a hook.
 type Attach = dyn Fn(&mut Hooks) -> Result<Attached, String>;

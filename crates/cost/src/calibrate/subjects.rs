@@ -5,7 +5,7 @@ use std::path::Path;
 use tailscope_counters::{SampledEvent, Sampling, Whose};
 use tailscope_kernel::cost::{Attached, Call, First, Hooks, Payload, tracepoint_id};
 
-use super::subject::{Subject, Switch, open_all};
+use super::subject::{SAMPLE_PERIOD_NS, Subject, Switch, open_all};
 use super::work::{Partner, Work, loop_ns, own_tid};
 
 /// All kinds of this machine, and why it has not the others.
@@ -14,9 +14,7 @@ pub struct Subjects {
     pub absent: Vec<(&'static str, String)>,
 }
 
-/// ns between two samples of a phase: below the kernel's limit for one tick.
-pub const SAMPLE_PERIOD_NS: u64 = 40_000;
-/// The same of the hardware's cycles.
+/// Cycles of the hardware between two samples of a phase.
 const SAMPLE_PERIOD_CYCLES: u64 = 150_000;
 /// How long a phase of samples is.
 const SAMPLED_NS: f64 = 0.8e6;

@@ -4,7 +4,7 @@
 use std::arch::global_asm;
 use std::io;
 
-use crate::probes::place_in_file;
+use crate::uprobes::place_in_file;
 
 /// How a function begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use crate::Mechanisms;
 use crate::load_error::{LoadError, kernel};
 use crate::object::{map_of, program};
 use crate::open::check;
-use crate::probes::{Uprobes, choose};
+use crate::uprobes::{Uprobes, choose};
 
 /// What was counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::Mechanisms;
 use crate::load_error::{LoadError, kernel};
 use crate::object::{map_of, program};
 use crate::open::check;
-use crate::probes::{EVERYBODY, Uprobes, attach_multi, choose, reason};
+use crate::uprobes::{EVERYBODY, Uprobes, attach_multi, choose, reason};
 
 pub(super) static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cost.bpf.o"));
 

@@ -19,11 +19,12 @@ use crate::losses;
 use crate::meter_maps::MeterMaps;
 use crate::object::map_of;
 use crate::open::{Opened, open};
-use crate::probes::{self, Probe, ProbeError, Uprobes};
+use crate::probes::{self, Probe, ProbeError};
 use crate::sdk::{SdkPrograms, Table};
 use crate::sdk_files::SdkFiles;
 use crate::select::{FaultHook, Tracepoint, choose_fault_hook, fentry_refused, select_tracepoints};
 use crate::shared::{self, Plain};
+use crate::uprobes::{Uprobes, choose};
 use crate::watched::Watched;
 use crate::{Measurement, Mechanisms};
 use size::RingSize;
@@ -148,7 +149,7 @@ impl Selected {
         configure(&mut open, config, cpus, size).map_err(kernel("configure the programs"))?;
         select_tracepoints(&mut open, &btf, TRACEPOINTS, |_| true, &mut mechanisms)?;
         let uprobes = if config.probes {
-            probes::choose(&mut mechanisms)
+            choose(&mut mechanisms)
         } else {
             Uprobes::Nothing
         };

@@ -11,11 +11,12 @@ use serde::Serialize;
 use tailscope_fibre::{Cluster, Here, Mode, Pages, Runtime, StartError};
 use thiserror::Error;
 
+use crate::chase::alone::Alone;
 use crate::chase::interval::{FEW, Interval, geometric_mean, median, spread};
 use crate::chase::path::{Path, PathError};
 use crate::chase::plan::Plan;
 use crate::chase::probe::Probe;
-use crate::chase::session::{self, Alone, Arena, Command};
+use crate::chase::session::{self, Arena, Command};
 use crate::chase::waiting::Waiting;
 
 /// How to run a plan.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tailscope_fibre::Here;
 
-use crate::chase::session::Alone;
+use crate::chase::alone::Alone;
 
 /// Round trips of one measurement: 0.1 ms where a line takes 100 ns.
 const TRIPS: u64 = 500;

@@ -4,13 +4,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use tailscope_fibre::{Here, Memory, Mode};
 
+use crate::chase::alone::Alone;
 use crate::chase::path::{Path, Place};
 use crate::chase::probe::Probe;
-
-/// A value with its cache lines to itself.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Alone<T>(pub T);
 
 /// What the sessions and the experiment share.
 #[derive(Debug)]

@@ -25,6 +25,7 @@ mod item;
 mod link;
 mod losses;
 mod name;
+mod newest;
 mod push;
 mod queue;
 mod request;

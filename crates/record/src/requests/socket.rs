@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tailscope_signals::slice::Peer;
 
-use super::http2::Connection;
+use super::http2::connection::Connection;
 use super::statements::Statements;
 use super::work::WorkId;
 use super::works::Works;

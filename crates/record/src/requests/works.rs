@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::DOUBTFUL_FROM_NS;
-use super::bounds::newest_from;
+use super::newest::newest_from;
 use super::request::Request;
 use super::work::{DoubtfulQueue, MOST_PARTS, Work, WorkId};
 

@@ -17,8 +17,7 @@ use tailscope_output::Folder;
 use super::checksum::Sink;
 use super::encode::Encoder;
 use super::names::Names;
-use super::table::TableColumn;
-use crate::columns::Columns;
+use crate::columns::{Columns, TableColumn};
 use crate::partition;
 
 /// A file that exists only as long as this value, until it is sealed.

@@ -15,6 +15,7 @@ use super::Totals;
 use super::encode::Encoder;
 use super::names::Names;
 use super::series::FileSeries;
+use crate::columns::TableColumn;
 use crate::{CauseSet, Error, Result};
 
 /// Rows that are encoded at a time.
@@ -42,23 +43,6 @@ pub enum Value<'v> {
     Real(f64),
     /// Of a [`Kind::Text`].
     Text(&'v str),
-}
-
-/// The values of a column that are not encoded yet; texts by their place in the table of names.
-pub(crate) enum TableColumn {
-    Numbers(Vec<i64>),
-    Reals(Vec<f64>),
-    Texts(Vec<u32>),
-}
-
-impl TableColumn {
-    fn clear(&mut self) {
-        match self {
-            Self::Numbers(values) => values.clear(),
-            Self::Reals(values) => values.clear(),
-            Self::Texts(values) => values.clear(),
-        }
-    }
 }
 
 /// Writes one table.

@@ -21,6 +21,7 @@ use fastrand::Rng;
 use tailscope_kernel::cost::{Call, First};
 use tailscope_kernel::{Config, Edge, Kernel, Probe, SocketSpans, Spot};
 
+use super::Found;
 use crate::statistics::{Estimate, blocked};
 use process::Process;
 pub use process::obey;
@@ -32,9 +33,6 @@ const PROBED: (First, usize) = (First::Emulated, 7);
 const FOR: Duration = Duration::from_millis(500);
 /// Fewer turns have no interval.
 const FEWEST: usize = 6;
-
-/// ns with the hits that were timed, or why there are none.
-pub type Found = Result<(Estimate, u64), String>;
 
 /// What a task is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

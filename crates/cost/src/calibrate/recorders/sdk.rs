@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::FEWEST;
 use super::process::Process;
 use super::tasks::Task;
-use super::{FEWEST, Found};
+use crate::calibrate::Found;
 use crate::sdk_recorder::SdkRecorder;
 use crate::statistics::{Estimate, blocked};
 

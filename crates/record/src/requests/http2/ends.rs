@@ -1,5 +1,7 @@
 //! How streams end that no frame ends: with their connection, or because they can't be followed.
 
+use std::collections::HashSet;
+
 use super::*;
 
 impl Requests {

@@ -38,8 +38,7 @@ use self::chunk::Chunk;
 use self::dictionary::Dictionary;
 use super::checksum::{self, Sink};
 use super::names::Names;
-use super::table::TableColumn;
-use crate::columns::{Columns, Counted, Strikes};
+use crate::columns::{Columns, Counted, Strikes, TableColumn};
 use crate::schema::Column;
 use crate::{Cause, CauseSet, SpanName};
 
