@@ -111,6 +111,14 @@ impl Requests {
         false
     }
 
+    /// Whether the request that the thread received last, since it waited, came in on another socket than
+    /// this one.
+    pub(super) fn is_in_turn_elsewhere(&self, thread: &Thread, socket: u64) -> bool {
+        let of = thread.turn.and_then(|turn| self.works.get(turn));
+        let request = of.and_then(|of| of.request.as_ref());
+        request.is_some_and(|request| request.socket != socket)
+    }
+
     /// Whether a send where nothing is open is pushed.
     pub(super) fn is_push_for_another(&self, thread: &Thread, slice: &Slice) -> bool {
         thread.turn.is_some() && self.pushers.has(slice.pid)

@@ -351,11 +351,10 @@ fn what_timers_send_goes_on_with_an_answer() {
     assert_eq!(finished[0].row.wall / 1000, 7_920);
 }
 
-/// A client on socket 6 is sent a message, and another 5 after each that it confirms; to the confirmations
-/// nobody answers. Client 5 publishes, 1000 apart, and has its answer first.
-fn confirms(script: &mut Script, rounds: u64, mut between: impl FnMut(&mut Script, u64)) {
-    asks(script, 100, 6);
-    for at in (1..=rounds).map(|round| round * 1000) {
+/// From this moment on, 1000 apart, client 5 publishes and has its answer first. The message goes to a client
+/// on socket 6, which confirms it; nobody answers that.
+fn confirms(script: &mut Script, from: u64, mut between: impl FnMut(&mut Script, u64)) {
+    for at in (0..40).map(|round| from + round * 1000) {
         receives(script, at, 5)
             .on(at + 20, 1, SENDS, 5, 0)
             .on(at + 30, 1, SENDS, 6, 0)
@@ -368,7 +367,8 @@ fn confirms(script: &mut Script, rounds: u64, mut between: impl FnMut(&mut Scrip
 #[test]
 fn nobody_answers_when_a_client_confirms_what_was_pushed() {
     let mut script = Script::default();
-    confirms(&mut script, 40, |_, _| ());
+    asks(&mut script, 100, 6);
+    confirms(&mut script, 1000, |_, _| ());
     asks(&mut script, 200_100, 6);
     let finished = script.finish();
     let (published, walls): (Vec<_>, Vec<_>) = finished
@@ -386,11 +386,25 @@ fn nobody_answers_when_a_client_confirms_what_was_pushed() {
 #[test]
 fn a_client_with_messages_may_also_have_answers_that_come_late() {
     let mut script = Script::default();
-    confirms(&mut script, 40, |script, at| {
+    asks(&mut script, 100, 6);
+    confirms(&mut script, 1000, |script, at| {
         script
             .run(at, 1, NETWORK, at)
             .on(at + 10, 1, SENDS, 6, 0)
             .block(at + 20, 1, NETWORK);
     });
     assert_eq!(script.finish().len(), 81);
+}
+
+#[test]
+fn the_first_message_may_come_long_after_what_its_client_asked_for() {
+    let mut script = Script::default();
+    asks(&mut script, 100, 6);
+    assert_eq!(script.requests.advance(2_900_000_000).len(), 1);
+    confirms(&mut script, 3_000_000, |_, _| ());
+    let of_client = |begin: u64| begin / 1000 % 1000 == 100;
+    let finished = script.finish();
+    let rows = finished.iter().filter(|of| of_client(of.row.begin));
+    // What it confirms, up to when it is known that nobody answers that.
+    assert_eq!(rows.count(), 23);
 }
