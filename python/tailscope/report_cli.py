@@ -48,14 +48,15 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = Parser(
         prog="tailscope report",
-        description="Draw the page of a report: HTML with pictures, from the report's JSON.",
+        description="Draw the page of a report: HTML with pictures, from the JSON of explain, observe, "
+        "timeline story, borrow, chase or cost.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument(
         "file",
         metavar="FILE",
-        help="what explain, observe or timeline story printed with --json; - for stdin",
+        help="what one of these commands printed with --json; - for stdin",
     )
     found.add_argument(
         "-o",
