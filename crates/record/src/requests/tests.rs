@@ -7,6 +7,7 @@ use super::{Finished, Requests};
 
 mod actors;
 mod bounds;
+mod confirmations;
 mod datagrams;
 mod handed;
 mod left;

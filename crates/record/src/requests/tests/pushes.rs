@@ -6,17 +6,17 @@ use tailscope_signals::slice::{Act, Role};
 use super::{LOCK, NETWORK, Script, parts};
 
 const ASKED: Act = Act::Receive(Role::Server);
-const SENDS: Act = Act::Send(Role::Server);
+pub(super) const SENDS: Act = Act::Send(Role::Server);
 
 /// A loop is woken for a request on this socket, and receives it.
-fn receives(script: &mut Script, at: u64, socket: u64) -> &mut Script {
+pub(super) fn receives(script: &mut Script, at: u64, socket: u64) -> &mut Script {
     script
         .run(at, 1, NETWORK, at)
         .on(at + 10, 1, ASKED, socket, at)
 }
 
 /// A client on this socket asks, and has its answer after 40.
-fn asks(script: &mut Script, at: u64, socket: u64) -> &mut Script {
+pub(super) fn asks(script: &mut Script, at: u64, socket: u64) -> &mut Script {
     script.block(at - 10, 1, NETWORK);
     receives(script, at, socket)
         .on(at + 40, 1, SENDS, socket, 0)
@@ -349,62 +349,4 @@ fn what_timers_send_goes_on_with_an_answer() {
     publishes(&mut script, 5000, &[6, 5]);
     let finished = script.finish();
     assert_eq!(finished[0].row.wall / 1000, 7_920);
-}
-
-/// From this moment on, 1000 apart, client 5 publishes and has its answer first. The message goes to a client
-/// on socket 6, which confirms it; nobody answers that.
-fn confirms(script: &mut Script, from: u64, mut between: impl FnMut(&mut Script, u64)) {
-    for at in (0..40).map(|round| from + round * 1000) {
-        receives(script, at, 5)
-            .on(at + 20, 1, SENDS, 5, 0)
-            .on(at + 30, 1, SENDS, 6, 0)
-            .block(at + 40, 1, NETWORK);
-        receives(script, at + 100, 6).block(at + 120, 1, NETWORK);
-        between(script, at + 200);
-    }
-}
-
-#[test]
-fn nobody_answers_when_a_client_confirms_what_was_pushed() {
-    let mut script = Script::default();
-    asks(&mut script, 100, 6);
-    confirms(&mut script, 1000, |_, _| ());
-    asks(&mut script, 200_100, 6);
-    let finished = script.finish();
-    let (published, walls): (Vec<_>, Vec<_>) = finished
-        .iter()
-        .map(|of| (of.row.begin / 1000 % 1000, of.row.wall / 1000))
-        .partition(|(begin, _)| *begin == 0);
-    assert!(published.iter().all(|(_, wall)| *wall == 20));
-    let walls: Vec<_> = walls.into_iter().map(|(_, wall)| wall).collect();
-    // Up to when it is known, the next message looks like the answer.
-    assert_eq!(walls.len(), 24);
-    assert_eq!(walls[..2], [930, 930]);
-    assert_eq!(walls[23], 40);
-}
-
-#[test]
-fn a_client_with_messages_may_also_have_answers_that_come_late() {
-    let mut script = Script::default();
-    asks(&mut script, 100, 6);
-    confirms(&mut script, 1000, |script, at| {
-        script
-            .run(at, 1, NETWORK, at)
-            .on(at + 10, 1, SENDS, 6, 0)
-            .block(at + 20, 1, NETWORK);
-    });
-    assert_eq!(script.finish().len(), 81);
-}
-
-#[test]
-fn the_first_message_may_come_long_after_what_its_client_asked_for() {
-    let mut script = Script::default();
-    asks(&mut script, 100, 6);
-    assert_eq!(script.requests.advance(2_900_000_000).len(), 1);
-    confirms(&mut script, 3_000_000, |_, _| ());
-    let of_client = |begin: u64| begin / 1000 % 1000 == 100;
-    let finished = script.finish();
-    let rows = finished.iter().filter(|of| of_client(of.row.begin));
-    // What it confirms, up to when it is known that nobody answers that.
-    assert_eq!(rows.count(), 23);
 }
