@@ -31,7 +31,7 @@ impl Requests {
         let Some(work) = open else {
             let owner = thread.owner;
             // What comes before the first request is a greeting.
-            let is_unasked = asked && self.is_in_turn_elsewhere(thread, slice.socket);
+            let is_unasked = self.is_in_turn_elsewhere(thread, slice.socket);
             if let Some(socket) = self.sockets.get_mut(&slice.socket) {
                 let goes_on = owner.is_none() && thread.after.is_some();
                 socket.in_parts |= slice.datagram && goes_on && socket.datagrams.is_empty();
