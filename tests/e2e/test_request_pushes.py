@@ -126,14 +126,16 @@ def test_an_answer_that_timers_send_in_parts_is_whole(recorded: Recorded) -> Non
     assert min(walls) > 2 * PAUSE_S * 1e9 - OFF_NS, walls
 
 
+@pytest.mark.parametrize("since", ["before the recording", "in it"])
 def test_nobody_answers_a_client_that_confirms_messages(
-    record: Callable[..., Recorder], folder: Path, server: tuple[Started, int]
+    record: Callable[..., Recorder], folder: Path, server: tuple[Started, int], since: str
 ) -> None:
     """The next message looks like the answer, until it is known what the server does."""
     started, port = server
-    recorder = record("-p", started.pid).ready()
+    recorder = record("-p", started.pid).ready() if since == "in it" else None
     listener, speaker = Client(port), Client(port)
     listener.ask(b"say hello\n", b"ok\n", 1)
+    recorder = recorder or record("-p", started.pid).ready()
     for _ in range(100):
         speaker.ask(b"say hello\n", b"ok\n", 1)
         assert listener.lines.readline() == b"say hello\n"
@@ -144,8 +146,8 @@ def test_nobody_answers_a_client_that_confirms_messages(
     speaker.close()
     ledger.check_books(folder / "ledger")
     asked = speaker.asked[50:]
-    since = asked[0][0] - OFF_NS
-    query = f"SELECT start_ns, start_ns + wall_ns FROM spans WHERE start_ns > {since}"
+    earliest = asked[0][0] - OFF_NS
+    query = f"SELECT start_ns, start_ns + wall_ns FROM spans WHERE start_ns > {earliest}"
     spans = ledger.query(folder / "ledger", query)
     assert len(spans) == len(asked)
     check(spans, asked)
