@@ -48,8 +48,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = Parser(
         prog="tailscope report",
-        description="Draw the page of a report: HTML with pictures, from the JSON of explain, observe, "
-        "timeline story, borrow, chase or cost.",
+        description="Draw the page of a report: HTML with pictures, from the JSON of explain, "
+        "observe, timeline story, borrow, chase or cost.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

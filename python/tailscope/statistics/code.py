@@ -15,7 +15,7 @@ Times are ns; shares are fractions, 0 to 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, TypeVar
@@ -109,14 +109,21 @@ class Code:
 
 
 def code(
-    ledger: Ledger, span: str, groups: tuple[Group, Group], excess_ns: float, seed: int
+    ledger: Ledger,
+    span: str,
+    groups: Callable[[], tuple[Group, Group]],
+    excess_ns: float,
+    seed: int,
 ) -> Code | None:
-    """What stacks say of the slow spans of a name; None where the ledger has none."""
+    """What stacks say of the slow spans of a name; None where the ledger has none.
+
+    `groups`: gives the slow spans and the usual ones, which takes a look at every row.
+    """
     tables = StackTables(ledger)
     try:
         if tables.is_empty:
             return None
-        return compared(tables, span, groups, max(excess_ns, 0.0), seed)
+        return compared(tables, span, groups(), max(excess_ns, 0.0), seed)
     finally:
         tables.close()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from tailscope.engines import measure
@@ -211,10 +212,9 @@ def explain(
 ) -> Explanation:
     """Explain the target percentile of one span name (default: the one with most spans).
 
-    With a length the recording is also cut into segments of so many ns. The percentile is also
-    predicted with the causes in `without` fixed, all of them at once. `compared` is a baseline
-    ledger: causes are held against what they are there. `through` is the ledger of a server that
-    the requests asked: their `downstream` is opened into its causes.
+    `segment_ns`: the recording is also cut into segments of this length. `without`: the percentile
+    is predicted with all of these causes fixed at once. `compared`: a baseline ledger to hold the
+    causes against. `through`: the ledger of a server that the requests asked, for `downstream`.
     """
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
@@ -231,7 +231,10 @@ def explain(
         fixed = counterfactual.at_once(spans, baseline, ranking.remedies, without)
         curves = distributions(spans, baseline, ranking)
         worst = slowest(spans, baseline.whole)
-        groups = apart(spans, baseline) if target.has_tail and base.is_median else None
+        tail_mean, band_mean = means(ranking, base)
+        groups, excess = partial(apart, spans, baseline), tail_mean - band_mean
+        has_usual = target.has_tail and base.is_median
+        functions = code(ledger, chosen, groups, excess, seed) if has_usual else None
         coverage = covered(engine, table, overview, ledger, [(chosen, baseline.target.ns)])
         chain = open_chain(spans, baseline.target.ns, ledger, through) if through else None
         segments = (
@@ -240,7 +243,6 @@ def explain(
     names = [name_line(overview, name, walls, target) for name, walls in by_span.items()]
     names.sort(key=lambda line: line.spans, reverse=True)
     mine = next(line for line in names if line.name == chosen)
-    tail_mean, band_mean = means(ranking, base)
     return Explanation(
         target=target,
         span=mine,
@@ -275,7 +277,7 @@ def explain(
         notes=(*remarks(mine, target, baseline), *on_queues(spans)),
         coverage=coverage,
         through=chain,
-        code=code(ledger, chosen, groups, tail_mean - band_mean, seed) if groups else None,
+        code=functions,
     )
 
 
