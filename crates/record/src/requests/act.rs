@@ -3,7 +3,7 @@
 use tailscope_signals::slice::{Role, Slice};
 
 use super::item::Item;
-use super::name::{Protocol, is_handshake, protocol};
+use super::name::{Protocol, is_confirmation, is_handshake, protocol};
 use super::request::Request;
 use super::thread::Thread;
 use super::work::WorkId;
@@ -114,6 +114,7 @@ impl Requests {
         }
         let naming = self.naming;
         let socket = self.sockets.entry(slice.socket).or_default();
+        socket.is_listener |= !slice.datagram && is_confirmation(&slice.text);
         let request = Request {
             socket: slice.socket,
             peer: socket.peer.address,

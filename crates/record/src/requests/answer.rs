@@ -30,13 +30,13 @@ impl Requests {
         };
         let Some(work) = open else {
             let owner = thread.owner;
-            // What comes before the first request is a greeting.
-            let is_unasked = self.is_in_turn_elsewhere(thread, slice.socket);
+            let is_unasked = asked && self.is_in_turn_elsewhere(thread, slice);
             if let Some(socket) = self.sockets.get_mut(&slice.socket) {
                 let goes_on = owner.is_none() && thread.after.is_some();
                 socket.in_parts |= slice.datagram && goes_on && socket.datagrams.is_empty();
                 socket.is_listener |= is_unasked && !slice.datagram && socket.stream == 0;
             }
+            // What comes before the first request is a greeting.
             let is_more = asked && owner.is_none() && !self.is_push_for_another(thread, slice);
             self.missed.continued += u64::from(is_more);
             self.deliver(thread, owner, slice.at);

@@ -111,12 +111,12 @@ impl Requests {
         false
     }
 
-    /// Whether the request that the thread received last, since it waited, came in on another socket than
-    /// this one.
-    pub(super) fn is_in_turn_elsewhere(&self, thread: &Thread, socket: u64) -> bool {
+    /// Whether the thread's latest request, since its last wait, came in on another socket than that of this
+    /// send, and no timer has run out.
+    pub(super) fn is_in_turn_elsewhere(&self, thread: &Thread, slice: &Slice) -> bool {
         let of = thread.turn.and_then(|turn| self.works.get(turn));
         let request = of.and_then(|of| of.request.as_ref());
-        request.is_some_and(|request| request.socket != socket)
+        !thread.has_timer_at(slice.at) && request.is_some_and(|of| of.socket != slice.socket)
     }
 
     /// Whether a send where nothing is open is pushed.

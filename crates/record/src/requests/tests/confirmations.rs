@@ -1,19 +1,40 @@
 //! Messages that a server pushes, and that their clients confirm: nobody answers that.
 
-use super::pushes::{SENDS, asks, receives};
+use super::pushes::{ASKED, SENDS, asks, receives};
 use super::{NETWORK, Script};
 
+/// MQTT's PUBACK.
+const PUBACK: &[u8] = &[0x40, 2, 0, 9];
+/// AMQP's basic.ack, in a frame.
+const BASIC_ACK: &[u8] = &[1, 0, 1, 0, 0, 0, 13, 0, 60, 0, 80, 0, 0];
+
 /// From this moment on, 1000 apart, client 5 publishes and has its answer first. The message goes to a client
-/// on socket 6, which confirms it; nobody answers that.
-fn confirms(script: &mut Script, from: u64, mut between: impl FnMut(&mut Script, u64)) {
+/// on socket 6, which confirms it with these bytes; nobody answers that.
+fn confirms_by(
+    script: &mut Script,
+    from: u64,
+    bytes: &[u8],
+    mut between: impl FnMut(&mut Script, u64),
+) {
     for at in (0..40).map(|round| from + round * 1000) {
         receives(script, at, 5)
             .on(at + 20, 1, SENDS, 5, 0)
             .on(at + 30, 1, SENDS, 6, 0)
             .block(at + 40, 1, NETWORK);
-        receives(script, at + 100, 6).block(at + 120, 1, NETWORK);
+        script
+            .run(at + 100, 1, NETWORK, at + 100)
+            .entry(at + 110, 1, ASKED, |slice| {
+                (slice.socket, slice.length, slice.since) = (6, 10, (at + 100) * 1000);
+                slice.text = bytes.to_vec();
+            })
+            .block(at + 120, 1, NETWORK);
         between(script, at + 200);
     }
+}
+
+/// The same with bytes of a protocol that is not known.
+fn confirms(script: &mut Script, from: u64, between: impl FnMut(&mut Script, u64)) {
+    confirms_by(script, from, &[], between);
 }
 
 #[test]
@@ -67,8 +88,18 @@ fn the_first_message_may_come_long_after_what_its_client_asked_for() {
 }
 
 #[test]
-fn a_client_may_have_asked_before_the_recording() {
+fn known_bytes_say_that_a_client_confirms_also_where_it_is_older_than_the_recording() {
+    for bytes in [PUBACK, BASIC_ACK, b"ACK\nid:7\n"] {
+        let mut script = Script::default();
+        confirms_by(&mut script, 1000, bytes, |_, _| ());
+        assert_eq!(rows_of_client(&mut script), 23);
+    }
+}
+
+#[test]
+fn a_long_poll_may_have_begun_before_the_recording() {
+    // Its client asks again at once, and has each message as its answer.
     let mut script = Script::default();
     confirms(&mut script, 1000, |_, _| ());
-    assert_eq!(rows_of_client(&mut script), 23);
+    assert_eq!(rows_of_client(&mut script), 39);
 }

@@ -5,7 +5,7 @@ use tailscope_signals::slice::{Act, Role};
 
 use super::{LOCK, NETWORK, Script, parts};
 
-const ASKED: Act = Act::Receive(Role::Server);
+pub(super) const ASKED: Act = Act::Receive(Role::Server);
 pub(super) const SENDS: Act = Act::Send(Role::Server);
 
 /// A loop is woken for a request on this socket, and receives it.
