@@ -10,12 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use super::abi::{self, Answer, Meter, RECORDERS, Region};
+use super::abi::{self, Answer, COUNTERS, Meter, RECORDERS, Region};
 use super::clock::cycles;
 use super::probe::tell;
 use super::sys::{self, AfterFork, Errno, KeptErrno};
 use super::thread::Thread;
-use super::turns::stop_counting;
 
 /// In cycles: about 0.1 s, and about a minute.
 const RETRY_FIRST: u64 = 1 << 28;
@@ -293,6 +292,29 @@ impl Process {
         }
         self.unlock();
         lives
+    }
+}
+
+/// This thread counts nothing any more.
+pub(super) fn stop_counting(process: &Process, thread: &Thread) {
+    let counters = &thread.counters;
+    let Some(pages) = counters.pages() else {
+        return;
+    };
+    if counters.is_reading.load(Relaxed) {
+        return;
+    }
+    counters.forget();
+    // Nowhere: this is a child, which has none of its parent's pages.
+    let Some((first, threads)) = process.counting() else {
+        return;
+    };
+    let bytes = COUNTERS * sys::page_bytes();
+    let slot = (pages as usize).wrapping_sub(first as usize) / bytes;
+    if let Some(thread) = threads.get(slot) {
+        // SAFETY: the pages of this thread's meter, which nobody reads now.
+        let _ = unsafe { sys::empty(pages.cast_mut(), bytes) };
+        thread.store(0, Relaxed);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::compiler_fence;
+use std::marker::PhantomData;
 
 use super::abi::{self, CAUSES, Episode, Meter, RECORDERS, Region, Retention, Row, Share};
 use super::chunks::{put, room};
@@ -10,8 +11,10 @@ use super::counters::Counted;
 use super::names::number;
 use super::probe::{is_heard_by, listens};
 use super::process::{Process, attach, process};
+use super::sys::KeptErrno;
 use super::thread::{Reading, Seen, Thread, with_thread};
-use super::turns::{recorder_left, take_turn};
+use super::turns::{count_others, recorder_left};
+use crate::Span;
 
 /// Probabilities are of 2^32: this and more is always.
 const ALWAYS: u64 = 1 << 32;
@@ -99,6 +102,31 @@ pub(crate) fn begin_both() -> [Option<Reading>; RECORDERS] {
         [first(), second]
     } else {
         [first(), second()]
+    }
+}
+
+/// An empty span for one recorder alone.
+#[inline(always)]
+fn empty_span(which: usize) -> Span {
+    let (reading, second) = match which {
+        0 => (begin(), None),
+        _ => (None, begin_second()),
+    };
+    Span {
+        reading,
+        second,
+        name: "",
+        not_send: PhantomData,
+    }
+}
+
+/// The recorder has chosen other events, or none.
+#[cold]
+#[inline(never)]
+fn take_turn(which: usize, process: &Process, thread: &Thread) {
+    let _kept = KeptErrno::here();
+    if count_others(which, process, thread) {
+        thread.counters.calibrate(|| empty_span(which).end());
     }
 }
 

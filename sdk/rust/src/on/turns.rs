@@ -3,16 +3,13 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, fence};
-use std::marker::PhantomData;
 
 use super::abi::{self, COUNTERS};
 use super::perf::{self, Event};
-use super::process::{Process, process};
-use super::rows::{begin, begin_second};
+use super::process::{Process, process, stop_counting};
 use super::sys::{self, AfterFork, Errno, KeptErrno};
 use super::thread::{Thread, with_thread};
 use super::{guard, probe};
-use crate::Span;
 
 /// Pages of all meters.
 const PAGES: usize = abi::METERS as usize * COUNTERS;
@@ -42,29 +39,6 @@ impl Wanted {
         };
         fence(Acquire);
         (turn & 1 == 0 && region.turn.load(Relaxed) == turn).then_some(wanted)
-    }
-}
-
-/// This thread counts nothing any more.
-pub(super) fn stop_counting(process: &Process, thread: &Thread) {
-    let counters = &thread.counters;
-    let Some(pages) = counters.pages() else {
-        return;
-    };
-    if counters.is_reading.load(Relaxed) {
-        return;
-    }
-    counters.forget();
-    // Nowhere: this is a child, which has none of its parent's pages.
-    let Some((first, threads)) = process.counting() else {
-        return;
-    };
-    let bytes = COUNTERS * sys::page_bytes();
-    let slot = (pages as usize).wrapping_sub(first as usize) / bytes;
-    if let Some(thread) = threads.get(slot) {
-        // SAFETY: the pages of this thread's meter, which nobody reads now.
-        let _ = unsafe { sys::empty(pages.cast_mut(), bytes) };
-        thread.store(0, Relaxed);
     }
 }
 
@@ -156,33 +130,15 @@ fn count_group(
     Ok(())
 }
 
-/// An empty span for one recorder alone.
-#[inline(always)]
-fn empty_span(which: usize) -> Span {
-    let (reading, second) = match which {
-        0 => (begin(), None),
-        _ => (None, begin_second()),
-    };
-    Span {
-        reading,
-        second,
-        name: "",
-        not_send: PhantomData,
-    }
-}
-
-/// The recorder has chosen other events, or none.
-#[cold]
-#[inline(never)]
-pub(super) fn take_turn(which: usize, process: &Process, thread: &Thread) {
-    let _kept = KeptErrno::here();
+/// The recorder has chosen other events, or none. Returns whether the thread counts them now.
+pub(super) fn count_others(which: usize, process: &Process, thread: &Thread) -> bool {
     let (region, counters) = (process.region(), &thread.counters);
     let turn = region.turn.load(Acquire);
     let Some(wanted) = Wanted::read(region, turn) else {
-        return; // not now: the next span sees it
+        return false; // not now: the next span sees it
     };
     if counters.is_reading.load(Relaxed) || !process.lock() {
-        return;
+        return false;
     }
     stop_counting(process, thread);
     counters.turn.set(turn);
@@ -193,7 +149,5 @@ pub(super) fn take_turn(which: usize, process: &Process, thread: &Thread) {
         region.counting.refused.store(errno.0 as u32, Relaxed);
     }
     process.unlock();
-    if counters.are_read() {
-        counters.calibrate(|| empty_span(which).end());
-    }
+    counters.are_read()
 }
