@@ -58,7 +58,7 @@ class Program:
         self.process = bench.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def renew(self) -> None:
-        """Before another recorder comes; it says itself which one it has found."""
+        """Prepares for the next recorder. This one needs nothing: it reports which one it found."""
 
     def measure(self, rounds: int, pause_us: int) -> dict[str, Any]:
         """Batches of every kind."""
@@ -108,7 +108,8 @@ def main() -> None:
     parser.add_argument("--no-result", action="store_true", help="leave bench/results alone")
     args = parser.parse_args()
     blocks = max(2, args.blocks // 5) if args.quick else args.blocks
-    result = Result("sdk_cost", "What a span's begin and end cost")
+    language = "Rust" if args.rust else "C"
+    result = Result("sdk_cost", f"What a span's begin and end cost in {language}")
     seen: Seen = {}
     rows_lost = 0
     with bench() as b:

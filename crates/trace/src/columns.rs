@@ -1,4 +1,4 @@
-//! The rows of one row group while they are collected, column by column.
+//! Rows while they are collected, column by column: those of one row group, and of tables beside them.
 
 use crate::{Cause, CauseSet, Link, SpanName, SpanRow};
 

@@ -18,10 +18,6 @@ fn main() {
         let (Some(rounds), Some(pause_us)) = (words.next(), words.next()) else {
             break;
         };
-        let state = match Span::begin("bench").is_metered() {
-            true => "metered",
-            false => "none",
-        };
         let ns: Vec<String> = (0..rounds)
             .map(|_| {
                 sleep(Duration::from_micros(pause_us));
@@ -30,6 +26,10 @@ fn main() {
                 format!("{:.2}", time_of(spans, batch) - empty)
             })
             .collect();
+        let state = match Span::begin("bench").is_metered() {
+            true => "metered",
+            false => "none",
+        };
         println!("{{\"state\": \"{state}\", \"span\": [{}]}}", ns.join(", "));
     }
 }

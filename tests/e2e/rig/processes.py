@@ -174,7 +174,7 @@ def favoured() -> list[str]:
     if not AUTOGROUPS.exists() or AUTOGROUPS.read_text().strip() == "0":
         return prefix
     # Each session has an equal share, and nice counts within one: sched(7), "autogroup".
-    raised = 'echo -20 > /proc/self/autogroup && exec "$@"'
+    raised = '(echo -20 > /proc/self/autogroup) 2>/dev/null; exec "$@"'
     return ["setsid", "sh", "-c", raised, "sh", *prefix]
 
 

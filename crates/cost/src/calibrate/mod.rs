@@ -32,6 +32,9 @@ use subject::Subject;
 use subjects::Subjects;
 use work::{spin, stay_on};
 
+/// ns with the hits that were timed, or why there are none.
+type Found = Result<(Estimate, u64), String>;
+
 /// How to calibrate.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -142,9 +145,6 @@ pub fn calibrate(options: &Options, mut progress: impl FnMut(f64)) -> Result<Cal
     result.seconds = begin.elapsed().as_secs_f64();
     Ok(result)
 }
-
-/// ns with the hits that were timed, or why there are none.
-pub type Found = Result<(Estimate, u64), String>;
 
 /// Takes in kinds that are timed in ways of their own, and why others are not there.
 fn take(result: &mut Calibration, kinds: Vec<(&'static str, Found)>) {
