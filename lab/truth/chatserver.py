@@ -1,7 +1,7 @@
 """A chat server: `chatserver.py PORT`. It answers each line, some with parts that timers send.
 
 - `say …`: is sent to all other clients as it is, and then answered with `ok`.
-- `got it`: has no answer.
+- `got it` and `ACK`: have no answer.
 - `slow`: is answered with `part`, three times, PAUSE_S apart.
 """
 
@@ -21,7 +21,7 @@ async def serve(port: int) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         members.append(writer)
         while line := await reader.readline():
-            if line == b"got it\n":
+            if line in (b"got it\n", b"ACK\n"):
                 continue
             if line == b"slow\n":
                 for pause in (0, PAUSE_S, PAUSE_S):

@@ -66,8 +66,9 @@ pub(super) fn is_handshake(text: &[u8]) -> bool {
 /// Whether a client confirms with it what was pushed to it, in MQTT, AMQP 0-9-1 or STOMP.
 pub(super) fn is_confirmation(text: &[u8]) -> bool {
     match text {
-        // PUBACK and PUBCOMP: the number of the message, and in MQTT 5 a reason.
-        [0x40 | 0x70, 2..=4, ..] => true,
+        // PUBACK and PUBCOMP: the number of the message, and in MQTT 5 a reason. Servers read the first byte
+        // by itself; `p`, as PUBCOMP begins, may then be a word of another protocol.
+        [0x40] | [0x40 | 0x70, 2..=4, ..] => true,
         // A frame with the method basic.ack, .reject or .nack.
         [1, _, _, 0, 0, 0, _, 0, 60, 0, 80 | 90 | 120, ..] => true,
         _ => text.starts_with(b"ACK\n") || text.starts_with(b"NACK\n"),
