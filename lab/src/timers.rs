@@ -27,6 +27,15 @@ use crate::{Usage, cpu};
 /// The kernel raises shorter periods to this one (perf_swevent_init_hrtimer).
 const SHORTEST: Nanos = Nanos(10_000);
 
+/// What the interrupts may take of a period, in percent. Beyond that, a CPU may never get to what stops
+/// them, and the machine stands still for a minute. A recorder makes each a little longer.
+const MOST_BUSY: u64 = 85;
+
+/// Interrupts whose length is looked at before the storm. They are this far apart for each timer, or so far.
+const TRIED: usize = 20;
+const APART_EACH: u64 = 4_000;
+const APART: Nanos = Nanos(200_000);
+
 /// Make one CPU take many timer interrupts.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -80,6 +89,7 @@ impl Timers {
         let stop = Stop::after(self.duration)?;
         match self.kind {
             Kind::Interrupt => {
+                let period = bearable(self.cpu, period, self.burst)?;
                 let events = ClockEvents::open(self.cpu, period, self.burst)?;
                 match self.storm.zip(self.every) {
                     Some((storm, every)) => events.storm(storm.into(), every.into(), &stop),
@@ -103,6 +113,47 @@ impl Timers {
             }
         }
     }
+}
+
+/// This period, or a longer one where the CPU can't take so many timers in it.
+fn bearable(cpu: usize, period: Nanos, count: u16) -> anyhow::Result<Nanos> {
+    let took = interrupt_length(cpu, count)?;
+    let least = Nanos(took.0 * 100 / MOST_BUSY);
+    if period < least {
+        eprintln!("{count} timers take {took} of CPU {cpu}: they fire every {least}");
+    }
+    Ok(period.max(least))
+}
+
+/// How long an interrupt takes on a CPU that finds so many timers due: for so long a loop there stands
+/// still. Other work on that CPU makes some of the gaps longer, so that the median counts.
+fn interrupt_length(cpu: usize, count: u16) -> anyhow::Result<Nanos> {
+    let apart = APART.max(Nanos(u64::from(count) * APART_EACH));
+    let events = ClockEvents::open(cpu, apart, count)?;
+    let gaps = thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            cpu::pin(cpu)?;
+            events.run(true)?;
+            let longest = (0..TRIED).map(|_| longest_gap(apart)).collect();
+            events.run(false).map(|()| longest)
+        });
+        looking.join().expect("it doesn't panic")
+    });
+    let mut gaps: Vec<Nanos> = gaps?;
+    gaps.sort_unstable();
+    Ok(gaps[TRIED / 2])
+}
+
+/// The longest time between two readings of the clock, within that time.
+fn longest_gap(length: Nanos) -> Nanos {
+    let begin = Nanos::now();
+    let (mut last, mut longest) = (begin, Nanos(0));
+    while last - begin < length {
+        let now = Nanos::now();
+        longest = longest.max(now - last);
+        last = now;
+    }
+    longest
 }
 
 /// Timers of one phase: one interrupt finds them all due, and works them off one after the other.
