@@ -31,10 +31,11 @@ const SHORTEST: Nanos = Nanos(10_000);
 /// them, and the machine stands still for a minute. A recorder makes each a little longer.
 const MOST_BUSY: u64 = 85;
 
-/// Interrupts whose length is looked at before the storm. They are this far apart for each timer, or so far.
+/// How many interrupts are looked at before the storm.
 const TRIED: usize = 20;
-const APART_EACH: u64 = 4_000;
+/// They are at least this far apart, and so many ns for each timer.
 const APART: Nanos = Nanos(200_000);
+const APART_EACH: u64 = 4_000;
 
 /// Make one CPU take many timer interrupts.
 #[derive(Args)]

@@ -1,9 +1,9 @@
 //! Guard: a proxy in front of the replicas of a server, which steers requests around a pause.
 //!
 //! A [`Watcher`] keeps a hazard word for each replica, on a [`Board`]. A [`Guard`] forwards HTTP/1.1
-//! requests: `serve` accepts clients behind the `screen`, `replica` chooses who gets a request, and
-//! `race` sends it once more where a hazard caught it. A request that must not be executed twice is
-//! sent once, and again only if it was certainly never sent (`serve::once`).
+//! requests: `accept` takes clients, `serve` speaks with them behind the `screen`, `replica` chooses
+//! who gets a request, and `race` sends it once more where a hazard caught it. A request that must not
+//! be executed twice is sent once, and again only if it was certainly never sent (`serve::once`).
 
 #![forbid(unsafe_code)]
 

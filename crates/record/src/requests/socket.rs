@@ -45,7 +45,7 @@ pub(super) struct Socket {
     pub(super) in_parts: bool,
     /// Nobody answers what comes in here: it is pushed to others.
     pub(super) says_only: bool,
-    /// Its client has had a message for which it had not asked.
+    /// Its client has had a message for which it had not asked, or has confirmed one.
     pub(super) is_listener: bool,
     /// Its client confirms what it has.
     pub(super) confirms: bool,
