@@ -83,13 +83,12 @@ class RustProgram(Program):
 
     def __init__(self, bench: Bench, program: Path, cpu: int, batch: int) -> None:
         self.bench, self.command = bench, ["taskset", "-c", str(cpu), program, str(batch)]
-        self.renew()
+        self.start(bench, self.command)
 
     def renew(self) -> None:
         """A new process: a recorder that it finds is not the one before."""
-        if hasattr(self, "process"):
-            self.process.kill()
-            self.process.wait()
+        self.process.kill()
+        self.process.wait()
         self.start(self.bench, self.command)
 
 
@@ -103,7 +102,9 @@ def main() -> None:
     parser.add_argument("--pause", type=int, default=5000, help="between rounds, in µs")
     parser.add_argument("--batch", type=int, default=200, help="operations in a batch")
     parser.add_argument("--sdk", type=Path, default=ROOT / "sdk" / "c", help="folder of the header")
-    parser.add_argument("--rust", type=Path, help="target/release/examples/span_cost, and not C")
+    parser.add_argument(
+        "--rust", type=Path, help="measure target/release/examples/span_cost in place of C"
+    )
     parser.add_argument("--quick", action="store_true", help="a fifth of the blocks")
     parser.add_argument("--no-result", action="store_true", help="leave bench/results alone")
     args = parser.parse_args()

@@ -33,7 +33,7 @@ const MOST_BUSY: u64 = 85;
 
 /// How many interrupts are looked at before the storm.
 const TRIED: usize = 20;
-/// They are at least this far apart, and so many ns for each timer.
+/// The time between two of them, at least; for many timers it is `APART_EACH` ns for each.
 const APART: Nanos = Nanos(200_000);
 const APART_EACH: u64 = 4_000;
 
@@ -116,7 +116,7 @@ impl Timers {
     }
 }
 
-/// This period, or a longer one where the CPU can't take so many timers in it.
+/// This period, or a longer one if the CPU can't take that number of timers in it.
 fn bearable(cpu: usize, period: Nanos, count: u16) -> anyhow::Result<Nanos> {
     let took = interrupt_length(cpu, count)?;
     let least = Nanos(took.0 * 100 / MOST_BUSY);
@@ -126,8 +126,8 @@ fn bearable(cpu: usize, period: Nanos, count: u16) -> anyhow::Result<Nanos> {
     Ok(period.max(least))
 }
 
-/// How long an interrupt takes on a CPU that finds so many timers due: for so long a loop there stands
-/// still. Other work on that CPU makes some of the gaps longer, so that the median counts.
+/// How long an interrupt takes that finds this number of timers due. A loop on that CPU stands still in the
+/// meantime. Other work there makes some of these gaps longer, so the median counts.
 fn interrupt_length(cpu: usize, count: u16) -> anyhow::Result<Nanos> {
     let apart = APART.max(Nanos(u64::from(count) * APART_EACH));
     let events = ClockEvents::open(cpu, apart, count)?;
