@@ -249,6 +249,59 @@ def test_what_a_span_brings_on_itself_says_nothing_of_its_running(make: Make, na
     assert cause(found, name).saving.ns == pytest.approx(30_000, rel=0.05)
 
 
+@pytest.mark.parametrize("name", ["fault", "lock", "io"])
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
+def test_the_interval_holds_whatever_goes_with_what_a_span_brings_on_itself(
+    make: Make, name: str, part: float
+) -> None:
+    # One span in twenty runs longer by less than it is held up. Some part of that goes, or none.
+    rng = np.random.default_rng(4)
+    other = rng.random(ROWS) < 0.05
+    running = rng.lognormal(np.log(50_000), 0.05, ROWS).astype(np.int64)
+    longer = np.where(other, rng.normal(20_000, 1_000, ROWS), 0).astype(np.int64)
+    booked = np.where(other, 30_000, 0)
+    wall = running + longer + booked
+    found = explained(make, (name,), wall_ns=wall, **{f"{name}_ns": booked})
+    truth = float(np.quantile(wall - booked - part * longer, 0.99))
+    assert found.without is not None
+    for one in (cause(found, name), found.without):
+        assert one.predicted.lo < truth < one.predicted.hi
+        assert one.predicted.ns == pytest.approx(np.quantile(wall - booked, 0.99), rel=0.01)
+        assert one.perhaps_ns == pytest.approx(14_000, rel=0.2)
+    assert found.without.again.lo < truth < found.without.again.hi
+
+
+@pytest.mark.parametrize("beside", ["fault", "irq"])
+def test_of_two_causes_at_once_each_may_take_its_part(make: Make, beside: str) -> None:
+    # Spans that block and are struck by something else besides run longer by what both left.
+    rng = np.random.default_rng(9)
+    start_ns = times(rng)
+    running = rng.lognormal(np.log(50_000), 0.05, ROWS).astype(np.int64)
+    struck = in_bursts(start_ns)
+    booked = np.where(struck, 30_000, 0)
+    left = np.where(struck, rng.normal(50_000, 1_000, ROWS), 0).astype(np.int64)
+    wall = running + 2 * booked + left
+    columns = {"io_ns": booked, f"{beside}_ns": booked}
+    found = explained(make, ("io", beside), start_ns=start_ns, wall_ns=wall, **columns)
+    assert found.without is not None
+    truth = float(np.quantile(running, 0.99))
+    assert found.without.predicted.lo <= truth * 1.001
+    assert found.without.predicted.lo > 0.9 * truth
+
+
+def test_no_more_goes_with_what_a_span_brings_on_itself_than_that_took(make: Make) -> None:
+    rng = np.random.default_rng(4)
+    other = rng.random(ROWS) < 0.05
+    running = np.where(other, 300_000, 50_000) + rng.integers(0, 5_000, ROWS)
+    booked = np.where(other, 30_000, 0)
+    found = explained(make, wall_ns=running + booked, io_ns=booked)
+    assert cause(found, "io").saving.ns == pytest.approx(30_000, rel=0.05)
+    assert cause(found, "io").saving.hi == pytest.approx(60_000, rel=0.05)
+    said = "30.0 µs of running may go with it: see the interval"
+    assert said in text.render(found, detail=text.Detail(verbose=True))
+    assert said in explain_page.page(found)
+
+
 def test_a_quota_used_up_in_each_period_leaves_spans_cold(make: Make) -> None:
     # The first span after each 20 ms meets its end.
     rng = np.random.default_rng(6)

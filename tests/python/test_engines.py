@@ -231,14 +231,18 @@ def test_an_engine_finds_what_strikes_leave_cold_as_duckdb_does(engine: str, mak
     io = np.where(np.arange(4_000) % 11 == 0, 5_000, 0)
     wall = rng.lognormal(11, 0.2, 4_000).astype(np.int64) + irq + left + wait + io
     wall += np.where(wait > 900_000, 50_000, 0)
-    ledger = make(wall_ns=wall, irq_ns=irq, runqueue_ns=wait, io_ns=io)
+    fault = np.where(np.arange(4_000) % 90 < 7, rng.integers(30_000, 90_000, 4_000), 0)
+    wall += np.where(fault > 0, fault + 60_000, 0)
+    ledger = make(wall_ns=wall, irq_ns=irq, runqueue_ns=wait, io_ns=io, fault_ns=fault)
+    without = ("irq", "runqueue", "fault")
     expected, found = (
         explain(
-            tailscope.open(ledger, engine=address), Target(95), None, 1, without=("irq", "runqueue")
+            tailscope.open(ledger, engine=address), Target(95), None, 1, without=without
         ).to_dict()
         for address in ("duckdb", engine)
     )
     assert expected["without"]["cold_ns"] > 0
+    assert expected["without"]["perhaps_ns"] > 0
     assert next(one for one in expected["causes"] if one["name"] == "irq")["cold_ns"] > 0
     same(expected, found)
 

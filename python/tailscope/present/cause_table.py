@@ -67,6 +67,8 @@ def is_small(cause: Cause, explanation: Explanation) -> bool:
 
 def penalty_words(cause: Cause, explanation: Explanation) -> str:
     """What of a cause's saving is its cache penalty, in words; "" if next to nothing."""
+    if cause.perhaps_ns > SMALL * explanation.at_target.ns:
+        return f"{duration(cause.perhaps_ns)} of running may go with it: see the interval"
     if cause.cold_ns <= SMALL * explanation.at_target.ns:
         return ""
     if cause.name in DOSED:

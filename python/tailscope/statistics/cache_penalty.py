@@ -27,8 +27,9 @@ That compares like with like only where being struck has nothing to do with what
 - A quota that is used up in nearly every period strikes as regularly as a clock, whatever the span
   does that runs at that moment. One that is used up now and then may be so by the very spans that
   do most: that says nothing.
-- Page faults, reclaim, locks and other blocks come from what a span does, and so do a tracer's
-  stops. They get nothing.
+- Page faults, reclaim, locks and other blocks come from what a span does. Whether such spans run
+  longer because of them or because of what they do can't be told: the penalty is between nothing
+  and `possible_penalty`. A tracer's stops come from what a span does, too, and get nothing.
 - What a span does that another thread answered than received is not known. Its `running` says
   nothing, so it is on neither side.
 
@@ -64,6 +65,8 @@ BY_CLOCK, REGULAR = "throttled", 0.5
 #: The cause that strikes before a span's work begins, unless the span blocked.
 BEFORE = RUNQUEUE
 BLOCKED = ("lock", "io", "network", "sleep", "stopped", "reclaim")
+#: Causes that come from what a span does. Each may leave behind as much time as it took.
+OWN = ("fault", "reclaim", "lock", "io", "network", "sleep")
 #: A span with this has no `running` of its own.
 MOVED = "unknown"
 #: Rows on each side, at least.
@@ -91,6 +94,8 @@ class CachePenalty:
     would: tuple[int, ...]
     #: The standard error of what struck spans are brought to, as a share of it.
     error: float
+    #: Whether it is at most as long as what the span has of the cause above `above_ns`.
+    is_bounded: bool = False
 
     def gain(self, spans: Spans) -> IntegerValue:
         """By how much (ns) a span would run shorter; 0 if it was not struck."""
@@ -104,7 +109,10 @@ class CachePenalty:
             expected = ((running - runs) * slope >> FRACTION) + would
             branches.append((running >= runs, running - expected))
         gained = ibis.greatest(ibis.cases(*reversed(branches), else_=0), 0)
-        struck = spans.value(self.cause) > self.above_ns
+        above = spans.value(self.cause) - self.above_ns
+        if self.is_bounded:
+            gained = ibis.least(gained, above)
+        struck = above > 0
         if self.cause == BEFORE:
             struck = struck & ~spans.woke_idle
             for name in BLOCKED:
@@ -117,8 +125,10 @@ class CachePenalty:
         running = rows.values[RUNNING]
         compared = np.minimum(running, self.runs[-1])
         gained = np.maximum(compared - np.interp(compared, self.runs, self.would), 0)
-        shorter = running < self.runs[0]
-        struck = (rows.values[self.cause] > self.above_ns) & ~shorter
+        above = rows.values[self.cause] - self.above_ns
+        if self.is_bounded:
+            gained = np.minimum(gained, above)
+        struck = (above > 0) & (running >= self.runs[0])
         if self.cause == BEFORE:
             struck &= ~blocked(rows) & ~woke_idle(rows)
         return np.where(struck, gained, 0).astype(np.int64)
@@ -168,11 +178,39 @@ def cache_penalty(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cach
         return None
     if MOVED in rows.values:
         fit &= rows.values[MOVED] == 0
-    struck, free = met & fit, ~met & fit
+    if cause != BEFORE:
+        weight[fit & ~met] *= odds(running[fit], weight[fit], met[fit], burstiness=rows.is_all)
+    return compared(rows, cause, above_ns, weight, met & fit, ~met & fit, draws)
+
+
+def possible_penalty(rows: Sample, cause: str, above_ns: int, draws: Draws) -> CachePenalty | None:
+    """The most that the penalty of a cause may be that comes from what spans do; None: nothing.
+
+    All by which spans with more of the cause run longer than the others, but no more than they have
+    of the cause: what pushed data out of the caches took about as long as it takes to fetch it.
+    """
+    if cause not in OWN or any(name in rows.known for name in rows.causes):
+        return None
+    met, fit = rows.values[cause] > above_ns, rows.values[RUNNING] > 0
+    if MOVED in rows.values:
+        fit &= rows.values[MOVED] == 0
+    found = compared(rows, cause, above_ns, rows.weight, met & fit, ~met & fit, draws)
+    return found and replace(found, is_bounded=True)
+
+
+def compared(
+    rows: Sample,
+    cause: str,
+    above_ns: int,
+    weight: NDArray[np.float64],
+    struck: NDArray[np.bool_],
+    free: NDArray[np.bool_],
+    draws: Draws,
+) -> CachePenalty | None:
+    """Struck rows against the others, rank by rank; None if they do not run longer for sure."""
     if min(struck.sum(), free.sum()) < FEWEST:
         return None
-    if cause != BEFORE:
-        weight[free] *= odds(running[fit], weight[fit], met[fit], burstiness=rows.is_all)
+    running = rows.values[RUNNING].astype(np.float64)
     longer = means(running, weight, struck, free, rows.block, draws)
     if longer.ns <= SURE * longer.error_ns:
         return None

@@ -94,6 +94,22 @@ class Counterfactual:
     lowest_ns: float
     #: The part of the saving that is the cache penalty of the causes.
     cold_ns: float = 0.0
+    #: How much more it saves if all of their penalties that can't be told goes, too. The intervals
+    #: hold both.
+    perhaps_ns: float = 0.0
+
+    def up_to(self, most: Counterfactual) -> Counterfactual:
+        """The same, with intervals that reach as far as those of what is saved at most."""
+        perhaps_ns = max(self.predicted.ns - most.predicted.ns, 0.0)
+        saving_hi = max(self.saving.hi, most.saving.hi)
+        return replace(
+            self,
+            predicted=replace(self.predicted, lo=min(self.predicted.lo, most.predicted.lo)),
+            saving=replace(self.saving, hi=saving_hi),
+            again=replace(self.again, lo=min(self.again.lo, most.again.lo)),
+            lowest_ns=min(self.lowest_ns, most.lowest_ns),
+            perhaps_ns=perhaps_ns,
+        )
 
 
 def among(spans: Spans, baseline: Baseline, causes: Sequence[str]) -> tuple[Spans, Baseline] | None:
@@ -116,9 +132,7 @@ def unchanged(baseline: Baseline) -> Counterfactual:
     return Counterfactual(whole.target, nothing, same, float(whole.replicates.min()))
 
 
-def compare(
-    baseline: Baseline, ns: float, replicates: np.ndarray, cold_ns: float = 0.0
-) -> Counterfactual:
+def compare(baseline: Baseline, ns: float, replicates: np.ndarray) -> Counterfactual:
     """The percentile that would have been, against the one that was."""
     lowest_ns = min(ns, float(replicates.min()))
     whole = baseline.everything
@@ -132,7 +146,7 @@ def compare(
     saving = interval(whole.target.ns - ns, whole.replicates - replicates, baseline.draws)
     predicted = interval(ns, replicates, baseline.draws)
     next_time = again(ns, replicates, baseline.draws)
-    return Counterfactual(predicted, saving, next_time, lowest_ns, cold_ns)
+    return Counterfactual(predicted, saving, next_time, lowest_ns)
 
 
 def slow_first(spans: Spans) -> Iterator[Spans]:
@@ -155,15 +169,26 @@ def percentile(spans: Spans, baseline: Baseline, fix: Fix) -> tuple[float, np.nd
 
 def without(spans: Spans, baseline: Baseline, fix: Fix) -> Counterfactual:
     """The percentile with a fix."""
+    found, ns = predicted(spans, baseline, fix)
+    if fix.penalties:
+        bare_ns, _, _ = percentile(spans, baseline, fix.bare)
+        found = replace(found, cold_ns=bare_ns - ns)
+    if fix.perhaps:
+        most, _ = predicted(spans, baseline, fix.at_most)
+        found = found.up_to(most)
+    return found
+
+
+def predicted(spans: Spans, baseline: Baseline, fix: Fix) -> tuple[Counterfactual, float]:
+    """What a fix does, and the percentile (ns) of these spans with it."""
     ns, replicates, draws = percentile(spans, baseline, fix)
     baseline = baseline.drawn(draws)
-    if not fix.penalties:
-        return compare(baseline, ns, replicates)
-    # What struck spans are brought to is an estimate itself: its error comes on top of their luck.
-    luck = np.random.default_rng(len(replicates)).standard_normal(len(replicates))
-    error = max(one.error for one in fix.penalties)
-    bare_ns, _, _ = percentile(spans, baseline, fix.bare)
-    return compare(baseline, ns, replicates * np.exp(error * luck), bare_ns - ns)
+    if penalties := (*fix.penalties, *fix.whole):
+        # What struck spans are brought to is an estimate itself: its error comes on top of their
+        # luck.
+        luck = np.random.default_rng(len(replicates)).standard_normal(len(replicates))
+        replicates = replicates * np.exp(max(one.error for one in penalties) * luck)
+    return compare(baseline, ns, replicates), ns
 
 
 def curve(spans: Spans, baseline: Baseline, fix: Fix) -> Distribution:

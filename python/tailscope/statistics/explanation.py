@@ -61,11 +61,14 @@ class Together:
     again: Interval
     #: The part of the saving that is the cache penalty of these causes.
     cold_ns: float = 0.0
+    #: How much more is saved if all running goes with them that may be their penalty.
+    perhaps_ns: float = 0.0
 
     @classmethod
     def of(cls, causes: Sequence[str], found: Counterfactual) -> Together:
         """What was found with these causes fixed."""
-        return cls(tuple(causes), found.predicted, found.saving, found.again, found.cold_ns)
+        intervals = found.predicted, found.saving, found.again
+        return cls(tuple(causes), *intervals, found.cold_ns, found.perhaps_ns)
 
 
 @dataclass(frozen=True)

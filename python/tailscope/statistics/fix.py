@@ -1,14 +1,15 @@
 """A fix: causes brought down to a limit, and what that takes of each span.
 
 With a cause goes its penalty (`cache_penalty`, `interrupt_penalty`): part of the running of the
-spans that it struck. Causes stay exclusive: what is put down to one is not running's too, so to fix
-`running` alone leaves it.
+spans that it struck. Of some causes only the most that it may be is known (`possible_penalty`).
+Causes stay exclusive: what is put down to one is not running's too, so to fix `running` alone
+leaves it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,11 +38,20 @@ class Fix:
     penalties: tuple[Penalty, ...] = ()
     #: Penalties of causes that are not fixed: running that to fix `running` does not take.
     stays: tuple[Penalty, ...] = ()
+    #: The most that the penalties of further causes may be: between this and nothing of them goes.
+    perhaps: tuple[Penalty, ...] = ()
+    #: The same, and all of it goes.
+    whole: tuple[Penalty, ...] = ()
 
     @property
     def bare(self) -> Fix:
         """The same, but the penalties stay."""
         return Fix(self.limits, stays=(*self.penalties, *self.stays))
+
+    @property
+    def at_most(self) -> Fix:
+        """The same, but all goes that may go."""
+        return replace(self, perhaps=(), whole=self.perhaps)
 
     def more(self, spans: Spans) -> dict[str, IntegerValue]:
         """What it takes of each cause (ns)."""
@@ -71,8 +81,12 @@ class Fix:
                 left = greatest(*stays, *goes, 0)
                 left = left - greatest(*goes, 0) if goes else left
                 found[RUNNING] = greatest(found[RUNNING] - left, 0)
-        elif goes:
+        elif goes or self.whole:
             found[RUNNING] = greatest(*goes, 0)
+            for one in self.whole:
+                # Each may have left something behind: together no more than the span runs.
+                found[RUNNING] = found[RUNNING] + gain(one)
+                found[RUNNING] -= greatest(found[RUNNING] - value(RUNNING), 0)
         return found
 
 
@@ -82,9 +96,12 @@ class Remedies:
 
     medians: dict[str, int] = field(default_factory=dict)
     penalties: dict[str, Penalty] = field(default_factory=dict)
+    #: The most that the penalties of others may be.
+    perhaps: dict[str, Penalty] = field(default_factory=dict)
 
     def fix(self, causes: Sequence[str]) -> Fix:
         """Some of them at once."""
         goes = tuple(one for cause, one in self.penalties.items() if cause in causes)
         stays = tuple(one for cause, one in self.penalties.items() if cause not in causes)
-        return Fix({cause: self.medians[cause] for cause in causes}, goes, stays)
+        perhaps = tuple(one for cause, one in self.perhaps.items() if cause in causes)
+        return Fix({cause: self.medians[cause] for cause in causes}, goes, stays, perhaps)

@@ -77,6 +77,9 @@ class Cause:
     saving: Interval
     #: The part of the saving that is the cache penalty: running of the spans that it struck.
     cold_ns: float
+    #: How much more it saves if all running goes with it that may be its cache penalty, where that
+    #: can't be told. The intervals hold both.
+    perhaps_ns: float
     #: Its part of what all causes together save, by Shapley; None where it took no part in that.
     fair_ns: float | None
     #: VarMRI's impact value, a fraction of the target; and from how many ns a span was left out.
@@ -137,6 +140,7 @@ def rank_all(
     remedies = Remedies(
         {name: one.base_ns for name, one in struck.items()},
         {name: one.penalty for name, one in struck.items() if one.penalty},
+        {name: one.perhaps for name, one in struck.items() if one.perhaps},
     )
     together = counterfactual.together(spans, baseline, remedies, worth_fixing(found))
     drawn = drawn.resting_on(rest_known)
@@ -270,6 +274,7 @@ def row(name: str, found: Strike, means: tuple[float, float], share: float | Non
         predicted=found.without.predicted,
         saving=found.without.saving,
         cold_ns=found.without.cold_ns,
+        perhaps_ns=found.without.perhaps_ns,
         fair_ns=None,
         impact=found.impact,
         high_from_ns=found.high_ns,

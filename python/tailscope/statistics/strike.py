@@ -20,7 +20,7 @@ from tailscope.engines.spans import Spans
 from tailscope.engines.value_counts import Ranked
 from tailscope.statistics import counterfactual
 from tailscope.statistics.base import Base
-from tailscope.statistics.cache_penalty import cache_penalty
+from tailscope.statistics.cache_penalty import cache_penalty, possible_penalty
 from tailscope.statistics.counterfactual import Baseline, Counterfactual
 from tailscope.statistics.fix import Fix
 from tailscope.statistics.impact import impact
@@ -50,6 +50,8 @@ class Strike:
     without: Counterfactual
     #: What it does to the running of the spans that it strikes; None if nothing that can be told.
     penalty: Penalty | None
+    #: The most that this may be, where it can't be told; None: nothing.
+    perhaps: Penalty | None
 
 
 def strike(
@@ -71,11 +73,13 @@ def strike(
     found = measure.strikes(spans, cause, baseline.whole.total)
     base_ns = base.limit(cause, found)
     high_ns, value = much(spans, baseline, found, cause, method)
-    without, penalty = counterfactual.unchanged(baseline), None
+    without, penalty, perhaps = counterfactual.unchanged(baseline), None, None
     if found.values.bins[-1] > bins_of(base_ns):
         penalty = cache_penalty(rows, cause, base_ns, baseline.draws)
         penalty = penalty or interrupt_penalty(rows, cause, base_ns, baseline.draws, base.calm)
-        fix = Fix({cause: base_ns}, (penalty,) if penalty else (), tuple(stays))
+        perhaps = possible_penalty(rows, cause, base_ns, baseline.draws)
+        goes, may_go = (penalty,) if penalty else (), (perhaps,) if perhaps else ()
+        fix = Fix({cause: base_ns}, goes, tuple(stays), may_go)
         without = counterfactual.without(spans, baseline, fix)
     return Strike(
         baseline,
@@ -87,6 +91,7 @@ def strike(
         found.ranked.share_from(high_ns) if high_ns is not None else 0.0,
         without,
         penalty,
+        perhaps,
     )
 
 
