@@ -48,8 +48,8 @@ def borrow(server: Server, state: Path) -> Iterator[Borrow]:
             return stack.enter_context(Started(words))
 
         yield start
-    until(lambda: not list(state.glob("*")), "the state files are gone")
-    until(lambda: groups() <= before, "the cgroups are gone")
+    until(lambda: not list(state.glob("*")), lambda: f"it is gone: {[*state.glob('*')]}")
+    until(lambda: groups() <= before, lambda: f"the cgroups are gone: {groups() - before}")
 
 
 def groups() -> set[str]:

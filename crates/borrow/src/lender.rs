@@ -163,5 +163,9 @@ impl Drop for Lender {
         if self.entry.is_there() && !self.entry.is_kept() {
             self.entry.clear();
         }
+        // The latest figures may have been written after the keeper had removed its files.
+        if !self.entry.is_there() {
+            let _ = std::fs::remove_file(self.entry.status_path());
+        }
     }
 }

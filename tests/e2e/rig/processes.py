@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,8 @@ class Started:
         except subprocess.TimeoutExpired:
             words = " ".join(self.process.args)
             raise AssertionError(
-                f"after {seconds:g} s it still runs: {words}\n{self.out}\n{self.err}"
+                f"after {seconds:g} s it still runs: {words}\n{self.out}\n{self.err}\n"
+                f"{threads_of(self.pid)}"
             ) from None
         return Ended(code, self.out, self.err)
 
@@ -121,6 +122,20 @@ class Started:
         end(self.process)
         self._out.close()
         self._err.close()
+
+
+def threads_of(pid: int) -> str:
+    """What each thread of a process does: its state, its CPU time, and its stack in the kernel."""
+    said = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):
+            state, *fields = (task / "stat").read_text().rpartition(") ")[2].split()
+            ticks = int(fields[10]) + int(fields[11])
+            name = (task / "comm").read_text().strip()
+            said.append(f"{task.name} {name} {state} {ticks} ticks")
+            lines = (task / "stack").read_text().splitlines()  # for root alone
+            said[-1] += ": " + " < ".join(line.partition("] ")[2] for line in lines)
+    return "\n".join(said)
 
 
 def end(process: subprocess.Popen[Any]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import pyte
 
 from rig import installed
-from rig.processes import end
+from rig.processes import end, threads_of
 from rig.waiting import until
 
 #: What leaves the screen that full-screen programs have for themselves, and shows the cursor.
@@ -75,7 +75,8 @@ class Terminal:
                 seconds,
             )
         except AssertionError as error:
-            raise AssertionError(f"{error}; it shows\n{self.look()}") from None
+            where = threads_of(self.pid)
+            raise AssertionError(f"{error}; it shows\n{self.look()}\n{where}") from None
 
     def press(self, keys: str) -> None:
         """Types."""

@@ -9,12 +9,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, seconds: float = 60) -> T:
-    """The first true value of the condition; fails with `what` if none comes in time."""
+def until(condition: Callable[[], T], what: str | Callable[[], str], seconds: float = 60) -> T:
+    """The first true value of the condition; fails with `what` if none comes in time.
+
+    What only then can be said is a function.
+    """
     deadline = time.monotonic() + seconds
     while True:
         if value := condition():
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s in vain: {what}")
+            said = what if isinstance(what, str) else what()
+            raise AssertionError(f"waited {seconds:g} s in vain: {said}")
         time.sleep(0.02)
