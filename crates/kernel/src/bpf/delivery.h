@@ -27,14 +27,16 @@ static __always_inline __u32 ports_there(const struct sock *sk)
 	return (__u32)bpf_ntohs(sk->__sk_common.skc_dport) << 16 | sk->__sk_common.skc_num;
 }
 
-/* Data has come in at this socket, perhaps on top of the send that is its other end. */
-static __always_inline void note_taken(const struct sock *sk)
+/* Data has come in at this socket, perhaps on top of the send that is its other end. TCP has just read
+ * the clock for it (tcp_mstamp_refresh). */
+static __always_inline void note_taken(struct sock *sk)
 {
 	struct cpu *cpu = this_cpu();
+	struct tcp_sock *tcp = cpu->map ? bpf_skc_to_tcp_sock(sk) : NULL;
 
-	if (!cpu->map)
+	if (!tcp)
 		return;
-	cpu->taken = bpf_ktime_get_ns();
+	cpu->taken = tcp->tcp_clock_cache;
 	cpu->taken_by = ports_here(sk);
 }
 

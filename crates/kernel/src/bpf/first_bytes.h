@@ -47,18 +47,20 @@ static __always_inline int protocol_bytes(struct socket_text *text, __u32 length
 
 /*
  * Counts requests that came together with another, at one receive in PEEK_EVERY, drawn at random: a
- * server's receives come in patterns. `fresh`: the first of them begins a row.
+ * server's receives come in patterns. `fresh`: the first of them begins a row. Returns what one of
+ * them takes, in bytes; 0: not known.
  */
 static __noinline int count_pipelined(__u32 length, bool fresh)
 {
 	struct peeked *p;
-	__u32 zero = 0, more, read, first;
+	__u32 zero = 0, more, read, first, one;
 
 	p = bpf_map_lookup_elem(&peeked, &zero);
 	read = p ? copy_received(p, length) : 0;
 	if (!p || !read)
 		return 0;
 	more = more_requests(p, read);
+	one = read / (more + 1);
 	first = four(p, 0);
 	if (more && length > read) /* the rest is like it */
 		more = (__u64)more * length / read;
@@ -66,7 +68,7 @@ static __noinline int count_pipelined(__u32 length, bool fresh)
 		more++;
 	if (more)
 		__sync_fetch_and_add(&uncovered.pipelined, more * PEEK_EVERY);
-	return 0;
+	return one;
 }
 
 #endif

@@ -47,6 +47,20 @@ static __always_inline bool is_counted(struct slice_cpu *cpu)
 	return place == cpu->drawn;
 }
 
+/* Counts requests that came together with the one that this receive brought. What is shorter than two of
+ * them is one: most receives need no look. */
+static __always_inline void count_together(struct flow *f, __u32 length, bool fresh)
+{
+	if (is_counted(this_slice_cpu()) && (!fresh || length >= 2 * f->shortest)) {
+		__u32 one = count_pipelined(length, fresh);
+
+		if (!f->shortest)
+			f->shortest = one;
+	}
+	if (length < f->shortest)
+		f->shortest = length;
+}
+
 /* Whether a call on this socket is worth the look for frames of HTTP/2. */
 static __always_inline bool may_be_framed(const struct flow *f)
 {
@@ -118,8 +132,7 @@ static __always_inline int tell_receive(struct flow *f, struct slice_thread *s,
 		return 0;
 	if (config.traces && fresh && is_http(*(__u32 *)text.bytes))
 		find_trace(e, s, m, received_at());
-	if (is_counted(this_slice_cpu()))
-		count_pipelined(length, fresh);
+	count_together(f, length, fresh);
 	return 0;
 }
 

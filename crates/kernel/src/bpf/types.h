@@ -166,7 +166,8 @@ struct tcp_rack {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	struct tcp_rack rack;
-	__u64 tcp_wstamp_ns; /* when the latest packet left, also without data, CLOCK_MONOTONIC */
+	__u64 tcp_clock_cache; /* when TCP read the clock last, CLOCK_MONOTONIC */
+	__u64 tcp_wstamp_ns;   /* when the latest packet left, also without data, CLOCK_MONOTONIC */
 	__u32 snd_wnd;
 	__u32 mss_cache;
 	__u32 snd_cwnd;
