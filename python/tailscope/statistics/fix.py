@@ -82,11 +82,12 @@ class Fix:
                 left = left - greatest(*goes, 0) if goes else left
                 found[RUNNING] = greatest(found[RUNNING] - left, 0)
         elif goes or self.whole:
-            found[RUNNING] = greatest(*goes, 0)
+            less = greatest(*goes, 0) if goes else 0
             for one in self.whole:
                 # Each may have left something behind: together no more than the span runs.
-                found[RUNNING] = found[RUNNING] + gain(one)
-                found[RUNNING] -= greatest(found[RUNNING] - value(RUNNING), 0)
+                less = less + gain(one)
+                less = less - greatest(less - value(RUNNING), 0)
+            found[RUNNING] = less
         return found
 
 
