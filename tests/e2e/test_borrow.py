@@ -48,7 +48,7 @@ def borrow(server: Server, state: Path) -> Iterator[Borrow]:
             return stack.enter_context(Started(words))
 
         yield start
-    until(lambda: not list(state.glob("*")), lambda: f"it is gone: {[*state.glob('*')]}")
+    until(lambda: not list(state.glob("*")), lambda: f"no state files: {[*state.glob('*')]}")
     until(lambda: groups() <= before, lambda: f"the cgroups are gone: {groups() - before}")
 
 

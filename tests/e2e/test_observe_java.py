@@ -24,7 +24,7 @@ pytestmark = NEEDS_TWO_CPUS
 
 
 def on_a_cpu(command: list[str]) -> list[str]:
-    """Alone there, as far as possible: what had its CPU in between struck each method at random."""
+    """Alone there, as far as possible: other work would hold up each method at random."""
     return [*favoured(), "taskset", "-c", str(CPUS[0]), *command]
 
 
@@ -63,7 +63,7 @@ def hold(told: dict[str, Any]) -> None:
     seven, three = functions["Placed.seven"], functions["Placed.three"]
     assert seven["share"] + three["share"] > 0.9
     assert FAR_BELOW < seven["share"] / (seven["share"] + three["share"]) < FAR_ABOVE
-    # Whatever else ran on its CPU, and whichever method that held up: so many rounds in each.
+    # Other work on its CPU changes the shares, and not the number of rounds in each method.
     rounds = [f["share"] * f["per_second"][0] for f in (seven, three)]
     assert rounds[0] / rounds[1] == pytest.approx(7 / 3, rel=0.15)
     names = {name for value in told["by_tag"]["values"] for name in value["names"] or [] if name}

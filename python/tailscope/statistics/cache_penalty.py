@@ -27,9 +27,9 @@ That compares like with like only where being struck has nothing to do with what
 - A quota that is used up in nearly every period strikes as regularly as a clock, whatever the span
   does that runs at that moment. One that is used up now and then may be so by the very spans that
   do most: that says nothing.
-- Page faults, reclaim, locks and other blocks come from what a span does. Whether such spans run
-  longer because of them or because of what they do can't be told: the penalty is between nothing
-  and `possible_penalty`. A tracer's stops come from what a span does, too, and get nothing.
+- Page faults, reclaim, locks and other blocks come from what a span does. Such spans may run longer
+  because of them or because of what they do, and the rows don't show which. The penalty is between
+  nothing and `possible_penalty`. A tracer's stops come from what a span does, too, and get nothing.
 - What a span does that another thread answered than received is not known. Its `running` says
   nothing, so it is on neither side.
 
@@ -184,10 +184,11 @@ def cache_penalty(rows: Sample, cause: str, above_ns: int, draws: Draws) -> Cach
 
 
 def possible_penalty(rows: Sample, cause: str, above_ns: int, draws: Draws) -> CachePenalty | None:
-    """The most that the penalty of a cause may be that comes from what spans do; None: nothing.
+    """The largest penalty that a cause of `OWN` may have; None: it has none.
 
-    All by which spans with more of the cause run longer than the others, but no more than they have
-    of the cause: what pushed data out of the caches took about as long as it takes to fetch it.
+    It is the time by which spans with more of the cause run longer than the others, but at most
+    their time of the cause. That assumes that fetching data again takes no longer than pushing it
+    out of the caches did.
     """
     if cause not in OWN or any(name in rows.known for name in rows.causes):
         return None

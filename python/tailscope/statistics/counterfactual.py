@@ -94,8 +94,8 @@ class Counterfactual:
     lowest_ns: float
     #: The part of the saving that is the cache penalty of the causes.
     cold_ns: float = 0.0
-    #: How much more it saves if all of their penalties that can't be told goes, too. The intervals
-    #: hold both.
+    #: How much more it saves if all running goes that may be their penalty. The intervals hold
+    #: both.
     perhaps_ns: float = 0.0
 
     def up_to(self, most: Counterfactual) -> Counterfactual:

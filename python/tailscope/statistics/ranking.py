@@ -77,8 +77,8 @@ class Cause:
     saving: Interval
     #: The part of the saving that is the cache penalty: running of the spans that it struck.
     cold_ns: float
-    #: How much more it saves if all running goes with it that may be its cache penalty, where that
-    #: can't be told. The intervals hold both.
+    #: How much more it saves if all running goes with it that may be its cache penalty. The
+    #: intervals hold both.
     perhaps_ns: float
     #: Its part of what all causes together save, by Shapley; None where it took no part in that.
     fair_ns: float | None

@@ -50,7 +50,7 @@ class Strike:
     without: Counterfactual
     #: What it does to the running of the spans that it strikes; None if nothing that can be told.
     penalty: Penalty | None
-    #: The most that this may be, where it can't be told; None: nothing.
+    #: The most that this may be, where it is not known; None: nothing.
     perhaps: Penalty | None
 
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 def until(condition: Callable[[], T], what: str | Callable[[], str], seconds: float = 60) -> T:
     """The first true value of the condition; fails with `what` if none comes in time.
 
-    What only then can be said is a function.
+    `what` may be a function, which is called then.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -20,5 +20,5 @@ def until(condition: Callable[[], T], what: str | Callable[[], str], seconds: fl
             return value
         if time.monotonic() > deadline:
             said = what if isinstance(what, str) else what()
-            raise AssertionError(f"waited {seconds:g} s in vain: {said}")
+            raise AssertionError(f"waited {seconds:g} s, and not yet: {said}")
         time.sleep(0.02)
