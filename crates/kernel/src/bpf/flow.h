@@ -32,7 +32,7 @@ struct flow {
 	__u8 unaccepted; /* data was ready before the connection was accepted */
 	__u8 is_udp;	 /* a server's: each datagram is a request */
 	__u8 quic;	 /* datagrams that began a connection of QUIC, up to QUIC_PROVES */
-	__u32 shortest;	 /* the least that a request has taken here, in bytes; 0: not known */
+	__u32 shortest;	 /* the fewest bytes of a request, by the looks so far; 0: not known */
 	struct frames received;
 	struct frames sends;
 };
