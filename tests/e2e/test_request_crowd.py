@@ -131,3 +131,28 @@ def test_counts_balance_with_thousands_of_connections(
     together = sum(count for name, count in rows.items() if name not in ("GET /plain", "GET /late"))
     assert 0 < together < sent["pipelined"]
     assert together + uncovered["pipelined"] == pytest.approx(sent["pipelined"], rel=0.5)
+
+
+@pytest.mark.parametrize("span", ["request", "syscall:ready..send"])
+def test_pairs_of_short_requests_after_a_long_one_are_counted(
+    record: Callable[..., Recorder], folder: Path, span: str
+) -> None:
+    pairs = 640  # a look at one receive in 16
+    port = free_port()
+    with Started([sys.executable, SERVER, port]) as server:
+        until(lambda: answers(port) or not server.runs, "the server serves its port")
+        recorder = record("--span", span, "-p", server.pid).ready()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            # One in 16 of these is looked at, so the size of a long request is known.
+            for _ in range(2 * 16):
+                client.sendall(request("/long" + "x" * 400))
+                assert drain([client], 1) == 1
+            for _ in range(pairs):
+                client.sendall(request("/short") * 2)
+                assert drain([client], 2) == 2
+        recorder.interrupt().clean()
+        server.stop(signal.SIGTERM).clean()
+    uncovered = about(folder / "ledger")["uncovered"]
+    rows = sum(ledger.count_by_span(folder / "ledger").values()) - 2 * 16
+    assert pairs <= rows < 2 * pairs
+    assert rows + uncovered["pipelined"] == pytest.approx(2 * pairs, rel=0.15)

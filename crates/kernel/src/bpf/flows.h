@@ -47,21 +47,16 @@ static __always_inline bool is_counted(struct slice_cpu *cpu)
 	return place == cpu->drawn;
 }
 
-/*
- * Counts requests that came together with the one that this receive brought. Most receives need no look:
- * what takes at least as much as one request, and less than two, is one. Only a look shows how much one
- * takes: a short receive may be several that are shorter still.
- */
+/* Counts requests that came together with the one that this receive brought. */
 static __always_inline void count_together(struct flow *f, __u32 length, bool fresh)
 {
-	bool is_one = fresh && length >= f->shortest && length < 2 * f->shortest;
 	__u32 one;
 
-	if (!is_counted(this_slice_cpu()) || is_one)
+	if (!is_counted(this_slice_cpu()) || (fresh && is_one_request(length, f->shortest)))
 		return;
 	one = count_pipelined(length, fresh);
-	if (fresh && one && (!f->shortest || one < f->shortest))
-		f->shortest = one;
+	if (fresh)
+		note_shortest(&f->shortest, one);
 }
 
 /* Whether a call on this socket is worth the look for frames of HTTP/2. */

@@ -203,6 +203,22 @@ static __always_inline __u32 copy_received(struct peeked *p, __u32 length)
 	return bpf_probe_read_user(p->bytes, read, (void *)at) ? 0 : read;
 }
 
+/*
+ * Whether a receive needs no look: what takes at least as much as one request, and less than two, is
+ * one. Only a look shows how much one takes: a short receive may be several that are shorter still.
+ */
+static __always_inline bool is_one_request(__u32 length, __u32 shortest)
+{
+	return length >= shortest && length < 2 * shortest;
+}
+
+/* Remembers what a look has shown of the bytes that one request takes; 0: nothing. */
+static __always_inline void note_shortest(__u32 *shortest, __u32 one)
+{
+	if (one && (!*shortest || one < *shortest))
+		*shortest = one;
+}
+
 /* Looks at the `length` bytes that this thread has just received. `counts`: for all of PEEK_EVERY. */
 static __noinline int peek(struct request *r, __u32 length, bool counts)
 {
@@ -226,8 +242,7 @@ static __noinline int peek(struct request *r, __u32 length, bool counts)
 	if (r->protocol != PROTOCOL_OTHER)
 		return 0;
 	more = more_requests(p, read);
-	if (!r->shortest)
-		r->shortest = read / (more + 1);
+	note_shortest(&r->shortest, read / (more + 1));
 	if (!more || !counts)
 		return 0;
 	if (length > read) /* the rest is like it */

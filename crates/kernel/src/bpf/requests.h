@@ -73,7 +73,7 @@ struct request {
 	__u8 held;	 /* enum ts_held: why TCP kept the end of the answer back */
 	__u8 shares;
 	__u16 answers;	/* counts writes of the row, for those who copy it */
-	__u32 shortest; /* the least that a request has taken here, in bytes */
+	__u32 shortest; /* the fewest bytes of a request, by the looks so far; 0: not known */
 	__u32 begun;	/* the meter's count of requests at the begin, */
 	__u32 spans;	/* and of answered ones */
 

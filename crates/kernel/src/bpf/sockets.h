@@ -212,12 +212,9 @@ static __always_inline int receive(struct sock *sk, int length, int flags)
 	}
 	r->ready = 0;
 	r->unaccepted = 0;
-	/* What is shorter than two requests is one: most receives need no look. */
-	counts = !(m->begun % PEEK_EVERY) && length >= 2 * (int)r->shortest;
+	counts = !(m->begun % PEEK_EVERY) && !is_one_request(length, r->shortest);
 	if (unlikely(!r->protocol || counts))
 		peek(r, length, counts);
-	if (length < (int)r->shortest)
-		r->shortest = length;
 	fetch_next_row();
 	return 0;
 }
