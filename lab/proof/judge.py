@@ -51,15 +51,21 @@ def verdict(fault: Fault, planted: dict[str, Any], calm: dict[str, Any]) -> dict
         "ranking": ranking[:6],
         "top": is_top(fault, ranking, p99["ns"]),
     }
-    if without := planted["without"]:
-        lo, hi = without["again_lo_ns"], without["again_hi_ns"]
-        true_lo, true_hi = without["predicted_lo_ns"], without["predicted_hi_ns"]
-        found |= {
-            "predicted_ns": {"ns": without["predicted_ns"], "lo": lo, "hi": hi},
-            "held": lo <= came_true["ns"] <= hi,
-            "held_by_estimate": true_lo <= came_true["ns"] <= true_hi,
-        }
-    return found
+    return found | (prediction(planted, calm) if planted["without"] else {})
+
+
+def prediction(planted: dict[str, Any], calm: dict[str, Any]) -> dict[str, Any]:
+    """What was predicted for p99 without the fault, and whether it came true."""
+    without, came_true = planted["without"], calm["target_ns"]
+    lo, hi = without["again_lo_ns"], without["again_hi_ns"]
+    true_lo, true_hi = without["predicted_lo_ns"], without["predicted_hi_ns"]
+    return {
+        "p99_ns": planted["target_ns"],
+        "calm_p99_ns": came_true,
+        "predicted_ns": {"ns": without["predicted_ns"], "lo": lo, "hi": hi},
+        "held": lo <= came_true["ns"] <= hi,
+        "held_by_estimate": true_lo <= came_true["ns"] <= true_hi,
+    }
 
 
 def worth(fault: Fault, cause: dict[str, Any]) -> float:
@@ -84,9 +90,9 @@ def is_top(fault: Fault, ranking: list[dict[str, Any]], p99_ns: float) -> bool:
     return False
 
 
-def explain(ledger: Path, without: list[str]) -> dict[str, Any]:
+def explain(ledger: Path, without: list[str], tailscope: Path = TAILSCOPE) -> dict[str, Any]:
     """What `tailscope explain --json` says of a ledger."""
-    command = [str(TAILSCOPE), "explain", str(ledger), "--json", "--quiet"]
+    command = [str(tailscope), "explain", str(ledger), "--json", "--quiet"]
     if without:
         command += ["--without", ",".join(without)]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -6,6 +6,7 @@ two that strike every request are looked for at the median.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from thirdparty.case import FRESH, KEPT, Case
 from thirdparty.client import BEFORE_OTHERS
 from thirdparty.own import Echo, PythonThreads
 from thirdparty.struck import (
+    FileLock,
     FreshMemory,
     PostgresKept,
     RedisSlowCommand,
@@ -49,6 +51,10 @@ class Fault:
     percentile: str = "p99"
     #: What the name of whoever is to blame has in it, for most of the cause's time.
     blamed: Callable[[Case], str] | None = None
+    #: What the fault also does to the server, and what goes with it.
+    besides: frozenset[str] = frozenset()
+    #: Whether the fault is only what the blamed one does, and not all of the cause.
+    by_culprit: bool = False
     #: Further options of `tailscope record`.
     options: tuple[str, ...] = ()
 
@@ -119,6 +125,23 @@ def traced(case: Case, *how: object, before: tuple[str, ...] = BEFORE_OTHERS) ->
         end(tracer, signal.SIGINT)
 
 
+@contextmanager
+def file_locked(case: Case) -> Iterator[None]:
+    """This process holds the lock of the server's file now and then."""
+    with (case.folder / "locked").open() as file:
+
+        def lock(how: int) -> Callable[[], None]:
+            return lambda: fcntl.flock(file, how)
+
+        with now_and_then(lock(fcntl.LOCK_EX), lock(fcntl.LOCK_UN)):
+            yield
+
+
+def own_name(_: Case) -> str:
+    """This process, as the kernel calls it."""
+    return Path("/proc/self/comm").read_text().strip()
+
+
 def is_traced(pid: int) -> bool:
     """Whether somebody traces a process."""
     return "TracerPid:\t0\n" not in Path(f"/proc/{pid}/status").read_text()
@@ -180,6 +203,7 @@ FAULTS: dict[str, Fault] = {
         frozenset({"queue"}),
         blamed=lambda _: "EVAL",
     ),
+    "file-lock": Fault(FileLock, KEPT, file_locked, frozenset({"lock"}), blamed=own_name),
     "row-lock": Fault(PostgresKept, KEPT, striking, WAITS, blamed=lambda _: "postgres"),
     "membarrier": Fault(RegisteredRedis, KEPT, interrupted, frozenset({"irq"}), percentile="p50"),
     "reclaim": Fault(FreshMemory, KEPT, striking, frozenset({"reclaim"})),

@@ -153,3 +153,14 @@ class FreshMemory(Echo):
             finally:
                 end(filler)
                 file.unlink(missing_ok=True)
+
+
+class FileLock(Case):
+    """Threads of Python that need the lock of a file."""
+
+    title = "lock of a file"
+
+    def start(self) -> None:
+        (self.folder / "locked").touch()
+        program = built.SOURCES / "filelock.py"
+        self.process = self.run(sys.executable, program, self.port, self.folder / "locked")

@@ -14,6 +14,7 @@ from tailscope.errors import TailscopeError
 from tailscope.escaping import escaped_in_json
 from tailscope.ledger.causes import MEANING
 from tailscope.present.terminal import Terminal
+from tailscope.statistics.culprit import Asked
 from tailscope.statistics.varmri import ORIGIN, PEARSON, VarMRI
 
 EXAMPLES = """\
@@ -32,6 +33,9 @@ examples:
                                         compare time segments of 10 minutes
   tailscope explain LEDGER --without runqueue,preempted
                                         predict p99 with both causes fixed
+  tailscope explain LEDGER --without "queue:GET /report"
+                                        predict p99 if no request had to wait
+                                        behind GET /report
   tailscope explain LEDGER --html tail.html
                                         also write a page with charts
   tailscope explain LEDGER --firefox tail.json
@@ -128,8 +132,9 @@ def parser() -> argparse.ArgumentParser:
         "--without",
         type=causes,
         default=(),
-        metavar="CAUSE,…",
-        help="also predict the percentile with all these causes fixed at once",
+        metavar="CAUSE[:NAME],…",
+        help="also predict the percentile with all these causes fixed at once; with NAME, only "
+        "where the report names that one as to blame",
     )
     found.add_argument(
         "-v", "--verbose", action="store_true", help="show all figures of each cause"
@@ -202,14 +207,14 @@ def add_method(found: argparse.ArgumentParser) -> None:
 
 
 def causes(text: str) -> tuple[str, ...]:
-    """Causes by their names, with commas between."""
-    names = tuple(text.split(","))
-    for name in names:
-        if name not in MEANING:
+    """Causes by their names, or `CAUSE:NAME` of who is to blame, with commas between."""
+    texts = tuple(text.split(","))
+    for cause in (Asked.of(one).cause for one in texts):
+        if cause not in MEANING:
             raise argparse.ArgumentTypeError(
-                f"'{name}' is not a cause; the causes are {', '.join(MEANING)}"
+                f"'{cause}' is not a cause; the causes are {', '.join(MEANING)}"
             )
-    return names
+    return texts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,10 @@ use libc as c;
 use crate::shared::{self, SYSCALLS};
 
 /// Locks between threads.
-const LOCK: &[i64] = &[c::SYS_futex, c::SYS_futex_waitv];
+const FUTEX: &[i64] = &[c::SYS_futex, c::SYS_futex_waitv];
+
+/// Locks of files, and semaphores. `fcntl` waits for nothing but the lock of a part of a file.
+const LOCK: &[i64] = &[c::SYS_flock, c::SYS_fcntl, c::SYS_semop, c::SYS_semtimedop];
 
 /// Sockets.
 const NETWORK: &[i64] = &[
@@ -129,8 +132,8 @@ const WAKES: &[i64] = &[
     c::SYS_semtimedop,
 ];
 
-/// Those in which a thread may wake another by making room, or by letting something go: a lock of a file,
-/// or the memory of its parent. Or wait for that, as in those above.
+/// Those in which a thread may wake another by making room, or by letting the memory of its parent go.
+/// Or wait for that, as in those above.
 const FREES: &[i64] = &[
     c::SYS_read,
     c::SYS_readv,
@@ -139,8 +142,6 @@ const FREES: &[i64] = &[
     c::SYS_recvmmsg,
     c::SYS_msgrcv,
     c::SYS_mq_timedreceive,
-    c::SYS_flock,
-    c::SYS_fcntl,
     c::SYS_clone,
     c::SYS_clone3,
     #[cfg(target_arch = "x86_64")]
@@ -154,6 +155,7 @@ const FREES: &[i64] = &[
 pub(crate) fn kinds() -> [u8; SYSCALLS as usize] {
     let mut kinds = [shared::KIND_SLEEP as u8; SYSCALLS as usize];
     for (calls, kind) in [
+        (FUTEX, shared::KIND_FUTEX),
         (LOCK, shared::KIND_LOCK),
         (NETWORK, shared::KIND_NETWORK),
         (POLL, shared::KIND_POLL),
@@ -191,11 +193,21 @@ mod tests {
 
     #[test]
     fn no_call_is_in_two_lists() {
-        let mut all: Vec<_> = [LOCK, NETWORK, POLL, IO, FILE].concat();
+        let mut all: Vec<_> = [FUTEX, LOCK, NETWORK, POLL, IO, FILE].concat();
         let count = all.len();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn what_waits_for_a_lock_of_a_file_or_a_semaphore_waits_for_a_lock() {
+        let kinds = kinds();
+        let of = |nr: i64| u32::from(kinds[nr as usize]);
+        assert_eq!(of(c::SYS_flock), shared::KIND_LOCK);
+        assert_eq!(of(c::SYS_fcntl), shared::KIND_LOCK);
+        assert_eq!(of(c::SYS_semop), shared::KIND_LOCK | shared::KIND_WAKES);
+        assert_eq!(of(c::SYS_futex), shared::KIND_FUTEX | shared::KIND_WAKES);
     }
 
     #[test]
@@ -224,7 +236,7 @@ mod tests {
 
     #[test]
     fn every_listed_call_fits_the_table() {
-        for nr in [LOCK, NETWORK, POLL, IO, FILE].concat() {
+        for nr in [FUTEX, LOCK, NETWORK, POLL, IO, FILE].concat() {
             assert!((0..i64::from(SYSCALLS)).contains(&nr), "{nr}");
         }
     }

@@ -56,6 +56,8 @@ class Answers:
     followed: bool = False
     #: How long each was on a thread that was not the one it waited for, ns; None: none was.
     elsewhere: Times | None = None
+    #: The other names, in the order of their numbers, from 1 on.
+    names: tuple[str, ...] = ()
 
     def where(self, chosen: Flags) -> Answers:
         """Some of the rows."""

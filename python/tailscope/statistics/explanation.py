@@ -20,7 +20,7 @@ from tailscope.engines.spans import Spans, spans_named
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.provenance import Provenance, provenance
 from tailscope.quantity import Interval, duration, percent
-from tailscope.statistics import bootstrap, counterfactual
+from tailscope.statistics import bootstrap, culprit
 from tailscope.statistics.base import Base, of_ledger
 from tailscope.statistics.chain import Chain, open_chain
 from tailscope.statistics.code import Code, code
@@ -215,9 +215,9 @@ def explain(
 ) -> Explanation:
     """Explain the target percentile of one span name (default: the one with most spans).
 
-    `segment_ns`: the recording is also cut into segments of this length. `without`: the percentile
-    is predicted with all of these causes fixed at once. `compared`: a baseline ledger to hold the
-    causes against. `through`: the ledger of a server that the requests asked, for `downstream`.
+    `segment_ns`: the recording is also cut into segments of this length. `without`: what is fixed
+    at once, for a prediction (see `culprit`). `compared`: a baseline ledger to hold the causes
+    against. `through`: the ledger of a server that the requests asked, for `downstream`.
     """
     with connect(ledger) as engine:
         overview, table = look_over(engine, ledger)
@@ -231,7 +231,7 @@ def explain(
             by_span |= walls_by_span(engine, table)
         base = of_ledger(compared, chosen, target, seed) if compared else Base.for_target(target)
         ranking = rank_all(spans, baseline, target, seed, method, base)
-        fixed = counterfactual.at_once(spans, baseline, ranking.remedies, without)
+        fixed = culprit.without(spans, baseline, ranking.remedies, without) if without else None
         curves = distributions(spans, baseline, ranking)
         worst = slowest(spans, baseline.whole)
         tail_mean, band_mean = means(ranking, base)
@@ -256,7 +256,7 @@ def explain(
         base=base,
         causes=ranking.causes,
         together=tuple(Together.of(names, one) for names, one in ranking.together),
-        without=Together.of(without, fixed) if without else None,
+        without=Together.of(without, fixed) if fixed else None,
         shares=ranking.shares,
         counters=ranking.counters,
         frequency=ranking.frequency,

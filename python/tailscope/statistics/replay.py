@@ -32,7 +32,7 @@ window with a lead-in is exact unless the thread was busy all the while.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -114,16 +114,34 @@ class Queued:
         Those below `floor_bin` are summed up beneath it.
         """
         waiting, _ = self.queues
+
+        def alone(others: Sample) -> Times:
+            return others.wall - sum(fix.more_in(others).values(), np.zeros_like(others.wall))
+
+        return self.moved(walls, self.replayed(waiting.more(fix)), alone, floor_bin)
+
+    def without(self, walls: Timed, names: Sequence[str]) -> Timed:
+        """The wall times if no span had waited for requests of some other names."""
+        replayed = self.replayed_without(names)
+        return self.moved(walls, replayed, lambda others: others.wall, self.from_bin)
+
+    def moved(
+        self,
+        walls: Timed,
+        replayed: tuple[Times, Times],
+        alone_of: Callable[[Sample], Times],
+        floor_bin: int,
+    ) -> Timed:
+        """The wall times, of which those that waited come to where the replay has them."""
+        waiting, _ = self.queues
         if self.share == 1:
-            both = self.replayed(waiting.more(fix))
-            before, after = (np.maximum(bins_of(ns), floor_bin - 1) for ns in both)
+            before, after = (np.maximum(bins_of(ns), floor_bin - 1) for ns in replayed)
             other = (before != after) & (waiting.rows.weight > 0)
             block, ones = waiting.rows.block[other], np.ones(int(other.sum()))
             return walls.moved(*(Counts(block, bins[other], ones) for bins in (before, after)))
         lowest = max(self.from_bin, floor_bin)
         others = self.others(lowest)
-        alone = others.wall - sum(fix.more_in(others).values(), np.zeros_like(others.wall))
-        plain, replay = self.replayed(waiting.more(fix))
+        alone, (plain, replay) = alone_of(others), replayed
         counted = waiting.rows.weight > 0
         block = np.append(others.block, waiting.rows.block[counted])
         before = np.append(alone, plain[counted])
@@ -162,6 +180,16 @@ class Queued:
         # The first of a queue waited for nobody.
         queued = places.walls(places.own - gain) + aside
         return plain, np.where(places.late > 0, queued, plain)
+
+    def replayed_without(self, names: Sequence[str]) -> tuple[Times, Times]:
+        """The wall times of those that waited: as they were, and if requests of some other names
+        had taken no time of their threads."""
+        waiting, places = self.queues
+        wall = waiting.rows.wall
+        kinds = [1 + waiting.names.index(name) for name in names]
+        services = np.where(np.isin(waiting.kind, kinds), 0, places.own)
+        queued = places.walls(services) + wall - (waiting.end - waiting.ready)
+        return wall, np.where(places.late > 0, queued, wall)
 
 
 @dataclass(frozen=True)
@@ -245,17 +273,19 @@ def is_read(spans: Spans, from_bin: int, windows: TimeWindows | None) -> Boolean
 
 def read(spans: Spans, from_bin: int, windows: TimeWindows | None) -> dict[str, NDArray]:
     """The rows from a bin of wall time on, in the windows, and all of other names: a bounded
-    number, one too many if they are too many. `kind` is 0 but for other names."""
+    number, one too many if they are too many. `kind` is 0 but for other names, of which it is the
+    place in `names`, from 1 on."""
     found = read_columns(spans, spans.table.filter(is_read(spans, from_bin, windows)), windows)
     found["kind"] = np.zeros(len(found["wall_ns"]), dtype=np.intp)
     if spans.others is None:
-        return found
+        return found | {"names": np.zeros(0, dtype=str)}
     rest = replace(spans, table=spans.others, moment=spans.others.moment)
     chosen = rest.table.filter(windows.reads(rest.moment)) if windows else rest.table
     others = read_columns(rest, chosen, windows, span=rest.table.span)
-    _, kind = np.unique(others.pop("span").astype(str), return_inverse=True)
+    names, kind = np.unique(others.pop("span").astype(str), return_inverse=True)
     others["kind"] = kind.ravel() + 1
-    return {name: np.ma.concatenate([found[name], others[name]]) for name in found}
+    both = {name: np.ma.concatenate([found[name], others[name]]) for name in found}
+    return both | {"names": names}
 
 
 def replayed_causes(spans: Spans) -> tuple[str, ...]:
@@ -339,7 +369,9 @@ def in_order(spans: Spans, found: dict[str, NDArray], windows: TimeWindows | Non
     usual = usual_by_kind(rows.values, kind)
     row = np.arange(len(wall))
     elsewhere = elsewhere[order]
-    return Answers(rows, start[order], first, opened, row, kind, usual, follows(spans), elsewhere)
+    names = tuple(found["names"].tolist())
+    followed = follows(spans)
+    return Answers(rows, start[order], first, opened, row, kind, usual, followed, elsewhere, names)
 
 
 def follows(spans: Spans) -> bool:

@@ -62,6 +62,13 @@ class Recorder(Started):
         assert self.runs, self.wait()
         program.works(ns)
 
+    def keeps_up(self) -> None:
+        """Waits until it has looked at what the kernel's programs have written. A ring holds the
+        receives and sends of some 600 requests."""
+        looks = lambda: int(self.status("voluntary_ctxt_switches"))  # noqa: E731
+        last = looks()
+        until(lambda: not self.runs or looks() > last + 2, "the recorder has looked")
+
     def interrupt(self) -> Ended:
         """Ctrl-C."""
         return self.stop(signal.SIGINT)

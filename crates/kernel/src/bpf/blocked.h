@@ -72,6 +72,7 @@ static __always_inline __u32 cause_of_block(struct task_struct *task, struct thr
 	if (nr < 0 || nr >= SYSCALLS) /* from an exception: a page that has to be read */
 		return state & TASK_UNINTERRUPTIBLE ? TS_IO : TS_SLEEP;
 	switch (config.syscall_kind[nr] & KIND_MASK) {
+	case KIND_FUTEX:
 	case KIND_LOCK:
 		return TS_LOCK;
 	case KIND_NETWORK:
@@ -86,32 +87,6 @@ static __always_inline __u32 cause_of_block(struct task_struct *task, struct thr
 	}
 }
 
-/*
- * Who lets this thread go on, which waits for a lock. A timer's interrupt can wake it too: where slices
- * are recorded, `timer` shows that. On a CPU with a watched thread, the shadow stack shows an
- * interrupt. On others nothing does (some kernels do not export their own count), so there a waker
- * counts if it is in a system call for locks, or releases a lock of the kernel, which has no timeouts;
- * and one that ends, for which others wait (pthread_join).
- */
-static __always_inline __u16 releaser(const struct thread *t)
-{
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct pt_regs___task *regs;
-	long nr;
-
-	if (!current->pid || this_cpu()->timer)
-		return WHO_INTERRUPT;
-	if (this_cpu()->map)
-		return this_cpu()->depth ? WHO_INTERRUPT : number_of_task(current, t->turn.waits);
-	if (t->contended || current->flags & PF_EXITING)
-		return number_of_thread(current);
-	regs = (struct pt_regs___task *)bpf_task_pt_regs(current);
-	nr = SYSCALL_NR(regs);
-	if (nr < 0 || nr >= SYSCALLS || (config.syscall_kind[nr] & KIND_MASK) != KIND_LOCK)
-		return WHO_NOBODY;
-	return number_of_task(current, t->turn.waits);
-}
-
 /* What kind of system call a thread is in; 0: in none that is known. */
 static __always_inline __u8 kind_of_call(struct task_struct *task)
 {
@@ -119,6 +94,42 @@ static __always_inline __u8 kind_of_call(struct task_struct *task)
 	long nr = SYSCALL_NR(regs);
 
 	return nr >= 0 && nr < SYSCALLS ? config.syscall_kind[nr] : 0;
+}
+
+/* Whether it is one for locks. */
+static __always_inline bool is_for_locks(__u8 kind)
+{
+	return (kind & KIND_MASK) == KIND_FUTEX || (kind & KIND_MASK) == KIND_LOCK;
+}
+
+/* Whether a thread that waits for a lock does so at a futex. */
+static __always_inline bool is_at_futex(const struct thread *t, struct task_struct *task)
+{
+	return !t->contended && (kind_of_call(task) & KIND_MASK) == KIND_FUTEX;
+}
+
+/*
+ * Who lets this thread go on, which waits for a lock. A timer's interrupt can wake it too: where slices
+ * are recorded, `timer` shows that. On a CPU with a watched thread, the shadow stack shows an
+ * interrupt. On others nothing does (some kernels do not export their own count), so there a waker
+ * counts if it is in a system call for locks, or releases a lock of the kernel, which has no timeouts;
+ * and one that ends, for which others wait (pthread_join). Who closes a file lets its locks go.
+ */
+static __always_inline __u16 releaser(const struct thread *t, bool at_futex)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	__u8 kind;
+
+	if (!current->pid || this_cpu()->timer)
+		return WHO_INTERRUPT;
+	if (this_cpu()->map)
+		return this_cpu()->depth ? WHO_INTERRUPT : number_of_task(current, t->turn.waits);
+	if (t->contended || current->flags & PF_EXITING)
+		return number_of_thread(current);
+	kind = kind_of_call(current);
+	if (!is_for_locks(kind) && (at_futex || !(kind & KIND_WAKES)))
+		return WHO_NOBODY;
+	return number_of_task(current, t->turn.waits);
 }
 
 /*
@@ -166,7 +177,7 @@ static __always_inline void blocks_at_lock(struct task_struct *task, struct thre
 {
 	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
 
-	waits_at(t, t->contended ? 0 : SYSCALL_ARG0(regs));
+	waits_at(t, is_at_futex(t, task) ? SYSCALL_ARG0(regs) : 0);
 	blocks_for_turn(task, t, m);
 }
 
@@ -199,7 +210,7 @@ static __always_inline void charge_lock(struct task_struct *p, struct thread *t,
 					__u64 ns)
 {
 	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(p);
-	bool at_futex = !t->contended, timed = SYSCALL_ARG3(regs) != 0;
+	bool at_futex = is_at_futex(t, p), timed = SYSCALL_ARG3(regs) != 0;
 	bool is_foreign = bpf_get_current_task_btf()->tgid != p->tgid, by_thread;
 	__u16 who;
 
@@ -207,7 +218,7 @@ static __always_inline void charge_lock(struct task_struct *p, struct thread *t,
 	if (at_futex && is_foreign && SYSCALL_ARG1(regs) & FUTEX_PRIVATE_FLAG)
 		who = WHO_INTERRUPT;
 	else
-		who = releaser(t);
+		who = releaser(t, at_futex);
 	by_thread = who >= WHO_THREAD || who == WHO_OTHER;
 	if (t->turn.waits) {
 		charge_turn(p, t, m, m->since_ns + ns, by_thread ? who : 0);

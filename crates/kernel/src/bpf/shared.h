@@ -68,11 +68,12 @@ struct blamed {
 /* What a thread that blocks inside a system call waits for. */
 enum syscall_kind {
 	KIND_SLEEP = 0,
-	KIND_LOCK,
+	KIND_FUTEX,
 	KIND_NETWORK,
 	KIND_IO,
 	KIND_FILE, /* the file behind its first argument decides */
 	KIND_POLL, /* as KIND_NETWORK, for at most so long as POLL_… say */
+	KIND_LOCK, /* a lock of a file, or a semaphore */
 };
 #define KIND_MASK 0x07
 #define KIND_FREES 0x08 /* the call may wake a thread that waits for room, or for its turn */

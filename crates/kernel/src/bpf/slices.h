@@ -81,7 +81,7 @@ static __always_inline void describe_wait(struct task_struct *prev, struct sl_en
 	if (nr < 0 || nr >= SYSCALLS)
 		return;
 	kind = config.syscall_kind[nr];
-	if (e->detail == TS_LOCK && (kind & KIND_MASK) == KIND_LOCK) {
+	if (e->detail == TS_LOCK && (kind & KIND_MASK) == KIND_FUTEX) {
 		e->since = SYSCALL_ARG0(regs);
 	} else if (e->detail == TS_NETWORK && (kind & KIND_MASK) == KIND_POLL) {
 		e->since = longest_wait(regs, kind);
@@ -155,15 +155,9 @@ int BPF_PROG(on_slice_switch, bool preempt, struct task_struct *prev, struct tas
 /* Whether the running thread is in a system call that lets others go on. */
 static __always_inline bool calls_to_wake(void)
 {
-	struct pt_regs___task *regs =
-	    (struct pt_regs___task *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	long nr = SYSCALL_NR(regs);
-	__u8 kind;
+	__u8 kind = kind_of_call(bpf_get_current_task_btf());
 
-	if (nr < 0 || nr >= SYSCALLS)
-		return false;
-	kind = config.syscall_kind[nr];
-	return kind & KIND_WAKES || (kind & KIND_MASK) == KIND_LOCK;
+	return kind & KIND_WAKES || is_for_locks(kind);
 }
 
 /* The thread that runs here, if it is watched, has woken the one that waited for `cause`. */

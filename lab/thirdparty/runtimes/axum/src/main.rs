@@ -4,6 +4,7 @@ use std::env::args;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use axum::http::Uri;
 use axum::routing::get;
 use axum::Router;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +27,8 @@ async fn cpu() -> &'static str {
     "ok\n"
 }
 
-async fn fast() -> &'static str {
+/// The backend is asked for the path that the client asked for.
+async fn ask(uri: Uri) -> &'static str {
     let kept = IDLE.lock().expect("not poisoned").pop();
     let mut backend = match kept {
         Some(backend) => backend,
@@ -34,8 +36,8 @@ async fn fast() -> &'static str {
             .await
             .expect("a backend"),
     };
-    let request = b"GET /fast HTTP/1.1\r\nHost: here\r\n\r\n";
-    backend.write_all(request).await.expect("sent");
+    let request = format!("GET {} HTTP/1.1\r\nHost: here\r\n\r\n", uri.path());
+    backend.write_all(request.as_bytes()).await.expect("sent");
     let read = backend.read(&mut [0; 4096]).await;
     read.expect("an answer");
     IDLE.lock().expect("not poisoned").push(backend);
@@ -46,7 +48,8 @@ async fn fast() -> &'static str {
 async fn main() {
     let routes = Router::new();
     let routes = routes.route("/timer", get(timer));
-    let routes = routes.route("/cpu", get(cpu)).route("/fast", get(fast));
+    let routes = routes.route("/cpu", get(cpu));
+    let routes = routes.route("/", get(ask)).route("/fast", get(ask));
     let listener = TcpListener::bind(("127.0.0.1", port(1)))
         .await
         .expect("bound");

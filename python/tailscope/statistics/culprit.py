@@ -1,0 +1,109 @@
+"""A cause without one of those who are to blame for it: what is *that* worth?
+
+`explain --without queue` brings all queues down to their median, also those that come of ordinary
+load. To make the one slow kind of request faster that others queue behind, or to take one program
+from the machine, leaves these as they are. So with `queue:GET /report` only the spans change that
+name this one for the longest part of the cause's time (`blame`).
+
+Who waited behind a slow request made others wait in turn, and these name each other. So where
+requests can be replayed (`replay`), a queue behind requests of another name is replayed without
+them. Elsewhere, and for other causes, the queue behind a wait stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import ibis
+
+from tailscope.engines.spans import Spans, column
+from tailscope.errors import LedgerError
+from tailscope.ledger.causes import BLAMED, QUEUE
+from tailscope.statistics import counterfactual
+from tailscope.statistics.bootstrap import interval_of, redrawn
+from tailscope.statistics.counterfactual import Baseline, Counterfactual, compare
+from tailscope.statistics.fix import Remedies
+from tailscope.statistics.replay import Queued
+
+#: Between a cause and who is to blame for it.
+MARK = ":"
+#: How many names an error lists.
+LISTED = 8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be fixed: a cause, or of it what one is to blame for."""
+
+    cause: str
+    culprit: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Asked:
+        """From `CAUSE` or `CAUSE:NAME`."""
+        cause, mark, name = text.partition(MARK)
+        return cls(cause, name if mark else None)
+
+
+def without(
+    spans: Spans, whole: Baseline, remedies: Remedies, texts: Sequence[str]
+) -> Counterfactual:
+    """The percentile with all of these fixed at once.
+
+    Raises `LedgerError` where nobody of a name is to blame for a cause.
+    """
+    asked = [Asked.of(text) for text in texts]
+    all_of = {one.cause for one in asked if one.culprit is None}
+    some_of: dict[str, list[str]] = {}
+    for one in asked:
+        if one.culprit is not None and one.cause not in all_of:
+            some_of.setdefault(one.cause, []).append(one.culprit)
+    for cause, names in some_of.items():
+        check(spans, cause, names)
+    if some_of.keys() == {QUEUE} and not all_of and can_replay(spans, some_of[QUEUE]):
+        return replayed(spans, whole, some_of[QUEUE])
+    for cause, names in some_of.items():
+        if cause in remedies.medians:
+            spans = only(spans, cause, names, remedies.medians[cause])
+    return counterfactual.at_once(spans, whole, remedies, [*all_of, *some_of])
+
+
+def can_replay(spans: Spans, names: Sequence[str]) -> bool:
+    """Whether all of these are requests that are replayed with the spans."""
+    return isinstance(spans.queued, Queued) and set(names) <= set(spans.queued.answers.names)
+
+
+def replayed(spans: Spans, whole: Baseline, names: Sequence[str]) -> Counterfactual:
+    """The percentile if no span had waited for requests of these names."""
+    queued = spans.queued
+    walls = queued.without(whole.walls, names) if isinstance(queued, Queued) else whole.walls
+    draws = redrawn(whole.draws, walls, whole.quantile)
+    found, replicates = interval_of(walls, draws, whole.quantile)
+    return compare(whole.drawn(draws), found.ns, replicates)
+
+
+def check(spans: Spans, cause: str, names: Sequence[str]) -> None:
+    """Raises `LedgerError` unless each of these is to blame for a cause in some span."""
+    by = f"{cause}_by"
+    if cause not in BLAMED or by not in spans.columns:
+        raise LedgerError(f"this ledger does not say who is to blame for {cause}")
+    table = spans.table
+    value = spans.value(cause)
+    rows = table.filter(value > 0, table[by].notnull())
+    found = spans.engine.run(rows.group_by(by=table[by]).agg(ns=spans.weigh(value)))
+    times = zip(found["ns"].astype(float).tolist(), map(str, found["by"]), strict=True)
+    known = [name for _, name in sorted(times, key=lambda one: (-one[0], one[1]))]
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known[:LISTED]) or "nobody"
+            raise LedgerError(f"'{name}' is not to blame for {cause}; to blame are {listed}")
+
+
+def only(spans: Spans, cause: str, names: Sequence[str], limit_ns: int) -> Spans:
+    """The spans, in which a cause is above its limit only where one of these is to blame."""
+    value, by = spans.table[column(cause)], spans.table[f"{cause}_by"]
+    # Null stays null: the cause was not measured there.
+    capped = ibis.ifelse(value > limit_ns, limit_ns, value)
+    table = spans.table.mutate(**{column(cause): ibis.ifelse(by.isin(names), value, capped)})
+    return replace(spans, table=table, in_memory=None, subset=None, tail=None, queued=None)
