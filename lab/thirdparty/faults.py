@@ -51,8 +51,6 @@ class Fault:
     percentile: str = "p99"
     #: What the name of whoever is to blame has in it, for most of the cause's time.
     blamed: Callable[[Case], str] | None = None
-    #: What the fault also does to the server, and what goes with it.
-    besides: frozenset[str] = frozenset()
     #: Whether the fault is only what the blamed one does, and not all of the cause.
     by_culprit: bool = False
     #: Further options of `tailscope record`.

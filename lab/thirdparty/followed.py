@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from thirdparty.case import KEPT, Case
 from thirdparty.faults import FAULTS, STOPPED, Fault, Plant, now_and_then, stopped
@@ -101,6 +102,6 @@ FOLLOWED: dict[str, Fault] = {
     "python: interpreter": _followed(
         Threads, asked("/report", every_s=0.1), "lock", blamed="report (GIL)"
     ),
-    "python: file lock": FAULTS["file-lock"],
+    "python: file lock": replace(FAULTS["file-lock"], options=OPTIONS),
     "asyncio: sleeping thread": _followed(Offloading, asked("/now?sleep", every_s=0.06), "sleep"),
 }

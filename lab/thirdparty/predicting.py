@@ -64,7 +64,7 @@ def removed(fault: Fault, finding: Finding) -> list[str]:
     """What the fault's removal takes away, as `--without` takes it."""
     if fault.by_culprit and finding.found:
         return [f"{finding.ranking[0][0]}:{finding.blamed[0]}"]
-    return sorted(fault.causes | fault.besides)
+    return sorted(fault.causes)
 
 
 def kind_of(window: Window) -> str:

@@ -34,8 +34,8 @@ examples:
   tailscope explain LEDGER --without runqueue,preempted
                                         predict p99 with both causes fixed
   tailscope explain LEDGER --without "queue:GET /report"
-                                        predict p99 if no request had to wait
-                                        behind GET /report
+                                        predict p99 without the queue behind
+                                        GET /report
   tailscope explain LEDGER --html tail.html
                                         also write a page with charts
   tailscope explain LEDGER --firefox tail.json
@@ -134,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
         default=(),
         metavar="CAUSE[:NAME],…",
         help="also predict the percentile with all these causes fixed at once; with NAME, only "
-        "where the report names that one as to blame",
+        "what that one is to blame for",
     )
     found.add_argument(
         "-v", "--verbose", action="store_true", help="show all figures of each cause"
@@ -208,13 +208,18 @@ def add_method(found: argparse.ArgumentParser) -> None:
 
 def causes(text: str) -> tuple[str, ...]:
     """Causes by their names, or `CAUSE:NAME` of who is to blame, with commas between."""
-    texts = tuple(text.split(","))
-    for cause in (Asked.of(one).cause for one in texts):
-        if cause not in MEANING:
+    found: list[str] = []
+    for part in text.split(","):
+        cause = Asked.of(part).cause
+        if cause in MEANING:
+            found.append(part)
+        elif found and Asked.of(found[-1]).culprit is not None:
+            found[-1] += f",{part}"  # a name with a comma
+        else:
             raise argparse.ArgumentTypeError(
                 f"'{cause}' is not a cause; the causes are {', '.join(MEANING)}"
             )
-    return texts
+    return tuple(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -39,6 +39,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
         ("queue", 0),
         ("queue:GET /a,queue:GET /report", 0),
         ("queue:GET /a,queue", 0),
+        ("queue:GET /report,running", BEHIND_LOAD),
     ],
 )
 def test_only_the_spans_that_name_a_culprit_are_without_it(
@@ -71,22 +72,42 @@ def test_a_cause_for_which_the_ledger_names_nobody(cause: str, queued: Path, run
     assert f"this ledger does not say who is to blame for {cause}" in err
 
 
+@pytest.mark.parametrize("downstream_ns", [0, 10_000])
 def test_who_queued_for_those_behind_a_slow_request_is_without_it_too(
-    make: Make, run: Command
+    downstream_ns: int, make: Make, run: Command
 ) -> None:
-    """The prediction is what a thread that never got these requests would have done."""
+    """The prediction is what a thread that never got these requests would have done. Spans that ask
+    another server are not replayed: of them only those change that name the request."""
     busy = thread(1, 40_000, slow=0.005)
     slow = busy.service > MILLISECOND
     truth = Thread(1, busy.ready[~slow], busy.service[~slow]).rows()["wall_ns"]
     rows = busy.rows()
+    rows["downstream_ns"] = np.full(len(slow), downstream_ns)
+    rows["wall_ns"] = rows["wall_ns"] + downstream_ns
     who = "CASE WHEN queue_ns > 1000000 THEN 'GET /report' WHEN queue_ns > 0 THEN 'GET /usual' END"
     name = "if(wall_ns - queue_ns > 1000000, 'GET /report', 'GET /usual')"
-    ledger = rewrite(
-        make(**rows),
-        f"SELECT * EXCLUDE row REPLACE ({name} AS span), ({who}) AS queue_by FROM {{rows}}",
-    )
+    named = f"REPLACE ({name} AS span), ({who}) AS queue_by"
+    ledger = rewrite(make(**rows), f"SELECT * EXCLUDE row {named} FROM {{rows}}")
     code, out, _ = run(ledger, "--span", "GET /usual", "--without", "queue:GET /report", "--json")
     assert code == 0
-    found = json.loads(out)
-    assert found["target_ns"]["ns"] > 20 * np.quantile(truth, 0.99)
-    assert found["without"]["predicted_ns"] == pytest.approx(np.quantile(truth, 0.99), rel=0.05)
+    found, p99 = json.loads(out), float(np.quantile(truth, 0.99))
+    assert found["target_ns"]["ns"] > 20 * p99
+    predicted = found["without"]["predicted_ns"]
+    if downstream_ns:
+        assert p99 < predicted < 1_100_000
+    else:
+        assert predicted == pytest.approx(p99, rel=0.05)
+
+
+def test_the_median_is_not_held_up_by_what_was_not_replayed(make: Make, run: Command) -> None:
+    """Two of three spans queue behind a report: without it, the median is what the third takes."""
+    number = np.arange(3000)
+    queue = np.where(number % 3 == 0, 0, BEHIND_REPORT)
+    ledger = make(wall_ns=QUICK + queue, queue_ns=queue)
+    who = "CASE WHEN queue_ns > 0 THEN 'GET /report, all' END"
+    ledger = rewrite(ledger, f"SELECT * EXCLUDE (row), ({who}) AS queue_by FROM {{rows}}")
+    code, out, _ = run(ledger, "-p", "p50", "--without", "queue:GET /report, all", "--json")
+    assert code == 0
+    found = json.loads(out)["without"]
+    assert found["causes"] == ["queue:GET /report, all"]
+    assert found["predicted_ns"] == pytest.approx(QUICK, rel=0.01)

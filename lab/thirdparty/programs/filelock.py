@@ -1,4 +1,5 @@
-"""An HTTP server with a thread for each connection that locks a file (flock) for each answer.
+"""An HTTP server with a thread for each connection that locks a file (flock) twice for each
+answer.
 
 usage: filelock.py PORT FILE
 """
@@ -19,8 +20,9 @@ def serve(connection: socket.socket, path: str) -> None:
     file = os.open(path, os.O_RDONLY)
     while part := connection.recv(4096):
         for _ in range(part.count(b"\r\n\r\n")):
-            fcntl.flock(file, fcntl.LOCK_EX)
-            fcntl.flock(file, fcntl.LOCK_UN)
+            for _ in range(2):
+                fcntl.flock(file, fcntl.LOCK_EX)
+                fcntl.flock(file, fcntl.LOCK_UN)
             connection.sendall(ANSWER)
     os.close(file)
     connection.close()

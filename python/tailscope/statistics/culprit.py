@@ -6,8 +6,9 @@ from the machine, leaves these as they are. So with `queue:GET /report` only the
 name this one for the longest part of the cause's time (`blame`).
 
 Who waited behind a slow request made others wait in turn, and these name each other. So where
-requests can be replayed (`replay`), a queue behind requests of another name is replayed without
-them. Elsewhere, and for other causes, the queue behind a wait stays.
+requests can be replayed (`replay`), a queue behind requests of another name is also replayed as if
+they had taken no time, and what saves more counts. For other causes, and together with them, the
+queue behind a wait stays.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from dataclasses import dataclass, replace
 
 import ibis
 
+from tailscope.engines.grid import lower_edge
 from tailscope.engines.spans import Spans, column
 from tailscope.errors import LedgerError
 from tailscope.ledger.causes import BLAMED, QUEUE
 from tailscope.statistics import counterfactual
+from tailscope.statistics.blame import IN_WORDS
 from tailscope.statistics.bootstrap import interval_of, redrawn
 from tailscope.statistics.counterfactual import Baseline, Counterfactual, compare
 from tailscope.statistics.fix import Remedies
 from tailscope.statistics.replay import Queued
 
+#: Names as the ledger has them, by how the report writes them.
+RECORDED = {words: name for name, words in IN_WORDS.items()}
 #: Between a cause and who is to blame for it.
 MARK = ":"
 #: How many names an error lists.
@@ -43,7 +48,7 @@ class Asked:
     def of(cls, text: str) -> Asked:
         """From `CAUSE` or `CAUSE:NAME`."""
         cause, mark, name = text.partition(MARK)
-        return cls(cause, name if mark else None)
+        return cls(cause, RECORDED.get(name, name) if mark else None)
 
 
 def without(
@@ -54,33 +59,41 @@ def without(
     Raises `LedgerError` where nobody of a name is to blame for a cause.
     """
     asked = [Asked.of(text) for text in texts]
-    all_of = {one.cause for one in asked if one.culprit is None}
+    all_of = dict.fromkeys(one.cause for one in asked if one.culprit is None)
     some_of: dict[str, list[str]] = {}
     for one in asked:
         if one.culprit is not None and one.cause not in all_of:
             some_of.setdefault(one.cause, []).append(one.culprit)
     for cause, names in some_of.items():
         check(spans, cause, names)
-    if some_of.keys() == {QUEUE} and not all_of and can_replay(spans, some_of[QUEUE]):
-        return replayed(spans, whole, some_of[QUEUE])
+    capped = spans
     for cause, names in some_of.items():
         if cause in remedies.medians:
-            spans = only(spans, cause, names, remedies.medians[cause])
-    return counterfactual.at_once(spans, whole, remedies, [*all_of, *some_of])
+            capped = only(capped, cause, names, remedies.medians[cause])
+    found = counterfactual.at_once(capped, whole, remedies, [*all_of, *some_of])
+    if some_of.keys() != {QUEUE} or all_of:
+        return found
+    # Each leaves some of the queue: spans that can't be replayed, or those that name each other.
+    return min(
+        (one for one in (found, replayed(spans, whole, some_of[QUEUE])) if one),
+        key=lambda one: one.predicted.ns,
+    )
 
 
-def can_replay(spans: Spans, names: Sequence[str]) -> bool:
-    """Whether all of these are requests that are replayed with the spans."""
-    return isinstance(spans.queued, Queued) and set(names) <= set(spans.queued.answers.names)
-
-
-def replayed(spans: Spans, whole: Baseline, names: Sequence[str]) -> Counterfactual:
-    """The percentile if no span had waited for requests of these names."""
-    queued = spans.queued
-    walls = queued.without(whole.walls, names) if isinstance(queued, Queued) else whole.walls
-    draws = redrawn(whole.draws, walls, whole.quantile)
-    found, replicates = interval_of(walls, draws, whole.quantile)
-    return compare(whole.drawn(draws), found.ns, replicates)
+def replayed(spans: Spans, whole: Baseline, names: Sequence[str]) -> Counterfactual | None:
+    """The percentile if requests of these names had taken no time of the threads that the spans
+    waited for; None if that can't be replayed."""
+    known = counterfactual.among(spans, whole, (QUEUE,))
+    queued = known[0].queued if known else None
+    if not known or not isinstance(queued, Queued) or not set(names) <= set(queued.answers.names):
+        return None
+    base = known[1]
+    walls = queued.without(base.walls, names)
+    draws = redrawn(base.draws, walls, base.quantile)
+    found, replicates = interval_of(walls, draws, base.quantile)
+    if min(found.ns, float(replicates.min())) < lower_edge(queued.from_bin):
+        return None  # faster spans are not replayed
+    return compare(base.drawn(draws), found.ns, replicates)
 
 
 def check(spans: Spans, cause: str, names: Sequence[str]) -> None:
@@ -101,9 +114,16 @@ def check(spans: Spans, cause: str, names: Sequence[str]) -> None:
 
 
 def only(spans: Spans, cause: str, names: Sequence[str], limit_ns: int) -> Spans:
-    """The spans, in which a cause is above its limit only where one of these is to blame."""
+    """The spans, in which a cause is above its limit only where one of these is to blame.
+
+    What others are to blame for becomes a cause of its own, which nothing fixes.
+    """
     value, by = spans.table[column(cause)], spans.table[f"{cause}_by"]
     # Null stays null: the cause was not measured there.
     capped = ibis.ifelse(value > limit_ns, limit_ns, value)
-    table = spans.table.mutate(**{column(cause): ibis.ifelse(by.isin(names), value, capped)})
-    return replace(spans, table=table, in_memory=None, subset=None, tail=None, queued=None)
+    kept = ibis.ifelse(by.isin(names), value, capped)
+    stays = f"{cause}_of_others"
+    table = spans.table.mutate(**{column(cause): kept, column(stays): (value - kept).fill_null(0)})
+    active = (*spans.active, stays)
+    more = {"in_memory": None, "subset": None, "tail": None, "queued": None}
+    return replace(spans, table=table, active=active, **more)

@@ -108,17 +108,25 @@ static __always_inline bool is_at_futex(const struct thread *t, struct task_stru
 	return !t->contended && (kind_of_call(task) & KIND_MASK) == KIND_FUTEX;
 }
 
+/* Whether it does so at a semaphore, where the wait may have a timeout, as at a futex. The calls for
+ * locks of files wake nobody else. */
+static __always_inline bool is_at_semaphore(const struct thread *t, struct task_struct *task)
+{
+	__u8 kind = kind_of_call(task);
+
+	return !t->contended && (kind & KIND_MASK) == KIND_LOCK && kind & KIND_WAKES;
+}
+
 /*
  * Who lets this thread go on, which waits for a lock. A timer's interrupt can wake it too: where slices
  * are recorded, `timer` shows that. On a CPU with a watched thread, the shadow stack shows an
  * interrupt. On others nothing does (some kernels do not export their own count), so there a waker
  * counts if it is in a system call for locks, or releases a lock of the kernel, which has no timeouts;
- * and one that ends, for which others wait (pthread_join). Who closes a file lets its locks go.
+ * and one that ends, for which others wait (pthread_join).
  */
-static __always_inline __u16 releaser(const struct thread *t, bool at_futex)
+static __always_inline __u16 releaser(const struct thread *t)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
-	__u8 kind;
 
 	if (!current->pid || this_cpu()->timer)
 		return WHO_INTERRUPT;
@@ -126,8 +134,7 @@ static __always_inline __u16 releaser(const struct thread *t, bool at_futex)
 		return this_cpu()->depth ? WHO_INTERRUPT : number_of_task(current, t->turn.waits);
 	if (t->contended || current->flags & PF_EXITING)
 		return number_of_thread(current);
-	kind = kind_of_call(current);
-	if (!is_for_locks(kind) && (at_futex || !(kind & KIND_WAKES)))
+	if (!is_for_locks(kind_of_call(current)))
 		return WHO_NOBODY;
 	return number_of_task(current, t->turn.waits);
 }
@@ -176,9 +183,10 @@ static __always_inline void blocks_at_lock(struct task_struct *task, struct thre
 					   struct ts_meter *m)
 {
 	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
+	__u64 futex = is_at_futex(t, task) ? SYSCALL_ARG0(regs) : 0;
 
-	waits_at(t, is_at_futex(t, task) ? SYSCALL_ARG0(regs) : 0);
-	blocks_for_turn(task, t, m);
+	waits_at(t, futex);
+	blocks_for_turn(task, t, m, futex);
 }
 
 /* It waits for something else. */
@@ -218,11 +226,12 @@ static __always_inline void charge_lock(struct task_struct *p, struct thread *t,
 	if (at_futex && is_foreign && SYSCALL_ARG1(regs) & FUTEX_PRIVATE_FLAG)
 		who = WHO_INTERRUPT;
 	else
-		who = releaser(t, at_futex);
+		who = releaser(t);
 	by_thread = who >= WHO_THREAD || who == WHO_OTHER;
 	if (t->turn.waits) {
 		charge_turn(p, t, m, m->since_ns + ns, by_thread ? who : 0);
-	} else if (at_futex && slept_at(t, SYSCALL_ARG0(regs), timed, by_thread)) {
+	} else if (at_futex ? slept_at(t, SYSCALL_ARG0(regs), timed, by_thread)
+			    : timed && !by_thread && is_at_semaphore(t, p)) {
 		t->now.blocked = TS_SLEEP;
 		charge_to(m, TS_SLEEP, ns, WHO_INTERRUPT);
 	} else {

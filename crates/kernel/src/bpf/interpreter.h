@@ -109,11 +109,10 @@ static __always_inline bool is_interpreters(const struct process *process, __u64
 
 /* The thread waits for a lock: whether for its turn, and whether it goes on with such a wait. */
 static __noinline int blocks_for_turn(struct task_struct *task, struct thread *t,
-				      struct ts_meter *m)
+				      struct ts_meter *m, __u64 futex)
 {
-	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
-	struct process *process = t->contended ? NULL : process_of(task);
-	bool waits = process && is_interpreters(process, SYSCALL_ARG0(regs));
+	struct process *process = futex ? process_of(task) : NULL;
+	bool waits = process && is_interpreters(process, futex);
 
 	t->turn.waits = waits;
 	if (waits && runs_since_lately(t))

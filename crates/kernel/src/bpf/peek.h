@@ -205,7 +205,8 @@ static __always_inline __u32 copy_received(struct peeked *p, __u32 length)
 
 /*
  * Whether a receive needs no look: what takes at least as much as one request, and less than two, is
- * one. Only a look shows how much one takes: a short receive may be several that are shorter still.
+ * taken for one. Only a look shows how much one takes: a short receive may be several that are shorter
+ * still. Several requests are missed if they are together as long as one of those looked at.
  */
 static __always_inline bool is_one_request(__u32 length, __u32 shortest)
 {

@@ -157,7 +157,7 @@ static __always_inline bool calls_to_wake(void)
 {
 	__u8 kind = kind_of_call(bpf_get_current_task_btf());
 
-	return kind & KIND_WAKES || is_for_locks(kind);
+	return kind & KIND_WAKES || (kind & KIND_MASK) == KIND_FUTEX;
 }
 
 /* The thread that runs here, if it is watched, has woken the one that waited for `cause`. */
