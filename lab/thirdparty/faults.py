@@ -52,7 +52,7 @@ class Fault:
     #: What the name of whoever is to blame has in it, for most of the cause's time.
     blamed: Callable[[Case], str] | None = None
     #: Whether the fault is only what the blamed one does, and not all of the cause.
-    by_culprit: bool = False
+    only_blamed: bool = False
     #: Further options of `tailscope record`.
     options: tuple[str, ...] = ()
 

@@ -71,10 +71,10 @@ def asked(path: str, every_s: float = SLOW_EVERY_S) -> Plant:
 
 
 def _followed(
-    case: type[Case], plant: Plant, *causes: str, blamed: str = "", by_culprit: bool = False
+    case: type[Case], plant: Plant, *causes: str, blamed: str = "", only_blamed: bool = False
 ) -> Fault:
     name = (lambda case: blamed.format(case=case)) if blamed else None
-    about = {"blamed": name, "by_culprit": by_culprit, "options": OPTIONS}
+    about = {"blamed": name, "only_blamed": only_blamed, "options": OPTIONS}
     return Fault(case, KEPT, plant, frozenset(causes), **about)
 
 
@@ -95,7 +95,7 @@ FOLLOWED: dict[str, Fault] = {
     **{f"{name}: stopped": _followed(case, stopped, *STOPPED) for name, case in _ASKING.items()},
     **{
         f"{name}: slow request": _followed(
-            case, asked(SLOW), "queue", blamed="GET /w/slow", by_culprit=True
+            case, asked(SLOW), "queue", blamed="GET /w/slow", only_blamed=True
         )
         for name, case in _KEPT.items()
     },

@@ -45,19 +45,27 @@ class Pool(Followed):
         self.process = self.run(*program)
 
 
-class AskingPool(Followed):
+class Asking(Followed):
+    """A server of lab/truth whose backend takes 200 µs."""
+
+    rates: ClassVar = {"/w/usual?work=200&ask=200&after=100": 300}
+
+    def start_backend(self) -> int:
+        """Starts it, and returns its port."""
+        self.backend_port = port = free_port()
+        self.backend = self.run(PROGRAMS / "slowbackend", "--port", port, port=port)
+        return port
+
+
+class AskingPool(Asking):
     """Workers behind a queue, each with a connection to a backend."""
 
     title = "pool with a backend"
-    rates: ClassVar = {"/w/usual?work=200&ask=200&after=100": 300}
     WORKERS = 4
 
     def start(self) -> None:
-        port = free_port()
-        self.backend = self.run(PROGRAMS / "slowbackend", "--port", port, port=port)
-        self.backend_port = port
         program = (PROGRAMS / "poolserver", "--port", self.port, "--workers", self.WORKERS)
-        self.process = self.run(*program, "--backend", port)
+        self.process = self.run(*program, "--backend", self.start_backend())
 
 
 class Threads(Case):
@@ -122,23 +130,17 @@ class Tokio(Axum):
     rates: ClassVar = {"/": 300}
 
 
-class JavaPool(Case):
+class JavaPool(Asking):
     """Two workers of a JVM behind a queue, each with a connection to a backend."""
 
     title = "pool of a JVM with a backend"
-    rates: ClassVar = {"/w/usual?work=200&ask=200&after=100": 300}
-    connections: ClassVar = 8
     warm_up_s: ClassVar = 5.0
     WORKERS = 2
 
     def start(self) -> None:
-        self.backend_port = free_port()
-        command = (PROGRAMS / "slowbackend", "--port", self.backend_port)
-        self.backend = self.run(*command, port=self.backend_port)
         options = ("-XX:+UseSerialGC", "-Xmn512m")  # so little is used that nothing is collected
-        source = TRUTH / "ThreadServer.java"
-        program = (built.path("java"), *options, source)
-        self.process = self.run(*program, self.port, self.backend_port, self.WORKERS)
+        program = (built.path("java"), *options, TRUTH / "ThreadServer.java")
+        self.process = self.run(*program, self.port, self.start_backend(), self.WORKERS)
 
 
 class JavaWorker(JavaPool):

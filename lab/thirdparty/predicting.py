@@ -42,7 +42,7 @@ class Predicted:
 def find_and_predict(
     fault: Fault, seconds: float, tailscope: Path = TAILSCOPE, where: Path | None = None
 ) -> Predicted:
-    """Records a server for about so many seconds, half of them with the fault, and asks `explain`.
+    """Records a server for about so many seconds, half of them with the fault.
 
     The server runs before all ordinary threads, as in `find`.
     """
@@ -62,7 +62,7 @@ def find_and_predict(
 
 def removed(fault: Fault, finding: Finding) -> list[str]:
     """What the fault's removal takes away, as `--without` takes it."""
-    if fault.by_culprit and finding.found:
+    if fault.only_blamed and finding.found:
         return [f"{finding.ranking[0][0]}:{finding.blamed[0]}"]
     return sorted(fault.causes)
 

@@ -14,7 +14,7 @@ from tailscope.errors import TailscopeError
 from tailscope.escaping import escaped_in_json
 from tailscope.ledger.causes import MEANING
 from tailscope.present.terminal import Terminal
-from tailscope.statistics.culprit import Asked
+from tailscope.statistics.blamed_part import Part
 from tailscope.statistics.varmri import ORIGIN, PEARSON, VarMRI
 
 EXAMPLES = """\
@@ -210,10 +210,10 @@ def causes(text: str) -> tuple[str, ...]:
     """Causes by their names, or `CAUSE:NAME` of who is to blame, with commas between."""
     found: list[str] = []
     for part in text.split(","):
-        cause = Asked.of(part).cause
+        cause = Part.of(part).cause
         if cause in MEANING:
             found.append(part)
-        elif found and Asked.of(found[-1]).culprit is not None:
+        elif found and Part.of(found[-1]).blamed is not None:
             found[-1] += f",{part}"  # a name with a comma
         else:
             raise argparse.ArgumentTypeError(

@@ -20,7 +20,7 @@ from tailscope.engines.spans import Spans, spans_named
 from tailscope.ledger.ledger import Ledger
 from tailscope.ledger.provenance import Provenance, provenance
 from tailscope.quantity import Interval, duration, percent
-from tailscope.statistics import bootstrap, culprit
+from tailscope.statistics import blamed_part, bootstrap
 from tailscope.statistics.base import Base, of_ledger
 from tailscope.statistics.chain import Chain, open_chain
 from tailscope.statistics.code import Code, code
@@ -216,7 +216,7 @@ def explain(
     """Explain the target percentile of one span name (default: the one with most spans).
 
     `segment_ns`: the recording is also cut into segments of this length. `without`: what is fixed
-    at once, for a prediction (see `culprit`). `compared`: a baseline ledger to hold the causes
+    at once, for a prediction (see `blamed_part`). `compared`: a baseline ledger to hold the causes
     against. `through`: the ledger of a server that the requests asked, for `downstream`.
     """
     with connect(ledger) as engine:
@@ -231,7 +231,7 @@ def explain(
             by_span |= walls_by_span(engine, table)
         base = of_ledger(compared, chosen, target, seed) if compared else Base.for_target(target)
         ranking = rank_all(spans, baseline, target, seed, method, base)
-        fixed = culprit.without(spans, baseline, ranking.remedies, without) if without else None
+        fixed = blamed_part.without(spans, baseline, ranking.remedies, without) if without else None
         curves = distributions(spans, baseline, ranking)
         worst = slowest(spans, baseline.whole)
         tail_mean, band_mean = means(ranking, base)
