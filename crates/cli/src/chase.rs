@@ -47,7 +47,7 @@ const MOST: u64 = 32 << 20;
 /// Measures, and prints the report.
 pub fn run(args: &Chase) -> Result<ExitCode> {
     let topology = Topology::here()?;
-    let cpus = chosen(args, &topology)?;
+    let cpus = chosen(&args.cpus, &topology)?;
     let caches = Caches::of(cpus[0]);
     let plans = plans(args, &caches, cpus.len())?;
     for plan in &plans {
@@ -130,30 +130,30 @@ fn publish(report: &Report, args: &Chase) -> Result<ExitCode> {
 }
 
 /// The CPUs: those that were named, or two that are different cores if there are such.
-fn chosen(args: &Chase, topology: &Topology) -> Result<Vec<u32>> {
+pub fn chosen(cpus: &[u32], topology: &Topology) -> Result<Vec<u32>> {
     let allowed = allowed_here()?;
-    if args.cpus.is_empty() {
+    if cpus.is_empty() {
         let &[first, .., last] = allowed.as_slice() else {
             return Err(Failure::machine(
-                "chase needs two CPUs, and this process may use one; widen its cpuset or affinity",
+                "this needs two CPUs, and this process may use one; widen its cpuset or affinity",
             ));
         };
         let apart = allowed.iter().copied();
         let mut apart = apart.filter(|cpu| !topology.share_core(first, *cpu));
         return Ok(vec![first, apart.next().unwrap_or(last)]);
     }
-    let is_repeated = |i: usize| args.cpus[..i].contains(&args.cpus[i]);
-    if args.cpus.len() < 2 || args.cpus.len() > 64 || (0..args.cpus.len()).any(is_repeated) {
+    let is_repeated = |i: usize| cpus[..i].contains(&cpus[i]);
+    if cpus.len() < 2 || cpus.len() > 64 || (0..cpus.len()).any(is_repeated) {
         return Err(Failure::usage(
             "--cpus needs 2 to 64 different CPUs, such as --cpus 0,1",
         ));
     }
-    match args.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+    match cpus.iter().find(|cpu| !allowed.contains(cpu)) {
         Some(cpu) => Err(Failure::usage(format!(
             "this process can't run on CPU {cpu}: it is offline, or outside the cpuset or affinity; \
              choose from {allowed:?}",
         ))),
-        None => Ok(args.cpus.clone()),
+        None => Ok(cpus.to_vec()),
     }
 }
 
@@ -205,6 +205,7 @@ fn options(args: &Chase, cpus: &[u32], plans: &[Plan]) -> Result<Options> {
     Ok(Options {
         cpus: cpus.to_vec(),
         sessions: args.sessions,
+        owners: None,
         start: args.start,
         modes,
         duration: args.duration,
@@ -215,6 +216,7 @@ fn options(args: &Chase, cpus: &[u32], plans: &[Plan]) -> Result<Options> {
             false => Pages::Huge,
         },
         seed: args.seed,
+        timed: false,
     })
 }
 
@@ -226,7 +228,7 @@ fn mode(mode: &args::Mode) -> Mode {
     }
 }
 
-fn failed(error: ExperimentError) -> anyhow::Error {
+pub fn failed(error: ExperimentError) -> anyhow::Error {
     match error {
         ExperimentError::TooLarge { .. } | ExperimentError::Path(PathError::Plan(_)) => {
             Failure::usage(error)

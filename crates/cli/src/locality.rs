@@ -1,6 +1,7 @@
 //! `tailscope locality`.
 
 mod args;
+mod predict;
 mod text;
 
 use std::process::ExitCode;
@@ -24,10 +25,20 @@ use crate::streams::{print_json, print_laid_out, say};
 use crate::subject::{stop_on_signals, targets};
 use crate::units::count;
 pub use args::Locality;
+use args::{Sampling, What};
+
+/// Does what was asked.
+pub fn run(args: &Locality) -> Result<ExitCode> {
+    match &args.what {
+        Some(What::Predict(predict)) => predict::run(predict),
+        None => sampled(&args.sampling),
+    }
+}
 
 /// Samples, and prints the report.
-pub fn run(args: &Locality) -> Result<ExitCode> {
-    let pid = targets(&[args.pid], &[], true, "sample")?[0].pid;
+fn sampled(args: &Sampling) -> Result<ExitCode> {
+    let pids: Vec<u32> = args.pid.into_iter().collect();
+    let pid = targets(&pids, &[], true, "sample")?[0].pid;
     let mut program = Program::open(pid).map_err(|e| {
         Failure::machine(format!(
             "can't read the memory of process {pid}: {e}; run with sudo, or as its user"
@@ -103,7 +114,7 @@ fn refused(pid: u32, error: &std::io::Error) -> anyhow::Error {
 /// Samples until the duration is over, a signal comes, or the process ends.
 fn sample(
     mut sampler: Sampler,
-    args: &Locality,
+    args: &Sampling,
     screen: &Screen,
     stop: &Arc<AtomicBool>,
 ) -> Sampler {
@@ -135,7 +146,7 @@ fn own_cpu_time() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn publish(report: &Report, args: &Locality) -> Result<ExitCode> {
+fn publish(report: &Report, args: &Sampling) -> Result<ExitCode> {
     if args.json {
         print_json(&page::Report {
             kind: "locality",

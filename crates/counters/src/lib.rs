@@ -7,6 +7,7 @@
 //! [`page`] is the arithmetic of a reading, on x86-64 (`rdpmc`) and arm64 (`mrs`) alike. The SDK has
 //! the same in C (`sdk/c/tailscope_counters.h`), for it runs in other programs.
 
+mod entries;
 mod event;
 mod generic;
 pub mod known;
@@ -19,6 +20,7 @@ mod sampled;
 mod thread;
 mod user_sample;
 
+pub use entries::{Entries, EntryCounter};
 pub use event::{Event, EventError};
 pub use open::{Counter, Refusal, can_count};
 pub use pmu::{Pmu, Pmus};

@@ -11,6 +11,7 @@
 
 mod alone;
 pub mod caches;
+mod compute;
 pub mod cost;
 pub mod experiment;
 pub mod interval;
@@ -19,6 +20,7 @@ pub mod pair;
 pub mod path;
 pub mod plan;
 mod probe;
+pub mod replay;
 pub mod report;
 mod session;
 pub mod size;

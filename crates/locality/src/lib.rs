@@ -2,7 +2,8 @@
 //!
 //! [`sampler`] samples the memory accesses of a running program, and [`profile`] says which lines its
 //! threads and phases share. The methods are those of Accesstest and Accessprof (Curto, 2023), without
-//! hardware that samples addresses. A prediction for a running program is not built.
+//! hardware that samples addresses. [`chase::replay`] acts out what was sampled, which predicts what
+//! a move would gain in that program.
 
 #![forbid(unsafe_code)]
 

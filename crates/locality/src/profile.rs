@@ -7,9 +7,11 @@
 //! that follow from it. Shares are therefore shares of CPU time near an access: slow accesses count
 //! more. Update ratios are ratios of plain counts.
 
+pub mod demand;
 pub mod groups;
 pub mod hot;
 pub mod interval;
+pub mod mixture;
 pub mod unseen;
 
 use std::collections::HashMap;
@@ -80,6 +82,9 @@ pub struct Sample {
     pub in_phase: bool,
     /// The number of its touches.
     pub touches: u32,
+    /// Whether the instruction before it, for which the thread may have waited, accesses memory;
+    /// `None`: it is not known.
+    pub from_access: Option<bool>,
 }
 
 /// A thread.
@@ -130,7 +135,15 @@ impl Profile {
             function,
             in_phase,
             touches: 0,
+            from_access: None,
         });
+    }
+
+    /// Says of the last sample whether the instruction before it accesses memory.
+    pub fn came_from(&mut self, accesses_memory: bool) {
+        if let Some(sample) = self.samples.last_mut() {
+            sample.from_access = Some(accesses_memory);
+        }
     }
 
     /// Adds an access to the sample that was started last.

@@ -34,6 +34,8 @@ const MOST_NAMED: usize = 1 << 18;
 /// Functions whose instructions are kept, at most, and how long such a function may be.
 const MOST_OUTLINES: usize = 1 << 12;
 const LONGEST_FUNCTION: usize = 1 << 16;
+/// Functions of one name whose starts are found: each takes a debug register.
+const MOST_STARTS: usize = 2;
 /// The process is asked again for its mappings so often at most.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -223,6 +225,12 @@ impl Program {
     /// There is no such function: the nearest names.
     pub fn look_up(&mut self, name: &str) -> Result<(), Vec<String>> {
         self.modules.look_up(name)
+    }
+
+    /// The first addresses of the functions of this name, [`MOST_STARTS`] at most. Parts that the
+    /// compiler moved away (`NAME.cold`) are none.
+    pub fn starts(&mut self, name: &str) -> Vec<u64> {
+        self.modules.starts(name, MOST_STARTS)
     }
 
     /// The instruction that the thread executed before it came to `ip`; `None` if there may be

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use crate::profile::demand::{Demands, demands};
 use crate::profile::groups::{Group, groups};
 use crate::profile::hot::{self, Hot, Sharing, User};
 use crate::profile::interval::{Share, draws};
 use crate::profile::unseen::{self, Lines};
 use crate::profile::{LINE, Profile, Touch};
 use crate::program::Function;
-use crate::sampler::{Counts, Found, WatchCounts};
+use crate::sampler::{Counts, Found, Visits, WatchCounts};
 
 /// Lines in the report, of each kind.
 pub const MOST_LINES: usize = 20;
@@ -34,6 +35,10 @@ pub struct Report {
     pub counts: Counts,
     /// What watchpoints did.
     pub watch: WatchCounts,
+    /// How often the phase was entered.
+    pub visits: Visits,
+    /// What `tailscope locality predict` acts out; `None` without a phase, or with too few accesses.
+    pub demands: Option<Demands>,
     /// The number of lines that the program uses.
     pub lines: Lines,
     /// The groups of lines.
@@ -128,6 +133,7 @@ impl Report {
             mut program,
             counts,
             watch,
+            visits,
             elapsed,
         } = found;
         let hot = hot::lines(&profile, MOST_LINES, about.seed);
@@ -161,6 +167,8 @@ impl Report {
             tid: Some(profile.threads[usize::from(thread)].tid),
             ..part
         });
+        let is_wanted = about.phase.is_some();
+        let demands = is_wanted.then(|| demands(&profile, about.seed)).flatten();
         Self {
             lines: unseen::estimate(hot.iter().map(|line| line.samples)),
             groups: groups(&profile, about.phase.is_some(), about.seed),
@@ -173,6 +181,8 @@ impl Report {
             own_cpu_seconds: about.own_cpu_seconds,
             counts,
             watch,
+            visits,
+            demands,
             hot: hottest,
             contended,
         }

@@ -5,6 +5,7 @@
 //! the accesses that follow. The period is random, so that it keeps no step with the program. Of
 //! some accesses the word is watched for a moment, to see which threads touch it.
 
+mod entries;
 mod threads;
 mod watch;
 
@@ -17,10 +18,12 @@ use tailscope_counters::{ThreadSamples, UserSample};
 
 use crate::profile::Profile;
 use crate::program::{Function, Program};
-use crate::walk::{End, Frames, Registers, StackCopy, Unresolved, Walker};
+use crate::walk::{self, End, Frames, Registers, StackCopy, Unresolved, Walker};
+use entries::Counting;
 use threads::Threads;
 use watch::Watch;
 
+pub use entries::Visits;
 pub use watch::WatchCounts;
 
 /// How often rings are emptied.
@@ -82,6 +85,7 @@ pub struct Sampler {
     program: Program,
     threads: Threads,
     watch: Watch,
+    entries: Counting,
     walker: Walker,
     rng: Rng,
     profile: Profile,
@@ -102,6 +106,8 @@ pub struct Found {
     pub counts: Counts,
     /// What the watchpoints did.
     pub watch: WatchCounts,
+    /// How often the phase was entered.
+    pub visits: Visits,
     /// For how long it sampled.
     pub elapsed: Duration,
 }
@@ -111,16 +117,21 @@ impl Sampler {
     ///
     /// # Errors
     /// The process is gone or may not be read, or the kernel refuses the clock.
-    pub fn start(pid: u32, program: Program, options: Options) -> io::Result<Self> {
+    pub fn start(pid: u32, mut program: Program, options: Options) -> io::Result<Self> {
         let stack = match options.phase {
             Some(_) => STACK_FOR_CALLERS,
             None => STACK,
+        };
+        let starts = match &options.phase {
+            Some(phase) => program.starts(phase),
+            None => Vec::new(),
         };
         let pages = pages(&options, stack);
         let period = u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX);
         let mut sampler = Self {
             threads: Threads::new(pid, period, stack, pages),
             watch: Watch::new(options.watch),
+            entries: Counting::new(starts),
             rng: Rng::with_seed(options.seed),
             options,
             program,
@@ -157,6 +168,7 @@ impl Sampler {
             let word = line + u64::from(touch.offset & !7);
             self.watch.begin(word, &mut self.threads);
         }
+        self.entries.poll(self.threads.tids_sampled());
         self.threads.jitter(&mut self.rng);
         let is_alive = self.threads.adopt(&mut self.profile).is_ok();
         is_alive && !self.threads.is_empty()
@@ -182,6 +194,7 @@ impl Sampler {
             program: self.program,
             counts: self.counts,
             watch: self.watch.finish(),
+            visits: self.entries.finish(),
             elapsed,
         }
     }
@@ -241,6 +254,7 @@ impl Sampler {
             return;
         };
         let (profile, counts) = (&mut self.profile, &mut self.counts);
+        profile.came_from(walk::accesses_memory(&previous));
         self.walker.before(registers, &previous, |access| {
             profile.touch_before(&access, function, in_phase);
             counts.accesses += 1;

@@ -17,7 +17,8 @@ mod flags;
 mod state;
 
 use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register, UsedMemory,
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    UsedMemory,
 };
 use serde::Serialize;
 
@@ -332,4 +333,16 @@ fn is_idle(mnemonic: Mnemonic) -> bool {
             | Mnemonic::Prefetchnta
             | Mnemonic::Prefetchw
     )
+}
+/// Whether an instruction loads or stores by an operand: not what a call, a return, a push or a pop
+/// does on the stack, which is at hand.
+#[must_use]
+pub fn accesses_memory(instruction: &Instruction) -> bool {
+    use Mnemonic::{Lea, Nop, Prefetchnta, Prefetcht0, Prefetcht1, Prefetcht2, Prefetchw};
+    let waits_for_none = matches!(
+        instruction.mnemonic(),
+        Lea | Nop | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchw
+    );
+    let mut kinds = instruction.op_kinds();
+    !waits_for_none && kinds.any(|kind| kind == OpKind::Memory)
 }

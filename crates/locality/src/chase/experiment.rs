@@ -12,7 +12,8 @@ use tailscope_fibre::{Cluster, Here, Mode, Pages, Runtime, StartError};
 use thiserror::Error;
 
 use crate::chase::alone::Alone;
-use crate::chase::interval::{FEW, Interval, geometric_mean, median, spread};
+use crate::chase::compute;
+use crate::chase::interval::{FEW, FEWEST, Interval, geometric_mean, median, spread};
 use crate::chase::path::{Path, PathError};
 use crate::chase::plan::Plan;
 use crate::chase::probe::Probe;
@@ -26,6 +27,9 @@ pub struct Options {
     pub cpus: Vec<u32>,
     /// The number of sessions.
     pub sessions: usize,
+    /// How many sets of own lines there are: sessions share them if there are fewer. To share them
+    /// within a cluster, this is a multiple of the number of clusters. `None`: one for each session.
+    pub owners: Option<usize>,
     /// The phase in which all sessions start; `None` spreads them.
     pub start: Option<usize>,
     /// The modes, the first of which the others are compared with.
@@ -40,6 +44,8 @@ pub struct Options {
     pub pages: Pages,
     /// Seed of the path and of the order of segments.
     pub seed: u64,
+    /// Whether to time each visit of a phase, which takes some 50 ns.
+    pub timed: bool,
 }
 
 /// What a run of one plan found.
@@ -62,6 +68,9 @@ pub struct Point {
     pub speeds: Vec<Speed>,
     /// ns of a cache line from the first CPU to the second: median, 5th and 95th percentile of the rounds.
     pub line_ns: Option<[f64; 3]>,
+    /// By phase: ns of a visit, on average over all modes. Empty if visits were not timed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub visit_ns: Vec<f64>,
 }
 
 /// The speed of one mode.
@@ -117,7 +126,7 @@ pub fn name(mode: Mode) -> &'static str {
 
 /// The longest time for the caches to fill after a change of modes.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How much longer a run may take until it has one complete round.
+/// How much longer a run may take until it has rounds enough for an interval.
 const GRACE: Duration = Duration::from_secs(10);
 /// Attempts at a segment while other programs have the CPUs.
 const ATTEMPTS: usize = 4;
@@ -130,19 +139,24 @@ const STACK: usize = 32 * 1024;
 ///
 /// See [`ExperimentError`].
 pub fn run(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Point, ExperimentError> {
-    check_memory(plan.bytes(options.sessions))?;
+    check_memory(plan.bytes(options.owners.unwrap_or(options.sessions)))?;
     let mut rng = Rng::with_seed(options.seed);
     let path = Path::new(plan, options.pages, &mut rng)?;
     let sessions = 0..options.sessions;
     // A few own lines are not worth a huge page for each session.
-    let own = sessions.clone().map(|_| path.own_lines(Pages::Small));
-    let own: io::Result<Vec<_>> = own.collect();
+    let owners = 0..options.owners.unwrap_or(options.sessions);
+    let own: io::Result<Vec<_>> = owners.map(|_| path.own_lines(Pages::Small)).collect();
     let arena = Arc::new(Arena {
         own: own?,
         done: sessions.clone().map(|_| Alone::default()).collect(),
         clusters: options.cpus.len(),
         command: Alone(AtomicU8::new(0)),
         probe: Probe::default(),
+        compute: compute::steps(&plan.compute_ns),
+        clocks: match options.timed {
+            true => (0..plan.phases).map(|_| Alone::default()).collect(),
+            false => Vec::new(),
+        },
         path,
     });
     let clusters = options.cpus.iter().map(|cpu| Cluster { cpus: vec![*cpu] });
@@ -225,7 +239,8 @@ fn measure(
     // The first round warms everything up: it has to be long enough for that, and does not count.
     let mut is_first = true;
     loop {
-        let enough = match rounds.speeds.is_empty() {
+        let wanted = if options.modes.len() > 1 { FEWEST } else { 1 };
+        let enough = match rounds.speeds.len() < wanted {
             false => options.duration,
             true => options.duration + GRACE,
         };
@@ -315,6 +330,7 @@ impl Rounds {
             dropped: self.dropped,
             speeds: options.modes.iter().enumerate().map(of_mode).collect(),
             line_ns: spread(&self.line_ns),
+            visit_ns: arena.clocks.iter().map(|clock| clock.0.mean()).collect(),
         }
     }
 }

@@ -38,6 +38,7 @@ pub struct Path {
     starts: Vec<Place>,
     elements: u64,
     writes: u64,
+    visits: usize,
 }
 
 /// An element before it is linked: its position, and whether it is written.
@@ -66,20 +67,23 @@ impl Path {
             shared: Memory::new(shared, pages)?,
             own: vec![0; own],
             starts: Vec::new(),
+            visits: 0,
         };
         for chain in &mut chains {
             rng.shuffle(chain);
         }
         path.starts = chains.iter().map(|chain| Place(chain[0])).collect();
-        path.link(&chains);
+        let visits = in_visits(&chains, plan.visits);
+        path.visits = visits.len();
+        path.link(&visits);
         Ok(path)
     }
 
-    fn link(&mut self, chains: &[Vec<Element>]) {
-        for (phase, chain) in chains.iter().enumerate() {
-            let after = chains[(phase + 1) % chains.len()][0];
-            for (i, element) in chain.iter().enumerate() {
-                let word = chain.get(i + 1).map_or(after | END, |next| *next);
+    fn link(&mut self, visits: &[&[Element]]) {
+        for (number, visit) in visits.iter().enumerate() {
+            let after = visits[(number + 1) % visits.len()][0];
+            for (i, element) in visit.iter().enumerate() {
+                let word = visit.get(i + 1).map_or(after | END, |next| *next);
                 let index = (element & INDEX) as usize;
                 if element & OWN != 0 {
                     self.own[index] = word;
@@ -125,6 +129,12 @@ impl Path {
         self.writes
     }
 
+    /// Visits of all phases in one loop.
+    #[must_use]
+    pub fn visits(&self) -> usize {
+        self.visits
+    }
+
     /// The number of phases.
     #[must_use]
     pub fn phases(&self) -> usize {
@@ -133,6 +143,7 @@ impl Path {
 
     /// Walks to the end of the phase, and returns where the next one starts. `done` grows by the
     /// number of accesses; only one walk may have it at a time.
+    #[inline(never)]
     pub fn walk(&self, from: Place, own: &Memory, done: &AtomicU64) -> Place {
         let (shared, own) = (self.shared.words(), own.words());
         let mut place = from.0;
@@ -204,6 +215,19 @@ fn elements(plan: &Plan, rng: &mut Rng) -> Vec<Vec<Element>> {
         }
     }
     chains
+}
+
+/// The elements of each visit, in the order of a loop: a visit of each phase, and so on. A phase
+/// with fewer elements than visits makes the loop have fewer of them.
+fn in_visits(chains: &[Vec<Element>], visits: usize) -> Vec<&[Element]> {
+    let shortest = chains.iter().map(Vec::len).min().unwrap_or(1);
+    let visits = visits.clamp(1, shortest.max(1));
+    let part = move |visit: usize, chain: &[Element]| {
+        let end = |visit: usize| visit * chain.len() / visits;
+        end(visit)..end(visit + 1)
+    };
+    let of_visit = |visit| chains.iter().map(move |chain| &chain[part(visit, chain)]);
+    (0..visits).flat_map(of_visit).collect()
 }
 
 /// Why there is no path.

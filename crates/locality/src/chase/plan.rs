@@ -59,6 +59,10 @@ pub struct Plan {
     pub groups: Vec<Group>,
     /// How accesses spread over the lines of each group.
     pub spread: Spread,
+    /// How often a loop visits each phase. Each visit has an equal part of the phase's accesses.
+    pub visits: usize,
+    /// By phase: other work of a visit, in ns. Phases beyond the last one have none.
+    pub compute_ns: Vec<f64>,
 }
 
 /// What is wrong with a plan, or with its text.
@@ -106,6 +110,8 @@ impl Plan {
             phases,
             groups: (0..phases).map(group).collect(),
             spread,
+            visits: 1,
+            compute_ns: Vec::new(),
         }
     }
 
@@ -140,6 +146,8 @@ impl Plan {
             phases: phases.len(),
             groups: groups.filter(|group| group.lines > 0).collect(),
             spread,
+            visits: 1,
+            compute_ns: Vec::new(),
         };
         plan.check()?;
         Ok(plan)

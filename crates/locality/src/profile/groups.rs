@@ -9,7 +9,7 @@
 //! Assumptions: all global lines are touched by the threads in the same proportions, and lines with
 //! few samples are like those with many.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::interval::{Share, draws};
 use super::{Profile, Thread};
@@ -27,7 +27,7 @@ pub enum PhaseScope {
 }
 
 /// By which sessions a group of lines is accessed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionScope {
     /// Each line by one session.
@@ -51,7 +51,7 @@ pub struct Group {
     pub updates: Option<Share>,
 }
 
-const CLASSES: [(PhaseScope, SessionScope); 6] = [
+pub(super) const CLASSES: [(PhaseScope, SessionScope); 6] = [
     (PhaseScope::Phase, SessionScope::Local),
     (PhaseScope::Phase, SessionScope::Global),
     (PhaseScope::Rest, SessionScope::Local),
@@ -59,9 +59,9 @@ const CLASSES: [(PhaseScope, SessionScope); 6] = [
     (PhaseScope::Global, SessionScope::Local),
     (PhaseScope::Global, SessionScope::Global),
 ];
-type ByClass = [f64; CLASSES.len()];
+pub(super) type ByClass = [f64; CLASSES.len()];
 /// Iterations from scratch. The classes hardly change after half of them.
-const ITERATIONS: usize = 40;
+pub(super) const ITERATIONS: usize = 40;
 /// Iterations of a draw, from the fit of all samples.
 const MORE_ITERATIONS: usize = 5;
 /// A probability below this counts as this, so that no class is lost for good.
@@ -69,19 +69,23 @@ const LEAST: f64 = 1e-9;
 
 /// What one sample did at one line, in one phase.
 #[derive(Debug, Clone, Copy)]
-struct Visit {
+pub(super) struct Visit {
     line: u32,
     thread: Thread,
-    in_phase: bool,
+    pub(super) in_phase: bool,
     sample: u32,
     weight: f64,
-    reads: f64,
-    writes: f64,
+    pub(super) reads: f64,
+    pub(super) writes: f64,
+    /// It has an access after the sample.
+    pub(super) is_after: bool,
+    /// It has the access before the sample.
+    pub(super) is_before: bool,
 }
 
 /// The visits of a profile, by line.
 #[derive(Debug)]
-struct Visits {
+pub(super) struct Visits {
     all: Vec<Visit>,
     /// Where each line's visits begin, and the end.
     starts: Vec<usize>,
@@ -90,7 +94,7 @@ struct Visits {
 }
 
 impl Visits {
-    fn of(profile: &Profile, has_phase: bool) -> Self {
+    pub(super) fn of(profile: &Profile, has_phase: bool) -> Self {
         let mut all: Vec<Visit> = Vec::with_capacity(profile.touches.len());
         let is_after = profile.is_after_by_line();
         for touch in &profile.touches {
@@ -105,6 +109,8 @@ impl Visits {
                 weight: profile.weight(touch),
                 reads: counted * touch.reads() as f64,
                 writes: counted * touch.writes() as f64,
+                is_after: !touch.is_before,
+                is_before: touch.is_before,
             });
         }
         all.sort_unstable_by_key(|v| (v.line, v.thread, v.in_phase, v.sample));
@@ -115,6 +121,8 @@ impl Visits {
                 kept.weight += next.weight;
                 kept.reads += next.reads;
                 kept.writes += next.writes;
+                kept.is_after |= next.is_after;
+                kept.is_before |= next.is_before;
             }
             is_same
         });
@@ -135,7 +143,7 @@ impl Visits {
         }
     }
 
-    fn lines(&self) -> impl Iterator<Item = &[Visit]> {
+    pub(super) fn lines(&self) -> impl Iterator<Item = &[Visit]> {
         self.starts
             .windows(2)
             .map(|ends| &self.all[ends[0]..ends[1]])
@@ -144,7 +152,7 @@ impl Visits {
 
 /// How common each class is, and who touches lines of each.
 #[derive(Debug, Clone)]
-struct Fit {
+pub(super) struct Fit {
     classes: ByClass,
     /// By thread: the probability that a session-local line is this one's.
     owners: Vec<f64>,
@@ -156,7 +164,7 @@ struct Fit {
 
 /// What is summed over lines.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sums {
+pub(super) struct Sums {
     lines: ByClass,
     time: ByClass,
     reads: ByClass,
@@ -164,7 +172,7 @@ struct Sums {
 }
 
 impl Fit {
-    fn start(visits: &Visits) -> Self {
+    pub(super) fn start(visits: &Visits) -> Self {
         let even = 1.0 / visits.threads.max(1) as f64;
         let in_phase = visits.all.iter().filter(|v| v.in_phase).count();
         let is_possible =
@@ -182,7 +190,7 @@ impl Fit {
     }
 
     /// The probability of each class for a line, from its visits; `None` if none was drawn.
-    fn posterior(&self, line: &[Visit], count: &impl Fn(u32) -> f64) -> Option<ByClass> {
+    pub(super) fn posterior(&self, line: &[Visit], count: &impl Fn(u32) -> f64) -> Option<ByClass> {
         let (mut total, mut phase) = (0.0, 0.0);
         let mut owner = None;
         let mut has_one_owner = true;
@@ -278,7 +286,7 @@ impl Fit {
         (sums, next)
     }
 
-    fn iterated(
+    pub(super) fn iterated(
         mut self,
         visits: &Visits,
         times: usize,

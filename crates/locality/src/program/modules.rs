@@ -15,6 +15,8 @@ use tailscope_symbols::unwind::{Code, Unwinder};
 
 /// Files that are read, at most.
 const MOST_MODULES: usize = 512;
+/// What compilers name parts of a function that are entered from the function itself.
+const PARTS: [&str; 2] = [".cold", ".part."];
 /// Memory for the unwind tables of all of them.
 const MOST_TABLES: usize = 256 << 20;
 
@@ -126,6 +128,28 @@ impl Modules {
         }
         let near = nearest(name, names.iter().map(String::as_str));
         Err(near.into_iter().map(str::to_owned).collect())
+    }
+
+    /// As [`super::Program::starts`].
+    pub(super) fn starts(&mut self, name: &str, most: usize) -> Vec<u64> {
+        let is_whole = |symbol: &str| PARTS.iter().all(|part| !symbol.contains(part));
+        let mut starts = Vec::new();
+        for module in self.modules.values() {
+            let files = [&module.file, &module.debug].into_iter().flatten();
+            let tables: Vec<Symbols> = files.flat_map(table::functions).collect();
+            // The pieces of a debug file need not lie where those of the program do.
+            let bias = tables.first().and_then(|table| table.bias(&module.first));
+            let Some(bias) = bias else {
+                continue;
+            };
+            let all = tables.iter().flat_map(|table| &table.all);
+            let named = all.filter(|s| is_whole(&s.name) && plain_name(&s.name) == name);
+            starts.extend(named.map(|symbol| symbol.address.wrapping_add(bias)));
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        starts.truncate(most);
+        starts
     }
 }
 

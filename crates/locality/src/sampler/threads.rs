@@ -104,6 +104,10 @@ impl Threads {
         Ok(tids.collect())
     }
 
+    pub(super) fn tids_sampled(&self) -> impl Iterator<Item = u32> {
+        self.sampled.iter().map(|(_, sampler)| sampler.tid())
+    }
+
     /// Takes what a thread's ring holds, and returns the thread's number.
     pub(super) fn drain(&self, place: usize, into: &mut ThreadSamples) -> Thread {
         let (thread, sampler) = &self.sampled[place];

@@ -17,6 +17,7 @@ fn options() -> Options {
     Options {
         cpus: cpus(),
         sessions: 10,
+        owners: None,
         start: None,
         modes: vec![Mode::Synchronous, Mode::Yield, Mode::Delegate],
         duration: Duration::from_millis(400),
@@ -25,6 +26,7 @@ fn options() -> Options {
         tolerance: 1.0,
         pages: Pages::Small,
         seed: 1,
+        timed: false,
     }
 }
 

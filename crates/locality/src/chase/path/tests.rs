@@ -13,10 +13,11 @@ use crate::chase::plan::{Group, Spread, Use};
 fn followed(path: &Path) -> BTreeMap<(usize, bool, usize), (usize, usize)> {
     let mut seen = BTreeMap::new();
     let mut place = path.start(0).0;
-    let mut phase = 0;
+    let mut ended = 0;
     for _ in 0..path.elements() {
         let index = (place & INDEX) as usize;
         let is_own = place & OWN != 0;
+        let phase = ended % path.phases();
         let line: &mut (usize, usize) = seen.entry((phase, is_own, index / SLOTS)).or_default();
         line.0 += 1;
         line.1 += usize::from(place & WRITE != 0);
@@ -24,13 +25,14 @@ fn followed(path: &Path) -> BTreeMap<(usize, bool, usize), (usize, usize)> {
             true => path.own[index],
             false => path.shared.words()[index].load(Ordering::Relaxed),
         };
-        phase += usize::from(word & END != 0);
         place = word & !END;
-        if word & END != 0 && phase < path.phases() {
-            assert_eq!(Place(place), path.start(phase));
+        ended += usize::from(word & END != 0);
+        if word & END != 0 && ended < path.phases() {
+            assert_eq!(Place(place), path.start(ended));
         }
     }
-    assert_eq!((Place(place), phase), (path.start(0), path.phases()));
+    assert_eq!((Place(place), ended % path.phases()), (path.start(0), 0));
+    assert_eq!(ended, path.visits());
     seen
 }
 
@@ -92,6 +94,7 @@ proptest! {
         mut groups in prop::collection::vec(group(), 1..5),
         even: bool,
         parameter in 1usize..=SLOTS,
+        visits in 1usize..5,
         seed: u64,
     ) {
         // Each phase has at least one line.
@@ -102,7 +105,7 @@ proptest! {
             true => Spread::Even(parameter),
             false => Spread::Zipf(parameter as f64 / 8.0),
         };
-        let plan = Plan { phases: 3, groups, spread };
+        let plan = Plan { phases: 3, groups, spread, visits, compute_ns: Vec::new() };
         let mut rng = Rng::with_seed(seed);
         let path = Path::new(&plan, Pages::Small, &mut rng).expect("a path");
         check(&plan, &path);

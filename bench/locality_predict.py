@@ -1,0 +1,199 @@
+"""Whether `tailscope locality predict` predicts what moving a phase to its data gains.
+
+The program is `tailscope chase` in `sync`, with paths that the predictor does not know. It is
+sampled while it runs, and the second phase is the phase. Then chase itself measures what `yield` and
+`delegate` gain on that path: that is the truth. Sampling, truth and prediction follow each other for
+each path, so that a slow change of the machine touches all three alike.
+
+    .venv/bin/python bench/locality_predict.py
+    .venv/bin/python bench/locality_predict.py --quick        every third path
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from harness import Bar, Bench, Result, at_least, at_most, bench, table
+
+#: The function of chase that calls the walk of its second phase.
+PHASE = "tailscope_locality::chase::session::odd_phase"
+#: Its exit code where the samples say too little.
+CANT_TELL = 1
+#: An effect that is large enough for its sign to matter.
+CLEAR = 0.1
+#: A path takes so long to be warm, before it is sampled.
+WARM_S = 3.0
+
+SIZES = ("0.5L1d", "1.5L1d", "0.25L2", "0.75L2", "1.2L2")
+UPDATES = ("0", "1%", "10%", "100%")
+#: Options of chase: lines of both scopes, and lines that both phases use.
+MIXED = (
+    "--phase 4/2000 --phase 0/2000,0.2",
+    "--phase 20,0.5/500 --phase 20/500",
+    "--phase 0/8000,0.05 --phase 0/1000",
+    "--phase 0/300 --phase 0/300 --shared 0/1000:0,0,0/1,0,0",
+    "--phase 0/2000 --phase 0/2000 --shared 0/500:0,0,0.3/1,0,0.3",
+    "--phase 2/4000 --phase 2/4000 --shared 4/100:0,0.5,1/1,0.5,1",
+    "--phase 0/1000,1 --phase 0/6000",
+    "--phase 0/10000 --phase 0/10000 --shared 0/5000:0,0,0.01/1,0,0.01",
+)
+
+
+def paths() -> list[list[str]]:
+    """The options of chase for each path: forty."""
+    zipf = [["-w", size, "-u", updates] for size in SIZES for updates in UPDATES]
+    others = [
+        ["-w", size, "-u", updates, "--distribution", spread]
+        for spread in ("even:1", "even:4", "zipf:0.5")
+        for size in ("0.25L2", "0.75L2")
+        for updates in ("0", "50%")
+    ]
+    return zipf + others + [mixed.split() for mixed in MIXED]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was predicted of a mode, and what came true: speed against sync."""
+
+    path: str
+    mode: str
+    truth: float
+    value: float
+    low: float
+    high: float
+    visits_ns: float
+
+    @property
+    def error(self) -> float:
+        """In points of per cent."""
+        return abs(self.value - self.truth) * 100
+
+    @property
+    def covers(self) -> bool:
+        """Whether the truth lies in the interval."""
+        return self.low <= self.truth <= self.high
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the true effect is large enough for its sign to matter."""
+        return abs(self.truth - 1) > CLEAR
+
+    @property
+    def has_sign(self) -> bool:
+        """Whether it predicts the right sign."""
+        return (self.value > 1) == (self.truth > 1)
+
+
+class Predictor:
+    """One path after the other."""
+
+    def __init__(self, bench: Bench, seconds: float, rate: int) -> None:
+        self.bench = bench
+        self.seconds = seconds
+        self.rate = rate
+
+    def json(self, *arguments: object) -> dict[str, Any]:
+        """What a command prints; nothing if it can't tell."""
+        command = [str(self.bench.tailscope), *map(str, arguments), "-q", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if done.returncode == CANT_TELL:
+            return {}
+        done.check_returncode()
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def sampled(self, path: list[str]) -> dict[str, Any]:
+        """What `locality` finds of a program that walks this path in `sync`."""
+        # Long segments: between two of them, chase measures its CPUs.
+        command = ["chase", *path, "--modes", "sync", "--segment", "2s", "-d", "600s"]
+        command += ["--no-latencies", "-q", "--tolerance", "100%"]
+        program = self.bench.start([self.bench.tailscope, *command], stdout=subprocess.DEVNULL)
+        time.sleep(WARM_S)
+        options = ["-d", f"{self.seconds}s", "--rate", self.rate]
+        found = self.json("locality", "-p", program.pid, "--phase", PHASE, *options)
+        self.bench.end(program, signal.SIGKILL)
+        return found
+
+    def path(self, path: list[str]) -> list[Predicted]:
+        """Samples, measures, predicts."""
+        found = self.sampled(path)
+        options = ["--modes", "sync,yield,delegate", "-d", "3s", "--no-latencies"]
+        (point,) = self.json("chase", *path, *options)["points"]
+        truth = {speed["mode"]: speed["ratio"] for speed in point["speeds"]}
+        file = self.bench.folder / "found.json"
+        file.write_text(json.dumps(found))
+        prediction = self.json("locality", "predict", file)
+        return [
+            Predicted(
+                path=" ".join(path),
+                mode=gain["mode"],
+                truth=truth[gain["mode"]]["value"],
+                visits_ns=found["visits"]["apart_ns"],
+                **gain["ratio"],
+            )
+            for gain in prediction.get("gains", [])
+        ]
+
+
+def row(one: Predicted) -> list[str]:
+    """A line of the table."""
+    percent = [f"{(ratio - 1) * 100:+.0f}" for ratio in (one.truth, one.value, one.low, one.high)]
+    interval = f"{percent[2]} to {percent[3]}"
+    round_us = f"{one.visits_ns / 1e3:.0f}"
+    return [one.path, round_us, one.mode, *percent[:2], interval, "yes" if one.covers else "NO"]
+
+
+def bars(found: list[Predicted]) -> list[Bar]:
+    """The issue's three."""
+    clear = [one for one in found if one.is_clear]
+    signs = sum(one.has_sign for one in clear) / max(1, len(clear))
+    covered = sum(one.covers for one in found) / len(found)
+    error = statistics.median(one.error for one in found)
+    many = f"of {len(found)} predictions"
+    return [
+        at_most(f"median error {many}", 10, error, "points"),
+        at_least(f"right sign of {len(clear)} effects above 10 %", 95, signs * 100, "%"),
+        at_least(f"truth in the interval, {many}", 85, covered * 100, "%"),
+    ]
+
+
+def main() -> None:
+    """Predicts all paths, and stores the result."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=10, help="to sample each path (10)")
+    parser.add_argument("--rate", type=int, default=2000, help="samples a second (2000)")
+    parser.add_argument("--quick", action="store_true", help="every third path; stores nothing")
+    parser.add_argument("--no-result", action="store_true", help="store nothing")
+    args = parser.parse_args()
+    result = Result("locality_predict", "What `tailscope locality predict` predicts")
+    head = ("path", "round, us", "mode", "true, %", "predicted, %", "interval", "holds")
+    found: list[Predicted] = []
+    silent = 0
+    with bench() as it:
+        predictor = Predictor(it, args.seconds, args.rate)
+        for path in paths()[:: 3 if args.quick else 1]:
+            predicted = predictor.path(path)
+            silent += not predicted
+            for one in predicted:
+                found.append(one)
+                print("  ".join(row(one)), flush=True)
+    result.bars = bars(found)
+    result.say("Predictions", table(head, [row(one) for one in found]))
+    result.say("Can't tell", f"{silent} paths, whose rounds are too short to be counted")
+    result.figures["silent"] = silent
+    result.figures["predictions"] = [asdict(one) for one in found]
+    if not (args.quick or args.no_result):
+        result.write()
+
+
+if __name__ == "__main__":
+    main()

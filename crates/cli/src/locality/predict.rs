@@ -1,0 +1,210 @@
+//! `tailscope locality predict`.
+
+use std::fmt::Write;
+use std::fs;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use tailscope_kernel::drop_capabilities;
+use tailscope_locality::chase::experiment::Options;
+use tailscope_locality::chase::interval::Interval;
+use tailscope_locality::chase::replay::{self, Gain, Prediction, ReplayError, Round};
+use tailscope_locality::profile::demand::Demands;
+use tailscope_locality::sampler::Visits;
+use tailscope_locality::{Mode, Pages};
+use tailscope_observe::Topology;
+
+use super::args::Predict;
+use crate::chase;
+use crate::failure::Failure;
+use crate::page;
+use crate::screen::Screen;
+use crate::streams::{print_json, print_laid_out, say};
+use crate::subject::stop_on_signals;
+use crate::units::count;
+
+/// A mode runs this long before the next one.
+const SEGMENT: Duration = Duration::from_millis(10);
+
+/// The part of the report of `tailscope locality` that is acted out.
+#[derive(Debug, Deserialize)]
+struct Found {
+    kind: String,
+    phase: Option<String>,
+    counts: Counts,
+    visits: Option<Visits>,
+    demands: Option<Demands>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Counts {
+    samples: u64,
+    in_kernel: u64,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report {
+    phase: String,
+    cpus: Vec<u32>,
+    sessions: usize,
+    #[serde(flatten)]
+    prediction: Prediction,
+}
+
+/// Acts out what was found, and prints what that shows.
+pub fn run(args: &Predict) -> Result<ExitCode> {
+    let found = read(args)?;
+    let (phase, demands, round) = match found.whole() {
+        Ok(whole) => whole,
+        Err(why) => {
+            say!("tailscope: can't tell: {why}");
+            return Ok(ExitCode::from(1));
+        }
+    };
+    let cpus = chase::chosen(&args.cpus, &Topology::here()?)?;
+    drop_capabilities([]).map_err(Failure::machine)?;
+    let stop = stop_on_signals()?;
+    let screen = Screen::new(args.quiet);
+    let start = Instant::now();
+    // Phase p belongs to CPU p, and the phase is number 0.
+    let owners = cpus.iter().rev().copied().collect();
+    let options = Options {
+        cpus: owners,
+        sessions: args.sessions,
+        owners: None,
+        start: None,
+        modes: vec![Mode::Synchronous, Mode::Yield, Mode::Delegate],
+        duration: args.duration,
+        segment: SEGMENT,
+        tolerance: args.tolerance,
+        pages: Pages::Huge,
+        seed: args.seed,
+        timed: false,
+    };
+    let say = |done: usize, all: usize| {
+        screen.progress(start.elapsed(), &format!("acting out: {done} of {all}"));
+    };
+    let prediction = replay::predict(&demands, round, &options, &stop, say);
+    let prediction = prediction.map_err(|e| match e {
+        ReplayError::Run(e) => chase::failed(e),
+        ReplayError::Disturbed => Failure::machine(e),
+    })?;
+    screen.clear();
+    let report = Report {
+        phase,
+        cpus,
+        sessions: args.sessions,
+        prediction,
+    };
+    if args.json {
+        print_json(&page::Report {
+            kind: "locality-predict",
+            report: &report,
+        })?;
+    } else {
+        print_laid_out(&text(&report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `tailscope locality` found.
+fn read(args: &Predict) -> Result<Found> {
+    let path = args.file.display();
+    let bytes =
+        fs::read(&args.file).map_err(|e| Failure::usage(format!("can't read {path}: {e}")))?;
+    let found: Found = serde_json::from_slice(&bytes).map_err(|e| {
+        Failure::usage(format!(
+            "{path} is no report of `tailscope locality --json`: {e}"
+        ))
+    })?;
+    if found.kind != "locality" {
+        return Err(Failure::usage(format!(
+            "{path} is a report of `{}`; write one with `tailscope locality -p PID --phase FUNCTION --json`",
+            found.kind
+        )));
+    }
+    match &found.phase {
+        Some(_) => Ok(found),
+        None => Err(Failure::usage(format!(
+            "{path} has no phase; repeat `tailscope locality` with --phase FUNCTION"
+        ))),
+    }
+}
+
+impl Found {
+    /// The phase, what a round demands, and how long it takes; or what is not known of it.
+    fn whole(self) -> Result<(String, Demands, Round), String> {
+        let phase = self.phase.unwrap_or_default();
+        let demands = self.demands.ok_or_else(|| {
+            format!("too few accesses are known in `{phase}` or outside of it; sample longer")
+        })?;
+        let visits = self.visits.unwrap_or_default();
+        let cpu_ns = visits.apart_ns.ok_or_else(|| {
+            format!(
+                "how often `{phase}` is entered is not known ({} entries were counted): it is \
+                 inlined, was entered before, or is entered too often",
+                visits.counted
+            )
+        })?;
+        let in_kernel = self.counts.in_kernel as f64 / self.counts.samples.max(1) as f64;
+        Ok((phase, demands, Round { cpu_ns, in_kernel }))
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    let prediction = &report.prediction;
+    let [phase_ns, rest_ns] = prediction.visit_ns;
+    let _ = writeln!(
+        text,
+        "A round has {:.1} us in `{}` and {:.1} us outside, in user space. It was acted out with {} \
+         sessions, {} and {} accesses, and {:.0} KiB of lines.",
+        phase_ns / 1e3,
+        report.phase,
+        rest_ns / 1e3,
+        count(report.sessions as u64),
+        count(prediction.accesses[0] as u64),
+        count(prediction.accesses[1] as u64),
+        prediction.bytes as f64 / 1024.0,
+    );
+    let _ = writeln!(text, "\n{:<12}{:>34}", "mode", "speed against sync");
+    for gain in &prediction.gains {
+        let _ = writeln!(text, "{:<12}{:>34}", gain.mode, said(gain));
+    }
+    for gain in prediction
+        .gains
+        .iter()
+        .filter(|gain| !gain.ratio.is_clear())
+    {
+        let _ = write!(
+            text,
+            "\nCan't tell whether `{}` is faster: its interval has both signs.",
+            gain.mode
+        );
+        let _ = match gain.wants {
+            Some(wants) => writeln!(
+                text,
+                " About {} accesses would settle it; {} are known. Sample longer.",
+                count(wants),
+                count(prediction.known)
+            ),
+            None => writeln!(text, " If it differs, then by little."),
+        };
+    }
+    text
+}
+
+/// `+12 % (6 to 17)`.
+fn said(gain: &Gain) -> String {
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    let Interval { value, low, high } = gain.ratio;
+    format!(
+        "{:+.0} % ({:+.0} to {:+.0})",
+        percent(value),
+        percent(low),
+        percent(high)
+    )
+}
