@@ -1,9 +1,9 @@
 """Whether `tailscope locality predict` predicts what moving a phase to its data gains.
 
 The program is `tailscope chase` in `sync`, with paths that the predictor does not know. It is
-sampled while it runs, and the second phase is the phase. Then chase itself measures what `yield` and
-`delegate` gain on that path: that is the truth. Sampling, truth and prediction follow each other for
-each path, so that a slow change of the machine touches all three alike.
+sampled while it runs, and its second phase is the phase. Then chase itself measures what `yield`
+and `delegate` gain on that path: that is the truth. Sampling, truth and prediction follow each
+other for each path, so that a slow change of the machine touches all three alike.
 
     .venv/bin/python bench/locality_predict.py
     .venv/bin/python bench/locality_predict.py --quick        every third path

@@ -164,7 +164,7 @@ fn gain(mode: usize, speed: &Speed, others: &[Point], samples: u64) -> Option<Ga
     Some(Gain {
         mode: speed.mode,
         ratio,
-        wants: is_open.then(|| (samples as f64 * times) as u64),
+        wants: is_open.then_some((samples as f64 * times) as u64),
     })
 }
 

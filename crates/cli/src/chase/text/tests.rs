@@ -25,6 +25,7 @@ fn point(working_set: u64, updates: f64, ratio: Option<Interval>, line: f64) -> 
         dropped: 2,
         speeds: vec![speed("sync", 1.46e8, None), delegate],
         line_ns: Some([line, line - 2.0, line + 20.0]),
+        visit_ns: Vec::new(),
     }
 }
 

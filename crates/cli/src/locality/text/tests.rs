@@ -1,5 +1,5 @@
 use tailscope_locality::profile::unseen::Lines;
-use tailscope_locality::sampler::{Counts, WatchCounts};
+use tailscope_locality::sampler::{Counts, Visits, WatchCounts};
 
 use super::*;
 
@@ -49,6 +49,8 @@ fn made() -> Report {
             ..Counts::default()
         },
         watch: WatchCounts::default(),
+        visits: Visits::default(),
+        demands: None,
         lines: Lines {
             seen: 500,
             once: 10,

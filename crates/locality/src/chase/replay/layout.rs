@@ -111,22 +111,23 @@ impl Layout {
         let fits = (SLOTS / used) as f64;
         let over = [0, 1].map(|place| (counts[place] - fits).max(0.0) * number as f64);
         let upper = ((most / thin).clamp(1.0, fits).fract() * number as f64).round() as usize;
-        let whole: [(usize, fn(f64) -> f64); 2] =
-            [(number - upper, f64::floor), (upper, f64::ceil)];
-        for (number, whole) in whole.into_iter().filter(|(number, _)| *number > 0) {
+        // Where a count is between two whole ones, some lines have the upper one.
+        for (number, up) in [(number - upper, 0.0), (upper, 1.0)] {
             let uses = counts.iter().zip(&lines.uses).enumerate();
             let uses = uses.filter_map(|(phase, (count, used))| {
                 Some(Use {
                     phase,
                     updates: (*used)?.updates,
-                    accesses: whole(*count).clamp(1.0, fits),
+                    accesses: (count.floor() + up).clamp(1.0, fits),
                 })
             });
-            groups.push(Group {
-                scope,
-                lines: number,
-                uses: uses.collect(),
-            });
+            if number > 0 {
+                groups.push(Group {
+                    scope,
+                    lines: number,
+                    uses: uses.collect(),
+                });
+            }
         }
         over
     }
