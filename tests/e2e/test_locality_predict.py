@@ -26,7 +26,8 @@ pytestmark = [
 PHASE = "tailscope_locality::chase::session::odd_phase"
 #: Other programs may use the CPUs: these tests need figures.
 BUSY = ("--tolerance", "100%", "-d", "50ms", "--sessions", "8")
-WORDS = ("outside", "speed against sync", "delegate", "yield")
+#: Lines of each thread of sharebench.
+LINES = 4000
 
 
 def tailscope(folder: Path, *arguments: object) -> str:
@@ -55,10 +56,12 @@ def walks(folder: Path, *options: object) -> Iterator[Started]:
 
 
 def test_what_was_sampled_is_acted_out_in_three_modes(folder: Path) -> None:
-    with Started([installed.LAB / "sharebench", "--lines", 64]) as program:
+    # Rounds long enough that the stops at each entry leave something of the time.
+    options = ("--lines", LINES, "--updates", 500)
+    with Started([installed.LAB / "sharebench", *options]) as program:
         until(lambda: "padded" in program.out, "it says what it does")
         program.works(1e8)
-        found = sampled(folder, program.pid, "walk_private", "-d", "2s", "--rate", "1000")
+        found = sampled(folder, program.pid, "walk_private", "-d", "4s", "--rate", "2000")
     visits = found["visits"]
     assert visits["counted"] >= 10 and 0 < visits["apart_ns"] < 1e9
     demand = found["demands"]["found"]
@@ -66,7 +69,7 @@ def test_what_was_sampled_is_acted_out_in_three_modes(folder: Path) -> None:
     # Threads have their own lines there, and write one of four words.
     private = [lines for lines in demand["groups"] if lines["session"] == "local"]
     phase = [lines for lines in private if lines["uses"][0] and not lines["uses"][1]]
-    assert sum(lines["lines"] for lines in phase) == pytest.approx(2 * 64, rel=0.2)
+    assert sum(lines["lines"] for lines in phase) == pytest.approx(2 * LINES, rel=0.2)
     out = json.loads(tailscope(folder, "locality", "predict", "found.json", "--json", "-q", *BUSY))
     assert out["kind"] == "locality-predict" and out["phase"] == "walk_private"
     assert [gain["mode"] for gain in out["gains"]] == ["yield", "delegate"]
@@ -74,8 +77,6 @@ def test_what_was_sampled_is_acted_out_in_three_modes(folder: Path) -> None:
         ratio = gain["ratio"]
         assert 0 < ratio["low"] <= ratio["value"] <= ratio["high"]
     assert out["visit_ns"][0] + out["visit_ns"][1] <= visits["apart_ns"] * 1.001
-    text = " ".join(tailscope(folder, "locality", "predict", "found.json", "-q", *BUSY).split())
-    assert "`walk_private`" in text and all(word in text for word in WORDS)
 
 
 @pytest.mark.measures

@@ -208,3 +208,47 @@ fn said(gain: &Gain) -> String {
         percent(high)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use tailscope_locality::chase::experiment::Point;
+
+    use super::*;
+
+    fn gain(mode: &'static str, [low, value, high]: [f64; 3], wants: Option<u64>) -> Gain {
+        let ratio = Interval { value, low, high };
+        Gain { mode, ratio, wants }
+    }
+
+    #[test]
+    fn the_text_has_each_gain_and_what_would_settle_an_open_one() {
+        let point = Point {
+            working_set: 65_536,
+            updates: 0.1,
+            accesses: 4_000,
+            rounds: 20,
+            segments: 60,
+            dropped: 0,
+            speeds: Vec::new(),
+            line_ns: None,
+            visit_ns: Vec::new(),
+        };
+        let prediction = Prediction {
+            gains: vec![
+                gain("yield", [0.99, 1.03, 1.07], Some(70_000)),
+                gain("delegate", [1.22, 1.31, 1.41], None),
+            ],
+            visit_ns: [94_200.0, 88_500.0],
+            accesses: [21_180.0, 20_055.0],
+            bytes: 1_546_240,
+            known: 40_000,
+            point,
+        };
+        insta::assert_snapshot!(text(&Report {
+            phase: "process_command".into(),
+            cpus: vec![0, 1],
+            sessions: 100,
+            prediction,
+        }));
+    }
+}
