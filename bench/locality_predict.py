@@ -6,7 +6,7 @@ and `delegate` gain on that path: that is the truth. Sampling, truth and predict
 other for each path, so that a slow change of the machine touches all three alike.
 
     .venv/bin/python bench/locality_predict.py
-    .venv/bin/python bench/locality_predict.py --quick        every third path
+    .venv/bin/python bench/locality_predict.py --every 2      every second path
 """
 
 from __future__ import annotations
@@ -164,6 +164,17 @@ def bars(found: list[Predicted]) -> list[Bar]:
     ]
 
 
+def summary(found: list[Predicted]) -> str:
+    """The line in bench/README.md."""
+    clear = [one for one in found if one.is_clear]
+    signs, covered = sum(one.has_sign for one in clear), sum(one.covers for one in found)
+    return (
+        f"what a move gains, against chase: median error "
+        f"{statistics.median(one.error for one in found):.0f} points; sign right in {signs} of "
+        f"{len(clear)}; in the interval {covered} of {len(found)}"
+    )
+
+
 def main() -> None:
     """Predicts all paths, and stores the result."""
     parser = argparse.ArgumentParser(
@@ -171,7 +182,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=10, help="to sample each path (10)")
     parser.add_argument("--rate", type=int, default=2000, help="samples a second (2000)")
-    parser.add_argument("--quick", action="store_true", help="every third path; stores nothing")
+    parser.add_argument("--every", type=int, default=1, help="take every Nth path only (1)")
     parser.add_argument("--no-result", action="store_true", help="store nothing")
     args = parser.parse_args()
     result = Result("locality_predict", "What `tailscope locality predict` predicts")
@@ -180,7 +191,7 @@ def main() -> None:
     silent = 0
     with bench() as it:
         predictor = Predictor(it, args.seconds, args.rate)
-        for path in paths()[:: 3 if args.quick else 1]:
+        for path in paths()[:: args.every]:
             predicted = predictor.path(path)
             silent += not predicted
             for one in predicted:
@@ -188,10 +199,11 @@ def main() -> None:
                 print("  ".join(row(one)), flush=True)
     result.bars = bars(found)
     result.say("Predictions", table(head, [row(one) for one in found]))
+    result.summary = summary(found)
     result.say("Can't tell", f"{silent} paths, whose rounds are too short to be counted")
     result.figures["silent"] = silent
     result.figures["predictions"] = [asdict(one) for one in found]
-    if not (args.quick or args.no_result):
+    if not args.no_result:
         result.write()
 
 

@@ -103,7 +103,17 @@ def test_lines_that_all_write_are_worth_a_move_and_others_are_not(folder: Path) 
         (
             '{"kind": "locality", "phase": "f", "counts": COUNTS, "demands": DEMANDS}',
             1,
-            "how often `f` is entered is not known (0 entries were counted)",
+            "how often `f` is entered is not known; 0 entries were counted",
+        ),
+        (
+            '{"kind": "locality", "phase": "f", "counts": COUNTS, "demands": ALONE}',
+            1,
+            "one thread does nearly all of the work",
+        ),
+        (
+            '{"kind": "locality", "phase": "f", "counts": COUNTS, "demands": ABSURD}',
+            2,
+            "has numbers that can't be",
         ),
     ],
 )
@@ -111,12 +121,13 @@ def test_a_file_that_says_too_little_is_refused_with_what_to_do(
     text: str | None, code: int, words: str, folder: Path
 ) -> None:
     counts = '{"samples": 10, "in_kernel": 1}'
-    demands = (
-        '{"accesses": 9, "variants": [], "found": '
-        '{"threads": 2, "in_phase": 0.5, "waiting": [1, 1], "groups": []}}'
-    )
+    demand = '{"threads": 2, "in_phase": 0.5, "waiting": [1, 1], "groups": []}'
+    demands = f'{{"accesses": 9, "variants": [{demand}, {demand}], "found": {demand}}}'
     if text is not None:
         whole = text.replace("COUNTS", counts).replace("DEMANDS", demands)
+        for word, threads in (("ABSURD", -2), ("ALONE", 1)):
+            other = demands.replace('"threads": 2', f'"threads": {threads}')
+            whole = whole.replace(word, other)
         (folder / "found.json").write_text(whole)
     command = [installed.tailscope(), "locality", "predict", "found.json", "-q"]
     with Started(command, cwd=folder) as started:

@@ -58,6 +58,7 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
         phase: args.phase.clone(),
         period_ns: options.period.as_nanos() as u64,
         own_cpu_seconds: 0.0,
+        with_demands: args.json,
         seed: args.seed,
     };
     let stop = stop_on_signals()?;

@@ -120,6 +120,8 @@ pub struct About {
     pub period_ns: u64,
     /// See [`Report::own_cpu_seconds`].
     pub own_cpu_seconds: f64,
+    /// Whether to find what `tailscope locality predict` needs, which takes a second or more.
+    pub with_demands: bool,
     /// Seed of the bootstrap.
     pub seed: u64,
 }
@@ -167,7 +169,7 @@ impl Report {
             tid: Some(profile.threads[usize::from(thread)].tid),
             ..part
         });
-        let is_wanted = about.phase.is_some();
+        let is_wanted = about.phase.is_some() && about.with_demands;
         let demands = is_wanted.then(|| demands(&profile, about.seed)).flatten();
         Self {
             lines: unseen::estimate(hot.iter().map(|line| line.samples)),

@@ -120,7 +120,7 @@ pub struct Predict {
 
     /// Requests that are under way at a time
     #[arg(short, long, value_name = "NUMBER", default_value = "100",
-        value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+        value_parser = RangedU64ValueParser::<usize>::new().range(2..=10_000))]
     pub sessions: usize,
 
     /// How long to measure each variant

@@ -28,6 +28,11 @@ use crate::units::count;
 /// A mode runs this long before the next one.
 const SEGMENT: Duration = Duration::from_millis(10);
 
+/// Longer rounds do not fill the caches in a reasonable time.
+const LONGEST_NS: f64 = 1e8;
+/// Fewer threads that share the time: nothing moves between them.
+const FEWEST_THREADS: f64 = 1.5;
+
 /// The part of the report of `tailscope locality` that is acted out.
 #[derive(Debug, Deserialize)]
 struct Found {
@@ -65,6 +70,11 @@ pub fn run(args: &Predict) -> Result<ExitCode> {
         }
     };
     let cpus = chase::chosen(&args.cpus, &Topology::here()?)?;
+    if cpus.len() != 2 {
+        return Err(Failure::usage(
+            "--cpus needs two CPUs here, such as --cpus 0,1",
+        ));
+    }
     drop_capabilities([]).map_err(Failure::machine)?;
     let stop = stop_on_signals()?;
     let screen = Screen::new(args.quiet);
@@ -90,7 +100,7 @@ pub fn run(args: &Predict) -> Result<ExitCode> {
     let prediction = replay::predict(&demands, round, &options, &stop, say);
     let prediction = prediction.map_err(|e| match e {
         ReplayError::Run(e) => chase::failed(e),
-        ReplayError::Disturbed => Failure::machine(e),
+        e => Failure::machine(e),
     })?;
     screen.clear();
     let report = Report {
@@ -126,6 +136,15 @@ fn read(args: &Predict) -> Result<Found> {
             found.kind
         )));
     }
+    let apart = found.visits.as_ref().and_then(|visits| visits.apart_ns);
+    let is_sound = found.demands.as_ref().is_none_or(Demands::is_sound)
+        && apart.is_none_or(|ns| ns > 0.0)
+        && found.counts.in_kernel <= found.counts.samples;
+    if !is_sound {
+        return Err(Failure::usage(format!(
+            "{path} has numbers that can't be: it was not written by `tailscope locality`"
+        )));
+    }
     match &found.phase {
         Some(_) => Ok(found),
         None => Err(Failure::usage(format!(
@@ -141,14 +160,28 @@ impl Found {
         let demands = self.demands.ok_or_else(|| {
             format!("too few accesses are known in `{phase}` or outside of it; sample longer")
         })?;
+        if demands.found.threads < FEWEST_THREADS {
+            return Err(
+                "one thread does nearly all of the work, so nothing moves between CPUs".into(),
+            );
+        }
         let visits = self.visits.unwrap_or_default();
-        let cpu_ns = visits.apart_ns.ok_or_else(|| {
-            format!(
-                "how often `{phase}` is entered is not known ({} entries were counted): it is \
-                 inlined, was entered before, or is entered too often",
+        let counted = || match &visits.refused {
+            Some(why) => format!("the kernel refused to count: {why}"),
+            None => format!(
+                "{} entries were counted: it is inlined, was entered before, or is entered too often",
                 visits.counted
-            )
-        })?;
+            ),
+        };
+        let cpu_ns = visits
+            .apart_ns
+            .ok_or_else(|| format!("how often `{phase}` is entered is not known; {}", counted()))?;
+        if cpu_ns > LONGEST_NS {
+            return Err(format!(
+                "`{phase}` is entered once in {:.0} ms: choose a function that is called more often",
+                cpu_ns / 1e6
+            ));
+        }
         let in_kernel = self.counts.in_kernel as f64 / self.counts.samples.max(1) as f64;
         Ok((phase, demands, Round { cpu_ns, in_kernel }))
     }
@@ -191,7 +224,10 @@ fn text(report: &Report) -> String {
                 count(wants),
                 count(prediction.known)
             ),
-            None => writeln!(text, " If it differs, then by little."),
+            None => writeln!(
+                text,
+                " What varied is much larger than the difference: stop other programs, or sample longer."
+            ),
         };
     }
     text

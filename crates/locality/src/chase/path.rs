@@ -35,10 +35,11 @@ pub struct Path {
     shared: Memory,
     /// The content of one session's own lines.
     own: Vec<u32>,
+    /// The first element of each visit, in the order of a loop.
     starts: Vec<Place>,
+    phases: usize,
     elements: u64,
     writes: u64,
-    visits: usize,
 }
 
 /// An element before it is linked: its position, and whether it is written.
@@ -67,14 +68,14 @@ impl Path {
             shared: Memory::new(shared, pages)?,
             own: vec![0; own],
             starts: Vec::new(),
-            visits: 0,
+            phases: 0,
         };
         for chain in &mut chains {
             rng.shuffle(chain);
         }
-        path.starts = chains.iter().map(|chain| Place(chain[0])).collect();
         let visits = in_visits(&chains, plan.visits);
-        path.visits = visits.len();
+        path.starts = visits.iter().map(|visit| Place(visit[0])).collect();
+        path.phases = plan.phases;
         path.link(&visits);
         Ok(path)
     }
@@ -107,14 +108,15 @@ impl Path {
         Ok(memory)
     }
 
-    /// Where a phase starts.
+    /// Where a phase starts, in a part of the loop: 0 is its beginning, and just below 1 its end.
     ///
     /// # Panics
     ///
-    /// If there is no such phase.
+    /// If there is no such phase, or no such part.
     #[must_use]
-    pub fn start(&self, phase: usize) -> Place {
-        self.starts[phase]
+    pub fn start(&self, phase: usize, part: f64) -> Place {
+        let round = (part * (self.visits() / self.phases) as f64) as usize;
+        self.starts[round * self.phases + phase]
     }
 
     /// Accesses of one loop.
@@ -132,13 +134,13 @@ impl Path {
     /// Visits of all phases in one loop.
     #[must_use]
     pub fn visits(&self) -> usize {
-        self.visits
+        self.starts.len()
     }
 
     /// The number of phases.
     #[must_use]
     pub fn phases(&self) -> usize {
-        self.starts.len()
+        self.phases
     }
 
     /// Walks to the end of the phase, and returns where the next one starts. `done` grows by the

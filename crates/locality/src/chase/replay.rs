@@ -33,6 +33,8 @@ const PILOT: Duration = Duration::from_millis(300);
 const PILOTS: usize = 6;
 /// Visits are long enough if they are within this share.
 const CLOSE: f64 = 0.03;
+/// Visits that take longer than this many times the program's were not fitted.
+const TOO_LONG: f64 = 1.3;
 /// Standard deviations on each side of a 95 % interval from eight variants (Student's t).
 const DEVIATIONS: f64 = 2.365;
 /// Without a clear sign, more samples are worth it up to this number of times.
@@ -94,6 +96,12 @@ pub enum ReplayError {
         "other programs had the CPUs, or the caches did not fill within a second; stop other programs, or use other CPUs"
     )]
     Disturbed,
+    /// No path has visits as long as the program's.
+    #[error(
+        "no path was found whose visits take as long as the program's: they are too short for its \
+         lines, or other programs had the CPUs"
+    )]
+    Fit,
 }
 
 /// Acts out the demands. `say` hears of each step.
@@ -119,6 +127,7 @@ pub fn predict(
         round,
         layout: Layout {
             hit_ns: access.hit_ns,
+            round_ns: round.cpu_ns,
         },
         work_ns: access.work_ns,
         options,
@@ -207,7 +216,8 @@ impl Actor<'_> {
             ..self.options.clone()
         };
         let mut other = wanted;
-        for _ in 0..PILOTS {
+        let mut too_long = true;
+        for number in 1..=PILOTS {
             let plan = self.layout.plan(demand, accesses, [0.0; 2]);
             let took = experiment::run(&plan, &pilot, self.stop)?.visit_ns;
             let off = [0, 1].map(|place| {
@@ -215,14 +225,18 @@ impl Actor<'_> {
                 wanted[place] * demand.waiting[place] / waits.max(1.0)
             });
             other = [0, 1].map(|place| (wanted[place] - took[place]).max(0.0));
-            if off.iter().all(|off| (off - 1.0).abs() < CLOSE) {
+            let fits = |place: usize| took[place] < TOO_LONG * wanted[place];
+            too_long = !(fits(0) && fits(1));
+            let is_close = off.iter().all(|off| (off - 1.0).abs() < CLOSE);
+            if is_close || number == PILOTS {
                 break;
             }
-            let fitted = accesses
-                .iter_mut()
-                .zip(off)
-                .filter(|(_, off)| off.is_finite());
+            let fitted = accesses.iter_mut().zip(off);
+            let fitted = fitted.filter(|(_, off)| off.is_finite());
             fitted.for_each(|(accesses, off)| *accesses *= off.clamp(0.2, 5.0));
+        }
+        if too_long {
+            return Err(ReplayError::Fit);
         }
         other[1] += self.round.cpu_ns * self.round.in_kernel;
         let plan = self.layout.plan(demand, accesses, other);
@@ -247,12 +261,14 @@ impl Access {
         let options = Options {
             modes: vec![Mode::Synchronous],
             duration: PILOT,
+            timed: true,
             ..options.clone()
         };
         let plan = Plan::even(2, AT_HAND, 0.0, Spread::Even(SLOTS));
         let point = experiment::run(&plan, &options, stop)?;
         let latency = levels::curve(options.cpus[0], AT_HAND, AT_HAND, Pages::Small, stop)?;
-        let hit_ns = options.cpus.len() as f64 * 1e9 / point.speeds[0].per_second;
+        let accesses = point.accesses as f64 / 2.0;
+        let hit_ns = (point.visit_ns[0] + point.visit_ns[1]) / 2.0 / accesses;
         match latency.first().filter(|_| hit_ns.is_finite()) {
             Some(waits) => Ok(Self {
                 hit_ns,

@@ -29,17 +29,43 @@ pub struct Arena {
 }
 
 /// How long the visits of a phase took.
+#[derive(Debug)]
+pub struct Clock([Took; 64]);
+
+/// Visits of at least 2^n and below 2^(n+1) ns.
 #[derive(Debug, Default)]
-pub struct Clock {
-    ns: AtomicU64,
+struct Took {
     visits: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Took::default()))
+    }
 }
 
 impl Clock {
-    /// ns of a visit, on average; NaN without a visit.
+    fn add(&self, ns: u64) {
+        let took = &self.0[ns.max(1).ilog2() as usize];
+        took.visits.fetch_add(1, Ordering::Relaxed);
+        took.ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// ns of a visit, on average; NaN without a visit. Visits of more than eight times the median are
+    /// left out: in those, another program had the CPU.
     pub fn mean(&self) -> f64 {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
-        of(&self.ns) / of(&self.visits)
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let all: u64 = self.0.iter().map(|took| of(&took.visits)).sum();
+        let mut seen = 0;
+        let median = self.0.iter().position(|took| {
+            seen += of(&took.visits);
+            2 * seen > all
+        });
+        let usual = &self.0[..(median.unwrap_or(0) + 4).min(self.0.len())];
+        let sum =
+            |part: fn(&Took) -> &AtomicU64| usual.iter().map(|took| of(part(took))).sum::<u64>();
+        sum(|took| &took.ns) as f64 / sum(|took| &took.visits) as f64
     }
 }
 
@@ -78,9 +104,7 @@ impl Arena {
         };
         let start = Instant::now();
         let next = self.walk(phase, from, own, done);
-        let took = start.elapsed().as_nanos() as u64;
-        clock.0.ns.fetch_add(took, Ordering::Relaxed);
-        clock.0.visits.fetch_add(1, Ordering::Relaxed);
+        clock.0.add(start.elapsed().as_nanos() as u64);
         next
     }
 
@@ -120,7 +144,9 @@ fn odd_phase(path: &Path, from: Place, own: &Memory, done: &AtomicU64) -> Place 
 pub fn run(here: &Here<'_>, arena: &Arena, session: usize, start: usize) {
     let phases = arena.path.phases();
     let mut phase = start;
-    let mut place = arena.path.start(phase);
+    // Spread over the loop, or all would have the lines of one visit in use at a time.
+    let part = session as f64 / arena.done.len() as f64;
+    let mut place = arena.path.start(phase, part);
     // Whether another session could run since this loop began.
     let mut gave_way = false;
     loop {
@@ -167,6 +193,18 @@ mod tests {
 
     use super::*;
     use crate::chase::plan::{Plan, Spread};
+
+    #[test]
+    fn visits_in_which_others_had_the_cpu_do_not_count() {
+        let clock = Clock::default();
+        assert!(clock.mean().is_nan());
+        for _ in 0..9 {
+            clock.add(100_000);
+        }
+        clock.add(300_000);
+        clock.add(10_000_000);
+        assert_eq!(clock.mean(), 120_000.0);
+    }
 
     #[test]
     fn who_was_in_a_queue_when_the_mode_changed_does_not_walk_on_in_the_old_one() {

@@ -16,6 +16,11 @@ use super::mixture::{self, LOWEST, Rate};
 
 /// Variants that differ as samples of this number do.
 const VARIANTS: usize = 8;
+/// More than these are in no report: six classes of some dozen rates, and 2 GiB of lines.
+const MOST_VARIANTS: usize = 64;
+const MOST_GROUPS: usize = 1024;
+const MOST_LINES: f64 = (1u32 << 25) as f64;
+const MOST_THREADS: f64 = 65_536.0;
 /// Accesses below which nothing can be said.
 const FEWEST: usize = 200;
 /// Samples below which the share of waiting is not known.
@@ -64,6 +69,30 @@ pub struct Use {
     pub accesses: f64,
     /// The share of accesses that write.
     pub updates: f64,
+}
+
+impl Demands {
+    /// Whether its numbers can be: it may come from a file.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let mut all = std::iter::once(&self.found).chain(&self.variants);
+        (2..=MOST_VARIANTS).contains(&self.variants.len()) && all.all(Demand::is_sound)
+    }
+}
+
+impl Demand {
+    fn is_sound(&self) -> bool {
+        let is_share = |share: f64| (0.0..=1.0).contains(&share);
+        let is_use = |used: &Use| is_share(used.accesses) && is_share(used.updates);
+        let is_group = |lines: &Lines| {
+            (0.0..=MOST_LINES).contains(&lines.lines) && lines.uses.iter().flatten().all(is_use)
+        };
+        (1.0..=MOST_THREADS).contains(&self.threads)
+            && is_share(self.in_phase)
+            && self.waiting.into_iter().all(is_share)
+            && self.groups.len() <= MOST_GROUPS
+            && self.groups.iter().all(is_group)
+    }
 }
 
 /// What the samples have of one class of lines.

@@ -11,6 +11,8 @@ const STEP: f64 = 1.5;
 /// The lowest rate is this part of the mean, if nothing else is said.
 pub const LOWEST: f64 = 1.0 / 8.0;
 const ITERATIONS: usize = 4000;
+/// A fit that moves less than this share of the lines in an iteration stands still.
+const STILL: f64 = 1e-5;
 /// Fewer lines than this at a step belong to its neighbour.
 const FEWEST: f64 = 0.5;
 
@@ -54,7 +56,11 @@ pub fn fit(seen: &[(u64, f64)], lowest: f64) -> Vec<Rate> {
                 parts.for_each(|(next, (p, n))| *next += lines * p * n / sum);
             }
         }
+        let moved: f64 = at.iter().zip(&next).map(|(a, b)| (a - b).abs()).sum();
         at = next;
+        if moved < STILL * lines {
+            break;
+        }
     }
     joined(&ladder, &at)
 }

@@ -16,6 +16,8 @@ use tailscope_counters::{Entries, EntryCounter};
 const EVERY: u64 = 10;
 /// Entries after which the figure is good enough.
 const ENOUGH: u64 = 2_000;
+/// Threads of a burst: so many at most are slow at a time.
+const AT_A_TIME: usize = 8;
 /// Entries of the own function that show what one costs.
 const OWN: u64 = 200;
 /// If the stops took a larger share of the threads' time, the rest of it is not known well: what a stop
@@ -23,13 +25,15 @@ const OWN: u64 = 200;
 const MOST_STOPPED: f64 = 0.75;
 
 /// What was counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Visits {
     /// Entries that were counted.
     pub counted: u64,
     /// CPU time of the program between two entries, in ns; `None` if too few were counted, or the
     /// function is entered so often that counting slows the program too much.
     pub apart_ns: Option<f64>,
+    /// Why nothing was counted any more: the kernel's words.
+    pub refused: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -39,22 +43,32 @@ pub(super) struct Counting {
     open: Vec<EntryCounter>,
     found: Entries,
     cost_ns: f64,
-    refused: bool,
+    bursts: usize,
+    is_over: bool,
+    refused: Option<String>,
 }
 
 impl Counting {
     /// Counts entries at these addresses; nothing without one.
     pub(super) fn new(addresses: Vec<u64>) -> Self {
-        let cost_ns = match addresses.is_empty() {
-            true => None,
-            false => cost_ns().ok(),
-        };
-        Self {
-            refused: cost_ns.is_none(),
-            cost_ns: cost_ns.unwrap_or_default(),
+        let mut counting = Self {
+            is_over: addresses.is_empty(),
             addresses,
             ..Self::default()
+        };
+        if !counting.is_over {
+            match cost_ns() {
+                Ok(cost_ns) => counting.cost_ns = cost_ns,
+                Err(e) => counting.refuse(&e),
+            }
         }
+        counting
+    }
+
+    fn refuse(&mut self, error: &io::Error) {
+        self.is_over = true;
+        self.open.clear();
+        self.refused = Some(error.to_string());
     }
 
     /// Ends a burst, or starts the next one, at a poll.
@@ -66,29 +80,36 @@ impl Counting {
         }
         let is_due = self.polls.is_multiple_of(EVERY);
         self.polls += 1;
-        if self.refused || !is_due || self.found.count >= ENOUGH {
+        if self.is_over || !is_due || self.found.count >= ENOUGH {
             return;
         }
-        for tid in tids {
-            for address in &self.addresses {
-                match EntryCounter::open(tid, *address) {
-                    Ok(counter) => self.open.push(counter),
-                    // The thread has just ended.
-                    Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
-                    Err(_) => {
-                        self.refused = true;
-                        self.open.clear();
-                        return;
-                    }
-                }
+        let tids: Vec<u32> = tids.collect();
+        let first = self.bursts * AT_A_TIME % tids.len().max(1);
+        self.bursts += 1;
+        let chosen = tids
+            .iter()
+            .cycle()
+            .skip(first)
+            .take(tids.len().min(AT_A_TIME));
+        for (tid, address) in
+            chosen.flat_map(|tid| self.addresses.clone().into_iter().map(move |a| (*tid, a)))
+        {
+            match EntryCounter::open(tid, address) {
+                Ok(counter) => self.open.push(counter),
+                // The thread has just ended.
+                Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+                Err(e) => return self.refuse(&e),
             }
         }
     }
 
     pub(super) fn finish(mut self) -> Visits {
-        self.refused = true;
+        self.is_over = true;
         self.poll(std::iter::empty());
-        visits(self.found, self.addresses.len(), self.cost_ns)
+        Visits {
+            refused: self.refused,
+            ..visits(self.found, self.addresses.len(), self.cost_ns)
+        }
     }
 }
 
@@ -100,6 +121,7 @@ fn visits(found: Entries, addresses: usize, cost_ns: f64) -> Visits {
     Visits {
         counted: found.count,
         apart_ns: is_known.then(|| (running - stopped) / found.count as f64),
+        refused: None,
     }
 }
 

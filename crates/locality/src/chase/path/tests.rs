@@ -12,7 +12,7 @@ use crate::chase::plan::{Group, Spread, Use};
 /// Follows one loop by the elements alone. For each phase, region and line: accesses and writes.
 fn followed(path: &Path) -> BTreeMap<(usize, bool, usize), (usize, usize)> {
     let mut seen = BTreeMap::new();
-    let mut place = path.start(0).0;
+    let mut place = path.start(0, 0.0).0;
     let mut ended = 0;
     for _ in 0..path.elements() {
         let index = (place & INDEX) as usize;
@@ -28,10 +28,13 @@ fn followed(path: &Path) -> BTreeMap<(usize, bool, usize), (usize, usize)> {
         place = word & !END;
         ended += usize::from(word & END != 0);
         if word & END != 0 && ended < path.phases() {
-            assert_eq!(Place(place), path.start(ended));
+            assert_eq!(Place(place), path.start(ended, 0.0));
         }
     }
-    assert_eq!((Place(place), ended % path.phases()), (path.start(0), 0));
+    assert_eq!(
+        (Place(place), ended % path.phases()),
+        (path.start(0, 0.0), 0)
+    );
     assert_eq!(ended, path.visits());
     seen
 }
@@ -119,10 +122,10 @@ fn a_walk_counts_what_it_accesses_and_changes_no_element() {
     let before = followed(&path);
     let own = path.own_lines(Pages::Small).expect("memory");
     let done = AtomicU64::new(0);
-    let mut place = path.start(0);
+    let mut place = path.start(0, 0.0);
     for phase in [1, 0, 1, 0] {
         place = path.walk(place, &own, &done);
-        assert_eq!(place, path.start(phase));
+        assert_eq!(place, path.start(phase, 0.0));
     }
     assert_eq!(done.load(Ordering::Relaxed), 2 * path.elements());
     assert_eq!(followed(&path), before);

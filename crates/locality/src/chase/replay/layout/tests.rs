@@ -22,7 +22,11 @@ fn plan_of(groups: Vec<Lines>, threads: f64, accesses: [f64; 2]) -> Plan {
         waiting: [1.0; 2],
         groups,
     };
-    Layout { hit_ns: 2.0 }.plan(&demand, accesses, [0.0, 100.0])
+    Layout {
+        hit_ns: 2.0,
+        round_ns: 1e4,
+    }
+    .plan(&demand, accesses, [0.0, 100.0])
 }
 
 /// Accesses of a loop in each phase.
@@ -82,6 +86,35 @@ fn accesses_that_do_not_fit_into_a_line_take_their_time() {
     assert_eq!(accesses(&plan), [516, 10]);
     // 484 accesses of 2 ns.
     assert_eq!(plan.compute_ns, [968.0, 100.0]);
+}
+
+#[test]
+fn both_phases_of_shared_lines_have_what_was_demanded() {
+    let both = |number, a, b| lines(SessionScope::Global, number, [used(a, 0.0), used(b, 0.5)]);
+    // 2.5 and 1.5 accesses of each line, and one in ten of the other lines has one of the rest.
+    let plan = plan_of(
+        vec![both(100.0, 0.005, 0.003), both(100.0, 0.005, 0.0002)],
+        1.0,
+        [500.0; 2],
+    );
+    assert_eq!(plan.visits, 1);
+    let [phase, rest] = accesses(&plan);
+    // Half a one of the larger count is a whole one.
+    assert_eq!((phase, rest), (600, 150 + 10));
+}
+
+#[test]
+fn lines_that_are_too_few_for_each_thread_take_their_time() {
+    let groups = vec![
+        lines(SessionScope::Global, 100.0, [used(0.01, 0.0), None]),
+        lines(SessionScope::Local, 3.0, [None, used(0.1, 0.0)]),
+    ];
+    let plan = plan_of(groups, 10.0, [100.0, 10.0]);
+    // 0.3 lines with 10 accesses in a visit, and the line that no phase is without.
+    assert_eq!(
+        (accesses(&plan), plan.compute_ns[1]),
+        ([100, 1], 100.0 + 3.0 * 2.0)
+    );
 }
 
 proptest! {
