@@ -55,7 +55,7 @@ def walks(folder: Path, *options: object) -> Iterator[Started]:
         started.stop()
 
 
-def test_what_was_sampled_is_acted_out_in_three_modes(folder: Path) -> None:
+def test_a_round_has_the_lines_and_writes_of_the_program(folder: Path) -> None:
     # Rounds long enough that the stops at each entry leave something of the time.
     options = ("--lines", LINES, "--updates", 500)
     with Started([installed.LAB / "sharebench", *options]) as program:
@@ -66,17 +66,22 @@ def test_what_was_sampled_is_acted_out_in_three_modes(folder: Path) -> None:
     assert visits["counted"] >= 10 and 0 < visits["apart_ns"] < 1e9
     demand = found["demands"]["found"]
     assert 0 < demand["in_phase"] < 1 and 1.5 < demand["threads"] <= 2
-    # Threads have their own lines there, and write one of four words.
+    # Threads have their own lines there.
     private = [lines for lines in demand["groups"] if lines["session"] == "local"]
     phase = [lines for lines in private if lines["uses"][0] and not lines["uses"][1]]
     assert sum(lines["lines"] for lines in phase) == pytest.approx(2 * LINES, rel=0.2)
+
+
+def test_what_was_sampled_is_acted_out_in_three_modes(folder: Path) -> None:
+    with walks(folder, "-w", "0.25L2", "-u", "10%") as program:
+        found = sampled(folder, program.pid, PHASE, "-d", "4s", "--rate", "1000")
     out = json.loads(tailscope(folder, "locality", "predict", "found.json", "--json", "-q", *BUSY))
-    assert out["kind"] == "locality-predict" and out["phase"] == "walk_private"
+    assert out["kind"] == "locality-predict" and out["phase"] == PHASE
     assert [gain["mode"] for gain in out["gains"]] == ["yield", "delegate"]
     for gain in out["gains"]:
         ratio = gain["ratio"]
         assert 0 < ratio["low"] <= ratio["value"] <= ratio["high"]
-    assert out["visit_ns"][0] + out["visit_ns"][1] <= visits["apart_ns"] * 1.001
+    assert sum(out["visit_ns"]) <= found["visits"]["apart_ns"] * 1.001
 
 
 @pytest.mark.measures
