@@ -51,6 +51,7 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
         period: Duration::from_nanos(1_000_000_000 / u64::from(args.rate)),
         phase: args.phase.clone(),
         watch: !args.no_watch,
+        count: args.json && !args.no_watch,
         seed: args.seed,
     };
     let about = About {

@@ -43,6 +43,8 @@ pub struct Options {
     pub phase: Option<String>,
     /// Whether to use watchpoints.
     pub watch: bool,
+    /// Whether to count how often the phase is entered: a thread stops each time.
+    pub count: bool,
     /// Seed of the random periods.
     pub seed: u64,
 }
@@ -123,8 +125,8 @@ impl Sampler {
             None => STACK,
         };
         let starts = match &options.phase {
-            Some(phase) => program.starts(phase),
-            None => Vec::new(),
+            Some(phase) if options.count => program.starts(phase),
+            _ => Vec::new(),
         };
         let pages = pages(&options, stack);
         let period = u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX);

@@ -67,7 +67,8 @@ pub struct Sampling {
     #[arg(long, value_name = "NUMBER", default_value = "500", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rate: u32,
 
-    /// Use no watchpoints: threads then never stop, and less is known about sharing
+    /// Use no debug registers: threads then never stop. Less is known about sharing, and `predict` has
+    /// too little
     #[arg(long)]
     pub no_watch: bool,
 

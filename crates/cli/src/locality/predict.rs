@@ -169,7 +169,8 @@ impl Found {
         let counted = || match &visits.refused {
             Some(why) => format!("the kernel refused to count: {why}"),
             None => format!(
-                "{} entries were counted: it is inlined, was entered before, or is entered too often",
+                "{} entries were counted: it is inlined, was entered before, is entered too often, or \
+                 --no-watch was given",
                 visits.counted
             ),
         };

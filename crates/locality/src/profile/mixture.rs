@@ -25,8 +25,8 @@ pub struct Rate {
     pub samples: f64,
 }
 
-/// Fits the mixture. `seen`: how many lines (of which some may count in part) had so many samples, 1
-/// or more. `lowest`: the lowest rate, as a part of the mean. The hottest lines come first; empty if
+/// Fits the mixture. `seen`: a number of samples, 1 or more, and how many lines had it; some lines may
+/// count in part. `lowest`: the lowest rate, as a part of the mean. The hottest lines come first; empty if
 /// there are none.
 #[must_use]
 pub fn fit(seen: &[(u64, f64)], lowest: f64) -> Vec<Rate> {

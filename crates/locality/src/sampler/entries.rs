@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tailscope_counters::{Entries, EntryCounter};
 
-/// Bursts begin so many polls apart.
+/// From the start of a burst to that of the next one, in polls.
 const EVERY: u64 = 10;
 /// Entries after which the figure is good enough.
 const ENOUGH: u64 = 2_000;
-/// Threads of a burst: so many at most are slow at a time.
+/// Threads of a burst, at most: only these are slow at the time.
 const AT_A_TIME: usize = 8;
 /// Entries of the own function that show what one costs.
 const OWN: u64 = 200;
@@ -91,9 +91,9 @@ impl Counting {
             .cycle()
             .skip(first)
             .take(tids.len().min(AT_A_TIME));
-        for (tid, address) in
-            chosen.flat_map(|tid| self.addresses.clone().into_iter().map(move |a| (*tid, a)))
-        {
+        let pairs =
+            chosen.flat_map(|tid| self.addresses.iter().map(move |address| (*tid, *address)));
+        for (tid, address) in pairs.collect::<Vec<_>>() {
             match EntryCounter::open(tid, address) {
                 Ok(counter) => self.open.push(counter),
                 // The thread has just ended.
