@@ -1,9 +1,11 @@
 //! The service: one recorder that goes on, and what is around it.
 
+mod budget;
 mod error;
 mod ledgers;
 mod parts;
 mod processes;
+mod recording;
 mod reload;
 mod report;
 
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tailscope_record::{RecordError, Recorder};
+use tailscope_record::{Counted, RecordError};
 use tailscope_signals::clock::unix_ns;
 use tailscope_trace::Written;
 
@@ -27,10 +29,12 @@ use crate::rotation::Reason;
 use crate::scrape::Scrape;
 use crate::scrape_requests::{ScrapeRequests, Waker};
 use crate::systemd::{notify, passed_listener};
+use budget::Held;
+pub use budget::{Predict, Predicted};
 pub use error::AgentError;
 use error::system;
 use parts::{allow_descriptors, begin_now, exporter, listener, recorder, scrape};
-use report::Counted;
+use recording::Recording;
 
 /// How often it looks at the ledger, the clock and the disk.
 const ROUTINE_EVERY: Duration = Duration::from_secs(1);
@@ -51,8 +55,10 @@ pub struct Agent {
     path: PathBuf,
     config: Config,
     say: Box<dyn Fn(&str)>,
+    predict: Box<Predict>,
     // The recorder before what it taps into.
-    recorder: Recorder,
+    recording: Recording,
+    held: Option<Held>,
     exporter: Option<Exporter>,
     exported: Arc<otlp::Counts>,
     by_process: by_process::Shared,
@@ -90,11 +96,16 @@ struct Counts {
 }
 
 impl Agent {
-    /// Starts with the configuration in this file. `say` hears what people should know.
+    /// Starts with the configuration in this file. `say` gets what people should know; `predict` is for
+    /// a budget of overhead.
     ///
     /// # Errors
     /// If it can't do all that it is told to.
-    pub fn start(path: &Path, say: impl Fn(&str) + 'static) -> Result<Self, AgentError> {
+    pub fn start(
+        path: &Path,
+        say: impl Fn(&str) + 'static,
+        predict: Box<Predict>,
+    ) -> Result<Self, AgentError> {
         let config = Config::read(path)?;
         allow_descriptors();
         let archive = Archive::open(config.ledger.folder.as_ref())?;
@@ -110,14 +121,16 @@ impl Agent {
         recorder.rotate(begin_now(&ledger_worker, &recorder, &mut Vec::new())?);
         let scrape = scrape(listener, &scrape_requests)?;
         let exported = Arc::default();
-        let exporter = exporter(&config, &recorder, &exported)?;
+        let exporter = exporter(&config, recorder.measured(), &exported)?;
         let by_process = by_process::Shared::default();
         recorder.tap(Some(by_process.tap(exporter.as_ref())));
         let mut agent = Self {
             path: path.to_owned(),
             config,
             say: Box::new(say),
-            recorder,
+            predict,
+            recording: Recording::of(recorder),
+            held: None,
             exporter,
             exported,
             by_process,
@@ -142,6 +155,7 @@ impl Agent {
         agent.shrink();
         agent.tell();
         agent.announce();
+        agent.begin_budget();
         Ok(agent)
     }
 
@@ -162,7 +176,7 @@ impl Agent {
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()
                 .join(", "),
-            self.recorder.processes().len()
+            self.recording.watched()
         ));
         if let Some(scrape) = &self.scrape {
             (self.say)(&format!("metrics at http://{}/metrics", scrape.address()));
@@ -189,13 +203,14 @@ impl Agent {
         while !orders.stop.load(Ordering::Relaxed) {
             let wake = Arc::clone(&self.waker);
             self.by_process.lock().advance(Instant::now());
-            match self.recorder.round(Some(wake.as_fd())) {
+            match self.recording.round(wake.as_fd()) {
                 Err(RecordError::Ledger(e)) => self.failed_to_write(&e.to_string()),
                 Err(e @ RecordError::Watch(_)) => (self.say)(&e.to_string()),
                 done => done?,
             }
             self.waker.clear();
             self.adopt()?;
+            self.hold_budget()?;
             self.poll_ledger_worker();
             let scrape_requests = Arc::clone(&self.scrape_requests);
             scrape_requests.answer(|| self.figures().render());
@@ -205,8 +220,9 @@ impl Agent {
             if routine_at.elapsed() >= ROUTINE_EVERY {
                 routine_at = Instant::now();
                 self.routine();
-                let missed = self.recorder.missed_process_events()?;
-                if missed || searched.elapsed() >= SEARCH_EVERY {
+                let recorder = self.recording.attached();
+                let missed = recorder.map_or(Ok(false), |recorder| recorder.missed_process_events());
+                if missed? || searched.elapsed() >= SEARCH_EVERY {
                     searched = Instant::now();
                     self.search()?;
                 }
@@ -220,18 +236,16 @@ impl Agent {
         drop(self.scrape.take());
         // A ledger that is being begun is there already, and has to be sealed like any other.
         self.settle();
-        if let Some(closing) = self.recorder.end_ledger() {
-            self.ledger_worker.give(Job::Seal(Box::new(closing)));
-        }
-        self.recorder.tap(None);
+        let closing = self.recording.end_ledger();
+        self.seal(closing);
         let Self {
             ledger_worker,
             say,
             exporter,
-            recorder,
+            recording,
             ..
         } = self;
-        drop(recorder);
+        drop(recording);
         if let Some(exporter) = exporter {
             exporter.end();
         }
@@ -246,7 +260,9 @@ impl Agent {
 
     /// What the recorder has to say.
     fn tell(&mut self) {
-        for notice in self.recorder.take_notices() {
+        let recorder = self.recording.attached();
+        let notices = recorder.map(|recorder| recorder.take_notices());
+        for notice in notices.unwrap_or_default() {
             (self.say)(&notice);
         }
     }

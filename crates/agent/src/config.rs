@@ -58,6 +58,9 @@ pub(crate) struct Recording {
     pub(crate) tls_names: Spanned<bool>,
     /// Whether their trace is kept.
     pub(crate) traceparent: Spanned<bool>,
+    /// By which share the programs may be slower.
+    #[serde(deserialize_with = "values::overhead")]
+    overhead: Option<Spanned<f64>>,
     /// Hardware counters of the SDK's spans, each as `--counters` has it.
     counters: Spanned<Vec<Spanned<String>>>,
 }
@@ -132,6 +135,7 @@ impl Default for Recording {
             names: nowhere(Naming::Auto),
             tls_names: nowhere(false),
             traceparent: nowhere(false),
+            overhead: None,
             counters: nowhere(Vec::new()),
         }
     }
@@ -180,6 +184,11 @@ impl Recording {
         self.wanted().unwrap_or_default()
     }
 
+    /// By which share the programs may be slower, if that has a bound.
+    pub(crate) fn overhead(&self) -> Option<f64> {
+        self.overhead.as_ref().map(|share| *share.as_ref())
+    }
+
     fn wanted(&self) -> Result<Vec<Event>, WantedError> {
         let texts = self.counters.as_ref().iter();
         let texts: Vec<&str> = texts.map(|text| text.as_ref().as_str()).collect();
@@ -200,6 +209,12 @@ impl Recording {
 }
 
 impl Config {
+    /// By which share the programs may be slower, if that has a bound.
+    #[must_use]
+    pub fn overhead(&self) -> Option<f64> {
+        self.record.overhead()
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -285,6 +300,11 @@ impl Recording {
         if *self.tls_names.as_ref() && *self.names.as_ref() == Naming::None {
             let why = "tls_names has no effect with names = \"none\"";
             return Err(at(&self.tls_names, why));
+        }
+        if let Some(overhead) = &self.overhead
+            && self.sources().contains(&SpanSource::Sdk)
+        {
+            return Err(at(overhead, "overhead is not for SDK spans; use sample"));
         }
         let counters = &self.counters;
         for text in counters.as_ref() {

@@ -1,10 +1,12 @@
 //! The figures of an agent, in Prometheus' text format.
 
+mod overhead;
 mod page;
 
 use std::collections::BTreeMap;
 
 use tailscope_record::Kind;
+use tailscope_trace::Overhead;
 
 use crate::archive::Holding;
 use crate::otlp::Exported;
@@ -29,6 +31,8 @@ pub(crate) struct Figures {
     pub(crate) refused_reloads: u64,
     pub(crate) config_is_applied: bool,
     pub(crate) write_errors: u64,
+    /// Where the configuration has a budget, since the present ledger began.
+    pub(crate) overhead: Option<Overhead>,
     pub(crate) exported: Option<Exported>,
     pub(crate) kinds: Vec<KindFigures>,
     pub(crate) by_process: Vec<(ProcessLabels, KindFigures)>,
@@ -110,6 +114,9 @@ impl Figures {
         page.gauge("tailscope_processes", "Watched processes.", self.processes);
         self.tell_ledgers(&mut page);
         self.tell_configuration(&mut page);
+        if let Some(overhead) = &self.overhead {
+            overhead::tell(overhead, &mut page);
+        }
         self.tell_durations(&mut page);
         if let Some(exported) = &self.exported {
             tell_exported(exported, &mut page);

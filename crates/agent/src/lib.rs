@@ -22,7 +22,7 @@ mod scrape;
 mod scrape_requests;
 mod systemd;
 
-pub use agent::{Agent, AgentError, Orders};
+pub use agent::{Agent, AgentError, Orders, Predict, Predicted};
 pub use archive::ArchiveError;
 pub use config::{Config, Problem};
 pub use otlp::trust::TrustError;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use tailscope_record::quantity::{parse_byte_rate, parse_duration, parse_probability};
+use tailscope_record::quantity::{parse_byte_rate, parse_duration};
 
 use crate::borrow::Borrow;
 use crate::chase::Chase;
@@ -13,6 +13,7 @@ use crate::cost::Cost;
 use crate::guard::Guard;
 use crate::locality::Locality;
 use crate::observe::Observe;
+use crate::overhead::parse_overhead;
 use crate::subject::Subject;
 use crate::symbols::Symbols;
 use crate::timeline::Timeline;
@@ -156,14 +157,6 @@ pub struct Record {
     /// Print no progress line and no summary
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// A share of a program's time, less than all of it.
-fn parse_overhead(text: &str) -> Result<f64, String> {
-    match parse_probability(text).map_err(|e| e.to_string())? {
-        share if share < 1.0 => Ok(share),
-        _ => Err(format!("'{text}' is no bound; write a share such as 1%")),
-    }
 }
 
 /// Record for weeks, as a service: rotation, quota, Prometheus, OpenTelemetry.

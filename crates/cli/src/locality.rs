@@ -1,6 +1,7 @@
 //! `tailscope locality`.
 
 mod args;
+mod overhead;
 mod predict;
 mod text;
 
@@ -19,13 +20,14 @@ use tailscope_process::owner;
 
 use crate::console::Console;
 use crate::failure::Failure;
+use crate::overhead::said;
 use crate::page;
 use crate::screen::Screen;
 use crate::streams::{print_json, print_laid_out, say};
 use crate::subject::{stop_on_signals, targets};
 use crate::units::count;
-pub use args::Locality;
-use args::{Sampling, What};
+use args::What;
+pub use args::{Locality, Sampling};
 
 /// Does what was asked.
 pub fn run(args: &Locality) -> Result<ExitCode> {
@@ -63,16 +65,34 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
         seed: args.seed,
     };
     let stop = stop_on_signals()?;
+    let screen = Screen::new(args.quiet);
+    let held = args.overhead.map(|budget| overhead::begin(args, budget, &screen));
+    let mut held = held.transpose()?;
     let began = owner::start_of(pid);
     let sampler = Sampler::start(pid, program, options).map_err(|e| refused(pid, &e))?;
     if began != owner::start_of(pid) {
         return Err(Failure::usage(format!("process {pid} has just ended")));
     }
     drop_capabilities([]).map_err(Failure::machine)?;
-    let screen = Screen::new(args.quiet);
     screen.say(&format!("sampling process {pid} (Ctrl-C ends it)"));
-    let found = sample(sampler, args, &screen, &stop).finish();
+    let mut run = Run {
+        sampler,
+        start: Instant::now(),
+        shown: Duration::ZERO,
+    };
+    let ended = match &mut held {
+        Some(held) => overhead::sample(&mut run, held, pid, &screen, &stop),
+        None => {
+            run.sample(args.duration, &screen, &stop);
+            Ok(())
+        }
+    };
+    let found = run.sampler.finish();
     screen.clear();
+    if let (Some(held), Some(budget)) = (&held, args.overhead) {
+        screen.say(&said(&held.spent(), budget));
+    }
+    ended.map_err(|e| refused(pid, &e))?;
     let own_cpu_seconds = own_cpu_time();
     let report = Report::of(
         found,
@@ -113,33 +133,45 @@ fn refused(pid: u32, error: &std::io::Error) -> anyhow::Error {
     }
 }
 
-/// Samples until the duration is over, a signal comes, or the process ends.
-fn sample(
-    mut sampler: Sampler,
-    args: &Sampling,
-    screen: &Screen,
-    stop: &Arc<AtomicBool>,
-) -> Sampler {
-    let start = Instant::now();
-    let mut shown = Duration::ZERO;
-    while !stop.load(Ordering::Relaxed) && start.elapsed() < args.duration {
-        thread::sleep(POLL.min(args.duration.saturating_sub(start.elapsed())));
-        let goes_on = sampler.poll();
-        let elapsed = start.elapsed();
-        if elapsed.saturating_sub(shown) >= Duration::from_secs(1) {
-            shown = elapsed;
-            let (samples, accesses) = sampler.progress();
+/// A program that is being sampled.
+struct Run {
+    sampler: Sampler,
+    start: Instant,
+    /// When the progress was shown last, after the start.
+    shown: Duration,
+}
+
+impl Run {
+    /// Samples until the duration is over, a signal comes, or the process ends. False: there is nothing
+    /// more to sample.
+    fn sample(&mut self, duration: Duration, screen: &Screen, stop: &Arc<AtomicBool>) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < duration {
+            if stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            thread::sleep(POLL.min(duration.saturating_sub(begin.elapsed())));
+            let goes_on = self.sampler.poll();
+            self.show(screen);
+            if !goes_on {
+                screen.notice("the process has ended");
+                return false;
+            }
+        }
+        true
+    }
+
+    fn show(&mut self, screen: &Screen) {
+        let elapsed = self.start.elapsed();
+        if elapsed.saturating_sub(self.shown) >= Duration::from_secs(1) {
+            self.shown = elapsed;
+            let (samples, accesses) = self.sampler.progress();
             let (samples, accesses) = (count(samples), count(accesses));
             let seconds = elapsed.as_secs();
             let line = format!("{seconds:>4} s  {samples} samples  {accesses} accesses");
             screen.progress(elapsed, &line);
         }
-        if !goes_on {
-            screen.notice("the process has ended");
-            break;
-        }
     }
-    sampler
 }
 
 /// CPU time of this thread, in seconds.

@@ -17,6 +17,7 @@ mod generate;
 mod guard;
 mod locality;
 mod observe;
+mod overhead;
 mod page;
 mod record;
 mod screen;

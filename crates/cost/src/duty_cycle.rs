@@ -63,6 +63,15 @@ impl DutyCycle {
         }
     }
 
+    /// What was not predicted at the begin is predicted by now.
+    pub(crate) fn predict(&mut self, slowdown: Option<Estimate>) {
+        self.predicted = slowdown;
+    }
+
+    pub(crate) fn is_predicted(&self) -> bool {
+        self.predicted.is_some()
+    }
+
     /// For which share of the time the recorder may be attached, by what is known now.
     #[must_use]
     pub fn share(&self) -> f64 {

@@ -17,6 +17,10 @@ pub const KINDS: &[Kind] = &[
     kind("sample.cpu-clock", "a sample of perf's cpu-clock"),
     kind("sample.cpu-clock.chain", "the same with its call chain"),
     kind(
+        "sample.cpu-clock.stack",
+        "the same with registers and 4 KiB of its stack, as locality takes it",
+    ),
+    kind(
         "sample.cpu-clock.bpf",
         "the same, handed to a BPF program that counts in a map",
     ),
@@ -119,6 +123,10 @@ pub const KINDS: &[Kind] = &[
     kind(
         "record.sdk",
         "a span of the SDK for C or Rust that record keeps",
+    ),
+    kind(
+        "timeline.event",
+        "an event that timeline writes for a watched thread, with its hook",
     ),
     kind("strace", "a system call that strace prints"),
     kind("strace.count", "a system call that strace -c counts"),

@@ -4,12 +4,14 @@
 //! the result with the [`Identity`] of the machine, and refuses to be used on another one.
 //! [`command`] reads what a command line would hook, [`count`] counts how often that is hit, and
 //! [`predict`] puts both together. [`verify`] runs the command in random phases and compares.
+//! [`budget`] holds a budget of overhead while an observer runs.
 //!
 //! After Akiyama and Hirofuchi (ROSS 2017): a program that is hit N times takes T = T0 + α·N.
 
 #![forbid(unsafe_code)]
 
 pub mod advise;
+pub mod budget;
 pub mod calibrate;
 mod calibration;
 pub mod command;
@@ -20,6 +22,7 @@ mod kind;
 pub mod observers;
 pub mod phases;
 pub mod predict;
+pub mod program;
 mod sdk_recorder;
 pub mod statistics;
 pub mod target;

@@ -9,6 +9,7 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
 
 use crate::ring::{Record, Ring};
+use crate::user_sample::USER_REGISTERS;
 
 /// Pages of samples in a ring.
 const PAGES: usize = 64;
@@ -28,6 +29,9 @@ pub struct Sampling {
     pub raw: bool,
     /// `precise_ip`: 0, or 2 for a sample that the processor takes itself (PEBS, IBS).
     pub precise: u8,
+    /// Bytes of the thread's stack in a sample, with the registers: as for
+    /// [`ThreadSampler`](crate::ThreadSampler); 0 for none.
+    pub stack: u32,
 }
 
 impl Sampling {
@@ -69,6 +73,7 @@ impl Sampling {
             chain: false,
             raw: false,
             precise: 0,
+            stack: 0,
         }
     }
 
@@ -90,11 +95,17 @@ impl Sampling {
                 (b::PERF_SAMPLE_PERIOD, true),
                 (b::PERF_SAMPLE_CALLCHAIN, self.chain),
                 (b::PERF_SAMPLE_RAW, self.raw),
+                (b::PERF_SAMPLE_REGS_USER, self.stack > 0),
+                (b::PERF_SAMPLE_STACK_USER, self.stack > 0),
             ];
             attributes.sample_type = wanted
                 .iter()
                 .filter(|(_, is_wanted)| *is_wanted)
                 .fold(0, |all, (bit, _)| all | u64::from(*bit));
+            attributes.sample_stack_user = self.stack;
+            if self.stack > 0 {
+                attributes.sample_regs_user = USER_REGISTERS;
+            }
         }
         attributes
     }

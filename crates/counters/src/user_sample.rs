@@ -17,15 +17,15 @@ use crate::sampled::{Drained, done};
 /// Words that can be watched at a time. Each takes two of the four debug registers: one that fires
 /// at reads and writes, and one at writes.
 pub const WATCHED: usize = 2;
-/// Registers of a sample, in the order of their bits in [`MASK`].
+/// Registers of a sample, in the order of their bits in [`USER_REGISTERS`].
 pub const REGISTERS: usize = 20;
 
 /// `ax` to `ss` and `r8` to `r15`, by the numbers of `asm/perf_regs.h`.
 #[cfg(target_arch = "x86_64")]
-const MASK: u64 = 0x00ff_0fff;
+pub(crate) const USER_REGISTERS: u64 = 0x00ff_0fff;
 /// No sampler can use these yet: [`ThreadSampler::open`] refuses.
 #[cfg(not(target_arch = "x86_64"))]
-const MASK: u64 = 0;
+pub(crate) const USER_REGISTERS: u64 = 0;
 
 const HW_BREAKPOINT_W: u32 = 2;
 const HW_BREAKPOINT_RW: u32 = 3;
@@ -100,14 +100,14 @@ impl ThreadSampler {
     /// The kernel's: `ESRCH` if the thread is gone, `EACCES` or `EPERM` if it is not allowed.
     /// `Unsupported` on processors other than x86-64.
     pub fn open(tid: u32, period: u64, stack: u32, pages: usize) -> io::Result<Self> {
-        if MASK == 0 {
+        if USER_REGISTERS == 0 {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let mut attributes = attributes(b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CPU_CLOCK.into());
         attributes.__bindgen_anon_1.sample_period = period;
         attributes.sample_type |=
             u64::from(b::PERF_SAMPLE_REGS_USER) | u64::from(b::PERF_SAMPLE_STACK_USER);
-        attributes.sample_regs_user = MASK;
+        attributes.sample_regs_user = USER_REGISTERS;
         attributes.sample_stack_user = stack;
         let clock = match open(&mut attributes, tid) {
             // Samples in the kernel are counted where that is allowed.

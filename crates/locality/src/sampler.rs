@@ -94,6 +94,8 @@ pub struct Sampler {
     counts: Counts,
     unresolved: [u64; Unresolved::ALL.len()],
     ends: [u64; End::ALL.len()],
+    /// For how long it sampled before the latest rest, and since when it does again.
+    sampled_for: Duration,
     start: Instant,
 }
 
@@ -142,6 +144,7 @@ impl Sampler {
             counts: Counts::default(),
             unresolved: Default::default(),
             ends: Default::default(),
+            sampled_for: Duration::ZERO,
             start: Instant::now(),
         };
         sampler.threads.adopt(&mut sampler.profile)?;
@@ -176,6 +179,24 @@ impl Sampler {
         is_alive && !self.threads.is_empty()
     }
 
+    /// Closes all events: the program then runs as if it were not sampled, until the next poll.
+    pub fn rest(&mut self) {
+        self.poll();
+        self.watch.forget();
+        self.entries.end_burst();
+        self.threads.close();
+        self.sampled_for += self.start.elapsed();
+    }
+
+    /// Samples again after a [rest](Self::rest).
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn resume(&mut self) -> io::Result<()> {
+        self.start = Instant::now();
+        self.threads.adopt(&mut self.profile)
+    }
+
     /// Samples until now, and accesses.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
@@ -185,7 +206,7 @@ impl Sampler {
     /// Ends the sampling.
     #[must_use]
     pub fn finish(mut self) -> Found {
-        let elapsed = self.start.elapsed();
+        let elapsed = self.sampled_for + self.start.elapsed();
         self.counts.resolved = self.profile.resolved() as u64;
         self.counts.dropped += self.profile.dropped;
         self.counts.threads_left_out = self.threads.left_out();

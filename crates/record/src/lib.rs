@@ -47,7 +47,7 @@ pub use options::{End, Listener, Options, Place, Progress, RecordError};
 pub use pipeline::Tap;
 pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};
 pub use process::{Process, ProcessError};
-pub use recorder::{Closing, NextLedger, Paused, Recorder};
+pub use recorder::{Closing, Counted, NextLedger, Paused, Recorder};
 #[cfg(fuzzing)]
 pub use requests::fuzz_headers;
 pub use requests::{Naming, UnknownNaming};

@@ -8,6 +8,7 @@ mod paused;
 mod poll;
 mod rotate;
 
+pub use counts::Counted;
 pub use paused::Paused;
 pub use rotate::{Closing, NextLedger};
 

@@ -8,6 +8,7 @@ mod jvms;
 mod machine;
 mod notice;
 mod options;
+mod rest;
 mod sdk;
 mod trigger;
 mod writer;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tailscope_kernel::timeline::{Config, Events};
+use tailscope_kernel::timeline::Events;
 use tailscope_kernel::{Also, Measurement, drop_capabilities};
 use tailscope_output::Folder;
 use tailscope_sdk_server::sockets::Sockets;
@@ -36,6 +37,7 @@ use holding::{Holding, filled};
 use jvms::Jvms;
 pub use notice::{Figures, Notice};
 pub use options::{FlightError, Options, SpanProbes};
+use rest::Rest;
 use sdk::Sdk;
 use writer::Writer;
 
@@ -70,6 +72,7 @@ pub struct Flight {
     sdk_gaps: Vec<Gap>,
     gaps_at: u64,
     figures: Figures,
+    resting: Option<Rest>,
 }
 
 /// How often the kernel is asked what it skipped, for which it has to walk all its programs, and the
@@ -102,11 +105,8 @@ impl Flight {
             .map(|path| Control::open(path).map_err(system(format!("serve {}", path.display()))));
         let control = control.transpose()?;
         let for_spans = options.sdk.then_some(options.memory / SDK_SHARE);
-        let mut events = Events::load(Config {
-            memory: options.memory - for_spans.unwrap_or_default(),
-            follow_children: options.follow_children,
-            probes: !options.spans.is_empty(),
-        })?;
+        let memory = options.memory - for_spans.unwrap_or_default();
+        let mut events = Events::load(options.with_memory(memory))?;
         for probe in options.spans.iter().flat_map(|span| &span.probes) {
             events.attach_probe(probe)?;
         }
@@ -162,6 +162,7 @@ impl Flight {
             sdk_gaps: Vec::new(),
             gaps_at: 0,
             figures: Figures::default(),
+            resting: None,
             options,
         })
     }
@@ -203,6 +204,12 @@ impl Flight {
         };
         // Interrupted by a signal, it looks a little early.
         let _ = poll(&mut sockets, Some(&most));
+    }
+
+    /// The processes that are watched now.
+    #[must_use]
+    pub fn watched(&self) -> Vec<u32> {
+        self.events.watched()
     }
 
     /// Whether any process that was named, or a child of it, still lives.
@@ -281,18 +288,9 @@ impl Flight {
         }
         if now - self.gaps_at >= SLOWLY_NS {
             self.count_gaps(now);
-            let rings = filled(&self.rings, self.sdk.as_ref());
-            let bytes = self.ring_bytes();
-            notices.extend(self.holding.check(now, &rings, bytes));
-            notices.extend(
-                self.jvms
-                    .poll(&mut self.events)
-                    .into_iter()
-                    .map(Notice::Note),
-            );
-            if let Some(sdk) = &mut self.sdk {
-                let notes = sdk.search(&mut self.events, true);
-                notices.extend(notes.into_iter().map(Notice::Note));
+            match self.resting {
+                Some(_) => self.forget_gone(),
+                None => notices.extend(self.look_around(now)),
             }
         }
         let told = self.writer.notices();
@@ -301,6 +299,19 @@ impl Flight {
         }
         notices.extend(hear(self.control.as_mut(), told));
         notices
+    }
+
+    /// What it does slowly while it is attached.
+    fn look_around(&mut self, now: u64) -> Vec<Notice> {
+        let rings = filled(&self.rings, self.sdk.as_ref());
+        let bytes = self.ring_bytes();
+        let mut notes = self.jvms.poll(&mut self.events);
+        if let Some(sdk) = &mut self.sdk {
+            notes.extend(sdk.search(&mut self.events, true));
+        }
+        let holds = self.holding.check(now, &rings, bytes);
+        let notes = notes.into_iter().map(Notice::Note);
+        holds.into_iter().chain(notes).collect()
     }
 
     fn count_gaps(&mut self, now: u64) {

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use tailscope_record::Closing;
+
 use super::Agent;
 use crate::config::Config;
 use crate::ledger_worker::{Done, Job};
@@ -18,14 +20,19 @@ impl Agent {
     /// What is due about once a second.
     pub(super) fn routine(&mut self) {
         self.tell();
-        let may_have_rows = |pid| self.recorder.may_have_rows(pid);
-        self.by_process.lock().keep(may_have_rows);
+        if let Some(recorder) = self.recording.recorder() {
+            let may_have_rows = |pid| recorder.may_have_rows(pid);
+            self.by_process.lock().keep(may_have_rows);
+        }
         if let (Some(why), Some(otlp)) = (self.exported.take_trouble(), &self.config.otlp) {
             let endpoint = &otlp.endpoint;
             (self.say)(&format!(
                 "can't export spans to {endpoint}: {why}; recording continues"
             ));
         }
+        let Some(recorder) = self.recording.recorder() else {
+            return; // a ledger ends when the recorder is back
+        };
         let Config { ledger, .. } = &self.config;
         let rotation = Rotation {
             size: *ledger.rotate_size.as_ref(),
@@ -34,8 +41,8 @@ impl Agent {
         let present = Present {
             began: self.began,
             now: Instant::now(),
-            bytes: self.recorder.sealed().bytes,
-            step_ns: self.recorder.clock_step_ns(),
+            bytes: recorder.sealed().bytes,
+            step_ns: recorder.clock_step_ns(),
         };
         if let Some(reason) = rotation.due(&present) {
             self.rotate(reason);
@@ -48,9 +55,10 @@ impl Agent {
     /// Has the next ledger begun. The present one goes on until that is done.
     pub(super) fn rotate(&mut self, reason: Reason) {
         let too_early = self.not_before.is_some_and(|at| Instant::now() < at);
-        if self.rotating.is_none() && !too_early {
+        let recorder = self.recording.recorder();
+        if let Some(recorder) = recorder.filter(|_| self.rotating.is_none() && !too_early) {
             self.rotating = Some(reason);
-            let next = Box::new(self.recorder.next_ledger());
+            let next = Box::new(recorder.next_ledger());
             self.ledger_worker.give(Job::Begin(next));
         }
     }
@@ -77,9 +85,9 @@ impl Agent {
                     self.counts.turns[reason.index()] += 1;
                 }
                 self.began = Instant::now();
-                if let Some(closing) = self.recorder.rotate(*ledger) {
-                    self.ledger_worker.give(Job::Seal(Box::new(closing)));
-                }
+                let recorder = self.recording.attached();
+                let closing = recorder.and_then(|recorder| recorder.rotate(*ledger));
+                self.seal(closing);
             }
             Done::Begun(Err(why)) => {
                 self.rotating = None;
@@ -100,6 +108,16 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// Has a ledger sealed that gets no more rows, if there is one.
+    pub(super) fn seal(&mut self, closing: Option<Closing>) {
+        let Some(mut closing) = closing else { return };
+        if let Some(held) = &mut self.held {
+            closing.note_overhead(held.overhead());
+            held.next_ledger();
+        }
+        self.ledger_worker.give(Job::Seal(Box::new(closing)));
     }
 
     /// Waits until the ledger worker has done all that it was given, in the present folder.

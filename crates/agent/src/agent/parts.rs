@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tailscope_record::{Options, Process, Recorder, ResolvedProbes, SdkAddress, SpanSource};
-use tailscope_trace::LedgerWriter;
+use tailscope_trace::{CauseSet, LedgerWriter};
 
 use super::{AgentError, system};
 use crate::choice::{Facts, everybody};
@@ -21,7 +21,7 @@ pub(super) fn recorder(
     config: &Config,
     takes_over: Option<SdkAddress>,
 ) -> Result<Recorder, AgentError> {
-    let spans = config.record.sources();
+    let options = options(config, takes_over);
     let here: Vec<Process> = everybody()
         .filter(|pid| {
             let facts = Facts::of(*pid);
@@ -29,12 +29,21 @@ pub(super) fn recorder(
         })
         .map(|pid| Process { pid })
         .collect();
-    let resolved = SpanSource::probes(&spans)
+    let resolved = SpanSource::probes(&options.spans)
         .enumerate()
         .map(|(number, source)| ResolvedProbes::find(number as u8, source, &here, None))
         .collect::<Result<_, _>>()?;
-    let options = Options {
-        spans,
+    let mut recorder = Recorder::start(&options, resolved)?;
+    for exe in config.process.iter().filter_map(|rule| rule.as_ref().exe()) {
+        recorder.attach_sdk(exe);
+    }
+    Ok(recorder)
+}
+
+/// What a recorder is asked for. `takes_over`: as for [`recorder`].
+pub(super) fn options(config: &Config, takes_over: Option<SdkAddress>) -> Options {
+    Options {
+        spans: config.record.sources(),
         sample: config.record.sample,
         keep: config.record.policy(),
         stacks: false,
@@ -45,16 +54,11 @@ pub(super) fn recorder(
         counters: config.record.counters(),
         tell_programs: true,
         takes_over,
-        pauses: false,
+        pauses: config.record.overhead().is_some(),
         ends_command: false,
         ledger: None,
         command: std::env::args().collect(),
-    };
-    let mut recorder = Recorder::start(&options, resolved)?;
-    for exe in config.process.iter().filter_map(|rule| rule.as_ref().exe()) {
-        recorder.attach_sdk(exe);
     }
-    Ok(recorder)
 }
 
 /// As many descriptors as this process may have. Each program with the SDK takes three of them, and
@@ -113,14 +117,14 @@ pub(super) fn scrape(
 
 pub(super) fn exporter(
     config: &Config,
-    recorder: &Recorder,
+    measured: CauseSet,
     counts: &Arc<otlp::Counts>,
 ) -> Result<Option<Exporter>, AgentError> {
     let Some(wanted) = &config.otlp else {
         return Ok(None);
     };
     let tls = otlp::tls(wanted)?;
-    Exporter::start(wanted, tls, recorder.measured(), Arc::clone(counts))
+    Exporter::start(wanted, tls, measured, Arc::clone(counts))
         .map(Some)
         .map_err(system("start a thread"))
 }

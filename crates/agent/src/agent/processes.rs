@@ -9,20 +9,26 @@ use crate::config::Config;
 impl Agent {
     /// Programs that started: those that are chosen are watched before they have done much.
     pub(super) fn adopt(&mut self) -> Result<(), AgentError> {
-        for pid in self.recorder.take_programs() {
-            if choose(&mut self.recorder, &self.config, &self.say, pid)? {
+        let Some(recorder) = self.recording.attached() else {
+            return Ok(());
+        };
+        for pid in recorder.take_programs() {
+            if choose(recorder, &self.config, &self.say, pid)? {
                 self.chosen.push(pid);
             }
         }
         Ok(())
     }
 
-    /// Looks at every process.
+    /// Looks at every process, unless it rests.
     pub(super) fn search(&mut self) -> Result<(), AgentError> {
-        let watched = self.recorder.processes();
+        let Some(recorder) = self.recording.attached() else {
+            return Ok(());
+        };
+        let watched = recorder.processes();
         self.chosen.retain(|pid| watched.contains(pid));
         self.by_process.lock().refresh();
-        let found = choose_all(&mut self.recorder, &self.config, &self.say)?;
+        let found = choose_all(recorder, &self.config, &self.say)?;
         self.chosen.extend(found);
         Ok(())
     }
@@ -48,6 +54,20 @@ pub(super) fn choose_all(
         }
     }
     Ok(found)
+}
+
+/// Has a recorder watch processes that were watched before, with what they have started since.
+pub(super) fn watch_again(
+    recorder: &mut Recorder,
+    config: &Config,
+    say: &dyn Fn(&str),
+    pids: &[u32],
+) -> Result<(), AgentError> {
+    let mut all: Vec<Process> = pids.iter().map(|pid| Process { pid: *pid }).collect();
+    if config.record.children {
+        all.extend(Process::descendants_of(pids));
+    }
+    all.iter().try_for_each(|one| watch(recorder, say, one))
 }
 
 /// Watches a process if it is chosen, and says whether it was.

@@ -16,7 +16,6 @@ use tailscope_record::Recorder;
 
 use super::parts::{begin_now, exporter, listener, recorder, scrape};
 use super::processes::choose_all;
-use super::report::Counted;
 use super::{Agent, AgentError};
 use crate::archive::Archive;
 use crate::choice::Facts;
@@ -31,6 +30,7 @@ impl Agent {
     /// goes on.
     pub(super) fn reload(&mut self) -> Result<(), AgentError> {
         notify("RELOADING=1");
+        self.attach()?;
         let applied = Config::read(&self.path)
             .map_err(AgentError::from)
             .and_then(|config| self.apply(config));
@@ -41,6 +41,7 @@ impl Agent {
                 (self.say)(&format!("{how}: {}", self.path.display()));
                 self.search()?;
                 self.announce();
+                self.begin_budget();
             }
             // By then the recorder has no ledger any more.
             Err(e @ AgentError::Begin(_)) => return Err(e),
@@ -69,7 +70,8 @@ impl Agent {
             None
         };
         let mut successor = if self.needs_other_programs(&new) {
-            let mut next = recorder(&new, self.recorder.sdk_address())?;
+            let before = self.recording.recorder();
+            let mut next = recorder(&new, before.and_then(Recorder::sdk_address))?;
             let chosen = choose_all(&mut next, &new, &self.say)?;
             Some((next, chosen))
         } else {
@@ -81,7 +83,9 @@ impl Agent {
         let other_export = self.config.otlp != new.otlp || has_file || succeeds;
         let new_exporter = if other_export {
             let next = successor.as_ref().map(|(next, _)| next);
-            exporter(&new, next.unwrap_or(&self.recorder), &self.exported)?
+            let recorder = next.or(self.recording.recorder());
+            let measured = recorder.map(Recorder::measured).unwrap_or_default();
+            exporter(&new, measured, &self.exported)?
         } else {
             None
         };
@@ -102,7 +106,9 @@ impl Agent {
             Some((next, chosen)) => self.succeed(next, chosen)?,
             None => {
                 if other_retention {
-                    self.recorder.keep(self.config.record.policy())?;
+                    let policy = self.config.record.policy();
+                    let recorder = self.recording.attached();
+                    recorder.map_or(Ok(()), |recorder| recorder.keep(policy))?;
                 }
                 // A ledger says how it was kept, and where it lies.
                 if other_retention || moves {
@@ -112,7 +118,9 @@ impl Agent {
         }
         if other_export {
             let tap = self.by_process.tap(new_exporter.as_ref());
-            self.recorder.tap(Some(tap));
+            if let Some(recorder) = self.recording.attached() {
+                recorder.tap(Some(tap));
+            }
             // The one before ends by itself: a collector that is slow holds up nobody.
             self.exporter = new_exporter;
         }
@@ -161,7 +169,8 @@ impl Agent {
         let (was, will) = (&self.config.record, &new.record);
         let left_out = |pid: &u32| {
             let facts = Facts::of(*pid);
-            self.recorder.processes().contains(pid)
+            let recorder = self.recording.recorder();
+            recorder.is_some_and(|recorder| recorder.processes().contains(pid))
                 && !new.process.iter().any(|rule| rule.as_ref().fits(&facts))
         };
         was.sources() != will.sources()
@@ -184,16 +193,15 @@ impl Agent {
         others.into_iter().for_each(|done| self.ledger_done(done));
         self.chosen = chosen;
         next.rotate(ledger);
-        let twice = Counted::of(&next);
-        let closing = self.recorder.end_ledger();
-        if let Some(closing) = closing {
-            self.ledger_worker.give(Job::Seal(Box::new(closing)));
+        let twice = next.counted();
+        if let Some(mut before) = self.recording.replace(next) {
+            let closing = before.end_ledger();
+            self.seal(closing);
+            before.tap(None);
+            self.counts.before.add(&before.counted());
         }
-        self.recorder.tap(None);
         // The next one numbers names differently.
         self.by_process.lock().refresh();
-        let before = Counted::of(&std::mem::replace(&mut self.recorder, next));
-        self.counts.before.add(before);
         self.counts.before.take_away(&twice);
         self.counts.turns[Reason::Reload.index()] += 1;
         self.began = Instant::now();

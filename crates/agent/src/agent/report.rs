@@ -1,22 +1,21 @@
 //! What a scrape is told.
 
-use std::collections::BTreeMap;
 use std::fs;
 
-use tailscope_record::Recorder;
 use tailscope_signals::clock::own_cpu_ns;
 use tailscope_trace::LOST_UNWRITTEN;
 
 use super::Agent;
+use super::budget::Held;
 use crate::figures::{Figures, KindFigures, Own};
 
 impl Agent {
     pub(super) fn figures(&self) -> Figures {
         let mut counted = self.counts.before.clone();
-        counted.add(Counted::of(&self.recorder));
+        counted.add(&self.recording.counted());
         let mut lost = counted.lost;
         lost.insert(LOST_UNWRITTEN.to_owned(), self.written.lost_rows());
-        let all = self.recorder.live().kinds();
+        let all = self.recording.kinds();
         let kinds = all.iter().enumerate();
         let kinds = kinds.map(|(place, kind)| KindFigures::of(all, place, kind.name()));
         Figures {
@@ -24,55 +23,18 @@ impl Agent {
             rows: counted.rows,
             bytes: self.written.bytes(),
             lost,
-            processes: self.recorder.processes().len() as u64,
+            processes: self.recording.watched() as u64,
             holding: self.holding,
             turns: self.counts.turns,
             reloads: self.counts.reloads,
             refused_reloads: self.counts.refused_reloads,
             config_is_applied: !self.counts.last_refused,
+            overhead: self.held.as_ref().map(Held::overhead),
             write_errors: self.counts.write_errors,
             exported: self.exporter.as_ref().map(|_| self.exported.read()),
             kinds: kinds.collect(),
             by_process: self.by_process.lock().figures(),
             own: own(self.started_ns),
-        }
-    }
-}
-
-/// What recorders have counted, one after the other.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Counted {
-    rows: u64,
-    spans: u64,
-    lost: BTreeMap<String, u64>,
-}
-
-impl Counted {
-    pub(super) fn of(recorder: &Recorder) -> Self {
-        Self {
-            rows: recorder.rows(),
-            spans: recorder.seen(),
-            lost: recorder.lost(),
-        }
-    }
-
-    pub(super) fn add(&mut self, more: Self) {
-        self.rows = self.rows.wrapping_add(more.rows);
-        self.spans = self.spans.wrapping_add(more.spans);
-        for (name, count) in more.lost {
-            let sum = self.lost.entry(name).or_default();
-            *sum = sum.wrapping_add(count);
-        }
-    }
-
-    /// What the present recorder counted before it was the present one, so that the sum with all that
-    /// it counts is right again. Alone this may be below zero, and wraps around.
-    pub(super) fn take_away(&mut self, counted: &Self) {
-        self.rows = self.rows.wrapping_sub(counted.rows);
-        self.spans = self.spans.wrapping_sub(counted.spans);
-        for (name, count) in &counted.lost {
-            let sum = self.lost.entry(name.clone()).or_default();
-            *sum = sum.wrapping_sub(*count);
         }
     }
 }

@@ -44,6 +44,20 @@ pub(super) fn maybe_share<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f
     share(from).map(Some)
 }
 
+/// A share of the programs' time, less than all of it.
+pub(super) fn overhead<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Spanned<f64>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Share(#[serde(deserialize_with = "share")] f64);
+    let read = Spanned::<Share>::deserialize(from)?;
+    let (span, Share(share)) = (read.span(), read.into_inner());
+    if share < 1.0 {
+        return Ok(Some(Spanned::new(span, share)));
+    }
+    Err(D::Error::custom("overhead is no bound; write a share such as \"1%\""))
+}
+
 pub(super) fn maybe_percentile<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<f64>, D::Error> {

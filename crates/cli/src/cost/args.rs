@@ -25,9 +25,8 @@ Examples:
 
   tailscope cost predict -p PID --with 'record --span syscall:ready..send'
 
-Commands that can be predicted: tailscope record, perf record, perf stat, bpftrace -e, strace. What
-perf trace, tailscope timeline and tailscope locality cost is not predicted; `cost verify` measures
-it.")]
+Commands that can be predicted: tailscope record, timeline and locality, perf record, perf stat,
+bpftrace -e, strace. What perf trace costs is not predicted; `cost verify` measures it.")]
 pub struct Cost {
     /// What to do
     #[command(subcommand)]

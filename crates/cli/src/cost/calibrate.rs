@@ -93,6 +93,11 @@ pub(super) fn calibrate_here(args: &args::Calibrate) -> Result<()> {
     })
 }
 
+/// What a hit costs on this machine, if it was calibrated.
+pub fn known_here() -> Result<Calibration> {
+    known(None)
+}
+
 /// What a hit costs on this machine, which is calibrated now if it was not yet: in a process of its own, as
 /// that moves from CPU to CPU and names its thread.
 pub fn known_or_calibrated(screen: &Screen) -> Result<Calibration> {

@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Parser;
 use tailscope_cost::command::Plan;
-use tailscope_cost::command::own::{Recording, record};
+use tailscope_cost::command::own::{self as predicted, Recording, record};
 use tailscope_kernel::Kernel;
-use tailscope_record::Process;
+use tailscope_kernel::timeline::Events;
+use tailscope_record::{Options, Policy, Process};
 
 use crate::args::{Args, Command, Record};
 use crate::failure::Failure;
-use crate::subject::{Kept, load_failure, options, sources};
+use crate::locality::Sampling;
+use crate::subject::{Kept, load_failure, options, resolve_probes, sources};
+use crate::timeline::{self, Timeline};
 
 /// The commands that observe a process, which may be written without `tailscope` before them.
 const OBSERVERS: &[&str] = &["record", "timeline", "observe", "locality", "top", "agent"];
@@ -33,7 +36,10 @@ pub fn own(words: &[String]) -> Option<Vec<String>> {
 
 /// What the command line (from [`own`]) would hook in these processes.
 pub fn plan(words: &[String], processes: &[Process]) -> Result<Plan> {
-    let args = Args::try_parse_from(words).map_err(|e| {
+    let observes = words.get(1).is_some_and(|of| OBSERVERS.contains(&of.as_str()));
+    let named = processes.last().filter(|_| observes);
+    let words = named.map_or(words.to_vec(), |named| with_process(words, named.pid));
+    let args = Args::try_parse_from(&words).map_err(|e| {
         let text = e.render().to_string();
         let first = text.lines().next().unwrap_or_default();
         Failure::usage(format!(
@@ -47,10 +53,8 @@ pub fn plan(words: &[String], processes: &[Process]) -> Result<Plan> {
             "tailscope observe hooks nothing, so there is nothing to count: its report has the effect \
              that it measured",
         )),
-        Command::Timeline(_) | Command::Locality(_) => Err(Failure::usage(format!(
-            "what 'tailscope {}' costs is not predicted; tailscope cost verify measures it",
-            words[1]
-        ))),
+        Command::Timeline(args) if args.with.is_none() => plan_of_timeline(&args, processes),
+        Command::Locality(args) if args.what.is_none() => Ok(plan_of_locality(&args.sampling)),
         _ => Err(Failure::usage(format!(
             "what 'tailscope {}' costs is not predicted",
             words.get(1).map_or("", String::as_str)
@@ -73,15 +77,7 @@ pub fn plan_of_record(args: &Record, processes: &[Process]) -> Result<Plan> {
         stacks: args.stacks,
         ..Kept::default()
     };
-    let options = options(subject, kept, spans, Vec::new(), false);
-    let config = options.kernel_config();
-    let mut plan = record(&Recording {
-        hooks: Kernel::hooks(&config).map_err(load_failure)?,
-        spans: options.spans,
-        sample: options.sample,
-        keeps_less: subject.keep.is_some() || subject.tail.is_some() || args.budget.is_some(),
-        stacks: args.stacks,
-    });
+    let mut plan = plan_of_recording(&options(subject, kept, spans, Vec::new(), false))?;
     if args.counters.is_some() {
         plan.notices
             .push("hardware counters of SDK spans (--counters) are not in the prediction".into());
@@ -91,6 +87,53 @@ pub fn plan_of_record(args: &Record, processes: &[Process]) -> Result<Plan> {
         plan.notices.push(left_out.into());
     }
     Ok(plan)
+}
+
+/// What a recording with these options would hook.
+pub fn plan_of_recording(options: &Options) -> Result<Plan> {
+    let config = options.kernel_config();
+    let Policy { others, budget, .. } = options.keep;
+    Ok(record(&Recording {
+        hooks: Kernel::hooks(&config).map_err(load_failure)?,
+        spans: options.spans.clone(),
+        sample: options.sample,
+        keeps_less: others < 1.0 || budget.is_some(),
+        stacks: options.stacks,
+    }))
+}
+
+pub fn plan_of_timeline(args: &Timeline, processes: &[Process]) -> Result<Plan> {
+    let resolved = resolve_probes(&args.spans, processes, None)?;
+    let options = timeline::options(args, &resolved, false);
+    let hooks = Events::hooks(options.kernel_config()).map_err(load_failure)?;
+    let mut plan = predicted::timeline(&hooks);
+    if !args.spans.is_empty() {
+        let left_out = "probes and SDK spans (--span) are not in the prediction";
+        plan.notices.push(left_out.into());
+    }
+    Ok(plan)
+}
+
+pub fn plan_of_locality(args: &Sampling) -> Plan {
+    predicted::locality(args.rate, !args.no_watch)
+}
+
+/// Whether the words have one of these options.
+fn has(words: &[String], names: &[&str]) -> bool {
+    words.iter().any(|word| {
+        let long = |name: &&str| name.starts_with("--") && word.starts_with(&format!("{name}="));
+        names.contains(&word.as_str()) || names.iter().any(long)
+    })
+}
+
+/// The words with a process, after the command's name, unless they name one.
+fn with_process(words: &[String], pid: u32) -> Vec<String> {
+    let mut line = words.to_vec();
+    if !has(words, &["-p", "--pid"]) {
+        let at = line.len().min(2);
+        line.splice(at..at, ["-p".to_owned(), pid.to_string()]);
+    }
+    line
 }
 
 /// The command line as it is run on a process, and a folder for what it writes, which goes with this.
@@ -107,23 +150,13 @@ impl Ready {
         if let Some(program) = line.first_mut() {
             *program = env::current_exe()?.display().to_string();
         }
-        let has = |names: &[&str]| {
-            words.iter().any(|word| {
-                let long =
-                    |name: &&str| name.starts_with("--") && word.starts_with(&format!("{name}="));
-                names.contains(&word.as_str()) || names.iter().any(long)
-            })
-        };
         let mut added = Vec::new();
-        if !has(&["-p", "--pid"]) {
-            added.extend(["-p".to_owned(), pid.to_string()]);
-        }
         let mut folder = None;
         let writes = matches!(
             words.get(1).map(String::as_str),
             Some("record" | "timeline")
         );
-        if writes && !has(&["-o", "--output"]) {
+        if writes && !has(words, &["-o", "--output"]) {
             let own = state.join(format!("verify-{}", std::process::id()));
             added.extend(["-o".to_owned(), own.display().to_string()]);
             if words[1] == "record" {
@@ -134,7 +167,7 @@ impl Ready {
         let at = line.len().min(2);
         line.splice(at..at, added);
         Ok(Self {
-            words: line,
+            words: with_process(&line, pid),
             folder,
         })
     }

@@ -14,7 +14,6 @@ use tailscope_record::{Process, ResolvedProbes, SpanSource};
 
 use super::calibrate::known;
 use super::{args, own, publish, text};
-use crate::args::Record;
 use crate::failure::Failure;
 use crate::subject::{load_failure, targets};
 
@@ -111,16 +110,15 @@ pub(super) fn predicted(pid: u32, asked: &Asked, costs: &Calibration) -> Result<
     of_plan(&plan, &target, &processes, costs)
 }
 
-/// What a recording of these processes would cost while it is attached.
-pub fn of_recording(
-    args: &Record,
+/// What an observer with this plan would cost these processes while it is attached.
+pub fn while_attached(
+    plan: &Plan,
     processes: &[Process],
     costs: &Calibration,
 ) -> Result<Prediction> {
     check_namespace()?;
-    let plan = own::plan_of_record(args, processes)?;
     let pids = processes.iter().map(|process| process.pid).collect();
-    of_plan(&plan, &Target { pids }, processes, costs)
+    of_plan(plan, &Target { pids }, processes, costs)
 }
 
 fn of_plan(

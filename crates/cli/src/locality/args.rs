@@ -9,6 +9,8 @@ use clap::{Args as ClapArgs, Subcommand};
 use tailscope_locality::chase::plan;
 use tailscope_record::quantity::parse_duration;
 
+use crate::overhead::parse_overhead;
+
 /// Show which lines of memory a program's threads share, and how often they write them.
 ///
 /// Samples the memory accesses of a running program, without changing or stopping it. A clock of
@@ -25,6 +27,7 @@ Examples:
   tailscope locality -p $(pidof -s memcached)          10 seconds of a running server
   tailscope locality -p 4711 --phase process_command   which lines does only this function use?
   tailscope locality -p 4711 -d 60s --json >found.json more samples, as JSON
+  tailscope locality -p 4711 -d 10m --overhead 1%      as often as slows it down by 1 %
   tailscope locality predict found.json                what would a move of the phase gain?
 
 A line is 64 bytes. Accesses in the kernel are not seen, nor those whose address depends on a value
@@ -66,6 +69,11 @@ pub struct Sampling {
     /// Samples in each second of a thread's CPU time
     #[arg(long, value_name = "NUMBER", default_value = "500", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rate: u32,
+
+    /// Slow the program down by at most this share: 1%, 0.5%; Tailscope then samples for a part of the
+    /// time, predicts the overhead, and measures it
+    #[arg(long, value_name = "SHARE", value_parser = parse_overhead)]
+    pub overhead: Option<f64>,
 
     /// Use no debug registers: threads then never stop. Less is known about sharing, and `predict` has
     /// too little

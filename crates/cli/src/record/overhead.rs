@@ -1,26 +1,26 @@
-//! `tailscope record --overhead`: attached for that part of the time that the budget allows.
-
-mod phases;
-mod program;
+//! `tailscope record --overhead`: records in phases.
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::Result;
-use tailscope_cost::duty_cycle::{DutyCycle, Spent};
-use tailscope_cost::predict::Prediction;
-use tailscope_record::{Prints, Progress, SpanSource};
+use anyhow::{Error, Result};
+use tailscope_cost::budget::Budget;
+use tailscope_cost::duty_cycle::Spent;
+use tailscope_cost::Estimate;
+use tailscope_record::{End, Listener, Live, Prints, Progress, RecordError, SpanSource};
+use tailscope_trace::Overhead;
 
-use super::{begin, end, kept};
+use super::{begin, end, kept, summary};
 use crate::args::Record;
-use crate::cost::{self, percent, with_interval};
+use crate::cost;
 use crate::failure::Failure;
+use crate::overhead::{Asked, Rested, rest, said};
 use crate::screen::Screen;
-use crate::subject::{self, Session, sources, targets};
-use crate::units::time;
-use phases::{Outcome, Phases, SHORTEST};
-use program::Program;
+use crate::subject::{self, Resting, Session, sources, targets};
+
+/// How many looks at a rest are from one look at the processes to the next.
+const LOOKS: u32 = 20;
 
 /// Records, and says how it went and what it cost.
 pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
@@ -32,24 +32,26 @@ pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
             "--overhead is not for SDK spans: use --sample, or name other spans (--span request)",
         ));
     }
-    let costs = cost::known_or_calibrated(&screen)?;
-    let predict = || cost::of_recording(args, &processes, &costs);
-    let (program, prediction) = Program::seen_during(&processes, !subject.no_children, predict)?;
-    let cycle = DutyCycle::new(budget, prediction.slowdown);
-    check(args, budget, &cycle)?;
-    screen.say(&expected(&prediction, &cycle));
-    let mut phases = Phases::begin(args, stop, program, cycle);
+    let asked = Asked {
+        budget,
+        duration: args.duration,
+        processes: &processes,
+        children: !subject.no_children,
+        verb: "record",
+        cheaper: "spans that cost less (--span syscall:ready..send)",
+    };
+    let mut held = asked.begin(&screen, || cost::plan_of_record(args, &processes))?;
     let session = Session::begin(subject, kept(args), Prints::Through)?;
     begin(&screen, session.spans());
     let Outcome {
         mut resting,
         ended,
         refused,
-    } = phases.run(session, &mut screen);
-    let spent = phases.spent();
-    resting.note_overhead(phases.overhead(budget, &spent));
+    } = phases(session, args, &mut held, stop, &mut screen);
+    let spent = held.spent();
+    resting.note_overhead(overhead(&held, budget, &spent));
     let progress = resting.finish().map(|progress| Progress {
-        elapsed: phases.elapsed(),
+        elapsed: held.elapsed(),
         ..progress
     });
     end(&screen, &ended, progress.as_ref().ok(), args);
@@ -60,67 +62,98 @@ pub fn run(args: &Record, budget: f64, stop: &AtomicBool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A budget that can't be held is an error before anything is attached.
-fn check(args: &Record, budget: f64, cycle: &DutyCycle) -> Result<()> {
-    let budget = percent(budget);
-    if cycle.is_too_small() {
-        return Err(Failure::usage(format!(
-            "an overhead of {budget} leaves no time to record: choose a larger one, or spans that cost less \
-             (--span syscall:ready..send)"
-        )));
-    }
-    match args.duration {
-        Some(duration) if cycle.with(Some(duration)) < SHORTEST => {
-            let needed = SHORTEST.div_f64(cycle.share()) + Duration::from_secs(1);
-            Err(Failure::usage(format!(
-                "an overhead of {budget} leaves less than {} of {} to record: record for {} s at least, or \
-                 allow more",
-                time(SHORTEST.as_nanos() as u64),
-                time(duration.as_nanos() as u64),
-                needed.as_secs()
-            )))
+/// How the phases ended.
+struct Outcome {
+    /// The recording.
+    resting: Resting,
+    /// Why there are no more.
+    ended: Result<End, RecordError>,
+    /// Why it could not attach again, if that is why.
+    refused: Option<Error>,
+}
+
+/// Goes from phase to phase, until the time is over, the processes have ended, or a signal comes.
+fn phases(
+    mut session: Session,
+    args: &Record,
+    budget: &mut Budget,
+    stop: &AtomicBool,
+    screen: &mut Screen,
+) -> Outcome {
+    loop {
+        let length = budget.attached_for();
+        let mut listener = Whole { screen, budget };
+        let ended = session.recorder.run(Some(length), stop, &mut listener);
+        let (resting, taken) = session.pause();
+        let ended = ended.and_then(|ended| taken.map(|()| ended));
+        let pids: Vec<u32> = resting.processes().iter().map(|one| one.pid).collect();
+        budget.detached(&pids);
+        let mut looks = 0;
+        let none_is_left = || {
+            looks += 1;
+            looks % LOOKS == 0 && resting.processes().is_empty()
+        };
+        let ended = match ended {
+            Ok(End::Duration) => match rest(budget, stop, none_is_left) {
+                Rested::Attach => None,
+                Rested::Over => Some(Ok(End::Duration)),
+                Rested::Ended => Some(Ok(End::Exited)),
+                Rested::Stopped => Some(Ok(End::Stopped)),
+            },
+            ended => Some(ended),
+        };
+        if let Some(ended) = ended {
+            return Outcome {
+                resting,
+                ended,
+                refused: None,
+            };
         }
-        _ => Ok(()),
+        session = match resting.resume(&args.subject) {
+            Ok(session) => session,
+            Err((resting, why)) => {
+                return Outcome {
+                    resting: *resting,
+                    ended: Ok(End::Stopped),
+                    refused: Some(why),
+                };
+            }
+        };
     }
 }
 
-fn expected(prediction: &Prediction, cycle: &DutyCycle) -> String {
-    let share = percent(cycle.share());
-    match prediction.slowdown {
-        Some(slowdown) => format!(
-            "predicted: attached all of the time, the recorder would slow the program down by {}; so it \
-             records {share} of the time",
-            with_interval(slowdown)
-        ),
-        None => {
-            let mut parts = prediction.parts.iter();
-            let why = parts.find_map(|part| part.unknown.clone());
-            format!(
-                "the overhead is not predicted ({}); it begins with {share} of the time",
-                why.unwrap_or_else(|| "the program hardly ran while it was counted".to_owned())
-            )
-        }
+/// How the budget was held, for the ledger.
+fn overhead(held: &Budget, budget: f64, spent: &Spent) -> Overhead {
+    let three = |of: Estimate| [of.value, of.low, of.high];
+    let (attached, phases) = held.attached();
+    Overhead {
+        budget,
+        whole_ns: held.elapsed().as_nanos() as u64,
+        attached_ns: attached.as_nanos() as u64,
+        phases,
+        predicted: spent.predicted.map(three),
+        measured: spent.overall.map(three),
     }
 }
 
-/// What it came to.
-fn said(spent: &Spent, budget: f64) -> String {
-    let of = format!(
-        "of {} that were allowed; {} of the time was recorded",
-        percent(budget),
-        percent(spent.share)
-    );
-    match (spent.overall, spent.predicted) {
-        (Some(measured), _) => format!(
-            "overhead: {} measured in {} pairs of phases, {of}",
-            with_interval(measured),
-            spent.while_attached.pairs
-        ),
-        (None, Some(predicted)) => format!(
-            "overhead: {} predicted and not measured ({}), {of}",
-            with_interval(predicted),
-            spent.while_attached.notices.join("; ")
-        ),
-        (None, None) => format!("overhead: not known, {of}"),
+/// Shows the progress of all phases together.
+struct Whole<'a> {
+    screen: &'a mut Screen,
+    budget: &'a Budget,
+}
+
+impl Listener for Whole<'_> {
+    fn show(&mut self, live: &Live) {
+        self.screen.show(live);
+    }
+
+    fn tell(&mut self, progress: &Progress, notices: &[String]) {
+        let elapsed: Duration = self.budget.elapsed();
+        notices.iter().for_each(|notice| self.screen.notice(notice));
+        let whole = Progress {
+            elapsed,
+            ..progress.clone()
+        };
+        self.screen.progress(elapsed, &summary(&whole));
     }
 }

@@ -9,6 +9,8 @@ use tailscope_record::SpanSource;
 use tailscope_record::quantity::{parse_bytes, parse_duration, parse_percentile};
 use tailscope_timeline::Slow;
 
+use crate::overhead::parse_overhead;
+
 /// Keep the last seconds of system events in memory; write them when a request is slow.
 ///
 /// Ring buffers in memory hold the machine's wake-ups, context switches, interrupts, softirqs,
@@ -23,6 +25,7 @@ Examples:
   tailscope timeline -p $(pidof -s memcached) --slow 2ms -o windows
   tailscope timeline --slow p99.9 -o windows -- ./server --port 80
   tailscope timeline -p PID --span sdk --slow 5ms       spans that the program marks with the SDK
+  tailscope timeline -p PID --slow p99 --overhead 1%    for as much of the time as costs 1 %
   kill -USR1 $(pidof tailscope)                         write the window now
   tailscope timeline dump /run/timeline.sock            the same, through --control's socket
   tailscope timeline story windows/slow-0001.timeline   where the time of its slow requests went
@@ -79,6 +82,11 @@ pub struct Timeline {
     /// How long to record [default: until Ctrl-C or the processes' end]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
+
+    /// Slow the program down by at most this share: 1%, 0.5%; Tailscope then keeps events for a part
+    /// of the time, predicts the overhead, and measures it; not for SDK spans
+    #[arg(long, value_name = "SHARE", value_parser = parse_overhead, conflicts_with = "command")]
+    pub overhead: Option<f64>,
 
     /// Folder for the windows
     #[arg(short, long, value_name = "FOLDER", default_value = "windows")]

@@ -1,6 +1,7 @@
 //! `tailscope timeline`: recording, and what is done with a window.
 
 mod args;
+mod overhead;
 mod story;
 
 use std::fs;
@@ -18,6 +19,7 @@ use tailscope_timeline::{
 };
 
 use crate::failure::Failure;
+use crate::overhead::said;
 use crate::page::{self, PageWriter};
 use crate::streams::{print, save, say};
 use crate::subject::{launch, load_failure, resolve_probes, stop_on_signals, targets, watch_all};
@@ -105,6 +107,8 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     SpanSource::check(&args.spans).map_err(Failure::usage)?;
     let mut launched = launch(&args.command, Prints::Through)?;
     let resolved = resolve_probes(&args.spans, &processes, launched.as_ref())?;
+    let held = args.overhead.map(|budget| overhead::begin(args, budget, &processes));
+    let mut held = held.transpose()?;
     let mut flight =
         Flight::begin(options(args, &resolved, launched.is_some())).map_err(failure)?;
     for limit in flight.limits() {
@@ -131,17 +135,28 @@ fn record(args: &Timeline) -> Result<ExitCode> {
             std::process::id()
         );
     }
-    follow(&mut flight, launched.as_mut(), args, &stop, &asked)?;
+    let ended = match &mut held {
+        Some(held) => overhead::follow(&mut flight, args, held, &stop, &asked),
+        None => {
+            let end = args.duration.map(|duration| Instant::now() + duration);
+            follow(&mut flight, launched.as_mut(), args, &stop, &asked, end).map(drop)
+        }
+    };
     let (figures, notices) = flight.finish();
     tell_notices(&notices, args);
     if !args.quiet {
         say!("{}", summary(&figures));
+        if let (Some(held), Some(budget)) = (&held, args.overhead) {
+            say!("{}", said(&held.spent(), budget));
+        }
     }
+    ended?;
     let failed = notices.iter().any(|n| matches!(n, Notice::Failed { .. }));
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
 }
 
-fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool) -> Options {
+/// What a flight recorder with these arguments does.
+pub fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool) -> Options {
     let on_sockets = [
         SpanSource::RecvSend,
         SpanSource::ReadySend,
@@ -170,34 +185,44 @@ fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool) -> 
     }
 }
 
-/// Looks at the rings until the time is over, `stop` is set, or no process is left. A window is
-/// written whenever `asked` is set.
+/// Looks at the rings until then, `stop` is set, or no process is left. A window is written whenever
+/// `asked` is set. False: there is nothing more to look at.
 fn follow(
     flight: &mut Flight,
     mut launched: Option<&mut Launched>,
     args: &Timeline,
     stop: &AtomicBool,
     asked: &AtomicBool,
-) -> Result<()> {
-    let end = args.duration.map(|duration| Instant::now() + duration);
-    while !stop.load(Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-        flight.wait(POLL_EVERY);
-        if asked.swap(false, Relaxed) {
-            flight.ask();
+    until: Option<Instant>,
+) -> Result<bool> {
+    while until.is_none_or(|until| Instant::now() < until) {
+        if stop.load(Relaxed) {
+            return Ok(false);
         }
-        let notices = flight.poll();
-        tell_notices(&notices, args);
+        flight.wait(POLL_EVERY);
+        let goes_on = look(flight, args, asked);
         if let Some(launched) = &mut launched {
             launched.ended()?;
         }
-        if !flight.any_is_alive() {
-            if !args.quiet {
-                say!("every process has ended");
-            }
-            break;
+        if !goes_on {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Looks once. False: every process has ended.
+fn look(flight: &mut Flight, args: &Timeline, asked: &AtomicBool) -> bool {
+    if asked.swap(false, Relaxed) {
+        flight.ask();
+    }
+    let notices = flight.poll();
+    tell_notices(&notices, args);
+    let goes_on = flight.any_is_alive();
+    if !goes_on && !args.quiet {
+        say!("every process has ended");
+    }
+    goes_on
 }
 
 fn failure(error: FlightError) -> anyhow::Error {

@@ -16,6 +16,8 @@ pub struct Subjects {
 
 /// Cycles of the hardware between two samples of a phase.
 const SAMPLE_PERIOD_CYCLES: u64 = 150_000;
+/// Bytes of the stack that a sample of `locality` has without a phase.
+const STACK_BYTES: u32 = 4096;
 /// How long a phase of samples is.
 const SAMPLED_NS: f64 = 0.8e6;
 /// Hits in a phase of some 0.3 ms, of hooks that are switched at no cost.
@@ -75,6 +77,10 @@ impl Subjects {
             chain: true,
             ..clock
         };
+        let with_stack = Sampling {
+            stack: STACK_BYTES,
+            ..clock
+        };
         let precise = Sampling {
             precise: 2,
             ..cycles
@@ -82,6 +88,7 @@ impl Subjects {
         for (kind, sampling) in [
             ("sample.cpu-clock", clock),
             ("sample.cpu-clock.chain", with_chain),
+            ("sample.cpu-clock.stack", with_stack),
             ("sample.cycles", cycles),
             ("sample.precise", precise),
         ] {

@@ -94,21 +94,44 @@ pub fn record(recording: &Recording) -> Plan {
     plan
 }
 
+/// What a timeline would do that is attached to these hooks: each of them writes an event.
+#[must_use]
+pub fn timeline(hooks: &[KernelHook]) -> Plan {
+    let mut plan = Plan::default();
+    for hook in hooks {
+        let (name, rate) = place(&hook.place);
+        plan.hook(name, rate, &["timeline.event"]);
+    }
+    plan.notices.push(
+        "the recorder's own CPU time is not in the prediction: it counts where no CPU is idle"
+            .into(),
+    );
+    plan
+}
+
+/// What sampling memory accesses would do. `rate`: samples a second of a thread's CPU time.
+/// `watches`: whether it sets watchpoints.
+#[must_use]
+pub fn locality(rate: u32, watches: bool) -> Plan {
+    let mut plan = Plan::default();
+    let samples = Rate::PerCpuSecond(rate.into());
+    plan.hook("samples of accesses", samples, &["sample.cpu-clock.stack"]);
+    plan.hook("context switches", Rate::Switches, &["switch.sampled"]);
+    if watches {
+        plan.notices.push(
+            "stops at watchpoints are not in the prediction; there are none with --no-watch".into(),
+        );
+    }
+    plan
+}
+
 fn kernel_hook(plan: &mut Plan, hook: &KernelHook, adds: Adds, sample: f64) {
-    let (rate, way): (Rate, &[&'static str]) = match &hook.place {
-        HookPlace::Tracepoint(name) => (tracepoint(name), &["record.hook"]),
-        HookPlace::PageFault => (Rate::PageFaults, &[]),
-        HookPlace::Function(name) if name == "handle_mm_fault" => (Rate::PageFaults, &[]),
-        HookPlace::Function(name) => (Rate::KernelFunction(name.clone()), &["fentry"]),
-        HookPlace::Clock(period_ns) => (
-            Rate::PerCpuSecond(1e9 / *period_ns as f64),
-            &["sample.cpu-clock.bpf"],
-        ),
-    };
-    let name = match &hook.place {
-        HookPlace::Tracepoint(name) | HookPlace::Function(name) => name.as_str(),
-        HookPlace::PageFault => "page faults",
-        HookPlace::Clock(_) => "samples of stacks",
+    let (name, rate) = place(&hook.place);
+    let way: &[&'static str] = match (&hook.place, &rate) {
+        (HookPlace::Tracepoint(_), _) => &["record.hook"],
+        (HookPlace::Clock(_), _) => &["sample.cpu-clock.bpf"],
+        (_, Rate::PageFaults) => &[],
+        _ => &["fentry"],
     };
     match adds {
         Adds::Elsewhere => {}
@@ -127,10 +150,25 @@ fn with(way: &[&'static str], kind: &'static str) -> Vec<&'static str> {
     way.iter().copied().chain([kind]).collect()
 }
 
+/// What a place is called, and how often it is hit.
+fn place(place: &HookPlace) -> (&str, Rate) {
+    match place {
+        HookPlace::Tracepoint(name) => (name, tracepoint(name)),
+        HookPlace::PageFault => ("page faults", Rate::PageFaults),
+        HookPlace::Function(name) if name == "handle_mm_fault" => (name, Rate::PageFaults),
+        HookPlace::Function(name) => (name, Rate::KernelFunction(name.clone())),
+        HookPlace::Clock(period_ns) => (
+            "samples of stacks",
+            Rate::PerCpuSecond(1e9 / *period_ns as f64),
+        ),
+    }
+}
+
 /// How often a tracepoint is hit. What both ends of something hit is counted at one.
 fn tracepoint(name: &str) -> Rate {
     match name {
         "sched_switch" => Rate::Switches,
+        "sys_enter" | "sys_exit" => Rate::Syscalls(None),
         "contention_end" => Rate::Tracepoint("contention_begin".into()),
         _ => Rate::Tracepoint(match name.strip_suffix("_exit") {
             Some(kind) if kind != "sched_process" => format!("{kind}_entry"),

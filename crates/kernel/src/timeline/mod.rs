@@ -117,6 +117,7 @@ pub struct Events {
     watched: Watched,
     mechanisms: Mechanisms,
     uprobes: Uprobes,
+    faults: FaultHook,
     /// By process with the SDK.
     meters: MeterMaps,
     object: Object,
@@ -206,11 +207,25 @@ impl Events {
             watched,
             mechanisms,
             uprobes,
+            faults,
             meters: MeterMaps::new(0..shared::TL_MAX_SDK),
             object,
             slots: size.events(),
             cpus,
         })
+    }
+
+    /// Detaches from everything: nothing is written, nobody's end is seen, and none of the programs'
+    /// hooks costs anything. What was written stays.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// Attaches again after [`Events::detach`], but for probes.
+    pub fn attach(&mut self) -> Result<(), LoadError> {
+        let mechanisms = &mut self.mechanisms;
+        self.links = attach(&mut self.object, VECTOR_ENTRY, self.faults, mechanisms)?;
+        Ok(())
     }
 
     /// Tells of the spans that this probe begins or ends, in the watched processes.

@@ -71,13 +71,18 @@ impl Counting {
         self.refused = Some(error.to_string());
     }
 
-    /// Ends a burst, or starts the next one, at a poll.
-    pub(super) fn poll(&mut self, tids: impl Iterator<Item = u32>) {
+    /// Ends a burst, if there is one.
+    pub(super) fn end_burst(&mut self) {
         for counter in self.open.drain(..) {
             let found = counter.read().unwrap_or_default();
             self.found.count += found.count;
             self.found.running += found.running;
         }
+    }
+
+    /// Ends a burst, or starts the next one, at a poll.
+    pub(super) fn poll(&mut self, tids: impl Iterator<Item = u32>) {
+        self.end_burst();
         let is_due = self.polls.is_multiple_of(EVERY);
         self.polls += 1;
         if self.is_over || !is_due || self.found.count >= ENOUGH {
@@ -104,8 +109,7 @@ impl Counting {
     }
 
     pub(super) fn finish(mut self) -> Visits {
-        self.is_over = true;
-        self.poll(std::iter::empty());
+        self.end_burst();
         Visits {
             refused: self.refused,
             ..visits(self.found, self.addresses.len(), self.cost_ns)

@@ -1,5 +1,6 @@
 //! The threads of a process, each with its clock and watchpoints.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub(super) struct Threads {
     stack: u32,
     pages: usize,
     sampled: Vec<(Thread, ThreadSampler)>,
+    /// The numbers of threads whose events are closed for a while.
+    closed: HashMap<u32, Thread>,
     looked: Option<Instant>,
     /// Threads that are not sampled, as of the last look.
     left_out: u64,
@@ -38,6 +41,7 @@ impl Threads {
             stack,
             pages,
             sampled: Vec::new(),
+            closed: HashMap::new(),
             looked: None,
             left_out: 0,
             refused: Vec::new(),
@@ -78,9 +82,11 @@ impl Threads {
             }
             match ThreadSampler::open(*tid, self.period, self.stack, self.pages) {
                 Ok(sampler) => {
-                    let name = name_of(self.pid, *tid);
-                    let number = profile.threads.len() as Thread;
-                    profile.threads.push(ThreadName { tid: *tid, name });
+                    let number = self.closed.remove(tid).unwrap_or_else(|| {
+                        let name = name_of(self.pid, *tid);
+                        profile.threads.push(ThreadName { tid: *tid, name });
+                        (profile.threads.len() - 1) as Thread
+                    });
                     self.sampled.push((number, sampler));
                 }
                 Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
@@ -95,6 +101,13 @@ impl Threads {
             Some(error) => Err(error),
             None => Ok(()),
         }
+    }
+
+    /// Closes all events, until the next [`adopt`](Self::adopt). A thread keeps its number.
+    pub(super) fn close(&mut self) {
+        let numbers = self.sampled.drain(..).map(|(of, s)| (s.tid(), of));
+        self.closed = numbers.collect();
+        self.looked = None;
     }
 
     fn tids(&self) -> io::Result<Vec<u32>> {

@@ -98,6 +98,11 @@ impl Watch {
         profile.watched(word, seen(hits));
     }
 
+    /// Forgets the word that is watched: the watchpoints are closed with their threads' events.
+    pub(super) fn forget(&mut self) {
+        self.word = None;
+    }
+
     pub(super) fn finish(self) -> WatchCounts {
         self.counts
     }

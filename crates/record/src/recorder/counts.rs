@@ -30,7 +30,51 @@ pub(super) fn not_rows<const N: usize>(uncovered: [&Counts; N]) -> Vec<(&'static
         .collect()
 }
 
+/// What a recorder has counted so far.
+#[derive(Debug, Clone, Default)]
+pub struct Counted {
+    /// Rows.
+    pub rows: u64,
+    /// Spans that ended, as [`Recorder::seen`].
+    pub spans: u64,
+    /// As [`Recorder::lost`].
+    pub lost: BTreeMap<String, u64>,
+}
+
+impl Counted {
+    /// Adds what another one has counted.
+    pub fn add(&mut self, more: &Self) {
+        self.rows = self.rows.wrapping_add(more.rows);
+        self.spans = self.spans.wrapping_add(more.spans);
+        for (name, count) in &more.lost {
+            let sum = self.lost.entry(name.clone()).or_default();
+            *sum = sum.wrapping_add(*count);
+        }
+    }
+
+    /// What a recorder counted before it was the present one, so that the sum with all that it counts is
+    /// right again. Alone this may be below zero, and wraps around.
+    pub fn take_away(&mut self, counted: &Self) {
+        self.rows = self.rows.wrapping_sub(counted.rows);
+        self.spans = self.spans.wrapping_sub(counted.spans);
+        for (name, count) in &counted.lost {
+            let sum = self.lost.entry(name.clone()).or_default();
+            *sum = sum.wrapping_sub(*count);
+        }
+    }
+}
+
 impl Recorder {
+    /// What it has counted so far.
+    #[must_use]
+    pub fn counted(&self) -> Counted {
+        Counted {
+            rows: self.rows(),
+            spans: self.seen(),
+            lost: self.lost(),
+        }
+    }
+
     /// How it goes.
     #[must_use]
     pub fn progress(&self) -> Progress {

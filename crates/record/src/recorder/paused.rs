@@ -4,10 +4,10 @@ use tailscope_process::owner::start_of;
 use tailscope_signals::clock::{own_cpu_ns, unix_ns};
 use tailscope_trace::{Overhead, Summary};
 
-use super::Recorder;
-use super::counts::not_rows;
+use super::counts::{Counted, not_rows};
 use super::rotate::Sums;
-use crate::Process;
+use super::{Closing, Recorder};
+use crate::{Live, Process};
 use crate::notices::Notices;
 use crate::options::{Options, Progress, RecordError};
 use crate::pipeline::RowPipeline;
@@ -21,6 +21,8 @@ pub struct Paused {
     past: Summary,
     /// Our CPU time that is accounted for.
     cpu_ns: u64,
+    /// As of the recorder that went.
+    counts: Counted,
     /// The processes that were watched, and when they began, in the kernel's ticks.
     watched: Vec<(u32, u64)>,
 }
@@ -43,7 +45,8 @@ impl Recorder {
                     .then_some((*pid, start))
             })
             .collect();
-        let summary = self.sum_up(self.seen());
+        let counts = self.counted();
+        let summary = self.sum_up(counts.spans);
         let cpu_ns = self.cpu_at_start + self.before.cpu_ns;
         self.past.add(summary);
         let paused = Paused {
@@ -52,6 +55,7 @@ impl Recorder {
             notices: self.notices,
             past: self.past,
             cpu_ns,
+            counts,
             watched,
         };
         (paused, taken.and(sealed))
@@ -93,6 +97,31 @@ impl Paused {
             Ok(()) => Ok(recorder),
             Err(why) => Err((Box::new(recorder.pause().0), why)),
         }
+    }
+
+    /// What the recorder that went had counted.
+    #[must_use]
+    pub fn counted(&self) -> &Counted {
+        &self.counts
+    }
+
+    /// The statistics so far.
+    #[must_use]
+    pub fn live(&self) -> &Live {
+        &self.pipeline.live
+    }
+
+    /// Has nobody else get rows any more.
+    pub fn untap(&mut self) {
+        self.pipeline.tap = None;
+    }
+
+    /// Ends the ledger: what is recorded later goes nowhere.
+    pub fn end_ledger(&mut self) -> Option<Closing> {
+        let mut summary = std::mem::take(&mut self.past);
+        summary.ended_ns = unix_ns();
+        let ledger = self.pipeline.output.end();
+        ledger.map(|ledger| Closing { ledger, summary })
     }
 
     /// How a budget of overhead was held, for the ledger.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tailscope_signals::clock::{own_cpu_ns, unix_ns};
 use tailscope_trace::{
-    CauseSet, Cost, Error, Existing, LedgerWriter, Metadata, Sealing, Summary, Totals,
+    CauseSet, Cost, Error, Existing, LedgerWriter, Metadata, Overhead, Sealing, Summary, Totals,
 };
 
 use super::Recorder;
@@ -70,11 +70,16 @@ impl NextLedger {
 
 /// A ledger that gets no more rows and is not sealed yet.
 pub struct Closing {
-    ledger: LedgerWriter,
-    summary: Summary,
+    pub(super) ledger: LedgerWriter,
+    pub(super) summary: Summary,
 }
 
 impl Closing {
+    /// How a budget of overhead was held while it was written.
+    pub fn note_overhead(&mut self, overhead: Overhead) {
+        self.summary.overhead = Some(overhead);
+    }
+
     /// The ledger's folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
@@ -160,7 +165,8 @@ impl Recorder {
         let sealed = self.pipeline.output.totals();
         self.row_bytes = row_bytes(sealed.rows, sealed.bytes).or(self.row_bytes);
         let ledger = self.pipeline.output.end();
-        let summary = self.sum_up(seen);
+        let mut summary = std::mem::take(&mut self.past);
+        summary.add(self.sum_up(seen));
         ledger.map(|ledger| Closing { ledger, summary })
     }
 

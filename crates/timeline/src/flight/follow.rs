@@ -24,7 +24,7 @@ impl Flight {
     }
 
     /// Which of the requests are slow.
-    fn judge(&mut self, ended: Vec<Request>) {
+    pub(super) fn judge(&mut self, ended: Vec<Request>) {
         for request in ended {
             self.figures.requests += u64::from(request.amends.is_none());
             let exceeded = self.judge.take(request.end(), request.latency());

@@ -53,6 +53,12 @@ impl Holding {
         }
     }
 
+    /// Nothing was written for some time.
+    pub(super) fn resume(&mut self, now: u64, rings: &[Filled]) {
+        self.at = now;
+        self.heads = rings.iter().map(|ring| ring.head).collect();
+    }
+
     /// To be called about once a second; earlier than that it waits for more. Warns again only where it became half of what it was.
     pub(super) fn check(&mut self, now: u64, rings: &[Filled], bytes: u64) -> Option<Notice> {
         if now - self.at < LEAST_NS {

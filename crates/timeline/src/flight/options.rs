@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tailscope_kernel::timeline::Config;
 use tailscope_kernel::{LoadError, Probe, ProbeError, WatchError};
 use tailscope_sdk_server::sockets::ServeError;
 
@@ -47,6 +48,23 @@ pub struct Options {
     pub spans: Vec<SpanProbes>,
     /// Whether spans are followed that programs with the SDK tell of themselves.
     pub sdk: bool,
+}
+
+impl Options {
+    /// What is loaded into the kernel. `memory`: bytes of the rings.
+    pub(super) fn with_memory(&self, memory: u64) -> Config {
+        Config {
+            memory,
+            follow_children: self.follow_children,
+            probes: !self.spans.is_empty(),
+        }
+    }
+
+    /// What is loaded into the kernel.
+    #[must_use]
+    pub fn kernel_config(&self) -> Config {
+        self.with_memory(self.memory)
+    }
 }
 
 /// The timeline can't be recorded.

@@ -33,7 +33,9 @@ impl Flight {
 
     /// Since when a window that is written now holds events, in ns.
     fn oldest(&self, now: u64) -> u64 {
-        let kept = now.saturating_sub(self.options.keep.as_nanos() as u64);
+        let kept = self
+            .newest(now)
+            .saturating_sub(self.options.keep.as_nanos() as u64);
         kept.max(self.began_at)
     }
 
@@ -49,7 +51,7 @@ impl Flight {
         Job {
             number: self.number + 1,
             from_ns,
-            to_ns: now,
+            to_ns: self.newest(now),
             reason,
             slow_ns: slow_ns.or(self.judge.threshold()),
             slow_request: due.map(|due| due.request),

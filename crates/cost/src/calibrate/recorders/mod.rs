@@ -7,6 +7,7 @@
 //! (`rawtracepoint`). Page faults alone are compared with a time before the recorder came: their hook
 //! has no kind of its own.
 
+mod events;
 mod process;
 mod sdk;
 mod tasks;
@@ -117,6 +118,7 @@ pub fn measure(command: &[OsString]) -> Vec<(&'static str, Found)> {
     found.extend(under(command, followed, FOLLOWED, &mut leaving));
     let mut kinds = combine(&found);
     kinds.push(("record.sdk", sdk::measure(command)));
+    kinds.push(("timeline.event", events::measure(command)));
     for recorder in leaving {
         // Its figures were received above. A thread that failed has detached its programs already.
         let _ = recorder.join();

@@ -52,6 +52,11 @@ impl Task {
         Self::ALL.into_iter().find(|task| *task as u8 == number)
     }
 
+    /// How often it is done in all where it is timed so often: [`Tasks::run`] warms up first.
+    pub const fn repeated(times: u64) -> u64 {
+        times + warm_up(times)
+    }
+
     /// How often it is done in a phase of about half a millisecond.
     pub const fn times(self) -> u64 {
         match self {
@@ -79,6 +84,11 @@ const PAGE: usize = 4096;
 const BATCHES: u64 = 10;
 const LINE: usize = 64;
 
+/// How often something is done before it is timed so often.
+const fn warm_up(times: u64) -> u64 {
+    times / 8 + 4
+}
+
 /// What the tasks need, made when it is first needed.
 #[derive(Default)]
 pub struct Tasks {
@@ -93,7 +103,7 @@ impl Tasks {
     /// Does it a few times, and then so often. ns of all, by the median batch: an interrupt in some of
     /// them changes nothing.
     pub fn run(&mut self, task: Task, times: u64) -> io::Result<f64> {
-        self.some(task, times / 8 + 4)?;
+        self.some(task, warm_up(times))?;
         let batches = BATCHES.min(times).max(1);
         let batch = |_| self.some(task, times / batches);
         let mut ns = (0..batches).map(batch).collect::<io::Result<Vec<f64>>>()?;

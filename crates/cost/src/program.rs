@@ -1,14 +1,15 @@
-//! The program that is recorded, and how much it works.
+//! A program that is observed in phases, and how much it works.
 
-use anyhow::Result;
-use tailscope_cost::phases::{Moment, Work};
-use tailscope_cost::target::Target;
 use tailscope_record::Process;
+
+use crate::phases::{Moment, Work};
+use crate::target::Target;
 
 /// A program that makes fewer read and write calls than this for each of its waits works in other ways.
 const CALLS_A_WAIT: f64 = 0.5;
 
-/// The processes that are recorded.
+/// The processes that are observed.
+#[derive(Debug)]
 pub struct Program {
     pids: Vec<u32>,
     /// Whether those count that they make.
@@ -20,36 +21,31 @@ pub struct Program {
 impl Program {
     /// Sees what it does while something else is done, and so what shows its work: its read and write
     /// calls, or its waits where it only receives and sends.
-    pub fn seen_during<T>(
-        processes: &[Process],
-        children: bool,
-        does: impl FnOnce() -> Result<T>,
-    ) -> Result<(Self, T)> {
+    pub fn seen_during<T>(pids: &[u32], children: bool, does: impl FnOnce() -> T) -> (Self, T) {
         let mut program = Self {
-            pids: Vec::new(),
+            pids: pids.to_vec(),
             children,
             by_waits: false,
         };
-        program.follow(processes);
         let target = program.target();
         let (calls, used) = (target.io(), target.read());
-        let done = does()?;
+        let done = does();
         let (calls_then, used_then) = (target.io(), target.read());
         let calls = calls_then
             .zip(calls)
             .map_or(0, |(then, before)| then.0.saturating_sub(before.0));
         let waits = used_then.since(&used).waits;
         program.by_waits = (calls as f64) < CALLS_A_WAIT * waits as f64;
-        Ok((program, done))
+        (program, done)
     }
 
     /// From now on it is these processes.
-    pub fn follow(&mut self, processes: &[Process]) {
-        self.pids = processes.iter().map(|process| process.pid).collect();
+    pub(crate) fn follow(&mut self, pids: &[u32]) {
+        pids.clone_into(&mut self.pids);
     }
 
     /// What it has done and used so far.
-    pub fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         let target = self.target();
         let work = match self.by_waits {
             true => Work::Waits,
@@ -62,11 +58,8 @@ impl Program {
     fn target(&self) -> Target {
         let mut pids = self.pids.clone();
         if self.children {
-            pids.extend(
-                Process::descendants_of(&self.pids)
-                    .iter()
-                    .map(|made| made.pid),
-            );
+            let made = Process::descendants_of(&self.pids);
+            pids.extend(made.iter().map(|made| made.pid));
             pids.sort_unstable();
             pids.dedup();
         }

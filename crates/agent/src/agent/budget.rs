@@ -1,0 +1,170 @@
+//! A budget of overhead: the agent is attached for a part of the time (`overhead` in `[record]`).
+//!
+//! The recorder rests and attaches again between two rounds, which takes about a second each; a
+//! scrape waits that long at the most.
+
+use std::time::{Duration, Instant};
+
+use tailscope_cost::Estimate;
+use tailscope_cost::budget::{Budget, Next};
+use tailscope_cost::duty_cycle::DutyCycle;
+use tailscope_cost::program::Program;
+use tailscope_record::{Options, Process};
+use tailscope_trace::Overhead;
+
+use super::parts::options;
+use super::processes::watch_again;
+use super::{Agent, AgentError};
+
+/// How often it tries again to predict, in rests: counting hits takes a second.
+const PREDICT_EVERY: Duration = Duration::from_secs(60);
+
+/// What attaching would cost, by what is known of this machine.
+pub struct Predicted {
+    /// How much more time the same work takes while it is attached. `None`: not known.
+    pub slowdown: Option<Estimate>,
+    /// The same in words.
+    pub said: String,
+}
+
+/// Predicts what recording these processes costs.
+pub type Predict = dyn Fn(&Options, &[Process]) -> Predicted;
+
+/// A budget that is held.
+pub(super) struct Held {
+    allowed: f64,
+    budget: Budget,
+    /// When the present phase ends.
+    until: Instant,
+    predicted_at: Instant,
+    /// As of the begin of the present ledger: how long it all took, how much of that it was attached, in
+    /// how many phases.
+    before: (Duration, Duration, u64),
+}
+
+impl Held {
+    /// How it was held since the present ledger began.
+    pub(super) fn overhead(&self) -> Overhead {
+        let spent = self.budget.spent();
+        let three = |of: Estimate| [of.value, of.low, of.high];
+        let (attached, phases) = self.budget.attached();
+        let (whole_before, attached_before, phases_before) = self.before;
+        Overhead {
+            budget: self.allowed,
+            whole_ns: (self.budget.elapsed() - whole_before).as_nanos() as u64,
+            attached_ns: attached.saturating_sub(attached_before).as_nanos() as u64,
+            phases: phases - phases_before,
+            predicted: spent.predicted.map(three),
+            measured: spent.overall.map(three),
+        }
+    }
+
+    /// The next ledger begins.
+    pub(super) fn next_ledger(&mut self) {
+        let (attached, phases) = self.budget.attached();
+        self.before = (self.budget.elapsed(), attached, phases);
+    }
+}
+
+impl Agent {
+    /// Holds the budget that the configuration has, from now on.
+    pub(super) fn begin_budget(&mut self) {
+        self.held = None;
+        let Some(allowed) = self.config.record.overhead() else {
+            return;
+        };
+        let (pids, processes) = self.watched();
+        let (program, predicted) = Program::seen_during(&pids, false, || self.predict(&processes));
+        (self.say)(&format!(
+            "holding an overhead of {} %: {}",
+            allowed * 100.0,
+            predicted.said
+        ));
+        let cycle = DutyCycle::new(allowed, predicted.slowdown);
+        let budget = Budget::begin(program, cycle, None);
+        let now = Instant::now();
+        self.held = Some(Held {
+            allowed,
+            until: now + budget.attached_for(),
+            budget,
+            predicted_at: now,
+            before: Default::default(),
+        });
+    }
+
+    fn watched(&self) -> (Vec<u32>, Vec<Process>) {
+        let recorder = self.recording.recorder();
+        let pids = recorder.map(|recorder| recorder.processes().iter().copied().collect());
+        let pids: Vec<u32> = pids.unwrap_or_default();
+        let processes = pids.iter().map(|pid| Process { pid: *pid }).collect();
+        (pids, processes)
+    }
+
+    fn predict(&self, processes: &[Process]) -> Predicted {
+        if processes.is_empty() {
+            return Predicted {
+                slowdown: None,
+                said: "no process runs yet for which it could be predicted".to_owned(),
+            };
+        }
+        (self.predict)(&options(&self.config, None), processes)
+    }
+
+    /// Detaches or attaches, if that is due.
+    pub(super) fn hold_budget(&mut self) -> Result<(), AgentError> {
+        let Some(held) = &mut self.held else {
+            return Ok(());
+        };
+        if self.recording.recorder().is_some() {
+            // A ledger that is being begun is for a recorder that is there.
+            if Instant::now() >= held.until && self.rotating.is_none() {
+                self.rest();
+            }
+            return Ok(());
+        }
+        match held.budget.next() {
+            Next::Rest => Ok(()),
+            Next::Attach | Next::Over => self.attach(),
+        }
+    }
+
+    fn rest(&mut self) {
+        let (pids, processes) = self.watched();
+        if let Err(e) = self.recording.rest() {
+            self.failed_to_write(&e.to_string());
+        }
+        let Some(held) = &mut self.held else { return };
+        held.budget.detached(&pids);
+        let is_due = held.predicted_at.elapsed() >= PREDICT_EVERY;
+        if held.budget.is_predicted() || processes.is_empty() || !is_due {
+            return;
+        }
+        let predicted = self.predict(&processes);
+        let Some(held) = &mut self.held else { return };
+        held.budget.predict(predicted.slowdown);
+        held.predicted_at = Instant::now();
+    }
+
+    /// Attaches after a rest, to the processes that were watched and those that were started since.
+    pub(super) fn attach(&mut self) -> Result<(), AgentError> {
+        if self.recording.recorder().is_some() {
+            return Ok(());
+        }
+        if let Some(held) = &mut self.held {
+            held.budget.rested();
+        }
+        let options = options(&self.config, None);
+        if let Some((counted, watched)) = self.recording.resume(&options)? {
+            self.counts.before.add(&counted);
+            self.counts.before.take_away(&self.recording.counted());
+            if let Some(recorder) = self.recording.attached() {
+                watch_again(recorder, &self.config, &self.say, &watched)?;
+            }
+            self.search()?;
+        }
+        if let Some(held) = &mut self.held {
+            held.until = Instant::now() + held.budget.attached_for();
+        }
+        Ok(())
+    }
+}
