@@ -23,7 +23,7 @@ use tailscope_trace::Written;
 use crate::archive::{Archive, Holding};
 use crate::by_process;
 use crate::config::Config;
-use crate::ledger_worker::{Done, Job, LedgerWorker};
+use crate::ledger_worker::{Done, LedgerWorker};
 use crate::otlp::{self, Exporter};
 use crate::rotation::Reason;
 use crate::scrape::Scrape;
@@ -155,7 +155,7 @@ impl Agent {
         agent.shrink();
         agent.tell();
         agent.announce();
-        agent.begin_budget();
+        agent.begin_budget()?;
         Ok(agent)
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct Figures {
     pub(crate) refused_reloads: u64,
     pub(crate) config_is_applied: bool,
     pub(crate) write_errors: u64,
-    /// Where the configuration has a budget, since the present ledger began.
+    /// Where the configuration has a budget.
     pub(crate) overhead: Option<Overhead>,
     pub(crate) exported: Option<Exported>,
     pub(crate) kinds: Vec<KindFigures>,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tailscope_agent::{Agent, AgentError, Config, Orders, Predicted};
+use tailscope_cost::Calibration;
 use tailscope_record::{Options, Process};
 
 use crate::args;
@@ -28,10 +29,18 @@ pub fn run(args: &args::Agent) -> Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&orders.stop))?;
     }
     signal_hook::flag::register(SIGHUP, Arc::clone(&orders.reload))?;
-    if Config::read(&args.config).is_ok_and(|config| config.overhead().is_some()) {
-        // Before the agent gives up the rights that this needs.
-        cost::known_or_calibrated(&Screen::new(false))?;
-    }
+    // Before the agent gives up the rights that this needs.
+    let costs = match Config::read(&args.config) {
+        Ok(config) if config.overhead().is_some() => {
+            Ok(cost::known_or_calibrated(&Screen::new(false))?)
+        }
+        // A reload may ask for it.
+        _ => cost::known_here(),
+    };
+    let predict = move |options: &Options, processes: &[Process]| match &costs {
+        Ok(costs) => predicted(options, processes, costs),
+        Err(e) => unknown(e),
+    };
     let say = |text: &str| say!("tailscope: {text}");
     let agent = Agent::start(&args.config, say, Box::new(predict)).map_err(agent_failure)?;
     agent.run(&orders).map_err(agent_failure)?;
@@ -39,20 +48,22 @@ pub fn run(args: &args::Agent) -> Result<ExitCode> {
 }
 
 /// What recording these processes costs, by what is known of this machine.
-fn predict(options: &Options, processes: &[Process]) -> Predicted {
-    let predicted = cost::known_here().and_then(|costs| {
-        let plan = cost::plan_of_recording(options)?;
-        cost::while_attached(&plan, processes, &costs)
-    });
-    match predicted {
-        Ok(prediction) => Predicted {
+fn predicted(options: &Options, processes: &[Process], costs: &Calibration) -> Predicted {
+    let plan = cost::plan_of_recording(options);
+    let found = plan.and_then(|plan| cost::while_attached(&plan, processes, costs));
+    found.map_or_else(
+        |e| unknown(&e),
+        |prediction| Predicted {
             slowdown: prediction.slowdown,
             said: overhead::predicted(&prediction),
         },
-        Err(e) => Predicted {
-            slowdown: None,
-            said: format!("it is not predicted ({e})"),
-        },
+    )
+}
+
+fn unknown(why: &Error) -> Predicted {
+    Predicted {
+        slowdown: None,
+        said: format!("it is not predicted ({why})"),
     }
 }
 

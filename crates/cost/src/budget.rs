@@ -71,10 +71,14 @@ impl Budget {
         self.began.elapsed()
     }
 
-    /// For how long it was attached, in this number of phases.
+    /// For how long it was attached so far, and how many phases of that have ended.
     #[must_use]
     pub fn attached(&self) -> (Duration, u64) {
-        (self.attached, self.count)
+        let now = match self.with {
+            Some(_) => Duration::ZERO,
+            None => self.since.elapsed(),
+        };
+        (self.attached + now, self.count)
     }
 
     /// For how long it observes now that it is attached: attaching took some of the phase.
@@ -141,8 +145,9 @@ impl Budget {
     /// What it has cost so far.
     #[must_use]
     pub fn spent(&self) -> Spent {
-        let whole = self.elapsed().max(self.attached);
-        self.cycle.spent(self.attached.div_duration_f64(whole))
+        let (attached, _) = self.attached();
+        let whole = self.elapsed().max(attached);
+        self.cycle.spent(attached.div_duration_f64(whole))
     }
 }
 

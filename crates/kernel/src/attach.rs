@@ -52,14 +52,29 @@ fn attach_traced(object: &mut Object) -> Result<Vec<Link>, LoadError> {
 }
 
 /// Attaches all programs. What can't be attached and need not be is in the mechanisms. `vector_entry`: the
-/// program at the entry of an interrupt without a handler.
+/// program at the entry of an interrupt without a handler; `None` if interrupts are not recorded.
 pub(crate) fn attach(
     object: &mut Object,
-    vector_entry: &str,
+    vector_entry: Option<&str>,
     faults: FaultHook,
     mechanisms: &mut Mechanisms,
 ) -> Result<Vec<Link>, LoadError> {
     let mut links = attach_traced(object)?;
+    if let Some(vector_entry) = vector_entry {
+        links.extend(attach_to_interrupts(object, vector_entry, mechanisms));
+    }
+    if faults == FaultHook::Exception {
+        links.extend(fault_events::attach(object)?);
+    }
+    Ok(links)
+}
+
+fn attach_to_interrupts(
+    object: &mut Object,
+    vector_entry: &str,
+    mechanisms: &mut Mechanisms,
+) -> Vec<Link> {
+    let mut links = Vec::new();
     let mut kinds = Vec::new();
     let pairs: Vec<(&str, String)> = interrupts(vector_entry).collect();
     for (kind, pair) in INTERRUPTS.iter().zip(pairs.chunks(2)) {
@@ -80,8 +95,5 @@ pub(crate) fn attach(
         _ => (Some("irq and irq_vectors tracepoints"), ""),
     };
     mechanisms.set(Measurement::Irq, hook, why);
-    if faults == FaultHook::Exception {
-        links.extend(fault_events::attach(object)?);
-    }
-    Ok(links)
+    links
 }

@@ -38,7 +38,7 @@ pub struct Hook {
 pub(crate) fn hooks(
     open: &OpenObject,
     btf: &Btf<'_>,
-    vector_entry: &str,
+    vector_entry: Option<&str>,
     faults: FaultHook,
     stacks: Option<u64>,
 ) -> Vec<Hook> {
@@ -57,7 +57,7 @@ pub(crate) fn hooks(
             place: HookPlace::Tracepoint(tracepoint.to_owned()),
         })
     };
-    for (program, tracepoint) in interrupts(vector_entry) {
+    for (program, tracepoint) in vector_entry.into_iter().flat_map(interrupts) {
         found.extend(traced(program, &tracepoint));
     }
     if faults == FaultHook::Exception {

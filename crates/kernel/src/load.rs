@@ -162,7 +162,7 @@ impl Kernel {
         Ok(hook_list::hooks(
             &selected.open,
             &selected.btf,
-            VECTOR_ENTRY,
+            Some(VECTOR_ENTRY),
             selected.faults,
             config.stacks,
         ))
@@ -183,7 +183,7 @@ impl Kernel {
         } = Selected::of(config)?;
         let mut object = open.load().map_err(kernel("load the programs"))?;
         let own_meters = furnish(&object)?;
-        let links = attach(&mut object, VECTOR_ENTRY, faults, &mut mechanisms)?;
+        let links = attach(&mut object, Some(VECTOR_ENTRY), faults, &mut mechanisms)?;
         let take_in = program(&mut object, "take_in_threads")
             .attach()
             .map_err(kernel("attach the iterator over tasks"))?;

@@ -210,6 +210,30 @@ fn reason(e: libbpf_rs::Error) -> String {
     }
 }
 
+/// The programs at page faults, by their mechanism.
+const FAULT_PROGRAMS: [(FaultHook, [&str; 2]); 3] = [
+    (FaultHook::Fentry, ["on_fault_fentry", "on_fault_fexit"]),
+    (FaultHook::Kprobe, ["on_fault_kprobe", "on_fault_kretprobe"]),
+    (
+        FaultHook::Exception,
+        ["on_fault_exception", "on_fault_event"],
+    ),
+];
+
+/// Switches off the programs at page faults.
+pub(crate) fn no_fault_hook(open: &mut OpenObject) -> FaultHook {
+    switch_fault_programs(open, FaultHook::Nothing);
+    FaultHook::Nothing
+}
+
+fn switch_fault_programs(open: &mut OpenObject, chosen: FaultHook) {
+    for (of, names) in FAULT_PROGRAMS {
+        names
+            .iter()
+            .for_each(|name| autoload(open, name, of == chosen));
+    }
+}
+
 pub(crate) fn choose_fault_hook(
     open: &mut OpenObject,
     btf: &Btf<'_>,
@@ -241,18 +265,7 @@ pub(crate) fn choose_fault_hook(
             }
         },
     };
-    for (of, names) in [
-        (FaultHook::Fentry, ["on_fault_fentry", "on_fault_fexit"]),
-        (FaultHook::Kprobe, ["on_fault_kprobe", "on_fault_kretprobe"]),
-        (
-            FaultHook::Exception,
-            ["on_fault_exception", "on_fault_event"],
-        ),
-    ] {
-        names
-            .iter()
-            .for_each(|name| autoload(open, name, of == chosen));
-    }
+    switch_fault_programs(open, chosen);
     mechanisms.set(Measurement::Fault, hook, why);
     chosen
 }

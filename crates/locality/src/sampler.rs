@@ -94,9 +94,9 @@ pub struct Sampler {
     counts: Counts,
     unresolved: [u64; Unresolved::ALL.len()],
     ends: [u64; End::ALL.len()],
-    /// For how long it sampled before the latest rest, and since when it does again.
+    /// For how long it sampled before the latest rest, and since when it does again, unless it rests.
     sampled_for: Duration,
-    start: Instant,
+    since: Option<Instant>,
 }
 
 /// What was found.
@@ -145,7 +145,7 @@ impl Sampler {
             unresolved: Default::default(),
             ends: Default::default(),
             sampled_for: Duration::ZERO,
-            start: Instant::now(),
+            since: Some(Instant::now()),
         };
         sampler.threads.adopt(&mut sampler.profile)?;
         Ok(sampler)
@@ -185,7 +185,8 @@ impl Sampler {
         self.watch.forget();
         self.entries.end_burst();
         self.threads.close();
-        self.sampled_for += self.start.elapsed();
+        self.sampled_for = self.sampled();
+        self.since = None;
     }
 
     /// Samples again after a [rest](Self::rest).
@@ -193,8 +194,13 @@ impl Sampler {
     /// # Errors
     /// As for [`start`](Self::start).
     pub fn resume(&mut self) -> io::Result<()> {
-        self.start = Instant::now();
+        self.since = Some(Instant::now());
         self.threads.adopt(&mut self.profile)
+    }
+
+    /// For how long it has sampled.
+    fn sampled(&self) -> Duration {
+        self.sampled_for + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Samples until now, and accesses.
@@ -206,7 +212,7 @@ impl Sampler {
     /// Ends the sampling.
     #[must_use]
     pub fn finish(mut self) -> Found {
-        let elapsed = self.sampled_for + self.start.elapsed();
+        let elapsed = self.sampled();
         self.counts.resolved = self.profile.resolved() as u64;
         self.counts.dropped += self.profile.dropped;
         self.counts.threads_left_out = self.threads.left_out();

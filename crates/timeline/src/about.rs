@@ -127,6 +127,13 @@ fn yes() -> bool {
 }
 
 impl About {
+    /// Whether the events have this measurement, by its name.
+    #[must_use]
+    pub fn records(&self, measurement: &str) -> bool {
+        let found = self.mechanisms.get(measurement);
+        found.is_none_or(|(hook, _)| hook.is_some())
+    }
+
     /// From when on the events of all CPUs are there.
     #[must_use]
     pub fn whole_from_ns(&self) -> u64 {

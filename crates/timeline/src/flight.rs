@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tailscope_kernel::timeline::Events;
+use tailscope_kernel::timeline::{Events, Tier};
 use tailscope_kernel::{Also, Measurement, drop_capabilities};
 use tailscope_output::Folder;
 use tailscope_sdk_server::sockets::Sockets;
@@ -84,6 +84,11 @@ const FOLLOW_EVERY_NS: u64 = 25_000_000;
 /// request on a socket takes some twenty.
 const SDK_SHARE: u64 = 8;
 
+/// Where there are no packets, requests are followed without.
+fn requests_of(tier: Tier) -> Requests {
+    Requests::with(tier >= Tier::Requests)
+}
+
 /// How many spans have room in so many bytes.
 fn spans_in(bytes: u64) -> u32 {
     let spans = bytes / u64::from(abi::TL_EVENT_BYTES);
@@ -146,7 +151,7 @@ impl Flight {
             rings,
             events,
             jvms: Jvms::default(),
-            requests: Requests::default(),
+            requests: requests_of(options.tier),
             probed: Probed::default(),
             sdk,
             judge: Judge::new(options.slow),
@@ -224,6 +229,8 @@ impl Flight {
         let missing = self.events.mechanisms().iter();
         missing
             .filter(|(_, mechanism)| mechanism.hook.is_none())
+            // What the person left out needs no word.
+            .filter(|(_, mechanism)| !mechanism.why.starts_with("--"))
             .map(|(what, mechanism)| {
                 let cost = match what {
                     Measurement::Receive | Measurement::Send => ": Tailscope can't follow requests",

@@ -54,9 +54,25 @@ pub struct Requests {
     /// The latest data that each local socket sent, by where it ends: it may come in here.
     leaving: ByNumber<Sequence, Leaves>,
     swept: u64,
+    /// Packets are not in the events: a request is from when its data was ready to the end of its send.
+    blind: bool,
 }
 
 impl Requests {
+    /// `packets`: whether the events have what comes in and leaves.
+    #[must_use]
+    pub fn with(packets: bool) -> Self {
+        Self {
+            blind: !packets,
+            ..Self::default()
+        }
+    }
+
+    /// A place in the bytes of a connection, where packets say when what was there.
+    fn seen(&self, end: Option<Sequence>) -> Option<Sequence> {
+        end.filter(|_| !self.blind)
+    }
+
     /// Takes the next event, of a CPU, and hands on the requests whose end is known by now.
     pub fn take(&mut self, cpu: u32, event: &Event, mut each: impl FnMut(Request)) {
         let now = event.at;
@@ -82,6 +98,7 @@ impl Requests {
                 bytes,
                 connects,
             } => {
+                let end = self.seen(end);
                 let first = self.takes(event, socket, end, &mut each);
                 // To a client an answer comes in, and no request.
                 if !connects {
@@ -90,7 +107,8 @@ impl Requests {
                 }
             }
             What::Taken { socket, end, .. } => {
-                self.takes(event, socket, Some(end), &mut each);
+                let end = self.seen(Some(end));
+                self.takes(event, socket, end, &mut each);
             }
             What::Send {
                 socket,
@@ -103,7 +121,7 @@ impl Requests {
                     tid: event.tid,
                     bytes,
                     held,
-                    end,
+                    end: self.seen(end),
                 };
                 let flow = self.flow(socket, now);
                 flow.send(sent, socket).into_iter().for_each(&mut each);

@@ -37,18 +37,32 @@ pub(super) struct Held {
     /// When the present phase ends.
     until: Instant,
     predicted_at: Instant,
-    /// As of the begin of the present ledger: how long it all took, how much of that it was attached, in
-    /// how many phases.
-    before: (Duration, Duration, u64),
+    /// As of the begin of the present ledger.
+    before: Times,
 }
 
+/// How long it all took, how much of that it was attached, in how many phases.
+type Times = (Duration, Duration, u64);
+
 impl Held {
-    /// How it was held since the present ledger began.
+    /// How it was held since it is.
     pub(super) fn overhead(&self) -> Overhead {
+        self.since(Times::default())
+    }
+
+    /// How it was held in the present ledger, which ends.
+    pub(super) fn of_ledger(&mut self) -> Overhead {
+        let found = self.since(self.before);
+        let (attached, phases) = self.budget.attached();
+        self.before = (self.budget.elapsed(), attached, phases);
+        found
+    }
+
+    fn since(&self, before: Times) -> Overhead {
         let spent = self.budget.spent();
         let three = |of: Estimate| [of.value, of.low, of.high];
         let (attached, phases) = self.budget.attached();
-        let (whole_before, attached_before, phases_before) = self.before;
+        let (whole_before, attached_before, phases_before) = before;
         Overhead {
             budget: self.allowed,
             whole_ns: (self.budget.elapsed() - whole_before).as_nanos() as u64,
@@ -58,22 +72,20 @@ impl Held {
             measured: spent.overall.map(three),
         }
     }
-
-    /// The next ledger begins.
-    pub(super) fn next_ledger(&mut self) {
-        let (attached, phases) = self.budget.attached();
-        self.before = (self.budget.elapsed(), attached, phases);
-    }
 }
 
 impl Agent {
-    /// Holds the budget that the configuration has, from now on.
-    pub(super) fn begin_budget(&mut self) {
+    /// Holds the budget that the configuration has, from now on. It rests while hits are counted: nobody
+    /// would take the rows.
+    pub(super) fn begin_budget(&mut self) -> Result<(), AgentError> {
         self.held = None;
         let Some(allowed) = self.config.record.overhead() else {
-            return;
+            return Ok(());
         };
         let (pids, processes) = self.watched();
+        // A ledger that is being begun is for a recorder that is there.
+        self.settle();
+        self.detach();
         let (program, predicted) = Program::seen_during(&pids, false, || self.predict(&processes));
         (self.say)(&format!(
             "holding an overhead of {} %: {}",
@@ -88,8 +100,15 @@ impl Agent {
             until: now + budget.attached_for(),
             budget,
             predicted_at: now,
-            before: Default::default(),
+            before: Times::default(),
         });
+        self.attach()
+    }
+
+    fn detach(&mut self) {
+        if let Err(e) = self.recording.rest() {
+            self.failed_to_write(&e.to_string());
+        }
     }
 
     fn watched(&self) -> (Vec<u32>, Vec<Process>) {
@@ -116,7 +135,7 @@ impl Agent {
             return Ok(());
         };
         if self.recording.recorder().is_some() {
-            // A ledger that is being begun is for a recorder that is there.
+            // As above.
             if Instant::now() >= held.until && self.rotating.is_none() {
                 self.rest();
             }
@@ -130,9 +149,7 @@ impl Agent {
 
     fn rest(&mut self) {
         let (pids, processes) = self.watched();
-        if let Err(e) = self.recording.rest() {
-            self.failed_to_write(&e.to_string());
-        }
+        self.detach();
         let Some(held) = &mut self.held else { return };
         held.budget.detached(&pids);
         let is_due = held.predicted_at.elapsed() >= PREDICT_EVERY;

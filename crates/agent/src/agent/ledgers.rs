@@ -114,8 +114,7 @@ impl Agent {
     pub(super) fn seal(&mut self, closing: Option<Closing>) {
         let Some(mut closing) = closing else { return };
         if let Some(held) = &mut self.held {
-            closing.note_overhead(held.overhead());
-            held.next_ledger();
+            closing.note_overhead(held.of_ledger());
         }
         self.ledger_worker.give(Job::Seal(Box::new(closing)));
     }

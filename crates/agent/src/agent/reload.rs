@@ -41,7 +41,7 @@ impl Agent {
                 (self.say)(&format!("{how}: {}", self.path.display()));
                 self.search()?;
                 self.announce();
-                self.begin_budget();
+                self.begin_budget()?;
             }
             // By then the recorder has no ledger any more.
             Err(e @ AgentError::Begin(_)) => return Err(e),

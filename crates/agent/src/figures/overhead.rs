@@ -14,7 +14,7 @@ pub(super) fn tell(overhead: &Overhead, page: &mut Page) {
     let attached = overhead.attached_ns as f64 / overhead.whole_ns.max(1) as f64;
     page.gauge(
         "tailscope_attached_ratio",
-        "The share of the time since the current ledger began for which the agent was attached.",
+        "The share of the time since the last (re)load for which the agent was attached.",
         attached,
     );
     page.family(

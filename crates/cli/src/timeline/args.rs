@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
+use tailscope_kernel::timeline::Tier;
 use tailscope_record::SpanSource;
 use tailscope_record::quantity::{parse_bytes, parse_duration, parse_percentile};
 use tailscope_timeline::Slow;
@@ -49,6 +50,12 @@ pub struct Timeline {
     /// spans as in `tailscope record`: sdk, usdt:..., uprobe:...
     #[arg(long = "span", value_name = "SOURCE")]
     pub spans: Vec<SpanSource>,
+
+    /// Which events to keep: `scheduler`, for the least overhead, has threads, wake-ups, receives and
+    /// sends; `requests` has packets and softirqs too; `all` has interrupts, system calls, page
+    /// faults, disks and idle CPUs too
+    #[arg(long, value_name = "TIER", default_value_t = Tier::All)]
+    pub events: Tier,
 
     /// Write a window when a request takes at least this time, or longer than this percentile:
     /// 2ms, p99.9

@@ -169,6 +169,7 @@ pub fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool)
         folder: args.output.clone(),
         ends_command,
         per_minute: args.per_minute,
+        tier: args.events,
         disk: args.disk,
         follow_children: !args.no_children,
         perfetto: args.perfetto,

@@ -24,6 +24,7 @@ struct tl_config {
 	__u64 reciprocal; /* 1 / chunks in units of 1 / 2^TL_FRACTION_BITS, rounded up */
 	__u32 chunk_shift;
 	__u32 follow_children;
+	__u32 packets; /* what leaves and comes in is written, and what clients on this machine take */
 };
 
 /* What could not be followed. */

@@ -77,7 +77,7 @@ int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 	struct tcp_sock *tcp;
 	__u8 flags_of = 0, *client;
 
-	if (flags & 2 /* MSG_PEEK */ || length <= 0)
+	if (flags & 2 /* MSG_PEEK */ || length <= 0 || (!ours && !config.packets))
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (tcp) {

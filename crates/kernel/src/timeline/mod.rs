@@ -4,6 +4,7 @@
 
 mod jvm;
 mod size;
+mod tier;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,12 +23,13 @@ use crate::open::{Opened, open};
 use crate::probes::{self, Probe, ProbeError};
 use crate::sdk::{SdkPrograms, Table};
 use crate::sdk_files::SdkFiles;
-use crate::select::{FaultHook, Tracepoint, choose_fault_hook, fentry_refused, select_tracepoints};
+use crate::select::{FaultHook, Tracepoint, choose_fault_hook, fentry_refused, no_fault_hook, select_tracepoints};
 use crate::shared::{self, Plain};
 use crate::uprobes::{Uprobes, choose};
 use crate::watched::Watched;
 use crate::{Measurement, Mechanisms};
 use size::RingSize;
+pub use tier::Tier;
 
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/timeline.bpf.o"));
 
@@ -97,6 +99,8 @@ pub struct Config {
     pub follow_children: bool,
     /// Whether spans are told of that probes in programs begin and end.
     pub probes: bool,
+    /// Which events are written.
+    pub tier: Tier,
 }
 
 /// What could not be recorded, since the programs were loaded.
@@ -118,6 +122,8 @@ pub struct Events {
     mechanisms: Mechanisms,
     uprobes: Uprobes,
     faults: FaultHook,
+    /// Where interrupts are recorded.
+    vector_entry: Option<&'static str>,
     /// By process with the SDK.
     meters: MeterMaps,
     object: Object,
@@ -135,6 +141,7 @@ struct Selected {
     mechanisms: Mechanisms,
     uprobes: Uprobes,
     faults: FaultHook,
+    vector_entry: Option<&'static str>,
 }
 
 impl Selected {
@@ -148,19 +155,23 @@ impl Selected {
         let mut mechanisms = Mechanisms::default();
         let size = RingSize::within(config.memory, cpus);
         configure(&mut open, config, cpus, size).map_err(kernel("configure the programs"))?;
-        select_tracepoints(&mut open, &btf, TRACEPOINTS, |_| true, &mut mechanisms)?;
+        let tier = config.tier;
+        let wanted = |what| tier.has(what);
+        select_tracepoints(&mut open, &btf, TRACEPOINTS, wanted, &mut mechanisms)?;
         let uprobes = if config.probes {
             choose(&mut mechanisms)
         } else {
             Uprobes::Nothing
         };
         probes::prepare(&mut open, uprobes);
-        let faults = choose_fault_hook(
-            &mut open,
-            &btf,
-            fentry_refused().as_deref(),
-            &mut mechanisms,
-        );
+        let faults = match tier.has(Measurement::Fault) {
+            true => {
+                let refused = fentry_refused();
+                choose_fault_hook(&mut open, &btf, refused.as_deref(), &mut mechanisms)
+            }
+            false => no_fault_hook(&mut open),
+        };
+        tier.leave_out(&mut mechanisms);
         Ok(Self {
             open,
             btf,
@@ -169,6 +180,7 @@ impl Selected {
             mechanisms,
             uprobes,
             faults,
+            vector_entry: tier.has(Measurement::Irq).then_some(VECTOR_ENTRY),
         })
     }
 }
@@ -180,9 +192,13 @@ impl Events {
     /// As for [`Events::load`].
     pub fn hooks(config: Config) -> Result<Vec<Hook>, LoadError> {
         let Selected {
-            open, btf, faults, ..
+            open,
+            btf,
+            faults,
+            vector_entry,
+            ..
         } = Selected::of(config)?;
-        Ok(hook_list::hooks(&open, &btf, VECTOR_ENTRY, faults, None))
+        Ok(hook_list::hooks(&open, &btf, vector_entry, faults, None))
     }
 
     /// Loads the programs and attaches them. From here on events are written; nobody is watched.
@@ -194,12 +210,13 @@ impl Events {
             mut mechanisms,
             uprobes,
             faults,
+            vector_entry,
             ..
         } = Selected::of(config)?;
         let mut object = open
             .load()
             .map_err(kernel("load the timeline's programs"))?;
-        let links = attach(&mut object, VECTOR_ENTRY, faults, &mut mechanisms)?;
+        let links = attach(&mut object, vector_entry, faults, &mut mechanisms)?;
         let watched = Watched::of(&object)?;
         Ok(Self {
             links,
@@ -208,6 +225,7 @@ impl Events {
             mechanisms,
             uprobes,
             faults,
+            vector_entry,
             meters: MeterMaps::new(0..shared::TL_MAX_SDK),
             object,
             slots: size.events(),
@@ -224,7 +242,7 @@ impl Events {
     /// Attaches again after [`Events::detach`], but for probes.
     pub fn attach(&mut self) -> Result<(), LoadError> {
         let mechanisms = &mut self.mechanisms;
-        self.links = attach(&mut self.object, VECTOR_ENTRY, self.faults, mechanisms)?;
+        self.links = attach(&mut self.object, self.vector_entry, self.faults, mechanisms)?;
         Ok(())
     }
 
@@ -342,6 +360,7 @@ fn configure(
 ) -> libbpf_rs::Result<()> {
     let mut values = shared::tl_config {
         follow_children: config.follow_children.into(),
+        packets: config.tier.has(Measurement::Tcp).into(),
         ..Default::default()
     };
     size.configure(&mut values);

@@ -6,9 +6,9 @@
 
 use tailscope_signals::event::{Event, abi, at_of, kind_of};
 
-use super::Flight;
+use super::{Flight, requests_of};
 use crate::probed::Probed;
-use crate::request::{Request, Requests};
+use crate::request::Request;
 
 /// So many events of a CPU are looked at in one turn: bounds the memory where we were held up.
 const MOST_EVENTS: u64 = 1 << 19;
@@ -71,7 +71,7 @@ impl Flight {
         }
         if blind > 0 {
             // A receive or a send that was not seen would make one request of two, and a slow one.
-            self.requests = Requests::default();
+            self.requests = requests_of(self.options.tier);
             self.probed = Probed::default();
             fresh.retain(|(_, event)| event.at >= blind);
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailscope_kernel::timeline::Config;
+use tailscope_kernel::timeline::{Config, Tier};
 use tailscope_kernel::{LoadError, Probe, ProbeError, WatchError};
 use tailscope_sdk_server::sockets::ServeError;
 
@@ -46,6 +46,8 @@ pub struct Options {
     pub sockets: bool,
     /// Spans that are followed besides, or instead.
     pub spans: Vec<SpanProbes>,
+    /// Which events are kept.
+    pub tier: Tier,
     /// Whether spans are followed that programs with the SDK tell of themselves.
     pub sdk: bool,
 }
@@ -57,6 +59,7 @@ impl Options {
             memory,
             follow_children: self.follow_children,
             probes: !self.spans.is_empty(),
+            tier: self.tier,
         }
     }
 

@@ -8,7 +8,7 @@ use tailscope_signals::clock::Monotonic;
 
 use super::holding::filled;
 use super::jvms::Jvms;
-use super::{Flight, FlightError};
+use super::{Flight, FlightError, requests_of};
 use crate::probed::Probed;
 
 /// Since when it rests.
@@ -33,7 +33,8 @@ impl Flight {
         self.follow(since);
         // Nothing more will come of those that were answered.
         let mut answered = Vec::new();
-        std::mem::take(&mut self.requests).finish(|request| answered.push(request));
+        let fresh = requests_of(self.options.tier);
+        std::mem::replace(&mut self.requests, fresh).finish(|request| answered.push(request));
         self.judge(answered);
         self.probed = Probed::default();
         self.resting = Some(Rest { since, processes });

@@ -53,8 +53,12 @@ impl CriticalPath<'_> {
                 let call = interval
                     .call
                     .map_or_else(|| "the kernel".into(), calls::name);
+                let place = match self.trace.about.records("syscall") {
+                    true => format!(" in {call}"),
+                    false => String::new(),
+                };
                 let until = self.until(by, interval);
-                (Kind::Blocked, format!("blocked in {call}{until}"))
+                (Kind::Blocked, format!("blocked{place}{until}"))
             }
             ThreadState::Unknown => (
                 Kind::Unknown,
