@@ -99,9 +99,9 @@ class Server:
 
 
 @contextmanager
-def timeline(b: Bench, server: Server, memory: str) -> Iterator[list[str]]:
+def timeline(b: Bench, server: Server, memory: str, *options: str) -> Iterator[list[str]]:
     """A flight recorder; what it says is in the list afterwards."""
-    words = ["timeline", "-p", str(server.process.pid), "--memory", memory]
+    words = ["timeline", "-p", str(server.process.pid), "--memory", memory, *options]
     folder = b.folder / "windows"
     process = b.start([b.tailscope, *words, "-o", folder], stderr=subprocess.PIPE)
     line = process.stderr.readline()

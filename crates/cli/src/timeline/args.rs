@@ -52,8 +52,8 @@ pub struct Timeline {
     pub spans: Vec<SpanSource>,
 
     /// Which events to keep: `scheduler`, for the least overhead, has threads, wake-ups, receives and
-    /// sends; `requests` has packets and softirqs too; `all` has interrupts, system calls, page
-    /// faults, disks and idle CPUs too
+    /// sends; `requests` also when TCP got a request and when its answer left; `all` also clients on
+    /// this machine, softirqs, interrupts, system calls, page faults, disks and idle CPUs
     #[arg(long, value_name = "TIER", default_value_t = Tier::All)]
     pub events: Tier,
 

@@ -40,6 +40,29 @@ static __always_inline __u16 short_of(__u32 bytes)
 	return bytes < 0xffff ? bytes : 0xffff;
 }
 
+/*
+ * Connections of the watched, by their two ports, which are the same pair at either end: so a client
+ * on this machine is known, and its receives are told too. Others' connections with such a pair are
+ * told with them, and nobody looks at those.
+ */
+SEC(".bss.served") __u8 served[1 << 16] = {};
+
+#define IPPROTO_TCP 6
+
+/* Where clients are left out, only the watched end counts: its own port. */
+static __always_inline __u16 ports_of(const struct sock *sk)
+{
+	__u16 own = sk->__sk_common.skc_num;
+
+	return config.clients ? own ^ bpf_ntohs(sk->__sk_common.skc_dport) : own;
+}
+
+/* A connection whose packets are of no interest. */
+static __always_inline bool left_out(const struct sock *sk)
+{
+	return !config.clients && !served[ports_of(sk)];
+}
+
 /* For each packet of an established connection, before it is looked at. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_tcp, struct sock *sk, struct sk_buff *skb)
@@ -48,6 +71,8 @@ int BPF_PROG(on_tcp, struct sock *sk, struct sk_buff *skb)
 	struct tcp_header h;
 	__u32 bytes;
 
+	if (left_out(sk))
+		return 0;
 	/* The stack has taken the headers off: its data begins at the TCP header. */
 	if (header_of(skb, &h, &bytes))
 		write_at(now, TL_TCP_IN, 0, short_of(bytes), self(), name_of(sk),
@@ -58,16 +83,11 @@ int BPF_PROG(on_tcp, struct sock *sk, struct sk_buff *skb)
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(on_ready, struct sock *sk)
 {
+	if (sk->sk_protocol == IPPROTO_TCP && left_out(sk))
+		return 0;
 	write(TL_READY, 0, 0, self(), name_of(sk), 0, 0);
 	return 0;
 }
-
-/*
- * Connections of the watched, by their two ports, which are the same pair at either end: so a client
- * on this machine is known, and its receives are told too. Others' connections with such a pair are
- * told with them, and nobody looks at those.
- */
-SEC(".bss.served") __u8 served[1 << 16] = {};
 
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
@@ -77,11 +97,11 @@ int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 	struct tcp_sock *tcp;
 	__u8 flags_of = 0, *client;
 
-	if (flags & 2 /* MSG_PEEK */ || length <= 0 || (!ours && !config.packets))
+	if (flags & 2 /* MSG_PEEK */ || length <= 0 || (!ours && !config.clients))
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (tcp) {
-		__u16 ports = sk->__sk_common.skc_num ^ bpf_ntohs(sk->__sk_common.skc_dport);
+		__u16 ports = ports_of(sk);
 
 		if (!served[ports]) {
 			if (!ours)
@@ -122,7 +142,6 @@ int BPF_PROG(on_send, struct sock *sk, int length, int flags)
 	return 0;
 }
 
-#define IPPROTO_TCP 6
 /* States in which what stands for a socket is less than one (include/net/tcp_states.h). */
 #define TCP_TIME_WAIT 6
 #define TCP_NEW_SYN_RECV 12
@@ -138,7 +157,8 @@ int BPF_PROG(on_transmit, struct sk_buff *skb, void *device)
 	struct here *cpu;
 
 	if (!sk || sk->__sk_common.skc_state == TCP_TIME_WAIT ||
-	    sk->__sk_common.skc_state == TCP_NEW_SYN_RECV || sk->sk_protocol != IPPROTO_TCP)
+	    sk->__sk_common.skc_state == TCP_NEW_SYN_RECV || sk->sk_protocol != IPPROTO_TCP ||
+	    left_out(sk))
 		return 0;
 	if (!header_of(skb, &h, &bytes) || !bytes)
 		return 0;

@@ -360,7 +360,7 @@ fn configure(
 ) -> libbpf_rs::Result<()> {
     let mut values = shared::tl_config {
         follow_children: config.follow_children.into(),
-        packets: config.tier.has(Measurement::Tcp).into(),
+        clients: (config.tier == Tier::All).into(),
         ..Default::default()
     };
     size.configure(&mut values);

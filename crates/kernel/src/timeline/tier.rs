@@ -10,9 +10,10 @@ use crate::{Measurement, Mechanisms};
 pub enum Tier {
     /// Which thread runs, who wakes whom, and the receives and sends of the watched.
     Scheduler,
-    /// Also the packets of requests, and softirqs.
+    /// Also when TCP got a request, and when its answer left.
     Requests,
-    /// Also interrupts, system calls, page faults, disks, and idle CPUs.
+    /// Also clients on this machine, other packets, softirqs, interrupts, system calls, page faults,
+    /// disks, and idle CPUs.
     #[default]
     All,
 }
@@ -22,8 +23,6 @@ const MEASURED: &[(Measurement, Tier)] = &[
     (Measurement::Ready, Tier::Scheduler),
     (Measurement::Receive, Tier::Scheduler),
     (Measurement::Send, Tier::Scheduler),
-    (Measurement::Packet, Tier::Requests),
-    (Measurement::Softirq, Tier::Requests),
     (Measurement::Tcp, Tier::Requests),
     (Measurement::Transmit, Tier::Requests),
     (Measurement::Block, Tier::All),
@@ -31,6 +30,8 @@ const MEASURED: &[(Measurement, Tier)] = &[
     (Measurement::Idle, Tier::All),
     (Measurement::Irq, Tier::All),
     (Measurement::Migrate, Tier::All),
+    (Measurement::Packet, Tier::All),
+    (Measurement::Softirq, Tier::All),
     (Measurement::Syscall, Tier::All),
 ];
 
@@ -105,6 +106,6 @@ mod tests {
         Tier::Requests.leave_out(&mut mechanisms);
         let syscall = mechanisms.get(Measurement::Syscall).expect("it is left out");
         assert_eq!((syscall.hook, syscall.why.as_str()), (None, "--events requests"));
-        assert_eq!(mechanisms.get(Measurement::Packet), None);
+        assert_eq!(mechanisms.get(Measurement::Tcp), None);
     }
 }
