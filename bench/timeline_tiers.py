@@ -84,7 +84,9 @@ def measure(b: Bench, args: argparse.Namespace, result: Result) -> None:
     """The cost, then the stories."""
     server = Server(b)
     to = ["--memcached", f"127.0.0.1:{server.port}", "-d", "3600s"]
-    load = b.start([LAB, "load", "--closed-loop", "-c", "16", *to], SERVER_CPU, stdout=subprocess.DEVNULL)
+    load = b.start(
+        [LAB, "load", "--closed-loop", "-c", "16", *to], SERVER_CPU, stdout=subprocess.DEVNULL
+    )
     server.rate(1.0)
     rounds = [take_turns(b, server, args) for _ in range(args.rounds)]
     b.end(load)

@@ -17,7 +17,16 @@ from rig import bpf, installed
 from rig.java import java
 from rig.processes import AS_NOBODY, NOBODY, Started, undisturbed
 from rig.servers import Server, fault, kvserver, load, memcached
-from rig.timeline import Story, Timeline, about, drawn, leading, ran, share_of, share_of_others, stories
+from rig.timeline import (
+    Story,
+    Timeline,
+    drawn,
+    leading,
+    ran,
+    share_of,
+    share_of_others,
+    stories,
+)
 from rig.waiting import until
 
 MEASURED, OTHER = 1, 0
@@ -84,32 +93,6 @@ def test_a_neighbour_on_memcacheds_cpu_leads_the_stories_and_perfetto_can_draw_i
     arrows = Counter(flow for event in events for flow in event.flow_ids)
     assert arrows
     assert min(arrows.values()) >= 3, "arrows from the packet to the device"
-
-
-@pytest.mark.parametrize("tier", ["scheduler", "requests"])
-def test_fewer_events_tell_who_had_the_cpu(timeline: Begin, tier: str) -> None:
-    if not undisturbed():
-        pytest.skip("real-time priorities are not allowed here")
-    hog = ("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms")
-    with (
-        memcached(MEASURED, under=["chrt", "--fifo", 10]) as server,
-        fault(*hog, under=undisturbed()),
-        load(server, "--rate", 1000, "-d", "20s", "--cpu", OTHER, under=undisturbed()),
-    ):
-        recorder = watch(timeline, server, "--slow", "2ms", "--events", tier)
-        told = told_of(recorder, 40, "-n", 50)
-        recorder.stop().clean()
-    firsts = leading(told)
-    behind = ("waiting_for_cpu", f"waiting for CPU {MEASURED} behind tailscope-lab")
-    assert firsts[behind] >= 0.8 * len(told["stories"]), firsts
-    # What was left out is not taken for something that did not happen.
-    names = {gap["name"] for story in told["stories"] for gap in story["gaps"]}
-    assert not any("in the kernel" in name for name in names), names
-    assert not any(story["to_client"] for story in told["stories"])
-    assert all(story["from_packet"] == (tier == "requests") for story in told["stories"]), tier
-    mechanisms = about(recorder.windows()[-1])["ladder"]
-    assert mechanisms["syscall"] == [None, f"--events {tier}"], mechanisms
-    assert (mechanisms["tcp"][0] is None) == (tier == "scheduler"), mechanisms
 
 
 def test_an_answer_in_two_writes_waits_for_the_clients_acknowledgement(timeline: Begin) -> None:

@@ -221,7 +221,8 @@ impl Agent {
                 routine_at = Instant::now();
                 self.routine();
                 let recorder = self.recording.attached();
-                let missed = recorder.map_or(Ok(false), |recorder| recorder.missed_process_events());
+                let missed =
+                    recorder.map_or(Ok(false), |recorder| recorder.missed_process_events());
                 if missed? || searched.elapsed() >= SEARCH_EVERY {
                     searched = Instant::now();
                     self.search()?;

@@ -66,7 +66,9 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
     };
     let stop = stop_on_signals()?;
     let screen = Screen::new(args.quiet);
-    let held = args.overhead.map(|budget| overhead::begin(args, budget, &screen));
+    let held = args
+        .overhead
+        .map(|budget| overhead::begin(args, budget, &screen));
     let mut held = held.transpose()?;
     let began = owner::start_of(pid);
     let sampler = Sampler::start(pid, program, options).map_err(|e| refused(pid, &e))?;

@@ -9,8 +9,13 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
 
 use crate::ring::{Record, Ring};
-use crate::user_sample::USER_REGISTERS;
 
+/// `ax` to `ss` and `r8` to `r15`, by the numbers of `asm/perf_regs.h`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const USER_REGISTERS: u64 = 0x00ff_0fff;
+/// No sampler can use these yet: [`ThreadSampler`](crate::ThreadSampler) refuses.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const USER_REGISTERS: u64 = 0;
 /// Pages of samples in a ring.
 const PAGES: usize = 64;
 

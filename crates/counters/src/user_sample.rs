@@ -12,20 +12,13 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
 
 use crate::ring::{Record, Ring};
-use crate::sampled::{Drained, done};
+use crate::sampled::{Drained, USER_REGISTERS, done};
 
 /// Words that can be watched at a time. Each takes two of the four debug registers: one that fires
 /// at reads and writes, and one at writes.
 pub const WATCHED: usize = 2;
 /// Registers of a sample, in the order of their bits in [`USER_REGISTERS`].
 pub const REGISTERS: usize = 20;
-
-/// `ax` to `ss` and `r8` to `r15`, by the numbers of `asm/perf_regs.h`.
-#[cfg(target_arch = "x86_64")]
-pub(crate) const USER_REGISTERS: u64 = 0x00ff_0fff;
-/// No sampler can use these yet: [`ThreadSampler::open`] refuses.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) const USER_REGISTERS: u64 = 0;
 
 const HW_BREAKPOINT_W: u32 = 2;
 const HW_BREAKPOINT_RW: u32 = 3;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use tailscope_kernel::missing_capabilities;
-use tailscope_kernel::timeline::{Config, Events};
+use tailscope_kernel::timeline::{Config, Events, Tier};
 use tailscope_signals::event::{Event, What};
 
 #[test]
@@ -17,6 +17,7 @@ fn what_this_process_does_with_a_socket_is_told_in_its_order() {
         memory: 8 << 20,
         follow_children: true,
         probes: false,
+        tier: Tier::All,
     })
     .expect("the programs load");
     let rings = events.rings().expect("mapped");

@@ -88,7 +88,11 @@ impl Recording {
 
     /// What the present recorder has counted, or had before it rested.
     pub(super) fn counted(&self) -> Counted {
-        let resting = || self.resting.as_ref().map(|resting| resting.counted().clone());
+        let resting = || {
+            self.resting
+                .as_ref()
+                .map(|resting| resting.counted().clone())
+        };
         let attached = self.attached.as_ref().map(|recorder| recorder.counted());
         attached.or_else(resting).unwrap_or_default()
     }
@@ -102,7 +106,11 @@ impl Recording {
 
     /// How many processes are watched, or will be again.
     pub(super) fn watched(&self) -> usize {
-        let resting = || self.resting.as_ref().map(|resting| resting.processes().count());
+        let resting = || {
+            self.resting
+                .as_ref()
+                .map(|resting| resting.processes().count())
+        };
         let attached = self.recorder().map(|recorder| recorder.processes().len());
         attached.or_else(resting).unwrap_or(0)
     }

@@ -55,7 +55,9 @@ pub(super) fn overhead<'de, D: Deserializer<'de>>(
     if share < 1.0 {
         return Ok(Some(Spanned::new(span, share)));
     }
-    Err(D::Error::custom("overhead is no bound; write a share such as \"1%\""))
+    Err(D::Error::custom(
+        "overhead is no bound; write a share such as \"1%\"",
+    ))
 }
 
 pub(super) fn maybe_percentile<'de, D: Deserializer<'de>>(

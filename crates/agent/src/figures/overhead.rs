@@ -26,7 +26,10 @@ pub(super) fn tell(overhead: &Overhead, page: &mut Page) {
         ("measured", overhead.measured),
         ("predicted", overhead.predicted),
     ] {
-        for (bound, share) in ["value", "low", "high"].iter().zip(of.into_iter().flatten()) {
+        for (bound, share) in ["value", "low", "high"]
+            .iter()
+            .zip(of.into_iter().flatten())
+        {
             page.labelled("", &[("basis", basis), ("bound", bound)], share);
         }
     }

@@ -36,7 +36,9 @@ pub fn own(words: &[String]) -> Option<Vec<String>> {
 
 /// What the command line (from [`own`]) would hook in these processes.
 pub fn plan(words: &[String], processes: &[Process]) -> Result<Plan> {
-    let observes = words.get(1).is_some_and(|of| OBSERVERS.contains(&of.as_str()));
+    let observes = words
+        .get(1)
+        .is_some_and(|of| OBSERVERS.contains(&of.as_str()));
     let named = processes.last().filter(|_| observes);
     let words = named.map_or(words.to_vec(), |named| with_process(words, named.pid));
     let args = Args::try_parse_from(&words).map_err(|e| {

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Error, Result};
+use tailscope_cost::Estimate;
 use tailscope_cost::budget::Budget;
 use tailscope_cost::duty_cycle::Spent;
-use tailscope_cost::Estimate;
 use tailscope_record::{End, Listener, Live, Prints, Progress, RecordError, SpanSource};
 use tailscope_trace::Overhead;
 

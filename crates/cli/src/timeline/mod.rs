@@ -107,7 +107,9 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     SpanSource::check(&args.spans).map_err(Failure::usage)?;
     let mut launched = launch(&args.command, Prints::Through)?;
     let resolved = resolve_probes(&args.spans, &processes, launched.as_ref())?;
-    let held = args.overhead.map(|budget| overhead::begin(args, budget, &processes));
+    let held = args
+        .overhead
+        .map(|budget| overhead::begin(args, budget, &processes));
     let mut held = held.transpose()?;
     let mut flight =
         Flight::begin(options(args, &resolved, launched.is_some())).map_err(failure)?;

@@ -24,7 +24,8 @@ struct tl_config {
 	__u64 reciprocal; /* 1 / chunks in units of 1 / 2^TL_FRACTION_BITS, rounded up */
 	__u32 chunk_shift;
 	__u32 follow_children;
-	__u32 clients; /* their ends of connections are followed too, where they are on this machine */
+	__u32
+	    clients; /* their ends of connections are followed too, where they are on this machine */
 };
 
 /* What could not be followed. */

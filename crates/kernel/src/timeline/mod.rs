@@ -23,7 +23,9 @@ use crate::open::{Opened, open};
 use crate::probes::{self, Probe, ProbeError};
 use crate::sdk::{SdkPrograms, Table};
 use crate::sdk_files::SdkFiles;
-use crate::select::{FaultHook, Tracepoint, choose_fault_hook, fentry_refused, no_fault_hook, select_tracepoints};
+use crate::select::{
+    FaultHook, Tracepoint, choose_fault_hook, fentry_refused, no_fault_hook, select_tracepoints,
+};
 use crate::shared::{self, Plain};
 use crate::uprobes::{Uprobes, choose};
 use crate::watched::Watched;

@@ -104,8 +104,13 @@ mod tests {
     fn what_is_left_out_says_by_which_option() {
         let mut mechanisms = Mechanisms::default();
         Tier::Requests.leave_out(&mut mechanisms);
-        let syscall = mechanisms.get(Measurement::Syscall).expect("it is left out");
-        assert_eq!((syscall.hook, syscall.why.as_str()), (None, "--events requests"));
+        let syscall = mechanisms
+            .get(Measurement::Syscall)
+            .expect("it is left out");
+        assert_eq!(
+            (syscall.hook, syscall.why.as_str()),
+            (None, "--events requests")
+        );
         assert_eq!(mechanisms.get(Measurement::Tcp), None);
     }
 }

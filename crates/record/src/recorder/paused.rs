@@ -7,11 +7,11 @@ use tailscope_trace::{Overhead, Summary};
 use super::counts::{Counted, not_rows};
 use super::rotate::Sums;
 use super::{Closing, Recorder};
-use crate::{Live, Process};
 use crate::notices::Notices;
 use crate::options::{Options, Progress, RecordError};
 use crate::pipeline::RowPipeline;
 use crate::resolved::ResolvedProbes;
+use crate::{Live, Process};
 
 /// What a recording keeps while nothing is recorded.
 pub struct Paused {
