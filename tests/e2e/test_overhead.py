@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -171,6 +172,17 @@ def test_a_timeline_that_rests_ends_with_its_server(
     assert "every process has ended" in recorder.wait().clean().err
 
 
+def test_a_server_that_ends_while_the_timeline_attaches_is_missed_by_nobody(
+    timeline: Begin, served: Started, calibrated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILSCOPE_COST", str(calibrated))
+    recorder = timeline("-p", served.pid, "--memory", "64MB", "--overhead", "10%")
+    attaches_and_detaches(recorder)
+    until(lambda: any(kind == "link" for kind, _ in bpf.held_by(recorder.pid)), "it attaches")
+    served.stop(signal.SIGKILL)
+    assert "every process has ended" in recorder.wait().clean().err
+
+
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the sampler decodes x86-64 only")
 def test_accesses_are_sampled_for_a_part_of_the_time(
     served: Started, calibrated: Path, monkeypatch: pytest.MonkeyPatch
@@ -246,6 +258,11 @@ def test_an_agent_that_rests_reloads_its_configuration(budgeted: Agent, served: 
     served.stop()
     attaches_and_detaches(budgeted)  # it sees that the server has ended
     assert budgeted.figures()["tailscope_processes"] == 0
+    budgeted.stop().clean()
+    # Each ledger says within which budget it was written: the reload began another.
+    told = [about(one) for one in budgeted.ledgers()]
+    assert {one["overhead"]["budget"] for one in told} == {0.1, 0.2}, told
+    assert sum(one["rows"] for one in told) == sum(one["seen"] for one in told), told
 
 
 def test_an_agent_holds_no_budget_for_sdk_spans(folder: Path) -> None:

@@ -199,6 +199,12 @@ impl Agent {
     /// its lost rows are counted, and it tries again.
     pub fn run(mut self, orders: &Orders) -> Result<(), AgentError> {
         notify("READY=1");
+        let went = self.rounds(orders);
+        notify("STOPPING=1");
+        went.and(self.end())
+    }
+
+    fn rounds(&mut self, orders: &Orders) -> Result<(), AgentError> {
         let (mut routine_at, mut searched) = (Instant::now(), Instant::now());
         while !orders.stop.load(Ordering::Relaxed) {
             let wake = Arc::clone(&self.waker);
@@ -229,8 +235,7 @@ impl Agent {
                 }
             }
         }
-        notify("STOPPING=1");
-        self.end()
+        Ok(())
     }
 
     fn end(mut self) -> Result<(), AgentError> {

@@ -41,8 +41,10 @@ pub struct Budget {
     /// When this phase began, and what the program had done by then.
     since: Instant,
     before: Moment,
-    /// The phase with the observer that has ended last.
+    is_attached: bool,
+    /// The phase with the observer that has ended last, and how long it was. `None`: it says nothing.
     with: Option<Phase>,
+    with_for: Duration,
     attached: Duration,
     count: u64,
 }
@@ -59,7 +61,9 @@ impl Budget {
             duration,
             began: now,
             since: now,
+            is_attached: true,
             with: None,
+            with_for: Duration::ZERO,
             attached: Duration::ZERO,
             count: 0,
         }
@@ -74,9 +78,9 @@ impl Budget {
     /// For how long it was attached so far, and how many phases of that have ended.
     #[must_use]
     pub fn attached(&self) -> (Duration, u64) {
-        let now = match self.with {
-            Some(_) => Duration::ZERO,
-            None => self.since.elapsed(),
+        let now = match self.is_attached {
+            true => self.since.elapsed(),
+            false => Duration::ZERO,
         };
         (self.attached + now, self.count)
     }
@@ -96,7 +100,8 @@ impl Budget {
         let with = self.program.now().since(&self.before);
         self.attached += with.length();
         self.count += 1;
-        self.with = Some(with);
+        self.is_attached = false;
+        (self.with, self.with_for) = (Some(with), with.length());
         self.program.follow(pids);
         (self.since, self.before) = (Instant::now(), self.program.now());
     }
@@ -108,12 +113,16 @@ impl Budget {
         if let Some(with) = self.with.take().filter(|_| is_whole) {
             self.cycle.add(with, after.since(&self.before));
         }
+        self.is_attached = true;
         (self.since, self.before) = (Instant::now(), after);
     }
 
-    /// What was not predicted at the begin is predicted by now.
-    pub fn predict(&mut self, slowdown: Option<Estimate>) {
+    /// What could not be predicted at the begin was predicted in this rest: of this program. Hits were
+    /// counted for that, so this pair of phases says nothing.
+    pub fn predict(&mut self, program: Program, slowdown: Option<Estimate>) {
+        self.program = program;
         self.cycle.predict(slowdown);
+        self.with = None;
     }
 
     /// Whether anything is predicted.
@@ -122,16 +131,21 @@ impl Budget {
         self.cycle.is_predicted()
     }
 
+    /// Whether the shortest phases cost more than the budget already.
+    #[must_use]
+    pub fn is_too_small(&self) -> bool {
+        self.cycle.is_too_small()
+    }
+
     /// What comes next, now that it rests.
     #[must_use]
     pub fn next(&self) -> Next {
-        let with = self.with.map_or(Duration::ZERO, |with| with.length());
         match self.left() {
             Some(Duration::ZERO) => Next::Over,
             // What is left is too short for another phase.
             Some(left) if self.cycle.with(Some(left)) < SHORTEST => Next::Rest,
             // With the time to attach and to detach.
-            _ if self.since.elapsed() >= self.cycle.without(with) => Next::Attach,
+            _ if self.since.elapsed() >= self.cycle.without(self.with_for) => Next::Attach,
             _ => Next::Rest,
         }
     }

@@ -36,7 +36,8 @@ pub(super) struct Held {
     budget: Budget,
     /// When the present phase ends.
     until: Instant,
-    predicted_at: Instant,
+    /// When it was last tried to predict.
+    predicted_at: Option<Instant>,
     /// As of the begin of the present ledger.
     before: Times,
 }
@@ -45,29 +46,37 @@ pub(super) struct Held {
 type Times = (Duration, Duration, u64);
 
 impl Held {
+    pub(super) fn allowed(&self) -> f64 {
+        self.allowed
+    }
+
     /// How it was held since it is.
     pub(super) fn overhead(&self) -> Overhead {
-        self.since(Times::default())
+        self.between(Times::default(), self.times())
     }
 
     /// How it was held in the present ledger, which ends.
     pub(super) fn of_ledger(&mut self) -> Overhead {
-        let found = self.since(self.before);
-        let (attached, phases) = self.budget.attached();
-        self.before = (self.budget.elapsed(), attached, phases);
-        found
+        let before = self.before;
+        self.before = self.times();
+        self.between(before, self.before)
     }
 
-    fn since(&self, before: Times) -> Overhead {
+    fn times(&self) -> Times {
+        let (attached, phases) = self.budget.attached();
+        (self.budget.elapsed().max(attached), attached, phases)
+    }
+
+    fn between(&self, from: Times, to: Times) -> Overhead {
         let spent = self.budget.spent();
         let three = |of: Estimate| [of.value, of.low, of.high];
-        let (attached, phases) = self.budget.attached();
-        let (whole_before, attached_before, phases_before) = before;
+        let whole = to.0.saturating_sub(from.0);
+        let attached = to.1.saturating_sub(from.1).min(whole);
         Overhead {
             budget: self.allowed,
-            whole_ns: (self.budget.elapsed() - whole_before).as_nanos() as u64,
-            attached_ns: attached.saturating_sub(attached_before).as_nanos() as u64,
-            phases: phases - phases_before,
+            whole_ns: whole.as_nanos() as u64,
+            attached_ns: attached.as_nanos() as u64,
+            phases: to.2 - from.2,
             predicted: spent.predicted.map(three),
             measured: spent.overall.map(three),
         }
@@ -78,13 +87,13 @@ impl Agent {
     /// Holds the budget that the configuration has, from now on. It rests while hits are counted: nobody
     /// would take the rows.
     pub(super) fn begin_budget(&mut self) -> Result<(), AgentError> {
+        // A ledger that is being begun is for a recorder that is there.
+        self.settle();
         self.held = None;
         let Some(allowed) = self.config.record.overhead() else {
             return Ok(());
         };
         let (pids, processes) = self.watched();
-        // A ledger that is being begun is for a recorder that is there.
-        self.settle();
         self.detach();
         let (program, predicted) = Program::seen_during(&pids, false, || self.predict(&processes));
         (self.say)(&format!(
@@ -94,15 +103,26 @@ impl Agent {
         ));
         let cycle = DutyCycle::new(allowed, predicted.slowdown);
         let budget = Budget::begin(program, cycle, None);
+        self.check(allowed, &budget);
         let now = Instant::now();
         self.held = Some(Held {
             allowed,
             until: now + budget.attached_for(),
             budget,
-            predicted_at: now,
+            predicted_at: (!processes.is_empty()).then_some(now),
             before: Times::default(),
         });
         self.attach()
+    }
+
+    /// Says where a budget can't be held.
+    fn check(&self, allowed: f64, budget: &Budget) {
+        if budget.is_too_small() {
+            (self.say)(&format!(
+                "an overhead of {} % is less than the shortest phases cost: allow more",
+                allowed * 100.0
+            ));
+        }
     }
 
     fn detach(&mut self) {
@@ -152,14 +172,19 @@ impl Agent {
         self.detach();
         let Some(held) = &mut self.held else { return };
         held.budget.detached(&pids);
-        let is_due = held.predicted_at.elapsed() >= PREDICT_EVERY;
+        let is_recent = |at: Instant| at.elapsed() < PREDICT_EVERY;
+        let is_due = !held.predicted_at.is_some_and(is_recent);
         if held.budget.is_predicted() || processes.is_empty() || !is_due {
             return;
         }
-        let predicted = self.predict(&processes);
-        let Some(held) = &mut self.held else { return };
-        held.budget.predict(predicted.slowdown);
-        held.predicted_at = Instant::now();
+        let (program, predicted) = Program::seen_during(&pids, false, || self.predict(&processes));
+        let Some(mut held) = self.held.take() else {
+            return;
+        };
+        held.budget.predict(program, predicted.slowdown);
+        held.predicted_at = Some(Instant::now());
+        self.check(held.allowed, &held.budget);
+        self.held = Some(held);
     }
 
     /// Attaches after a rest, to the processes that were watched and those that were started since.

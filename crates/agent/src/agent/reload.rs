@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use tailscope_record::Recorder;
 
+use super::budget::Held;
 use super::parts::{begin_now, exporter, listener, recorder, scrape};
 use super::processes::choose_all;
 use super::{Agent, AgentError};
@@ -24,6 +25,9 @@ use crate::ledger_worker::Job;
 use crate::rotation::Reason;
 use crate::scrape::Scrape;
 use crate::systemd::notify;
+
+/// What is said of a reload around the running programs.
+const AROUND: &str = "reloaded";
 
 impl Agent {
     /// Reads the configuration again. One that is wrong, or can't be done, is refused: the old one
@@ -36,12 +40,15 @@ impl Agent {
             .and_then(|config| self.apply(config));
         match applied {
             Ok(how) => {
+                let is_other = self.held.as_ref().map(Held::allowed) != self.config.overhead();
                 self.counts.reloads += 1;
                 self.counts.last_refused = false;
                 (self.say)(&format!("{how}: {}", self.path.display()));
                 self.search()?;
                 self.announce();
-                self.begin_budget()?;
+                if is_other || how != AROUND {
+                    self.begin_budget()?;
+                }
             }
             // By then the recorder has no ledger any more.
             Err(e @ AgentError::Begin(_)) => return Err(e),
@@ -100,6 +107,7 @@ impl Agent {
             self.ledger_worker.give(Job::Move(archive));
         }
         let other_retention = self.config.record.policy() != new.record.policy();
+        let other_budget = self.config.overhead() != new.overhead();
         self.config = new;
         self.ask_by_process();
         match successor {
@@ -110,8 +118,8 @@ impl Agent {
                     let recorder = self.recording.attached();
                     recorder.map_or(Ok(()), |recorder| recorder.keep(policy))?;
                 }
-                // A ledger says how it was kept, and where it lies.
-                if other_retention || moves {
+                // A ledger says how it was kept, within which budget, and where it lies.
+                if other_retention || other_budget || moves {
                     self.rotate(Reason::Reload);
                 }
             }
@@ -128,7 +136,7 @@ impl Agent {
         Ok(if succeeds {
             "reloaded, with new kernel programs"
         } else {
-            "reloaded"
+            AROUND
         })
     }
 

@@ -117,7 +117,7 @@ pub fn plan_of_timeline(args: &Timeline, processes: &[Process]) -> Result<Plan> 
 }
 
 pub fn plan_of_locality(args: &Sampling) -> Plan {
-    predicted::locality(args.rate, !args.no_watch)
+    predicted::locality(args.rate, !args.no_watch, args.phase.is_some())
 }
 
 /// Whether the words have one of these options.

@@ -51,6 +51,9 @@ pub fn sample(
         if !goes_on || rest(budget, stop, &mut ended) != Rested::Attach {
             return Ok(());
         }
-        run.sampler.resume()?;
+        match run.sampler.resume() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            resumed => resumed?,
+        }
     }
 }

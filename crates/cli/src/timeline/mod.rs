@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use signal_hook::consts::SIGUSR1;
-use tailscope_record::{Launched, Prints, ResolvedProbes, SpanSource};
+use tailscope_record::{Launched, Prints, Process, ResolvedProbes, SpanSource};
 use tailscope_timeline::{
     Figures, Flight, FlightError, Notice, Options, Reason, SpanProbes, Trace, TraceError, analyze,
     ask_for_window, perfetto, picture,
@@ -117,12 +117,7 @@ fn record(args: &Timeline) -> Result<ExitCode> {
         say!("tailscope: {limit}");
     }
     watch_all(&processes, &args.pids, args.no_children, |process| {
-        flight.watch(process.pid).map_err(failure)?;
-        // It may have ended while the kernel's programs were loaded: nobody would see its end.
-        if !process.lives() {
-            flight.unwatch(process.pid);
-        }
-        Ok(())
+        watch(&flight, process)
     })?;
     if let Some(launched) = &mut launched {
         flight.watch(launched.pid()).map_err(failure)?;
@@ -155,6 +150,15 @@ fn record(args: &Timeline) -> Result<ExitCode> {
     ended?;
     let failed = notices.iter().any(|n| matches!(n, Notice::Failed { .. }));
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
+}
+
+fn watch(flight: &Flight, process: &Process) -> Result<()> {
+    flight.watch(process.pid).map_err(failure)?;
+    // It may have ended while the kernel's programs were loaded: nobody would see its end.
+    if !process.lives() {
+        flight.unwatch(process.pid);
+    }
+    Ok(())
 }
 
 /// What a flight recorder with these arguments does.

@@ -8,7 +8,7 @@ use tailscope_cost::budget::Budget;
 use tailscope_record::{Process, SpanSource};
 use tailscope_timeline::Flight;
 
-use super::{failure, follow as follow_until, look};
+use super::{failure, follow as follow_until, look, watch};
 use crate::cost;
 use crate::failure::Failure;
 use crate::overhead::{Asked, Rested, rest};
@@ -52,11 +52,11 @@ pub fn follow(
         if !goes_on || rest(budget, stop, || !look(flight, args, asked)) != Rested::Attach {
             return Ok(());
         }
-        let left = flight.watched();
         flight.resume().map_err(failure)?;
+        let left = flight.watched();
         let processes: Vec<Process> = left.iter().map(|pid| Process { pid: *pid }).collect();
         watch_all(&processes, &left, args.no_children, |process| {
-            flight.watch(process.pid).map_err(failure)
+            watch(flight, process)
         })?;
     }
 }

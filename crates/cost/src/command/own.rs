@@ -110,16 +110,22 @@ pub fn timeline(hooks: &[KernelHook]) -> Plan {
 }
 
 /// What sampling memory accesses would do. `rate`: samples a second of a thread's CPU time.
-/// `watches`: whether it sets watchpoints.
+/// `watches`: whether it sets watchpoints. `phase`: whether it looks for callers.
 #[must_use]
-pub fn locality(rate: u32, watches: bool) -> Plan {
+pub fn locality(rate: u32, watches: bool, phase: bool) -> Plan {
     let mut plan = Plan::default();
     let samples = Rate::PerCpuSecond(rate.into());
     plan.hook("samples of accesses", samples, &["sample.cpu-clock.stack"]);
     plan.hook("context switches", Rate::Switches, &["switch.sampled"]);
     if watches {
         plan.notices.push(
-            "stops at watchpoints are not in the prediction; there are none with --no-watch".into(),
+            "stops at debug registers are not in the prediction; there are none with --no-watch"
+                .into(),
+        );
+    }
+    if phase {
+        plan.notices.push(
+            "a sample with --phase copies four times as much of the stack as is predicted".into(),
         );
     }
     plan

@@ -82,8 +82,11 @@ impl Threads {
             }
             match ThreadSampler::open(*tid, self.period, self.stack, self.pages) {
                 Ok(sampler) => {
-                    let number = self.closed.remove(tid).unwrap_or_else(|| {
-                        let name = name_of(self.pid, *tid);
+                    let name = name_of(self.pid, *tid);
+                    let closed = self.closed.remove(tid);
+                    // Another thread may have its number by now.
+                    let same = closed.filter(|n| profile.threads[usize::from(*n)].name == name);
+                    let number = same.unwrap_or_else(|| {
                         profile.threads.push(ThreadName { tid: *tid, name });
                         (profile.threads.len() - 1) as Thread
                     });
@@ -106,7 +109,7 @@ impl Threads {
     /// Closes all events, until the next [`adopt`](Self::adopt). A thread keeps its number.
     pub(super) fn close(&mut self) {
         let numbers = self.sampled.drain(..).map(|(of, s)| (s.tid(), of));
-        self.closed = numbers.collect();
+        self.closed.extend(numbers);
         self.looked = None;
     }
 

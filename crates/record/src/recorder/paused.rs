@@ -1,7 +1,7 @@
 //! A recording between two phases: no program of the kernel is loaded, and its ledger goes on later.
 
 use tailscope_process::owner::start_of;
-use tailscope_signals::clock::{own_cpu_ns, unix_ns};
+use tailscope_signals::clock::{Clock, own_cpu_ns, unix_ns};
 use tailscope_trace::{Overhead, Summary};
 
 use super::counts::{Counted, not_rows};
@@ -21,6 +21,8 @@ pub struct Paused {
     past: Summary,
     /// Our CPU time that is accounted for.
     cpu_ns: u64,
+    /// The times of a ledger go on as they began.
+    clock: Clock,
     /// As of the recorder that went.
     counts: Counted,
     /// The processes that were watched, and when they began, in the kernel's ticks.
@@ -55,6 +57,7 @@ impl Recorder {
             notices: self.notices,
             past: self.past,
             cpu_ns,
+            clock: self.clock,
             counts,
             watched,
         };
@@ -89,6 +92,8 @@ impl Paused {
         recorder.pipeline = self.pipeline;
         recorder.pipeline.forget_numbers();
         recorder.pipeline.sampler.pause();
+        recorder.clock = self.clock;
+        recorder.clock.refine();
         recorder.notices = self.notices;
         recorder.past = self.past;
         recorder.cpu_at_start = self.cpu_ns;
@@ -120,6 +125,9 @@ impl Paused {
     pub fn end_ledger(&mut self) -> Option<Closing> {
         let mut summary = std::mem::take(&mut self.past);
         summary.ended_ns = unix_ns();
+        let cpu_ns = own_cpu_ns();
+        summary.cost.cpu_ns += cpu_ns.saturating_sub(self.cpu_ns);
+        self.cpu_ns = cpu_ns;
         let ledger = self.pipeline.output.end();
         ledger.map(|ledger| Closing { ledger, summary })
     }

@@ -23,9 +23,16 @@ pub(super) struct Jvms {
     looks: HashMap<u32, u32>,
     /// Libraries by device and inode.
     known: HashSet<(u64, u64)>,
+    told: HashSet<String>,
 }
 
 impl Jvms {
+    /// Their probes were detached: looks at all again.
+    pub(super) fn attach_again(&mut self) {
+        self.looks.clear();
+        self.known.clear();
+    }
+
     /// Looks at the watched processes, and listens to those that are JVMs. To be called about once
     /// a second. What is worth telling is in words.
     pub(super) fn poll(&mut self, events: &mut Events) -> Vec<String> {
@@ -67,6 +74,7 @@ impl Jvms {
                 )),
             }
         }
+        told.retain(|note| self.told.insert(note.clone()));
         told
     }
 }

@@ -7,7 +7,6 @@ use tailscope_process::owner::start_of;
 use tailscope_signals::clock::Monotonic;
 
 use super::holding::filled;
-use super::jvms::Jvms;
 use super::{Flight, FlightError, requests_of};
 use crate::probed::Probed;
 
@@ -25,18 +24,23 @@ impl Flight {
     ///
     /// Requests that are under way are lost, as when it began.
     pub fn rest(&mut self) {
-        let watched = self.events.watched().into_iter();
-        let processes = watched.filter_map(|pid| Some((pid, start_of(pid)?)));
-        let processes = processes.collect();
-        self.events.detach();
+        let mut processes = Vec::new();
+        for pid in self.events.watched() {
+            match start_of(pid) {
+                Some(start) => processes.push((pid, start)),
+                None => self.events.unwatch(pid),
+            }
+        }
+        // From here on some programs are attached and others not any more.
         let since = Monotonic::now().0;
+        self.events.detach();
         self.follow(since);
         // Nothing more will come of those that were answered.
-        let mut answered = Vec::new();
         let fresh = requests_of(self.options.tier);
+        let mut answered = Vec::new();
         std::mem::replace(&mut self.requests, fresh).finish(|request| answered.push(request));
         self.judge(answered);
-        self.probed = Probed::default();
+        self.pass_over();
         self.resting = Some(Rest { since, processes });
     }
 
@@ -46,18 +50,29 @@ impl Flight {
     /// # Errors
     /// The kernel refuses.
     pub fn resume(&mut self) -> Result<(), FlightError> {
-        self.forget_gone();
-        // Their probes are attached to again at the next poll.
-        self.jvms = Jvms::default();
-        let now = Monotonic::now().0;
         self.events.attach()?;
         for probe in self.options.spans.iter().flat_map(|span| &span.probes) {
             self.events.attach_probe(probe)?;
         }
+        // From here on their ends are seen.
+        self.forget_gone();
+        self.jvms.attach_again();
+        // Until here some programs were attached and others not yet.
+        let now = Monotonic::now().0;
+        self.pass_over();
         self.resting = None;
         (self.began_at, self.looked_at) = (now, now);
         self.holding.resume(now, &filled(&self.rings, None));
         Ok(())
+    }
+
+    /// Passes over the events that there are: they show a part of what happened.
+    fn pass_over(&mut self) {
+        for (cpu, seen) in self.seen.iter_mut().enumerate() {
+            *seen = self.rings.head(cpu);
+        }
+        self.requests = requests_of(self.options.tier);
+        self.probed = Probed::default();
     }
 
     /// Stops watching processes that have ended during a rest, in which nobody sees their end.
