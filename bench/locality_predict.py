@@ -24,8 +24,8 @@ from harness import Bar, Bench, Result, at_least, at_most, bench, table
 
 #: The function of chase that calls the walk of its second phase.
 PHASE = "tailscope_locality::chase::session::odd_phase"
-#: Its exit code where the samples say too little.
-CANT_TELL = 1
+#: Its exit codes where the samples say too little, and where no path fits or others had the CPUs.
+CANT_TELL = (1, 3)
 #: An effect that is large enough for its sign to matter.
 CLEAR = 0.1
 #: A path takes so long to be warm, before it is sampled.
@@ -103,7 +103,7 @@ class Predictor:
         """What a command prints; nothing if it can't tell."""
         command = [str(self.bench.tailscope), *map(str, arguments), "-q", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        if done.returncode == CANT_TELL:
+        if done.returncode in CANT_TELL:
             return {}
         done.check_returncode()
         found: dict[str, Any] = json.loads(done.stdout)
@@ -200,7 +200,7 @@ def main() -> None:
     result.bars = bars(found)
     result.say("Predictions", table(head, [row(one) for one in found]))
     result.summary = summary(found)
-    result.say("Can't tell", f"{silent} paths, whose rounds are too short to be counted")
+    result.say("Can't tell", f"{silent} paths: too short to be counted, or no path fits")
     result.figures["silent"] = silent
     result.figures["predictions"] = [asdict(one) for one in found]
     if not args.no_result:

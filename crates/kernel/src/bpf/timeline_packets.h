@@ -67,12 +67,13 @@ static __always_inline bool left_out(const struct sock *sk)
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_tcp, struct sock *sk, struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct tcp_header h;
 	__u32 bytes;
+	__u64 now;
 
 	if (left_out(sk))
 		return 0;
+	now = bpf_ktime_get_ns();
 	/* The stack has taken the headers off: its data begins at the TCP header. */
 	if (header_of(skb, &h, &bytes))
 		write_at(now, TL_TCP_IN, 0, short_of(bytes), self(), name_of(sk),
@@ -92,13 +93,14 @@ int BPF_PROG(on_ready, struct sock *sk)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_receive, struct sock *sk, int length, int flags)
 {
-	__u64 now = bpf_ktime_get_ns(), ids = ids_here();
+	__u64 ids = ids_here(), now;
 	bool ours = is_watched(ids >> 32);
 	struct tcp_sock *tcp;
 	__u8 flags_of = 0, *client;
 
 	if (flags & 2 /* MSG_PEEK */ || length <= 0 || (!ours && !config.clients))
 		return 0;
+	now = bpf_ktime_get_ns();
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (tcp) {
 		__u16 ports = ports_of(sk);
@@ -131,11 +133,12 @@ _Static_assert((int)TL_HELD_NAGLE == (int)TS_HELD_NAGLE && (int)TL_HELD_CORK == 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(on_send, struct sock *sk, int length, int flags)
 {
-	__u64 now = bpf_ktime_get_ns(), ids = ids_here();
+	__u64 ids = ids_here(), now;
 	struct tcp_sock *tcp;
 
 	if (length <= 0 || !is_watched(ids >> 32))
 		return 0;
+	now = bpf_ktime_get_ns();
 	tcp = bpf_skc_to_tcp_sock(sk);
 	write_at(now, TL_SEND, !!tcp, tcp ? tcp_held(tcp) : 0, ids, name_of(sk),
 		 tcp ? tcp->write_seq : 0, length);
@@ -150,18 +153,20 @@ int BPF_PROG(on_send, struct sock *sk, int length, int flags)
 SEC("tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_transmit, struct sk_buff *skb, void *device)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct sock *sk = skb->sk;
-	__u32 bytes, tid = self(), since = 0;
+	__u32 bytes, tid, since = 0;
 	struct tcp_header h;
 	struct here *cpu;
+	__u64 now;
 
 	if (!sk || sk->__sk_common.skc_state == TCP_TIME_WAIT ||
 	    sk->__sk_common.skc_state == TCP_NEW_SYN_RECV || sk->sk_protocol != IPPROTO_TCP ||
 	    left_out(sk))
 		return 0;
+	now = bpf_ktime_get_ns();
 	if (!header_of(skb, &h, &bytes) || !bytes)
 		return 0;
+	tid = self();
 	cpu = here();
 	if (cpu->sends == tid)
 		since = now - cpu->sends_at;

@@ -4,8 +4,9 @@
 //! recorder takes a second, so it can't be switched on and off within milliseconds. Chosen: it is
 //! attached once, for one of two processes that do the same in turns. The difference is what the
 //! programs do for a recorded thread; both processes hit the hooks, whose own cost is known
-//! (`rawtracepoint`). Page faults alone are compared with a time before the recorder came: their hook
-//! has no kind of its own.
+//! (`rawtracepoint`). Two processes that do the same differ by some per cent, as their memory lies
+//! elsewhere: so half of the time the other one is recorded, and the mean of both halves counts. Page
+//! faults alone are compared with a time before the recorder came: their hook has no kind of its own.
 
 mod events;
 mod process;
@@ -31,7 +32,7 @@ use tasks::Task;
 /// The function that is probed: none of [`super::subjects`] is.
 const PROBED: (First, usize) = (First::Emulated, 7);
 /// How long each recorder is timed.
-const FOR: Duration = Duration::from_millis(500);
+const FOR: Duration = Duration::from_millis(550);
 /// Fewer turns have no interval.
 const FEWEST: usize = 6;
 
@@ -182,30 +183,70 @@ fn all_turns(
     timed: &[Timed],
     loaded: &mut Option<Kernel>,
 ) -> Result<Vec<Turns>, String> {
-    let (mut recorded, mut other) = (Process::start(command)?, Process::start(command)?);
-    let mut turns: Vec<Turns> = Vec::new();
-    for one in timed {
-        // Threads and connections are made before the recorder comes.
-        let (task, times) = (one.task, one.task.times());
-        recorded.each(task, times)?;
-        let phases = match one.against {
-            Against::Other => 1,
-            _ => BARE,
-        };
-        let before = (0..phases).map(|_| other.each(task, times));
-        turns.push(Turns {
-            with: Vec::new(),
-            before: before.collect::<Result<_, _>>()?,
-        });
+    let mut pair = [Process::start(command)?, Process::start(command)?];
+    let mut before = Vec::new();
+    for process in &mut pair {
+        before.push(bare(process, timed)?);
     }
     let kernel = loaded.insert(Kernel::load(config).map_err(|e| e.to_string())?);
     if config.probes {
         attach_probes(kernel)?;
     }
-    kernel.watch(recorded.pid()).map_err(|e| e.to_string())?;
+    let mut halves = Vec::new();
+    for _ in 0..2 {
+        let [recorded, other] = &mut pair;
+        kernel.watch(recorded.pid()).map_err(|e| e.to_string())?;
+        halves.push(half(kernel, recorded, other, timed)?);
+        kernel.unwatch(recorded.pid());
+        // A socket keeps what the programs noted at it.
+        recorded.each(Task::Reconnect, 1)?;
+        pair.reverse();
+    }
+    let of = |place: usize, all: &[Vec<Vec<f64>>]| mean(&all[0][place], &all[1][place]);
+    let turns = (0..timed.len()).map(|place| Turns {
+        with: of(place, &halves),
+        before: of(place, &before),
+    });
+    Ok(turns.collect())
+}
+
+/// The means of two measurements' figures, in their order.
+fn mean(one: &[f64], other: &[f64]) -> Vec<f64> {
+    let pairs = one.iter().zip(other);
+    pairs.map(|(a, b)| f64::midpoint(*a, *b)).collect()
+}
+
+/// What each task takes before the recorder comes. Threads and connections are made then.
+fn bare(process: &mut Process, timed: &[Timed]) -> Result<Vec<Vec<f64>>, String> {
+    let each = |one: &Timed| {
+        let (task, times) = (one.task, one.task.times());
+        process.each(task, times)?;
+        let phases = match one.against {
+            Against::Other => 1,
+            _ => BARE / 2,
+        };
+        (0..phases).map(|_| process.each(task, times)).collect()
+    };
+    timed.iter().map(each).collect()
+}
+
+/// Half of the turns: what each task takes where this process is recorded and the other one is not.
+fn half(
+    kernel: &mut Kernel,
+    recorded: &mut Process,
+    other: &mut Process,
+    timed: &[Timed],
+) -> Result<Vec<Vec<f64>>, String> {
+    let mut turns = vec![Vec::new(); timed.len()];
+    for one in timed {
+        // The first time pays for what is made at first use.
+        recorded.each(one.task, one.task.times())?;
+        other.each(one.task, one.task.times())?;
+    }
+    drain(kernel);
     let mut random = Rng::with_seed(1);
     let begin = Instant::now();
-    while begin.elapsed() < FOR {
+    while begin.elapsed() < FOR / 2 {
         for (one, turns) in timed.iter().zip(&mut turns) {
             let (task, times) = (one.task, one.task.times());
             let outer = random.bool();
@@ -215,7 +256,7 @@ fn all_turns(
                 Against::Other => {
                     let mut ns = 0.0;
                     for on in [outer, !outer, !outer, outer] {
-                        let process = if on { &mut recorded } else { &mut other };
+                        let process = if on { &mut *recorded } else { &mut *other };
                         let each = process.each(task, times)? / 2.0;
                         ns += if on { each } else { -each };
                         drain(kernel);
@@ -224,7 +265,7 @@ fn all_turns(
                 }
             };
             drain(kernel);
-            turns.with.push(ns);
+            turns.push(ns);
         }
     }
     Ok(turns)

@@ -33,10 +33,12 @@ pub enum Task {
     Calls,
     /// A span of the SDK.
     Spans,
+    /// Its sockets are closed: the next task that needs some makes others.
+    Reconnect,
 }
 
 impl Task {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Switches,
         Self::Requests,
         Self::ColdRequests,
@@ -46,6 +48,7 @@ impl Task {
         Self::Faults,
         Self::Calls,
         Self::Spans,
+        Self::Reconnect,
     ];
 
     pub fn of(number: u8) -> Option<Self> {
@@ -68,6 +71,7 @@ impl Task {
             Self::Faults => 400,
             Self::Calls => 300,
             Self::Spans => 4_000,
+            Self::Reconnect => 1,
         }
     }
 }
@@ -146,6 +150,11 @@ impl Tasks {
                     .calls
                     .get_or_insert_with(|| Call::new(PROBED.0, PROBED.1));
                 Ok(timed(|| call.repeat(times)))
+            }
+            Task::Reconnect => {
+                self.connection = None;
+                self.datagrams = None;
+                Ok(1.0)
             }
             Task::Spans => Ok(timed(|| {
                 for _ in 0..times {
