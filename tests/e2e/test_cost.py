@@ -103,7 +103,7 @@ def test_without_a_calibration_nothing_is_predicted(tmp_path: Path) -> None:
         ("perf record -F x", "'x'"),
         ("bpftrace -e 'uprobe:/x:*  {}'", "many probes"),
         ("strace 'x", "quote"),
-        ("tailscope timeline", "cost verify"),
+        ("tailscope doctor", "not predicted"),
         ("", "no command"),
     ],
 )

@@ -92,7 +92,8 @@ def test_a_prediction_of_the_recorder_is_held_against_the_program(
         ("record --no-such-option", "--no-such-option"),
         ("record --span jvm:x", "jvm:x"),
         ("record --span uprobe:libc.so.6:no_such_function", "no_such_function"),
-        ("timeline", "cost verify"),
+        ("timeline story window", "can't predict this"),
+        ("locality predict found.json", "can't predict this"),
         ("observe --self-test", "hooks nothing"),
     ],
 )

@@ -21,6 +21,9 @@ use crate::timeline::{self, Timeline};
 /// The commands that observe a process, which may be written without `tailscope` before them.
 const OBSERVERS: &[&str] = &["record", "timeline", "observe", "locality", "top", "agent"];
 
+/// Those of them that can be predicted.
+const PREDICTED: &[&str] = &["record", "timeline", "locality"];
+
 /// What each of them says on stderr once it is attached.
 pub const BEGUN: &str = "(Ctrl-C ends";
 
@@ -36,10 +39,10 @@ pub fn own(words: &[String]) -> Option<Vec<String>> {
 
 /// What the command line (from [`own`]) would hook in these processes.
 pub fn plan(words: &[String], processes: &[Process]) -> Result<Plan> {
-    let observes = words
+    let needs_one = words
         .get(1)
-        .is_some_and(|of| OBSERVERS.contains(&of.as_str()));
-    let named = processes.last().filter(|_| observes);
+        .is_some_and(|of| PREDICTED.contains(&of.as_str()));
+    let named = processes.last().filter(|_| needs_one);
     let words = named.map_or(words.to_vec(), |named| with_process(words, named.pid));
     let args = Args::try_parse_from(&words).map_err(|e| {
         let text = e.render().to_string();
