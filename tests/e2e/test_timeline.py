@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +53,9 @@ def told_of(recorder: Timeline, slow: int, *options: object) -> dict[str, Any]:
     return until(ask, f"a window has {slow} slow requests", 60)
 
 
-def test_a_neighbour_on_memcacheds_cpu_leads_the_stories_and_perfetto_can_draw_it(
-    timeline: Begin, nothing_left: None
-) -> None:
+@contextmanager
+def with_a_neighbour() -> Iterator[Server]:
+    """memcached under load, with a hog that takes its CPU for 6 ms at a time."""
     if not undisturbed():
         pytest.skip("real-time priorities are not allowed here")
     hog = ("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms")
@@ -63,19 +65,31 @@ def test_a_neighbour_on_memcacheds_cpu_leads_the_stories_and_perfetto_can_draw_i
         # The client's own waits behind others are no part of it.
         load(server, "--rate", 1000, "-d", "20s", "--cpu", OTHER, under=undisturbed()),
     ):
+        yield server
+
+
+def check_blamed(window: Path, told: dict[str, Any]) -> None:
+    """Stories of requests that the hog held up name it first."""
+    # A virtual CPU that stands still makes slow requests too: those are not the neighbour's.
+    taken = ran(window, MEASURED, "tailscope-lab")
+    struck = [story for story in told["stories"] if share_of(taken, story) > 0.6]
+    assert len(struck) >= 20, (len(struck), leading(told))
+    firsts = leading({"stories": struck})
+    behind = ("waiting_for_cpu", f"waiting for CPU {MEASURED} behind tailscope-lab")
+    assert firsts[behind] >= 0.9 * len(struck), firsts
+
+
+def test_a_neighbour_on_memcacheds_cpu_leads_the_stories_and_perfetto_can_draw_it(
+    timeline: Begin, nothing_left: None
+) -> None:
+    with with_a_neighbour() as server:
         recorder = watch(timeline, server, "--slow", "2ms", "--perfetto")
         until(lambda: "slow-0001.timeline" in recorder.err, "a slow request was seen", 40)
         told = told_of(recorder, 40, "-n", 50)
         recorder.stop().clean()
     windows = recorder.windows()
     assert windows[0].stem == "slow-0001"
-    # A virtual CPU that stands still makes slow requests too: those are not the neighbour's.
-    taken = ran(windows[-1], MEASURED, "tailscope-lab")
-    struck = [story for story in told["stories"] if share_of(taken, story) > 0.6]
-    assert len(struck) >= 20, (len(struck), leading(told))
-    firsts = leading({"stories": struck})
-    behind = ("waiting_for_cpu", f"waiting for CPU {MEASURED} behind tailscope-lab")
-    assert firsts[behind] >= 0.9 * len(struck), firsts
+    check_blamed(windows[-1], told)
     assert sum(story["from_packet"] for story in told["stories"]) >= 0.9 * len(told["stories"])
     # A picture of it: CPUs' lanes, and a lane for each slow request with a sentence on it.
     packets = drawn(windows[0])

@@ -6,10 +6,8 @@ import os
 
 import pytest
 from conftest import Begin
-from rig.processes import undisturbed
-from rig.servers import fault, load, memcached
-from rig.timeline import about, leading
-from test_timeline import MEASURED, OTHER, told_of, watch
+from rig.timeline import about
+from test_timeline import MEASURED, OTHER, check_blamed, told_of, watch, with_a_neighbour
 
 pytestmark = pytest.mark.skipif(
     not {MEASURED, OTHER} <= os.sched_getaffinity(0), reason="needs two CPUs"
@@ -18,20 +16,11 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("tier", ["scheduler", "requests"])
 def test_fewer_events_tell_who_had_the_cpu(timeline: Begin, tier: str) -> None:
-    if not undisturbed():
-        pytest.skip("real-time priorities are not allowed here")
-    hog = ("hog", "--cpu", MEASURED, "--duty", "30%", "--period", "20ms")
-    with (
-        memcached(MEASURED, under=["chrt", "--fifo", 10]) as server,
-        fault(*hog, under=undisturbed()),
-        load(server, "--rate", 1000, "-d", "20s", "--cpu", OTHER, under=undisturbed()),
-    ):
-        recorder = watch(timeline, server, "--slow", "2ms", "--events", tier)
+    with with_a_neighbour() as server:
+        recorder = watch(timeline, server, "--slow", "2ms", "--perfetto", "--events", tier)
         told = told_of(recorder, 40, "-n", 50)
         recorder.stop().clean()
-    firsts = leading(told)
-    behind = ("waiting_for_cpu", f"waiting for CPU {MEASURED} behind tailscope-lab")
-    assert firsts[behind] >= 0.8 * len(told["stories"]), firsts
+    check_blamed(recorder.windows()[-1], told)
     # What was left out is not taken for something that did not happen.
     names = {gap["name"] for story in told["stories"] for gap in story["gaps"]}
     assert not any("in the kernel" in name for name in names), names

@@ -108,12 +108,12 @@ impl Budget {
 
     /// The rest is over, and so is the pair of phases; one that was cut short says nothing.
     pub fn rested(&mut self) {
-        let is_whole = self.next() != Next::Rest;
+        let next = self.next();
         let after = self.program.now();
-        if let Some(with) = self.with.take().filter(|_| is_whole) {
+        if let Some(with) = self.with.take().filter(|_| next != Next::Rest) {
             self.cycle.add(with, after.since(&self.before));
         }
-        self.is_attached = true;
+        self.is_attached = next != Next::Over;
         (self.since, self.before) = (Instant::now(), after);
     }
 

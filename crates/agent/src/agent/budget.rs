@@ -1,7 +1,6 @@
 //! A budget of overhead: the agent is attached for a part of the time (`overhead` in `[record]`).
 //!
-//! The recorder rests and attaches again between two rounds, which takes about a second each; a
-//! scrape waits that long at the most.
+//! The recorder rests and attaches again between two rounds. A scrape waits until that is done.
 
 use std::time::{Duration, Instant};
 

@@ -42,8 +42,8 @@ static __always_inline __u16 short_of(__u32 bytes)
 
 /*
  * Connections of the watched, by their two ports, which are the same pair at either end: so a client
- * on this machine is known, and its receives are told too. Others' connections with such a pair are
- * told with them, and nobody looks at those.
+ * on this machine is known, and its receives are written too. Others' connections with such a pair
+ * are written with them, and nobody looks at those.
  */
 SEC(".bss.served") __u8 served[1 << 16] = {};
 

@@ -1,6 +1,6 @@
 //! A flight recorder that rests: it is attached to nothing, and goes on later.
 //!
-//! No window holds events from before a rest and from after it: what happened meanwhile is not
+//! No window holds events from before a rest and from after it: what happened during the rest is not
 //! known, and would look like silence. A window that is written during a rest ends where it began.
 
 use tailscope_process::owner::start_of;
@@ -44,7 +44,7 @@ impl Flight {
         self.resting = Some(Rest { since, processes });
     }
 
-    /// Attaches again, and watches those processes that still live. What they have made meanwhile is the
+    /// Attaches again, and watches those processes that still live. What they have made since is the
     /// caller's to find.
     ///
     /// # Errors
