@@ -18,6 +18,8 @@ pub(crate) const USER_REGISTERS: u64 = 0x00ff_0fff;
 pub(crate) const USER_REGISTERS: u64 = 0;
 /// Pages of samples in a ring.
 const PAGES: usize = 64;
+/// The same where a sample has a copy of the stack, which is a page or more.
+const PAGES_OF_STACKS: usize = 512;
 
 /// What is to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,8 +191,13 @@ impl SampledEvent {
         }
         // SAFETY: just opened, and ours.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let pages = if sampling.stack > 0 {
+            PAGES_OF_STACKS
+        } else {
+            PAGES
+        };
         let ring = (sampling.period > 0)
-            .then(|| Ring::of(&fd, PAGES))
+            .then(|| Ring::of(&fd, pages))
             .transpose()?;
         Ok(Self { fd, ring })
     }
