@@ -23,7 +23,7 @@
 enum tl_kind {
 	TL_NOTHING = 0, /* a slot that nothing was written to */
 	/* tid: who leaves. x: who comes, y: its process, z: the leaver's process, small: the
-	 * leaver's state (0: it could go on), flags 1: it was preempted */
+	 * leaver's state (0: it could go on), flags 1: it was preempted, 2: it had real-time priority */
 	TL_SWITCH = 1,
 	TL_WAKING = 2, /* tid: by whom (what runs on top of it, if anything), x: who, z: process */
 	TL_SOFTIRQ_IN = 3,  /* small: its number */
@@ -73,7 +73,10 @@ enum tl_kind {
 	/* A thread goes to another CPU's queue: to that of the CPU it is woken on, if waker and CPU are
 	 * TL_WAKING's, which comes before; else it is moved while it waits. x: who, y: which CPU */
 	TL_MIGRATE = 31,
-	TL_KINDS = 32,
+	/* The CPU's timer interrupts a thread, and so shows where it spends its time. x, y: where in its
+	 * program, low half first, z: its process, flags 1: the kernel was at work for it there */
+	TL_TICK = 32,
+	TL_KINDS = 33,
 };
 
 /* Why TCP did not send at once what it was given. */

@@ -100,6 +100,8 @@ pub enum What {
         state: u16,
         /// It was made to.
         preempted: bool,
+        /// It had real-time priority.
+        real_time: bool,
         /// Who comes.
         to: u32,
         /// Its process.
@@ -123,6 +125,15 @@ pub enum What {
     Enter(OnTop),
     /// And ends.
     Leave(OnTop),
+    /// The CPU's timer interrupts the event's thread.
+    Tick {
+        /// Its process.
+        process: u32,
+        /// Where in its program it was.
+        address: u64,
+        /// The kernel was at work for it there: in a system call, as a rule.
+        in_kernel: bool,
+    },
     /// A page fault begins.
     FaultIn {
         /// Where; 0: not told.

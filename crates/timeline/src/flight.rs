@@ -3,6 +3,7 @@
 mod control;
 mod cooldown;
 mod follow;
+mod functions;
 mod holding;
 mod jvms;
 mod machine;

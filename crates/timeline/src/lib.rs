@@ -22,6 +22,7 @@ mod request;
 mod slow;
 mod story;
 mod thread_timeline;
+mod ticks;
 mod trace;
 mod watched;
 mod window;
@@ -35,4 +36,5 @@ pub use slow::Slow;
 pub use story::{
     Cause, Gap, Interval, JvmMeanwhile, Kind, Lane, Picture, Stage, Stories, Story, analyze, ms,
 };
+pub use ticks::Function;
 pub use trace::{Trace, TraceError};

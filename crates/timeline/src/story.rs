@@ -24,6 +24,7 @@ use crate::pause::Pause;
 use crate::probed::Probed;
 use crate::request::{Request, Requests};
 use crate::thread_timeline::{Spans, ThreadTimelines};
+use crate::ticks::{self, Function};
 use crate::trace::Trace;
 use crate::watched::Watched;
 use answers::Answers;
@@ -100,6 +101,17 @@ pub struct Gap {
     pub name: String,
     /// The thread that was looked at; 0: none.
     pub tid: u32,
+    /// Where ticks met the thread that had the CPU: this one, or the one that it waited behind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Function>,
+}
+
+impl Gap {
+    /// Why, in words, with the function in which ticks met the thread that had the CPU.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.name.clone() + &ticks::words(&self.functions)
+    }
 }
 
 /// All gaps of one name.
@@ -113,6 +125,9 @@ pub struct Cause {
     pub ns: u64,
     /// How many gaps.
     pub gaps: u32,
+    /// Where ticks met the threads that had the CPU in them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Function>,
 }
 
 /// A request's story.

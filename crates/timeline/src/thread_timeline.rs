@@ -14,6 +14,7 @@ use crate::classes::Classes;
 use crate::compilation::Compilations;
 use crate::monitor::Monitors;
 use crate::pause::Pauses;
+use crate::ticks::{Tick, Ticks};
 use cpu::Cpu;
 pub use interval::{Interval, ThreadState, Waker};
 pub use spans::Spans;
@@ -44,6 +45,8 @@ struct Thread {
     queue: Option<u32>,
     /// The CPU on which it was woken and is not put into a queue yet.
     placing: Option<u32>,
+    /// It was woken on its way off the CPU, before the switch.
+    woken: bool,
     call: Option<u16>,
     fault: bool,
     intervals: Vec<Interval>,
@@ -62,6 +65,9 @@ pub struct ThreadTimelines {
     monitors: Monitors,
     classes: Classes,
     compilations: Compilations,
+    ticks: Ticks,
+    /// Threads that had real-time priority when they left a CPU.
+    real_time: HashSet<u32>,
 }
 
 impl ThreadTimelines {
@@ -78,6 +84,8 @@ impl ThreadTimelines {
             monitors: Monitors::default(),
             classes: Classes::default(),
             compilations: Compilations::default(),
+            ticks: Ticks::default(),
+            real_time: HashSet::new(),
         };
         for &tid in threads {
             timelines.threads.insert(tid, Thread::default());
@@ -93,9 +101,13 @@ impl ThreadTimelines {
                 process,
                 state,
                 preempted,
+                real_time,
                 to,
                 to_process,
             } => {
+                if real_time {
+                    self.real_time.insert(tid);
+                }
                 self.belongs(tid, process);
                 self.belongs(to, to_process);
                 let leaves = if state == 0 {
@@ -141,6 +153,19 @@ impl ThreadTimelines {
                 self.classes.take(event, kept, process);
                 self.compilations.take(event, kept);
             }
+            What::Tick {
+                process,
+                address,
+                in_kernel,
+            } if self.spans.touch(now, now) => {
+                let tick = Tick {
+                    at: now,
+                    process,
+                    address,
+                    in_kernel,
+                };
+                self.ticks.take(tid, tick);
+            }
             What::Text(_) => {
                 self.pauses.take(event, || None);
                 self.monitors.take(event, false);
@@ -155,11 +180,13 @@ impl ThreadTimelines {
         cpu.switch(from, to, now);
         self.enter(from, now, |_| leaves);
         self.change(from, |thread| thread.queue = Some(number));
-        // Nobody has woken it since the trace began, so it could run all along.
+        // Nobody has woken it since the trace began, or since it left, so it could run all along.
         self.change(to, |thread| {
-            if thread.state == State::Unknown {
+            let crossed = thread.woken && thread.state == State::Blocked { by: Waker::Unknown };
+            if thread.state == State::Unknown || crossed {
                 thread.state = State::Off { preempted: false };
             }
+            thread.woken = false;
         });
         self.enter(to, now, |_| State::On { cpu: number });
         self.change(to, |thread| thread.queue = Some(number));
@@ -172,16 +199,21 @@ impl ThreadTimelines {
             .get(&number)
             .and_then(Cpu::top)
             .map_or(Waker::Thread(waker), Waker::OnTop);
-        // One that has not left the CPU yet goes on without a wait.
-        let blocked = |state| matches!(state, State::Blocked { .. } | State::Unknown);
-        if let Some(woken) = self.threads.get_mut(&thread)
-            && blocked(woken.state)
-        {
-            if let State::Blocked { by: who } = &mut woken.state {
-                *who = by;
+        let Some(woken) = self.threads.get_mut(&thread) else {
+            return;
+        };
+        match &mut woken.state {
+            // It goes on without a wait, or the CPU goes to another thread all the same: then the
+            // switch says that it blocks, and it comes back without another wake-up.
+            State::On { .. } => woken.woken = true,
+            State::Off { .. } => {}
+            state => {
+                if let State::Blocked { by: who } = state {
+                    *who = by;
+                }
+                self.enter(thread, now, |_| State::Off { preempted: false });
+                self.change(thread, |woken| woken.placing = Some(number));
             }
-            self.enter(thread, now, |_| State::Off { preempted: false });
-            self.change(thread, |woken| woken.placing = Some(number));
         }
     }
 

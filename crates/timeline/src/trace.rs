@@ -209,6 +209,12 @@ impl Trace {
         name.map_or_else(|| format!("process {process}"), |name| printable(name))
     }
 
+    /// The name of a process's code at an address, if it is known.
+    pub(crate) fn function(&self, process: u32, address: u64) -> Option<String> {
+        let name = self.about.functions.get(&process)?.get(&address)?;
+        Some(printable(name))
+    }
+
     /// The name of a source of spans.
     pub(crate) fn span(&self, source: u16) -> String {
         let name = self.about.spans.get(usize::from(source));

@@ -69,6 +69,7 @@ mod tests {
             process,
             state: 1,
             preempted: false,
+            real_time: false,
             to: 0,
             to_process: 0,
         };

@@ -20,35 +20,71 @@ pub(crate) const MAGIC: &[u8; 8] = b"TSTRACE1";
 /// the next look after its end, and its thread may be held up before it is written.
 const LATE_NS: u64 = 1_000_000_000;
 
+/// Addresses of code that are named in a window, at most.
+const MOST_ADDRESSES: usize = 4096;
+
+/// Where ticks met a process.
+#[derive(Debug, Default)]
+pub(crate) struct Ran {
+    /// The first of them, in ns.
+    pub(crate) first: u64,
+    /// The addresses in its code.
+    pub(crate) addresses: BTreeSet<u64>,
+}
+
+/// What ran in a window.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Threads, with their processes.
+    pub(crate) threads: BTreeMap<u32, u32>,
+    /// Processes that ticks met.
+    pub(crate) ran: BTreeMap<u32, Ran>,
+    addresses: usize,
+}
+
+impl Seen {
+    fn tick(&mut self, process: u32, at: u64, address: u64) {
+        if self.addresses >= MOST_ADDRESSES {
+            return;
+        }
+        let ran = self.ran.entry(process).or_insert_with(|| Ran {
+            first: at,
+            ..Ran::default()
+        });
+        ran.first = ran.first.min(at);
+        self.addresses += usize::from(ran.addresses.insert(address));
+    }
+}
+
 /// Writes the events of `from_ns..to_ns`, of the CPUs' rings and of one of our own, and what `describe`
-/// makes of the parts and the threads that ran in it (with their processes).
+/// makes of the parts and of what ran in it.
 pub(crate) fn write(
     (rings, own): (&EventRings, Option<&EventRings>),
     from_ns: u64,
     to_ns: u64,
     (folder, name): (&Folder, &str),
-    describe: impl FnOnce(Vec<Part>, Option<Part>, &BTreeMap<u32, u32>) -> About,
+    describe: impl FnOnce(Vec<Part>, Option<Part>, &Seen) -> About,
 ) -> io::Result<About> {
     let unsealed = format!("{name}.tmp");
     let about = (|| {
         let mut file = BufWriter::with_capacity(1 << 20, folder.create(&unsealed)?);
         file.write_all(MAGIC)?;
         let mut offset = MAGIC.len() as u64;
-        let mut threads = BTreeMap::new();
+        let mut seen = Seen::default();
         let mut parts = Vec::new();
         for cpu in 0..rings.cpus() {
             let first = first_since(rings, cpu, from_ns);
             let range = (first, from_ns, to_ns);
-            let part = write_part(rings, cpu, range, &mut file, &mut threads)?;
+            let part = write_part(rings, cpu, range, &mut file, &mut seen)?;
             parts.push(Part { offset, ..part });
             offset += part.events * EVENT_BYTES as u64;
         }
         let spans = own.map(|own| {
             let first = first_since(own, 0, from_ns.saturating_sub(LATE_NS));
-            let part = write_part(own, 0, (first, from_ns, to_ns), &mut file, &mut threads)?;
+            let part = write_part(own, 0, (first, from_ns, to_ns), &mut file, &mut seen)?;
             io::Result::Ok(Part { offset, ..part })
         });
-        let about = describe(parts, spans.transpose()?, &threads);
+        let about = describe(parts, spans.transpose()?, &seen);
         let text = serde_json::to_vec(&about)?;
         file.write_all(&text)?;
         file.write_all(&(text.len() as u64).to_le_bytes())?;
@@ -88,7 +124,7 @@ fn write_part(
     cpu: usize,
     (first, from_ns, to_ns): (u64, u64, u64),
     file: &mut impl Write,
-    threads: &mut BTreeMap<u32, u32>,
+    all: &mut Seen,
 ) -> io::Result<Part> {
     let head = rings.head(cpu);
     let full = head > rings.slots();
@@ -100,12 +136,17 @@ fn write_part(
         let at = at_of(bytes);
         if (from_ns..to_ns).contains(&at) {
             oldest.get_or_insert(at);
-            if u32::from(kind_of(bytes)) == abi::TL_SWITCH {
-                let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4"));
-                if seen.insert(word(20)) {
-                    threads.insert(word(20), word(24));
-                    threads.insert(word(12), word(28));
+            let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4"));
+            match u32::from(kind_of(bytes)) {
+                abi::TL_SWITCH if seen.insert(word(20)) => {
+                    all.threads.insert(word(20), word(24));
+                    all.threads.insert(word(12), word(28));
                 }
+                abi::TL_TICK => {
+                    let address = u64::from(word(20)) | u64::from(word(24)) << 32;
+                    all.tick(word(28), at, address);
+                }
+                _ => {}
             }
             failed = file.write_all(bytes);
             events += 1;

@@ -95,6 +95,15 @@ def leading(told: dict[str, Any]) -> Counter[tuple[str, str]]:
     return Counter((cause["kind"], cause["name"]) for cause in firsts)
 
 
+def ticks(told: list[Story]) -> Counter[str | None]:
+    """How many ticks met which function in the cause that leads each story."""
+    found: Counter[str | None] = Counter()
+    for story in told:
+        for function in story["causes"][0].get("functions", []):
+            found[function["name"]] += function["ticks"]
+    return found
+
+
 def drawn(window: Path) -> list[Any]:
     """The picture beside a window, by Perfetto's own definitions, which know all that is in it."""
     trace = perfetto_trace_pb2.Trace()

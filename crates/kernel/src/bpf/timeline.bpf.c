@@ -13,6 +13,9 @@
 #include "timeline_spans.h"
 #include <bpf/usdt.bpf.h>
 
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+#define MAX_RT_PRIO 100
+
 /* --- who is watched ----------------------------------------------------------------------- */
 
 static __always_inline void write_name(struct task_struct *task)
@@ -75,9 +78,11 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
+	__u8 flags = preempt | (prev->prio < MAX_RT_PRIO) << 1;
+
 	here()->sends = 0;
 	/* Preempted while it was about to block, it could go on all the same. */
-	write(TL_SWITCH, preempt, preempt ? 0 : prev_state, shown_tid(prev), shown_tid(next),
+	write(TL_SWITCH, flags, preempt ? 0 : prev_state, shown_tid(prev), shown_tid(next),
 	      shown_pid(next), shown_pid(prev));
 	return 0;
 }
@@ -152,6 +157,25 @@ SEC("raw_tp")
 int on_vector_exit(struct bpf_raw_tracepoint_args *ctx)
 {
 	write(TL_VECTOR_OUT, 0, ctx->args[0], self(), 0, 0, 0);
+	return 0;
+}
+
+/* --- the timer's ticks: where threads spend their time ---------------------------------------- */
+
+/* Attached to local_timer_entry. A CPU that works has a tick each few ms, recorded or not, so this
+ * sampling costs no interrupt of its own. */
+SEC("raw_tp")
+int on_tick(void *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs___task *regs = (struct pt_regs___task *)bpf_task_pt_regs(task);
+	__u64 ids = ids_here(), ip;
+
+	if (!task->pid || task->flags & PF_KTHREAD)
+		return 0;
+	ip = USER_IP(regs);
+	/* An interrupt of the program itself has no number of a system call. */
+	write(TL_TICK, SYSCALL_NR(regs) >= 0, 0, ids, ip, ip >> 32, ids >> 32);
 	return 0;
 }
 

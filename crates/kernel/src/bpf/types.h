@@ -87,6 +87,7 @@ struct task_struct {
 	unsigned int flags;
 	unsigned long jobctl;
 	int wake_cpu; /* on which it ran last */
+	int prio;     /* of real-time threads below MAX_RT_PRIO */
 	unsigned int in_iowait : 1;
 	unsigned int frozen : 1;
 	unsigned int in_memstall : 1;

@@ -4,6 +4,7 @@
 
 mod jvm;
 mod size;
+mod tick;
 mod tier;
 
 use std::io;
@@ -218,7 +219,8 @@ impl Events {
         let mut object = open
             .load()
             .map_err(kernel("load the timeline's programs"))?;
-        let links = attach(&mut object, vector_entry, faults, &mut mechanisms)?;
+        let mut links = attach(&mut object, vector_entry, faults, &mut mechanisms)?;
+        links.extend(tick::attach(&mut object, &mut mechanisms));
         let watched = Watched::of(&object)?;
         Ok(Self {
             links,
@@ -245,6 +247,8 @@ impl Events {
     pub fn attach(&mut self) -> Result<(), LoadError> {
         let mechanisms = &mut self.mechanisms;
         self.links = attach(&mut self.object, self.vector_entry, self.faults, mechanisms)?;
+        self.links
+            .extend(tick::attach(&mut self.object, mechanisms));
         Ok(())
     }
 

@@ -68,6 +68,7 @@ impl Fields<'_> {
             process: self.z,
             state: self.small,
             preempted: self.flag,
+            real_time: self.bytes[17] & 2 != 0,
             to: self.x,
             to_process: self.y,
         }
@@ -89,6 +90,14 @@ impl Fields<'_> {
                 bytes[24], bytes[25], bytes[26], bytes[27], bytes[28], bytes[29], bytes[30],
                 bytes[31],
             ],
+        }
+    }
+
+    fn tick(&self) -> What {
+        What::Tick {
+            process: self.z,
+            address: self.long(),
+            in_kernel: self.flag,
         }
     }
 
@@ -254,6 +263,7 @@ impl Event {
             abi::TL_SPAN_IN => fields.span_in(),
             abi::TL_SPAN_OUT => fields.span_out(),
             abi::TL_SPAN => fields.span(),
+            abi::TL_TICK => fields.tick(),
             _ => return None,
         };
         Some(Self {

@@ -58,7 +58,7 @@ impl Flight {
                     next = Some(number);
                     return false;
                 }
-                if MATTERS[kind_of(bytes) as usize & 31] {
+                if MATTERS[kind_of(bytes) as usize % MATTERS.len()] {
                     fresh.extend(Event::parse(bytes).map(|event| (cpu as u32, event)));
                 }
                 true
@@ -89,8 +89,8 @@ impl Flight {
 }
 
 /// The kinds of events that make requests, so that all others are passed over unread.
-const MATTERS: [bool; 32] = {
-    let mut kinds = [false; 32];
+const MATTERS: [bool; 64] = {
+    let mut kinds = [false; 64];
     kinds[abi::TL_SOFTIRQ_OUT as usize] = true;
     kinds[abi::TL_PACKET_IN as usize] = true;
     kinds[abi::TL_TCP_IN as usize] = true;

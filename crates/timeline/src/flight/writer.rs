@@ -13,6 +13,7 @@ use tailscope_signals::clock::unix_at_0;
 use tailscope_signals::event::abi;
 use tailscope_signals::event_ring::EventRings;
 
+use super::functions::FunctionNames;
 use super::{Notice, Options, machine};
 use crate::about::{About, Gap, Reason};
 use crate::perfetto;
@@ -73,6 +74,7 @@ impl Writer {
             perfetto: options.perfetto,
             sockets: options.sockets,
             mechanisms,
+            functions: FunctionNames::default(),
             used: 0,
             number: 0,
             full: false,
@@ -116,6 +118,7 @@ struct Scribe {
     perfetto: bool,
     sockets: bool,
     mechanisms: std::collections::BTreeMap<String, (Option<String>, String)>,
+    functions: FunctionNames,
     used: u64,
     number: u32,
     full: bool,
@@ -158,13 +161,15 @@ impl Scribe {
         let path = self.folder.path().join(&name);
         let (mechanisms, reason) = (self.mechanisms.clone(), job.reason);
         let sockets = self.sockets;
+        let functions = &mut self.functions;
         let about = window::write(
             (&self.rings, self.own.as_deref()),
             job.from_ns,
             job.to_ns,
             (&self.folder, &name),
-            |parts, sdk, threads| {
-                let (named, processes) = machine::names(threads);
+            |parts, sdk, seen| {
+                let (named, processes) = machine::names(&seen.threads);
+                let functions = functions.of(&seen.ran);
                 About {
                     abi: abi::TL_ABI,
                     tailscope: env!("CARGO_PKG_VERSION").into(),
@@ -182,6 +187,7 @@ impl Scribe {
                     sdk_clock_off_ns: job.sdk_clock_off_ns,
                     threads: named,
                     processes,
+                    functions,
                     started: machine::started(&job.watched),
                     watched: job.watched,
                     spans: job.spans,

@@ -8,6 +8,7 @@ use super::gaps::Gaps;
 use super::{Cause, Gap, JvmMeanwhile, Kind, Stage, Story, losses, ms};
 use crate::request::{Delivery, Request};
 use crate::thread_timeline::{Interval, ThreadState, ThreadTimelines, Waker};
+use crate::ticks::{self, Function};
 use crate::trace::Trace;
 
 /// Most steps from thread to thread: a way that is longer is not followed.
@@ -42,6 +43,7 @@ impl CriticalPath<'_> {
             match merged.last_mut() {
                 Some(last) if (last.stage, &last.name) == (gap.stage, &gap.name) => {
                     last.ns += gap.ns;
+                    ticks::add(&mut last.functions, &gap.functions);
                 }
                 _ => merged.push(gap),
             }
@@ -52,12 +54,14 @@ impl CriticalPath<'_> {
                 Some(cause) => {
                     cause.ns += gap.ns;
                     cause.gaps += 1;
+                    ticks::add(&mut cause.functions, &gap.functions);
                 }
                 None => causes.push(Cause {
                     kind: gap.kind,
                     name: gap.name.clone(),
                     ns: gap.ns,
                     gaps: 1,
+                    functions: gap.functions.clone(),
                 }),
             }
         }
@@ -70,10 +74,11 @@ impl CriticalPath<'_> {
             let process = ran.and_then(|gap| self.timelines.process(gap.tid));
             let jvm = jvms.iter().find(|jvm| Some(jvm.process) == process);
             format!(
-                "{} of {}: {}{}",
+                "{} of {}: {}{}{}",
                 ms(cause.ns),
                 ms(request.latency()),
                 cause.name,
+                ticks::words(&cause.functions),
                 jvm.map(JvmMeanwhile::beside_running).unwrap_or_default()
             )
         });
@@ -173,7 +178,7 @@ impl CriticalPath<'_> {
     ) {
         let mut tell = |interval: Interval, gaps: &mut Gaps| {
             for (interval, (kind, name)) in name(interval) {
-                gaps.interval(&interval, stage, kind, name);
+                self.interval(&interval, stage, kind, name, gaps);
             }
         };
         let mut awaited = self.awaited(intervals, servers).into_iter().peekable();
@@ -194,7 +199,7 @@ impl CriticalPath<'_> {
                 for gap in self.gaps(request, servers + 1) {
                     let to = (asked + gap.at_ns + gap.ns).min(ready);
                     let name = format!("{server}: {}", gap.name);
-                    gaps.push(to, stage, gap.kind, name, gap.tid);
+                    gaps.push(to, stage, gap.kind, name, (gap.tid, gap.functions));
                 }
             }
             tell(interval, gaps);
@@ -240,8 +245,44 @@ impl CriticalPath<'_> {
     fn client(&self, tid: u32, stage: Stage, to: u64, gaps: &mut Gaps) {
         for interval in self.timelines.intervals(tid, gaps.at, to) {
             let (kind, name) = self.name(&interval, false);
-            gaps.interval(&interval, stage, kind, format!("the client: {name}"));
+            let name = format!("the client: {name}");
+            self.interval(&interval, stage, kind, name, gaps);
         }
+    }
+
+    /// A gap of an interval of a thread, which begins where the gap before it ended.
+    fn interval(
+        &self,
+        interval: &Interval,
+        stage: Stage,
+        kind: Kind,
+        name: String,
+        gaps: &mut Gaps,
+    ) {
+        let functions = self.functions(interval, gaps.at);
+        gaps.push(interval.to, stage, kind, name, (interval.tid, functions));
+    }
+
+    /// Where ticks met the thread that had the CPU in an interval, from a moment on.
+    fn functions(&self, interval: &Interval, from: u64) -> Vec<Function> {
+        let ran = match interval.state {
+            ThreadState::Running => interval.tid,
+            ThreadState::Waiting {
+                behind: Some(behind),
+                ..
+            } => behind,
+            _ => return Vec::new(),
+        };
+        let mut found = Vec::new();
+        for tick in self.timelines.ticks(ran, from, interval.to) {
+            let function = Function {
+                name: self.trace.function(tick.process, tick.address),
+                in_kernel: tick.in_kernel,
+                ticks: 1,
+            };
+            ticks::add(&mut found, &[function]);
+        }
+        found
     }
 
     /// What happened between the receive and `done`, on the thread that received; where another

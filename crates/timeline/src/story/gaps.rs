@@ -1,7 +1,7 @@
 //! A request's gaps, as they are put together.
 
 use super::{Gap, Kind, Stage};
-use crate::thread_timeline::Interval;
+use crate::ticks::Function;
 
 /// Gaps that lie end to end.
 pub(super) struct Gaps {
@@ -21,16 +21,19 @@ impl Gaps {
 
     /// A gap from where the one before it ended; none if that is later. Gives back where it ends.
     pub(super) fn upto(&mut self, to: u64, stage: Stage, kind: Kind, name: &str) -> u64 {
-        self.push(to, stage, kind, name.to_owned(), 0);
+        self.push(to, stage, kind, name.to_owned(), (0, Vec::new()));
         self.at
     }
 
-    /// An interval of a thread, which begins where the gap before it ended.
-    pub(super) fn interval(&mut self, interval: &Interval, stage: Stage, kind: Kind, name: String) {
-        self.push(interval.to, stage, kind, name, interval.tid);
-    }
-
-    pub(super) fn push(&mut self, to: u64, stage: Stage, kind: Kind, name: String, tid: u32) {
+    /// A gap with the thread that was looked at, and the functions that ticks met.
+    pub(super) fn push(
+        &mut self,
+        to: u64,
+        stage: Stage,
+        kind: Kind,
+        name: String,
+        (tid, functions): (u32, Vec<Function>),
+    ) {
         if to > self.at {
             self.all.push(Gap {
                 at_ns: self.at - self.begin,
@@ -39,6 +42,7 @@ impl Gaps {
                 kind,
                 name,
                 tid,
+                functions,
             });
             self.at = to;
         }

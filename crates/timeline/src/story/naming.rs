@@ -77,6 +77,9 @@ impl CriticalPath<'_> {
             return (Kind::WaitingForCpu, "waiting for a CPU".into());
         };
         let mut name = format!("waiting for CPU {cpu} behind {}", self.trace.thread(behind));
+        if self.timelines.is_real_time(behind) {
+            name += " (real-time)";
+        }
         if let Some(pause) = self.pause_of(behind, interval).filter(|p| p.tid == behind) {
             name += &format!(" ({})", pause.name);
         } else if self.compiles(behind, interval) {
@@ -85,6 +88,9 @@ impl CriticalPath<'_> {
             name += &format!(" ({AT_CLASSES})");
         } else if self.faulted(behind, interval) {
             name += " (page faults)";
+        }
+        if interval.call.map(i64::from) == Some(libc::SYS_sched_yield) {
+            name += ", to which it yielded";
         }
         (Kind::WaitingForCpu, name)
     }

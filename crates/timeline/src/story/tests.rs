@@ -8,6 +8,7 @@ mod any;
 mod events;
 mod jvm;
 mod picture;
+mod ticks;
 mod windows;
 
 const US: u64 = 1_000;

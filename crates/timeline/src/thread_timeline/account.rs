@@ -7,6 +7,7 @@ use crate::classes::Classes;
 use crate::compilation::Compilations;
 use crate::monitor::Monitors;
 use crate::pause::Pauses;
+use crate::ticks::Tick;
 
 /// A class that is loaded so long after another, in ns of its thread's own time, goes with it. First
 /// requests of a search server were 65 to 76 % class loading, linking and initialising by their JVM's
@@ -32,6 +33,18 @@ impl ThreadTimelines {
     #[must_use]
     pub fn classes(&self) -> &Classes {
         &self.classes
+    }
+
+    /// Where ticks met a thread in `from..to`.
+    #[must_use]
+    pub(crate) fn ticks(&self, tid: u32, from: u64, to: u64) -> &[Tick] {
+        self.ticks.of(tid, from, to)
+    }
+
+    /// Whether a thread had real-time priority, or was lent it by one that waits for its lock.
+    #[must_use]
+    pub fn is_real_time(&self, tid: u32) -> bool {
+        self.real_time.contains(&tid)
     }
 
     /// When methods were compiled.
