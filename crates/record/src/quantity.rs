@@ -31,6 +31,27 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// Reads a short time in ns: `2ms`, `500us`, `1s`.
+pub fn parse_nanos(text: &str) -> Result<u64, String> {
+    let short = ["us", "µs"].iter().find_map(|unit| text.strip_suffix(unit));
+    let ns = match short {
+        Some(number) => {
+            number
+                .parse::<f64>()
+                .map_err(|_| format!("'{text}' is not a time; write 500us or 2ms"))?
+                * 1e3
+        }
+        None => parse_duration(text)?.as_nanos() as f64,
+    };
+    if (1.0..1e18).contains(&ns) {
+        Ok(ns as u64)
+    } else {
+        Err(format!(
+            "'{text}' is not a time that a request can take; write 500us or 2ms"
+        ))
+    }
+}
+
 /// Reads a probability: `1%`, `0.01`; above 0, at most 1.
 pub fn parse_probability(text: &str) -> Result<f64, String> {
     let wrong =

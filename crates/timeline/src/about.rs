@@ -63,6 +63,12 @@ pub struct About {
     pub abi: u32,
     /// The version that wrote it.
     pub tailscope: String,
+    /// The machine that wrote it.
+    #[serde(default)]
+    pub host: String,
+    /// How the recorder was started.
+    #[serde(default)]
+    pub arguments: Vec<String>,
     /// The kernel's release.
     pub kernel: String,
     /// The machine's architecture, which numbers system calls.

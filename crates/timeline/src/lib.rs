@@ -13,6 +13,7 @@ mod classes;
 mod compilation;
 mod flight;
 mod keyed;
+pub mod lines;
 mod monitor;
 mod pause;
 pub mod perfetto;

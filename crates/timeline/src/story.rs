@@ -16,7 +16,7 @@ mod losses;
 mod naming;
 mod picture;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tailscope_kernel::{softirq, vector};
 use tailscope_signals::event::OnTop;
 
@@ -25,7 +25,7 @@ use crate::probed::Probed;
 use crate::request::{Request, Requests};
 use crate::thread_timeline::{Spans, ThreadTimelines};
 use crate::ticks::{self, Function};
-use crate::trace::Trace;
+use crate::trace::{Trace, printable};
 use crate::watched::Watched;
 use answers::Answers;
 use critical_path::CriticalPath;
@@ -49,7 +49,7 @@ pub enum Stage {
 }
 
 /// Why a gap is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Between the client's device and this machine's stack.
@@ -185,8 +185,14 @@ pub struct Choice {
 /// All that a trace tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stories {
+    /// The machine.
+    pub host: String,
     /// The kernel's release.
     pub kernel: String,
+    /// The version of Tailscope that wrote the window.
+    pub tailscope: String,
+    /// How the recorder was started.
+    pub arguments: Vec<String>,
     /// Events in the window.
     pub events: u64,
     /// Requests that were followed from begin to end, without those of an earlier window.
@@ -227,7 +233,15 @@ pub fn analyze(trace: &Trace, slower_ns: Option<u64>, most: usize) -> Stories {
     let told = chosen(&requests, choice);
     let answers = Answers::of(&requests);
     Stories {
-        kernel: crate::trace::printable(&trace.about.kernel),
+        host: printable(&trace.about.host),
+        kernel: printable(&trace.about.kernel),
+        tailscope: printable(&trace.about.tailscope),
+        arguments: trace
+            .about
+            .arguments
+            .iter()
+            .map(|word| printable(word))
+            .collect(),
         events: trace.about.all_parts().map(|part| part.events).sum(),
         requests: requests.len() as u64,
         in_earlier_windows: earlier,
@@ -355,7 +369,7 @@ pub(crate) fn on_top_name(trace: &Trace, on_top: OnTop) -> String {
     match on_top {
         OnTop::Softirq(number) => format!("softirq {}", softirq(number)),
         OnTop::Irq(number) => match trace.about.interrupts.get(&number) {
-            Some(device) => format!("interrupt {}", crate::trace::printable(device)),
+            Some(device) => format!("interrupt {}", printable(device)),
             None => format!("interrupt {number}"),
         },
         OnTop::Vector(number) => format!("interrupt '{}'", vector(number)),
@@ -375,4 +389,4 @@ pub fn ms(ns: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -64,13 +64,13 @@ pub(crate) fn add(all: &mut Vec<Function>, more: &[Function]) {
     all.sort_by_key(|function| std::cmp::Reverse(function.ticks));
 }
 
-/// The function that half of the ticks or more met, as the end of a sentence: `, in burn (3 of 4 ticks)`.
+/// The function that most of the ticks met, as the end of a sentence: `, in burn (3 of 4 ticks)`.
 #[must_use]
 pub(crate) fn words(functions: &[Function]) -> String {
     let all: u32 = functions.iter().map(|function| function.ticks).sum();
     let most = functions.iter().find(|function| function.name.is_some());
     let Some((most, name)) = most
-        .filter(|most| most.ticks * 2 >= all)
+        .filter(|most| most.ticks * 2 > all)
         .and_then(|most| Some((most, most.name.as_ref()?)))
     else {
         return String::new();

@@ -17,7 +17,7 @@ const MOST_ABOUT: u64 = 64 << 20;
 const MOST_EVENTS: u64 = 8 << 30;
 
 /// Whose events those are that no CPU had: spans of which programs told themselves.
-const NO_CPU: u32 = u32::MAX;
+pub(crate) const NO_CPU: u32 = u32::MAX;
 
 /// A trace can't be read.
 #[derive(Debug, thiserror::Error)]

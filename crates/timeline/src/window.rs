@@ -20,6 +20,10 @@ pub(crate) const MAGIC: &[u8; 8] = b"TSTRACE1";
 /// the next look after its end, and its thread may be held up before it is written.
 const LATE_NS: u64 = 1_000_000_000;
 
+/// After this number of events a thread that works may have the CPU: the kernel would let it wait for
+/// 3 ms or more.
+const TURN: u64 = 1 << 12;
+
 /// Addresses of code that are named in a window, at most.
 const MOST_ADDRESSES: usize = 4096;
 
@@ -150,6 +154,9 @@ fn write_part(
             }
             failed = file.write_all(bytes);
             events += 1;
+            if events % TURN == 0 {
+                std::thread::yield_now();
+            }
         }
         failed.is_ok()
     });

@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Subcommand};
 use tailscope_kernel::timeline::Tier;
 use tailscope_record::SpanSource;
-use tailscope_record::quantity::{parse_bytes, parse_duration, parse_percentile};
+use tailscope_record::quantity::{parse_bytes, parse_duration, parse_nanos, parse_percentile};
 use tailscope_timeline::Slow;
 
+use super::events::Events;
+use super::requests::ListRequests;
 use crate::overhead::parse_overhead;
 
 /// Keep the last seconds of system events in memory; write them when a request is slow.
@@ -30,6 +32,7 @@ Examples:
   kill -USR1 $(pidof tailscope)                         write the window now
   tailscope timeline dump /run/timeline.sock            the same, through --control's socket
   tailscope timeline story windows/slow-0001.timeline   where the time of its slow requests went
+  tailscope timeline requests windows                   the slow requests of all windows
   tailscope timeline page windows/slow-0001.timeline    draw the slowest of them
   tailscope timeline perfetto windows/slow-0001.timeline
                                                         export the window for ui.perfetto.dev
@@ -117,8 +120,12 @@ pub struct Timeline {
 pub enum WithWindow {
     /// Show where the time of each slow request went, from packet to packet
     Story(TellStory),
+    /// List the slow requests of many windows, the slowest first
+    Requests(ListRequests),
     /// Draw one slow request as an HTML page that needs no network
     Page(Page),
+    /// Print a window's events, one JSON object a line
+    Events(Events),
     /// Export a window in Perfetto's format, for ui.perfetto.dev
     Perfetto(Perfetto),
     /// Make a running recorder write a window now, and print its path
@@ -175,27 +182,6 @@ pub struct Perfetto {
     /// File to write, or - for stdout [default: next to the window, as .perfetto-trace]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-}
-
-/// Reads a short time in ns: `2ms`, `500us`, `1s`.
-fn parse_nanos(text: &str) -> Result<u64, String> {
-    let short = ["us", "µs"].iter().find_map(|unit| text.strip_suffix(unit));
-    let ns = match short {
-        Some(number) => {
-            number
-                .parse::<f64>()
-                .map_err(|_| format!("'{text}' is not a time; write 500us or 2ms"))?
-                * 1e3
-        }
-        None => parse_duration(text)?.as_nanos() as f64,
-    };
-    if (1.0..1e18).contains(&ns) {
-        Ok(ns as u64)
-    } else {
-        Err(format!(
-            "'{text}' is not a time that a request can take; write 500us or 2ms"
-        ))
-    }
 }
 
 fn parse_slow(text: &str) -> Result<Slow, String> {

@@ -1,7 +1,9 @@
 //! `tailscope timeline`: recording, and what is done with a window.
 
 mod args;
+mod events;
 mod overhead;
+mod requests;
 mod story;
 
 use std::fs;
@@ -38,7 +40,9 @@ pub fn run(args: Timeline) -> Result<ExitCode> {
     match args.with {
         None => record(&args),
         Some(WithWindow::Story(story)) => story::run(&story),
+        Some(WithWindow::Requests(list)) => requests::run(&list),
         Some(WithWindow::Page(page)) => draw_page(&page),
+        Some(WithWindow::Events(events)) => events::run(&events),
         Some(WithWindow::Perfetto(perfetto)) => draw(&perfetto),
         Some(WithWindow::Dump(dump)) => have_written(&dump),
     }
@@ -52,18 +56,20 @@ fn open(path: &std::path::Path) -> Result<Trace> {
     })
 }
 
+fn no_story(window: &std::path::Path, slow: u64, number: u32) -> anyhow::Error {
+    Failure::usage(format!(
+        "{} has {slow} slow requests; it has no number {number}",
+        window.display()
+    ))
+}
+
 fn draw_page(args: &Page) -> Result<ExitCode> {
     let trace = open(&args.trace)?;
     let mut told = analyze(&trace, None, args.number as usize);
     told.stories
         .drain(..told.stories.len().min(args.number as usize - 1));
     let Some(story) = told.stories.first_mut() else {
-        return Err(Failure::usage(format!(
-            "{} has {} slow requests; it has no number {}",
-            args.trace.display(),
-            told.slow,
-            args.number
-        )));
+        return Err(no_story(&args.trace, told.slow, args.number));
     };
     let beside = || args.trace.with_extension(format!("{}.html", args.number));
     let path = args.output.clone().unwrap_or_else(beside);
@@ -169,6 +175,10 @@ pub fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool)
         SpanSource::Request,
     ];
     Options {
+        arguments: std::env::args()
+            .skip(1)
+            .take_while(|word| word != "--")
+            .collect(),
         keep: args.keep,
         memory: args.memory,
         slow: args.slow,

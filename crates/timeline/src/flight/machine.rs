@@ -67,6 +67,12 @@ pub(super) fn interrupts() -> BTreeMap<u32, String> {
         .collect()
 }
 
+/// The machine's name.
+pub(super) fn host() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
+}
+
 /// The kernel's release.
 pub(super) fn release() -> String {
     rustix::system::uname()

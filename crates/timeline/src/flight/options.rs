@@ -22,6 +22,8 @@ pub struct SpanProbes {
 /// What is decided before it begins.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// How the recorder was started, for the windows to say; without the command that it starts.
+    pub arguments: Vec<String>,
     /// How much of the past a window holds.
     pub keep: Duration,
     /// Bytes that the rings may take.

@@ -21,6 +21,10 @@ use crate::request::Request;
 use crate::trace::Trace;
 use crate::window;
 
+/// How nice the thread is: it gets a tenth of a CPU that is never idle. With less, the rings would go
+/// round before a large window is written.
+const NICE: i32 = 10;
+
 /// A window that is wanted.
 pub(super) struct Job {
     /// By which its notices are known.
@@ -73,6 +77,7 @@ impl Writer {
             disk: options.disk,
             perfetto: options.perfetto,
             sockets: options.sockets,
+            arguments: options.arguments.clone(),
             mechanisms,
             functions: FunctionNames::default(),
             used: 0,
@@ -82,7 +87,11 @@ impl Writer {
         };
         let thread = std::thread::Builder::new()
             .name("windows".into())
-            .spawn(move || scribe.run(&wanted))?;
+            .spawn(move || {
+                // A server that works may want this CPU. Where that fails, it waits longer.
+                let _ = rustix::process::setpriority_process(None, NICE);
+                scribe.run(&wanted);
+            })?;
         Ok(Self { jobs, told, thread })
     }
 
@@ -117,6 +126,7 @@ struct Scribe {
     disk: u64,
     perfetto: bool,
     sockets: bool,
+    arguments: Vec<String>,
     mechanisms: std::collections::BTreeMap<String, (Option<String>, String)>,
     functions: FunctionNames,
     used: u64,
@@ -160,7 +170,7 @@ impl Scribe {
         let name = self.free_name(job.reason)?;
         let path = self.folder.path().join(&name);
         let (mechanisms, reason) = (self.mechanisms.clone(), job.reason);
-        let sockets = self.sockets;
+        let (sockets, arguments) = (self.sockets, self.arguments.clone());
         let functions = &mut self.functions;
         let about = window::write(
             (&self.rings, self.own.as_deref()),
@@ -173,6 +183,8 @@ impl Scribe {
                 About {
                     abi: abi::TL_ABI,
                     tailscope: env!("CARGO_PKG_VERSION").into(),
+                    host: machine::host(),
+                    arguments,
                     kernel: machine::release(),
                     arch: std::env::consts::ARCH.into(),
                     reason,

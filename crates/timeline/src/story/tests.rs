@@ -5,7 +5,7 @@ use events::{Raw, call, comes, raw, socket, switch, trace, waking};
 
 mod answers;
 mod any;
-mod events;
+pub(crate) mod events;
 mod jvm;
 mod picture;
 mod ticks;

@@ -59,6 +59,7 @@ def context(report: Mapping[str, Any], number: int) -> dict[str, Any]:
         "tid": story["tid"],
         "span": story["span"],
         "events": whole(report["events"]),
+        "machine": f"{report['host']}, " if report.get("host") else "",
         "kernel": report["kernel"],
         "remarks": remarks(story),
         "losses": losses(story),
@@ -99,11 +100,11 @@ def losses(story: Story) -> list[str]:
 
 
 def functions(gap: Story) -> str:
-    """The function that half of the ticks or more met: `, in burn (3 of 4 ticks)`."""
+    """The function that most of the ticks met: `, in burn (3 of 4 ticks)`."""
     met = gap.get("functions", [])
     ticks = sum(one["ticks"] for one in met)
     most = next((one for one in met if one["name"] is not None), None)
-    if most is None or 2 * most["ticks"] < ticks:
+    if most is None or 2 * most["ticks"] <= ticks:
         return ""
     kernel = ", in the kernel" if most["in_kernel"] else ""
     return f", in {most['name']}{kernel} ({most['ticks']} of {ticks} tick{'s' * (ticks > 1)})"

@@ -8,20 +8,20 @@ use super::*;
 
 /// One of them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Raw {
-    pub(super) cpu: u32,
-    pub(super) us: u64,
-    pub(super) tid: u32,
-    pub(super) kind: u32,
-    pub(super) flags: u8,
-    pub(super) small: u32,
-    pub(super) x: u32,
-    pub(super) y: u32,
-    pub(super) z: u32,
+pub(crate) struct Raw {
+    pub(crate) cpu: u32,
+    pub(crate) us: u64,
+    pub(crate) tid: u32,
+    pub(crate) kind: u32,
+    pub(crate) flags: u8,
+    pub(crate) small: u32,
+    pub(crate) x: u32,
+    pub(crate) y: u32,
+    pub(crate) z: u32,
 }
 
 impl Raw {
-    pub(super) fn bytes(&self) -> [u8; EVENT_BYTES] {
+    pub(crate) fn bytes(&self) -> [u8; EVENT_BYTES] {
         let mut bytes = [0; EVENT_BYTES];
         bytes[..8].copy_from_slice(&(self.us * US).to_ne_bytes());
         bytes[12..16].copy_from_slice(&self.tid.to_ne_bytes());
@@ -35,7 +35,7 @@ impl Raw {
     }
 }
 
-pub(super) fn raw(cpu: u32, us: u64, tid: u32, kind: u32) -> Raw {
+pub(crate) fn raw(cpu: u32, us: u64, tid: u32, kind: u32) -> Raw {
     Raw {
         cpu,
         us,
@@ -45,7 +45,7 @@ pub(super) fn raw(cpu: u32, us: u64, tid: u32, kind: u32) -> Raw {
     }
 }
 
-pub(super) fn switch(cpu: u32, us: u64, from: u32, state: u32, to: u32) -> Raw {
+pub(crate) fn switch(cpu: u32, us: u64, from: u32, state: u32, to: u32) -> Raw {
     let process = |tid| if tid == 8 { SERVER } else { tid };
     Raw {
         small: state,
@@ -56,7 +56,7 @@ pub(super) fn switch(cpu: u32, us: u64, from: u32, state: u32, to: u32) -> Raw {
     }
 }
 
-pub(super) fn waking(cpu: u32, us: u64, by: u32, thread: u32) -> Raw {
+pub(crate) fn waking(cpu: u32, us: u64, by: u32, thread: u32) -> Raw {
     Raw {
         x: thread,
         z: SERVER,
@@ -65,7 +65,7 @@ pub(super) fn waking(cpu: u32, us: u64, by: u32, thread: u32) -> Raw {
 }
 
 /// The client's packet of ten bytes up to `end` comes in on CPU 0, and wakes the server.
-pub(super) fn comes(us: u64, end: u32, wakes: bool) -> Vec<Raw> {
+pub(crate) fn comes(us: u64, end: u32, wakes: bool) -> Vec<Raw> {
     let on_net = |us, kind| Raw {
         small: 3,
         ..raw(0, us, CLIENT, kind)
@@ -90,7 +90,7 @@ pub(super) fn comes(us: u64, end: u32, wakes: bool) -> Vec<Raw> {
     events
 }
 
-pub(super) fn socket(us: u64, tid: u32, kind: u32, socket: u32, end: u32, held: u32) -> Raw {
+pub(crate) fn socket(us: u64, tid: u32, kind: u32, socket: u32, end: u32, held: u32) -> Raw {
     Raw {
         flags: 1,
         small: held,
@@ -101,7 +101,7 @@ pub(super) fn socket(us: u64, tid: u32, kind: u32, socket: u32, end: u32, held: 
     }
 }
 
-pub(super) fn call(us: u64, tid: u32, kind: u32, number: i64) -> Raw {
+pub(crate) fn call(us: u64, tid: u32, kind: u32, number: i64) -> Raw {
     Raw {
         small: number as u32,
         ..raw(1, us, tid, kind)
@@ -109,7 +109,7 @@ pub(super) fn call(us: u64, tid: u32, kind: u32, number: i64) -> Raw {
 }
 
 /// A trace of these events, with what its description says changed.
-pub(super) fn trace(events: &[Raw], change: impl FnOnce(&mut serde_json::Value)) -> Trace {
+pub(crate) fn trace(events: &[Raw], change: impl FnOnce(&mut serde_json::Value)) -> Trace {
     let mut file = b"TSTRACE1".to_vec();
     let mut parts = Vec::new();
     for cpu in 0..2 {
