@@ -3,7 +3,7 @@
 mod fields;
 mod schema;
 
-use serde::ser::{Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tailscope_signals::event::{Event, What};
 
