@@ -188,6 +188,20 @@ impl Selected {
     }
 }
 
+/// Attaches all programs but those of probes. The tick comes first: it belongs to the thread that ran,
+/// and the timer's interrupt begins behind it.
+fn attach_all(
+    object: &mut Object,
+    vector_entry: Option<&str>,
+    faults: FaultHook,
+    mechanisms: &mut Mechanisms,
+) -> Result<Vec<Link>, LoadError> {
+    let tick = tick::attach(object, mechanisms);
+    let mut links = attach(object, vector_entry, faults, mechanisms)?;
+    links.extend(tick);
+    Ok(links)
+}
+
 impl Events {
     /// Where the programs would be attached, but for the probes in programs that the caller names.
     ///
@@ -219,8 +233,7 @@ impl Events {
         let mut object = open
             .load()
             .map_err(kernel("load the timeline's programs"))?;
-        let mut links = attach(&mut object, vector_entry, faults, &mut mechanisms)?;
-        links.extend(tick::attach(&mut object, &mut mechanisms));
+        let links = attach_all(&mut object, vector_entry, faults, &mut mechanisms)?;
         let watched = Watched::of(&object)?;
         Ok(Self {
             links,
@@ -246,9 +259,7 @@ impl Events {
     /// Attaches again after [`Events::detach`], but for probes.
     pub fn attach(&mut self) -> Result<(), LoadError> {
         let mechanisms = &mut self.mechanisms;
-        self.links = attach(&mut self.object, self.vector_entry, self.faults, mechanisms)?;
-        self.links
-            .extend(tick::attach(&mut self.object, mechanisms));
+        self.links = attach_all(&mut self.object, self.vector_entry, self.faults, mechanisms)?;
         Ok(())
     }
 
