@@ -25,6 +25,11 @@ pub fn print_laid_out(text: &str) -> Result<()> {
     put(|out| out.write_all(Console::stdout().lay_out(text).as_bytes()))
 }
 
+/// What `write` writes to stdout, piece by piece: it escapes names itself.
+pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    put(write)
+}
+
 /// JSON to stdout, indented.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
     let json = serde_json::to_string_pretty(value)?;

@@ -197,7 +197,8 @@ impl SampledEvent {
             PAGES
         };
         let ring = (sampling.period > 0)
-            .then(|| Ring::of(&fd, pages))
+            // Without privileges the kernel may have no room for the larger one.
+            .then(|| Ring::of(&fd, pages).or_else(|_| Ring::of(&fd, PAGES)))
             .transpose()?;
         Ok(Self { fd, ring })
     }

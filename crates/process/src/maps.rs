@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::proc;
@@ -95,6 +95,21 @@ impl Mapping {
     #[must_use]
     pub fn is_of_memfd(&self) -> bool {
         self.path.starts_with("/memfd:")
+    }
+
+    /// Whether it has code that the process itself made.
+    ///
+    /// Some run-times map it from a memfd, so that the same pages can be written to elsewhere (.NET).
+    /// A program that was started from a memfd has its functions in the file.
+    #[must_use]
+    pub fn is_made_at_run_time(&self, pid: u32) -> bool {
+        let is_program = || {
+            let mut magic = [0; 4];
+            let file = self.open(pid);
+            file.and_then(|file| file.read_exact_at(&mut magic, 0))
+                .is_ok_and(|()| magic == *b"\x7fELF")
+        };
+        self.is_memory() || self.is_of_memfd() && !is_program()
     }
 
     /// The file's name, as the process had it when it mapped the file.

@@ -5,9 +5,10 @@
 //! taken hold of without opening it (`O_PATH`), then looked at, and opened only if it is a regular
 //! file. Reads are bounded by whoever reads, with `pread`.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{
@@ -25,6 +26,15 @@ pub struct FileKey {
     pub device: (u32, u32),
     /// Its inode.
     pub inode: u64,
+}
+
+/// Which version of a file it is: its length, and when it was written to.
+pub type Version = (u64, i64, i64);
+
+/// The version of a file.
+#[must_use]
+pub fn version(about: &Metadata) -> Version {
+    (about.len(), about.mtime(), about.mtime_nsec())
 }
 
 impl FileKey {

@@ -19,6 +19,9 @@ pub const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Bytes of a section of notes, or of the one that names the debug file.
 const MOST_BYTES: u64 = 1 << 20;
 
+/// Bytes of a debug file that are read for its CRC: a program chooses the name, and so the file.
+const MOST_CHECKED: u64 = 4 << 30;
+
 /// What tells one build of a program from another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Identity {
@@ -166,6 +169,9 @@ fn crc_of(file: &File) -> io::Result<u32> {
     let mut crc = crc32fast::Hasher::new();
     let mut bytes = vec![0; 1 << 16];
     let mut at = 0;
+    if file.metadata()?.len() > MOST_CHECKED {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     loop {
         let count = file.read_at(&mut bytes, at)?;
         if count == 0 {

@@ -93,6 +93,12 @@ impl Functions {
         }
     }
 
+    /// How many functions are known.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.by_start.len()
+    }
+
     fn symbol(&self, address: u64) -> Option<&Function> {
         let behind = self.by_start.partition_point(|f| f.start <= address);
         let candidates = self.by_start[..behind].iter().rev().take(NESTED);

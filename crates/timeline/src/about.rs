@@ -103,7 +103,7 @@ pub struct About {
     pub threads: BTreeMap<u32, Thread>,
     /// Processes by their id.
     pub processes: BTreeMap<u32, String>,
-    /// What the code is called in which ticks met threads, by process and address, as far as it is known.
+    /// Names of the code where ticks met threads, by process and address, as far as they are known.
     #[serde(default)]
     pub functions: BTreeMap<u32, BTreeMap<u64, String>>,
     /// When watched processes began, in ns of `CLOCK_MONOTONIC`, as far as they live.

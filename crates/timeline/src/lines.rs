@@ -60,7 +60,9 @@ fn is_about(trace: &Trace, event: &Event, process: u32) -> bool {
             to_process,
             ..
         } => (Some(process), Some(to_process)),
-        What::Waking { process, .. } | What::Tick { process, .. } => (Some(process), None),
+        What::Waking { process, .. } | What::Tick { process, .. } | What::Name { process, .. } => {
+            (Some(process), None)
+        }
         What::Migrate { thread, .. } => (of(thread), None),
         _ => (None, None),
     };

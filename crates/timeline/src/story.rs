@@ -24,7 +24,7 @@ use crate::pause::Pause;
 use crate::probed::Probed;
 use crate::request::{Request, Requests};
 use crate::thread_timeline::{Spans, ThreadTimelines};
-use crate::ticks::{self, Function};
+use crate::ticks::Function;
 use crate::trace::{Trace, printable};
 use crate::watched::Watched;
 use answers::Answers;
@@ -104,14 +104,8 @@ pub struct Gap {
     /// Where ticks met the thread that had the CPU: this one, or the one that it waited behind.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Function>,
-}
-
-impl Gap {
-    /// Why, in words, with the function in which ticks met the thread that had the CPU.
-    #[must_use]
-    pub fn words(&self) -> String {
-        self.name.clone() + &ticks::words(&self.functions)
-    }
+    /// The name, with the function that most of these ticks met.
+    pub words: String,
 }
 
 /// All gaps of one name.

@@ -66,8 +66,8 @@ pub struct ThreadTimelines {
     classes: Classes,
     compilations: Compilations,
     ticks: Ticks,
-    /// Threads that had real-time priority when they left a CPU.
-    real_time: HashSet<u32>,
+    /// When threads with real-time priority left a CPU.
+    real_time: HashMap<u32, Vec<u64>>,
 }
 
 impl ThreadTimelines {
@@ -85,7 +85,7 @@ impl ThreadTimelines {
             classes: Classes::default(),
             compilations: Compilations::default(),
             ticks: Ticks::default(),
-            real_time: HashSet::new(),
+            real_time: HashMap::new(),
         };
         for &tid in threads {
             timelines.threads.insert(tid, Thread::default());
@@ -105,8 +105,8 @@ impl ThreadTimelines {
                 to,
                 to_process,
             } => {
-                if real_time {
-                    self.real_time.insert(tid);
+                if real_time && self.spans.touch(now, now) {
+                    self.real_time.entry(tid).or_default().push(now);
                 }
                 self.belongs(tid, process);
                 self.belongs(to, to_process);

@@ -4,7 +4,7 @@
 //! SDK in the same way, what the trace says of itself ([`About`]) as JSON, that JSON's length in eight bytes, and the magic again. It is
 //! written under another name and renamed, so a trace that is there is whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, BufWriter, Write};
 
 use tailscope_output::Folder;
@@ -24,8 +24,8 @@ const LATE_NS: u64 = 1_000_000_000;
 /// 3 ms or more.
 const TURN: u64 = 1 << 12;
 
-/// Addresses of code that are named in a window, at most.
-const MOST_ADDRESSES: usize = 4096;
+/// Addresses of code that are named in a window, at most: the latest that ticks met.
+const MOST_ADDRESSES: usize = 16_384;
 
 /// Where ticks met a process.
 #[derive(Debug, Default)]
@@ -41,22 +41,36 @@ pub(crate) struct Ran {
 pub(crate) struct Seen {
     /// Threads, with their processes.
     pub(crate) threads: BTreeMap<u32, u32>,
-    /// Processes that ticks met.
-    pub(crate) ran: BTreeMap<u32, Ran>,
-    addresses: usize,
+    /// When a tick last met a process at an address.
+    met: HashMap<(u32, u64), u64>,
+    /// When the first tick met a process.
+    first: HashMap<u32, u64>,
 }
 
 impl Seen {
     fn tick(&mut self, process: u32, at: u64, address: u64) {
-        if self.addresses >= MOST_ADDRESSES {
-            return;
+        let first = self.first.entry(process).or_insert(at);
+        *first = at.min(*first);
+        let last = self.met.entry((process, address)).or_insert(at);
+        *last = at.max(*last);
+        // The slow request is at the end of its window, on any CPU.
+        if self.met.len() >= 2 * MOST_ADDRESSES {
+            let mut all: Vec<u64> = self.met.values().copied().collect();
+            let (_, middle, _) = all.select_nth_unstable(MOST_ADDRESSES);
+            let middle = *middle;
+            self.met.retain(|_, at| *at > middle);
         }
-        let ran = self.ran.entry(process).or_insert_with(|| Ran {
-            first: at,
-            ..Ran::default()
-        });
-        ran.first = ran.first.min(at);
-        self.addresses += usize::from(ran.addresses.insert(address));
+    }
+
+    /// Where ticks met processes.
+    pub(crate) fn ran(&self) -> BTreeMap<u32, Ran> {
+        let mut ran: BTreeMap<u32, Ran> = BTreeMap::new();
+        for (process, address) in self.met.keys() {
+            let of = ran.entry(*process).or_default();
+            of.first = self.first[process];
+            of.addresses.insert(*address);
+        }
+        ran
     }
 }
 
@@ -148,6 +162,7 @@ fn write_part(
                 }
                 abi::TL_TICK => {
                     let address = u64::from(word(20)) | u64::from(word(24)) << 32;
+                    all.threads.entry(word(12)).or_insert(word(28));
                     all.tick(word(28), at, address);
                 }
                 _ => {}
@@ -175,4 +190,24 @@ fn write_part(
         overwritten: read.overwritten,
         unwritten: read.unwritten,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_addresses_are_named() {
+        let mut seen = Seen::default();
+        let all = 3 * MOST_ADDRESSES as u64;
+        // CPUs are read one after the other: the latest ticks do not come last.
+        for at in (0..all).rev() {
+            seen.tick((at % 3) as u32, at, at);
+        }
+        let ran = seen.ran();
+        assert!(ran.values().all(|of| of.first < 3));
+        let kept: BTreeSet<u64> = ran.values().flat_map(|of| of.addresses.clone()).collect();
+        assert!(kept.len() < 2 * MOST_ADDRESSES);
+        assert!((all - MOST_ADDRESSES as u64 / 2..all).all(|at| kept.contains(&at)));
+    }
 }

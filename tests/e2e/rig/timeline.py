@@ -95,8 +95,11 @@ def leading(told: dict[str, Any]) -> Counter[tuple[str, str]]:
     return Counter((cause["kind"], cause["name"]) for cause in firsts)
 
 
-def ticks(told: list[Story]) -> Counter[str | None]:
-    """How many ticks met which function in the cause that leads each story."""
+def ticks(window: Path, told: list[Story]) -> Counter[str | None] | None:
+    """How many ticks met which function in the cause that leads each of these stories of a window;
+    None where the kernel reports no ticks."""
+    if about(window)["ladder"]["tick"][0] is None:
+        return None
     found: Counter[str | None] = Counter()
     for story in told:
         for function in story["causes"][0].get("functions", []):

@@ -11,7 +11,7 @@ use tailscope_timeline::{Trace, analyze};
 
 use crate::console::escaped_in_json;
 use crate::failure::Failure;
-use crate::streams::{print_json, save};
+use crate::streams::{print_json, print_with};
 
 /// Print a window's events, one JSON object a line.
 #[derive(Debug, ClapArgs)]
@@ -35,7 +35,7 @@ pub struct Events {
     pub to: Option<u64>,
 
     /// From the start of this request to its end: its number in `timeline story`; 1 is the slowest
-    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["from", "to"], value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["from", "to"], value_parser = clap::value_parser!(u32).range(1..))]
     pub request: Option<u32>,
 
     /// Only events of threads of this process, and those that are about one
@@ -45,10 +45,6 @@ pub struct Events {
     /// Only events of these names
     #[arg(long = "event", value_name = "NAME", value_delimiter = ',', value_parser = parse_name)]
     pub names: Vec<String>,
-
-    /// File to write
-    #[arg(short, long, value_name = "FILE", default_value = "-")]
-    pub output: PathBuf,
 
     /// Print the JSON Schema of a line
     #[arg(long, exclusive = true)]
@@ -73,7 +69,7 @@ pub fn run(args: &Events) -> Result<ExitCode> {
     };
     let trace = super::open(path)?;
     let wanted = wanted(args, path, &trace)?;
-    save(&args.output, |out| {
+    print_with(|out| {
         for line in lines(&trace, &wanted) {
             let text = serde_json::to_string(&line).map_err(io::Error::other)?;
             writeln!(out, "{}", escaped_in_json(&text))?;
@@ -96,7 +92,8 @@ fn wanted(args: &Events, path: &Path, trace: &Trace) -> Result<Wanted> {
             return Err(super::no_story(path, told.slow, number));
         };
         wanted.from_ns = Some(story.begin_ns);
-        wanted.to_ns = Some(story.begin_ns + story.latency_ns);
+        // With the event that ends it.
+        wanted.to_ns = Some(story.begin_ns + story.latency_ns + 1);
     }
     match (wanted.from_ns, wanted.to_ns) {
         (Some(from), Some(to)) if from >= to => Err(Failure::usage(format!(

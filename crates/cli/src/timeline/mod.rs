@@ -167,6 +167,14 @@ fn watch(flight: &Flight, process: &Process) -> Result<()> {
     Ok(())
 }
 
+/// How it was started, without the command behind `--`, which is the user's.
+fn arguments() -> Vec<String> {
+    let words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
 /// What a flight recorder with these arguments does.
 pub fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool) -> Options {
     let on_sockets = [
@@ -175,10 +183,7 @@ pub fn options(args: &Timeline, resolved: &[ResolvedProbes], ends_command: bool)
         SpanSource::Request,
     ];
     Options {
-        arguments: std::env::args()
-            .skip(1)
-            .take_while(|word| word != "--")
-            .collect(),
+        arguments: arguments(),
         keep: args.keep,
         memory: args.memory,
         slow: args.slow,

@@ -15,7 +15,6 @@ use tailscope_trace::utc;
 
 use crate::failure::Failure;
 use crate::streams::{print_json_line, print_laid_out, say};
-use crate::units::count;
 
 /// List the slow requests of many windows, the slowest first.
 #[derive(Debug, ClapArgs)]
@@ -26,8 +25,7 @@ Examples:
   tailscope timeline requests windows --cause page_fault --sort time
   tailscope timeline requests windows --json | jq .sentence
 
-The number behind the window is the request's number in `timeline story`, if the list has no other
---slower than the recording.")]
+The number behind the window is the request's number in `timeline story` with the same --slower.")]
 pub struct ListRequests {
     /// Windows that `tailscope timeline` wrote, or folders of them
     #[arg(required = true, value_name = "WINDOW|FOLDER")]
@@ -74,7 +72,7 @@ pub enum Sort {
 /// One request of the list.
 #[derive(Debug, Serialize)]
 struct Row {
-    window: PathBuf,
+    window: String,
     /// In `timeline story`, from 1.
     number: usize,
     latency_ns: u64,
@@ -90,6 +88,7 @@ struct Row {
 /// What the windows have together.
 #[derive(Debug, Default)]
 struct Listed {
+    windows: usize,
     rows: Vec<Row>,
     /// When each began, and its thread: a request can be in several windows.
     known: HashSet<(u64, u32)>,
@@ -98,12 +97,19 @@ struct Listed {
 /// Lists them.
 pub fn run(args: &ListRequests) -> Result<ExitCode> {
     let mut listed = Listed::default();
-    let windows = windows(&args.windows)?;
-    for window in &windows {
-        let trace = super::open(window)?;
-        // All slow ones, as the filter may leave any of them out.
-        let told = analyze(&trace, args.slower, usize::MAX);
-        listed.add(window, &trace, told, args);
+    // A filter may leave any of them out.
+    let is_filtered = args.cause.is_some() || args.name.is_some();
+    let most = if is_filtered { usize::MAX } else { args.count };
+    for Window { path, is_named } in windows(&args.windows)? {
+        let trace = match super::open(&path) {
+            Err(e) if !is_named => {
+                say!("tailscope: left out: {e}");
+                continue;
+            }
+            opened => opened?,
+        };
+        listed.windows += 1;
+        listed.add(&path, &trace, analyze(&trace, args.slower, most), args);
     }
     if args.sort == Sort::Time {
         listed.rows.sort_by_key(|row| row.begin_unix_ns);
@@ -113,31 +119,47 @@ pub fn run(args: &ListRequests) -> Result<ExitCode> {
             print_json_line(row)?;
         }
     } else {
-        print_laid_out(&text(&listed, windows.len()))?;
+        print_laid_out(&text(&listed))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// A window, and whether the user named it: else it is one of a folder.
+struct Window {
+    path: PathBuf,
+    is_named: bool,
+}
+
 /// All windows that are named, and those of the folders that are.
-fn windows(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+fn windows(named: &[PathBuf]) -> Result<Vec<Window>> {
     let mut found = Vec::new();
     for path in named {
         if !path.is_dir() {
-            found.push(path.clone());
+            found.push(Window {
+                path: path.clone(),
+                is_named: true,
+            });
             continue;
         }
         let failed = |e| Failure::usage(format!("can't read {}: {e}", path.display()));
-        let before = found.len();
+        let mut of_folder = Vec::new();
         for entry in fs::read_dir(path).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            if path.extension().is_some_and(|of| of == "timeline") {
-                found.push(path);
+            let entry = entry.map_err(failed)?;
+            let is_file = entry.file_type().is_ok_and(|of| of.is_file());
+            let path = entry.path();
+            if is_file && path.extension().is_some_and(|of| of == "timeline") {
+                of_folder.push(path);
             }
         }
-        found[before..].sort();
-        if found.len() == before {
+        if of_folder.is_empty() {
             say!("tailscope: {} has no window", path.display());
         }
+        of_folder.sort();
+        let of_folder = of_folder.into_iter();
+        found.extend(of_folder.map(|path| Window {
+            path,
+            is_named: false,
+        }));
     }
     Ok(found)
 }
@@ -146,7 +168,7 @@ impl Listed {
     /// Takes the requests of a window that are wanted, and keeps the slowest of all.
     fn add(&mut self, window: &Path, trace: &Trace, told: Stories, args: &ListRequests) {
         let rows = (1..).zip(told.stories).map(|(number, story)| Row {
-            window: window.to_owned(),
+            window: window.display().to_string(),
             number,
             latency_ns: story.latency_ns,
             begin_ns: story.begin_ns,
@@ -183,11 +205,11 @@ impl Row {
     }
 }
 
-fn text(listed: &Listed, windows: usize) -> String {
+fn text(listed: &Listed) -> String {
     let mut text = format!(
-        "{} slow requests in {windows} windows; {} listed\n",
-        count(listed.known.len() as u64),
-        listed.rows.len()
+        "{} slow requests of {} windows\n",
+        listed.rows.len(),
+        listed.windows
     );
     for row in &listed.rows {
         let (_, why) = row.sentence.split_once(": ").unwrap_or_default();
@@ -206,7 +228,7 @@ fn text(listed: &Listed, windows: usize) -> String {
                 .map(|span| format!(": {span}"))
                 .unwrap_or_default(),
             utc(row.begin_unix_ns),
-            row.window.display(),
+            row.window,
             row.number,
         );
     }

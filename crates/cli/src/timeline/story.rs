@@ -127,6 +127,6 @@ fn write_gap(gap: &Gap, out: &mut dyn Write) -> io::Result<()> {
         "   {:>12}   {:>12}   {}",
         format!("+{}", ms(gap.at_ns)),
         ms(gap.ns),
-        gap.words()
+        gap.words
     )
 }

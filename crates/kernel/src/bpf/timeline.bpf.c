@@ -4,7 +4,7 @@
  *
  * One handler a hook, and none does more than read a few words and write one event. They know
  * nothing of the recorder's meters: both may run at the same time. ../timeline/ switches off what
- * this kernel lacks. Of threads, interrupts, packets and idle CPUs all are told; of system calls,
+ * this kernel lacks. Of threads, interrupts, ticks, packets and idle CPUs all are told; of system calls,
  * page faults, receives and sends those of the watched processes.
  */
 #include "timeline_packets.h"
@@ -162,8 +162,8 @@ int on_vector_exit(struct bpf_raw_tracepoint_args *ctx)
 
 /* --- the timer's ticks: where threads spend their time ---------------------------------------- */
 
-/* Attached to local_timer_entry. A CPU that works has a tick each few ms, recorded or not, so this
- * sampling costs no interrupt of its own. */
+/* Attached to local_timer_entry. A CPU that works has a tick each few ms as a rule, recorded or not,
+ * and more interrupts where programs' timers expire. So this sampling costs none of its own. */
 SEC("raw_tp")
 int on_tick(void *ctx)
 {
@@ -174,6 +174,8 @@ int on_tick(void *ctx)
 	if (!task->pid || task->flags & PF_KTHREAD)
 		return 0;
 	ip = USER_IP(regs);
+	if (!ip) /* the kernel's worker of a process */
+		return 0;
 	/* An interrupt of the program itself has no number of a system call. */
 	write(TL_TICK, SYSCALL_NR(regs) >= 0, 0, ids, ip, ip >> 32, ids >> 32);
 	return 0;

@@ -215,7 +215,9 @@ impl Events {
             vector_entry,
             ..
         } = Selected::of(config)?;
-        Ok(hook_list::hooks(&open, &btf, vector_entry, faults, None))
+        let mut hooks = hook_list::hooks(&open, &btf, vector_entry, faults, None);
+        hooks.extend(tick::hook(&btf));
+        Ok(hooks)
     }
 
     /// Loads the programs and attaches them. From here on events are written; nobody is watched.

@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::StackSample;
 use tailscope_process::maps::{self, Mapping};
+use tailscope_process::rooted::{Version, version};
 use tailscope_signals::clock::Monotonic;
 use tailscope_symbols::debug_file::{DebugFile, build_id};
 use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
@@ -27,9 +27,6 @@ const MOST_TABLES: usize = 512 << 20;
 const MOST_PROCESSES: usize = 1024;
 /// A process is asked again for its mappings so often at most.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-
-/// Which version of a file it is.
-type Version = (u64, i64, i64);
 
 /// A file with code.
 #[derive(Debug)]
@@ -53,7 +50,12 @@ impl Module {
         Self {
             path: mapping.name().to_owned(),
             build_id: file.as_ref().and_then(build_id).unwrap_or_default(),
-            version: file.as_ref().and_then(version).unwrap_or_default(),
+            version: file
+                .as_ref()
+                .and_then(|file| file.metadata().ok())
+                .as_ref()
+                .map(version)
+                .unwrap_or_default(),
             code: file
                 .as_ref()
                 .and_then(|file| Code::of(file, room).ok())
@@ -66,7 +68,7 @@ impl Module {
     /// The file and its separate debug file, unless the file was written to meanwhile.
     pub(super) fn files(&self) -> Option<(File, Option<File>)> {
         let file = self.file.as_ref()?;
-        if version(file) != Some(self.version) {
+        if file.metadata().ok().as_ref().map(version) != Some(self.version) {
             return None;
         }
         let debug = self.debug.as_ref().and_then(|file| file.try_clone().ok());
@@ -77,25 +79,6 @@ impl Module {
     pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
         self.code.address_of(offset)
     }
-}
-
-/// Whether a mapping has code that the process itself made.
-///
-/// Some run-times map it from a memfd, so that the same pages can be written to elsewhere (.NET).
-/// A program that was started from a memfd has its functions in the file.
-fn is_made_at_run_time(pid: u32, mapping: &Mapping) -> bool {
-    let is_program = || {
-        let mut magic = [0; 4];
-        let file = mapping.open(pid);
-        file.and_then(|file| file.read_exact_at(&mut magic, 0))
-            .is_ok_and(|()| magic == *b"\x7fELF")
-    };
-    mapping.is_memory() || mapping.is_of_memfd() && !is_program()
-}
-
-fn version(file: &File) -> Option<Version> {
-    let about = file.metadata().ok()?;
-    Some((about.len(), about.mtime(), about.mtime_nsec()))
 }
 
 #[derive(Debug)]
@@ -212,7 +195,7 @@ impl Processes {
             if !mapping.code {
                 continue;
             }
-            let is_made = is_made_at_run_time(pid, &mapping);
+            let is_made = mapping.is_made_at_run_time(pid);
             let module = (mapping.has_path() && !is_made)
                 .then(|| self.module(pid, &mapping))
                 .flatten();
@@ -244,7 +227,7 @@ impl Processes {
         // The same file written to between two looks is another.
         let link = mapping.link(pid);
         let about = std::fs::metadata(link).ok();
-        let version = about.map(|a| (a.len(), a.mtime(), a.mtime_nsec()));
+        let version = about.as_ref().map(version);
         let key = (mapping.file, version.unwrap_or_default());
         if let Some(known) = self.numbers.get(&key) {
             return Some(*known);

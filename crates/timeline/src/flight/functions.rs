@@ -1,12 +1,17 @@
-//! What the code is called in which ticks met threads: of processes that still run when a window is
-//! written, by the symbols of their files and their maps of code that they made.
+//! Names of the code where ticks met threads: of processes that still run when a window is written, by
+//! the symbols of their files and their maps of code that they made.
+//!
+//! Anybody's process can be among them. So files are opened as [`rooted`](tailscope_process::rooted)
+//! does, debug files are those of this machine's own root, and time, memory and lengths have bounds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tailscope_process::maps::{self, Mapping};
-use tailscope_process::rooted::FileKey;
+use tailscope_process::rooted::{FileKey, Version, version};
 use tailscope_symbols::debug_file::DebugFile;
 use tailscope_symbols::elf::{Elf, Segment};
 use tailscope_symbols::functions::Functions;
@@ -15,17 +20,18 @@ use tailscope_symbols::perf_map;
 use super::machine;
 use crate::window::Ran;
 
-/// Files whose symbols are kept, at most.
-const MOST_FILES: usize = 128;
-/// Bytes of a process's map of its own code that are read, at most, from its end.
-const MOST_MAP: u64 = 16 << 20;
+/// How long naming may take before a file or a process is begun: the next window waits.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Functions that are kept from window to window, at most: some 100 MB.
+const MOST_FUNCTIONS: usize = 1 << 20;
+/// Bytes of maps of code that processes made, at most, of all processes in a window.
+const MOST_MAPS: u64 = 64 << 20;
+/// Characters of a name that are kept.
+const LONGEST: usize = 200;
 /// What code is called that a process made at run time, and of which it does not say more.
 const JIT: &str = "[JIT]";
 /// When a process began is known to a hundredth of a second, in ns.
 const COARSE_NS: u64 = 20_000_000;
-
-/// Which version of a file it is: its length, and when it was written to.
-type Version = (u64, i64, i64);
 
 /// A file's functions, and where in memory its bytes are, in its own numbering.
 #[derive(Debug, Default)]
@@ -35,13 +41,15 @@ struct Code {
 }
 
 impl Code {
-    fn of(pid: u32, mapping: &Mapping, file: File) -> Self {
+    fn of(mapping: &Mapping, file: File) -> Self {
+        // What runs meanwhile waits no longer than for one file.
+        thread::yield_now();
         let segments = Elf::of(&file).map_or_else(|_| Vec::new(), |elf| elf.segments().to_vec());
-        let debug = DebugFile::of_mapped(pid, mapping, &file).found;
+        let debug = DebugFile::of(&file, mapping.name(), Path::new("/"));
         Self {
             segments,
-            // Lines take seconds to read, and the next window waits.
-            functions: Functions::of_symbols(file, debug),
+            // Lines take seconds to read.
+            functions: Functions::of_symbols(file, debug.ok().and_then(|debug| debug.found)),
         }
     }
 
@@ -58,65 +66,91 @@ impl Code {
 #[derive(Debug, Default)]
 pub(super) struct FunctionNames {
     files: HashMap<(FileKey, Version), Code>,
+    kept: usize,
 }
 
 impl FunctionNames {
-    /// The names of the code where processes ran, by process and address, as far as they are known.
-    pub(super) fn of(&mut self, ran: &BTreeMap<u32, Ran>) -> BTreeMap<u32, BTreeMap<u64, String>> {
-        let pids: Vec<u32> = ran.keys().copied().collect();
-        let started = machine::started(&pids);
+    /// The names of the code where processes ran, by process and address, as far as they are known and
+    /// there is time: those that are watched first.
+    pub(super) fn of(
+        &mut self,
+        ran: &BTreeMap<u32, Ran>,
+        watched: &[u32],
+    ) -> BTreeMap<u32, BTreeMap<u64, String>> {
+        let until = Instant::now() + PATIENCE;
+        let mut pids: Vec<u32> = ran.keys().copied().collect();
+        pids.sort_by_key(|pid| !watched.contains(pid));
+        let mut room = MOST_MAPS;
         let mut found = BTreeMap::new();
-        for (&pid, ran) in ran {
-            // One that began later has the number of the one that ran.
+        for pid in pids {
+            if Instant::now() >= until {
+                break;
+            }
+            let ran = &ran[&pid];
+            let names = self.of_process(pid, &ran.addresses, until, &mut room);
+            // A process that began later only has the same number.
             let is_it = |began: &u64| *began <= ran.first + COARSE_NS;
-            if started.get(&pid).is_some_and(is_it) {
-                let names = self.of_process(pid, &ran.addresses);
-                found.extend((!names.is_empty()).then_some((pid, names)));
+            if !names.is_empty() && machine::started(&[pid]).get(&pid).is_some_and(is_it) {
+                found.insert(pid, names);
             }
         }
         found
     }
 
-    fn of_process(&mut self, pid: u32, addresses: &BTreeSet<u64>) -> BTreeMap<u64, String> {
+    fn of_process(
+        &mut self,
+        pid: u32,
+        addresses: &BTreeSet<u64>,
+        until: Instant,
+        room: &mut u64,
+    ) -> BTreeMap<u64, String> {
         let mut mappings = maps::read(pid).unwrap_or_default();
         mappings.retain(|mapping| mapping.code);
         let mut names = BTreeMap::new();
         let mut made = BTreeSet::new();
         for &address in addresses {
             let of = mappings.partition_point(|mapping| mapping.start <= address);
-            match mappings[..of].last().filter(|last| address < last.end) {
-                Some(mapping) if mapping.has_path() => {
-                    let offset = address - mapping.start + mapping.offset;
-                    let name = self.code(pid, mapping).and_then(|code| code.name(offset));
-                    names.insert(address, name.unwrap_or_else(|| file_name(mapping)));
-                }
-                Some(mapping) if mapping.is_memory() => {
-                    names.insert(address, JIT.to_owned());
-                    made.insert(address);
-                }
+            let Some(mapping) = mappings[..of].last().filter(|last| address < last.end) else {
+                continue;
+            };
+            let name = if mapping.is_made_at_run_time(pid) {
+                made.insert(address);
+                JIT.to_owned()
+            } else if mapping.has_path() {
+                let offset = address - mapping.start + mapping.offset;
+                let code = self.code(pid, mapping, until);
+                let name = code.and_then(|code| code.name(offset));
+                name.unwrap_or_else(|| file_name(mapping))
+            } else {
                 // The kernel's own, such as [vdso].
-                Some(mapping) => {
-                    names.insert(address, mapping.path.clone());
-                }
-                None => {}
-            }
+                mapping.path.clone()
+            };
+            names.insert(address, short(name));
         }
         if !made.is_empty() {
-            names.extend(of_made(pid, made));
+            let of_made = of_made(pid, made, room).into_iter();
+            names.extend(of_made.map(|(address, name)| (address, short(name))));
         }
         names
     }
 
-    fn code(&mut self, pid: u32, mapping: &Mapping) -> Option<&Code> {
+    fn code(&mut self, pid: u32, mapping: &Mapping, until: Instant) -> Option<&Code> {
         let file = mapping.open(pid).ok()?;
-        let about = file.metadata().ok()?;
-        let version = (about.len(), about.mtime(), about.mtime_nsec());
-        let key = (mapping.file, version);
-        if self.files.len() >= MOST_FILES && !self.files.contains_key(&key) {
-            self.files.clear();
+        let key = (mapping.file, version(&file.metadata().ok()?));
+        if !self.files.contains_key(&key) {
+            if Instant::now() >= until {
+                return None;
+            }
+            let code = Code::of(mapping, file);
+            let more = code.functions.count() + 1;
+            if self.kept + more > MOST_FUNCTIONS {
+                self.files.clear();
+                self.kept = 0;
+            }
+            self.kept += more;
+            self.files.insert(key, code);
         }
-        let code = self.files.entry(key);
-        Some(code.or_insert_with(|| Code::of(pid, mapping, file)))
+        self.files.get(&key)
     }
 }
 
@@ -126,12 +160,22 @@ fn file_name(mapping: &Mapping) -> String {
     format!("[{}]", name.to_string_lossy())
 }
 
+/// A name of a bearable length.
+fn short(name: String) -> String {
+    match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name,
+    }
+}
+
 /// Names of code that a process made at run time, from its perf map.
-fn of_made(pid: u32, addresses: BTreeSet<u64>) -> BTreeMap<u64, String> {
+fn of_made(pid: u32, addresses: BTreeSet<u64>, room: &mut u64) -> BTreeMap<u64, String> {
     let names = || {
         let map = perf_map::open(pid)?;
         let length = map.metadata()?.len();
-        perf_map::names(&map, length, MOST_MAP, addresses)
+        let most = *room;
+        *room = room.saturating_sub(length);
+        perf_map::names(&map, length, most, addresses)
     };
     names().unwrap_or_default()
 }
@@ -156,7 +200,8 @@ mod tests {
         let own = std::process::id();
         let ended = u32::MAX;
         let mut names = FunctionNames::default();
-        let found = names.of(&[(own, ran(u64::MAX / 2)), (ended, ran(u64::MAX / 2))].into());
+        let ran = [(own, ran(u64::MAX / 2)), (ended, ran(u64::MAX / 2))].into();
+        let found = names.of(&ran, &[]);
         assert_eq!(found.keys().collect::<Vec<_>>(), [&own]);
         let name = &found[&own][&at];
         assert!(name.ends_with("landmark"), "{name}");
@@ -175,7 +220,29 @@ mod tests {
             first: 1,
             addresses: [landmark()].into(),
         };
-        let found = FunctionNames::default().of(&[(std::process::id(), ran)].into());
+        let found = FunctionNames::default().of(&[(std::process::id(), ran)].into(), &[]);
         assert!(found.is_empty());
+    }
+
+    #[test]
+    fn a_name_of_any_length_is_cut() {
+        assert_eq!(short("burn".into()), "burn");
+        let long = short("ü".repeat(10_000));
+        assert_eq!(long.chars().count(), LONGEST + 1);
+        assert!(long.ends_with("ü…"));
+    }
+
+    #[test]
+    fn what_is_kept_of_files_is_bounded() {
+        let mut names = FunctionNames {
+            kept: MOST_FUNCTIONS,
+            ..FunctionNames::default()
+        };
+        let ran = Ran {
+            first: u64::MAX / 2,
+            addresses: [landmark()].into(),
+        };
+        names.of(&[(std::process::id(), ran)].into(), &[]);
+        assert!(names.kept < MOST_FUNCTIONS && names.files.len() == 1);
     }
 }

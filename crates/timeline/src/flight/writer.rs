@@ -88,7 +88,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("windows".into())
             .spawn(move || {
-                // A server that works may want this CPU. Where that fails, it waits longer.
+                // A server that works may want this CPU. Where this fails, the server waits longer.
                 let _ = rustix::process::setpriority_process(None, NICE);
                 scribe.run(&wanted);
             })?;
@@ -179,7 +179,7 @@ impl Scribe {
             (&self.folder, &name),
             |parts, sdk, seen| {
                 let (named, processes) = machine::names(&seen.threads);
-                let functions = functions.of(&seen.ran);
+                let functions = functions.of(&seen.ran(), &job.watched);
                 About {
                     abi: abi::TL_ABI,
                     tailscope: env!("CARGO_PKG_VERSION").into(),

@@ -268,7 +268,7 @@ fn requests(stories: &[Story], trace: &Trace, out: &mut Out<'_, impl Write>) -> 
         let begin = story.begin_ns;
         out.event(begin, m::SLICE_BEGIN, track, &story.sentence, 0)?;
         for gap in &story.gaps {
-            out.slice(begin + gap.at_ns, gap.ns, track, &gap.words(), 0)?;
+            out.slice(begin + gap.at_ns, gap.ns, track, &gap.words, 0)?;
         }
         out.event(begin + story.latency_ns, m::SLICE_END, track, "", 0)?;
         // The arrows: packet, receive, send, device.

@@ -48,6 +48,9 @@ impl CriticalPath<'_> {
                 _ => merged.push(gap),
             }
         }
+        for gap in &mut merged {
+            gap.words = gap.name.clone() + &ticks::words(&gap.functions);
+        }
         let mut causes: Vec<Cause> = Vec::new();
         for gap in &merged {
             match causes.iter_mut().find(|cause| cause.name == gap.name) {

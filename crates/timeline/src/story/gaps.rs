@@ -43,6 +43,7 @@ impl Gaps {
                 name,
                 tid,
                 functions,
+                words: String::new(),
             });
             self.at = to;
         }

@@ -31,7 +31,18 @@ impl CriticalPath<'_> {
             ThreadState::Waiting {
                 behind: Some(0), ..
             } => (Kind::WakeUp, "waking up an idle CPU".into()),
-            ThreadState::Waiting { cpu, behind, .. } => self.waiting(interval, cpu, behind),
+            ThreadState::Waiting {
+                cpu,
+                behind,
+                preempted,
+            } => {
+                let (kind, name) = self.waiting(interval, cpu, behind);
+                let call = interval.call.map(i64::from);
+                match behind.is_some() && !preempted && call == Some(libc::SYS_sched_yield) {
+                    true => (kind, name + ", to which it yielded"),
+                    false => (kind, name),
+                }
+            }
             ThreadState::Blocked { fault: true, .. } => (
                 Kind::PageFault,
                 "page faults that waited for memory or the disk".into(),
@@ -77,7 +88,10 @@ impl CriticalPath<'_> {
             return (Kind::WaitingForCpu, "waiting for a CPU".into());
         };
         let mut name = format!("waiting for CPU {cpu} behind {}", self.trace.thread(behind));
-        if self.timelines.is_real_time(behind) {
+        if self
+            .timelines
+            .was_real_time(behind, interval.from, interval.to)
+        {
             name += " (real-time)";
         }
         if let Some(pause) = self.pause_of(behind, interval).filter(|p| p.tid == behind) {
@@ -88,9 +102,6 @@ impl CriticalPath<'_> {
             name += &format!(" ({AT_CLASSES})");
         } else if self.faulted(behind, interval) {
             name += " (page faults)";
-        }
-        if interval.call.map(i64::from) == Some(libc::SYS_sched_yield) {
-            name += ", to which it yielded";
         }
         (Kind::WaitingForCpu, name)
     }

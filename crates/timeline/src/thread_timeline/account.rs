@@ -41,10 +41,13 @@ impl ThreadTimelines {
         self.ticks.of(tid, from, to)
     }
 
-    /// Whether a thread had real-time priority, or was lent it by one that waits for its lock.
+    /// Whether a thread left a CPU in `from..=to` with real-time priority, its own or lent by one that
+    /// waits for its lock.
     #[must_use]
-    pub fn is_real_time(&self, tid: u32) -> bool {
-        self.real_time.contains(&tid)
+    pub fn was_real_time(&self, tid: u32, from: u64, to: u64) -> bool {
+        let left = self.real_time.get(&tid).map_or(&[][..], Vec::as_slice);
+        let first = left.partition_point(|at| *at < from);
+        left.get(first).is_some_and(|at| *at <= to)
     }
 
     /// When methods were compiled.

@@ -99,17 +99,6 @@ def losses(story: Story) -> list[str]:
     return found
 
 
-def functions(gap: Story) -> str:
-    """The function that most of the ticks met: `, in burn (3 of 4 ticks)`."""
-    met = gap.get("functions", [])
-    ticks = sum(one["ticks"] for one in met)
-    most = next((one for one in met if one["name"] is not None), None)
-    if most is None or 2 * most["ticks"] <= ticks:
-        return ""
-    kernel = ", in the kernel" if most["in_kernel"] else ""
-    return f", in {most['name']}{kernel} ({most['ticks']} of {ticks} tick{'s' * (ticks > 1)})"
-
-
 def table(gaps: Sequence[Story]) -> dict[str, Any]:
     """The gaps in their order; if there are too many, the longest ones."""
     shown, rest = gaps, ""
@@ -123,7 +112,7 @@ def table(gaps: Sequence[Story]) -> dict[str, Any]:
             "at": milliseconds(gap["at_ns"]),
             "long": milliseconds(gap["ns"]),
             "style": lanes.style(gap["kind"]),
-            "name": gap["name"] + functions(gap),
+            "name": gap.get("words", gap["name"]),
         }
         for gap in shown
     ]
