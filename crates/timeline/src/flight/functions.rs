@@ -20,6 +20,8 @@ use tailscope_symbols::perf_map;
 use super::machine;
 use crate::window::Ran;
 
+/// How nice the thread is: it gets a tenth of a CPU that is never idle.
+const NICE: i32 = 10;
 /// How long naming may take before a file or a process is begun: the next window waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Functions that are kept from window to window, at most: some 100 MB.
@@ -70,9 +72,24 @@ pub(super) struct FunctionNames {
 }
 
 impl FunctionNames {
+    /// The names of the code where processes ran, as [`Self::of`] finds them on a thread of its own: that
+    /// gives way to threads that work, and a thread can't take its priority back.
+    pub(super) fn nicely(
+        &mut self,
+        ran: &BTreeMap<u32, Ran>,
+        watched: &[u32],
+    ) -> BTreeMap<u32, BTreeMap<u64, String>> {
+        let names = || {
+            // Where this fails, others wait longer.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            self.of(ran, watched)
+        };
+        thread::scope(|scope| scope.spawn(names).join()).unwrap_or_default()
+    }
+
     /// The names of the code where processes ran, by process and address, as far as they are known and
     /// there is time: those that are watched first.
-    pub(super) fn of(
+    fn of(
         &mut self,
         ran: &BTreeMap<u32, Ran>,
         watched: &[u32],

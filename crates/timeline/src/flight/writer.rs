@@ -21,10 +21,6 @@ use crate::request::Request;
 use crate::trace::Trace;
 use crate::window;
 
-/// How nice the thread is: it gets a tenth of a CPU that is never idle. With less, the rings would go
-/// round before a large window is written.
-const NICE: i32 = 10;
-
 /// A window that is wanted.
 pub(super) struct Job {
     /// By which its notices are known.
@@ -87,11 +83,7 @@ impl Writer {
         };
         let thread = std::thread::Builder::new()
             .name("windows".into())
-            .spawn(move || {
-                // A server that works may want this CPU. Where this fails, the server waits longer.
-                let _ = rustix::process::setpriority_process(None, NICE);
-                scribe.run(&wanted);
-            })?;
+            .spawn(move || scribe.run(&wanted))?;
         Ok(Self { jobs, told, thread })
     }
 
@@ -179,7 +171,7 @@ impl Scribe {
             (&self.folder, &name),
             |parts, sdk, seen| {
                 let (named, processes) = machine::names(&seen.threads);
-                let functions = functions.of(&seen.ran(), &job.watched);
+                let functions = functions.nicely(&seen.ran(), &job.watched);
                 About {
                     abi: abi::TL_ABI,
                     tailscope: env!("CARGO_PKG_VERSION").into(),
