@@ -54,6 +54,8 @@ pub struct Requests {
     /// The latest data that each local socket sent, by where it ends: it may come in here.
     leaving: ByNumber<Sequence, Leaves>,
     swept: u64,
+    /// When what left long ago was last forgotten.
+    forgot: u64,
     /// Packets are not in the events: a request is from when its data was ready to the end of its send.
     blind: bool,
 }
@@ -327,8 +329,12 @@ impl Requests {
         for (socket, flow) in &mut self.flows {
             flow.sweep(now, *socket).into_iter().for_each(&mut *each);
         }
-        let known = now.saturating_sub(LEFT_NS);
-        self.leaving.retain(|_, left| left.at >= known);
+        // There is one for each answer of a second: to look at all of them takes long.
+        if now.saturating_sub(self.forgot) > LEFT_NS / 4 {
+            self.forgot = now;
+            let known = now.saturating_sub(LEFT_NS);
+            self.leaving.retain(|_, left| left.at >= known);
+        }
         if self.flows.len() > MOST_SOCKETS {
             let mut touched: Vec<u64> = self.flows.values().map(|flow| flow.touched).collect();
             let (_, middle, _) = touched.select_nth_unstable(MOST_SOCKETS / 2);
