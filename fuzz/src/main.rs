@@ -25,7 +25,7 @@ use tailscope_symbols::perf_map;
 use tailscope_symbols::sdk::{Address, SdkFile};
 use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
 use tailscope_symbols::{cxx, table, usdt};
-use tailscope_timeline::{Trace, analyze, perfetto, picture};
+use tailscope_timeline::{Trace, analyze, lines, perfetto, picture};
 
 /// Addresses that are looked up in each program.
 const ADDRESSES: [u64; 5] = [0, 0x1000, 0x1129, 0x1139, u64::MAX];
@@ -164,5 +164,6 @@ fn window(bytes: &[u8]) {
             let _ = picture(&trace, story);
         }
         let _ = perfetto::write(&trace, &mut std::io::sink());
+        lines::lines(&trace, &lines::Wanted::default()).for_each(drop);
     }
 }
