@@ -85,6 +85,15 @@ pub struct Segment {
     pub size: u64,
 }
 
+/// The address of a byte of the file, in the file's own numbering; `None`: it is not loaded.
+#[must_use]
+pub fn address_in(segments: &[Segment], offset: u64) -> Option<u64> {
+    segments.iter().find_map(|segment| {
+        let into = offset.checked_sub(segment.offset)?;
+        (into < segment.size).then(|| segment.address.checked_add(into))?
+    })
+}
+
 /// A symbol that the file defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol<'n> {

@@ -20,7 +20,7 @@ use framehop::{
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use tailscope_signals::little_endian::{u32_at, u64_at};
 
-use crate::elf::{Elf, Section, Segment};
+use crate::elf::{Elf, Section, Segment, address_in};
 use crate::search_table;
 
 /// A larger section of a file is left alone: it is read into memory.
@@ -115,10 +115,7 @@ impl Code {
     /// The address (in the file's own numbering) of a byte of the file; `None`: it is not loaded.
     #[must_use]
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        self.segments.iter().find_map(|segment| {
-            let into = offset.checked_sub(segment.offset)?;
-            (into < segment.size).then(|| segment.address.checked_add(into))?
-        })
+        address_in(&self.segments, offset)
     }
 }
 

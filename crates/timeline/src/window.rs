@@ -21,7 +21,8 @@ pub(crate) const MAGIC: &[u8; 8] = b"TSTRACE1";
 const LATE_NS: u64 = 1_000_000_000;
 
 /// After this number of events a thread that works may have the CPU: the kernel would let it wait for
-/// 3 ms or more. No lower priority: where no CPU is idle, the rings would go round meanwhile.
+/// 3 ms or more. Not a lower priority: where no CPU is idle, new events would overwrite those
+/// that are still to be copied.
 const TURN: u64 = 1 << 12;
 
 /// Addresses of code that are named in a window, at most: the latest that ticks met.

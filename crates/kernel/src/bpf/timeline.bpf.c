@@ -4,7 +4,7 @@
  *
  * One handler a hook, and none does more than read a few words and write one event. They know
  * nothing of the recorder's meters: both may run at the same time. ../timeline/ switches off what
- * this kernel lacks. Of threads, interrupts, ticks, packets and idle CPUs all are told; of system calls,
+ * this kernel lacks. All threads, interrupts, ticks, packets and idle CPUs are recorded; of system calls,
  * page faults, receives and sends those of the watched processes.
  */
 #include "timeline_packets.h"

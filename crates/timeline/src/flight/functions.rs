@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tailscope_process::maps::{self, Mapping};
 use tailscope_process::rooted::{FileKey, Version, version};
 use tailscope_symbols::debug_file::DebugFile;
-use tailscope_symbols::elf::{Elf, Segment};
+use tailscope_symbols::elf::{Elf, Segment, address_in};
 use tailscope_symbols::functions::Functions;
 use tailscope_symbols::perf_map;
 
@@ -44,7 +44,7 @@ struct Code {
 
 impl Code {
     fn of(mapping: &Mapping, file: File) -> Self {
-        // What runs meanwhile waits no longer than for one file.
+        // A thread that works and wants this CPU waits for one file at most.
         thread::yield_now();
         let segments = Elf::of(&file).map_or_else(|_| Vec::new(), |elf| elf.segments().to_vec());
         let debug = DebugFile::of(&file, mapping.name(), Path::new("/"));
@@ -56,11 +56,8 @@ impl Code {
     }
 
     fn name(&self, offset: u64) -> Option<String> {
-        let address = self.segments.iter().find_map(|segment| {
-            let into = offset.checked_sub(segment.offset)?;
-            (into < segment.size).then(|| segment.address.checked_add(into))?
-        });
-        self.functions.find(address?).into_iter().next()
+        let address = address_in(&self.segments, offset)?;
+        self.functions.find(address).into_iter().next()
     }
 }
 
