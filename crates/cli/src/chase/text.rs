@@ -100,7 +100,7 @@ fn caches(text: &mut String, report: &Report) {
 
 fn table(text: &mut String, report: &Report) {
     let first = &report.points[0].speeds;
-    let (base, others) = (first[0].mode, &first[1..]);
+    let (base, others) = (&first[0].mode, &first[1..]);
     let sessions = count(report.sessions as u64);
     for doubt in doubts(report) {
         let _ = writeln!(text, "{doubt}");

@@ -132,7 +132,7 @@ pub struct Predict {
         value_parser = RangedU64ValueParser::<usize>::new().range(2..=10_000))]
     pub sessions: usize,
 
-    /// How long to measure each variant
+    /// How long to measure each process
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub duration: Duration,
 
@@ -151,4 +151,8 @@ pub struct Predict {
     /// Print no progress line
     #[arg(short, long)]
     pub quiet: bool,
+
+    /// Be the process that acts out one part of the prediction
+    #[arg(long, hide = true)]
+    pub part: Option<usize>,
 }

@@ -1,5 +1,7 @@
 //! `tailscope locality predict`.
 
+mod apart;
+
 use std::fmt::Write;
 use std::fs;
 use std::process::ExitCode;
@@ -61,7 +63,7 @@ struct Report {
 
 /// Acts out what was found, and prints what that shows.
 pub fn run(args: &Predict) -> Result<ExitCode> {
-    let found = read(args)?;
+    let (found, bytes) = read(args)?;
     let (phase, demands, round) = match found.whole() {
         Ok(whole) => whole,
         Err(why) => {
@@ -76,32 +78,19 @@ pub fn run(args: &Predict) -> Result<ExitCode> {
         ));
     }
     drop_capabilities([]).map_err(Failure::machine)?;
+    if let Some(part) = args.part {
+        return act(part, args, &cpus, &demands, round);
+    }
     let stop = stop_on_signals()?;
     let screen = Screen::new(args.quiet);
     let start = Instant::now();
-    // Phase p belongs to CPU p, and the phase is number 0.
-    let owners = cpus.iter().rev().copied().collect();
-    let options = Options {
-        cpus: owners,
-        sessions: args.sessions,
-        owners: None,
-        start: None,
-        modes: vec![Mode::Synchronous, Mode::Yield, Mode::Delegate],
-        duration: args.duration,
-        segment: SEGMENT,
-        tolerance: args.tolerance,
-        pages: Pages::Huge,
-        seed: args.seed,
-        timed: false,
-    };
-    let say = |done: usize, all: usize| {
-        screen.progress(start.elapsed(), &format!("acting out: {done} of {all}"));
-    };
-    let prediction = replay::predict(&demands, round, &options, &stop, say);
-    let prediction = prediction.map_err(|e| match e {
-        ReplayError::Run(e) => chase::failed(e),
-        e => Failure::machine(e),
-    })?;
+    let parts = replay::parts(&demands).len();
+    let mut acted = Vec::new();
+    for number in 0..parts {
+        screen.progress(start.elapsed(), &format!("acting out: {number} of {parts}"));
+        acted.push(apart::act(number, args, &cpus, &bytes, &stop)?);
+    }
+    let prediction = replay::predict(&demands, round, &acted).map_err(failed)?;
     screen.clear();
     let report = Report {
         phase,
@@ -120,8 +109,45 @@ pub fn run(args: &Predict) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `tailscope locality` found.
-fn read(args: &Predict) -> Result<Found> {
+/// As the process that [`apart::act`] starts: acts out one part, and prints what that shows.
+fn act(
+    part: usize,
+    args: &Predict,
+    cpus: &[u32],
+    demands: &Demands,
+    round: Round,
+) -> Result<ExitCode> {
+    apart::end_with_parent()?;
+    let demand = replay::parts(demands).nth(part);
+    let demand = demand.ok_or_else(|| Failure::usage("there is no such part"))?;
+    let options = Options {
+        // Phase p belongs to CPU p, and the phase is number 0.
+        cpus: cpus.iter().rev().copied().collect(),
+        sessions: args.sessions,
+        owners: None,
+        start: None,
+        modes: vec![Mode::Synchronous, Mode::Yield, Mode::Delegate],
+        duration: args.duration,
+        segment: SEGMENT,
+        tolerance: args.tolerance,
+        pages: Pages::Huge,
+        seed: args.seed,
+        timed: false,
+    };
+    let acted = replay::act(demand, round, &options, &stop_on_signals()?).map_err(failed)?;
+    print_json(&acted)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn failed(error: ReplayError) -> anyhow::Error {
+    match error {
+        ReplayError::Run(e) => chase::failed(e),
+        e => Failure::machine(e),
+    }
+}
+
+/// What `tailscope locality` found, and the bytes that say so.
+fn read(args: &Predict) -> Result<(Found, Vec<u8>)> {
     let path = args.file.display();
     let bytes =
         fs::read(&args.file).map_err(|e| Failure::usage(format!("can't read {path}: {e}")))?;
@@ -146,7 +172,7 @@ fn read(args: &Predict) -> Result<Found> {
         )));
     }
     match &found.phase {
-        Some(_) => Ok(found),
+        Some(_) => Ok((found, bytes)),
         None => Err(Failure::usage(format!(
             "{path} has no phase; repeat `tailscope locality` with --phase FUNCTION"
         ))),
@@ -227,7 +253,8 @@ fn text(report: &Report) -> String {
             ),
             None => writeln!(
                 text,
-                " What varied is much larger than the difference: stop other programs, or sample longer."
+                " More samples alone would not settle it: processes with the same lines differ by as \
+                 much here, or other programs had the CPUs."
             ),
         };
     }
@@ -254,7 +281,11 @@ mod tests {
 
     fn gain(mode: &'static str, [low, value, high]: [f64; 3], wants: Option<u64>) -> Gain {
         let ratio = Interval { value, low, high };
-        Gain { mode, ratio, wants }
+        Gain {
+            mode: mode.into(),
+            ratio,
+            wants,
+        }
     }
 
     #[test]

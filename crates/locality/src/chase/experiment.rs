@@ -1,5 +1,6 @@
 //! One run that alternates the modes in short segments.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -7,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tailscope_fibre::{Cluster, Here, Mode, Pages, Runtime, StartError};
 use thiserror::Error;
 
@@ -49,7 +50,7 @@ pub struct Options {
 }
 
 /// What a run of one plan found.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Point {
     /// Bytes that one session accesses in a loop.
     pub working_set: u64,
@@ -69,15 +70,15 @@ pub struct Point {
     /// ns of a cache line from the first CPU to the second: median, 5th and 95th percentile of the rounds.
     pub line_ns: Option<[f64; 3]>,
     /// By phase: ns of a visit, on average over all modes. Empty if visits were not timed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub visit_ns: Vec<f64>,
 }
 
 /// The speed of one mode.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Speed {
     /// `sync`, `yield` or `delegate`.
-    pub mode: &'static str,
+    pub mode: Cow<'static, str>,
     /// Accesses a second of all sessions together: the median of the segments.
     pub per_second: f64,
     /// This mode's speed over that of the first mode, from the segments of the same round.
@@ -314,7 +315,7 @@ impl Rounds {
                 .map(|round| round[i] / round[0])
                 .collect();
             Speed {
-                mode: name(*mode),
+                mode: name(*mode).into(),
                 per_second: median(&own),
                 ratio: (i > 0)
                     .then(|| geometric_mean(&ratios, FEW, options.seed))

@@ -1,7 +1,7 @@
 //! Figures with their 95 % intervals, from a series whose neighbours resemble each other.
 
 use fastrand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The share of values to leave out at each end, where a few are disturbed.
 pub const FEW: f64 = 0.1;
@@ -12,7 +12,7 @@ const RESAMPLES: usize = 2_000;
 pub const FEWEST: usize = 8;
 
 /// A figure and its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The figure.
     pub value: f64,

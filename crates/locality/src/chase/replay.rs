@@ -7,7 +7,9 @@
 //! of accesses is fitted to that. The other modes then show what they would gain on this machine.
 
 mod layout;
+mod spread;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -16,12 +18,13 @@ use serde::{Deserialize, Serialize};
 use tailscope_fibre::{Mode, Pages};
 use thiserror::Error;
 
-use crate::chase::experiment::{self, ExperimentError, Options, Point, Speed};
+use crate::chase::experiment::{self, ExperimentError, Options, Point};
 use crate::chase::interval::Interval;
 use crate::chase::levels;
-use crate::chase::plan::{Plan, SLOTS, Spread};
+use crate::chase::plan::{self, Plan, SLOTS};
 use crate::profile::demand::{Demand, Demands};
 use layout::Layout;
+use spread::Spread;
 
 /// The first guess of an access's time, in ns.
 const GUESS_NS: f64 = 4.0;
@@ -35,10 +38,8 @@ const PILOTS: usize = 6;
 const CLOSE: f64 = 0.03;
 /// Visits that take longer than this many times the program's were not fitted.
 const TOO_LONG: f64 = 1.3;
-/// Standard deviations on each side of a 95 % interval from eight variants (Student's t).
-const DEVIATIONS: f64 = 2.365;
-/// Without a clear sign, more samples are worth it up to this number of times.
-const MOST_TIMES: f64 = 100.0;
+/// Processes that act out what was found.
+const AS_FOUND: usize = 3;
 
 /// How long a round of the program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -58,11 +59,11 @@ impl Round {
 }
 
 /// What a mode would gain.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gain {
     /// `yield` or `delegate`.
-    pub mode: &'static str,
-    /// Speed over that of `sync`, with the interval of the samples and of the measurement.
+    pub mode: Cow<'static, str>,
+    /// Speed over that of `sync`, with the interval of the samples, the processes and the measurement.
     pub ratio: Interval,
     /// If the interval has both signs: samples in all that would settle it, at about the same gain.
     pub wants: Option<u64>,
@@ -81,7 +82,7 @@ pub struct Prediction {
     pub bytes: u64,
     /// Accesses that the samples have.
     pub known: u64,
-    /// The run with what the samples show; further runs had variants of it.
+    /// The first run with what the samples show.
     pub point: Point,
 }
 
@@ -104,25 +105,44 @@ pub enum ReplayError {
     Fit,
 }
 
-/// Acts out the demands. `say` hears of each step.
+/// A demand as acted out by one process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Acted {
+    /// The modes' speeds.
+    pub point: Point,
+    /// Accesses of a visit of the phase, and of the rest of a round.
+    pub accesses: [f64; 2],
+    /// Bytes of the lines of all sessions.
+    pub bytes: u64,
+}
+
+/// The demands to act out, each in a process of its own: one path differs by some points between
+/// processes, however long each of them measures. First comes what was found, more than once, then
+/// each variant.
+pub fn parts(demands: &Demands) -> impl ExactSizeIterator<Item = &Demand> {
+    let of = |number: usize| match number.checked_sub(AS_FOUND) {
+        None => &demands.found,
+        Some(variant) => &demands.variants[variant],
+    };
+    (0..AS_FOUND + demands.variants.len()).map(of)
+}
+
+/// Acts out one of the [`parts`].
 ///
 /// # Errors
 /// See [`ReplayError`].
-pub fn predict(
-    demands: &Demands,
+pub fn act(
+    demand: &Demand,
     round: Round,
     options: &Options,
     stop: &Arc<AtomicBool>,
-    mut say: impl FnMut(usize, usize),
-) -> Result<Prediction, ReplayError> {
-    let threads = threads(&demands.found, options);
+) -> Result<Acted, ReplayError> {
+    let threads = threads(demand, options);
     let options = &Options {
         owners: Some(threads),
         ..options.clone()
     };
     let access = Access::measure(options, stop)?;
-    let steps = 1 + demands.variants.len();
-    say(0, steps);
     let actor = Actor {
         round,
         layout: Layout {
@@ -133,47 +153,52 @@ pub fn predict(
         options,
         stop,
     };
-    let (found, plan, accesses) = actor.act(&demands.found, actor.guess(&demands.found))?;
-    let mut others = Vec::new();
-    for (number, variant) in demands.variants.iter().enumerate() {
-        say(number + 1, steps);
-        others.push(actor.act(variant, accesses)?.0);
-    }
-    let gains = found.speeds.iter().enumerate().skip(1);
-    let gains = gains.map(|(mode, speed)| gain(mode, speed, &others, demands.accesses));
-    Ok(Prediction {
-        gains: gains.collect::<Option<_>>().ok_or(ReplayError::Disturbed)?,
-        visit_ns: round.user_ns(&demands.found),
+    let (point, plan, accesses) = actor.act(demand)?;
+    Ok(Acted {
+        point,
         accesses,
         bytes: plan.bytes(threads),
-        known: demands.accesses,
-        point: found,
     })
 }
 
-/// From the speed of a mode, and those of the variants.
-fn gain(mode: usize, speed: &Speed, others: &[Point], samples: u64) -> Option<Gain> {
-    let found = speed.ratio?;
-    let logs = others
-        .iter()
-        .map(|point| Some(point.speeds[mode].ratio?.value.ln()));
-    let logs: Vec<f64> = logs.collect::<Option<_>>()?;
-    let centre = found.value.ln();
-    let squares: f64 = logs.iter().map(|log| (log - centre).powi(2)).sum();
-    let deviation = (squares / logs.len().max(1) as f64).sqrt();
-    let own = (found.high / found.low).ln() / 2.0;
-    let half = (DEVIATIONS * deviation).hypot(own);
-    let ratio = Interval {
-        value: found.value,
-        low: (centre - half).exp(),
-        high: (centre + half).exp(),
+/// What all of the [`parts`] together predict, in their order.
+///
+/// # Errors
+/// [`ReplayError::Disturbed`] if a mode has no figure.
+pub fn predict(
+    demands: &Demands,
+    round: Round,
+    acted: &[Acted],
+) -> Result<Prediction, ReplayError> {
+    let (found, variants) = acted.split_at(AS_FOUND.min(acted.len()));
+    let first = found.first().ok_or(ReplayError::Disturbed)?;
+    let modes = 1..first.point.speeds.len();
+    let gains = modes.map(|mode| gain(mode, found, variants, demands.accesses));
+    Ok(Prediction {
+        gains: gains.collect::<Option<_>>().ok_or(ReplayError::Disturbed)?,
+        visit_ns: round.user_ns(&demands.found),
+        accesses: first.accesses,
+        bytes: first.bytes,
+        known: demands.accesses,
+        point: first.point.clone(),
+    })
+}
+
+/// Of one mode. The variants differ from what was found as the samples may, as processes do and as
+/// measurements do: the same is between the prediction and what comes true.
+fn gain(mode: usize, found: &[Acted], variants: &[Acted], samples: u64) -> Option<Gain> {
+    let logs = |acted: &[Acted]| -> Option<Vec<f64>> {
+        let of = |one: &Acted| Some(one.point.speeds.get(mode)?.ratio?.value.ln());
+        acted.iter().map(of).collect()
     };
-    let times = (half / centre).powi(2);
-    let is_open = !ratio.is_clear() && times <= MOST_TIMES;
+    let spread = Spread::of(&logs(found)?, &logs(variants)?);
+    let ratio = spread.interval();
+    let is_open = !ratio.is_clear();
+    let times = is_open.then(|| spread.samples_wanted()).flatten();
     Some(Gain {
-        mode: speed.mode,
+        mode: found[0].point.speeds[mode].mode.clone(),
         ratio,
-        wants: is_open.then_some((samples as f64 * times) as u64),
+        wants: times.map(|times| (samples as f64 * times) as u64),
     })
 }
 
@@ -202,12 +227,9 @@ impl Actor<'_> {
         wanted.map(|ns| (ns / GUESS_NS).max(1.0))
     }
 
-    /// Fits the number of accesses from a guess, then measures all modes.
-    fn act(
-        &self,
-        demand: &Demand,
-        mut accesses: [f64; 2],
-    ) -> Result<(Point, Plan, [f64; 2]), ReplayError> {
+    /// Fits the number of accesses, then measures all modes.
+    fn act(&self, demand: &Demand) -> Result<(Point, Plan, [f64; 2]), ReplayError> {
+        let mut accesses = self.guess(demand);
         let wanted = self.round.user_ns(demand);
         let pilot = Options {
             modes: vec![Mode::Synchronous],
@@ -264,7 +286,7 @@ impl Access {
             timed: true,
             ..options.clone()
         };
-        let plan = Plan::even(2, AT_HAND, 0.0, Spread::Even(SLOTS));
+        let plan = Plan::even(2, AT_HAND, 0.0, plan::Spread::Even(SLOTS));
         let point = experiment::run(&plan, &options, stop)?;
         let latency = levels::curve(options.cpus[0], AT_HAND, AT_HAND, Pages::Small, stop)?;
         let accesses = point.accesses as f64 / 2.0;

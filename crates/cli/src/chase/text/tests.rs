@@ -10,8 +10,8 @@ fn interval(low: f64, value: f64, high: f64) -> Option<Interval> {
 }
 
 fn point(working_set: u64, updates: f64, ratio: Option<Interval>, line: f64) -> Point {
-    let speed = |mode, per_second, ratio| Speed {
-        mode,
+    let speed = |mode: &'static str, per_second, ratio| Speed {
+        mode: mode.into(),
         per_second,
         ratio,
     };
