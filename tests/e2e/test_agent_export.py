@@ -69,6 +69,7 @@ def test_what_is_recorded_when_it_ends_is_sent_too(
     assert len(collector.spans()) == ledger.count(only) == started.rows()
 
 
+@pytest.mark.more
 def test_a_collector_that_is_down_costs_spans_there_and_none_here(agent: Start, run: Run) -> None:
     # A port of ours, on which we don't listen.
     otlp = f'endpoint = "http://127.0.0.1:{free_port()}"\nqueue = 100\nspans_per_second = 100000'

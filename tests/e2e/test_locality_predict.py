@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +85,7 @@ def test_what_was_sampled_is_acted_out_in_three_modes(folder: Path) -> None:
     assert sum(out["visit_ns"]) <= found["visits"]["apart_ns"] * 1.001
 
 
+@pytest.mark.more
 @pytest.mark.measures
 def test_lines_that_all_write_are_worth_a_move_and_others_are_not(folder: Path) -> None:
     """Chase measures about +700 % and +5 % on these paths."""
@@ -138,3 +140,34 @@ def test_a_file_that_says_too_little_is_refused_with_what_to_do(
     with Started(command, cwd=folder) as started:
         ended = started.wait()
     assert ended.code == code and words in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_process_that_measures_ends_with_the_command(how: int, folder: Path) -> None:
+    demand = {"threads": 2, "in_phase": 0.5, "waiting": [1, 1], "groups": []}
+    report = {
+        "kind": "locality",
+        "phase": "f",
+        "counts": {"samples": 1000, "in_kernel": 0},
+        "visits": {"counted": 100, "apart_ns": 1e5},
+        "demands": {"accesses": 900, "variants": [demand, demand], "found": demand},
+    }
+    (folder / "found.json").write_text(json.dumps(report))
+    command = [installed.tailscope(), "locality", "predict", "found.json", "-q", "-d", "60s"]
+    with Started(command, cwd=folder) as started:
+        children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
+        (measures,) = until(lambda: children.read_text().split(), "it starts a process")
+        until(lambda: works(measures), "the process works")
+        ended = started.stop(how)
+        until(lambda: not works(measures), "the process has ended")
+    if how == signal.SIGTERM:
+        assert ended.code == 3 and "interrupted" in ended.err
+
+
+def works(pid: str) -> bool:
+    """Whether a process has done something, and is there."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return fields[0] not in "ZX" and int(fields[11]) > 0

@@ -226,6 +226,7 @@ def budgeted(
 
 
 # As above.
+@pytest.mark.more
 @pytest.mark.measures
 def test_an_agent_is_attached_for_a_part_of_the_time(budgeted: Agent, served: Started) -> None:
     for _ in range(3):

@@ -13,8 +13,9 @@ from thirdparty.finding import find
 pytestmark = pytest.mark.measures
 
 
-#: `traced` stops a server by ptrace too, and takes half as long.
-SELDOM = {"strace"}
+#: `traced` stops a server by ptrace too, and takes half as long; `membarrier` is one of several
+#: ways to interrupts, which test_planted_causes.py has.
+SELDOM = {"strace", "membarrier"}
 NAMES = [pytest.param(name, marks=pytest.mark.more if name in SELDOM else []) for name in FAULTS]
 
 

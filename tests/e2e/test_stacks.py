@@ -32,7 +32,9 @@ def planted(record: Record, program: Program) -> Callable[..., Path]:
     ) -> Path:
         path = program("planted.c")
         recorder = record(
-            *("--span", SPAN.format(path), "--stacks"), *("--", path, mode, requests, us), name=name
+            *("--span", SPAN.format(path), "--stacks=997"),
+            *("--", path, mode, requests, us),
+            name=name,
         )
         recorder.wait().clean()
         return recorder.ledger
@@ -99,7 +101,7 @@ def test_the_planted_function_is_named_first_with_its_size_and_callers(
 @pytest.mark.measures
 def test_page_faults_are_put_down_to_the_function_that_touched_the_memory(record: Record) -> None:
     recorder = record(
-        *("--stacks", "--", installed.LAB / "faultbench"),
+        *("--stacks=997", "--", installed.LAB / "faultbench"),
         *("--spans", 4000, "--seconds", 60, "--every", 20, "--pages", 1000),
     )
     recorder.wait().clean()
@@ -137,7 +139,7 @@ def test_a_function_that_the_compiler_put_into_its_caller_is_named(
 ) -> None:
     path = program("planted.cc", compiler="c++")
     recorder = record(
-        *("--span", SPAN.format(path), "--stacks"), *("--", path, REQUESTS, PLANTED_US)
+        *("--span", SPAN.format(path), "--stacks=997"), *("--", path, REQUESTS, PLANTED_US)
     )
     recorder.wait().clean()
     explanation = ledger.explain(recorder.ledger)
@@ -165,7 +167,7 @@ def test_functions_of_a_stripped_program_are_named_later(
         kept = "--keep-symbol=handle_request"  # for the probe alone
         subprocess.run(["objcopy", kept, *options], check=True)
     recorder = record(
-        *("--span", SPAN.format(path), "--stacks"), *("--", path, REQUESTS, PLANTED_US)
+        *("--span", SPAN.format(path), "--stacks=997"), *("--", path, REQUESTS, PLANTED_US)
     )
     recorder.wait().clean()
     ours = symbols(recorder.ledger)[path.name]
@@ -206,7 +208,7 @@ def test_a_function_in_rust_is_named_first(
     record: Record, rust: Path, mode: str, cause: str
 ) -> None:
     recorder = record(
-        *("--span", SPAN.format(rust), "--stacks"), *("--", rust, mode, REQUESTS, PLANTED_US)
+        *("--span", SPAN.format(rust), "--stacks=997"), *("--", rust, mode, REQUESTS, PLANTED_US)
     )
     recorder.wait().clean()
     explanation = ledger.explain(recorder.ledger)
@@ -265,7 +267,7 @@ def test_a_program_without_symbols_gets_places_and_no_names(
     maps = Path("/proc/self/maps").read_text().splitlines()
     libc = next(line.split()[-1] for line in maps if line.endswith("libc.so.6"))
     recorder = record(
-        *("--span", f"uprobe:{libc}:clock_nanosleep", "--stacks"),
+        *("--span", f"uprobe:{libc}:clock_nanosleep", "--stacks=997"),
         *("--", stripped, "sleep", 2000, PLANTED_US),
     )
     recorder.wait().clean()

@@ -20,7 +20,7 @@ def test_pprof_and_speedscope_have_the_planted_function_with_its_time(
 ) -> None:
     path = program("planted.c")
     recorder = record(
-        *("--span", SPAN.format(path), "--stacks"), *("--", path, "sleep", 3000, PLANTED_US)
+        *("--span", SPAN.format(path), "--stacks=997"), *("--", path, "sleep", 3000, PLANTED_US)
     )
     recorder.wait().clean()
     files = [folder / "stacks.json", folder / "stacks.pb.gz"]
@@ -55,7 +55,7 @@ def test_firefox_and_perfetto_have_the_planted_function_inside_of_slow_requests(
 ) -> None:
     path = program("planted.c")
     recorder = record(
-        *("--span", SPAN.format(path), "--stacks"), *("--", path, "sleep", 3000, PLANTED_US)
+        *("--span", SPAN.format(path), "--stacks=997"), *("--", path, "sleep", 3000, PLANTED_US)
     )
     recorder.wait().clean()
     files = [folder / "tail.json", folder / "tail.perfetto-trace"]

@@ -89,7 +89,7 @@ def hotspot() -> Iterator[tuple[Started, int]]:
 @pytest.mark.measures
 def test_a_function_of_node_is_named_first(record: Record, node: tuple[Started, int]) -> None:
     server, port = node
-    recorder = record("-p", server.pid, "--stacks").ready()
+    recorder = record("-p", server.pid, "--stacks=997").ready()
     ask(port, REQUESTS)
     recorder.interrupt().clean()
     code, function = first(recorder)
@@ -105,7 +105,7 @@ def test_a_method_of_java_is_named_first_if_the_jvm_wrote_its_map(
     record: Record, hotspot: tuple[Started, int]
 ) -> None:
     server, port = hotspot
-    recorder = record("-p", server.pid, "--stacks").ready()
+    recorder = record("-p", server.pid, "--stacks=997").ready()
     ask(port, REQUESTS)
     subprocess.run(
         jcmd(server.pid, "Compiler.perfmap"), check=True, timeout=60, stdout=subprocess.DEVNULL
@@ -120,7 +120,7 @@ def test_code_that_is_mapped_from_a_memfd_has_the_names_of_the_perf_map(
     record: Record, program: Program
 ) -> None:
     path = program("remapped.c")
-    recorder = record(*("--span", SPAN.format(path), "--stacks"), *("--", path, 500))
+    recorder = record(*("--span", SPAN.format(path), "--stacks=997"), *("--", path, 500))
     recorder.wait().clean()
     sql = "SELECT DISTINCT function FROM stacks WHERE module = '[JIT]'"
     assert table(recorder.ledger, "stacks", sql) == [("planted_jit",)]
@@ -132,7 +132,7 @@ def test_code_without_names_is_called_jit_code_and_a_hint_says_what_to_do(
     record: Record, hotspot: tuple[Started, int]
 ) -> None:
     server, port = hotspot
-    recorder = record("-p", server.pid, "--stacks").ready()
+    recorder = record("-p", server.pid, "--stacks=997").ready()
     ask(port, REQUESTS)
     # A map of another user's is not trusted, whatever it says.
     lie = Path(f"/tmp/perf-{server.pid}.map")

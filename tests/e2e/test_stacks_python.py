@@ -44,7 +44,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[tuple[Started, int, str]]
 
 
 def more(version: str, mode: str) -> object:
-    return pytest.param((version, mode), marks=pytest.mark.more, id=f"{version}-{mode}")
+    return pytest.param((version, mode), marks=pytest.mark.more, id=f"{version or 'own'}-{mode}")
 
 
 @pytest.mark.measures
@@ -53,7 +53,7 @@ def more(version: str, mode: str) -> object:
     [
         pytest.param(("", "cpu"), id="cpu"),
         pytest.param(("", "sleep"), id="sleep"),
-        pytest.param(("", "lock"), id="lock"),
+        more("", "lock"),
         *(more(version, "cpu") for version in ("3.11", "3.12", "3.13")),
         *(more(version, "sleep") for version in ("3.12", "3.13")),
         *(more(version, "lock") for version in ("3.12", "3.13")),
@@ -65,7 +65,7 @@ def test_a_function_of_python_is_named_first_with_its_callers(
     record: Record, server: tuple[Started, int, str]
 ) -> None:
     started, port, mode = server
-    recorder = record("-p", started.pid, "--stacks").ready()
+    recorder = record("-p", started.pid, "--stacks=997").ready()
     ask(port, REQUESTS)
     recorder.interrupt().clean()
     explanation = ledger.explain(recorder.ledger)
@@ -99,7 +99,7 @@ def test_a_process_that_lets_who_reads_its_memory_wait_holds_nobody_up(record: R
         until(lambda: answers(port) or not server.runs, "it serves its port")
         if not server.runs and server.wait().code == 77:
             pytest.skip("this kernel has no userfaultfd(2), or keeps it from this user")
-        recorder = record("-p", server.pid, "--stacks").ready()
+        recorder = record("-p", server.pid, "--stacks=997").ready()
         ask(port, 100)
         recorder.interrupt().clean()
     assert ledger.count_by_span(recorder.ledger) == {"GET /": 100}

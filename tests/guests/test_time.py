@@ -75,6 +75,7 @@ def check_naps(recording: Recording, longest: float = NAP * 7) -> None:
         assert ask(recording, "max(wall_ns)", where) < longest * 1e9
 
 
+@pytest.mark.more
 def test_a_step_of_the_wall_clock_bends_no_span(record: Record, guest: Session) -> None:
     step = "date -s @$(( $(date +%s) {} )) >/dev/null"
     recording = record.server(

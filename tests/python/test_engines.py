@@ -34,11 +34,8 @@ from tailscope.statistics.replay import with_queue
 from tailscope.statistics.target import Target
 
 #: Spark as a cluster of its own with a master and a worker; ClickHouse's engine behind a door.
-KINDS = ("clickhouse", "spark")
-#: Where Spark takes long, and one test of its answers is among the others.
-SPARK_LATER = pytest.mark.parametrize(
-    "engine", ("clickhouse", pytest.param("spark", marks=pytest.mark.more)), indirect=True
-)
+#: The cluster takes more than a minute.
+KINDS = ("clickhouse", pytest.param("spark", marks=pytest.mark.more))
 #: What nulls are shown as where answers are compared.
 NULL = -(1 << 62)
 
@@ -140,7 +137,6 @@ def same(one: object, other: object, where: str = "") -> None:
         assert one == other, where
 
 
-@SPARK_LATER
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS.keys())
 def test_an_engine_answers_each_kind_of_expression_as_duckdb_does(
     engine: str, question: Question, make: Make
@@ -169,7 +165,6 @@ def test_an_engine_explains_as_duckdb_does(
     same(*found)
 
 
-@SPARK_LATER
 def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
     engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +182,6 @@ def test_an_engine_draws_the_same_rows_and_cuts_the_same_segments(
     same(expected, found)
 
 
-@SPARK_LATER
 def test_an_engine_replays_the_same_pieces(
     engine: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +215,6 @@ def test_an_engine_replays_the_same_pieces(
         assert np.array_equal(found.rows.values[name], values)
 
 
-@SPARK_LATER
 def test_an_engine_finds_what_strikes_leave_cold_as_duckdb_does(engine: str, make: Make) -> None:
     rng = np.random.default_rng(12)
     struck = np.arange(4_000) % 50 < 4

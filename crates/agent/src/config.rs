@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tailscope_counters::{Event, Pmus};
-use tailscope_record::{Naming, Policy, SpanSource, WantedError, wanted_events};
+use tailscope_record::{MOST_STACK_RATE, Naming, Policy, SpanSource, WantedError, wanted_events};
 use toml::Spanned;
 
 use crate::choice::Rule;
@@ -58,6 +58,8 @@ pub(crate) struct Recording {
     pub(crate) tls_names: Spanned<bool>,
     /// Whether their trace is kept.
     pub(crate) traceparent: Spanned<bool>,
+    /// Samples of stacks a second of each CPU, as `--stacks` has it.
+    stacks: Option<Spanned<u32>>,
     /// By which share the programs may be slower.
     #[serde(deserialize_with = "values::overhead")]
     overhead: Option<Spanned<f64>>,
@@ -135,6 +137,7 @@ impl Default for Recording {
             names: nowhere(Naming::Auto),
             tls_names: nowhere(false),
             traceparent: nowhere(false),
+            stacks: None,
             overhead: None,
             counters: nowhere(Vec::new()),
         }
@@ -182,6 +185,11 @@ impl Recording {
     /// The events that are counted. Those that are none were told of when it was read.
     pub(crate) fn counters(&self) -> Vec<Event> {
         self.wanted().unwrap_or_default()
+    }
+
+    /// Samples of stacks a second of each CPU, if they are taken.
+    pub(crate) fn stacks(&self) -> Option<u32> {
+        self.stacks.as_ref().map(|rate| *rate.as_ref())
     }
 
     /// By which share the programs may be slower, if that has a bound.
@@ -305,6 +313,17 @@ impl Recording {
             && self.sources().contains(&SpanSource::Sdk)
         {
             return Err(at(overhead, "overhead is not for SDK spans; use sample"));
+        }
+        if let Some(stacks) = &self.stacks {
+            if !(1..=MOST_STACK_RATE).contains(stacks.as_ref()) {
+                let what =
+                    format!("stacks is 1 to {MOST_STACK_RATE} samples a second; 99 is usual");
+                return Err(at(stacks, what));
+            }
+            if self.overhead.is_some() {
+                let why = "stacks are not recorded within an overhead; leave out one of the two";
+                return Err(at(stacks, why));
+            }
         }
         let counters = &self.counters;
         for text in counters.as_ref() {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use tailscope_record::MOST_STACK_RATE;
 use tailscope_record::quantity::{parse_byte_rate, parse_duration};
 
 use crate::borrow::Borrow;
@@ -146,9 +147,11 @@ pub struct Record {
     #[arg(long)]
     pub traceparent: bool,
 
-    /// Sample the stacks of threads with an open span, so that `explain` can name functions
-    #[arg(long)]
-    pub stacks: bool,
+    /// Sample the stacks of threads with an open span, so that `explain` can name functions; RATE:
+    /// samples a second of each CPU, 99 by default
+    #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "99", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_STACK_RATE)))]
+    pub stacks: Option<u32>,
 
     /// Exit with 0 even if the command fails
     #[arg(long)]

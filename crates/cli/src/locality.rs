@@ -1,6 +1,7 @@
 //! `tailscope locality`.
 
 mod args;
+mod distance;
 mod overhead;
 mod predict;
 mod text;
@@ -28,6 +29,7 @@ use crate::subject::{stop_on_signals, targets};
 use crate::units::count;
 use args::What;
 pub use args::{Locality, Sampling};
+use distance::Distance;
 
 /// Does what was asked.
 pub fn run(args: &Locality) -> Result<ExitCode> {
@@ -62,7 +64,12 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
         period_ns: options.period.as_nanos() as u64,
         own_cpu_seconds: 0.0,
         with_demands: args.json,
+        line_ns: Vec::new(),
         seed: args.seed,
+    };
+    let distance = match options.count && options.phase.is_some() {
+        true => Distance::of_two_cpus(),
+        false => Distance::default(),
     };
     let stop = stop_on_signals()?;
     let screen = Screen::new(args.quiet);
@@ -79,6 +86,7 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
     screen.say(&format!("sampling process {pid} (Ctrl-C ends it)"));
     let mut run = Run {
         sampler,
+        distance,
         start: Instant::now(),
         shown: Duration::ZERO,
     };
@@ -100,6 +108,7 @@ fn sampled(args: &Sampling) -> Result<ExitCode> {
         found,
         About {
             own_cpu_seconds,
+            line_ns: run.distance.found,
             ..about
         },
     );
@@ -138,6 +147,7 @@ fn refused(pid: u32, error: &std::io::Error) -> anyhow::Error {
 /// A program that is being sampled.
 struct Run {
     sampler: Sampler,
+    distance: Distance,
     start: Instant,
     /// When the progress was shown last, after the start.
     shown: Duration,
@@ -154,6 +164,7 @@ impl Run {
             }
             thread::sleep(POLL.min(duration.saturating_sub(begin.elapsed())));
             let goes_on = self.sampler.poll();
+            self.distance.look();
             self.show(screen);
             if !goes_on {
                 screen.notice("the process has ended");

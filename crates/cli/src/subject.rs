@@ -45,8 +45,8 @@ pub struct Kept<'a> {
     pub counters: Option<&'a str>,
     /// The trace ids of requests.
     pub traces: bool,
-    /// The stacks of threads with an open span.
-    pub stacks: bool,
+    /// The stacks of threads with an open span: samples a second of each CPU.
+    pub stacks: Option<u32>,
     /// Whether it is recorded in phases.
     pub pauses: bool,
 }
@@ -153,6 +153,7 @@ pub fn options(
         traces: kept.traces,
         counters,
         stacks: kept.stacks,
+        shows_code: kept.ledger.is_none(),
         children: !args.no_children,
         tell_programs: false,
         takes_over: None,

@@ -39,7 +39,7 @@ pub struct Config {
     pub traces: bool,
     /// Whether the headers of requests over HTTP/2 are read, for names or traces (likewise).
     pub headers: bool,
-    /// The time, in ns, that each sample of a stack stands for; `None`: no stacks.
+    /// The time, in ns, that each sample of a stack on the CPU stands for; `None`: no stacks.
     pub stacks: Option<u64>,
 }
 

@@ -37,6 +37,8 @@ pub struct Report {
     pub watch: WatchCounts,
     /// How often the phase was entered.
     pub visits: Visits,
+    /// ns of a cache line from one CPU to another, now and then; empty if it was not measured.
+    pub line_ns: Vec<f64>,
     /// What `tailscope locality predict` acts out; `None` without a phase, or with too few accesses.
     pub demands: Option<Demands>,
     /// The number of lines that the program uses.
@@ -122,6 +124,8 @@ pub struct About {
     pub own_cpu_seconds: f64,
     /// Whether to find what `tailscope locality predict` needs, which takes a second or more.
     pub with_demands: bool,
+    /// See [`Report::line_ns`].
+    pub line_ns: Vec<f64>,
     /// Seed of the bootstrap.
     pub seed: u64,
 }
@@ -184,6 +188,7 @@ impl Report {
             counts,
             watch,
             visits,
+            line_ns: about.line_ns,
             demands,
             hot: hottest,
             contended,

@@ -7,7 +7,7 @@ use tailscope_signals::clock::{Clock, unix_ns};
 use tailscope_trace::{Cause, CauseSet, Link, Metadata, Rung, StackSampling};
 
 use crate::counting::Counting;
-use crate::stacks::PERIOD_NS;
+use crate::stacks::period_ns;
 use crate::{Options, SpanSource, machine};
 
 /// Which causes this machine measures in this recording.
@@ -98,8 +98,8 @@ pub(crate) fn metadata(
         ladder: mechanisms,
         counters: counting.columns(),
         links: links(options),
-        stacks: options.stacks.then_some(StackSampling {
-            period_ns: PERIOD_NS,
+        stacks: options.stacks.map(|rate| StackSampling {
+            period_ns: period_ns(rate),
         }),
     }
 }

@@ -12,8 +12,11 @@ use tailscope_trace::Existing;
 
 use crate::requests::Naming;
 use crate::retention::Policy;
-use crate::stacks::PERIOD_NS;
+use crate::stacks::period_ns;
 use crate::{Live, SpanSource};
+
+/// Samples of stacks a second of each CPU, at most.
+pub const MOST_STACK_RATE: u32 = 10_000;
 
 /// What to record.
 #[derive(Debug, Clone)]
@@ -32,8 +35,10 @@ pub struct Options {
     pub traces: bool,
     /// Hardware counters of the SDK's spans.
     pub counters: Vec<Event>,
-    /// Whether stacks of threads with an open span are sampled, for the ledger.
-    pub stacks: bool,
+    /// Samples of stacks a second of each CPU, of threads with an open span; `None`: no stacks.
+    pub stacks: Option<u32>,
+    /// Whether their functions are for a screen, and for no ledger.
+    pub shows_code: bool,
     /// Whether the processes' children are recorded too.
     pub children: bool,
     /// Whether it tells of every program that starts on this machine, so that it can be watched.
@@ -76,7 +81,7 @@ impl Options {
             tls: self.names_tls(),
             traces: self.traces,
             headers: self.traces || matches!(self.naming, Naming::Auto | Naming::Http),
-            stacks: self.stacks.then_some(PERIOD_NS),
+            stacks: self.stacks.map(period_ns),
         }
     }
 }

@@ -117,7 +117,7 @@ impl Recorder {
         let output = output(options.ledger.as_ref(), &metadata, measured)?;
         let stacks = options
             .stacks
-            .then(|| StackPipeline::start(options.ledger.is_none()));
+            .map(|_| StackPipeline::start(options.shows_code));
         // Before the first thread, and after the ledger: its folder may lie in another user's.
         let also = [
             (Also::EndCommand, options.ends_command),
@@ -133,7 +133,8 @@ impl Recorder {
         let sdk = sdk.transpose().map_err(RecordError::Thread)?;
         let tls = options.names_tls().then(TlsLibraries::start);
         let tls = tls.transpose().map_err(RecordError::Thread)?;
-        let interpreters = (sockets.is_some() || options.stacks).then(Interpreters::start);
+        let interpreters =
+            (sockets.is_some() || options.stacks.is_some()).then(Interpreters::start);
         let interpreters = interpreters.transpose().map_err(RecordError::Thread)?;
         let mut recorder = Self {
             kernel,

@@ -51,7 +51,7 @@ pub struct Metadata {
 /// How stacks are sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StackSampling {
-    /// The time that a sample on the CPU stands for, in ns, and one off the CPU at least.
+    /// The time that a sample on the CPU stands for, in ns. One of a wait has its own.
     pub period_ns: u64,
 }
 

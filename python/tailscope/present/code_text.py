@@ -12,6 +12,8 @@ from tailscope.statistics.explanation import Explanation
 
 #: From this part of the samples on, it is worth a hint that JIT code has no names.
 HINTED = 0.05
+#: More samples are worth a hint where each stands for a longer time, in ns.
+SPARSE_NS = 2_000_000
 #: A function's time with its calls is shown from this multiple of its own time on.
 MUCH_MORE = 1.1
 
@@ -51,13 +53,15 @@ def sampling(explanation: Explanation) -> str:
         return ""
     taken = explanation.code.sampling
     text = (
-        f"stacks: {count(taken.samples)} samples, each for {duration(taken.period_ns)} or a longer "
-        f"wait; {percent(taken.cut_share)} end early, so their callers are not shown"
+        f"stacks: {count(taken.samples)} samples, each for {duration(taken.period_ns)} on a CPU or "
+        f"for a wait; {percent(taken.cut_share)} end early, so their callers are not shown"
     )
     if taken.lost:
         text += f"; {count(taken.lost)} lost"
     if not any(one.functions for one in explanation.code.causes):
         text += "; no function takes longer in slow spans beyond doubt"
+        if taken.period_ns > SPARSE_NS:
+            text += ": record longer, or with --stacks=997"
     if taken.unnamed_jit_share >= HINTED:
         text += (
             f"; {percent(taken.unnamed_jit_share)} have JIT code without a name: run Node with "

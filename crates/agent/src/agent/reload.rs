@@ -185,6 +185,7 @@ impl Agent {
             || was.sample != will.sample
             || was.children != will.children
             || was.counters() != will.counters()
+            || was.stacks() != will.stacks()
             || was.names.as_ref() != will.names.as_ref()
             || was.tls_names.as_ref() != will.tls_names.as_ref()
             || was.traceparent.as_ref() != will.traceparent.as_ref()

@@ -103,7 +103,7 @@ pub fn plan_of_recording(options: &Options) -> Result<Plan> {
         spans: options.spans.clone(),
         sample: options.sample,
         keeps_less: others < 1.0 || budget.is_some(),
-        stacks: options.stacks,
+        stacks: options.stacks.is_some(),
     }))
 }
 

@@ -155,4 +155,8 @@ pub struct Predict {
     /// Be the process that acts out one part of the prediction
     #[arg(long, hide = true)]
     pub part: Option<usize>,
+
+    /// Do so only where a cache line takes about this many ns from one CPU to the other
+    #[arg(long, hide = true, requires = "part")]
+    pub line: Option<f64>,
 }

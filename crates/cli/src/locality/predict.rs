@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tailscope_kernel::drop_capabilities;
 use tailscope_locality::chase::experiment::Options;
 use tailscope_locality::chase::interval::Interval;
+use tailscope_locality::chase::pair;
 use tailscope_locality::chase::replay::{self, Gain, Prediction, ReplayError, Round};
 use tailscope_locality::profile::demand::Demands;
 use tailscope_locality::sampler::Visits;
@@ -19,6 +20,7 @@ use tailscope_locality::{Mode, Pages};
 use tailscope_observe::Topology;
 
 use super::args::Predict;
+use super::distance::{LineNs, steady};
 use crate::chase;
 use crate::failure::Failure;
 use crate::page;
@@ -26,6 +28,7 @@ use crate::screen::Screen;
 use crate::streams::{print_json, print_laid_out, say};
 use crate::subject::stop_on_signals;
 use crate::units::count;
+use apart::Answer;
 
 /// A mode runs this long before the next one.
 const SEGMENT: Duration = Duration::from_millis(10);
@@ -43,6 +46,8 @@ struct Found {
     counts: Counts,
     visits: Option<Visits>,
     demands: Option<Demands>,
+    #[serde(default)]
+    line_ns: Vec<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,6 +62,7 @@ struct Report {
     phase: String,
     cpus: Vec<u32>,
     sessions: usize,
+    line_ns: LineNs,
     #[serde(flatten)]
     prediction: Prediction,
 }
@@ -64,6 +70,7 @@ struct Report {
 /// Acts out what was found, and prints what that shows.
 pub fn run(args: &Predict) -> Result<ExitCode> {
     let (found, bytes) = read(args)?;
+    let sampled_ns = found.line_ns.clone();
     let (phase, demands, round) = match found.whole() {
         Ok(whole) => whole,
         Err(why) => {
@@ -85,17 +92,25 @@ pub fn run(args: &Predict) -> Result<ExitCode> {
     let screen = Screen::new(args.quiet);
     let start = Instant::now();
     let parts = replay::parts(&demands).len();
-    let mut acted = Vec::new();
-    for number in 0..parts {
+    let say = |number: usize| {
         screen.progress(start.elapsed(), &format!("acting out: {number} of {parts}"));
-        acted.push(apart::act(number, args, &cpus, &bytes, &stop)?);
-    }
-    let prediction = replay::predict(&demands, round, &acted).map_err(failed)?;
+    };
+    let wanted = steady(&sampled_ns);
+    let acted = apart::act_all(parts, args, &cpus, &bytes, wanted, &stop, say)?;
+    let prediction = replay::predict(&demands, round, &acted).map_err(Failure::machine)?;
     screen.clear();
     let report = Report {
         phase,
         cpus,
         sessions: args.sessions,
+        line_ns: LineNs {
+            acted: acted
+                .iter()
+                .filter_map(|one| one.point.line_ns)
+                .map(|[median, ..]| median)
+                .collect(),
+            sampled: sampled_ns,
+        },
         prediction,
     };
     if args.json {
@@ -120,6 +135,13 @@ fn act(
     apart::end_with_parent()?;
     let demand = replay::parts(demands).nth(part);
     let demand = demand.ok_or_else(|| Failure::usage("there is no such part"))?;
+    if let (Some(wanted), &[first, second]) = (args.line, cpus) {
+        let now = pair::line_ns([first, second]).map_err(Failure::machine)?;
+        if now.is_some_and(|now| !pair::is_as_far(now, wanted)) {
+            print_json(&Answer::Elsewhere)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     let options = Options {
         // Phase p belongs to CPU p, and the phase is number 0.
         cpus: cpus.iter().rev().copied().collect(),
@@ -134,16 +156,13 @@ fn act(
         seed: args.seed,
         timed: false,
     };
-    let acted = replay::act(demand, round, &options, &stop_on_signals()?).map_err(failed)?;
-    print_json(&acted)?;
+    let answer = match replay::act(demand, round, &options, &stop_on_signals()?) {
+        Ok(acted) => Answer::Acted(Box::new(acted)),
+        Err(ReplayError::Run(e)) => return Err(chase::failed(e)),
+        Err(e @ (ReplayError::Fit | ReplayError::Disturbed)) => Answer::Failed(e.to_string()),
+    };
+    print_json(&answer)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn failed(error: ReplayError) -> anyhow::Error {
-    match error {
-        ReplayError::Run(e) => chase::failed(e),
-        e => Failure::machine(e),
-    }
 }
 
 /// What `tailscope locality` found, and the bytes that say so.
@@ -163,7 +182,8 @@ fn read(args: &Predict) -> Result<(Found, Vec<u8>)> {
         )));
     }
     let apart = found.visits.as_ref().and_then(|visits| visits.apart_ns);
-    let is_sound = found.demands.as_ref().is_none_or(Demands::is_sound)
+    let is_sound = found.line_ns.iter().all(|ns| *ns > 0.0)
+        && found.demands.as_ref().is_none_or(Demands::is_sound)
         && apart.is_none_or(|ns| ns > 0.0)
         && found.counts.in_kernel <= found.counts.samples;
     if !is_sound {
@@ -233,6 +253,9 @@ fn text(report: &Report) -> String {
     let _ = writeln!(text, "\n{:<12}{:>34}", "mode", "speed against sync");
     for gain in &prediction.gains {
         let _ = writeln!(text, "{:<12}{:>34}", gain.mode, said(gain));
+    }
+    if let Some(moved) = report.line_ns.moved() {
+        let _ = write!(text, "\n{moved}\n");
     }
     for gain in prediction
         .gains
@@ -316,6 +339,7 @@ mod tests {
             phase: "process_command".into(),
             cpus: vec![0, 1],
             sessions: 100,
+            line_ns: LineNs::default(),
             prediction,
         }));
     }

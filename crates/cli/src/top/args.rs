@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use tailscope_record::MOST_STACK_RATE;
 use tailscope_record::quantity::parse_duration;
 
 use super::view::Column;
@@ -58,9 +59,11 @@ pub struct Top {
     #[arg(short, long, value_enum, default_value_t = Column::P99)]
     pub sort: Column,
 
-    /// Sample the stacks of threads with an open span, and show in which functions slow spans were
-    #[arg(long)]
-    pub stacks: bool,
+    /// Sample the stacks of threads with an open span, and show in which functions slow spans were;
+    /// RATE: samples a second of each CPU, 997 by default
+    #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "997", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_STACK_RATE)))]
+    pub stacks: Option<u32>,
 
     /// Show only kinds whose name contains this text, in upper or lower case
     #[arg(short, long, value_name = "TEXT", default_value = "")]

@@ -77,7 +77,7 @@ pub fn run(args: Top) -> Result<ExitCode> {
         last_look: false,
         stop: Arc::clone(&stop),
     };
-    watch.view.stacks = args.stacks;
+    watch.view.stacks = args.stacks.is_some();
     watch.view.colour = on_terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let end = session.recorder.run(args.duration, &stop, &mut watch);
     watch.last_look = true;

@@ -105,7 +105,7 @@ struct config {
 	ts_u8 headers;		 /* headers of requests over HTTP/2 are read, for names or traces */
 	ts_u8 slices;		 /* requests are put together from what threads do */
 	ts_u8 reserved[1];
-	ts_u64 stack_period_ns;	      /* what a sample stands for */
+	ts_u64 stack_period_ns;	      /* what a sample on the CPU stands for */
 	ts_u8 syscall_kind[SYSCALLS]; /* enum syscall_kind, by the system call's number */
 };
 

@@ -5,7 +5,7 @@
  * bytes, which user space unwinds: most programs have no frame pointers.
  *
  *   on the CPU    each tick of cpu-clock stands for config.stack_period_ns
- *   off the CPU   a wait is taken with probability length / period, at most 1, and stands for the
+ *   off the CPU   a wait is taken with probability length / WAIT_NS, at most 1, and stands for the
  *                 larger of both: every estimate of time is unbiased, and short waits cost little
  *
  * A sample also has the code objects of the Python functions on the stack (python_frames.h).
@@ -22,6 +22,7 @@
 #include "open_spans.h"
 #include "python_frames.h"
 
+#define WAIT_NS 1000000u   /* a wait of this length is always taken */
 #define STACK_CHUNK 1024 /* divides a page: a chunk is readable as a whole or not at all */
 #define PF_KTHREAD 0x00200000
 #define PF_USER_WORKER 0x00004010 /* PF_USER_WORKER, PF_IO_WORKER: threads without user code */
@@ -219,13 +220,13 @@ static __always_inline bool within_stack_budget(__u64 now)
 static __always_inline void send_blocked_stack(struct task_struct *task, const struct thread *t,
 					       __u64 now)
 {
-	__u64 period = config.stack_period_ns, ns = t->now.woken - t->now.out;
+	__u64 ns = t->now.woken - t->now.out;
 	__u32 tid = task->pid;
 	struct stack_sample *s;
 
 	if (t->now.woken <= t->now.out || t->now.blocked >= TS_CAUSES)
 		return;
-	if (ns < period && bpf_get_prandom_u32() % period >= ns)
+	if (ns < WAIT_NS && bpf_get_prandom_u32() % WAIT_NS >= ns)
 		return;
 	s = bpf_map_lookup_elem(&blocked_stacks, &tid);
 	if (!s || s->at != t->now.out) /* no span was open, or too many threads block */
@@ -235,7 +236,7 @@ static __always_inline void send_blocked_stack(struct task_struct *task, const s
 		return;
 	}
 	s->cause = t->now.blocked;
-	s->ns = ns < period ? period : ns;
+	s->ns = ns < WAIT_NS ? WAIT_NS : ns;
 	send_stack(s);
 }
 

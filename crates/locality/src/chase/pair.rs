@@ -47,6 +47,9 @@ const TWO: f64 = 0.9;
 const TURNS: usize = 100;
 const TURN: Duration = Duration::from_millis(2);
 const LINES: usize = 100;
+const FEW_LINES: usize = 5;
+/// Times of a line differ by less where the CPUs are as far apart.
+const AS_FAR: f64 = 1.5;
 
 /// Measures two CPUs: half a second.
 ///
@@ -64,8 +67,27 @@ pub fn measure(cpus: [u32; 2]) -> Result<Pair, StartError> {
     Ok(Pair {
         beside,
         verdict,
-        line_ns: line(&runtime)?,
+        line_ns: spread(&line(&runtime, LINES)?),
     })
+}
+
+/// ns of a cache line from the first CPU to the second one, by now: it takes some milliseconds of
+/// both. `None`: others had the CPUs.
+///
+/// # Errors
+///
+/// As for [`measure`].
+pub fn line_ns(cpus: [u32; 2]) -> Result<Option<f64>, StartError> {
+    let runtime = Runtime::start(&cpus.map(|cpu| Cluster { cpus: vec![cpu] }))?;
+    let found = line(&runtime, FEW_LINES)?;
+    Ok(spread(&found).map(|[median, ..]| median))
+}
+
+/// Whether two such times are of CPUs that are as far apart. Hosts of virtual machines move their
+/// CPUs within seconds, by a factor of two and more.
+#[must_use]
+pub fn is_as_far(line_ns: f64, other: f64) -> bool {
+    (line_ns / other).ln().abs() < AS_FAR.ln()
 }
 
 /// What the first CPU tells the second one, and the rounds that the second one did.
@@ -146,7 +168,7 @@ fn arithmetic() {
     black_box(lanes);
 }
 
-fn line(runtime: &Runtime) -> io::Result<Option<[f64; 3]>> {
+fn line(runtime: &Runtime, number: usize) -> io::Result<Vec<f64>> {
     let probe = Arc::new(Probe::default());
     let serve = |side: u64| {
         let probe = Arc::clone(&probe);
@@ -155,13 +177,13 @@ fn line(runtime: &Runtime) -> io::Result<Option<[f64; 3]>> {
         })
     };
     let ends = [serve(0)?, serve(1)?];
-    let found: Vec<f64> = (0..LINES).filter_map(|_| probe.measure()).collect();
+    let found: Vec<f64> = (0..number).filter_map(|_| probe.measure()).collect();
     probe.stop();
     for end in ends {
         // A side that panicked has no result, and `found` is empty then.
         let _ = end.join();
     }
-    Ok(spread(&found))
+    Ok(found)
 }
 
 #[cfg(test)]

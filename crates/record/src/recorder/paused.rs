@@ -11,6 +11,7 @@ use crate::notices::Notices;
 use crate::options::{Options, Progress, RecordError};
 use crate::pipeline::RowPipeline;
 use crate::resolved::ResolvedProbes;
+use crate::stacks::StackPipeline;
 use crate::{Live, Process};
 
 /// What a recording keeps while nothing is recorded.
@@ -129,7 +130,12 @@ impl Paused {
         summary.cost.cpu_ns += cpu_ns.saturating_sub(self.cpu_ns);
         self.cpu_ns = cpu_ns;
         let ledger = self.pipeline.output.end();
-        ledger.map(|ledger| Closing { ledger, summary })
+        let stacks = self.pipeline.stacks.as_mut().map(StackPipeline::renew);
+        ledger.map(|ledger| Closing {
+            ledger,
+            summary,
+            stacks,
+        })
     }
 
     /// How a budget of overhead was held, for the ledger.

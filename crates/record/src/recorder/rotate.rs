@@ -12,6 +12,7 @@ use super::Recorder;
 use crate::machine;
 use crate::options::{Listener, Progress, RecordError};
 use crate::retention::row_bytes;
+use crate::stacks::StackPipeline;
 
 /// What was counted from the begin of the recording until some moment.
 #[derive(Debug, Clone, Default)]
@@ -72,6 +73,7 @@ impl NextLedger {
 pub struct Closing {
     pub(super) ledger: LedgerWriter,
     pub(super) summary: Summary,
+    pub(super) stacks: Option<StackPipeline>,
 }
 
 impl Closing {
@@ -91,7 +93,10 @@ impl Closing {
     /// # Errors
     /// Those of [`LedgerWriter::finish`].
     pub fn seal(self) -> Result<Totals, Error> {
-        self.ledger.finish(self.summary)
+        let stacks = self.stacks;
+        let named = stacks.map_or(Ok(()), |stacks| stacks.finish(&self.ledger));
+        let totals = self.ledger.finish(self.summary)?;
+        named.map(|()| totals)
     }
 }
 
@@ -144,6 +149,9 @@ impl Recorder {
         let seen = self.seen();
         self.poll_and_report();
         self.settle_requests();
+        if let Err(e) = self.join_stacks() {
+            self.notices.say(e.to_string());
+        }
         self.close(seen)
     }
 
@@ -167,7 +175,12 @@ impl Recorder {
         let ledger = self.pipeline.output.end();
         let mut summary = std::mem::take(&mut self.past);
         summary.add(self.sum_up(seen));
-        ledger.map(|ledger| Closing { ledger, summary })
+        let stacks = self.pipeline.stacks.as_mut().map(StackPipeline::renew);
+        ledger.map(|ledger| Closing {
+            ledger,
+            summary,
+            stacks,
+        })
     }
 
     /// Ends the recording: takes what is left, seals it, and writes down what was lost and what

@@ -77,6 +77,11 @@ impl Made {
         Some(number)
     }
 
+    /// Which process has this number.
+    pub(super) fn pid(&self, number: u32) -> u32 {
+        self.processes[number as usize].pid
+    }
+
     /// The process is gone, or runs another program.
     pub(super) fn end(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];

@@ -18,11 +18,13 @@ mod names;
 mod processes;
 mod python;
 mod reader;
+mod renewal;
 pub(crate) mod symbolize;
 mod tables;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
+use std::sync::Arc;
 
 use tailscope_kernel::StackSample;
 use tailscope_symbols::kallsyms::Kallsyms;
@@ -36,9 +38,10 @@ use processes::Processes;
 use python::Python;
 use tables::Samples;
 
-/// What a sample stands for: a prime number of them fits a second, so that it keeps no step with
-/// timers of whole milliseconds.
-pub(crate) const PERIOD_NS: u64 = 1_000_000_000 / 997;
+/// The time that a sample on the CPU stands for, at this number of samples a second.
+pub(crate) fn period_ns(rate: u32) -> u64 {
+    1_000_000_000 / u64::from(rate.max(1))
+}
 
 /// Samples that wait for the end of their span, at most.
 const MOST_WAITING: usize = 1 << 18;
@@ -91,7 +94,7 @@ pub(crate) struct StackPipeline {
     stacks: Stacks,
     processes: Processes,
     python: Python,
-    kernel: Kallsyms,
+    kernel: Arc<Kallsyms>,
     samples: Samples,
     /// What is shown of them, where there is no ledger.
     hot: Option<Hot>,
@@ -111,7 +114,7 @@ impl StackPipeline {
             stacks: Stacks::default(),
             processes: Processes::default(),
             python: Python::default(),
-            kernel: kernel.unwrap_or_default(),
+            kernel: Arc::new(kernel.unwrap_or_default()),
             samples: Samples::default(),
             hot: are_shown.then(Hot::default),
             lost: 0,

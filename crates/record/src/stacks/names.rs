@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::sync::Arc;
 
 use tailscope_symbols::functions::Functions;
 use tailscope_symbols::kallsyms::Kallsyms;
@@ -39,7 +40,7 @@ pub(super) struct Named {
 /// Names frames, each file's once.
 pub(super) struct Namer<'n> {
     kernel: &'n Kallsyms,
-    modules: &'n [Module],
+    modules: &'n [Arc<Module>],
     made: made::Names,
     python: &'n Python,
     functions: HashMap<u32, Functions>,
@@ -51,7 +52,7 @@ pub(super) struct Namer<'n> {
 impl<'n> Namer<'n> {
     pub(super) fn new(
         kernel: &'n Kallsyms,
-        modules: &'n [Module],
+        modules: &'n [Arc<Module>],
         made: made::Names,
         python: &'n Python,
     ) -> Self {

@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailscope_kernel::StackSample;
 use tailscope_process::maps::{self, Mapping};
-use tailscope_process::rooted::{Version, version};
+use tailscope_process::rooted::{FileKey, Version, version};
 use tailscope_signals::clock::Monotonic;
 use tailscope_symbols::debug_file::{DebugFile, build_id};
 use tailscope_symbols::unwind::{Code, Memory, Thread, Unwinder};
@@ -28,21 +29,24 @@ const MOST_PROCESSES: usize = 1024;
 /// A process is asked again for its mappings so often at most.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
+/// Which file it is, as it was written.
+type FileId = (FileKey, Version);
+
 /// A file with code.
 #[derive(Debug)]
 pub(super) struct Module {
+    id: FileId,
     /// Its path as the process has it.
     pub(super) path: PathBuf,
     /// Which build it is of; empty: it does not say.
     pub(super) build_id: String,
     file: Option<File>,
-    version: Version,
     debug: Option<File>,
     code: Code,
 }
 
 impl Module {
-    fn open(pid: u32, mapping: &Mapping, room: usize) -> Self {
+    fn open(pid: u32, mapping: &Mapping, id: FileId, room: usize) -> Self {
         let file = mapping.open(pid).ok();
         let debug = file
             .as_ref()
@@ -50,12 +54,7 @@ impl Module {
         Self {
             path: mapping.name().to_owned(),
             build_id: file.as_ref().and_then(build_id).unwrap_or_default(),
-            version: file
-                .as_ref()
-                .and_then(|file| file.metadata().ok())
-                .as_ref()
-                .map(version)
-                .unwrap_or_default(),
+            id,
             code: file
                 .as_ref()
                 .and_then(|file| Code::of(file, room).ok())
@@ -68,7 +67,7 @@ impl Module {
     /// The file and its separate debug file, unless the file was written to meanwhile.
     pub(super) fn files(&self) -> Option<(File, Option<File>)> {
         let file = self.file.as_ref()?;
-        if file.metadata().ok().as_ref().map(version) != Some(self.version) {
+        if file.metadata().ok().as_ref().map(version) != Some(self.id.1) {
             return None;
         }
         let debug = self.debug.as_ref().and_then(|file| file.try_clone().ok());
@@ -134,8 +133,10 @@ impl Process {
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     processes: HashMap<u32, Process>,
-    modules: Vec<Module>,
-    numbers: HashMap<(tailscope_process::rooted::FileKey, Version), u32>,
+    modules: Vec<Arc<Module>>,
+    numbers: HashMap<FileId, u32>,
+    /// Files of the ledger before, which need not be read again.
+    former: HashMap<FileId, Arc<Module>>,
     tables: usize,
     memory: Memory,
     made: Made,
@@ -228,20 +229,74 @@ impl Processes {
         let link = mapping.link(pid);
         let about = std::fs::metadata(link).ok();
         let version = about.as_ref().map(version);
-        let key = (mapping.file, version.unwrap_or_default());
-        if let Some(known) = self.numbers.get(&key) {
+        let id = (mapping.file, version.unwrap_or_default());
+        if let Some(known) = self.numbers.get(&id) {
             return Some(*known);
         }
         if self.modules.len() >= MOST_MODULES {
             return None;
         }
         let room = MOST_TABLES.saturating_sub(self.tables);
-        let module = Module::open(pid, mapping, room);
+        let former = self.former.remove(&id);
+        let module = former.unwrap_or_else(|| Arc::new(Module::open(pid, mapping, id, room)));
+        self.adopt(&module)
+    }
+
+    /// The number of a file that is known already.
+    fn adopt(&mut self, module: &Arc<Module>) -> Option<u32> {
+        if let Some(known) = self.numbers.get(&module.id) {
+            return Some(*known);
+        }
+        if self.modules.len() >= MOST_MODULES {
+            return None;
+        }
         self.tables += module.code.bytes();
         let number = self.modules.len() as u32;
-        self.modules.push(module);
-        self.numbers.insert(key, number);
+        self.modules.push(Arc::clone(module));
+        self.numbers.insert(module.id, number);
         Some(number)
+    }
+
+    /// The same processes, for the next ledger: without what is known only of the past, so that
+    /// nothing grows from ledger to ledger.
+    pub(super) fn renewed(&self) -> Self {
+        let anew = |(pid, process): (&u32, &Process)| {
+            let since = process.since;
+            let anew = Process {
+                since,
+                ..Process::default()
+            };
+            (*pid, anew)
+        };
+        Self {
+            processes: self.processes.iter().map(anew).collect(),
+            former: self.modules.iter().map(|m| (m.id, Arc::clone(m))).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// A frame of the ledger before, in this one's numbers. Not for functions of Python.
+    pub(super) fn carried(&mut self, frame: Frame, before: &Self) -> Frame {
+        match frame {
+            Frame::Code { module, offset } => {
+                let module = self.adopt(&before.modules[module as usize]);
+                module.map_or(Frame::Unknown(offset), |module| Frame::Code {
+                    module,
+                    offset,
+                })
+            }
+            Frame::Made { process, address } => {
+                let pid = before.made.pid(process);
+                let known = self.processes.entry(pid).or_default();
+                known.made = self.made.meet(pid, known.made);
+                let process = known.made;
+                process.map_or(Frame::Unknown(address), |process| Frame::Made {
+                    process,
+                    address,
+                })
+            }
+            Frame::Kernel(_) | Frame::Python(_) | Frame::Unknown(_) => frame,
+        }
     }
 
     /// The process runs another program, or is gone.
@@ -262,7 +317,7 @@ impl Processes {
     }
 
     /// The files, by their numbers.
-    pub(super) fn modules(&self) -> &[Module] {
+    pub(super) fn modules(&self) -> &[Arc<Module>] {
         &self.modules
     }
 }

@@ -39,16 +39,40 @@ struct Process {
     known: HashMap<(u64, u64), Option<u32>>,
 }
 
+/// Functions by their numbers.
+#[derive(Debug, Default)]
+struct Numbers {
+    functions: Vec<Function>,
+    /// Of their names and files.
+    bytes: usize,
+    known: HashMap<Function, u32>,
+}
+
+impl Numbers {
+    /// The number of a function; `None`: there are too many.
+    fn of(&mut self, function: Function) -> Option<u32> {
+        if let Some(known) = self.known.get(&function) {
+            return Some(*known);
+        }
+        let next = self.functions.len() as u32;
+        let bytes = function.name.len() + function.file.len();
+        if next as usize >= MOST_FUNCTIONS || self.bytes + bytes > MOST_BYTES {
+            return None;
+        }
+        self.bytes += bytes;
+        self.functions.push(function.clone());
+        self.known.insert(function, next);
+        Some(next)
+    }
+}
+
 /// All functions of Python that were seen.
 #[derive(Debug)]
 pub(super) struct Python {
     processes: HashMap<u32, Process>,
     /// Code objects of all processes.
     known: usize,
-    functions: Vec<Function>,
-    /// Of their names and files.
-    bytes: usize,
-    numbers: HashMap<Function, u32>,
+    numbers: Numbers,
     allowance: Allowance,
     reader: Reader,
 }
@@ -58,9 +82,7 @@ impl Default for Python {
         Self {
             processes: HashMap::new(),
             known: 0,
-            functions: Vec::new(),
-            bytes: 0,
-            numbers: HashMap::new(),
+            numbers: Numbers::default(),
             allowance: Allowance::new(SHARE, AT_ONCE),
             reader: Reader::default(),
         }
@@ -100,7 +122,7 @@ impl Python {
 
     /// A function by its number.
     pub(super) fn function(&self, number: u32) -> &Function {
-        &self.functions[number as usize]
+        &self.numbers.functions[number as usize]
     }
 
     /// A thread's stack with its functions of Python. `native`: the stack without, as addresses and
@@ -152,23 +174,27 @@ impl Python {
         });
         self.allowance.add(begun.elapsed());
         process.late += u8::from(read.is_err());
-        let number = read.unwrap_or_default().and_then(|function| {
-            let next = self.functions.len() as u32;
-            if let Some(known) = self.numbers.get(&function) {
-                return Some(*known);
-            }
-            let bytes = function.name.len() + function.file.len();
-            if next as usize >= MOST_FUNCTIONS || self.bytes + bytes > MOST_BYTES {
-                return None;
-            }
-            self.bytes += bytes;
-            self.functions.push(function.clone());
-            self.numbers.insert(function, next);
-            Some(next)
-        });
+        let number = read.unwrap_or_default();
+        let number = number.and_then(|function| self.numbers.of(function));
         self.known += 1;
         process.known.insert(key, number);
         number
+    }
+
+    /// The same processes, for the next ledger, which has its own numbers. This one reads no more.
+    pub(super) fn renewed(&mut self) -> Self {
+        let mut processes = std::mem::take(&mut self.processes);
+        processes.values_mut().for_each(|known| known.known.clear());
+        Self {
+            processes,
+            reader: std::mem::take(&mut self.reader),
+            ..Self::default()
+        }
+    }
+
+    /// A function of the ledger before, in this one's numbers.
+    pub(super) fn carried(&mut self, number: u32, before: &Self) -> Option<u32> {
+        self.numbers.of(before.function(number).clone())
     }
 }
 
