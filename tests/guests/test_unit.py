@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import pytest
 from guest import ROOT, Unavailable, boot
 from guest.kernels import KERNELS
@@ -58,7 +59,8 @@ def configuration(spans: str) -> str:
     """The installed one, with the test's programs and these spans."""
     text = (PACKAGING / "agent.toml").read_text()
     text = text.replace('#: spans = ["sdk"]', f"spans = {spans}")
-    assert f"spans = {spans}" in text
+    text = text.replace("#: stacks = 99 ", "stacks = 997 ")
+    assert f"spans = {spans}" in text and "\nstacks = 997 " in text
     return text.replace("[[process]]\n", RULES + "[[process]]\n", 1)
 
 
@@ -182,3 +184,9 @@ cat wrong
     about: list[dict[str, Any]] = [json.loads((one / "ledger.json").read_text()) for one in ledgers]
     assert [one["state"] for one in about] == ["done"] * len(about)
     assert sum(map(ledger.count, ledgers)) == sum(one["rows"] for one in about) > 100
+    # The stacks of both programs, with names from files that only their users' mounts show.
+    files = [str(file) for one in ledgers for file in one.glob("_stacks/stacks-*.pq")]
+    named = "SELECT DISTINCT parse_filename(module) FROM read_parquet(?) WHERE function <> ''"
+    with duckdb.connect() as engine:
+        found = {module for (module,) in engine.execute(named, [files]).fetchall()}
+    assert {"kvserver", "loopbench"} <= found

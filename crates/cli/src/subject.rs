@@ -16,7 +16,7 @@ use tailscope_counters::{Event, Pmus};
 use tailscope_kernel::{LoadError, PidNamespace, missing_capabilities};
 use tailscope_process::MappedSizes;
 use tailscope_record::{
-    LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
+    CodeFor, LaunchError, Launched, Listener, Options, Place, Policy, Prints, Process, Progress,
     RecordError, Recorder, ResolvedProbes, SpanSource, wanted_events,
 };
 use tailscope_signals::patience::Patience;
@@ -153,7 +153,10 @@ pub fn options(
         traces: kept.traces,
         counters,
         stacks: kept.stacks,
-        shows_code: kept.ledger.is_none(),
+        code_for: match kept.ledger {
+            Some(_) => CodeFor::Ledger,
+            None => CodeFor::Screen,
+        },
         children: !args.no_children,
         tell_programs: false,
         takes_over: None,

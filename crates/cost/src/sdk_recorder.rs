@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use tailscope_record::{Naming, Options, Policy, Process, Recorder, SpanSource};
+use tailscope_record::{CodeFor, Naming, Options, Policy, Process, Recorder, SpanSource};
 
 /// A recorder in a thread of its own, since it gives up what its thread may do.
 pub struct SdkRecorder {
@@ -74,7 +74,7 @@ fn begin(pids: &[u32], sample: f64) -> Result<Recorder, String> {
         traces: false,
         counters: Vec::new(),
         stacks: None,
-        shows_code: false,
+        code_for: CodeFor::Ledger,
         children: true,
         tell_programs: false,
         takes_over: None,

@@ -43,7 +43,7 @@ pub use launch::{LaunchError, Launched, Prints, find_program};
 pub use live::{Code, Kind, Live};
 pub use machine::{describe as describe_machine, max_resident_bytes};
 pub use notices::Notices;
-pub use options::{End, Listener, MOST_STACK_RATE, Options, Place, Progress, RecordError};
+pub use options::{CodeFor, End, Listener, MOST_STACK_RATE, Options, Place, Progress, RecordError};
 pub use pipeline::Tap;
 pub use probe::{Ends, Point, ProbeSource, ProbeSyntax};
 pub use process::{Process, ProcessError};

@@ -37,8 +37,8 @@ pub struct Options {
     pub counters: Vec<Event>,
     /// Samples of stacks a second of each CPU, of threads with an open span; `None`: no stacks.
     pub stacks: Option<u32>,
-    /// Whether their functions are for a screen, and for no ledger.
-    pub shows_code: bool,
+    /// What their functions are for.
+    pub code_for: CodeFor,
     /// Whether the processes' children are recorded too.
     pub children: bool,
     /// Whether it tells of every program that starts on this machine, so that it can be watched.
@@ -92,6 +92,27 @@ fn of_all(p: f64) -> u64 {
         1 << 32
     } else {
         (p * 4_294_967_296.0) as u64
+    }
+}
+
+/// What functions on stacks are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeFor {
+    /// A ledger: names are found when the recording ends, with functions that were inlined.
+    Ledger,
+    /// The ledgers of a service, which has little memory: by tables of symbols alone.
+    Ledgers,
+    /// A screen: names are found while it records, and there is no ledger.
+    Screen,
+}
+
+impl CodeFor {
+    /// Bytes for the tables that callers are found by.
+    pub(crate) fn tables(self) -> usize {
+        match self {
+            Self::Ledger | Self::Screen => 512 << 20,
+            Self::Ledgers => 64 << 20,
+        }
     }
 }
 

@@ -117,7 +117,7 @@ impl Recorder {
         let output = output(options.ledger.as_ref(), &metadata, measured)?;
         let stacks = options
             .stacks
-            .map(|_| StackPipeline::start(options.shows_code));
+            .map(|_| StackPipeline::start(options.code_for));
         // Before the first thread, and after the ledger: its folder may lie in another user's.
         let also = [
             (Also::EndCommand, options.ends_command),

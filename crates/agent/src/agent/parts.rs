@@ -4,7 +4,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tailscope_record::{Options, Process, Recorder, ResolvedProbes, SdkAddress, SpanSource};
+use tailscope_record::{
+    CodeFor, Options, Process, Recorder, ResolvedProbes, SdkAddress, SpanSource,
+};
 use tailscope_trace::{CauseSet, LedgerWriter};
 
 use super::{AgentError, system};
@@ -47,7 +49,7 @@ pub(super) fn options(config: &Config, takes_over: Option<SdkAddress>) -> Option
         sample: config.record.sample,
         keep: config.record.policy(),
         stacks: config.record.stacks(),
-        shows_code: false,
+        code_for: CodeFor::Ledgers,
         children: config.record.children,
         naming: *config.record.names.as_ref(),
         tls: *config.record.tls_names.as_ref(),

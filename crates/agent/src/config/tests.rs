@@ -132,6 +132,13 @@ fn a_recording_that_can_not_be_is_told_with_its_line() {
             "r2",
         ),
         ("[record]\ncounters = [\"cycles\"]", 4, "need SDK spans"),
+        ("[record]\nstacks = 0", 4, "1 to 10000"),
+        ("[record]\nstacks = true", 4, "invalid type"),
+        (
+            "[record]\noverhead = \"1%\"\nstacks = 99",
+            5,
+            "leave out one",
+        ),
     ]);
 }
 

@@ -32,6 +32,7 @@ use tailscope_trace::{Cause, LedgerWriter, Result};
 
 use crate::interpreters::Layout;
 use crate::live::Live;
+use crate::options::CodeFor;
 use frames::{Frame, Stack, Stacks};
 use hot::Hot;
 use processes::Processes;
@@ -96,6 +97,7 @@ pub(crate) struct StackPipeline {
     python: Python,
     kernel: Arc<Kallsyms>,
     samples: Samples,
+    code_for: CodeFor,
     /// What is shown of them, where there is no ledger.
     hot: Option<Hot>,
     /// Samples that found no room.
@@ -103,20 +105,20 @@ pub(crate) struct StackPipeline {
 }
 
 impl StackPipeline {
-    /// To be made while this process still may read where the kernel's functions are. `are_shown`: on a
-    /// screen, and go to no ledger.
-    pub(crate) fn start(are_shown: bool) -> Self {
+    /// To be made while this process still may read where the kernel's functions are.
+    pub(crate) fn start(code_for: CodeFor) -> Self {
         let kernel = File::open("/proc/kallsyms").map(Kallsyms::read);
         Self {
             threads: HashMap::new(),
             waiting: 0,
             ended: Vec::new(),
             stacks: Stacks::default(),
-            processes: Processes::default(),
+            processes: Processes::with_tables(code_for.tables()),
             python: Python::default(),
             kernel: Arc::new(kernel.unwrap_or_default()),
             samples: Samples::default(),
-            hot: are_shown.then(Hot::default),
+            hot: (code_for == CodeFor::Screen).then(Hot::default),
+            code_for,
             lost: 0,
         }
     }
@@ -301,6 +303,10 @@ impl StackPipeline {
     pub(crate) fn finish(mut self, ledger: &LedgerWriter) -> Result<()> {
         let made = self.processes.made().names(self.stacks.made());
         let names = names::Namer::new(&self.kernel, self.processes.modules(), made, &self.python);
+        let names = match self.code_for {
+            CodeFor::Ledgers => names.at_once(HashMap::new()),
+            CodeFor::Ledger | CodeFor::Screen => names,
+        };
         tables::write_stacks(ledger, &self.stacks, names)?;
         self.samples.finish()
     }

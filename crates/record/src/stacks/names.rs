@@ -67,11 +67,28 @@ impl<'n> Namer<'n> {
         }
     }
 
-    /// For names while it records: by symbols alone, and with what is known of files already.
+    /// By symbols alone, for names while it records or where memory is scarce; with what is known of
+    /// files already.
     pub(super) fn at_once(mut self, functions: HashMap<u32, Functions>) -> Self {
         self.find = Functions::of_symbols;
         self.functions = functions;
         self
+    }
+
+    /// Names all of these for later: file by file, so that the functions of one file are in memory at a
+    /// time.
+    pub(super) fn prepare(&mut self, mut frames: Vec<Frame>) {
+        let module = |frame: &Frame| match frame {
+            Frame::Code { module, .. } => Some(*module),
+            _ => None,
+        };
+        frames.sort_unstable_by_key(module);
+        for of_one in frames.chunk_by(|a, b| module(a) == module(b)) {
+            for frame in of_one {
+                self.name(*frame);
+            }
+            self.functions.clear();
+        }
     }
 
     /// What it knows of files.

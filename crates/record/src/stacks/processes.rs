@@ -22,8 +22,6 @@ use super::made::Made;
 
 /// Files that are kept open, at most.
 const MOST_MODULES: usize = 512;
-/// Memory for the tables of all of them.
-const MOST_TABLES: usize = 512 << 20;
 /// Processes whose mappings are remembered.
 const MOST_PROCESSES: usize = 1024;
 /// A process is asked again for its mappings so often at most.
@@ -137,12 +135,22 @@ pub(super) struct Processes {
     numbers: HashMap<FileId, u32>,
     /// Files of the ledger before, which need not be read again.
     former: HashMap<FileId, Arc<Module>>,
+    /// Bytes of their tables, and the most that these may be.
     tables: usize,
+    most_tables: usize,
     memory: Memory,
     made: Made,
 }
 
 impl Processes {
+    /// Of which callers are found by this number of bytes of tables at most.
+    pub(super) fn with_tables(most: usize) -> Self {
+        Self {
+            most_tables: most,
+            ..Self::default()
+        }
+    }
+
     /// Where the thread was in its own code, as addresses and frames, the innermost first, and whether
     /// that goes back to its first function.
     pub(super) fn callers(&mut self, sample: &StackSample) -> (Vec<(u64, Frame)>, bool) {
@@ -236,7 +244,7 @@ impl Processes {
         if self.modules.len() >= MOST_MODULES {
             return None;
         }
-        let room = MOST_TABLES.saturating_sub(self.tables);
+        let room = self.most_tables.saturating_sub(self.tables);
         let former = self.former.remove(&id);
         let module = former.unwrap_or_else(|| Arc::new(Module::open(pid, mapping, id, room)));
         self.adopt(&module)
@@ -271,6 +279,7 @@ impl Processes {
         Self {
             processes: self.processes.iter().map(anew).collect(),
             former: self.modules.iter().map(|m| (m.id, Arc::clone(m))).collect(),
+            most_tables: self.most_tables,
             ..Self::default()
         }
     }

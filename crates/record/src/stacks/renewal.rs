@@ -1,9 +1,10 @@
 //! Where the tables of one ledger end, and those of the next begin.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::frames::{Frame, Stack};
+use super::frames::{Frame, Stack, Stacks};
+use super::tables::Samples;
 use super::{StackPipeline, Waiting};
 
 impl StackPipeline {
@@ -16,11 +17,12 @@ impl StackPipeline {
             threads: HashMap::new(),
             waiting: 0,
             ended: Vec::new(),
-            stacks: super::Stacks::default(),
+            stacks: Stacks::default(),
             processes: self.processes.renewed(),
             python: self.python.renewed(),
             kernel: Arc::clone(&self.kernel),
-            samples: super::Samples::default(),
+            samples: Samples::default(),
+            code_for: self.code_for,
             hot: self.hot.take(),
             lost: self.lost,
         };
@@ -36,7 +38,7 @@ impl StackPipeline {
                     ..sample
                 })
             });
-            let samples: std::collections::VecDeque<Waiting> = samples.collect();
+            let samples: VecDeque<Waiting> = samples.collect();
             self.waiting += samples.len();
             self.threads.insert(tid, samples);
         }
@@ -56,5 +58,66 @@ impl StackPipeline {
             });
         let frames: Vec<Frame> = carried.collect();
         self.stacks.intern(&frames, whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process;
+
+    use tailscope_kernel::{Registers, StackSample};
+
+    use super::*;
+    use crate::options::CodeFor;
+
+    /// A thread of this process was in a function of this program.
+    fn sample(at: u64, tid: u32) -> StackSample {
+        StackSample {
+            at,
+            ns: 7,
+            pid: process::id(),
+            tid,
+            registers: Registers {
+                ip: process::id as *const () as u64,
+                ..Registers::default()
+            },
+            stack: vec![0; 64],
+            ..StackSample::default()
+        }
+    }
+
+    /// Where the innermost frame of a thread's oldest sample is: the file, and the byte.
+    fn place(pipeline: &StackPipeline, tid: u32) -> (std::path::PathBuf, u64) {
+        let sample = pipeline.threads[&tid].front().expect("it waits");
+        let (frames, _) = pipeline.stacks.of(sample.stack);
+        match pipeline.stacks.frame(frames[0]) {
+            Frame::Code { module, offset } => {
+                let module = &pipeline.processes.modules()[module as usize];
+                (module.path.clone(), offset)
+            }
+            frame => panic!("{frame:?} is in no file"),
+        }
+    }
+
+    #[test]
+    fn samples_of_spans_under_way_go_with_the_next_ledger() {
+        let mut pipeline = StackPipeline::start(CodeFor::Ledgers);
+        pipeline.take(&sample(1, 5));
+        pipeline.take(&sample(2, 5));
+        pipeline.take(&sample(3, 6));
+        let was = (place(&pipeline, 5), place(&pipeline, 6));
+        let before = pipeline.renew();
+        assert_eq!((pipeline.waiting, pipeline.lost), (3, 0));
+        assert_eq!((place(&pipeline, 5), place(&pipeline, 6)), was);
+        let times: Vec<u64> = pipeline.threads[&5].iter().map(|one| one.at).collect();
+        assert_eq!(times, [1, 2]);
+        // The one before keeps what its ledger needs, and no more samples.
+        assert!(before.threads.is_empty());
+        // Of the files, the next one has those that it uses.
+        assert_eq!(pipeline.processes.modules().len(), 1);
+        pipeline.take(&sample(4, 6));
+        assert_eq!(pipeline.waiting, 4);
+        let files = |of: &StackPipeline| of.processes.modules().len();
+        assert_eq!(files(&pipeline), files(&before));
     }
 }

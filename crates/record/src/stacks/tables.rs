@@ -1,5 +1,7 @@
 //! The tables `samples` and `stacks` in the ledger.
 
+use std::collections::HashSet;
+
 use tailscope_trace::{Kind, LedgerWriter, Result, STACKS, TableWriter, Value};
 
 use super::frames::Stacks;
@@ -87,6 +89,9 @@ pub(super) fn write_stacks(
     mut namer: Namer<'_>,
 ) -> Result<()> {
     let mut table = ledger.table(STACKS, "stacks", FRAMES)?.of_one_file();
+    let frames = stacks.used().flat_map(|(_, frames, _)| frames);
+    let different: HashSet<u32> = frames.copied().collect();
+    namer.prepare(different.into_iter().map(|it| stacks.frame(it)).collect());
     for (stack, frames, whole) in stacks.used() {
         let mut depth = 0;
         for frame in frames {
