@@ -1,10 +1,10 @@
 """What `record --stacks` costs a busy memcached, beside `record` alone and beside other profilers.
 
 Short phases take turns on one server: nobody records; `record`; `record --stacks`; `perf record` of
-the server at the same rate, with frame pointers and with copied stacks; bpftrace's offcputime, where
-it is installed. Each is compared with the phases without a recorder right before and after it, by
-throughput and by the server's CPU time a request. What a recorder itself takes of a CPU is its own
-CPU time during the phase: names are read afterwards.
+the server at the same rate, with frame pointers and with copied stacks; bpftrace with stacks of
+waits summed up in the kernel, where it is installed. Each is compared with the phases without a
+recorder right before and after it, by throughput and by the server's CPU time a request. What a
+recorder itself takes of a CPU is its own CPU time during the phase: names are read afterwards.
 
     .venv/bin/python bench/stacks_cost.py
     .venv/bin/python bench/stacks_cost.py --rate 997        more samples than by default
@@ -18,6 +18,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -29,7 +30,15 @@ from harness import SPARE_CPU, Bench, Recording, Result, at_least, at_most, benc
 from harness import cpu_ns as cpu_time
 
 CASE = next(case for case in CASES if case.name == "request, memcached")
-OFFCPUTIME = "/usr/sbin/offcputime.bt"
+#: What bpftrace's offcputime does, of one process. The probe is in the thread that gets the CPU.
+OFF_CPU = """
+BEGIN { printf("begun\\n"); }
+kprobe:finish_task_switch* {
+    $before = (struct task_struct *)arg0;
+    if ($before->tgid == PID) { @since[$before->pid] = nsecs; }
+    if (@since[tid]) { @ns[kstack, ustack] = sum(nsecs - @since[tid]); delete(@since[tid]); }
+}
+"""
 #: What is compared with what.
 ALONE, STACKS = "record", "record --stacks"
 
@@ -71,7 +80,7 @@ def ours(b: Bench, pid: int, *options: str) -> Iterator[Taken]:
     with counted(recording.process, taken):
         yield taken
     recording.stop()
-    files = (recording.ledger / "samples").glob("*.parquet")
+    files = (recording.ledger / "_stacks").glob("samples-*.pq")
     taken.samples = sum(parquet.read_metadata(file).num_rows for file in files)
 
 
@@ -94,13 +103,14 @@ def perf(b: Bench, pid: int, rate: int, calls: str) -> Iterator[Taken]:
 
 
 @contextlib.contextmanager
-def offcputime(b: Bench, pid: int) -> Iterator[Taken]:
-    """bpftrace's tool, which sums up stacks in the kernel and so has no samples."""
+def off_cpu(b: Bench, pid: int) -> Iterator[Taken]:
+    """bpftrace, which sums up stacks in the kernel and so has no samples."""
     taken = Taken()
-    command = [OFFCPUTIME, str(pid)]
+    command = ["bpftrace", "-q", "-e", OFF_CPU.replace("PID", str(pid))]
     process = b.start(command, SPARE_CPU, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
-    process.stdout.readline()  # it says that it traces
+    if process.stdout.readline() != "begun\n":
+        sys.exit("bpftrace did not start")
     with counted(process, taken):
         yield taken
     process.send_signal(signal.SIGINT)
@@ -119,8 +129,8 @@ def recorders(b: Bench, pid: int, rate: int) -> dict[str, Recorder]:
         "perf record, frame pointers": lambda: perf(b, pid, rate, "fp"),
         "perf record, copied stacks": lambda: perf(b, pid, rate, "dwarf"),
     }
-    if shutil.which(OFFCPUTIME):
-        found["bpftrace, offcputime"] = lambda: offcputime(b, pid)
+    if shutil.which("bpftrace"):
+        found["bpftrace, stacks of waits"] = lambda: off_cpu(b, pid)
     return found
 
 
