@@ -49,7 +49,7 @@ def asked(ledgers: list[Path], sql: str) -> list[tuple[Any, ...]]:
     """The answer to SQL over the samples, whose stacks are named by their ledger and number."""
     with duckdb.connect() as engine:
         for name in ("samples", "stacks"):
-            files = [str(file) for one in ledgers for file in (one / "_stacks").glob(f"{name}-*.pq")]
+            files = [str(file) for one in ledgers for file in one.glob(f"_stacks/{name}-*.pq")]
             engine.execute(
                 f"CREATE VIEW {name} AS SELECT *, parse_path(filename)[-3] AS ledger "
                 f"FROM read_parquet({files}, filename = true)"

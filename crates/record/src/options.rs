@@ -12,7 +12,6 @@ use tailscope_trace::Existing;
 
 use crate::requests::Naming;
 use crate::retention::Policy;
-use crate::stacks::period_ns;
 use crate::{Live, SpanSource};
 
 /// Samples of stacks a second of each CPU, at most.
@@ -84,6 +83,11 @@ impl Options {
             stacks: self.stacks.map(period_ns),
         }
     }
+}
+
+/// The time that a sample on the CPU stands for, at this number of samples a second.
+pub(crate) fn period_ns(rate: u32) -> u64 {
+    1_000_000_000 / u64::from(rate.max(1))
 }
 
 /// A probability, of 2^32.

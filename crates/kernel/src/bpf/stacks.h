@@ -22,7 +22,7 @@
 #include "open_spans.h"
 #include "python_frames.h"
 
-#define WAIT_NS 1000000u   /* a wait of this length is always taken */
+#define WAIT_NS 1000000u /* a wait of this length is always taken */
 #define STACK_CHUNK 1024 /* divides a page: a chunk is readable as a whole or not at all */
 #define PF_KTHREAD 0x00200000
 #define PF_USER_WORKER 0x00004010 /* PF_USER_WORKER, PF_IO_WORKER: threads without user code */

@@ -39,11 +39,6 @@ use processes::Processes;
 use python::Python;
 use tables::Samples;
 
-/// The time that a sample on the CPU stands for, at this number of samples a second.
-pub(crate) fn period_ns(rate: u32) -> u64 {
-    1_000_000_000 / u64::from(rate.max(1))
-}
-
 /// Samples that wait for the end of their span, at most.
 const MOST_WAITING: usize = 1 << 18;
 /// A sample waits so long at most: no longer span has all of its samples.
