@@ -7,6 +7,7 @@ use tailscope_signals::clock::{Clock, unix_ns};
 use tailscope_trace::{Cause, CauseSet, Link, Metadata, Rung, StackSampling};
 
 use crate::counting::Counting;
+use crate::options::period_ns;
 use crate::{Options, SpanSource, machine};
 
 /// Which causes this machine measures in this recording.
